@@ -670,7 +670,7 @@ fn a_hundred_tasks_keep_their_kernels() {
             panic!("{:?}", task.payload())
         };
         assert!(seen.insert(number, task.inclusive().kernels).is_none(), "task {number} twice");
-        threads.extend(task.stays().map(|stay| stay.thread_id()));
+        threads.extend(task.activations().map(|stay| stay.thread_id()));
     }
     let expected: BTreeMap<u64, u64> = (0..TASKS).map(|number| (number, number % 7 + 1)).collect();
     assert_eq!(seen, expected);

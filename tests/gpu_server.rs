@@ -388,7 +388,7 @@ fn assert_exact(server: &Server, summary: &Summary) {
     assert_eq!((all.kernels, all.copies), (KERNELS * served, COPIES * served));
     let requests = summary.process_ranges().next().unwrap();
     assert_eq!((requests.name(), requests.instances()), ("request", served));
-    assert_eq!((requests.stays(), requests.host_time().count()), (served, served));
+    assert_eq!((requests.activations(), requests.host_time().count()), (served, served));
     assert_eq!(requests.inclusive().kernels, KERNELS * served);
 }
 

@@ -1,5 +1,5 @@
-//! Which kernels did this range launch, how long did the GPU work for it, what did the host wait for: asked and answered
-//! in the process, exact, with no external profiler.
+//! An exact GPU profiler inside the process: the kernels that a range launched, their GPU time, and
+//! what the host waited for.
 //!
 //! ```no_run
 //! use profiler_core::Profiler;
@@ -22,23 +22,25 @@
 //! ```
 //!
 //! # Names
-//! The root has what programs type. Results have modules: operations, ranges and tracks in [`profile`], groups and steps
-//! in [`query`], guards and schedules in [`session`], and one module for each analysis.
+//! The root has the types that programs name. Results are in modules: operations, ranges and tracks
+//! in [`profile`], groups and steps in [`query`], guards and schedules in [`session`], and one
+//! module per analysis.
 //!
 //! # How work is attributed to ranges
-//! A range writes its number to a tag of its thread. Driver callbacks log the tag of launches, copies, memsets and
-//! synchronisations with CUPTI's correlation id, and the activity records of the work carry the same id. No clock is
-//! involved. Work of another thread is attributed to the ranges of that thread, unless it was handed a [`Context`].
-//! [`set_lane`] is for threads that launch for several others by turns.
+//! A range writes its tag to a thread-local variable. Driver callbacks log the tag of launches,
+//! copies, memsets and synchronisations with CUPTI's correlation id, which the activity records of
+//! the work contain, too. No clock is involved. Work of another thread is attributed to the ranges
+//! of that thread, unless it was handed a [`Context`]. [`set_lane`] is for threads that launch for
+//! several others in turn.
 //!
 //! # While it runs
-//! [`Profiler::pause`] and [`Profiler::resume`] exclude parts. [`Profiler::snapshot`] returns the profile so far; the
-//! session continues. [`Profiler::schedule`] profiles some steps of a long run: it waits, warms up and records, again
-//! and again.
+//! [`Profiler::pause`] and [`Profiler::resume`] exclude parts. [`Profiler::snapshot`] returns the
+//! profile so far. [`Profiler::schedule`] profiles some steps of a long run in cycles of waiting,
+//! warm-up and recording.
 //!
 //! # Queries
-//! [`Profile::query`] chooses GPU operations and asks about them: by range, domain, category, thread, device, stream, time,
-//! name or a closure of the program's own; in groups, as a tree, one by one. What is not asked costs nothing.
+//! [`Profile::query`] selects GPU operations by range, domain, category, thread, device, stream,
+//! time, name or closure, and returns groups, trees or single operations.
 //!
 //! ```
 //! use std::time::Duration;
@@ -55,14 +57,14 @@
 //!     println!("{:.1} % {}: {}", 100.0 * kernel.share(), kernel.key(), kernel.statistics());
 //! }
 //!
-//! // What the host was in while the GPU had nothing to do for 10 us or more.
+//! // What the host did while the GPU was idle for 10 us or more.
 //! println!("{}", profile.query().gaps(Duration::from_micros(10)));
-//! // From call to kernel; copies with their GB/s; how far they are hidden behind kernels; who waited for what.
+//! // From call to kernel; copies with their GB/s; copies hidden behind kernels; waits by range.
 //! println!("{}", profile.query().kernels().launches().sum().latency);
 //! println!("{}", profile.query().copies().by_transfer());
 //! println!("{:?}", profile.query().overlap());
 //! println!("{}", profile.waits().by_range());
-//! // The instances of a range as steps: warm-up told apart, those that are far off.
+//! // The instances of a range as steps, without warm-up; outliers.
 //! let steps = profile.steps("batch").warm();
 //! println!("{steps}");
 //! for step in steps.outliers(5.0, Step::host_time) {
@@ -73,23 +75,26 @@
 //! ```
 //!
 //! # How busy the device was
-//! [`ProfilerBuilder::sample`] has hardware counters sampled while a session is on (SMs, tensor cores, DRAM, PCIe, NVLink), and what
-//! NVML says of clocks and power. [`Profile::tracks`] are what came of it; [`Range::mean`], [`Step::mean`](query::Step::mean) and [`Track::mean`](profile::Track::mean) say what
-//! of it falls to a range, a step or any time, and how many samples that rests on: see [`Sampling`].
+//! [`ProfilerBuilder::sample`] samples hardware counters during a session (SMs, tensor cores, DRAM,
+//! PCIe, NVLink), and NVML's clocks and power. [`Profile::tracks`] returns the samples.
+//! [`Range::mean`], [`Step::mean`](query::Step::mean) and [`Track::mean`](profile::Track::mean) are
+//! the values of a range, a step or any interval, with the number of samples: see [`Sampling`].
 //!
 //! # What it is bound by
-//! [`Profile::diagnose`] says what a run, its ranges and its steps are bound by (launches, waits, copies, the host, data,
-//! communication, or the GPU itself), what was found besides, what helps, and how much that can bring at most. Each
-//! statement has its numbers, their thresholds, and the operations and calls it rests on: see [`diagnosis`].
+//! [`Profile::diagnose`] finds what a run, its ranges and its steps are bound by (launches, waits,
+//! copies, the host, data, communication, or the GPU), further findings, remedies, and the upper
+//! bound of their gain. Each statement has its numbers, thresholds, operations and calls: see
+//! [`diagnosis`].
 //!
 //! # What kernels are
-//! [`kernels`] sorts kernels by what they are for, says which use tensor cores and which operations could, and how well each
-//! launch fits its device: occupancy, waves, tails. None of it needs counters.
+//! [`kernels`] classifies kernels by purpose, and finds which use tensor cores and which operations
+//! could, and how well each launch fits its device: occupancy, waves, tails. It needs no counters.
 //!
 //! # Rooflines
-//! A range may say how much work it is: operations, bytes, number type. [`Profile::roofline`] holds that against the GPU time and
-//! against what the device can do at most, which it knows from its attributes: how near the roof each path is, and whether
-//! memory or arithmetic keeps it there. [`Declared`](roofline::Declared) says it afterwards, of programs that do not.
+//! A range may declare its work: operations, bytes, number type. [`Profile::roofline`] compares it
+//! with the GPU time and the device's peaks, known from its attributes: the distance of each path
+//! from the roof, and whether memory or arithmetic limits it. [`Declared`](roofline::Declared)
+//! declares work of unmodified programs.
 //!
 #![cfg_attr(feature = "analysis", doc = "```")]
 #![cfg_attr(not(feature = "analysis"), doc = "```ignore")]
@@ -114,7 +119,8 @@
 //! ```
 //!
 //! # Spans
-//! With the feature `tracing`, `ProfilerLayer` makes ranges of spans, and an event of what each came to on the GPU:
+//! With the feature `tracing`, `ProfilerLayer` makes spans ranges and emits an event with the GPU
+//! work of each:
 //!
 #![cfg_attr(feature = "tracing", doc = "```no_run")]
 #![cfg_attr(not(feature = "tracing"), doc = "```ignore")]
@@ -131,27 +137,25 @@
 //! # }
 //! ```
 //!
-//! # In tests, benches and programs that are not changed
-//! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range) and fails with what
-//! exceeds them and where; what a recording cannot decide is a failure too. [`gpu_test()`] and
-//! [`#[gpu_test]`](macro@gpu_test) measure: warmed up, repeated, one test at a time, skipped with a message where there
-//! is no GPU. [`GpuTest::baseline`] compares with a reviewed file, counts exactly and times by their noise: see [`gate`].
-//! [`Profile::counts`] is names and counts as text. With the feature `criterion`, `testing::GpuTime` and
-//! `testing::BusyTime` are measurements for benches. [`from_env`] in `main` lets the environment variable
-//! `GPU_PROFILER` turn profiling on. [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats`
-//! and `nsys analyze`.
+//! # In tests, benches and unmodified programs
+//! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range)
+//! and fails with what exceeds them, and with what a recording cannot decide. [`gpu_test()`] and
+//! [`#[gpu_test]`](macro@gpu_test) measure with warm-up and repetitions, one test at a time, and
+//! are skipped with a message without a GPU. [`GpuTest::baseline`] compares with a reviewed file,
+//! counts exactly and times by their noise: see [`gate`]. [`Profile::counts`] is names and counts
+//! as text. With the feature `criterion`, `testing::GpuTime` and `testing::BusyTime` are
+//! measurements for benches. [`from_env`] in `main` enables profiling by the environment variable
+//! `GPU_PROFILER`. [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats` and
+//! `nsys analyze`.
 //!
-//! # Before and after
-//! [`compare()`] compares two profiles, kernels by name and shape: new and missing work, the factors by which times
-//! changed with their confidence, and the largest cost of each side; as text, JSON, CSV, Markdown for a pull request, or a page.
-//!
-//! # As a page
-//! [`Profile::write_html`] is one page for a browser: timeline, ranges, kernels and calls, with nothing to fetch.
-//!
-//! # In other tools
-//! [`Profile::export`] writes a profile for Perfetto, Chrome, HolisticTraceAnalysis and flame graphs;
-//! [`Format`] says which has what. With the feature `parquet`, `Profile::write_parquet` writes tables for DuckDB and its
-//! like: one part by host and rank for each process of a job.
+//! # Comparisons and outputs
+//! [`compare()`] compares two profiles, kernels by name and shape: new and missing work, the
+//! factors by which times changed with their confidence, and the largest cost of each side; as
+//! text, JSON, CSV, Markdown or a page. [`Profile::write_html`] writes one page for a browser:
+//! timeline, ranges, kernels and calls. [`Profile::export`] writes a profile for Perfetto, Chrome,
+//! HolisticTraceAnalysis and flame graphs; [`Format`] lists what each contains. With the feature
+//! `parquet`, `Profile::write_parquet` writes tables for DuckDB and the like, one part by host and
+//! rank for each process of a job.
 //!
 //! # Features
 //! No feature is on by default: sessions, recordings, profiles, queries, the text report, budgets and GPU tests need none.
@@ -163,16 +167,16 @@
 //!   Nsight Systems, read and written. `parquet`: tables for DuckDB and its like.
 //!
 //! # From the command line
-//! The program `gpuprof`, a package of its own, has all of this for files: reports, nsys's tables and rules, exports,
-//! differences of two files, runs judged by a baseline, and exit statuses for gates.
+//! The program `gpuprof`, a separate package, offers all of this for files, with exit statuses for
+//! gates.
 //!
 //! # What it costs
-//! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry. The figures, with
-//! machine and spread, are in `docs/measurements.md` of the repository.
+//! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry.
+//! `docs/measurements.md` of the repository has the figures.
 //!
-//! # Where there is no GPU
-//! Building a [`Profiler`] gives an error for which [`is_unavailable`](Error::is_unavailable) is true. A [`Recording`]
-//! from another machine can be read anywhere.
+//! # Without a GPU
+//! Building a [`Profiler`] returns an error with [`is_unavailable`](Error::is_unavailable). A
+//! [`Recording`] from another machine can be read anywhere.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Earlier stages have helpers that the stages of this feature alone use.
@@ -264,39 +268,24 @@ pub mod __private {
 /// The Rust examples of the README and the guide, compiled and run as documentation tests.
 #[cfg(all(doctest, feature = "analysis"))]
 mod guide {
-    #[doc = include_str!("../../README.md")]
-    struct Readme;
+    macro_rules! documents {
+        ($($name:ident = include_str!($file:literal),)+) => {
+            $(#[doc = include_str!($file)] struct $name;)+
+        };
+    }
 
-    #[doc = include_str!("../../docs/guide/getting-started.md")]
-    struct GettingStarted;
-
-    #[doc = include_str!("../../docs/guide/annotate.md")]
-    struct Annotate;
-
-    #[doc = include_str!("../../docs/guide/sessions.md")]
-    struct Sessions;
-
-    #[doc = include_str!("../../docs/guide/long-runs.md")]
-    struct LongRuns;
-
-    #[doc = include_str!("../../docs/guide/threads-and-async.md")]
-    struct ThreadsAndAsync;
-
-    #[doc = include_str!("../../docs/guide/graphs.md")]
-    struct Graphs;
-
-    #[doc = include_str!("../../docs/guide/queries.md")]
-    struct Queries;
-
-    #[doc = include_str!("../../docs/guide/diagnosis.md")]
-    struct Diagnosis;
-
-    #[doc = include_str!("../../docs/guide/counters.md")]
-    struct Counters;
-
-    #[doc = include_str!("../../docs/guide/testing.md")]
-    struct Testing;
-
-    #[doc = include_str!("../../docs/guide/exports.md")]
-    struct Exports;
+    documents! {
+        Readme = include_str!("../../README.md"),
+        GettingStarted = include_str!("../../docs/guide/getting-started.md"),
+        Annotate = include_str!("../../docs/guide/annotate.md"),
+        Sessions = include_str!("../../docs/guide/sessions.md"),
+        LongRuns = include_str!("../../docs/guide/long-runs.md"),
+        ThreadsAndAsync = include_str!("../../docs/guide/threads-and-async.md"),
+        Graphs = include_str!("../../docs/guide/graphs.md"),
+        Queries = include_str!("../../docs/guide/queries.md"),
+        Diagnosis = include_str!("../../docs/guide/diagnosis.md"),
+        Counters = include_str!("../../docs/guide/counters.md"),
+        Testing = include_str!("../../docs/guide/testing.md"),
+        Exports = include_str!("../../docs/guide/exports.md"),
+    }
 }

@@ -184,7 +184,7 @@ fn the_polls_of_a_future_are_stays_in_its_life() {
         assert_eq!(lives.len(), 2);
         assert_eq!(lives.iter().map(|life| life.inclusive().kernels).collect::<Vec<_>>(), [2, 11]);
         for life in &lives {
-            let stays: Vec<_> = life.stays().collect();
+            let stays: Vec<_> = life.activations().collect();
             assert_eq!(stays.len(), 2);
             assert!(stays.iter().all(|stay| stay.name() == "task"));
             assert!(stays[0].start() < stays[1].start());
@@ -194,7 +194,7 @@ fn the_polls_of_a_future_are_stays_in_its_life() {
                 stays.iter().map(|stay| stay.host_time()).sum::<Duration>() <= life.host_time()
             );
         }
-        let threads: Vec<_> = lives[0].stays().map(|stay| stay.thread_id()).collect();
+        let threads: Vec<_> = lives[0].activations().map(|stay| stay.thread_id()).collect();
         assert_ne!(threads[0], threads[1]);
         // The thread's own account is as it was: all polls are ranges of their threads.
         assert_eq!(profile.range("task").unwrap().kernels(), 13);

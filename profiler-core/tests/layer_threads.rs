@@ -105,11 +105,11 @@ fn a_task_comes_out_once_with_what_it_asked_for_on_any_thread() {
     }
     assert_eq!(numbers.len(), 100);
     // They were polled more than once, and on more than one thread.
-    assert!(tasks.iter().all(|task| task.number("stays") > 1));
+    assert!(tasks.iter().all(|task| task.number("activations") > 1));
     assert!(tasks.iter().all(|task| task.number("busy_ns") <= task.number("host_ns")));
     let threads: BTreeSet<u32> = profile
         .process_ranges()
-        .flat_map(|span| span.stays().map(|stay| stay.thread_id()).collect::<Vec<_>>())
+        .flat_map(|span| span.activations().map(|stay| stay.thread_id()).collect::<Vec<_>>())
         .collect();
     assert!(threads.len() > 1, "{threads:?}");
 }

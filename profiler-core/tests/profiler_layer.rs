@@ -72,7 +72,7 @@ fn spans_come_out_as_events_when_their_work_is_known() {
     assert_eq!((forward.text("domain"), forward.text("message")), ("model", "GPU work done"));
     let numbers = ["kernels", "launches", "copies", "copy_bytes", "memsets", "synchronizations"];
     assert_eq!(numbers.map(|field| forward.number(field)), [3, 3, 1, 100, 1, 1]);
-    assert_eq!(forward.number("stays"), 1);
+    assert_eq!(forward.number("activations"), 1);
     drop(step);
     let result = guard.results();
     assert_eq!((result.emitted, result.let_go, result.undelivered), (2, 0, 0));
@@ -109,10 +109,10 @@ fn spans_that_are_left_in_another_order_are_summed_up_right() {
     let seen = keeps.take();
     let of = |name: &str| seen.iter().find(|seen| seen.text("name") == name).unwrap();
     assert_eq!(seen.len(), 3, "{seen:?}");
-    assert_eq!((of("outer").number("kernels"), of("outer").number("stays")), (2, 1));
-    assert_eq!((of("inner").number("kernels"), of("inner").number("stays")), (2, 2));
+    assert_eq!((of("outer").number("kernels"), of("outer").number("activations")), (2, 1));
+    assert_eq!((of("inner").number("kernels"), of("inner").number("activations")), (2, 2));
     assert_eq!(of("inner").text("path"), "outer/inner");
-    assert_eq!((of("again").number("kernels"), of("again").number("stays")), (1, 1));
+    assert_eq!((of("again").number("kernels"), of("again").number("activations")), (1, 1));
     assert_eq!(profile.totals().kernels, 4);
 }
 
@@ -274,7 +274,7 @@ fn none_of_many_short_spans_is_missed_while_the_logs_are_taken_out() {
         }
     });
     guard.flush().unwrap();
-    let whole = |seen: &Seen| seen.number("stays") == 2 && seen.number("kernels") == 2;
+    let whole = |seen: &Seen| seen.number("activations") == 2 && seen.number("kernels") == 2;
     let seen = keeps.take();
     assert!(seen.iter().all(whole));
     assert_eq!(seen.len(), 6000);

@@ -158,10 +158,10 @@ impl<'a> Seen<'a> {
                 parent: self.spot(range.parent()),
                 payload: payload(range.payload()),
                 end: range.end_thread_id().map(|thread| self.workers[&thread]),
-                stays: range.stays().filter_map(|stay| self.spot(Some(stay))).collect(),
+                stays: range.activations().filter_map(|stay| self.spot(Some(stay))).collect(),
                 inclusive: sums(range.inclusive()),
             };
-            assert_eq!(row.stays.len(), range.stays().count());
+            assert_eq!(row.stays.len(), range.activations().count());
             assert_eq!(range.is_open(), row.end.is_none());
             (range.thread_id(), row)
         });
@@ -284,7 +284,7 @@ type Wholes = BTreeMap<Key, (u64, u64, u64, Sums)>;
 fn wholes(summary: &Summary) -> Wholes {
     let row = |range: ProcessRangeSummary<'_>| {
         let ended = range.host_time().count();
-        let row = (range.instances(), ended, range.stays(), sums(range.inclusive()));
+        let row = (range.instances(), ended, range.activations(), sums(range.inclusive()));
         (owned(range.domain(), range.name()), row)
     };
     summary.process_ranges().map(row).collect()

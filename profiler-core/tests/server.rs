@@ -202,7 +202,7 @@ fn stop_under_load_has_its_last_part_whole() {
     let summary = summing.stop().unwrap();
     summary.health().assert_complete();
     let requests = summary.process_ranges().next().unwrap();
-    assert_eq!((requests.instances(), requests.stays()), (served, served));
+    assert_eq!((requests.instances(), requests.activations()), (served, served));
     assert_eq!((requests.host_time().count(), requests.gpu_time().count()), (served, served));
     assert_eq!(requests.inclusive().kernels, KERNELS * served);
 }
@@ -295,7 +295,7 @@ fn results_of_requests_come_out_though_other_threads_end_them() {
     let seen = keeps.take();
     let mut requests: Vec<u64> = Vec::new();
     for request in seen.iter().filter(|seen| seen.text("name") == "serve") {
-        assert_eq!((request.number("kernels"), request.number("stays")), (KERNELS, 1));
+        assert_eq!((request.number("kernels"), request.number("activations")), (KERNELS, 1));
         requests.push(request.number("payload"));
     }
     requests.sort_unstable();

@@ -14,7 +14,7 @@ pub(crate) fn reason(error: &libloading::Error) -> String {
 /// The address of a symbol of a library, never null.
 pub(crate) fn address(
     library: &libloading::Library,
-    symbol: &[u8],
+    symbol: &str,
 ) -> Result<*mut c_void, libloading::Error> {
     // SAFETY: the symbol is taken for an address, and nothing is read there.
     unsafe { library.get::<*mut c_void>(symbol) }.map(|symbol| *symbol)
@@ -26,7 +26,7 @@ pub(crate) fn address(
 /// `F` is a pointer to a function, of the type that the library's function of this name has.
 pub(crate) unsafe fn function<F: Copy>(
     library: &libloading::Library,
-    symbol: &[u8],
+    symbol: &str,
 ) -> Result<F, libloading::Error> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     // SAFETY: the caller's promise; `libloading` reports a null address as an error.

@@ -1,23 +1,21 @@
-//! Many durations, summed up as they come.
+//! Distributions of durations, accumulated one by one.
 
 use std::fmt;
 use std::time::Duration;
 
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
 
-use crate::base::units::time;
+use crate::base::text::serialize_fields;
+use crate::base::units::{nanoseconds, time};
 
-/// What is left of many durations: exact in count, sum, least, most, mean and deviation; percentiles are within 1 %.
-///
-/// Takes some KiB, however many there are.
+/// A summary of durations in a few KiB: count, sum, extremes, mean and deviation are exact,
+/// percentiles within 1 %.
 #[derive(Debug, Clone, Default)]
 pub struct Distribution {
     count: u64,
     sum_ns: u64,
     least_ns: u64,
     most_ns: u64,
-    /// The mean so far, and the sum of squared distances from it (Welford 1962).
+    /// The mean, and the sum of squared differences from it (Welford 1962).
     mean: f64,
     squares: f64,
     /// Durations by [`class`], as far as there are any.
@@ -41,38 +39,38 @@ impl Distribution {
         self.classes[class] = self.classes[class].saturating_add(1);
     }
 
-    /// How many there were.
+    /// The number of durations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// All together.
+    /// The sum.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns)
     }
 
-    /// The arithmetic mean; 0 of none.
+    /// The arithmetic mean; 0 if empty.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.sum_ns / self.count.max(1))
     }
 
-    /// The least; 0 of none.
+    /// The minimum; 0 if empty.
     pub fn min(&self) -> Duration {
         Duration::from_nanos(self.least_ns)
     }
 
-    /// The most; 0 of none.
+    /// The maximum; 0 if empty.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.most_ns)
     }
 
-    /// The sample standard deviation; 0 of fewer than two.
+    /// The sample standard deviation; 0 for fewer than two.
     pub fn standard_deviation(&self) -> Duration {
         let degrees = self.count.saturating_sub(1).max(1) as f64;
         Duration::from_nanos((self.squares / degrees).max(0.0).sqrt() as u64)
     }
 
-    /// The duration that so many percent of all do not exceed, within 1 %; 0 of none.
+    /// The percentile, within 1 %; 0 if empty.
     pub fn percentile(&self, percent: f64) -> Duration {
         let share = (percent / 100.0).min(1.0);
         let wanted = ((share * self.count as f64).ceil() as u64).max(1);
@@ -88,7 +86,7 @@ impl Distribution {
         Duration::from_nanos(ns.clamp(self.least_ns, self.most_ns))
     }
 
-    /// The one in the middle, within 1 %; 0 of none.
+    /// The median, within 1 %; 0 if empty.
     pub fn median(&self) -> Duration {
         self.percentile(50.0)
     }
@@ -125,22 +123,16 @@ impl fmt::Display for Distribution {
     }
 }
 
-impl Serialize for Distribution {
-    /// In nanoseconds.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let ns = |duration: Duration| duration.as_nanos() as u64;
-        let mut fields = serializer.serialize_struct("Distribution", 8)?;
-        fields.serialize_field("count", &self.count)?;
-        fields.serialize_field("sum_ns", &self.sum_ns)?;
-        fields.serialize_field("mean_ns", &ns(self.mean()))?;
-        fields.serialize_field("min_ns", &self.least_ns)?;
-        fields.serialize_field("max_ns", &self.most_ns)?;
-        fields.serialize_field("standard_deviation_ns", &ns(self.standard_deviation()))?;
-        fields.serialize_field("median_ns", &ns(self.median()))?;
-        fields.serialize_field("p99_ns", &ns(self.percentile(99.0)))?;
-        fields.end()
-    }
-}
+serialize_fields!(Distribution, "Distribution", |all| {
+    "count": all.count,
+    "sum_ns": all.sum_ns,
+    "mean_ns": nanoseconds(all.mean()),
+    "min_ns": all.least_ns,
+    "max_ns": all.most_ns,
+    "standard_deviation_ns": nanoseconds(all.standard_deviation()),
+    "median_ns": nanoseconds(all.median()),
+    "p99_ns": nanoseconds(all.percentile(99.0)),
+});
 
 #[cfg(test)]
 mod tests {

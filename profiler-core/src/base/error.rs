@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use crate::base::units::{MESSAGE_WIDTH, shortened};
 
-/// The reason why a profile could not be taken or read.
+/// The reason why a profile could not be recorded or read.
 ///
-/// The type is opaque; its predicates cover what a caller can act on. The text contains what failed, on what, why, and
-/// what to do.
+/// Predicates cover what a caller can act on. The text has what failed, on what, why, and what to do.
 ///
 /// ```
 /// use profiler_core::Profiler;
@@ -26,46 +25,46 @@ pub struct Error(Box<Kind>);
 
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
-    /// CUPTI, or what it needs.
+    /// CUPTI or one of its requirements failed.
     Cupti(cupti::Error),
-    /// The range observer slot of `nvtx`.
+    /// The range observer of `nvtx` could not be installed.
     Observer(String),
     /// `stop`, `pause`, `resume` or a snapshot without `start`.
     NotRunning,
-    /// `start` of a profiler that runs.
+    /// `start` of a running profiler.
     Running,
-    /// A session of the process that this one was forked off from.
+    /// A session of the parent process in a forked child.
     Forked,
-    /// A session was to begin while ranges are counted, or the other way round.
+    /// Recording and counting of ranges exclude each other.
     Excluded,
-    /// What the sessions that are on collect is not what another one asks for.
+    /// The running collection does not cover the requested session.
     Differs(String),
     /// A file could not be read or written.
     Io { what: &'static str, path: PathBuf, source: Arc<io::Error> },
     /// A source without a path could not be read.
     Read { source: Arc<io::Error> },
-    /// A schedule that never comes to a profile.
+    /// A schedule without active steps.
     Schedule,
     /// A profile could not be written in another format.
     Export { format: &'static str, source: Arc<io::Error> },
-    /// Bytes that are not a recording this version can read, and the file that they are of, if they are of one.
+    /// Bytes that are no recording this version can read, with their file if any.
     Format { what: String, path: Option<PathBuf> },
-    /// A file that is not a capture of Nsight Systems, or one that cannot be read or written.
+    /// An invalid capture of Nsight Systems, or one that cannot be read or written.
     #[cfg(feature = "nsys")]
     Capture { what: String },
-    /// A baseline that is not there, or runs that cannot be compared with it.
+    /// A missing baseline, or runs that cannot be compared with it.
     Baseline(String),
-    /// A row that cannot be one of a series of samples.
+    /// An invalid row of a series of samples.
     Series { why: String },
-    /// A profile without raw logs was to be saved.
+    /// A profile without raw logs cannot be saved.
     NoRecording,
-    /// Text that is not peaks of a device.
+    /// Invalid peaks of a device.
     Peaks { why: String },
-    /// Counts that do not go with a profile.
+    /// Counts that do not match a profile.
     Counts(String),
     /// A ceiling could not be measured.
     Ceiling { what: &'static str, why: String },
-    /// A name that is none of those there are.
+    /// An unknown name.
     Name { what: &'static str, name: String, known: Vec<&'static str> },
 }
 
@@ -85,7 +84,7 @@ impl Error {
         Self::new(Kind::Read { source: Arc::new(source) })
     }
 
-    /// Says which file's content is none, or which could not be read.
+    /// Adds the path of the file.
     pub(crate) fn of_file(mut self, file: &Path) -> Self {
         match &mut *self.0 {
             Kind::Format { path, .. } => *path = Some(file.to_owned()),
@@ -98,12 +97,12 @@ impl Error {
         self
     }
 
-    /// True where GPU records cannot be had at all: no driver, no device, no usable CUPTI.
+    /// True if GPU records are unavailable: no driver, no device, no usable CUPTI.
     pub fn is_unavailable(&self) -> bool {
         matches!(&*self.0, Kind::Cupti(error) if error.is_unavailable())
     }
 
-    /// True where somebody else holds CUPTI or the range observer: another tool, or another profiler of this process.
+    /// True if another tool or profiler of this process holds CUPTI or the range observer.
     pub fn is_busy(&self) -> bool {
         match &*self.0 {
             Kind::Cupti(error) => error.is_busy(),
@@ -112,17 +111,17 @@ impl Error {
         }
     }
 
-    /// True where CUPTI refused for lack of privileges.
+    /// True if CUPTI refused for lack of privileges.
     pub fn is_permission(&self) -> bool {
         matches!(&*self.0, Kind::Cupti(error) if error.is_permission())
     }
 
-    /// True where a profiler was to be stopped, paused, resumed or looked into that was not running.
+    /// True if a stop, pause, resume or snapshot found no running profiler.
     pub fn is_not_running(&self) -> bool {
         matches!(&*self.0, Kind::NotRunning)
     }
 
-    /// True where bytes are not a recording or a capture, a damaged one, or one of a newer version.
+    /// True if bytes are no recording or capture, or a damaged one, or one of a newer version.
     pub fn is_format(&self) -> bool {
         match &*self.0 {
             Kind::Format { .. } | Kind::Peaks { .. } => true,
@@ -137,7 +136,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut message = String::new();
         self.write_message(&mut message)?;
-        // Paths and texts of files are in it.
+        // Paths and texts of files may have any length.
         f.write_str(&shortened(&message, MESSAGE_WIDTH))
     }
 }

@@ -1,16 +1,17 @@
-//! By what factor times changed, with bounds that assume nothing of how they are distributed.
+//! The factor by which times changed, with distribution-free bounds.
 //!
-//! The estimate is that of Hodges and Lehmann (Annals of Mathematical Statistics 34, 1963): the median of all ratios of a
-//! later time to an earlier one. Its bounds are those of the ratios whose ranks the exact distribution of the statistic
-//! of Mann and Whitney gives (Annals of Mathematical Statistics 18, 1947), so that they hold at the confidence that is
-//! asked for or a greater one, ties or not, where the times of both sides are independent and differ by a factor alone.
+//! The estimate is that of Hodges and Lehmann (Annals of Mathematical Statistics 34, 1963): the
+//! median of all ratios of a later to an earlier time. The bounds are the ratios at the ranks that
+//! the exact distribution of the statistic of Mann and Whitney gives (Annals of Mathematical
+//! Statistics 18, 1947). They hold at the requested confidence or more, ties included, if the times
+//! of both sides are independent and differ by a factor only.
 
 use std::collections::HashMap;
 
-/// More times of a side than this are summed up in blocks first.
+/// Beyond this number, times of a side are combined into blocks.
 pub(crate) const MOST: usize = 64;
 
-/// All ratios of a later to an earlier time, the least first.
+/// All ratios of a later to an earlier time, sorted.
 #[derive(Debug)]
 pub(crate) struct Ratios {
     before: usize,
@@ -19,7 +20,7 @@ pub(crate) struct Ratios {
 }
 
 impl Ratios {
-    /// Of times in nanoseconds; one below a nanosecond counts as one. Costs their product: see [`blocks`].
+    /// Ratios of times in nanoseconds, of at least one each. Costs their product: see [`blocks`].
     pub(crate) fn of(before: &[f64], after: &[f64]) -> Self {
         let pairs = after
             .iter()
@@ -29,13 +30,13 @@ impl Ratios {
         Self { before: before.len(), after: after.len(), ratios }
     }
 
-    /// The median; of none there is none.
+    /// The median; `None` if empty.
     pub(crate) fn estimate(&self) -> Option<f64> {
         median(&self.ratios)
     }
 
-    /// Below what no more than this part of all such samples has the true factor, and above what; 0 and infinity where the
-    /// times are too few to say.
+    /// The bounds that the true factor exceeds with a probability of at most `tail` on each side; 0
+    /// and infinity if there are too few times.
     pub(crate) fn bounds(&self, ranks: &mut Ranks, tail: f64) -> (f64, f64) {
         match ranks.rank(self.before, self.after, tail) {
             Some(rank) => (self.ratios[rank - 1], self.ratios[self.ratios.len() - rank]),
@@ -44,14 +45,13 @@ impl Ratios {
     }
 }
 
-/// Of values in order.
+/// The median of sorted values.
 pub(crate) fn median(sorted: &[f64]) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
 }
 
-/// The mean of the middle half: as little moved by a few that are far off as the median, and finer where a clock ticks
-/// coarsely. 0 of none.
+/// The mean of the middle half: as robust as the median, finer with coarse clocks. 0 if empty.
 pub(crate) fn midmean(times: &mut [u64]) -> f64 {
     times.sort_unstable();
     let cut = times.len() / 4;
@@ -62,8 +62,7 @@ pub(crate) fn midmean(times: &mut [u64]) -> f64 {
     middle.iter().map(|&ns| ns as f64).sum::<f64>() / middle.len() as f64
 }
 
-/// Times in the order they were measured as at most [`MOST`] values, each the midmean of as many that follow each other.
-/// What follows each other is alike, and would count for more than it says.
+/// Combines consecutive times, which are correlated, into at most `most` midmeans.
 pub(crate) fn blocks(times: &[u64], most: usize) -> Vec<f64> {
     let count = times.len().min(most.max(1));
     let block = |at: usize| {
@@ -73,13 +72,13 @@ pub(crate) fn blocks(times: &[u64], most: usize) -> Vec<f64> {
     (0..count).map(block).collect()
 }
 
-/// Ranks that were asked for, which cost some microseconds each.
+/// A cache of ranks, which cost some microseconds each.
 #[derive(Debug, Default)]
 pub(crate) struct Ranks(HashMap<(usize, usize, u64), Option<usize>>);
 
 impl Ranks {
-    /// The greatest rank `k` so that the true factor is below the `k`th ratio with a probability of `tail` at most. `None`
-    /// if not even the first is.
+    /// The greatest rank `k` such that the true factor is below the `k`th ratio with a probability
+    /// of at most `tail`. `None` if the first is too high.
     pub(crate) fn rank(&mut self, before: usize, after: usize, tail: f64) -> Option<usize> {
         let key = (before.min(after), before.max(after), tail.to_bits());
         *self.0.entry(key).or_insert_with(|| rank(key.0, key.1, tail))
@@ -93,7 +92,7 @@ fn rank(m: usize, n: usize, tail: f64) -> Option<usize> {
     let ways = ways(m, n);
     let all: f64 = ways.iter().sum();
     let mut below = 0.0;
-    // The ratios at and below the rank `k` are too high by chance if the statistic is below `k`.
+    // The first `k` ratios are too high by chance if the statistic is below `k`.
     let rank = ways.iter().take_while(|&&here| {
         below += here / all;
         below <= tail
@@ -105,13 +104,13 @@ fn rank(m: usize, n: usize, tail: f64) -> Option<usize> {
     }
 }
 
-/// In how many orders of `m` and `n` values the statistic is 0, 1, ... `m * n`: the coefficients of Gauss's binomial.
+/// The number of orders for each statistic 0, 1, ... `m * n`: Gaussian binomial coefficients.
 fn ways(m: usize, n: usize) -> Vec<f64> {
-    // The lower half, in which rounding does not show; the upper one is its mirror.
+    // Compute the lower half, where rounding is negligible, and mirror it.
     let mut ways = vec![0.0; m * n / 2 + 1];
     ways[0] = 1.0;
     for i in 1..=m {
-        // Times 1 - q^(n + i), then by 1 - q^i.
+        // Multiply by 1 - q^(n + i), then divide by 1 - q^i.
         for at in (n + i..ways.len()).rev() {
             ways[at] -= ways[at - n - i];
         }
@@ -130,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_distribution_is_that_of_all_orders() {
-        // Every choice of 4 places out of 9 for the later values.
+        // Every choice of 4 positions out of 9 for the later values.
         let (m, n) = (4, 5);
         let mut counted = vec![0.0; m * n + 1];
         for set in 0_u32..1 << (m + n) {
@@ -181,7 +180,7 @@ mod tests {
         assert_eq!(Ratios::of(&[0.0], &[0.0]).estimate(), Some(1.0));
     }
 
-    /// The bounds miss the true factor as often as they may, and not much less.
+    /// The bounds miss the true factor about as often as allowed.
     #[test]
     fn bounds_hold_as_often_as_they_say() {
         let mut random = fastrand::Rng::with_seed(7);

@@ -1,14 +1,14 @@
-//! Names of kernels and ranges: as people read them, and as they ask for them.
+//! Names of kernels and ranges: demangling, paths and patterns.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use wildmatch::WildMatchPattern;
 
-/// Bytes of a name at most: a mangled one of some hundred may stand for one that fills the memory.
+/// Upper bound of a demangled name in bytes: a short mangled name may expand without limit.
 const LONGEST: usize = 1 << 16;
 
-/// Text that refuses to grow beyond that.
+/// Text that refuses to grow beyond [`LONGEST`].
 struct Bounded(String);
 
 impl fmt::Write for Bounded {
@@ -21,9 +21,9 @@ impl fmt::Write for Bounded {
     }
 }
 
-/// As it is if it is not a mangled name, or one that is too long.
+/// Demangles a name; returns it unchanged if it is not mangled, or expands too far.
 fn demangled_with(name: &str, options: cpp_demangle::DemangleOptions) -> String {
-    // Without the prefix, a plain C name such as `b` would be read as the encoding of a type.
+    // Without the prefix, a plain C name such as `b` would be demangled as a type.
     if !name.starts_with("_Z") {
         return name.to_owned();
     }
@@ -33,17 +33,22 @@ fn demangled_with(name: &str, options: cpp_demangle::DemangleOptions) -> String 
     if written { text.0 } else { name.to_owned() }
 }
 
-/// A C++ name without its parameters; other names as they are.
+/// A C++ name without parameters; other names unchanged.
 pub(crate) fn demangled(name: &str) -> String {
     demangled_with(name, cpp_demangle::DemangleOptions::new().no_params().no_return_type())
 }
 
-/// A C++ name with its parameters; other names as they are.
+/// The name that reports show: without parameters, from the `demangled` name if there is one.
+pub(crate) fn displayed(name: &str, demangled_name: Option<&str>) -> String {
+    demangled_name.map_or_else(|| demangled(name), without_parameters)
+}
+
+/// A C++ name with parameters; other names unchanged.
 pub(crate) fn with_parameters(name: &str) -> String {
     demangled_with(name, cpp_demangle::DemangleOptions::new())
 }
 
-/// The last part of a C++ name: `k` of `void ns::k<float>(int)`.
+/// The unqualified C++ name: `k` of `void ns::k<float>(int)`.
 pub(crate) fn without_scope(name: &str) -> String {
     let name = without_parameters(name);
     let mut depth = 0_i32;
@@ -67,7 +72,7 @@ pub(crate) fn without_scope(name: &str) -> String {
     name.get(start..end).filter(|last| !last.is_empty()).unwrap_or(&name).to_owned()
 }
 
-/// A C++ name as compilers print it, with its parameters and what it returns, without these.
+/// Removes the parameters and return type of a demangled C++ name.
 pub(crate) fn without_parameters(name: &str) -> String {
     let (mut depth, mut end) = (0_i32, name.len());
     for (at, byte) in name.bytes().enumerate().rev() {
@@ -75,7 +80,7 @@ pub(crate) fn without_parameters(name: &str) -> String {
             b')' => depth += 1,
             b'(' => {
                 depth -= 1;
-                // An operator's own name has them too.
+                // Except in the name of an operator.
                 if depth == 0 && name.ends_with(')') && !name[..at].ends_with("operator") {
                     end = at;
                 }
@@ -99,20 +104,20 @@ pub(crate) fn without_parameters(name: &str) -> String {
     returned.map_or(name, |(space, _)| &name[space + 1..]).to_owned()
 }
 
-/// Names that a path keeps at its start and at its end.
+/// Names kept at the start and the end of a long path.
 const KEPT: usize = 64;
 
-/// Where a row stands in a tree, as far as its path depends on it.
+/// The position of a row in a tree, as needed for its path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Level {
-    /// Rows around it.
+    /// The number of ancestors.
     depth: usize,
-    /// Of the first [`KEPT`] rows of its path the innermost.
+    /// The innermost of the first [`KEPT`] rows of the path.
     head: usize,
 }
 
 impl Level {
-    /// Of a row within another; `None` is the level of an outermost row.
+    /// The level of a child of `around`; `None` for an outermost row.
     pub(crate) fn of(row: usize, around: Option<Self>) -> Self {
         match around {
             None => Self { depth: 0, head: row },
@@ -123,13 +128,14 @@ impl Level {
         }
     }
 
-    /// Rows around it.
+    /// The number of ancestors.
     pub(crate) fn depth(self) -> usize {
         self.depth
     }
 
-    /// The names of a row's path, the outermost first: of more than twice [`KEPT`] the first and the last, and between
-    /// them how many are left out, as `…(7 more)…`. `names_from` gives a row's name and then those around it.
+    /// The names of a row's path, outermost first: beyond twice [`KEPT`], the first and last with
+    /// the number omitted between them, `…(7 more)…`. `names_from` returns a row's name, then those
+    /// of its ancestors.
     pub(crate) fn names<'n, N: Iterator<Item = &'n str>>(
         self,
         row: usize,
@@ -148,7 +154,7 @@ impl Level {
         names
     }
 
-    /// [`names`](Self::names) with `/` between them.
+    /// Joins [`names`](Self::names) with `/`.
     pub(crate) fn path<'n, N: Iterator<Item = &'n str>>(
         self,
         row: usize,
@@ -158,11 +164,11 @@ impl Level {
     }
 }
 
-/// A name or path in which `*` stands for any text. All else stands for itself, a star in the name among it.
+/// A name or path in which `*` matches any text. Other characters match themselves.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pattern {
     text: String,
-    // One of any character has no sign: names hold question marks, and never a NUL.
+    // No single-character wildcard: names contain question marks, but never NUL.
     stars: Option<WildMatchPattern<'*', '\0'>>,
 }
 
@@ -176,16 +182,15 @@ impl Pattern {
         self.text == name || self.stars.as_ref().is_some_and(|stars| stars.matches(name))
     }
 
-    /// For each row of a tree, given as the row around it, which comes before it, and its name: whether the name, or a path
-    /// that ends with it, is of this pattern. A name may itself hold slashes.
-    ///
-    /// Costs the names' bytes once, however deep the tree is.
+    /// For each row of a tree, whether its name, or a path that ends with it, matches. Rows are
+    /// given as parent and name, parents first. Names may contain slashes. Costs the bytes of the
+    /// names once, however deep the tree is.
     pub(crate) fn matching<'n>(
         &self,
         rows: impl Iterator<Item = (Option<usize>, &'n str)>,
     ) -> Vec<bool> {
         let whole = self.text.len();
-        // Of each row's path, and of the paths that begin further in: how much of the pattern they match.
+        // For each row, the lengths of the pattern that paths ending with it match.
         let mut matched: Vec<Box<[usize]>> = Vec::with_capacity(rows.size_hint().0);
         for (around, name) in rows {
             let around = around.map_or(&[][..], |around| &matched[around]);
@@ -196,7 +201,7 @@ impl Pattern {
         matched.iter().map(|matched| matched.contains(&whole)).collect()
     }
 
-    /// How much of the pattern is matched after more text.
+    /// The matched lengths of the pattern after more text.
     fn advanced(&self, matched: &[usize], text: &str) -> Vec<usize> {
         if self.stars.is_none() {
             let rest = |at: &usize| self.text.as_bytes()[*at..].starts_with(text.as_bytes());
@@ -220,7 +225,7 @@ impl Pattern {
         matched
     }
 
-    /// Adds a place in the pattern, and those behind the stars there, which may stand for no text. Places stay in order.
+    /// Adds a position, and those after stars there, which match empty text. Keeps the order.
     fn add(&self, matched: &mut Vec<usize>, mut at: usize) {
         loop {
             if let Err(place) = matched.binary_search(&at) {
@@ -238,11 +243,10 @@ impl Pattern {
     }
 }
 
-/// How much of a name [`lower_case`] looks at: names of templates take thousands of bytes, and patterns with stars take
-/// their time.
+/// Bytes of a name that [`lower_case`] uses: template names have thousands, and patterns are slow.
 const LONGEST_MATCHED: usize = 16 << 10;
 
-/// A kernel's name as reports show it, and as the compiler made it: in lower case, the first 16 KiB.
+/// A kernel's displayed and mangled name in lower case, up to 16 KiB.
 pub(crate) fn lower_case(name: &str) -> (String, String) {
     let shown = match name.starts_with("_Z") {
         true => demangled(name),
@@ -266,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_short_name_that_stands_for_a_long_one_stays_as_it_is() {
-        // Each level has the one before it four times.
+        // Each level contains the previous one four times.
         let mut name = "_Z1fI1aIiiiiE".to_owned();
         let levels = "bcdefghijklmnopqrst".chars().zip((0..).step_by(2));
         for (letter, last) in levels {
@@ -277,7 +281,7 @@ mod tests {
         name.push_str("Evv");
         assert!(name.len() < 400, "{name}");
         assert_eq!((demangled(&name), with_parameters(&name)), (name.clone(), name.clone()));
-        // The first levels alone are demangled.
+        // The first levels alone can be demangled.
         let few = "_Z1fI1aIiiiiE1bIS1_S1_S1_S1_EEvv";
         assert!(
             demangled(few).starts_with("f<a<int, int, int, int>, b<a<int"),
@@ -328,7 +332,7 @@ mod tests {
         assert!(!matches("", "a") && matches("", ""));
     }
 
-    /// What a look at every path that ends with a row's name finds.
+    /// Matches every path that ends with a row's name.
     fn by_looking(pattern: &Pattern, rows: &[(Option<usize>, &str)]) -> Vec<bool> {
         let of_row = |row: usize| {
             let mut path = rows[row].1.to_owned();

@@ -1,4 +1,4 @@
-//! What everything stands on: errors, text and units, statistics, files, threads.
+//! Shared by all stages: errors, text and units, statistics, files, threads.
 
 pub(crate) mod background;
 pub(crate) mod distribution;
@@ -6,7 +6,6 @@ pub(crate) mod error;
 #[cfg(feature = "analysis")]
 pub(crate) mod hodges_lehmann;
 pub(crate) mod kernel_names;
-#[cfg(feature = "analysis")]
 pub(crate) mod named_variants;
 pub(crate) mod order;
 #[cfg(feature = "analysis")]

@@ -1,16 +1,16 @@
-//! Tables as HTML and as Markdown, and pages of HTML without a script.
+//! Tables as HTML and Markdown, and script-free HTML pages.
 
 use std::fmt::Write as _;
 
 use super::text::{html, markdown};
 use super::units;
 
-/// The style of pages and of plots in them.
+/// The style of pages and their plots.
 pub(crate) const STYLE: &str = include_str!("page.css");
-/// SHA-256 of the style, as the policy of a page names it. A test checks it.
+/// The SHA-256 of the style in the content security policy of a page, checked by a test.
 const STYLE_HASH: &str = "sha256-IIzw7WG250s4l+kfGDgGk9PSdUHvhmRxppRZkgcZ268=";
 
-/// A page that fetches and runs nothing. `content` is HTML; the title is text.
+/// A page that loads and runs nothing. `content` is HTML, the title plain text.
 pub(crate) fn page(title: &str, content: &str) -> String {
     let title = html(title);
     format!(
@@ -28,7 +28,7 @@ pub(crate) fn paragraph(text: &str) -> String {
     format!("<p>{}</p>\n", html(text))
 }
 
-/// Whether a row is a change for the worse.
+/// The tone of a row: neutral, or a change for the worse or better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
@@ -36,7 +36,7 @@ pub(crate) enum Tone {
     Better,
 }
 
-/// A table with a title. All texts are plain: the writers escape them.
+/// A table with a title. Texts are plain; the writers escape them.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) title: &'static str,
@@ -45,7 +45,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table without changes.
+    /// A table of neutral rows.
     pub(crate) fn new<const N: usize>(
         title: &'static str,
         head: [&'static str; N],
@@ -55,14 +55,14 @@ impl Table {
         Self { title, head: head.into(), rows }
     }
 
-    /// The rows for a terminal. Columns from `right_from` on hold numbers.
+    /// The rows for a terminal. Columns from `right_from` are right-aligned.
     pub(crate) fn text(&self, right_from: usize) -> String {
         let mut table = units::table(&self.head, right_from);
         self.rows.iter().for_each(|(_, row)| _ = table.add_row(row));
         units::finish(&table)
     }
 
-    /// The title and at most so many rows as HTML.
+    /// The title and up to `most` rows as HTML.
     pub(crate) fn html(&self, most: usize) -> String {
         let mut out =
             format!("<h2>{}</h2>\n<div class=\"rl-scroll\"><table>\n<thead><tr>", html(self.title));
@@ -86,7 +86,7 @@ impl Table {
         out
     }
 
-    /// The title and at most so many rows as Markdown.
+    /// The title and up to `most` rows as Markdown.
     pub(crate) fn markdown(&self, most: usize) -> String {
         let marks = [":--"].into_iter().chain(self.head.iter().skip(1).map(|_| "--:"));
         let mut out = format!(
@@ -97,7 +97,7 @@ impl Table {
         );
         for (tone, cells) in self.rows.iter().take(most) {
             let cell = |cell: &String| match tone {
-                // Two stars around nothing would be a line.
+                // Two stars around empty text would be a rule.
                 Tone::Worse if !cell.is_empty() => format!("**{}**", markdown(cell)),
                 _ => markdown(cell),
             };
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(STYLE_HASH, format!("sha256-{hash}"), "STYLE_HASH is not that of page.css");
         assert!(!STYLE.contains('<') && !STYLE.contains('&') && !STYLE.contains('\r'));
         assert!(!STYLE.contains("http:") && !STYLE.contains("https:") && !STYLE.contains("url("));
-        // Every type has its colour.
+        // Every type has a colour.
         for dtype in Dtype::ALL {
             assert!(STYLE.contains(&format!(".rl-{} ", dtype.name())), "{dtype}");
         }

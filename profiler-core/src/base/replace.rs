@@ -1,27 +1,27 @@
-//! Files that get their new content at once: it is written beside them and renamed when it is whole.
+//! Atomic replacement of files: new content is written beside the file, then renamed.
 
 use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A file, or a place without one. Not a link.
+    /// A file or an unused path, without links.
     File(PathBuf),
-    /// A device, a pipe, a socket, or a descriptor of a process such as `/dev/stdout`: never replaced.
+    /// A device, pipe, socket, or descriptor of a process such as `/dev/stdout`. Never replaced.
     Stream(PathBuf),
 }
 
-/// Links that are followed, as many as Linux does.
+/// Upper bound of links to follow, as in Linux.
 const LINKS: u32 = 40;
 
 impl Target {
-    /// Follows links, also one to a file that does not exist.
+    /// Follows links, including those to missing files.
     ///
     /// # Errors
-    /// It is a directory, or a link that leads nowhere.
+    /// The target is a directory, or the links form a circle.
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();
         for _ in 0..LINKS {
@@ -52,7 +52,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Writes the file that a path leads to, or to the end of the stream that it leads to. After an error the file is as it was.
+/// Replaces the file at a path, or appends to its stream. After an error nothing changed.
 pub(crate) fn write(path: &Path, content: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     match Target::of(path)? {
         Target::File(to) => {
@@ -64,46 +64,46 @@ pub(crate) fn write(path: &Path, content: impl FnOnce(&File) -> io::Result<()>) 
     }
 }
 
-/// The same with all of the content at hand.
+/// [`write`] with the complete content.
 pub(crate) fn write_all(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     write(path, |mut file| file.write_all(content.as_ref()))
 }
 
-/// The new content of a file. Dropped before [`commit`](Self::commit), it goes and the file stays as it was.
+/// The new content of a file. Without a [`commit`](Self::commit), the file is unchanged.
 ///
-/// What a killed process left is removed by the next writer to the same folder: partial files are locked by their writers.
+/// Writers lock their partial files; the next writer to the folder removes unlocked ones.
 #[derive(Debug)]
 pub struct Replacement {
     to: PathBuf,
     partial: PathBuf,
     file: File,
-    /// The permissions of the file that it replaces.
+    /// The permissions of the replaced file.
     mode: Option<u32>,
     is_done: bool,
 }
 
-/// Partial files of one process in a folder, of which many may be written at once.
+/// Upper bound of partial files of one process in a folder.
 const PARTIAL_FILES: u32 = 1000;
 const PREFIX: &str = ".gpuprof.";
 const SUFFIX: &str = ".partial";
 
 impl Replacement {
-    /// An empty file beside `to`, with the permissions and the owner of `to` if that exists.
+    /// Creates an empty file beside `to`, with the permissions and owner of an existing `to`.
     ///
     /// # Errors
-    /// The system's, in making the file.
+    /// Those of the system in creating the file.
     pub fn begin(to: PathBuf) -> io::Result<Self> {
         let folder = folder_of(&to);
         remove_abandoned(folder);
         for number in 0..PARTIAL_FILES {
-            // A short name: that of the file may have the greatest length.
+            // A short name: that of the target may already have the maximum length.
             let name = format!("{PREFIX}{}.{number}{SUFFIX}", std::process::id());
             let partial = folder.join(name);
             let file = match File::create_new(&partial) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 file => file?,
             };
-            // A file system without locks has no abandoned files found either.
+            // On a file system without locks, abandoned files are not found either.
             let is_locked = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
             if is_locked && is_at(&file, &partial) {
                 let mut new = Self { to, partial, file, mode: None, is_done: false };
@@ -115,7 +115,7 @@ impl Replacement {
         Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
     }
 
-    /// Of a file that may be written by its group, the group has to be the same.
+    /// Copies permissions; those of the group only if the group can be kept.
     fn keep_permissions(&mut self) -> io::Result<()> {
         let Ok(old) = fs::metadata(&self.to) else { return Ok(()) };
         let new = self.file.metadata()?;
@@ -123,11 +123,11 @@ impl Replacement {
         let is_kept = is_same || fchown(&self.file, Some(old.uid()), Some(old.gid())).is_ok();
         let mode = old.mode() & if is_kept { 0o777 } else { 0o700 };
         self.mode = Some(mode);
-        // It has to be written yet, by its path too.
+        // The file must remain writable until commit.
         self.file.set_permissions(Permissions::from_mode(mode | 0o600))
     }
 
-    /// Where to write.
+    /// The file to write.
     pub fn file(&self) -> &File {
         &self.file
     }
@@ -137,10 +137,10 @@ impl Replacement {
         &self.partial
     }
 
-    /// Puts it where it is to be.
+    /// Moves the file to its target.
     ///
     /// # Errors
-    /// The system's, in writing or moving the file; the target is as it was then.
+    /// Those of the system in writing or moving the file; the target is unchanged then.
     pub fn commit(mut self) -> io::Result<()> {
         if let Some(mode) = self.mode {
             self.file.set_permissions(Permissions::from_mode(mode))?;
@@ -164,19 +164,19 @@ impl io::Write for Replacement {
 impl Drop for Replacement {
     fn drop(&mut self) {
         if !self.is_done {
-            // Where that fails, the next writer removes it.
+            // If this fails, the next writer removes it.
             let _: io::Result<()> = fs::remove_file(&self.partial);
         }
     }
 }
 
-/// True if the file is what stands there: another writer may have removed it before it was locked.
+/// True if the path still is this file: another writer may have removed it before it was locked.
 fn is_at(file: &File, path: &Path) -> bool {
     let (Ok(file), Ok(there)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
     (file.dev(), file.ino()) == (there.dev(), there.ino())
 }
 
-/// Removes partial files whose writers are gone.
+/// Removes partial files of ended writers.
 fn remove_abandoned(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -193,7 +193,7 @@ fn remove_abandoned(folder: &Path) {
         }
         let Ok(file) = File::open(&path) else { continue };
         if file.try_lock().is_ok() && is_at(&file, &path) {
-            // Another's may not be ours to remove.
+            // Another user's file may not be removable.
             let _: io::Result<()> = fs::remove_file(&path);
         }
     }
@@ -203,7 +203,7 @@ fn remove_abandoned(folder: &Path) {
 mod tests {
     use super::*;
 
-    /// An empty folder that goes away.
+    /// An empty folder, removed when dropped.
     struct Folder(PathBuf);
 
     impl Folder {

@@ -1,26 +1,26 @@
-//! Many times in a few numbers.
+//! Statistics of durations.
 
 use std::fmt;
 use std::time::Duration;
 
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
+use serde::Serializer;
 
+use crate::base::text::serialize_fields;
 use crate::base::units::{nanoseconds as ns, time};
 
-/// Which of many times is meant.
+/// A statistic of several times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Statistic {
-    /// The least.
+    /// The minimum.
     Min,
-    /// The middle one; of an even number, the mean of the two in the middle.
+    /// The middle value; the mean of the two middle values for an even number.
     Median,
     /// The arithmetic mean.
     Mean,
-    /// The most.
+    /// The maximum.
     Max,
-    /// The least that this many percent of all do not exceed (nearest rank): always one that was measured.
+    /// The smallest value that this percentage of values does not exceed (nearest rank).
     Percentile(f64),
 }
 
@@ -35,7 +35,7 @@ impl Statistic {
         }
     }
 
-    /// Of times in any order; 0 of none.
+    /// The statistic of unsorted times; 0 if empty.
     pub(crate) fn of(self, mut times: Vec<u64>) -> u64 {
         times.sort_unstable();
         self.of_sorted(&times)
@@ -63,36 +63,35 @@ fn sum(times: &[u64]) -> u128 {
     times.iter().map(|&ns| u128::from(ns)).sum()
 }
 
-/// Writes a time in nanoseconds.
+/// Serializes a time in nanoseconds.
 pub(crate) fn as_ns<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(ns(*time))
 }
 
-/// What many times come to. Exact: it holds every one of them, 8 bytes each.
-///
-/// All is 0 where there is none ([`count`](Self::count)). As JSON: `count`, and in nanoseconds `sum_ns`, `mean_ns`,
-/// `median_ns`, `min_ns`, `max_ns`, `standard_deviation_ns`.
+/// Exact statistics of times, which it holds with 8 bytes each. All are 0 if there are none. The
+/// JSON has `count`, and in nanoseconds `sum_ns`, `mean_ns`, `median_ns`, `min_ns`, `max_ns`,
+/// `standard_deviation_ns`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Statistics {
-    /// In nanoseconds, the least first.
+    /// In nanoseconds, sorted.
     times: Vec<u64>,
 }
 
 impl Statistics {
-    /// Of times in nanoseconds, in any order.
+    /// Statistics of unsorted times in nanoseconds.
     pub(crate) fn of_ns(mut times: Vec<u64>) -> Self {
         times.sort_unstable();
         Self { times }
     }
 
-    /// How many times.
+    /// The number of times.
     pub fn count(&self) -> u64 {
         self.times.len() as u64
     }
 
-    /// All together.
+    /// The sum.
     pub fn sum(&self) -> Duration {
-        // Times of a damaged file may be anything.
+        // A damaged file may contain any times.
         Duration::from_nanos(u64::try_from(sum(&self.times)).unwrap_or(u64::MAX))
     }
 
@@ -101,32 +100,32 @@ impl Statistics {
         self.get(Statistic::Mean)
     }
 
-    /// The middle one; of an even number, the mean of the two in the middle.
+    /// The middle value; the mean of the two middle values for an even number.
     pub fn median(&self) -> Duration {
         self.get(Statistic::Median)
     }
 
-    /// The least.
+    /// The minimum.
     pub fn min(&self) -> Duration {
         self.get(Statistic::Min)
     }
 
-    /// The most.
+    /// The maximum.
     pub fn max(&self) -> Duration {
         self.get(Statistic::Max)
     }
 
-    /// The least that this many percent of all do not exceed (nearest rank): always one of them.
+    /// The smallest value that this percentage of values does not exceed (nearest rank).
     pub fn percentile(&self, percent: f64) -> Duration {
         self.get(Statistic::Percentile(percent))
     }
 
-    /// Any of these.
+    /// Any statistic.
     pub fn get(&self, statistic: Statistic) -> Duration {
         Duration::from_nanos(statistic.of_sorted(&self.times))
     }
 
-    /// The sample standard deviation: that of `count - 1`, as nsys reports it. 0 of fewer than two.
+    /// The sample standard deviation (`count - 1`), as in nsys; 0 for fewer than two.
     pub fn standard_deviation(&self) -> Duration {
         if self.times.len() < 2 {
             return Duration::ZERO;
@@ -137,8 +136,7 @@ impl Statistics {
         Duration::from_nanos(deviation.round() as u64)
     }
 
-    /// The median absolute deviation: the median of how far each is from the median. Unlike the standard deviation it does
-    /// not grow with a few that are far off.
+    /// The median of absolute differences from the median, which is robust against outliers.
     pub fn median_absolute_deviation(&self) -> Duration {
         let median = Statistic::Median.of_sorted(&self.times);
         let deviations = self.times.iter().map(|ns| ns.abs_diff(median)).collect();
@@ -165,23 +163,15 @@ impl fmt::Display for Statistics {
     }
 }
 
-impl Serialize for Statistics {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("Statistics", 7)?;
-        out.serialize_field("count", &self.count())?;
-        for (name, time) in [
-            ("sum_ns", self.sum()),
-            ("mean_ns", self.mean()),
-            ("median_ns", self.median()),
-            ("min_ns", self.min()),
-            ("max_ns", self.max()),
-            ("standard_deviation_ns", self.standard_deviation()),
-        ] {
-            out.serialize_field(name, &ns(time))?;
-        }
-        out.end()
-    }
-}
+serialize_fields!(Statistics, "Statistics", |all| {
+    "count": all.count(),
+    "sum_ns": ns(all.sum()),
+    "mean_ns": ns(all.mean()),
+    "median_ns": ns(all.median()),
+    "min_ns": ns(all.min()),
+    "max_ns": ns(all.max()),
+    "standard_deviation_ns": ns(all.standard_deviation()),
+});
 
 #[cfg(test)]
 mod tests {

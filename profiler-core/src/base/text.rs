@@ -1,13 +1,13 @@
-//! Text from recordings, captures and devices, made safe for the outputs that show it.
+//! Safe output of text from recordings, captures and devices.
 //!
-//! Names may hold anything: escape sequences for terminals, characters that reverse or hide what stands beside them, markup,
-//! formulas. Every output of this crate passes them through a function of this module; what accessors give is the text as it
-//! is, for which a program that shows it has the same functions here.
+//! Names may contain terminal escapes, characters that reverse or hide text, markup and formulas.
+//! All outputs of this crate escape them with these functions. Accessors return the original text;
+//! programs that print it can use the functions here.
 //!
-//! - Tables, reports, messages, CSV, Markdown, HTML, SVG and the line formats (`counts`, folded stacks) show
-//!   [`printable`] text: one line, without characters that act instead of being seen.
-//! - JSON keeps the text whole and writes such characters as `\uXXXX`.
-//! - Binary formats (Perfetto, SQLite, Parquet, recordings) keep the bytes.
+//! - Tables, reports, messages, CSV, Markdown, HTML, SVG and line formats (`counts`, folded stacks)
+//!   show [`printable`] text: one line without active characters.
+//! - JSON contains the full text with active characters as `\uXXXX`.
+//! - Binary formats (Perfetto, SQLite, Parquet, recordings) contain the original bytes.
 
 use std::borrow::Cow;
 use std::io;
@@ -15,9 +15,9 @@ use std::io;
 use serde::Serialize;
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter};
 
-/// True for a character that a terminal, a browser or an editor obeys or hides instead of showing it: controls, separators of
-/// lines, controls of direction, and what has no width. Variation selectors and joiners are among them; letters that combine
-/// are not.
+/// True for characters that a terminal, browser or editor interprets or hides: controls, line
+/// separators, direction controls, and characters without width. Variation selectors and joiners
+/// are included, combining letters are not.
 fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -28,7 +28,7 @@ fn is_active(c: char) -> bool {
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// What stands for a character in a line of text.
+/// The character shown in a line of text.
 fn shown(c: char) -> char {
     match c {
         c if !is_active(c) => c,
@@ -37,12 +37,12 @@ fn shown(c: char) -> char {
     }
 }
 
-/// Names are mostly ASCII, which needs no look at each character.
+/// True if nothing needs escaping. Fast for ASCII names.
 fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~')) || !text.contains(is_active)
 }
 
-/// Text on one line: separators of lines and tabs are spaces, other active characters are U+FFFD.
+/// Converts text to one line: line separators and tabs become spaces, active characters U+FFFD.
 ///
 /// ```
 /// assert_eq!(profiler_core::formats::text::printable("a\tb\u{1b}[2J"), "a b\u{fffd}[2J");
@@ -54,13 +54,13 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Printable text of at most `width` characters. Longer text loses its middle: kernels of one family often differ at the end.
+/// Printable text of at most `width` characters. Longer text loses its middle.
 ///
 /// ```
 /// assert_eq!(profiler_core::formats::text::shortened("sgemm_128x64_tn", 9), "sgem…4_tn");
 /// ```
 pub fn shortened(text: &str, width: usize) -> String {
-    // A character has a byte at least.
+    // Each character has at least a byte.
     let is_short = text.len() <= width;
     let length = if is_short { 0 } else { text.chars().count() };
     if length <= width {
@@ -74,13 +74,13 @@ pub fn shortened(text: &str, width: usize) -> String {
     short
 }
 
-/// The largest file that [`read_file`] reads: baselines, peaks and counts have some hundred KiB.
+/// The largest file for [`read_file`]: baselines, peaks and counts have some hundred KiB.
 const LARGEST: u64 = 64 << 20;
 
-/// A file of text, which may be a device or a pipe without an end.
+/// Reads a text file, or a device or pipe that may be endless.
 ///
 /// # Errors
-/// It cannot be read, has more than 64 MiB, or is not UTF-8.
+/// It cannot be read, exceeds 64 MiB, or is not UTF-8.
 pub fn read_file(path: &std::path::Path) -> io::Result<String> {
     let mut text = String::new();
     let read = io::Read::take(std::fs::File::open(path)?, LARGEST + 1);
@@ -104,11 +104,26 @@ macro_rules! serialize_as_text {
 }
 pub(crate) use serialize_as_text;
 
+/// Implements `Serialize` for a type as a struct of these fields.
+macro_rules! serialize_fields {
+    ($type:ty, $name:literal, |$this:ident| { $($field:literal: $value:expr,)+ }) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeStruct as _;
+                let $this = self;
+                let mut out = to.serialize_struct($name, [$($field),+].len())?;
+                $(out.serialize_field($field, &$value)?;)+
+                out.end()
+            }
+        }
+    };
+}
+pub(crate) use serialize_fields;
+
 // --- CSV ---
 
-/// Text as a cell of a comma-separated file.
-///
-/// A cell that a spreadsheet would take for a formula begins with `'`, as OWASP advises: text alone, numbers never pass here.
+/// Escapes text as a CSV cell. A cell that a spreadsheet would evaluate gets the prefix `'`, as
+/// OWASP advises. For text only: numbers need no escaping.
 pub fn csv_cell(text: &str) -> String {
     let mut cell = text.to_owned();
     guard_formula(&mut cell, 0);
@@ -116,12 +131,12 @@ pub fn csv_cell(text: &str) -> String {
     cell
 }
 
-/// Puts `'` before the cell that begins at `at` if a spreadsheet would take it for a formula.
+/// Inserts `'` before the cell at `at` if a spreadsheet would evaluate it.
 pub(crate) fn guard_formula(line: &mut String, at: usize) {
     const SIGNS: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];
     let cell = line[at..].trim_start_matches(|c: char| c.is_whitespace() || is_active(c));
-    // A colon needs something before it, and without operators and calls nothing is computed: nsys's `--:name` and
-    // `--domain:name` are no formulas.
+    // nsys's `--:name` and `--domain:name` are no formulas: a colon needs a left operand, and
+    // nothing is evaluated without operators and calls.
     let name = cell.trim_start_matches(SIGNS);
     let is_nested =
         cell.starts_with("--") && !cell.contains(['=', '+', '@', '|', '!', '(', '＝', '＋', '＠']);
@@ -130,7 +145,7 @@ pub(crate) fn guard_formula(line: &mut String, at: usize) {
     }
 }
 
-/// Makes the cell that begins at `at` printable and quotes it where it has to be.
+/// Makes the cell at `at` printable, and quotes it if needed.
 pub(crate) fn quote_cell(line: &mut String, at: usize) {
     let cell = &line[at..];
     let needs_quotes = cell.contains(['"', ',']);
@@ -147,34 +162,34 @@ pub(crate) fn quote_cell(line: &mut String, at: usize) {
 
 // --- markup ---
 
-/// Text in which nothing is markup for those who show Markdown, HTML in it included.
+/// Escapes text for Markdown, including HTML in it.
 pub(crate) fn markdown(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            // A kernel's name must mention nobody.
-            '@' => out.push_str("&#64;"),
-            '\\' | '`' | '*' | '_' | '[' | ']' | '#' | '|' | '~' | '!' => out.extend(['\\', c]),
-            c => out.push(shown(c)),
-        }
-    }
-    out
+    escaped(text, |c, out| match c {
+        // Names must not mention users.
+        '@' => out.push_str("&#64;"),
+        '\\' | '`' | '*' | '_' | '[' | ']' | '#' | '|' | '~' | '!' => out.extend(['\\', c]),
+        c => out.push(shown(c)),
+    })
 }
 
-/// Text for elements and attributes of HTML and XML.
+/// Escapes text for HTML and XML elements and attributes.
 pub(crate) fn html(text: &str) -> String {
+    escaped(text, |c, out| match c {
+        '"' => out.push_str("&quot;"),
+        '\'' => out.push_str("&#39;"),
+        c => out.push(shown(c)),
+    })
+}
+
+/// Escapes tags and entities, and other characters with `push`.
+fn escaped(text: &str, push: impl Fn(char, &mut String)) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(shown(c)),
+            c => push(c, &mut out),
         }
     }
     out
@@ -182,15 +197,15 @@ pub(crate) fn html(text: &str) -> String {
 
 // --- JSON ---
 
-/// Writes JSON on one line, with active characters as `\uXXXX`.
+/// Writes JSON on one line with active characters as `\uXXXX`.
 pub(crate) fn write_json(out: impl io::Write, value: &impl Serialize) -> serde_json::Result<()> {
     value.serialize(&mut serde_json::Serializer::with_formatter(out, Ascii(CompactFormatter)))
 }
 
-/// Writes JSON with an indent for each level, and active characters as `\uXXXX`.
+/// Writes indented JSON with active characters as `\uXXXX`.
 ///
 /// # Errors
-/// What `out` and `value` say.
+/// Those of `out` and `value`.
 pub fn write_json_pretty(out: impl io::Write, value: &impl Serialize) -> io::Result<()> {
     Ok(write_indented(out, value)?)
 }
@@ -200,21 +215,21 @@ fn write_indented(out: impl io::Write, value: &impl Serialize) -> serde_json::Re
     value.serialize(&mut serde_json::Serializer::with_formatter(out, formatter))
 }
 
-/// [`write_json`] as text.
+/// [`write_json`] to a string.
 pub(crate) fn json(value: &impl Serialize) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
     write_json(&mut bytes, value)?;
     Ok(String::from_utf8(bytes).unwrap_or_default())
 }
 
-/// [`write_json_pretty`] as text.
+/// [`write_json_pretty`] to a string.
 pub(crate) fn json_pretty(value: &impl Serialize) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
     write_indented(&mut bytes, value)?;
     Ok(String::from_utf8(bytes).unwrap_or_default())
 }
 
-/// A part of a JSON string that serde_json has nothing to escape in.
+/// Writes a part of a JSON string in which serde_json has nothing to escape.
 pub(crate) fn write_json_fragment<W: ?Sized + io::Write>(
     out: &mut W,
     text: &str,
@@ -233,7 +248,7 @@ pub(crate) fn write_json_fragment<W: ?Sized + io::Write>(
     out.write_all(&text.as_bytes()[written..])
 }
 
-/// Writes JSON on one line whose strings are [printable]: for a page, whose script would read escapes back.
+/// Writes JSON on one line with [printable] strings, for a page whose script would decode escapes.
 pub(crate) fn write_page_json(
     out: impl io::Write,
     value: &impl Serialize,
@@ -268,7 +283,7 @@ impl Formatter for Shown {
     }
 }
 
-/// Writes as its formatter does, but for active characters.
+/// A formatter that escapes active characters.
 struct Ascii<F>(F);
 
 macro_rules! as_the_formatter {
@@ -331,18 +346,8 @@ mod tests {
     fn cells_are_quoted_and_are_no_formulas() {
         assert_eq!(csv_cell("f<\"x\", y>"), "\"f<\"\"x\"\", y>\"");
         assert_eq!(csv_cell("a\nb"), "a b");
-        for formula in [
-            "=1",
-            "+1",
-            "-1",
-            "@a",
-            "\t=1",
-            "\r\n=1",
-            " =1",
-            "＝1",
-            "\u{200b}=1",
-            "--1+cmd|' /C calc'!A0:x",
-        ] {
+        let formulas = ["=1", "+1", "-1", "@a", "\t=1", "\r\n=1", " =1", "＝1", "\u{200b}=1"];
+        for formula in formulas.into_iter().chain(["--1+cmd|' /C calc'!A0:x"]) {
             assert!(csv_cell(formula).starts_with('\''), "{formula:?}");
         }
         assert_eq!(csv_cell("=A1,\"B\""), "\"'=A1,\"\"B\"\"\"");

@@ -1,4 +1,4 @@
-//! Sums over GPU operations and driver calls: what a range, or everything, came to.
+//! Sums over GPU operations and driver calls.
 
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -6,38 +6,36 @@ use std::time::Duration;
 use cupti::CallClass;
 use serde::Serialize;
 
-/// Counts and sums. Counts are exact; times are sums over operations, so that two kernels that run at the same time
-/// count twice.
+/// Counts and summed times. Counts are exact; concurrent operations add the time of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Calls that launched a kernel or a graph, successfully and not into a graph under capture.
+    /// Successful calls that launched a kernel or graph, without calls under capture.
     pub launches: u64,
-    /// Kernels that ran.
+    /// Executed kernels.
     pub kernels: u64,
-    /// Their time on the GPU, in nanoseconds (`end - start` of CUPTI's records).
+    /// Their GPU time in nanoseconds (`end - start` of CUPTI's records).
     pub kernel_ns: u64,
-    /// Copies that ran.
+    /// Executed copies.
     pub copies: u64,
-    /// Their time, in nanoseconds.
+    /// Their GPU time in nanoseconds.
     pub copy_ns: u64,
     /// Bytes they moved.
     pub copy_bytes: u64,
-    /// Memsets that ran.
+    /// Executed memsets.
     pub memsets: u64,
-    /// Their time, in nanoseconds.
+    /// Their GPU time in nanoseconds.
     pub memset_ns: u64,
     /// Bytes they wrote.
     pub memset_bytes: u64,
-    /// Launches of CUDA graphs that were traced as one interval each. The kernels, copies and memsets in them
-    /// have no records, and are in no other count.
+    /// Launches of CUDA graphs traced as one interval. Their operations count nowhere.
     pub graphs: u64,
-    /// Their time on the GPU from the first node's start to the last node's end, in nanoseconds.
+    /// Their GPU time in nanoseconds, from the first node's start to the last node's end.
     pub graph_ns: u64,
-    /// Calls that blocked the host until the GPU got somewhere: `cuCtxSynchronize`, `cuStreamSynchronize`,
-    /// `cuEventSynchronize`. Copies that block are not among them.
+    /// Calls that blocked the host until the GPU reached some point: `cuCtxSynchronize`,
+    /// `cuStreamSynchronize`, `cuEventSynchronize`. Blocking copies are not included.
     pub synchronizations: u64,
-    /// The host time spent in them, in nanoseconds.
+    /// Their host time in nanoseconds.
     pub synchronization_ns: u64,
     /// Calls that allocated, registered or mapped memory.
     pub allocations: u64,
@@ -58,33 +56,33 @@ impl Totals {
         self.kernel_ns.saturating_add(transfers).saturating_add(self.graph_ns)
     }
 
-    /// The time of all GPU operations, summed.
+    /// The sum of GPU times.
     pub fn gpu_time(&self) -> Duration {
         Duration::from_nanos(self.gpu_ns())
     }
 
-    /// The time of all kernels, summed.
+    /// The sum of kernel times.
     pub fn kernel_time(&self) -> Duration {
         Duration::from_nanos(self.kernel_ns)
     }
 
-    /// The time of all copies, summed.
+    /// The sum of copy times.
     pub fn copy_time(&self) -> Duration {
         Duration::from_nanos(self.copy_ns)
     }
 
-    /// The time of all graphs that were traced as one interval each, summed.
+    /// The sum of times of graphs traced as one interval.
     pub fn graph_time(&self) -> Duration {
         Duration::from_nanos(self.graph_ns)
     }
 
-    /// The host time in synchronisation calls, summed.
+    /// The host time in synchronisation calls.
     pub fn synchronization_time(&self) -> Duration {
         Duration::from_nanos(self.synchronization_ns)
     }
 }
 
-/// Times and sizes of a damaged file may be anything, so that sums stay at the most there is.
+/// Sums saturate: a damaged file may contain any times and sizes.
 impl Totals {
     #[inline]
     pub(crate) fn add_kernel(&mut self, ns: u64) {
@@ -112,7 +110,7 @@ impl Totals {
         self.graph_ns = self.graph_ns.saturating_add(ns);
     }
 
-    /// What one call adds, apart from its work on the GPU.
+    /// Adds a call, without its GPU work.
     #[inline]
     pub(crate) fn add_call(&mut self, class: CallClass, is_failure: bool, captured: bool, ns: u64) {
         if is_failure {

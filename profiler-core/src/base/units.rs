@@ -1,20 +1,19 @@
-//! Times, sizes and tables as people read them.
+//! Times, sizes and tables for people.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 pub(crate) use super::text::shortened;
 
-/// Longest name of a kernel or range in a table.
+/// The longest name of a kernel or range in a table.
 pub(crate) const NAME_WIDTH: usize = 60;
-/// Longest path of a range in a message.
+/// The longest path of a range in a message.
 pub(crate) const PATH_WIDTH: usize = 160;
-/// Longest message: names in it may be as long as files make them.
+/// The longest message: names from files may have any length.
 pub(crate) const MESSAGE_WIDTH: usize = 2000;
 
-/// A plain table; columns from `right_from` on hold numbers.
+/// A plain table. Columns from `right_from` are right-aligned.
 pub(crate) fn table(header: &[&str], right_from: usize) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -28,23 +27,23 @@ pub(crate) fn table(header: &[&str], right_from: usize) -> Table {
     table
 }
 
-/// The table's text, without spaces at the ends of lines.
+/// Renders a table without trailing spaces.
 pub(crate) fn finish(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// A time in whole nanoseconds; `u64::MAX` for longer ones.
+/// A time in nanoseconds; `u64::MAX` at most.
 pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Three significant digits or more, in the unit that suits: 950 ns, 1.23 us, 45.6 ms.
+/// A time with at least three significant digits: 950 ns, 1.23 us, 45.6 ms.
 pub(crate) fn time(duration: Duration) -> String {
     let ns = duration.as_nanos() as f64;
     scaled(ns, &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")])
 }
 
-/// Four significant digits in the unit that suits.
+/// A size with four significant digits in a fitting unit.
 pub(crate) fn bytes(count: u64) -> String {
     scaled(
         count as f64,
@@ -52,7 +51,7 @@ pub(crate) fn bytes(count: u64) -> String {
     )
 }
 
-/// Three significant digits or more, with the prefix that suits: 466.3 GFLOP, 4.81 TB.
+/// A value with at least three significant digits and SI prefix: 466.3 GFLOP, 4.81 TB.
 pub(crate) fn si(value: f64, unit: &str) -> String {
     const PREFIXES: [(f64, &str); 7] =
         [(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"), (1e18, "E")];
@@ -61,12 +60,12 @@ pub(crate) fn si(value: f64, unit: &str) -> String {
     format!("{} {prefix}{unit}", number(value / size))
 }
 
-/// The same for a second.
+/// [`si`] per second.
 pub(crate) fn per_second(value: f64, unit: &str) -> String {
     format!("{}/s", si(value, unit))
 }
 
-/// Three significant digits or more; none after the point of a whole number.
+/// A number with at least three significant digits, without decimals if whole.
 pub(crate) fn number(value: f64) -> String {
     let digits = match value {
         _ if value.fract() == 0.0 => 0,
@@ -80,7 +79,7 @@ pub(crate) fn number(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// Blocks or threads without the dimensions that are 1, but for the first.
+/// A shape of blocks or threads without trailing dimensions of 1.
 pub(crate) fn shape(size: [u32; 3]) -> String {
     match size {
         [x, 1, 1] => x.to_string(),
@@ -98,9 +97,7 @@ fn scaled(value: f64, units: &[(f64, &str)]) -> String {
         10.0.. => 2,
         _ => 3,
     };
-    let mut out = String::new();
-    let _ = write!(out, "{scaled:.digits$} {unit}");
-    out
+    format!("{scaled:.digits$} {unit}")
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! The process's one collection, and the sessions that look at it.
+//! The process's only collection, and the sessions that view it.
 //!
-//! CUPTI serves one collector in a process. The first session starts it, the last one ends it; each sees what was asked for
-//! between its own start and stop. As long as there is one session that keeps everything, nothing is moved: its stop reads
-//! the logs. Where a session keeps a part of it only, or another one begins, the logs are taken out part by part, and a part
-//! is let go when no session needs it any more.
+//! CUPTI serves one collector per process. The first session starts it and the last one ends it;
+//! each sees the work submitted between its own start and stop. A single session that keeps
+//! everything leaves the logs in place until its stop. Otherwise the logs are taken segment by
+//! segment, and a segment is released when no session needs it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,35 +18,33 @@ use crate::base::background::Background;
 use crate::base::error::{Error, Kind};
 use crate::collect::flush_pace::FlushDemand;
 use crate::record::id_window::is_up_to;
-use crate::record::recording::ranges::{self, RECORDER};
-use crate::record::recording::segment::{
-    CarriedOver, OpenRanges, PartialRecording, Segment, Settings, StoppedRanges, Tail,
-};
+use crate::record::recording::ranges::{self, RECORDER, ThreadSegment};
+use crate::record::recording::segment::{CarriedOver, PartialRecording, Segment, Settings, Tail};
 use crate::record::recording::{Recording, RecordingInfo, segment};
 
 use crate::collect::request::{Retention, SessionRequest};
 use crate::collect::view::{StopCall, View};
 
-/// How long a snapshot waits for CUPTI, which may not answer before a load is over.
+/// How long a snapshot waits for CUPTI, which may not respond under load.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// A session that keeps the last operations keeps no more calls, ranges and marks than so many for each of them, where
-/// these are more than [`ENTRIES`].
+/// Upper bound of calls, ranges and marks per operation for a session that keeps the last
+/// operations, where this exceeds [`ENTRIES`].
 const ENTRIES_AN_OPERATION: u64 = 16;
-/// Some 50 MB.
+/// About 50 MB.
 const ENTRIES: u64 = 1 << 20;
-/// Over such a time it is looked how much comes.
+/// The interval for the rate of arriving records.
 const RATE_NS: u64 = 100_000_000;
-/// How much longer than asked for a session keeps the last time: a stop may be preempted between reading the clock and setting
-/// its [`StopCall`].
+/// Extra time that a session keeping the last time retains: a stop may be preempted between reading
+/// the clock and setting its [`StopCall`].
 const STOP_SEEN_NS: u64 = 100_000_000;
-/// How long after the first call one with an earlier id may be logged.
+/// How long after the first call an earlier id may be logged.
 const FIRST_CALLS_NS: u64 = 1_000_000_000;
-/// Windows of a collection or a session from which on those that are no longer needed are looked for.
+/// The number of windows from which unneeded ones are removed.
 pub(super) const WINDOWS: usize = 64;
 
 pub(super) static COLLECTION: Mutex<Option<Collection>> = Mutex::new(None);
 
-/// Fields are dropped in this order.
+/// The running collection. Fields are dropped in this order.
 #[derive(Debug)]
 pub(super) struct Collection {
     pub(super) background: Background,
@@ -56,67 +54,71 @@ pub(super) struct Collection {
     config: Config,
     pub(super) info: RecordingInfo,
     pub(super) views: Vec<View>,
-    /// Parts that some session needs.
-    pub(super) parts: VecDeque<Segment>,
-    /// The number of the first of them.
+    /// Segments that a session needs.
+    pub(super) segments: VecDeque<Segment>,
+    /// The number of the first segment.
     first: u64,
-    /// When the collection was on, as the last part told, and when that was.
+    /// The windows of the collection up to the last segment, which ended at `taken_until_ns`.
     pub(super) windows_ns: Vec<(u64, u64)>,
-    /// How many windows there may be before the next look at which are no longer needed.
+    /// The number of windows at which unneeded ones are next removed.
     most_windows: usize,
-    parts_until_ns: u64,
-    /// What parts up to a number said of ranges that had not ended.
-    remains: (u64, CarriedOver),
-    /// The records of calls that had returned before then have all come.
+    taken_until_ns: u64,
+    /// What segments before this number said of open ranges.
+    carried_over: (u64, CarriedOver),
+    /// All records of calls that returned before this time have arrived.
     pub(super) settled_ns: u64,
-    /// Bytes of records that came last, in [`RATE_NS`]; and those since, from when on.
+    /// Bytes of records in the last [`RATE_NS`]; bytes since then, and the start of that interval.
     came: u64,
     coming: (u64, u64),
-    /// The highest correlation id so far.
+    /// The latest correlation id so far.
     last_id: u32,
-    /// The lowest id of a call, and when the first call was seen.
+    /// The earliest id of a call, and the time at which the first call was seen.
     first_call: Option<(u32, u64)>,
     first_is_final: bool,
     next_id: u64,
 }
 
-/// The ranges of this collection are being recorded; ends it when dropped.
+/// Records the ranges of this collection until dropped.
 #[derive(Debug)]
 struct Observing {
     switch: nvtx::observer::Switch,
     first_log: u64,
 }
 
+fn install_observer() -> Result<nvtx::observer::Switch, Error> {
+    let installed = nvtx::observer::install(&RECORDER);
+    installed.map_err(|error| Error::new(Kind::Observer(error.to_string())))
+}
+
 impl Observing {
     fn begin() -> Result<Self, Error> {
-        let switch = nvtx::observer::install(&RECORDER)
-            .map_err(|error| Error::new(Kind::Observer(error.to_string())))?;
+        let switch = install_observer()?;
         let first_log = ranges::begin();
         switch.on();
         Ok(Self { switch, first_log })
     }
 
-    /// Ends it and gives what was left.
-    fn end(self) -> StoppedRanges {
+    /// Ends the recording of ranges and returns what was not taken.
+    fn end(self) -> Vec<ThreadSegment> {
         self.switch.off();
-        StoppedRanges::end()
+        ranges::end()
     }
 }
 
 impl Drop for Observing {
     fn drop(&mut self) {
         self.switch.off();
-        let _ = StoppedRanges::end();
+        let _ = ranges::end();
     }
 }
 
-/// Ranges are counted and none are recorded; no session can begin until it is dropped.
+/// Counts ranges instead of recording them; no session can start until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Counting {
     switch: nvtx::observer::Switch,
 }
 
-/// Whether there is one; changed and looked at with the collection locked.
+/// Whether ranges are counted. Accessed with the collection locked.
 pub(super) static COUNTING: AtomicBool = AtomicBool::new(false);
 
 impl Counting {
@@ -125,8 +127,7 @@ impl Counting {
         if collection.is_some() || COUNTING.load(Ordering::Relaxed) {
             return Err(Error::new(Kind::Excluded));
         }
-        let switch = nvtx::observer::install(&RECORDER)
-            .map_err(|error| Error::new(Kind::Observer(error.to_string())))?;
+        let switch = install_observer()?;
         COUNTING.store(true, Ordering::Relaxed);
         switch.on();
         Ok(Self { switch })
@@ -142,25 +143,25 @@ impl Drop for Counting {
 }
 
 impl Collection {
-    pub(super) fn start(wish: &SessionRequest<'_>) -> Result<Self, Error> {
-        let info = RecordingInfo::now(wish.library);
-        // Ranges first: of a range that began between the two, calls in the session's window would be outside all ranges.
+    pub(super) fn start(request: &SessionRequest<'_>) -> Result<Self, Error> {
+        let info = RecordingInfo::now(request.library);
+        // Ranges first: calls in ranges that begin in between would be outside all ranges.
         let observing = Observing::begin()?;
-        let collector = Collector::start(wish.library, wish.config)?;
+        let collector = Collector::start(request.library, request.config)?;
         Ok(Self {
             background: Background::default(),
             collector,
             observing,
-            library: wish.library.clone(),
-            config: wish.config.clone(),
+            library: request.library.clone(),
+            config: request.config.clone(),
             info,
             views: Vec::new(),
-            parts: VecDeque::new(),
+            segments: VecDeque::new(),
             first: 0,
             windows_ns: Vec::new(),
             most_windows: WINDOWS,
-            parts_until_ns: 0,
-            remains: (0, CarriedOver::default()),
+            taken_until_ns: 0,
+            carried_over: (0, CarriedOver::default()),
             settled_ns: 0,
             came: 0,
             coming: (0, now_ns()),
@@ -171,31 +172,34 @@ impl Collection {
         })
     }
 
-    /// Whether a session that wishes this can see what is collected. It begins with a new part.
-    pub(super) fn join(&mut self, wish: &SessionRequest<'_>) -> Result<(), Error> {
-        if !self.library.is_same(wish.library) {
+    /// Checks that the collection covers the request, and starts a new segment.
+    pub(super) fn join(&mut self, request: &SessionRequest<'_>) -> Result<(), Error> {
+        if !self.library.is_same(request.library) {
             return Err(Error::new(Kind::Differs("it uses another CUPTI".to_owned())));
         }
         let missing = self.collector.missing_kinds();
-        self.config.covers(wish.config, missing).map_err(|what| Error::new(Kind::Differs(what)))?;
+        self.config
+            .covers(request.config, missing)
+            .map_err(|what| Error::new(Kind::Differs(what)))?;
         self.take()
     }
 
     pub(super) fn add_view(
         &mut self,
-        wish: &SessionRequest<'_>,
+        request: &SessionRequest<'_>,
         stop_call: &Arc<StopCall>,
     ) -> Result<u64, Error> {
         let id = self.next_id;
         self.next_id += 1;
-        let from = self.first + self.parts.len() as u64;
-        let remains = if from == 0 { CarriedOver::default() } else { self.remains_until(from) };
+        let from = self.first + self.segments.len() as u64;
+        let carried_over =
+            if from == 0 { CarriedOver::default() } else { self.carried_over_until(from) };
         let began_ns = now_ns();
         let is_first = self.views.is_empty();
         let start_ns = if is_first { self.collector.start_ns() } else { began_ns };
         self.views.push(View {
             id,
-            keep: wish.keep,
+            keep: request.keep,
             from,
             start_ns,
             windows_ns: Vec::new(),
@@ -204,14 +208,14 @@ impl Collection {
             left_ns: None,
             earliest_end_ns: start_ns,
             before_id: self.last_id,
-            remains,
+            carried_over,
             panics_before: self.observing.switch.panics(),
-            sink: wish.sink.clone(),
+            sink: request.sink.clone(),
         });
-        if let Some(sink) = &wish.sink {
+        if let Some(sink) = &request.sink {
             sink.lock().begin(self.observing.first_log, self.last_id, start_ns);
         }
-        if !wish.config.starts_paused() {
+        if !request.config.starts_paused() {
             let resumed = self.resume(id);
             if resumed.is_err() {
                 self.views.retain(|view| view.id != id);
@@ -219,22 +223,22 @@ impl Collection {
             }
             let view = self.view(id)?;
             if is_first {
-                // What was asked for while this went on counts.
+                // Work submitted during the start counts.
                 view.on_since_ns = Some(view.start_ns);
             }
         }
         Ok(id)
     }
 
-    pub(super) fn remains_until(&mut self, until: u64) -> CarriedOver {
-        let (from, remains) = &mut self.remains;
-        for (number, part) in (self.first..).zip(&self.parts) {
+    pub(super) fn carried_over_until(&mut self, until: u64) -> CarriedOver {
+        let (from, carried_over) = &mut self.carried_over;
+        for (number, segment) in (self.first..).zip(&self.segments) {
             if number >= *from && number < until {
-                remains.add(part);
+                carried_over.add(segment);
             }
         }
         *from = until;
-        remains.clone()
+        carried_over.clone()
     }
 
     pub(super) fn view(&mut self, id: u64) -> Result<&mut View, Error> {
@@ -242,8 +246,8 @@ impl Collection {
         view.ok_or_else(|| Error::new(Kind::NotRunning))
     }
 
-    /// What is asked for from now on does not count for this session. What was counts, and is to be waited for before the
-    /// collection is paused, if no other session is on.
+    /// Pauses a session. If it was the last running one, returns a waiter for the work submitted so
+    /// far; the collection is paused after the wait.
     pub(super) fn turn_off(&mut self, id: u64) -> Result<Option<Waiter>, Error> {
         let view = self.view(id)?;
         if view.on_since_ns.is_none() {
@@ -254,7 +258,7 @@ impl Collection {
         Ok((!others_are_on).then(|| self.waiter()))
     }
 
-    /// Pauses unless a session is on.
+    /// Pauses the collection unless a session is running.
     pub(super) fn pause(&mut self) -> Result<(), Error> {
         if self.views.iter().any(|view| view.on_since_ns.is_some()) {
             return Ok(());
@@ -262,13 +266,13 @@ impl Collection {
         Ok(self.collector.pause()?)
     }
 
-    /// This session ends: what it asked for by now is to be waited for, without the collection's lock.
+    /// Marks the session's end. The returned waiter is used without the collection's lock.
     pub(super) fn leave(&mut self, id: u64) -> Result<Waiter, Error> {
         self.view(id)?.see_stop_call();
         Ok(self.waiter())
     }
 
-    /// Whether calls that a session asked for before it was stopped have not returned.
+    /// Whether calls that the session saw before its stop have not returned.
     pub(super) fn has_calls_under_way(&mut self, id: u64) -> Result<bool, Error> {
         let left_ns = self.view(id)?.left_ns.unwrap_or(u64::MAX);
         let open = self.collector.unfinished_calls(now_ns()).calls;
@@ -292,22 +296,22 @@ impl Collection {
     }
 
     pub(super) fn restart(&mut self, id: u64) -> Result<(), Error> {
-        let from = self.first + self.parts.len() as u64;
-        let remains = self.remains_until(from);
+        let from = self.first + self.segments.len() as u64;
+        let carried_over = self.carried_over_until(from);
         let (last_id, panics) = (self.last_id, self.observing.switch.panics());
         let view = self.view(id)?;
         let began_ns = now_ns();
         view.on_since_ns = view.on_since_ns.map(|_| began_ns);
         view.windows_ns.clear();
-        (view.from, view.start_ns, view.remains) = (from, began_ns, remains);
+        (view.from, view.start_ns, view.carried_over) = (from, began_ns, carried_over);
         (view.before_id, view.panics_before) = (last_id, panics);
-        self.let_go();
+        self.release();
         Ok(())
     }
 
-    /// False if another session's thread has just taken the logs out.
+    /// False if another session's thread has just taken a segment.
     pub(super) fn is_due(&self, period: Duration) -> bool {
-        let last_ns = self.parts_until_ns;
+        let last_ns = self.taken_until_ns;
         let since_ns = now_ns().saturating_sub(last_ns);
         since_ns >= u64::try_from(period.as_nanos()).unwrap_or(u64::MAX) / 2
     }
@@ -320,50 +324,50 @@ impl Collection {
         self.collector.flusher().request_if(|last| need.is_due(now_ns(), last))
     }
 
-    /// Takes what CUPTI has handed over, and the calls, out of the logs.
+    /// Takes a segment: the records that CUPTI has delivered, and the finished calls and ranges.
     pub(super) fn take(&mut self) -> Result<(), Error> {
-        let (mut part, windows_ns) = Segment::take(&self.collector)?;
-        part.losses.failed_threads = self.background.take_failures();
-        self.count_bytes(&part);
+        let (mut segment, windows_ns) = Segment::take(&self.collector)?;
+        segment.losses.failed_threads = self.background.take_failures();
+        self.count_bytes(&segment);
         self.windows_ns = windows_ns;
-        (self.parts_until_ns, self.settled_ns) = (part.until_ns, part.settled_ns);
-        if part.last_id != 0 && !is_up_to(part.last_id, self.last_id) {
-            self.last_id = part.last_id;
+        (self.taken_until_ns, self.settled_ns) = (segment.until_ns, segment.settled_ns);
+        if segment.last_id != 0 && !is_up_to(segment.last_id, self.last_id) {
+            self.last_id = segment.last_id;
         }
-        part.last_id = self.last_id;
-        self.find_first(&part);
+        segment.last_id = self.last_id;
+        self.find_first(&segment);
         let mut open = None;
         for view in &mut self.views {
             view.see_stop_call();
             if let Some(sink) = &view.sink {
-                let open = open.get_or_insert_with(|| OpenRanges::at(part.until_ns));
-                view.earliest_end_ns = view.until_ns(part.until_ns).max(view.earliest_end_ns);
-                // All of its calls count, however little the session keeps.
-                let windows_ns = view.windows(part.first_call_ns(), part.until_ns);
-                sink.lock().add(&part, open, &windows_ns);
+                let open = open.get_or_insert_with(|| ranges::unfinished(segment.until_ns));
+                view.earliest_end_ns = view.until_ns(segment.until_ns).max(view.earliest_end_ns);
+                // All calls of the segment count, however little the session keeps.
+                let windows_ns = view.windows(segment.first_call_ns(), segment.until_ns);
+                sink.lock().add(&segment, open, &windows_ns);
             }
         }
-        match self.parts.back_mut().filter(|last| last.is_empty() && part.is_empty()) {
-            Some(last) => last.extend(&part),
-            None => self.parts.push_back(part),
+        match self.segments.back_mut().filter(|last| last.is_empty() && segment.is_empty()) {
+            Some(last) => last.extend(&segment),
+            None => self.segments.push_back(segment),
         }
         if self.views.iter().any(|view| matches!(view.keep, Retention::LastOperations(_))) {
             self.count_operations();
         }
-        self.let_go();
+        self.release();
         self.forget_windows();
         Ok(())
     }
 
-    /// Forgets windows that nothing lies in that a session may still get. Those of a session that keeps everything stay.
+    /// Removes windows that no session needs. Those of sessions that keep everything remain.
     pub(super) fn forget_windows(&mut self) {
         let count = |views: &[View]| views.iter().map(|view| view.windows_ns.len()).max();
         let windows = self.windows_ns.len().max(count(&self.views).unwrap_or(0));
         if windows < self.most_windows {
             return;
         }
-        // A call that is under way counts for the window in which it began.
-        let at_ns = self.parts_until_ns;
+        // A call in progress belongs to the window in which it began.
+        let at_ns = self.taken_until_ns;
         let open = self.collector.unfinished_calls(at_ns).calls;
         let starts = open.iter().flat_map(|thread| &thread.calls).map(|call| call.start_ns);
         let oldest_ns = starts.min().unwrap_or(at_ns);
@@ -383,120 +387,121 @@ impl Collection {
         self.most_windows = WINDOWS.max(2 * windows);
     }
 
-    /// Finds the id of the first call: a record with an earlier one is of a call that was under way when the collection began.
-    /// A thread may get its id before another one and be logged after it, so it is looked for a while.
-    pub(super) fn find_first(&mut self, part: &Segment) {
+    /// Finds the id of the first call: records with earlier ids belong to calls before the
+    /// collection. Threads may log calls out of id order, so the search lasts [`FIRST_CALLS_NS`].
+    pub(super) fn find_first(&mut self, segment: &Segment) {
         let is_final =
-            self.first_call.is_some_and(|(_, seen_ns)| part.until_ns > seen_ns + FIRST_CALLS_NS);
+            self.first_call.is_some_and(|(_, seen_ns)| segment.until_ns > seen_ns + FIRST_CALLS_NS);
         if is_final && self.first_is_final {
             return;
         }
         self.first_is_final = is_final;
-        let open = self.collector.unfinished_calls(part.until_ns).calls;
-        let calls = part.calls.iter().chain(&open).flat_map(|thread| &thread.calls);
+        let open = self.collector.unfinished_calls(segment.until_ns).calls;
+        let calls = segment.calls.iter().chain(&open).flat_map(|thread| &thread.calls);
         let known = self.first_call;
         let first = calls.map(|call| call.correlation_id).chain(known.map(|(id, _)| id));
         let Some(first) = first.reduce(segment::earlier_id) else { return };
-        self.first_call = Some((first, known.map_or(part.until_ns, |(_, seen_ns)| seen_ns)));
+        self.first_call = Some((first, known.map_or(segment.until_ns, |(_, seen_ns)| seen_ns)));
         let sinks = self.views.iter().filter_map(|view| view.sink.as_ref());
         sinks.for_each(|sink| sink.lock().begins_with(first, is_final));
     }
 
-    pub(super) fn count_bytes(&mut self, part: &Segment) {
+    pub(super) fn count_bytes(&mut self, segment: &Segment) {
         let (bytes, since_ns) = &mut self.coming;
-        *bytes += part.records.buffers().map(|bytes| bytes.len() as u64).sum::<u64>();
-        let ns = part.until_ns.saturating_sub(*since_ns);
+        *bytes += segment.records.buffers().map(|bytes| bytes.len() as u64).sum::<u64>();
+        let ns = segment.until_ns.saturating_sub(*since_ns);
         if ns >= RATE_NS {
             self.came = (u128::from(*bytes) * u128::from(RATE_NS) / u128::from(ns)) as u64;
-            self.coming = (0, part.until_ns);
+            self.coming = (0, segment.until_ns);
         }
     }
 
-    /// Counts the operations that came last for the parts that have their calls: these may have come long before.
+    /// Counts arrived operations for the segments of their calls, which may be much older.
     pub(super) fn count_operations(&mut self) {
-        let Some(last) = self.parts.pop_back() else { return };
+        let Some(last) = self.segments.pop_back() else { return };
         let mut own = 0;
         for id in last.operations() {
-            // Ids of parts that are gone come out at the first, of which nothing is known without its calls.
-            let place = self.parts.partition_point(|part| !is_up_to(id, part.last_id));
-            match self.parts.get_mut(place) {
-                Some(part) => part.operations += 1,
+            // Ids of released segments map to the first segment.
+            let place = self.segments.partition_point(|segment| !is_up_to(id, segment.last_id));
+            match self.segments.get_mut(place) {
+                Some(segment) => segment.operations += 1,
                 None => own += 1,
             }
         }
-        self.parts.push_back(last);
-        if let Some(last) = self.parts.back_mut() {
+        self.segments.push_back(last);
+        if let Some(last) = self.segments.back_mut() {
             last.operations += own;
         }
     }
 
-    /// Lets go of what no session needs any more.
-    pub(super) fn let_go(&mut self) {
-        let end = self.first + self.parts.len() as u64;
+    /// Releases the segments that no session needs.
+    pub(super) fn release(&mut self) {
+        let end = self.first + self.segments.len() as u64;
         for view in &mut self.views {
-            // A stop that is called from now on may be seen late.
+            // A stop called from now on may be seen late.
             let end_ns = now_ns().saturating_sub(STOP_SEEN_NS);
-            // What it is to keep was there when it was stopped.
+            // Nothing that a stopped session keeps may be released.
             view.see_stop_call();
             if view.left_ns.is_some() && view.keep != Retention::Nothing {
                 continue;
             }
             while view.from < end {
-                let part = &self.parts[(view.from - self.first) as usize];
-                let later = || self.parts.iter().skip((view.from - self.first) as usize + 1);
+                let segment = &self.segments[(view.from - self.first) as usize];
+                let later = || self.segments.iter().skip((view.from - self.first) as usize + 1);
                 let goes = match view.keep {
                     Retention::All => false,
                     Retention::Nothing => true,
                     Retention::LastTime(time) => {
                         view.earliest_end_ns = view.earliest_end_ns.max(end_ns);
-                        part.until_ns < end_ns.saturating_sub(time.as_nanos() as u64)
+                        segment.until_ns < end_ns.saturating_sub(time.as_nanos() as u64)
                     }
-                    // Some of what the next one has was asked for before its beginning, and is left out then.
+                    // Calls of the next segment may have begun in this one; they are excluded then.
                     Retention::LastOperations(count) => {
                         let most = count.saturating_mul(ENTRIES_AN_OPERATION).max(ENTRIES);
-                        let kept = later().skip(1).fold((0, 0), |(operations, entries), part| {
-                            (operations + part.operations, entries + part.entries)
-                        });
+                        let kept =
+                            later().skip(1).fold((0, 0), |(operations, entries), segment| {
+                                (operations + segment.operations, entries + segment.entries)
+                            });
                         kept.0 >= count || kept.1 >= most
                     }
                 };
                 if !goes {
                     break;
                 }
-                view.before_id = part.last_id;
+                view.before_id = segment.last_id;
                 if view.keep != Retention::Nothing {
-                    view.remains.add(part);
+                    view.carried_over.add(segment);
                 }
                 if let Retention::LastOperations(_) = view.keep {
-                    view.start_ns = view.start_ns.max(part.until_ns);
+                    view.start_ns = view.start_ns.max(segment.until_ns);
                 }
                 view.from += 1;
             }
         }
         let needed = self.views.iter().map(|view| view.from).min().unwrap_or(end);
         while self.first < needed {
-            // A session that begins later may have to know of it.
-            if self.remains.0 == self.first {
-                if let Some(part) = self.parts.front() {
-                    self.remains.1.add(part);
+            // A session that begins later may refer to it.
+            if self.carried_over.0 == self.first {
+                if let Some(segment) = self.segments.front() {
+                    self.carried_over.1.add(segment);
                 }
-                self.remains.0 += 1;
+                self.carried_over.0 += 1;
             }
-            self.parts.pop_front();
+            self.segments.pop_front();
             self.first += 1;
         }
     }
 
-    /// What a session saw, as far as it was taken out, and what is open.
+    /// Assembles the session's recording from its segments and the unfinished entries.
     pub(super) fn recording(
         &mut self,
         id: u64,
         pending_from_ns: Option<u64>,
     ) -> Result<Recording, Error> {
-        let at_ns = self.parts_until_ns;
-        let rest = Tail::Open {
+        let at_ns = self.taken_until_ns;
+        let tail = Tail::Open {
             calls: self.collector.unfinished_calls(at_ns),
-            ranges: OpenRanges::at(at_ns),
+            ranges: ranges::unfinished(at_ns),
             settings: Settings {
                 attributes: self.collector.attributes().to_vec(),
                 missing_kinds: self.collector.missing_kinds().to_vec(),
@@ -506,26 +511,24 @@ impl Collection {
         let place = self.views.iter().position(|view| view.id == id);
         let view = &self.views[place.ok_or_else(|| Error::new(Kind::NotRunning))?];
         let until_ns = view.until_ns(at_ns);
-        let pieces = PartialRecording {
+        let start_ns = view.first_ns(until_ns);
+        let partial = PartialRecording {
             info: self.info.clone(),
             first_log: self.observing.first_log,
-            window_ns: (view.first_ns(until_ns), until_ns),
-            windows_ns: intersection(
-                &self.windows_ns,
-                &view.windows(view.first_ns(until_ns), until_ns),
-            ),
+            window_ns: (start_ns, until_ns),
+            windows_ns: intersection(&self.windows_ns, &view.windows(start_ns, until_ns)),
             pending_from_ns,
             before_id: view.before_id,
             begins_late: view.begins_late(until_ns),
-            parts: self.parts.iter().skip((view.from - self.first) as usize).collect(),
-            remains: Some(&view.remains),
-            rest,
+            segments: self.segments.iter().skip((view.from - self.first) as usize).collect(),
+            carried_over: Some(&view.carried_over),
+            tail,
         };
-        Ok(segment::recording(pieces, panics.saturating_sub(view.panics_before)))
+        Ok(segment::recording(partial, panics.saturating_sub(view.panics_before)))
     }
 
-    /// Ends a session while others go on, once the GPU was waited for. The buffers that it kept are unfinished for this
-    /// session, and come to the others later.
+    /// Ends a session while others continue, after a wait for the GPU. `unfinished` buffers arrive
+    /// later, for the other sessions.
     pub(super) fn stop_view(&mut self, id: u64, unfinished: u64) -> Result<Recording, Error> {
         self.take()?;
         let mut recording = self.recording(id, None)?;
@@ -534,23 +537,21 @@ impl Collection {
         Ok(recording)
     }
 
-    /// Ends the last session, and with it the collection. `waited` is what a wait for the GPU gave, if there was one.
+    /// Ends the last session and the collection. `waited` is the result of a wait, if any.
     pub(super) fn stop(mut self, id: u64, waited: Option<u64>) -> Result<Recording, Error> {
         let place = self.views.iter().position(|view| view.id == id);
         let mut view = self.views.swap_remove(place.ok_or_else(|| Error::new(Kind::NotRunning))?);
         if let Some(sink) = view.sink.clone() {
-            // The sink is to have all that is done by now.
-            let (mut part, windows_ns) = Segment::take(&self.collector)?;
-            part.losses.failed_threads = self.background.take_failures();
+            // The sink gets all that is done by now.
+            let (mut segment, windows_ns) = Segment::take(&self.collector)?;
+            segment.losses.failed_threads = self.background.take_failures();
             self.windows_ns = windows_ns;
-            let windows_ns = view.windows(part.first_call_ns(), part.until_ns);
-            sink.lock().add(&part, &OpenRanges::at(part.until_ns), &windows_ns);
+            let windows_ns = view.windows(segment.first_call_ns(), segment.until_ns);
+            sink.lock().add(&segment, &ranges::unfinished(segment.until_ns), &windows_ns);
             if view.keep != Retention::Nothing {
-                self.parts.push_back(part);
-            } else {
-                if !is_up_to(part.last_id, view.before_id) {
-                    view.before_id = part.last_id;
-                }
+                self.segments.push_back(segment);
+            } else if !is_up_to(segment.last_id, view.before_id) {
+                view.before_id = segment.last_id;
             }
         }
         let collected = match waited {
@@ -561,36 +562,35 @@ impl Collection {
         let first_log = self.observing.first_log;
         let ranges = self.observing.end();
         let stop_ns = view.until_ns(collected.window_ns.1);
-        let windows_ns =
-            intersection(&collected.windows_ns, &view.windows(view.first_ns(stop_ns), stop_ns));
-        let pieces = PartialRecording {
+        let start_ns = view.first_ns(stop_ns);
+        let partial = PartialRecording {
             info: self.info,
             first_log,
-            window_ns: (view.first_ns(stop_ns), stop_ns),
-            windows_ns,
+            window_ns: (start_ns, stop_ns),
+            windows_ns: intersection(&collected.windows_ns, &view.windows(start_ns, stop_ns)),
             pending_from_ns: None,
             before_id: view.before_id,
             begins_late: view.begins_late(stop_ns),
-            parts: self.parts.iter().skip((view.from - self.first) as usize).collect(),
-            remains: Some(&view.remains),
-            rest: Tail::Stopped { collected: Box::new(collected), ranges },
+            segments: self.segments.iter().skip((view.from - self.first) as usize).collect(),
+            carried_over: Some(&view.carried_over),
+            tail: Tail::Stopped { collected: Box::new(collected), ranges },
         };
-        let mut recording = segment::recording(pieces, panics.saturating_sub(view.panics_before));
+        let mut recording = segment::recording(partial, panics.saturating_sub(view.panics_before));
         recording.losses.failed_threads += self.background.take_failures();
         segment::leave_open(&mut recording);
         Ok(recording)
     }
 }
 
-/// Waits for the GPU. The collection goes on.
+/// Waits for the GPU while the collection continues.
 pub(super) struct Waiter {
     flusher: Flusher,
-    /// Nothing runs in a pause that was not waited for.
+    /// False in a pause, in which nothing needs to finish.
     is_on: bool,
 }
 
 impl Waiter {
-    /// Gives the buffers that the GPU has not finished.
+    /// Returns the number of buffers that the GPU has not finished.
     pub(super) fn wait(&self) -> Result<u64, Error> {
         if self.is_on {
             return Ok(self.flusher.wait_idle()?);

@@ -6,12 +6,13 @@ use crate::base::error::Error;
 use crate::collect::collection::Counting;
 use crate::record::range_tap::RangeCounting;
 
-/// Counts metrics over the ranges that this thread opens in `work`: those of `nvtx` and of `#[annotate]`, and spans through
-/// the layer. Ranges in ranges are counted as deep as the profiler has
-/// [levels](cupti::counters::Builder::levels); the rest counts for those around them, as does what other threads launch.
+/// Counts metrics over the ranges that this thread opens in `work`: those of `nvtx`, `#[annotate]`
+/// and the tracing layer. Nested ranges are counted up to the profiler's
+/// [levels](cupti::counters::Builder::levels); deeper ones count for their ancestors, as do
+/// launches of other threads.
 ///
-/// `work` runs as often as [`RangeProfiler::runs`] says, and has to open the same ranges each time. A recording and counters
-/// exclude each other: CUPTI serves one of them.
+/// `work` runs [`RangeProfiler::runs`] times and must open the same ranges each time. CUPTI cannot
+/// record and count at the same time.
 ///
 /// ```no_run
 /// use cupti::counters::{RangeProfiler, Set};
@@ -29,9 +30,9 @@ use crate::record::range_tap::RangeCounting;
 /// ```
 ///
 /// # Errors
-/// [`is_busy`](Error::is_busy): a session runs in this process, or another tool has the counters or the range observer.
-/// [`is_permission`](Error::is_permission): reading counters is for administrators. Else the ranges were not the same in
-/// each run, or there were none.
+/// [`is_busy`](Error::is_busy): a session runs in this process, or another tool has the counters or
+/// the range observer. [`is_permission`](Error::is_permission): reading counters requires
+/// administrator rights. Otherwise the runs had different ranges, or none.
 pub fn count_ranges(profiler: &RangeProfiler, mut work: impl FnMut()) -> Result<Measured, Error> {
     let counting = Counting::begin()?;
     let measured = profiler.measure(|ranges| {

@@ -1,26 +1,25 @@
-//! When CUPTI is asked for records of buffers that are not full (docs/decisions/012).
+//! When CUPTI is flushed for records in buffers that are not full (docs/decisions/012).
 //!
-//! A flush of CUPTI 13.0 takes longer and longer, and under load it may not return before the load is over.
+//! A flush of CUPTI 13.0 takes longer and longer, under load possibly until the load ends.
 
 use cupti::LastFlush;
 
-/// Of so many parts of the time flushes may take one,
+/// Flushing may use one of this many parts of the time, ...
 const PARTS: u64 = 10;
-/// but however slow they are, there is one after such a time: a call whose record does not come is given up after a minute
-/// and more.
+/// ... but is retried at least this often: a call is given up a minute after its record is due.
 const LATEST_NS: u64 = 20_000_000_000;
-/// Bytes of records in a tenth of a second, as many as a buffer has by default, from which on CUPTI hands over enough by
-/// itself: it is asked for what does not come so,
+/// Bytes of records per tenth of a second, a default buffer, from which CUPTI delivers enough by
+/// itself. Flushes are then limited to calls ...
 const ENOUGH: u64 = 1 << 20;
-/// once something is waited for so long.
+/// ... that have waited this long.
 const LONGEST_NS: u64 = 10_000_000_000;
 
-/// What speaks for a flush.
+/// The reasons for a flush.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FlushDemand {
-    /// Bytes of records that came last, in a tenth of a second.
+    /// Bytes of records in the last tenth of a second.
     pub(crate) came: u64,
-    /// Since when what lacks its records longest does.
+    /// When the longest-waiting call without a record returned.
     pub(crate) waits_since_ns: Option<u64>,
 }
 

@@ -1,18 +1,18 @@
-//! What NVML says of a device: its clocks and what lowers them, power, memory. Where it cannot be asked, that is said.
+//! NVML samples of a device: clocks and what lowers them, power, memory.
 
 #[cfg(feature = "nvml")]
 pub(crate) use known::{Gpu, Sampler};
 #[cfg(not(feature = "nvml"))]
 pub(crate) use unknown::Sampler;
 
-/// The SM clock, as a track.
+/// The track of the SM clock.
 pub(crate) const SM_CLOCK: &str = "nvml__sm_clock";
-/// The memory clock, as a track.
+/// The track of the memory clock.
 pub(crate) const MEMORY_CLOCK: &str = "nvml__memory_clock";
-/// What lowers the clocks, as a track.
+/// The track of the reasons for lowered clocks.
 pub(crate) const REASONS: &str = "nvml__clock_event_reasons";
 
-/// What lowers clocks so that times are not those of the program: the bits of `nvmlDeviceGetCurrentClocksEventReasons`.
+/// Reasons for clocks below those of the program: bits of `nvmlDeviceGetCurrentClocksEventReasons`.
 pub(crate) const SLOWED_BY: [(u64, &str); 5] = [
     (0x40, "heat (hardware)"),
     (0x20, "heat"),
@@ -39,7 +39,7 @@ mod known {
     use crate::record::recording::{DeviceInfo, RecordingInfo};
     use crate::record::series::{Cause, Failure, Kept, Kind, Lost, Metric, Series, Unit};
 
-    /// One GPU.
+    /// One GPU in NVML.
     #[derive(Debug)]
     pub(crate) struct Gpu {
         nvml: Nvml,
@@ -47,10 +47,10 @@ mod known {
     }
 
     impl Gpu {
-        /// The one with this CUDA ordinal.
+        /// Finds the GPU with this CUDA ordinal.
         pub(crate) fn find(info: &RecordingInfo, ordinal: u32) -> Result<Self, String> {
             let nvml = Nvml::init().map_err(|error| format!("NVML says {error}"))?;
-            // The two number GPUs apart, and this process may see some alone: the bus tells them.
+            // CUDA and NVML number GPUs differently: match by PCI address.
             let info_of = |device: &&DeviceInfo| device.id == ordinal;
             let bus_id = info.devices.iter().find(info_of).and_then(|of| of.pci_bus_id.as_deref());
             let by_bus = bus_id.and_then(|id| nvml.device_by_pci_bus_id(id).ok()?.index().ok());
@@ -58,7 +58,7 @@ mod known {
                 return Ok(Self { nvml, place });
             }
             let count = nvml.device_count().map_err(|error| error.to_string())?;
-            // Alike and all in sight they have one order, that of the bus.
+            // If all GPUs are alike and visible, both orders are those of the bus.
             let all_alike = info.devices.windows(2).all(|pair| pair[0].name == pair[1].name);
             let place = match count {
                 1 => 0,
@@ -78,89 +78,71 @@ mod known {
         }
     }
 
-    /// A column, and how its value is asked for.
+    /// A column and the query of its value.
     struct Column {
         name: &'static str,
         label: &'static str,
         unit: Unit,
         kind: Kind,
-        ask: fn(&Device<'_>) -> Result<f64, NvmlError>,
+        query: Query,
+    }
+
+    type Query = fn(&Device<'_>) -> Result<f64, NvmlError>;
+
+    impl Column {
+        const fn new(
+            name: &'static str,
+            label: &'static str,
+            unit: Unit,
+            kind: Kind,
+            query: Query,
+        ) -> Self {
+            Self { name, label, unit, kind, query }
+        }
     }
 
     const MEGA: f64 = 1e6;
 
-    /// Energy is a count that goes up, of which a row has the difference.
+    /// Energy is a counter; a row has its increase.
     const COLUMNS: [Column; 10] = [
-        Column {
-            name: super::SM_CLOCK,
-            label: "SM clock",
-            unit: Unit::Hertz,
-            kind: Kind::State,
-            ask: |device| Ok(f64::from(device.clock_info(Clock::SM)?) * MEGA),
-        },
-        Column {
-            name: super::MEMORY_CLOCK,
-            label: "memory clock",
-            unit: Unit::Hertz,
-            kind: Kind::State,
-            ask: |device| Ok(f64::from(device.clock_info(Clock::Memory)?) * MEGA),
-        },
-        Column {
-            name: super::REASONS,
-            label: "clock event reasons",
-            unit: Unit::Flags,
-            kind: Kind::State,
-            ask: |device| Ok(device.current_throttle_reasons()?.bits() as f64),
-        },
-        Column {
-            name: "nvml__power",
-            label: "power (lags up to 1 s)",
-            unit: Unit::Watts,
-            kind: Kind::State,
-            ask: |device| Ok(f64::from(device.power_usage()?) / 1e3),
-        },
-        Column {
-            name: "nvml__power_instant",
-            label: "power now",
-            unit: Unit::Watts,
-            kind: Kind::State,
-            ask: |device| instant_power(device),
-        },
-        Column {
-            name: "nvml__energy",
-            label: "energy",
-            unit: Unit::Joules,
-            kind: Kind::Total,
-            ask: |device| Ok(device.total_energy_consumption()? as f64 / 1e3),
-        },
-        Column {
-            name: "nvml__memory_used",
-            label: "memory used",
-            unit: Unit::Bytes,
-            kind: Kind::State,
-            ask: |device| Ok(device.memory_info()?.used as f64),
-        },
-        Column {
-            name: "nvml__gpu_utilization",
-            label: "GPU utilization",
-            unit: Unit::Percent,
-            kind: Kind::Mean,
-            ask: |device| Ok(f64::from(device.utilization_rates()?.gpu)),
-        },
-        Column {
-            name: "nvml__memory_utilization",
-            label: "memory utilization",
-            unit: Unit::Percent,
-            kind: Kind::Mean,
-            ask: |device| Ok(f64::from(device.utilization_rates()?.memory)),
-        },
-        Column {
-            name: "nvml__temperature",
-            label: "temperature",
-            unit: Unit::Celsius,
-            kind: Kind::State,
-            ask: |device| Ok(f64::from(device.temperature(TemperatureSensor::Gpu)?)),
-        },
+        Column::new(super::SM_CLOCK, "SM clock", Unit::Hertz, Kind::State, |device| {
+            Ok(f64::from(device.clock_info(Clock::SM)?) * MEGA)
+        }),
+        Column::new(super::MEMORY_CLOCK, "memory clock", Unit::Hertz, Kind::State, |device| {
+            Ok(f64::from(device.clock_info(Clock::Memory)?) * MEGA)
+        }),
+        Column::new(super::REASONS, "clock event reasons", Unit::Flags, Kind::State, |device| {
+            Ok(device.current_throttle_reasons()?.bits() as f64)
+        }),
+        Column::new("nvml__power", "power (lags up to 1 s)", Unit::Watts, Kind::State, |device| {
+            Ok(f64::from(device.power_usage()?) / 1e3)
+        }),
+        Column::new("nvml__power_instant", "power now", Unit::Watts, Kind::State, |device| {
+            instant_power(device)
+        }),
+        Column::new("nvml__energy", "energy", Unit::Joules, Kind::Total, |device| {
+            Ok(device.total_energy_consumption()? as f64 / 1e3)
+        }),
+        Column::new("nvml__memory_used", "memory used", Unit::Bytes, Kind::State, |device| {
+            Ok(device.memory_info()?.used as f64)
+        }),
+        Column::new(
+            "nvml__gpu_utilization",
+            "GPU utilization",
+            Unit::Percent,
+            Kind::Mean,
+            |device| Ok(f64::from(device.utilization_rates()?.gpu)),
+        ),
+        Column::new(
+            "nvml__memory_utilization",
+            "memory utilization",
+            Unit::Percent,
+            Kind::Mean,
+            |device| Ok(f64::from(device.utilization_rates()?.memory)),
+        ),
+        Column::new("nvml__temperature", "temperature", Unit::Celsius, Kind::State, |device| {
+            Ok(f64::from(device.temperature(TemperatureSensor::Gpu)?))
+        }),
     ];
 
     /// `NVML_FI_DEV_POWER_INSTANT`, in milliwatts.
@@ -174,7 +156,7 @@ mod known {
         }
     }
 
-    /// A thread that asks again and again.
+    /// A thread that samples periodically.
     #[derive(Debug)]
     pub(crate) struct Sampler {
         shared: Arc<Shared>,
@@ -189,7 +171,7 @@ mod known {
     }
 
     impl Sampler {
-        /// Begins to sample into an empty series.
+        /// Starts sampling into an empty series.
         pub(crate) fn start(
             info: &RecordingInfo,
             mut series: Series,
@@ -205,7 +187,7 @@ mod known {
             let (mut columns, mut first) = (Vec::new(), Vec::new());
             let (mut why_not, mut begun_ns) = (None, None);
             for column in COLUMNS {
-                match (column.ask)(&device) {
+                match (column.query)(&device) {
                     Ok(value) => {
                         begun_ns = begun_ns.or_else(|| read_at(column.kind));
                         let Column { name, label, unit, kind, .. } = column;
@@ -247,7 +229,7 @@ mod known {
             with(&mut self.shared.kept.lock())
         }
 
-        /// Ends it, its last row of now, and gives what was sampled within a time.
+        /// Adds a last row, ends the thread and returns the samples within a window.
         pub(crate) fn stop(mut self, window_ns: (u64, u64)) -> Series {
             self.end();
             self.with(|kept| kept.take_within(window_ns, Lost::default()))
@@ -262,7 +244,7 @@ mod known {
             self.shared.ends.store(true, Ordering::Release);
             let Some(thread) = self.thread.take() else { return };
             thread.thread().unpark();
-            // A panic in it is the series' failure.
+            // A panic in the thread is the series' failure.
             let _ = thread.join();
         }
     }
@@ -281,8 +263,8 @@ mod known {
         }
     }
 
-    /// The time, if a total was read just now: a row lasts from one reading of a total to the next, so that the
-    /// difference is divided by the time in which it came about. A value may take milliseconds to read.
+    /// The current time after reading a total. A row lasts from one reading of a total to the next,
+    /// so that rates are exact: reading a value may take milliseconds.
     fn read_at(kind: Kind) -> Option<u64> {
         (kind == Kind::Total).then(cupti::clock::now_ns)
     }
@@ -290,7 +272,7 @@ mod known {
     struct Watch {
         gpu: Gpu,
         columns: Vec<Column>,
-        /// What was said last, and when.
+        /// The last values, and when they were read.
         last: Vec<f64>,
         last_ns: u64,
     }
@@ -308,7 +290,7 @@ mod known {
                     thread::park_timeout(Duration::from_nanos(left_ns));
                     ends = shared.ends.load(Ordering::Acquire);
                 }
-                if let Err(failure) = self.ask(shared) {
+                if let Err(failure) = self.sample(shared) {
                     shared.kept.lock().fail(failure);
                     return;
                 }
@@ -318,8 +300,8 @@ mod known {
             }
         }
 
-        /// Adds a row from when it was asked last until now.
-        fn ask(&mut self, shared: &Shared) -> Result<(), Failure> {
+        /// Adds a row from the last reading to now.
+        fn sample(&mut self, shared: &Shared) -> Result<(), Failure> {
             let ended = |error: NvmlError| {
                 Failure::new(Cause::Ended, format!("NVML no longer tells of the device: {error}"))
             };
@@ -327,13 +309,13 @@ mod known {
             let mut row = Vec::with_capacity(self.columns.len());
             let (mut refused, mut read_ns) = (None, None);
             for (column, last) in self.columns.iter().zip(&mut self.last) {
-                let value = (column.ask)(&device).unwrap_or_else(|error| {
+                let value = (column.query)(&device).unwrap_or_else(|error| {
                     refused = Some(error);
                     f64::NAN
                 });
                 read_ns = read_ns.or_else(|| read_at(column.kind));
                 let before = std::mem::replace(last, value);
-                // A count that went back began anew.
+                // A counter that decreased was reset.
                 row.push(match column.kind {
                     Kind::Total if value < before => f64::NAN,
                     Kind::Total => value - before,

@@ -1,4 +1,4 @@
-//! Sessions: each begins, pauses and ends on its own, and looks at the one collection of the process.
+//! Sessions: independent views of the one collection of the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,23 +15,23 @@ use crate::collect::sampling::Samplers;
 use crate::collect::view::StopCall;
 use crate::record::recording::{Recording, RecordingInfo};
 
-/// How long a stop waits for calls to return that are under way on other threads, so that what they ask for is known.
+/// How long a stop waits for calls in progress on other threads to return.
 const CALLS_RETURN: Duration = Duration::from_millis(20);
 
-/// A session that is on. Dropping it throws what it saw away.
+/// A running session. Dropping it discards its data.
 #[derive(Debug)]
 pub(crate) struct Session {
     id: u64,
-    /// Tells the thread that takes the logs out to end.
+    /// Ends the draining thread.
     ticker: Option<Arc<Ticker>>,
-    /// They begin before it and end after it.
+    /// Started before the session and stopped after it.
     samplers: Mutex<Samplers>,
     process_id: u32,
     stop_call: Arc<StopCall>,
     ended: AtomicBool,
 }
 
-/// Where a session is that goes on.
+/// The state of a running session.
 #[derive(Debug)]
 pub(crate) struct SoFar {
     pub(crate) info: RecordingInfo,
@@ -45,35 +45,35 @@ struct Ticker {
 }
 
 impl Session {
-    /// Begins a session, and with the first one the collection.
-    pub(crate) fn start(wish: &SessionRequest<'_>) -> Result<Self, Error> {
-        let samplers = Mutex::new(Samplers::start(wish.library, wish.samplings));
+    /// Starts a session, and with the first one the collection.
+    pub(crate) fn start(request: &SessionRequest<'_>) -> Result<Self, Error> {
+        let samplers = Mutex::new(Samplers::start(request.library, request.samplings));
         let mut collection = COLLECTION.lock();
         if COUNTING.load(Ordering::Relaxed) {
             return Err(Error::new(Kind::Excluded));
         }
         let running = match &mut *collection {
             Some(running) => {
-                running.join(wish)?;
+                running.join(request)?;
                 running
             }
-            none => none.insert(Collection::start(wish)?),
+            none => none.insert(Collection::start(request)?),
         };
         let stop_call = Arc::new(StopCall::default());
-        let added = running.add_view(wish, &stop_call);
+        let added = running.add_view(request, &stop_call);
         let background = running.background.clone();
         if running.views.is_empty() {
             *collection = None;
         }
         drop(collection);
         let id = added?;
-        let is_bounded = wish.keep != Retention::All || wish.sink.is_some();
-        let ticker = is_bounded.then(|| tick(&background, wish.period, wish.then.clone()));
+        let is_bounded = request.keep != Retention::All || request.sink.is_some();
+        let ticker = is_bounded.then(|| tick(&background, request.period, request.then.clone()));
         let (process_id, ended) = (std::process::id(), AtomicBool::new(false));
         Ok(Self { id, ticker, samplers, process_id, stop_call, ended })
     }
 
-    /// In a forked child the lock may be held by a thread that it does not have.
+    /// Rejects use in a forked child, where a lost thread may hold the lock.
     fn check_process(&self) -> Result<(), Error> {
         let is_child = std::process::id() != self.process_id;
         if is_child { Err(Error::new(Kind::Forked)) } else { Ok(()) }
@@ -81,12 +81,10 @@ impl Session {
 
     fn with<R>(&self, with: impl FnOnce(&mut Collection) -> Result<R, Error>) -> Result<R, Error> {
         self.check_process()?;
-        let mut collection = COLLECTION.lock();
-        let running = collection.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
-        with(running)
+        with(COLLECTION.lock().as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?)
     }
 
-    /// Has CUPTI hand over what is complete, as far as it does so in time. Nobody who takes records out meanwhile waits.
+    /// Flushes CUPTI, up to [`LONGEST_WAIT`]. Does not block threads that take segments.
     fn flush(&self) -> Result<(), Error> {
         let flush = self.with(|running| Ok(running.collector.flusher().request()?))?;
         flush.wait(LONGEST_WAIT)?;
@@ -109,7 +107,7 @@ impl Session {
         self.with(paused).unwrap_or(false)
     }
 
-    /// Forgets what it saw up to now.
+    /// Discards what it saw so far.
     pub(crate) fn restart(&self) -> Result<(), Error> {
         self.with(|running| {
             running.take()?;
@@ -119,7 +117,7 @@ impl Session {
         Ok(())
     }
 
-    /// What it has seen so far.
+    /// Returns its recording so far.
     pub(crate) fn snapshot(&self) -> Result<Recording, Error> {
         self.flush()?;
         let mut recording = self.with(|running| {
@@ -130,7 +128,7 @@ impl Session {
         Ok(recording)
     }
 
-    /// Brings its sink up to date. The GPU is not waited for.
+    /// Brings its sink up to date without waiting for the GPU.
     pub(crate) fn catch_up(&self) -> Result<SoFar, Error> {
         self.flush()?;
         self.with(|running| {
@@ -142,14 +140,14 @@ impl Session {
         })
     }
 
-    /// Brings its sink up to date, once the GPU has finished what was launched.
+    /// Waits for the GPU and brings its sink up to date.
     #[cfg(feature = "tracing")]
     pub(crate) fn settle(&self) -> Result<(), Error> {
         self.with(|running| Ok(running.waiter()))?.wait()?;
         self.with(Collection::take)
     }
 
-    /// Ends it and gives what it saw up to a time, when its stop was called.
+    /// Ends the session with the work submitted before `called_ns`, the time of the stop call.
     pub(crate) fn stop(&self, called_ns: u64) -> Result<Recording, Error> {
         self.check_process()?;
         self.stop_call.set(called_ns);
@@ -160,7 +158,7 @@ impl Session {
         Ok(recording)
     }
 
-    /// What it asked for is waited for while the logs are taken out as ever, and while other sessions go on.
+    /// Waits for submitted work while segments are taken as usual and other sessions continue.
     fn stop_collecting(&self) -> Result<Recording, Error> {
         let (mut waited, mut held) = (None, None);
         loop {
@@ -168,11 +166,11 @@ impl Session {
             let running = collection.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
             let is_alone = running.views.len() == 1;
             match waited.take() {
-                // The collector's own stop waits, and there is nothing to take out meanwhile.
+                // The collector's own stop waits, and there is nothing to take in the meantime.
                 None if is_alone && self.ticker.is_none() => _ = running.leave(self.id)?,
                 None => {
                     let waiter = running.leave(self.id)?;
-                    // What cannot be taken out now comes with the next part.
+                    // What cannot be taken now is in the next segment.
                     let _ = running.take();
                     drop(collection);
                     self.wait_for_calls();
@@ -181,13 +179,13 @@ impl Session {
                     continue;
                 }
                 Some(Ok(unfinished)) if is_alone => held = Some(unfinished),
-                // The collector's own stop flushes once more, and returns CUPTI's refusal if there still is one.
+                // The collector's own stop flushes again and returns CUPTI's refusal, if any.
                 Some(_) if is_alone => {}
                 Some(result) => {
                     let recording =
                         result.and_then(|unfinished| running.stop_view(self.id, unfinished));
                     running.views.retain(|view| view.id != self.id);
-                    running.let_go();
+                    running.release();
                     return recording;
                 }
             }
@@ -217,7 +215,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // A forked child may have locks of threads that it does not have.
+        // A lost thread may hold the locks in a forked child.
         if std::process::id() != self.process_id {
             return;
         }
@@ -231,13 +229,13 @@ impl Drop for Session {
         if running.views.is_empty() {
             *collection = None;
         } else {
-            running.let_go();
+            running.release();
         }
     }
 }
 
-/// Drains the logs once per period, on a thread of its own, until the ticker ends. A panic in a drain is counted, and the
-/// next one comes all the same.
+/// Drains the logs once per period on a background thread until the ticker ends. Panics in a drain
+/// are counted; draining continues.
 fn tick(background: &Background, period: Duration, then: Option<Then>) -> Arc<Ticker> {
     let ticker = Arc::new(Ticker::default());
     let (of_thread, caught) = (ticker.clone(), background.clone());
@@ -247,7 +245,7 @@ fn tick(background: &Background, period: Duration, then: Option<Then>) -> Arc<Ti
         if let Some(flush) = flush {
             let _ = flush.wait(period);
         }
-        // What CUPTI refuses now comes with the next part, or with the error of the stop.
+        // A refusal by CUPTI recurs with the next segment, or as the error of the stop.
         let _ = COLLECTION.lock().as_mut().filter(due).map(Collection::take);
         if let Some(then) = &then {
             then();
@@ -263,7 +261,7 @@ fn tick(background: &Background, period: Duration, then: Option<Then>) -> Arc<Ti
             }
         }
     };
-    // Without the thread the logs are drained at snapshots and at the stop alone, which the health shows.
+    // Without the thread, logs are drained at snapshots and the stop only, which the health shows.
     let _ = background.spawn("gpu-profiler", work);
     ticker
 }
@@ -281,22 +279,34 @@ mod tests {
     use crate::join::streaming::StreamingJoin;
     use crate::record::recording::{ranges, segment};
 
-    fn session(fake: &Fake, keep: Retention) -> Session {
-        following(fake, keep, None)
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn start(
+        fake: &Fake,
+        keep: Retention,
+        sink: Option<Arc<Mutex<dyn Sink>>>,
+        period: Duration,
+        then: Option<Then>,
+    ) -> Session {
+        let (library, config) = (&fake.library().unwrap(), &Config::new());
+        let request = SessionRequest { library, config, keep, sink, samplings: &[], period, then };
+        Session::start(&request).unwrap()
     }
 
-    fn following(fake: &Fake, keep: Retention, sink: Option<Arc<Mutex<dyn Sink>>>) -> Session {
-        let (library, config) = (fake.library().unwrap(), Config::new());
-        let wish = SessionRequest {
-            library: &library,
-            config: &config,
-            keep,
-            sink,
-            samplings: &[],
-            period: Duration::from_secs(3600),
-            then: None,
-        };
-        Session::start(&wish).unwrap()
+    fn session(fake: &Fake, keep: Retention) -> Session {
+        start(fake, keep, None, HOUR, None)
+    }
+
+    fn summing(fake: &Fake, keep: Retention) -> (Session, Arc<Mutex<StreamingJoin>>) {
+        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
+        (start(fake, keep, Some(streaming.clone()), HOUR, None), streaming)
+    }
+
+    /// Stops the session and completes its streaming join.
+    fn end(session: &Session, streaming: &Mutex<StreamingJoin>) -> Recording {
+        let recording = session.stop(now_ns()).unwrap();
+        streaming.lock().end(Some(&recording));
+        recording
     }
 
     #[test]
@@ -314,7 +324,7 @@ mod tests {
         *locked = None;
     }
 
-    /// Empty and complete, where the window ended when the lock was free.
+    /// Empty and complete, although the lock was held when stop was called.
     #[test]
     fn window_ends_where_stop_was_called_though_the_lock_is_held() {
         const KEPT: Duration = Duration::from_millis(50);
@@ -330,7 +340,7 @@ mod tests {
             while session.stop_call.at_ns().is_none() {
                 std::thread::yield_now();
             }
-            // As the thread of another session does, for longer than what is kept.
+            // As another session's thread does, for longer than the kept time.
             let running = locked.as_mut().unwrap();
             while now_ns() < called_ns + 3 * KEPT.as_nanos() as u64 {
                 running.take().unwrap();
@@ -342,7 +352,7 @@ mod tests {
         assert_eq!(until_ns, called_ns);
         assert!(until_ns - from_ns <= KEPT.as_nanos() as u64);
         assert_eq!((recording.records.iter().count(), recording.calls.len()), (1, 1));
-        // The one that is stopped after it has its own window.
+        // The session stopped later has its own window.
         fake.launch(Work::kernel(c"later"));
         let called_ns = now_ns();
         let later = other.stop(called_ns).unwrap();
@@ -355,7 +365,7 @@ mod tests {
         use cupti::sys::abi::CuptiResult;
         for when in [When::Once, When::Always] {
             let fake = Fake::new();
-            // One with a thread that drains: its stop flushes before the collector's does.
+            // With a draining thread, the session's stop flushes before the collector's.
             let keep = Retention::LastTime(Duration::from_secs(60));
             let first = session(&fake, keep);
             fake.launch(Work::kernel(c"kernel"));
@@ -376,19 +386,17 @@ mod tests {
     }
 
     #[test]
-    fn followed_call_counts_though_it_is_drained_after_the_time_kept() {
+    fn call_drained_after_the_kept_time_counts_in_the_sums() {
         const KEPT: Duration = Duration::from_millis(1);
         let fake = Fake::new();
-        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
-        let session = following(&fake, Retention::LastTime(KEPT), Some(streaming.clone()));
+        let (session, streaming) = summing(&fake, Retention::LastTime(KEPT));
         fake.launch(Work::kernel(c"kernel"));
         let launched_ns = now_ns();
         while now_ns() < launched_ns + 2 * KEPT.as_nanos() as u64 {
             std::thread::yield_now();
         }
-        let recording = session.stop(now_ns()).unwrap();
-        let mut streaming = streaming.lock();
-        streaming.end(Some(&recording));
+        let recording = end(&session, &streaming);
+        let streaming = streaming.lock();
         assert_eq!(
             (streaming.health.kernels.matched_calls, streaming.health.calls_outside),
             (1, 0)
@@ -399,8 +407,7 @@ mod tests {
     #[test]
     fn windows_do_not_grow_with_pauses() {
         let fake = Fake::new();
-        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
-        let session = following(&fake, Retention::Nothing, Some(streaming.clone()));
+        let (session, streaming) = summing(&fake, Retention::Nothing);
         for _ in 0..40 * WINDOWS {
             fake.launch(Work::kernel(c"counts"));
             session.pause().unwrap();
@@ -417,10 +424,9 @@ mod tests {
             of_collection <= 2 * WINDOWS && of_view <= 2 * WINDOWS,
             "{of_collection}, {of_view}"
         );
-        let recording = session.stop(now_ns()).unwrap();
+        let recording = end(&session, &streaming);
         assert!(recording.windows_ns.len() <= 2 * WINDOWS, "{}", recording.windows_ns.len());
-        let mut streaming = streaming.lock();
-        streaming.end(Some(&recording));
+        let streaming = streaming.lock();
         assert_eq!(streaming.health.kernels.records, 40 * WINDOWS as u64);
         assert!(streaming.health.is_complete(), "{}", streaming.health);
     }
@@ -428,7 +434,6 @@ mod tests {
     #[test]
     fn panic_in_the_draining_thread_is_counted_and_draining_goes_on() {
         let fake = Fake::new();
-        let (library, config) = (fake.library().unwrap(), Config::new());
         let calls = Arc::new(AtomicU64::new(0));
         let of_thread = calls.clone();
         let then: Then = Arc::new(move || {
@@ -436,16 +441,8 @@ mod tests {
                 panic!("planted");
             }
         });
-        let wish = SessionRequest {
-            library: &library,
-            config: &config,
-            keep: Retention::LastTime(Duration::from_secs(60)),
-            sink: None,
-            samplings: &[],
-            period: Duration::from_millis(1),
-            then: Some(then),
-        };
-        let session = Session::start(&wish).unwrap();
+        let keep = Retention::LastTime(Duration::from_secs(60));
+        let session = start(&fake, keep, None, Duration::from_millis(1), Some(then));
         while calls.load(Ordering::Relaxed) < 3 {
             std::thread::yield_now();
         }
@@ -456,12 +453,11 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_its_record_is_known_and_what_has_it_is_not() {
+    fn longest_waiting_call_is_found() {
         let fake = Fake::new();
-        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
-        let session = following(&fake, Retention::Nothing, Some(streaming.clone()));
+        let (session, streaming) = summing(&fake, Retention::Nothing);
         let waits_since_ns = || {
-            // It is looked ten times a second.
+            // The rate is updated ten times a second.
             std::thread::sleep(Duration::from_millis(110));
             session.with(Collection::take).unwrap();
             streaming.lock().waits_since_ns()
@@ -477,7 +473,7 @@ mod tests {
         session.flush().unwrap();
         assert_eq!(waits_since_ns(), None);
         {
-            // More may come for as long as a range waits for it.
+            // Graph launches wait for records as long as a range is open.
             let _range = nvtx::range("range");
             fake.launch_graph(&[Work::kernel(c"node")]);
         }
@@ -486,10 +482,9 @@ mod tests {
     }
 
     #[test]
-    fn record_that_comes_long_before_its_call_counts_though_later_calls_came() {
+    fn record_that_arrives_long_before_its_call_counts() {
         let fake = Fake::new();
-        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
-        let session = following(&fake, Retention::Nothing, Some(streaming.clone()));
+        let (session, streaming) = summing(&fake, Retention::Nothing);
         let take = || session.with(Collection::take).unwrap();
         fake.next_correlation_id(7);
         fake.unseen(&Work::kernel(c"early"));
@@ -500,9 +495,8 @@ mod tests {
         fake.next_correlation_id(7);
         fake.call_only("cuLaunchKernel", 0);
         take();
-        let recording = session.stop(now_ns()).unwrap();
-        let mut streaming = streaming.lock();
-        streaming.end(Some(&recording));
+        end(&session, &streaming);
+        let streaming = streaming.lock();
         let kernels = streaming.health.kernels;
         assert_eq!(
             (kernels.records, kernels.matched_calls, streaming.health.records_before),
@@ -511,18 +505,18 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_comes_nothing_piles_up() {
+    fn idle_session_keeps_few_segments() {
         let fake = Fake::new();
         let session = session(&fake, Retention::LastOperations(5));
         let parts = || {
-            let take = |running: &mut Collection| running.take().map(|()| running.parts.len());
+            let take = |running: &mut Collection| running.take().map(|()| running.segments.len());
             session.with(take).unwrap()
         };
         assert_eq!([parts(), parts(), parts()], [1, 1, 1]);
         fake.launch(Work::kernel(c"kernel"));
         assert_eq!([parts(), parts(), parts()], [2, 3, 3]);
-        let until_ns = session.with(|running| Ok(running.parts[2].until_ns)).unwrap();
-        assert!(until_ns > session.with(|running| Ok(running.parts[1].until_ns)).unwrap());
+        let until_ns = session.with(|running| Ok(running.segments[2].until_ns)).unwrap();
+        assert!(until_ns > session.with(|running| Ok(running.segments[1].until_ns)).unwrap());
         let recording = session.stop(now_ns()).unwrap();
         assert_eq!(recording.records.iter().count(), 1);
     }
@@ -540,7 +534,7 @@ mod tests {
         (0..many).for_each(|_| work());
         (0..many).for_each(|_| process_range());
         work();
-        // Of what is open the end stands in the log that is full: what comes meanwhile is counted.
+        // An open range ends in the full log; ranges in the meantime are counted as lost.
         let outer = nvtx::range("outer");
         (0..ranges::SLOTS + 5).for_each(|_| work());
         drop(outer);
@@ -554,9 +548,9 @@ mod tests {
         assert!(recording.ranges.iter().all(|thread| entries(thread) <= ranges::SLOTS));
         let has_end = |entry: &ranges::RangeEntry| entry.end_ns().is_some();
         assert!(recording.ranges.iter().flat_map(|thread| &thread.entries).all(has_end));
-        // Every launch was in a range, and finds it.
-        let finds_range = |word: u64| {
-            let Some((number, slot)) = ranges::RangeWord(word).place() else { return false };
+        // Every launch refers to a recorded range.
+        let finds_range = |tag: u64| {
+            let Some((number, slot)) = ranges::RangeTag(tag).place() else { return false };
             let mut logs = recording.ranges.iter().filter(|log| log.number == number);
             logs.any(|log| log.slots.row(slot).is_some())
         };
@@ -567,14 +561,12 @@ mod tests {
     #[test]
     fn a_summary_counts_the_ranges_that_could_not_be_recorded() {
         let fake = Fake::new();
-        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
-        let session = following(&fake, Retention::Nothing, Some(streaming.clone()));
+        let (session, streaming) = summing(&fake, Retention::Nothing);
         let outer = nvtx::range("outer");
         (0..ranges::SLOTS + 5).for_each(|_| drop(nvtx::range("range")));
         drop(outer);
-        let recording = session.stop(now_ns()).unwrap();
-        let mut streaming = streaming.lock();
-        streaming.end(Some(&recording));
+        let recording = end(&session, &streaming);
+        let streaming = streaming.lock();
         assert!(recording.losses.ranges > 5);
         assert_eq!(streaming.health.lost_ranges, recording.losses.ranges);
         assert!(!streaming.health.is_complete());

@@ -1,4 +1,4 @@
-//! What one session sees of the collection.
+//! One session's view of the collection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use crate::collect::request::{Retention, Sink};
 use crate::record::recording::segment::CarriedOver;
 
-/// When a session's stop was called. Set before any lock is waited for, so that nothing is let go in the meantime that the
-/// session keeps.
+/// The time of a session's stop call. Set before any lock is awaited, so that what the session
+/// keeps is not released in the meantime.
 #[derive(Debug, Default)]
 pub(super) struct StopCall(AtomicU64);
 
@@ -24,23 +24,23 @@ impl StopCall {
     }
 }
 
-/// What one session sees.
+/// One session's view of the collection.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) id: u64,
     pub(super) keep: Retention,
-    /// The number of the first part that it needs.
+    /// The number of the first segment it needs.
     pub(super) from: u64,
     pub(super) start_ns: u64,
     pub(super) windows_ns: Vec<(u64, u64)>,
     pub(super) on_since_ns: Option<u64>,
     pub(super) stop_call: Arc<StopCall>,
-    /// Where it ends: when its stop was called, but not before `earliest_end_ns`.
+    /// Its end: the time of the stop call, but not before `earliest_end_ns`.
     pub(super) left_ns: Option<u64>,
-    /// What was asked for before then was followed, or what an earlier end would keep was let go.
+    /// Work before this time was consumed by the sink, or released.
     pub(super) earliest_end_ns: u64,
     pub(super) before_id: u32,
-    pub(super) remains: CarriedOver,
+    pub(super) carried_over: CarriedOver,
     pub(super) panics_before: u64,
     pub(super) sink: Option<Arc<Mutex<dyn Sink>>>,
 }
@@ -52,7 +52,7 @@ impl View {
         }
     }
 
-    /// Ends it where its stop was called, if that was.
+    /// Sets the end if the stop was called.
     pub(super) fn see_stop_call(&mut self) {
         if self.left_ns.is_none() {
             let earliest_ns = self.earliest_end_ns.max(self.start_ns);
@@ -60,12 +60,12 @@ impl View {
         }
     }
 
-    /// A time at which it is looked at, or its stop before.
+    /// This time, or the stop if that was earlier.
     pub(super) fn until_ns(&self, at_ns: u64) -> u64 {
         self.left_ns.map_or(at_ns, |left_ns| left_ns.min(at_ns))
     }
 
-    /// From when on what was asked for counts, at a time, or at its stop before.
+    /// The start of what the session keeps, at this time or at its stop.
     pub(super) fn first_ns(&self, at_ns: u64) -> u64 {
         let at_ns = self.until_ns(at_ns);
         match self.keep {
@@ -76,12 +76,12 @@ impl View {
         }
     }
 
-    /// Whether ranges that ended before it are missing in what it saw.
+    /// Whether ranges that ended before the kept time are missing.
     pub(super) fn begins_late(&self, at_ns: u64) -> bool {
         self.from > 0 || self.first_ns(at_ns) > self.start_ns
     }
 
-    /// When it was on between two times, of which the second one is at most its stop.
+    /// The times in which it was on and not paused, from `from_ns` to `at_ns` or its stop.
     pub(super) fn windows(&self, from_ns: u64, at_ns: u64) -> Vec<(u64, u64)> {
         let at_ns = self.until_ns(at_ns);
         let open = self.on_since_ns.map(|since| (since, at_ns));

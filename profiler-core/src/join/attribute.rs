@@ -1,5 +1,4 @@
-//! Who owns what: the range of a call, the ranges linked by a context, the call of a record. Every such decision is taken
-//! here, once.
+//! Attribution: the range of a call, the ranges linked by a context, the call of a record.
 //!
 //! A finished recording (`decode`, `correlate`), a running session (`streaming`) and a capture of another tool store what
 //! they know in different ways. They look rows up themselves and take the decisions from here.
@@ -10,7 +9,7 @@ use std::ops::RangeBounds;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::record::id_window::is_up_to;
-use crate::record::recording::ranges::RangeWord;
+use crate::record::recording::ranges::RangeTag;
 
 /// What the tag of a call resolves to.
 #[derive(Debug, Clone)]
@@ -35,9 +34,9 @@ impl<T> Owner<T> {
     pub(crate) fn of(
         tag: u64,
         logs: &impl RangeBounds<u64>,
-        find: impl FnOnce(RangeWord) -> Option<(T, bool)>,
+        find: impl FnOnce(RangeTag) -> Option<(T, bool)>,
     ) -> Self {
-        let tag = RangeWord(tag);
+        let tag = RangeTag(tag);
         if tag.0 == 0 {
             return Self::OutsideRanges;
         }
@@ -61,30 +60,30 @@ impl<T> Owner<T> {
 /// Contexts of several ranges, by their tags.
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
-    members: FxHashMap<RangeWord, Vec<RangeWord>>,
+    members: FxHashMap<RangeTag, Vec<RangeTag>>,
 }
 
 /// The ranges of a context.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Members {
     /// Each once, in the order they were joined. Work is attributed to the first and linked to the others.
-    pub(crate) ranges: Vec<RangeWord>,
+    pub(crate) ranges: Vec<RangeTag>,
     /// Tags of ranges and contexts that are not known.
     pub(crate) unknown: u64,
 }
 
 impl Contexts {
     /// Adds members of a context, after those that were added before.
-    pub(crate) fn add(&mut self, context: RangeWord, members: impl IntoIterator<Item = RangeWord>) {
+    pub(crate) fn add(&mut self, context: RangeTag, members: impl IntoIterator<Item = RangeTag>) {
         self.members.entry(context).or_default().extend(members);
     }
 
-    pub(crate) fn remove(&mut self, context: RangeWord) {
+    pub(crate) fn remove(&mut self, context: RangeTag) {
         self.members.remove(&context);
     }
 
     #[cfg(test)]
-    pub(crate) fn contains(&self, context: RangeWord) -> bool {
+    pub(crate) fn contains(&self, context: RangeTag) -> bool {
         self.members.contains_key(&context)
     }
 
@@ -94,7 +93,7 @@ impl Contexts {
     }
 
     /// Collects the ranges of a tag, through contexts that were joined before.
-    pub(crate) fn members(&self, tag: RangeWord, is_range: impl Fn(RangeWord) -> bool) -> Members {
+    pub(crate) fn members(&self, tag: RangeTag, is_range: impl Fn(RangeTag) -> bool) -> Members {
         let (mut left, mut members) = (vec![tag], Members::default());
         // A context is joined after its members; a damaged file may hold a circle.
         let mut seen = FxHashSet::default();
@@ -153,21 +152,21 @@ mod tests {
 
     #[test]
     fn context_of_contexts_has_each_range_once_and_a_circle_ends() {
-        let word = |slot| RangeWord::new(1, slot).unwrap_or(RangeWord(0));
-        let context = |slot| RangeWord::joined(1, slot).unwrap_or(RangeWord(0));
+        let tag = |slot| RangeTag::new(1, slot).unwrap_or(RangeTag(0));
+        let context = |slot| RangeTag::joined(1, slot).unwrap_or(RangeTag(0));
         let mut contexts = Contexts::default();
         let lists = [
-            (context(0), vec![word(3), word(1)]),
-            (context(1), vec![word(2), context(0), word(3)]),
-            (context(2), vec![context(1), word(9), word(5)]),
-            (context(3), vec![word(4), context(4)]),
-            (context(4), vec![context(3), word(6)]),
+            (context(0), vec![tag(3), tag(1)]),
+            (context(1), vec![tag(2), context(0), tag(3)]),
+            (context(2), vec![context(1), tag(9), tag(5)]),
+            (context(3), vec![tag(4), context(4)]),
+            (context(4), vec![context(3), tag(6)]),
         ];
         for (context, members) in lists {
             members.into_iter().for_each(|member| contexts.add(context, [member]));
         }
         let members =
-            |tag| contexts.members(tag, |word| word.place().is_some_and(|(_, slot)| slot < 9));
+            |tag| contexts.members(tag, |tag| tag.place().is_some_and(|(_, slot)| slot < 9));
         let ranges = |tag| members(tag).ranges.iter().map(|tag| tag.slot()).collect::<Vec<_>>();
         assert_eq!(ranges(context(0)), [3, 1]);
         assert_eq!(ranges(context(1)), [2, 3, 1]);
@@ -196,7 +195,7 @@ mod tests {
 
     #[test]
     fn tag_of_an_earlier_recording_is_told_from_an_unknown_one() {
-        let tag = |log, slot| RangeWord::new(log, slot).map_or(0, |tag| tag.0);
+        let tag = |log, slot| RangeTag::new(log, slot).map_or(0, |tag| tag.0);
         let owner =
             |of| Owner::of(of, &(5..), |tag| (tag.slot() < 3).then_some((tag.slot(), false)));
         assert!(matches!(owner(0), Owner::OutsideRanges));

@@ -1,6 +1,5 @@
-//! Joins work to the calls that caused it, by correlation id, and balances the account.
-//!
-//! No time is compared to find a call: CUPTI's correlation id says it. A call then says its range.
+//! Joins work to the submitting calls by correlation id, and balances the accounts. No times are
+//! compared. The calls refer to their ranges.
 
 use cupti::{CallClass, tables};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -12,11 +11,12 @@ use crate::join::tables::{
     Api, Call, CallId, Interval, Operation, RangesBy, Store, ThreadId, What, Work,
 };
 
-/// What was found for a call, a bit a kind.
+/// The kinds of records found for a call, one bit each.
 const OPERATIONS: u8 = 1;
 const SYNCHRONIZATIONS: u8 = 2;
 
-/// Calls by their correlation id. CUPTI counts these up, so that a table by id is short; a damaged file need not.
+/// Calls by correlation id. CUPTI's ids are consecutive, so a dense table is small; those of a
+/// damaged file need not be.
 enum Calls {
     Table { first: u32, rows: Vec<u32> },
     Map(FxHashMap<u32, CallId>),
@@ -25,7 +25,7 @@ enum Calls {
 const NO_CALL: u32 = u32::MAX;
 
 impl Calls {
-    /// Of calls with the same id the last one. `rows` gives them with their id, and `count` says how many there are at most.
+    /// Of several calls with one id, the last. `count` is an upper bound of the number of `rows`.
     fn of(count: usize, rows: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         let (mut first, mut last) = (u32::MAX, 0);
         for (_, id) in rows.clone() {
@@ -55,7 +55,7 @@ impl Calls {
     }
 }
 
-/// The calls of each process: CUPTI counts its ids in each anew.
+/// The calls of each process: ids are unique within a process only.
 enum ByProcess {
     One(Calls),
     Several(FxHashMap<u32, Calls>),
@@ -90,8 +90,7 @@ impl ByProcess {
     }
 }
 
-/// Fills in the call of every operation, synchronisation and allocation, and leaves out what lies outside the session's
-/// windows.
+/// Sets the call of every operation, synchronisation and allocation within the windows.
 pub(crate) fn join(store: &mut Store, health: &mut Health) {
     set_outer_calls_apart(store);
     let windows = std::mem::take(&mut store.session.windows_ns);
@@ -119,7 +118,7 @@ struct Bounds {
 impl Bounds {
     fn of(store: &Store) -> Self {
         let session = &store.session;
-        // Captures of other tools do not hold what was submitted during the stop.
+        // Captures of other tools exclude what was submitted during the stop.
         let is_own = session.ranges_by == RangesBy::Calls;
         let stop_ns = if is_own { session.window_ns.1 } else { u64::MAX };
         Self { before_id: session.before_id, stop_ns }
@@ -142,7 +141,7 @@ fn join_operations(
 ) {
     let bounds = Bounds::of(store);
     let (calls, works) = (&store.calls, &store.works);
-    // Other tools' captures may have two calls with one id.
+    // Captures of other tools may have two calls with one id.
     let is_own = store.session.ranges_by == RangesBy::Calls;
     store.operations.retain_mut(|operation| {
         let work = works.row(operation.work.at());
@@ -205,7 +204,7 @@ fn join_others(
         event.call = call.into();
         match call {
             Some(row) => within(&calls[row.at()]),
-            // Without an id it is of no call at all.
+            // Records without an id belong to no call.
             None => event.correlation_id == 0 || bounds.counts(health, event.correlation_id, None),
         }
     });
@@ -228,7 +227,7 @@ fn count_calls(
         let expected = store.call_kind(call).expected_records(call);
         let (operations, synchronizations) =
             (found & OPERATIONS != 0, found & SYNCHRONIZATIONS != 0);
-        // A capture does not tell which calls were captured into a graph, or had nothing to do.
+        // A capture does not record which calls were captured into a graph, or had nothing to do.
         let is_capture = store.session.ranges_by == RangesBy::Containment;
         if is_capture && expected.expects_one() && !operations && !synchronizations {
             health.calls_without_record += 1;
@@ -242,18 +241,18 @@ fn count_calls(
     are_outside
 }
 
-/// Calls of a capture that share their correlation id with another of their process: nsys joins work to each of them.
+/// Calls of a capture with the same correlation id in one process; nsys joins work to each of them.
 #[derive(Default)]
 struct Repeated {
-    /// By process and id, in the order of their starts. The rows are those of [`Store::calls`], or of
-    /// [`Store::outer_calls`] if they are beyond.
+    /// By process and id in start order. Rows are those of [`Store::calls`], then of
+    /// [`Store::outer_calls`].
     by_id: FxHashMap<(u32, u32), Vec<(u64, u32)>>,
-    /// The ids of each.
+    /// The ids of each call.
     ids: FxHashMap<u32, (u32, u32)>,
     calls: u32,
 }
 
-/// Calls of one correlation id that are looked at; a real capture has two.
+/// Upper bound of inspected calls with one id; real captures have two.
 const MOST_REPEATED: usize = 64;
 
 impl Repeated {
@@ -285,7 +284,7 @@ impl Repeated {
         Self { by_id, ids, calls: store.calls.len() as u32 }
     }
 
-    /// The call of an operation: the last that began before it, or the first.
+    /// The call of an operation: the last one that began before it, or the first.
     fn get(&self, process: u32, operation: &Operation) -> Option<CallId> {
         if self.by_id.is_empty() {
             return None;
@@ -298,7 +297,7 @@ impl Repeated {
         Some(CallId(last.unwrap_or(first).1))
     }
 
-    /// All calls that share a call's id and are in [`Store::calls`].
+    /// All calls in [`Store::calls`] with the id of a call.
     fn rows(&self, call: CallId) -> impl Iterator<Item = CallId> {
         // Most profiles have none.
         let key = if self.ids.is_empty() { None } else { self.ids.get(&call.0) };
@@ -317,7 +316,7 @@ impl Repeated {
     }
 }
 
-/// Calls of a capture that mostly give a record and gave none.
+/// Calls of a capture that usually have a record and have none.
 #[derive(Default)]
 struct Missing {
     kernels: Vec<(ThreadId, u64)>,
@@ -336,7 +335,7 @@ impl Missing {
         calls.push((call.thread, call.time.start_ns));
     }
 
-    /// Those of kinds that have no record at all, but for calls that were perhaps captured into a graph.
+    /// Calls of kinds without any record, except those possibly captured into a graph.
     fn count(self, store: &Store, health: &Health) -> u64 {
         let kinds = [
             (self.kernels, health.kernels.records),
@@ -362,7 +361,7 @@ impl Missing {
     }
 }
 
-/// The times of each process in which a stream was captured into a graph, apart and in order.
+/// The times in which a stream of each process was captured into a graph, sorted and disjoint.
 fn captures(store: &Store) -> FxHashMap<u32, Vec<Interval>> {
     let mut edges: Vec<(u32, u64, bool)> = Vec::new();
     for call in store.calls.iter().chain(&store.outer_calls) {
@@ -378,7 +377,7 @@ fn captures(store: &Store) -> FxHashMap<u32, Vec<Interval>> {
     let mut open = 0_u64;
     for (process, at_ns, begins) in edges {
         let of = captures.entry(process).or_default();
-        // Nothing of another process is open in this one.
+        // Captures in progress belong to one process.
         open = if of.is_empty() { 0 } else { open };
         match (begins, of.last_mut()) {
             (true, _) if open == 0 => of.push(Interval { start_ns: at_ns, end_ns: u64::MAX }),
@@ -390,8 +389,8 @@ fn captures(store: &Store) -> FxHashMap<u32, Vec<Interval>> {
     captures
 }
 
-/// Counts the operations without a call that started before the first one with a call. Their calls were made before the
-/// recording began.
+/// Counts operations without a call that started before the first one with a call. Their calls were
+/// made before the recording began.
 fn count_at_start(store: &Store, health: &mut Health) {
     let starts = |with_call: bool| {
         let is_one = move |row: &&Operation| row.call.get().is_some() == with_call;
@@ -408,7 +407,7 @@ fn count_at_start(store: &Store, health: &mut Health) {
     }
 }
 
-/// Takes the calls of the runtime API that made a driver call out of the table: the driver call stands for both.
+/// Removes runtime calls that made a driver call from the table: the driver call stands for both.
 fn set_outer_calls_apart(store: &mut Store) {
     if !store.call_kinds.rows().iter().any(|kind| kind.api == Api::Runtime) {
         return;
@@ -433,7 +432,7 @@ fn class(work: &Work) -> OperationClass {
     }
 }
 
-/// Adds an operation to the account, with its call if that is known.
+/// Adds an operation and its call, if known, to the account.
 #[inline]
 fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&Call>) {
     if work.is_migration() {
@@ -455,7 +454,7 @@ fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&
     }
 }
 
-/// Takes the calls outside the window out of the table; nothing refers to them any more.
+/// Removes the calls outside the window from the table, once nothing refers to them.
 fn remove_calls_outside(store: &mut Store, are_outside: u64, within: impl Fn(&Call) -> bool) {
     store.outer_calls.retain(&within);
     if are_outside == 0 {

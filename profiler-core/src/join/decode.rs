@@ -18,7 +18,7 @@ use crate::join::tables::{
     Subject, Synchronization, Thread, ThreadId, What, WholeGraph, Work,
 };
 use crate::record::recording::ranges::{
-    self, Detail, Event, RangeWord, Slots, Subject as EntryOf, Value,
+    self, Detail, Event, RangeTag, Slots, Subject as EntryOf, Value,
 };
 use crate::record::recording::segment::{ThreadRanges, WORK};
 use crate::record::recording::{Clocks, Recording};
@@ -90,10 +90,10 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// The range of a word of this recording.
+    /// The range of a tag of this recording.
     #[inline]
-    fn range(&self, word: RangeWord) -> Option<RangeId> {
-        let (log, slot) = word.place()?;
+    fn range(&self, tag: RangeTag) -> Option<RangeId> {
+        let (log, slot) = tag.place()?;
         self.of_number(log)?.range(slot)
     }
 }
@@ -198,7 +198,7 @@ impl ThreadRows<'_> {
     }
 }
 
-/// Marks, ranges of the process, contexts of several ranges and details. Starts come first, for an end or an activation may be
+/// Marks, process ranges, joined contexts and details. Starts come first, for an end or an activation may be
 /// in the log of any thread.
 fn read_events(
     recording: &Recording,
@@ -218,14 +218,14 @@ fn read_events(
     }
     // What lies in several ranges lies in the first of them.
     let mut opened = FxHashMap::default();
-    for (subject, word) in reader.in_several {
-        let first = shared.first(word, |word| rows.range(word));
+    for (subject, tag) in reader.in_several {
+        let first = shared.first(tag, |tag| rows.range(tag));
         hand(store, subject, first, recording, health);
         if let Subject::Range(range) = subject {
-            opened.insert(range, word);
+            opened.insert(range, tag);
         }
     }
-    shared.link(store, &opened, |word| rows.range(word));
+    shared.link(store, &opened, |tag| rows.range(tag));
     let open_ranges = store.ranges.iter().filter(|range| range.is_open).count();
     let open = store.process_ranges.iter().filter(|range| range.end_thread.is_none());
     let open = (open_ranges + open.count()) as u64;
@@ -237,7 +237,7 @@ fn read_events(
     shared
 }
 
-/// Marks, starts of ranges of the process, and contexts of a thread.
+/// Marks, starts of process ranges, and contexts of a thread.
 fn read_starts(
     log: &ThreadRanges,
     rows: &mut ThreadRows<'_>,
@@ -269,7 +269,7 @@ fn read_starts(
                     end_thread: None,
                 });
             }
-            Event::Joined { first, second } => match RangeWord::joined(log.number, slot) {
+            Event::Joined { first, second } => match RangeTag::joined(log.number, slot) {
                 Some(context) => shared.contexts.add(context, [first, second]),
                 None => health.unknown_range_entries += 1,
             },
@@ -284,13 +284,13 @@ struct DetailReader<'a> {
     recording: &'a Recording,
     rows: &'a Rows<'a>,
     shared: &'a mut SharedContexts,
-    /// What lies in a context of several ranges.
-    in_several: Vec<(Subject, RangeWord)>,
+    /// What lies in a joined context.
+    in_several: Vec<(Subject, RangeTag)>,
 }
 
 impl DetailReader<'_> {
-    fn process_range(&self, word: RangeWord) -> Option<ProcessRangeId> {
-        let (log, slot) = word.place()?;
+    fn process_range(&self, tag: RangeTag) -> Option<ProcessRangeId> {
+        let (log, slot) = tag.place()?;
         self.rows.of_number(log)?.process_ranges.get(&slot).copied()
     }
 
@@ -309,7 +309,7 @@ impl DetailReader<'_> {
                 true
             }),
             Event::Detail { of: EntryOf::Event(slot), detail: Detail::Member(member) } => {
-                let context = RangeWord::joined(log, slot);
+                let context = RangeTag::joined(log, slot);
                 context.is_some_and(|context| {
                     self.shared.contexts.add(context, [member]);
                     true
@@ -341,15 +341,15 @@ impl DetailReader<'_> {
         store: &mut Store,
         health: &mut Health,
     ) -> bool {
-        if let Detail::Handed(word) = detail {
-            match self.rows.range(word) {
-                None if word.is_joined() => self.in_several.push((subject, word)),
+        if let Detail::Handed(tag) = detail {
+            match self.rows.range(tag) {
+                None if tag.is_joined() => self.in_several.push((subject, tag)),
                 parent => hand(store, subject, parent, self.recording, health),
             }
             return true;
         }
         let within = match detail {
-            Detail::Within(word) => self.process_range(word),
+            Detail::Within(tag) => self.process_range(tag),
             _ => None,
         };
         let details = store.details.entry(subject).or_default();

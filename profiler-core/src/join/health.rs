@@ -1,4 +1,4 @@
-//! What a profile may not show: records and calls that were lost, odd or unmatched. Nothing is lost in silence.
+//! The losses of a profile: records and calls that were lost, irregular or unmatched. All are counted.
 //!
 //! A profile is complete if it holds everything that the program submitted between start and stop:
 //!
@@ -21,7 +21,7 @@ use crate::join::attribute::Owner;
 use crate::record::recording::Losses;
 use crate::record::series::Series;
 
-/// How far a profile can be trusted. All counts but `records` and the accounts are zero in a complete one.
+/// Completeness and losses of a profile. In a complete one, all losses are 0; other counts are facts.
 ///
 /// ```
 /// use profiler_core::Profile;
@@ -38,7 +38,7 @@ use crate::record::series::Series;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Health {
-    /// Activity records that CUPTI gave.
+    /// Activity records from CUPTI.
     pub records: u64,
     /// Kernels: a launch is expected to have one record, a graph launch any number.
     pub kernels: Account,
@@ -58,25 +58,24 @@ pub struct Health {
     pub unknown_range_entries: u64,
     /// Bytes that could not be divided into records.
     pub unreadable_bytes: u64,
-    /// GPU operations of calls in the session without a start or an end: CUPTI ran out of device buffers, or a stop gave up
-    /// waiting.
+    /// GPU operations without timestamps: CUPTI ran out of device buffers, or a stop gave up waiting.
     pub zero_timestamps: u64,
-    /// Records that CUPTI says it dropped.
+    /// Records dropped by CUPTI, by its own count.
     pub dropped_by_cupti: u64,
-    /// Records thrown away at the session's limit of buffers, where CUPTI cannot drop them itself.
+    /// Records discarded at the session's limit of buffers, where CUPTI cannot drop them itself.
     pub refused_records: u64,
-    /// Records thrown away at the session's memory limit.
+    /// Records discarded at the session's memory limit.
     pub over_memory_limit: u64,
     /// Buffers with unfinished work when a stop gave up waiting for the GPU.
     pub unfinished_buffers: u64,
-    /// By how much the system's clock, which is CUPTI's, was set during the session, in nanoseconds. Times of GPU
+    /// Nanoseconds by which the system's clock, which CUPTI uses, was set during the session. Times of GPU
     /// operations are then wrong by up to this.
     pub clock_step_ns: u64,
     /// Calls that had not returned at the stop.
     pub open_calls: u64,
     /// Ranges that had not ended at the stop; they count until then. A fact, not a loss.
     pub open_ranges: u64,
-    /// Ranges, marks and ends of ranges that could not be recorded, and contexts of several ranges that could not be
+    /// Ranges, marks and ends of ranges that could not be recorded, and joined contexts that could not be
     /// joined: on a thread that was ending, within the profiler's own work on the thread, or without a free number.
     pub lost_ranges: u64,
     /// Ranges and marks that were started in a range of another thread which had ended before the session began, or before
@@ -87,10 +86,9 @@ pub struct Health {
     pub failed_threads: u64,
     /// Calls whose range is not in the recording, or one of several that they belong to.
     pub calls_in_unknown_ranges: u64,
-    /// Calls made in a range of an earlier recording, which the thread was still in; they count for no range. A fact, not a
-    /// loss.
+    /// Calls made in a range of an earlier recording; they count for no range. A fact, not a loss.
     pub calls_in_earlier_ranges: u64,
-    /// Contexts and ranges of the process of earlier recordings that were attached, joined or entered in this one, which
+    /// Contexts and process ranges of earlier recordings that were attached, joined or entered in this one, which
     /// had no effect. A fact, not a loss.
     pub earlier_contexts: u64,
     /// Graph launches that gave no record; right for a graph without kernels, copies and memsets.
@@ -108,10 +106,9 @@ pub struct Health {
     pub mismatched_buffers: u64,
     /// Calls before the start, in a pause or after the stop had begun; they and their records are left out of everything else.
     pub calls_outside: u64,
-    /// Records of calls before the session's start, where others went on, or before the calls that were kept. A fact, not a
-    /// loss.
+    /// Records of calls before the session's start or before the kept calls. A fact, not a loss.
     pub records_before: u64,
-    /// Records that came unasked and are not used: event records, for one, which CUPTI before 12.9 gives along with
+    /// Unrequested records that are not used: event records, for one, which CUPTI before 12.9 gives along with
     /// synchronisations. A fact, not a loss.
     pub unused_records: u64,
     /// Calls that returned an error. A fact about the program, not a loss.
@@ -139,7 +136,7 @@ pub struct Health {
     pub pool_misses: u64,
     /// Time in CUPTI's own overhead records, in nanoseconds, flushes and buffer requests among it. A fact, not a loss.
     pub overhead_ns: u64,
-    /// Moves of managed memory, which no call asks for. A fact, not a loss.
+    /// Migrations of managed memory, which no call submits. A fact, not a loss.
     pub migrations: u64,
     /// In a capture of another tool: successful calls that mostly give a record and gave none; it does not say whether they
     /// were captured into a graph or lost theirs. A fact, not a loss.
@@ -153,26 +150,25 @@ pub struct Health {
     pub capture_warnings: u64,
     /// In a capture of another tool: those of its diagnostics that say that events were lost.
     pub capture_losses: u64,
-    /// In a summary: ranges, ranges of the process, marks and kernels whose name or path came after
-    /// [as many as it keeps](crate::ProfilerBuilder::summary_rows), and that it sums up as `(other)`. A fact, not a loss:
-    /// totals have them.
+    /// In a summary: ranges, process ranges, marks and kernels beyond the [upper
+    /// bound](crate::ProfilerBuilder::summary_rows), summed as `(other)`. A fact: totals have them.
     pub summed_as_other: u64,
-    /// Lanes that a thread forgot because it had [as many as it keeps](crate::Context::hand_over): what it launched in one
-    /// of them later has no range. A fact: of a lane that is not used again nothing is missing.
+    /// Lanes dropped at a thread's [upper bound](crate::Context::hand_over). Later launches in them have no
+    /// range. A fact: lanes that are not used again lose nothing.
     pub forgotten_lanes: u64,
     /// In a capture of another tool: tables of it that are views or virtual. Their rows are not read.
     pub computed_tables: u64,
     /// In a capture of another tool: [calls without a record](Self::calls_without_record) of a kind (kernels, copies,
     /// memsets) of which the capture has no record at all, made while no stream was captured into a graph.
     pub calls_without_any_record: u64,
-    /// Samplers that were asked for and did not begin, or ended early: [`Series::failure`](crate::series::Series::failure) says why.
-    /// As all that follows it tells of samples, and is no loss of work.
+    /// Samplers that failed to start or ended early: [`Series::failure`](crate::series::Series::failure).
+    /// This and the counts below concern samples, and are no loss of work.
     pub failed_samplers: u64,
-    /// Samples that went for newer ones.
+    /// Samples replaced by newer ones.
     pub dropped_samples: u64,
-    /// Stretches of a device between two samples of which nothing is known.
+    /// Gaps between samples of a device.
     pub sample_gaps: u64,
-    /// How often a device had no room for more samples.
+    /// Sample buffer overflows of a device.
     pub sample_overflows: u64,
 }
 
@@ -294,7 +290,7 @@ impl Health {
         account.matched_calls += u64::from(has_record);
     }
 
-    /// What the collectors lost.
+    /// Adds the losses of the collectors.
     pub(crate) fn add_losses(&mut self, losses: &Losses) {
         for (sum, count) in [
             (&mut self.unreadable_bytes, losses.unreadable_bytes),
@@ -319,13 +315,13 @@ impl Health {
         }
     }
 
-    /// What the range log lost since the recording began.
+    /// Sets the losses of the range log since the recording began.
     pub(crate) fn set_range_losses(&mut self, losses: &Losses) {
         self.lost_ranges = losses.ranges;
         self.earlier_contexts = losses.earlier_contexts;
     }
 
-    /// What samplers lost.
+    /// Adds the losses of a sampler.
     pub(crate) fn add_series(&mut self, series: &Series) {
         self.failed_samplers += u64::from(series.failure().is_some());
         // A damaged file may hold any number.

@@ -1,5 +1,4 @@
-//! The ranges of a running session that are open or whose work is not done: each is summed up when it is done, and then
-//! forgotten.
+//! The live ranges of a running session: open, or with unfinished work. Each is summed once it is done.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,11 +10,13 @@ use crate::base::order;
 use crate::base::totals::Totals;
 use crate::join::attribute::{Contexts, Owner, links};
 use crate::join::sums::{Activation, Activations, Links, PathId, Rows, Sums};
-use crate::record::recording::ranges::{Detail, Event, RangeEntry, RangeWord, Subject};
-use crate::record::recording::segment::{OpenRanges, Segment, ThreadRangesPart};
+use crate::record::recording::ranges::{
+    Detail, Event, RangeEntry, RangeTag, Subject, ThreadSegment,
+};
+use crate::record::recording::segment::Segment;
 
 /// Ranges that were forgotten and whose path is still known, for contexts of theirs that are attached later. As many
-/// contexts of several ranges are kept.
+/// joined contexts are kept.
 pub(crate) const REMEMBERED: usize = 1 << 18;
 
 /// Where work under a tag is summed up.
@@ -34,7 +35,7 @@ impl Position {
     }
 }
 
-/// A range that has ended and submitted work to the GPU, all of which is done. Activations of a range of the process are one
+/// A range that has ended and submitted work to the GPU, all of which is done. Activations of a process range are one
 /// of these together, where its start was seen.
 #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer reads it"))]
 #[derive(Debug, Clone)]
@@ -89,7 +90,7 @@ struct ActivationOf {
     is_inner: bool,
 }
 
-/// A range of the process that is open, or has activations that are not done.
+/// A process range that is open, or has activations that are not done.
 #[derive(Debug)]
 struct LiveProcessRange {
     /// Row of its sums.
@@ -145,13 +146,13 @@ pub(crate) struct LiveRanges {
     /// The contexts, with their positions once they were looked up.
     resolved: Remembered<Option<(Position, bool)>>,
     /// Members of contexts that are logged in a later segment: those after the second.
-    members: FxHashMap<u64, Vec<RangeWord>>,
+    members: FxHashMap<u64, Vec<RangeTag>>,
     process_ranges: FxHashMap<u64, LiveProcessRange>,
     /// What a range is an activation of: logged before the range begins, perhaps in an earlier segment.
     activation_of: FxHashMap<u64, u64>,
     /// Payloads of what has not begun yet.
     payloads: FxHashMap<Subject, Payload>,
-    /// Ends of ranges of the process that are later than the segments so far, of which more activations may come.
+    /// Ends of process ranges that are later than the segments so far, of which more activations may come.
     process_ends: Vec<(u64, u64)>,
     /// Ranges that were open when their thread ended.
     left_open: u64,
@@ -194,7 +195,7 @@ impl LiveRanges {
     }
 
     #[inline]
-    fn position_of_range(&self, tag: RangeWord) -> Option<&Position> {
+    fn position_of_range(&self, tag: RangeTag) -> Option<&Position> {
         match self.ranges.get(&tag.0) {
             Some(range) => Some(&range.position),
             None => self.remembered.values.get(&tag.0),
@@ -203,7 +204,7 @@ impl LiveRanges {
 
     /// The position of a context, and whether a range of it is unknown.
     #[cold]
-    fn position_of_context(&mut self, tag: RangeWord) -> Option<(Position, bool)> {
+    fn position_of_context(&mut self, tag: RangeTag) -> Option<(Position, bool)> {
         if let Some(resolved) = self.resolved.values.get(&tag.0)? {
             return Some(resolved.clone());
         }
@@ -219,19 +220,19 @@ impl LiveRanges {
         Some(resolved)
     }
 
-    fn add_context(&mut self, tag: RangeWord, members: Vec<RangeWord>) {
+    fn add_context(&mut self, tag: RangeTag, members: Vec<RangeTag>) {
         self.contexts.add(tag, members);
         if let Some(dropped) = self.resolved.insert(tag.0, None) {
-            self.contexts.remove(RangeWord(dropped));
+            self.contexts.remove(RangeTag(dropped));
         }
     }
 
     /// Adds the ranges of a segment, and those that were `open` at its end.
-    pub(crate) fn begin(&mut self, segment: &Segment, open: &OpenRanges, sums: &mut Sums) {
-        for thread in segment.ranges() {
-            self.read_events(&thread, sums);
+    pub(crate) fn begin(&mut self, segment: &Segment, open: &[ThreadSegment], sums: &mut Sums) {
+        for thread in &segment.ranges {
+            self.read_events(thread, sums);
         }
-        let threads: Vec<ThreadRangesPart<'_>> = segment.ranges().chain(open.iter()).collect();
+        let threads: Vec<&ThreadSegment> = segment.ranges.iter().chain(open).collect();
         for thread in &threads {
             self.read_details(thread);
         }
@@ -249,11 +250,11 @@ impl LiveRanges {
         // A range comes after its outer range, of whatever thread that is.
         order::sort_by_key(&mut new, |new| (new.start_ns, new.tag));
         for range in new {
-            self.begin_range(&range, &threads[range.thread], sums);
+            self.begin_range(&range, threads[range.thread], sums);
         }
     }
 
-    fn begin_range(&mut self, new: &NewRange, thread: &ThreadRangesPart<'_>, sums: &mut Sums) {
+    fn begin_range(&mut self, new: &NewRange, thread: &ThreadSegment, sums: &mut Sums) {
         let parent = new.parent.or(self.handed.remove(&new.tag));
         let outer = parent.and_then(|parent| self.owner(parent).range());
         self.orphaned += u64::from(parent.is_some() && outer.is_none());
@@ -281,9 +282,9 @@ impl LiveRanges {
         self.ranges.insert(new.tag, range);
     }
 
-    /// Reads what a thread logged of ranges of the process, marks and contexts.
-    fn read_events(&mut self, thread: &ThreadRangesPart<'_>, sums: &mut Sums) {
-        for (slot, words) in thread.events {
+    /// Reads what a thread logged of process ranges, marks and contexts.
+    fn read_events(&mut self, thread: &ThreadSegment, sums: &mut Sums) {
+        for (slot, words) in &thread.events {
             let of_event = tag(thread, *slot);
             match Event::from_words(*words) {
                 Event::ProcessStart { label, at_ns, .. } => {
@@ -315,7 +316,7 @@ impl LiveRanges {
                 Event::Joined { first, second } => {
                     let mut members = vec![first, second];
                     members.extend(self.members.remove(&of_event).unwrap_or_default());
-                    if let Some(tag) = RangeWord::joined(thread.number, *slot) {
+                    if let Some(tag) = RangeTag::joined(thread.number(), *slot) {
                         self.add_context(tag, members);
                     }
                 }
@@ -325,8 +326,8 @@ impl LiveRanges {
     }
 
     /// Reads what a thread logged of ranges that have not begun.
-    fn read_details(&mut self, thread: &ThreadRangesPart<'_>) {
-        for (_, words) in thread.events {
+    fn read_details(&mut self, thread: &ThreadSegment) {
+        for (_, words) in &thread.events {
             let Event::Detail { of: Subject::Range(slot), detail } = Event::from_words(*words)
             else {
                 continue;
@@ -346,7 +347,7 @@ impl LiveRanges {
         }
     }
 
-    /// Begins an activation of a range of the process whose start was seen. `activations` are those of the outer range.
+    /// Begins an activation of a process range whose start was seen. `activations` are those of the outer range.
     fn activate(
         &mut self,
         of: u64,
@@ -393,9 +394,9 @@ impl LiveRanges {
 
     /// Ends the ranges that a segment holds the ends of.
     pub(crate) fn end(&mut self, segment: &Segment, sums: &mut Sums) {
-        for thread in segment.ranges() {
+        for thread in &segment.ranges {
             for (slot, entry) in thread.entries() {
-                self.end_range(tag(&thread, slot), entry, sums);
+                self.end_range(tag(thread, slot), entry, sums);
             }
         }
         self.end_process_ranges(segment.until_ns, sums);
@@ -416,7 +417,7 @@ impl LiveRanges {
         }
     }
 
-    /// Ends the ranges of the process that ended before `until_ns`.
+    /// Ends the process ranges that ended before `until_ns`.
     pub(crate) fn end_process_ranges(&mut self, until_ns: u64, sums: &mut Sums) {
         for (of, at_ns) in std::mem::take(&mut self.process_ends) {
             // An activation that ended before it is in this segment at the latest.
@@ -483,7 +484,7 @@ impl LiveRanges {
         }
     }
 
-    /// Forgets a range of the process if it has ended and its activations are done.
+    /// Forgets a process range if it has ended and its activations are done.
     fn finish_process_range(&mut self, of: u64, sums: &mut Sums) {
         if let Some(range) = self.process_ranges.get(&of)
             && range.waits_for == 0
@@ -522,8 +523,8 @@ impl LiveRanges {
 }
 
 /// The tag of a range of a thread.
-fn tag(thread: &ThreadRangesPart<'_>, slot: u64) -> u64 {
-    RangeWord::new(thread.number, slot).map_or(0, |tag| tag.0)
+fn tag(thread: &ThreadSegment, slot: u64) -> u64 {
+    RangeTag::new(thread.number(), slot).map_or(0, |tag| tag.0)
 }
 
 #[cfg(test)]
@@ -534,10 +535,10 @@ mod tests {
     fn contexts_of_several_ranges_are_forgotten_as_ranges_are() {
         let mut ranges = LiveRanges::new(0);
         for tag in 1..=REMEMBERED as u64 + 10 {
-            ranges.add_context(RangeWord(tag), vec![RangeWord(tag), RangeWord(tag + 1)]);
+            ranges.add_context(RangeTag(tag), vec![RangeTag(tag), RangeTag(tag + 1)]);
         }
         assert_eq!((ranges.contexts.len(), ranges.resolved.oldest.len()), (REMEMBERED, REMEMBERED));
-        assert!(!ranges.contexts.contains(RangeWord(10)));
-        assert!(ranges.contexts.contains(RangeWord(11)));
+        assert!(!ranges.contexts.contains(RangeTag(10)));
+        assert!(ranges.contexts.contains(RangeTag(11)));
     }
 }

@@ -1,5 +1,5 @@
-//! Ranges by path: all instances of `batch / forward` are one node, with what they came to. And an index from every range
-//! to the work and the calls of it and of all ranges within it.
+//! The range tree: all instances of `batch / forward` are one node with its sums. An index maps
+//! each range to its work and calls, with and without descendants.
 
 use std::ops::Range as Span;
 use std::sync::OnceLock;
@@ -28,7 +28,7 @@ impl NodeId {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: NameId,
-    /// `None` is the default one.
+    /// `None` is the default domain.
     pub(crate) domain: Option<NameId>,
     pub(crate) parent: Option<NodeId>,
     pub(crate) level: Level,
@@ -37,65 +37,65 @@ pub(crate) struct Node {
     pub(crate) instances: u64,
     /// The host time of all instances.
     pub(crate) host_ns: u64,
-    /// What was asked for in the ranges themselves, not in ranges within them.
+    /// Without descendants.
     pub(crate) exclusive: Totals,
-    /// With all ranges within them.
+    /// With descendants.
     pub(crate) inclusive: Totals,
-    /// What graph launches made of the nodes that were made in them and in ranges within.
+    /// Executions of graph nodes created in the ranges and their descendants.
     pub(crate) replayed: Totals,
-    /// What was asked for in them and in ranges within together with others, and counts for these.
+    /// Shared work of the ranges and their descendants that is attributed to others.
     pub(crate) shared: Totals,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    /// A parent comes before its children.
+    /// Parents precede their children.
     pub(crate) nodes: Vec<Node>,
     pub(crate) roots: Vec<NodeId>,
     /// The node of every range.
     pub(crate) of_range: Vec<NodeId>,
     /// Calls and operations outside all ranges, and operations without a call.
     pub(crate) outside: Totals,
-    /// The stays of each range of the process, by start.
-    pub(crate) stays: Vec<Vec<RangeId>>,
+    /// The activations of each process range, by start.
+    pub(crate) activations: Vec<Vec<RangeId>>,
     places: Places,
     operations: Index,
     calls: Index,
-    /// Operations by the range in which their graph node was made; empty if none was.
+    /// Operations by the range that created their graph node; empty without any.
     replays: Index,
-    /// True if something belongs to a range without counting for it.
+    /// True if any range has shared work.
     pub(crate) has_shared: bool,
-    /// [`Store::shares`] by the places of their ranges; empty if there are none.
+    /// [`Store::shares`] by position of their ranges; empty if there are none.
     shares: SharedIndex,
     /// Operations and calls by share.
     shared_operations: Index,
     shared_calls: Index,
-    /// The instances of each node, when they are asked for.
+    /// The instances of each node, computed on first use.
     instances: OnceLock<Index>,
 }
 
-/// An order of all ranges in which those within a range follow it directly.
+/// A depth-first order of all ranges: descendants directly follow their range.
 #[derive(Debug, Default)]
 struct Places {
-    /// `None` where the place of a range is its row.
+    /// `None` where the position of a range is its row.
     moved: Option<Moved>,
-    /// Of each place, how many it takes with all that follow within.
+    /// By position: the number of positions of the range with its descendants.
     sizes: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct Moved {
-    /// The place of each range.
+    /// The position of each range.
     of: Vec<u32>,
-    /// The range at each place.
+    /// The range at each position.
     ranges: Vec<RangeId>,
 }
 
 impl Places {
-    /// Where ranges are in such an order and in [`Store::order`] already, as those of one thread mostly are.
+    /// If rows are already in depth-first order and [`Store::order`], as for most single threads.
     fn in_order(ranges: &[Range]) -> Option<Self> {
         let mut sizes: Vec<u32> = tables::with_capacity(ranges.len());
-        // Those around the last one, and itself.
+        // The ancestors of the last range, and the range itself.
         let mut around: Vec<RangeId> = Vec::new();
         let mut last_ns = 0;
         for (row, range) in (0..).zip(ranges) {
@@ -117,7 +117,7 @@ impl Places {
         Some(Self { moved: None, sizes })
     }
 
-    /// `order` has every range after the one around it.
+    /// `order` has parents before their children.
     fn new(store: &Store, order: &[RangeId]) -> Self {
         let count = order.len();
         let parent = |range: RangeId| store.ranges[range.at()].parent.get();
@@ -127,7 +127,7 @@ impl Places {
                 size[parent.at()] += size[range.at()];
             }
         }
-        // Where the next range within each is to be; the last is for those within none.
+        // The position of the next child of each range; the last one is for outermost ranges.
         let mut next = tables::filled(0, count + 1);
         let mut sizes = tables::filled(0, count);
         let mut moved =
@@ -149,7 +149,7 @@ impl Places {
         self.moved.as_ref().map_or(range.0, |moved| moved.of[range.at()])
     }
 
-    /// The range at a place; `None` for [`NOWHERE`].
+    /// The range at a position; `None` for [`NOWHERE`].
     #[inline]
     fn range(&self, place: u32) -> Option<RangeId> {
         match &self.moved {
@@ -158,38 +158,38 @@ impl Places {
         }
     }
 
-    /// The ranges at some places.
+    /// The ranges at these positions.
     fn ranges(&self, places: Span<usize>) -> impl Iterator<Item = RangeId> + Clone {
-        // CAST: places are numbers of 32 bits.
+        // CAST: positions are 32-bit numbers.
         places.filter_map(|place| self.range(place as u32))
     }
 
-    /// The places of a range and of all within it.
+    /// The positions of a range and its descendants.
     fn within(&self, range: RangeId) -> Span<usize> {
         let place = self.of(range) as usize;
         place..place + self.sizes[place] as usize
     }
 }
 
-/// What a row belongs to that belongs nowhere.
+/// The owner of rows without an owner.
 const NOWHERE: u32 = u32::MAX;
 
-/// Rows by what they belong to, in their order.
+/// Rows grouped by owner, in row order.
 #[derive(Debug, Default)]
 struct Index {
-    /// For each, where its rows begin.
+    /// By owner: the start of its rows.
     first: Vec<u32>,
     rows: Vec<u32>,
 }
 
 impl Index {
-    /// `of` gives for each row what it belongs to, a number below `count`, or [`NOWHERE`].
+    /// `of` returns the owner of each row, below `count`, or [`NOWHERE`].
     fn new(count: usize, of: &[u32]) -> Self {
-        // Two places behind each owner its rows are counted. Sums of these are where the rows of the one before it begin,
-        // and when its own are in their places, that is where the next one's begin.
+        // Count rows two slots behind their owner. Prefix sums then give the start of the previous
+        // owner's rows, which filling in advances to the start of the owner's rows.
         let mut first = tables::filled(0, count + 2);
         for owner in of {
-            // What belongs nowhere has no place there.
+            // Rows without an owner have no slot.
             if let Some(rows) = first.get_mut((*owner as usize).wrapping_add(2)) {
                 *rows += 1;
             }
@@ -211,7 +211,7 @@ impl Index {
         Self { first, rows }
     }
 
-    /// The rows of all of these.
+    /// The rows of these owners.
     fn of(&self, owners: Span<usize>) -> &[u32] {
         match (self.first.get(owners.start), self.first.get(owners.end)) {
             (Some(&first), Some(&end)) => &self.rows[first as usize..end as usize],
@@ -220,17 +220,17 @@ impl Index {
     }
 }
 
-/// Rows by several that they belong to.
+/// Rows with several owners each.
 #[derive(Debug, Default)]
 struct SharedIndex {
     index: Index,
-    /// The row of each entry of the index, and of what it belongs to the one before, if there is one: this way each row is found
-    /// once in any span of the index.
+    /// The row of each index entry, and the previous owner of that row, if any: any span of the
+    /// index then yields each row once.
     entries: Vec<(u32, Option<u32>)>,
 }
 
 impl SharedIndex {
-    /// `rows` come in their order, each with all that it belongs to.
+    /// `rows` are in order, each with all its owners.
     fn new(count: usize, rows: impl Iterator<Item = (u32, Vec<u32>)>) -> Self {
         let (mut of, mut entries) = (Vec::new(), Vec::new());
         for (row, mut owners) in rows {
@@ -246,7 +246,7 @@ impl SharedIndex {
         Self { index: Index::new(count, &of), entries }
     }
 
-    /// The rows of all of these, each once.
+    /// The rows of these owners, without duplicates.
     fn of(&self, owners: Span<usize>) -> impl Iterator<Item = u32> + Clone {
         let entries =
             self.index.of(owners.clone()).iter().map(|entry| self.entries[*entry as usize]);
@@ -293,7 +293,7 @@ impl Tree {
         self.shared_calls = Index::new(store.shares.len(), &of_calls);
     }
 
-    /// The rows of all that is shared with these places, each once and in order.
+    /// The rows shared with these positions, without duplicates, in order.
     fn shared_rows(&self, index: &Index, places: &Span<usize>) -> std::vec::IntoIter<u32> {
         let shares = self.shares.of(places.clone()).map(|share| share as usize);
         let mut rows: Vec<u32> =
@@ -303,8 +303,8 @@ impl Tree {
     }
 
     fn add_stays(&mut self, store: &Store) {
-        self.stays.resize_with(store.process_ranges.len(), Vec::new);
-        let mut stays: Vec<(RangeId, ProcessRangeId)> = store
+        self.activations.resize_with(store.process_ranges.len(), Vec::new);
+        let mut activations: Vec<(RangeId, ProcessRangeId)> = store
             .details
             .iter()
             .filter_map(|(subject, details)| match subject {
@@ -312,18 +312,18 @@ impl Tree {
                 _ => None,
             })
             .collect();
-        order::sort_by_key(&mut stays, |(range, _)| store.order(*range));
-        for (range, whole) in stays {
-            self.stays[whole.at()].push(range);
+        order::sort_by_key(&mut activations, |(range, _)| store.order(*range));
+        for (range, whole) in activations {
+            self.activations[whole.at()].push(range);
         }
     }
 
-    /// Children stand in the order they first began, whatever thread they are of.
+    /// Children are in the order they first began, on any thread.
     fn add_nodes(&mut self, store: &Store, order: impl Iterator<Item = RangeId>) {
         let mut ids = FxHashMap::default();
-        // Labels that differ in colour or category alone are of one node.
+        // Labels that differ only in colour or category share a node.
         let mut by_label: FxHashMap<(u32, LabelId), NodeId> = FxHashMap::default();
-        // The node of the range before, which is mostly that of the next.
+        // The node of the previous range, which the next one usually shares.
         let mut last = None;
         self.of_range = tables::filled(NodeId(0), store.ranges.len());
         for range in order {
@@ -376,10 +376,10 @@ impl Tree {
         })
     }
 
-    /// Sums and index at once: calls and operations are more than caches hold.
+    /// Computes sums and index in one pass: calls and operations exceed the caches.
     fn add_work(&mut self, store: &Store) {
         let count = store.ranges.len();
-        // The place of each one's range.
+        // The position of each call's range.
         let mut of_calls = tables::with_capacity(store.calls.len());
         for call in &store.calls {
             let range = call.range.get();
@@ -407,7 +407,7 @@ impl Tree {
             let of_captures = tables::collected(store.operations.iter().map(of_capture));
             self.replays = Index::new(count, &of_captures);
         }
-        // Children come after their parent, so that backwards every node is whole before it is added.
+        // Children follow their parent: going backwards, nodes are complete before they are added.
         for row in (0..self.nodes.len()).rev() {
             let node = &mut self.nodes[row];
             let exclusive = node.exclusive;
@@ -422,12 +422,13 @@ impl Tree {
         self.add_shared_index(store);
     }
 
-    /// Each call and its work once at every path that is around one of its ranges, but not around the one it counts for.
+    /// Adds each call and its work once to every path that contains one of its ranges but not the
+    /// one it is attributed to.
     fn add_shared(&mut self, store: &Store) {
         if store.shares.is_empty() {
             return;
         }
-        // What is shared by the same ranges goes to the same paths.
+        // Work shared by the same ranges goes to the same paths.
         let mut sums: FxHashMap<(Option<NodeId>, ShareId), Totals> = FxHashMap::default();
         let key = |call: &Call| {
             let node = call.range.get().map(|range| self.of_range[range.at()]);
@@ -466,13 +467,13 @@ impl Tree {
         marks.clear();
         counts_for.into_iter().flat_map(up).for_each(|node| _ = marks.mark(node));
         for range in shares {
-            // What is around one that is marked is marked.
+            // Ancestors of a marked node are marked.
             nodes.extend(around(range).take_while(|node| marks.mark(*node)));
         }
         nodes
     }
 
-    /// What ranges of some paths share with others, each call and operation once: of nodes for which `is_of` is true.
+    /// The shared work of the nodes for which `is_of` is true; each call and operation counts once.
     pub(crate) fn shared_of(&self, store: &Store, is_of: impl Fn(NodeId) -> bool) -> Totals {
         let mut totals = Totals::default();
         if store.shares.is_empty() {
@@ -513,7 +514,7 @@ impl Tree {
         &self.nodes[id.at()]
     }
 
-    /// The instances of a node, by thread and in the order they began.
+    /// The instances of a node, by thread in start order.
     pub(crate) fn instances(&self, node: NodeId) -> impl Iterator<Item = RangeId> + Clone {
         let instances = self.instances.get_or_init(|| {
             let of: Vec<_> = self.of_range.iter().map(|node| node.0).collect();
@@ -522,27 +523,27 @@ impl Tree {
         instances.of(node.at()..node.at() + 1).iter().copied().map(RangeId)
     }
 
-    /// All ranges, each after the one around it.
+    /// All ranges, parents before their children.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = RangeId> {
         self.places.ranges(0..self.of_range.len())
     }
 
-    /// Where a range and all within it stand in an order in which those within a range follow it directly.
+    /// The positions of a range and its descendants in depth-first order.
     pub(crate) fn places(&self, range: RangeId) -> Span<usize> {
         self.places.within(range)
     }
 
-    /// A range and all within it, those within a range directly after it.
+    /// A range and its descendants in depth-first order.
     pub(crate) fn within(&self, range: RangeId) -> impl Iterator<Item = RangeId> + Clone {
         self.places.ranges(self.places.within(range))
     }
 
-    /// The GPU operations asked for in a range and within: range by range, and in each by start.
+    /// The GPU operations of a range with descendants: range by range, each by start.
     pub(crate) fn operations(&self, range: RangeId) -> impl Iterator<Item = OperationId> + Clone {
         self.operations.of(self.places.within(range)).iter().copied().map(OperationId)
     }
 
-    /// Those asked for in it directly.
+    /// The GPU operations of a range without descendants.
     pub(crate) fn own_operations(
         &self,
         range: RangeId,
@@ -551,12 +552,12 @@ impl Tree {
         self.operations.of(place..place + 1).iter().copied().map(OperationId)
     }
 
-    /// The operations of graph launches whose node was made in a range and within.
+    /// The executions of graph nodes created in a range and its descendants.
     pub(crate) fn replays(&self, range: RangeId) -> impl Iterator<Item = OperationId> + Clone {
         self.replays.of(self.places.within(range)).iter().copied().map(OperationId)
     }
 
-    /// The operations that belong to a range and those within it, and count for none of them: each once.
+    /// Shared operations of a range with descendants, attributed to others; no duplicates.
     pub(crate) fn shared_operations(
         &self,
         store: &Store,
@@ -570,7 +571,7 @@ impl Tree {
         })
     }
 
-    /// The calls that belong to a range and those within it, and count for none of them: each once.
+    /// Shared calls of a range with descendants, attributed to others; no duplicates.
     pub(crate) fn shared_calls(
         &self,
         store: &Store,
@@ -585,23 +586,23 @@ impl Tree {
         range.is_some_and(|range| places.contains(&(self.places.of(range) as usize)))
     }
 
-    /// The calls made in a range and within: range by range, and in each in the order they were made.
+    /// The calls of a range with descendants: range by range, each in call order.
     pub(crate) fn calls(&self, range: RangeId) -> impl Iterator<Item = CallId> + Clone {
         self.calls.of(self.places.within(range)).iter().copied().map(CallId)
     }
 
-    /// Those made in it directly.
+    /// The calls of a range without descendants.
     pub(crate) fn own_calls(&self, range: RangeId) -> impl Iterator<Item = CallId> + Clone {
         let place = self.places.of(range) as usize;
         self.calls.of(place..place + 1).iter().copied().map(CallId)
     }
 
-    /// What a range and all within it came to.
+    /// The totals of a range with descendants.
     pub(crate) fn inclusive(&self, store: &Store, range: RangeId) -> Totals {
         totals(store, self.operations(range), self.calls(range))
     }
 
-    /// What was asked for in a range directly.
+    /// The totals of a range without descendants.
     pub(crate) fn exclusive(&self, store: &Store, range: RangeId) -> Totals {
         totals(store, self.own_operations(range), self.own_calls(range))
     }
@@ -614,16 +615,18 @@ impl Tree {
         totals(store, self.shared_operations(store, range), self.shared_calls(store, range))
     }
 
-    /// What the stays of a range of the process came to.
+    /// The totals of the activations of a process range.
     pub(crate) fn of_process_range(&self, store: &Store, whole: ProcessRangeId) -> Totals {
-        let mut places: Vec<(Span<usize>, RangeId)> =
-            self.stays[whole.at()].iter().map(|&stay| (self.places.within(stay), stay)).collect();
+        let mut places: Vec<(Span<usize>, RangeId)> = self.activations[whole.at()]
+            .iter()
+            .map(|&activation| (self.places.within(activation), activation))
+            .collect();
         order::sort_by_number(&mut places, |(places, _)| places.start as u64);
         let (mut totals, mut until) = (Totals::default(), 0);
-        for (places, stay) in places {
-            // A stay within a stay is in its sum already.
+        for (places, activation) in places {
+            // The sum of an enclosing activation includes it.
             if places.start >= until {
-                totals += self.inclusive(store, stay);
+                totals += self.inclusive(store, activation);
                 until = places.end;
             }
         }
@@ -631,9 +634,9 @@ impl Tree {
     }
 }
 
-/// Nodes that are marked, of which all are forgotten at once.
+/// Marked nodes, all of which can be unmarked at once.
 struct Marks {
-    /// The round in which each was marked last.
+    /// The round in which each node was last marked.
     rounds: Vec<u64>,
     round: u64,
 }

@@ -1,18 +1,18 @@
-//! The contexts of several ranges of a finished recording: with which ranges a call shares its work.
+//! The joined contexts of a finished recording: with which ranges a call shares its work.
 
 use rustc_hash::FxHashMap;
 
 use crate::join::attribute::{Contexts, links};
 use crate::join::tables::{RangeId, ShareId, Store};
-use crate::record::recording::ranges::RangeWord;
+use crate::record::recording::ranges::RangeTag;
 
 /// Links of ranges and contexts, each set of ranges stored once in [`Store::shares`].
 #[derive(Debug, Default)]
 pub(crate) struct SharedContexts {
     pub(crate) contexts: Contexts,
-    /// The links of ranges that were opened under a context of several ranges, and of those within them.
+    /// The links of ranges that were opened under a joined context, and of those within them.
     of_range: FxHashMap<RangeId, ShareId>,
-    resolved: FxHashMap<RangeWord, Resolved>,
+    resolved: FxHashMap<RangeTag, Resolved>,
     ids: FxHashMap<Box<[RangeId]>, ShareId>,
 }
 
@@ -23,8 +23,8 @@ impl SharedContexts {
     /// The range that work under a tag is attributed to.
     pub(crate) fn first(
         &self,
-        tag: RangeWord,
-        range_of: impl Fn(RangeWord) -> Option<RangeId>,
+        tag: RangeTag,
+        range_of: impl Fn(RangeTag) -> Option<RangeId>,
     ) -> Option<RangeId> {
         if !tag.is_joined() {
             return range_of(tag);
@@ -38,8 +38,8 @@ impl SharedContexts {
     pub(crate) fn link(
         &mut self,
         store: &mut Store,
-        opened: &FxHashMap<RangeId, RangeWord>,
-        range_of: impl Fn(RangeWord) -> Option<RangeId>,
+        opened: &FxHashMap<RangeId, RangeTag>,
+        range_of: impl Fn(RangeTag) -> Option<RangeId>,
     ) {
         if opened.is_empty() {
             return;
@@ -69,8 +69,8 @@ impl SharedContexts {
     pub(crate) fn resolve(
         &mut self,
         store: &mut Store,
-        tag: RangeWord,
-        range_of: impl Fn(RangeWord) -> Option<RangeId>,
+        tag: RangeTag,
+        range_of: impl Fn(RangeTag) -> Option<RangeId>,
     ) -> Option<Resolved> {
         if let Some(resolved) = self.resolved.get(&tag) {
             return Some(*resolved);

@@ -1,5 +1,4 @@
-//! Joins a session while it goes on: calls wait for their records, ranges for their calls. What is done is summed up and
-//! forgotten.
+//! The join of a running session: calls wait for records, ranges for calls; finished ones are summed.
 
 use std::collections::VecDeque;
 
@@ -19,7 +18,8 @@ use crate::join::sums::{Amount, PathId, Rows, Sums};
 use crate::record::id_window::{IdWindow, is_up_to};
 use crate::record::recording::Recording;
 use crate::record::recording::ranges;
-use crate::record::recording::segment::{OpenRanges, Segment};
+use crate::record::recording::ranges::ThreadSegment;
+use crate::record::recording::segment::Segment;
 
 /// How long a call is kept whose records do not arrive, and a record whose call does not, in nanoseconds. Where CUPTI has not
 /// answered since the call, which happens under load, [`UNANSWERED`] times as long.
@@ -48,8 +48,7 @@ struct Pending {
     last_ns: u64,
 }
 
-/// The calls of a segment that were not added yet, by thread, each in the order of their ids but for those that were long
-/// under way.
+/// The calls of a segment not yet added, by thread in order of their ids, except long-running ones.
 struct Calls<'a> {
     threads: Vec<&'a [cupti::Call]>,
     /// The highest id so far.
@@ -62,7 +61,7 @@ impl<'a> Calls<'a> {
         Self { threads, until: None }
     }
 
-    /// Gives those up to an id. Ids may wrap.
+    /// Visits the calls up to an id. Ids may wrap.
     #[inline]
     fn until(&mut self, id: u32, mut visit: impl FnMut(&cupti::Call)) {
         if self.until.is_some_and(|until| is_up_to(id, until)) {
@@ -147,7 +146,7 @@ impl Sink for StreamingJoin {
         }
     }
 
-    fn add(&mut self, segment: &Segment, open: &OpenRanges, windows_ns: &[(u64, u64)]) {
+    fn add(&mut self, segment: &Segment, open: &[ThreadSegment], windows_ns: &[(u64, u64)]) {
         self.health.add_losses(&segment.losses);
         self.health.set_range_losses(&ranges::losses());
         self.ranges.begin(segment, open, &mut self.sums);

@@ -1,4 +1,4 @@
-//! The sums of a session that keeps no operations: by path, by kernel, by range of the process and by mark.
+//! The sums of a session that keeps no operations: by path, by kernel, by process range and by mark.
 //!
 //! Memory grows with the number of different paths and names up to a limit, not with time: what is new beyond the limit is
 //! summed up as `(other)`.
@@ -13,7 +13,8 @@ use crate::base::kernel_names::Level;
 use crate::base::totals::Totals;
 use crate::join::account::OperationClass;
 use crate::join::intern::{NameId, Names};
-use crate::record::recording::segment::{Segment, ThreadRangesPart};
+use crate::record::recording::ranges::ThreadSegment;
+use crate::record::recording::segment::Segment;
 
 /// Labels of threads whose names are kept at hand.
 const MOST_LABELS: usize = 1 << 16;
@@ -56,7 +57,7 @@ pub(crate) struct OwnSums {
     pub(crate) copies: FxHashMap<CopyKind, (Distribution, u64)>,
 }
 
-/// All ranges of the process of one name.
+/// All process ranges of one name.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessSums {
     pub(crate) name: NameId,
@@ -83,8 +84,7 @@ pub(crate) struct MarkSums {
     pub(crate) count: u64,
 }
 
-/// A range of the process that a range of a thread is an activation of, or lies in an activation of: its tag, and the row of its
-/// sums.
+/// The process range of an activation and its descendants: its tag, and the row of its sums.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Activation {
     pub(crate) process_range: u64,
@@ -174,7 +174,7 @@ pub(crate) struct Sums {
     pub(crate) tables: SumTables,
     /// The name `(other)`.
     other: NameId,
-    /// Paths, kernels, ranges of the process, and marks: as many of each.
+    /// Paths, kernels, process ranges, and marks: as many of each.
     most_rows: usize,
     /// Kernels of all paths.
     kernel_rows: usize,
@@ -203,7 +203,7 @@ impl Sums {
     /// The row of a name, or that of `(other)` where the table is full.
     fn row_of(
         &mut self,
-        thread: &ThreadRangesPart<'_>,
+        thread: &ThreadSegment,
         label: u32,
         rows: impl Fn(&mut Self) -> (&mut FxHashMap<Key, u32>, usize),
         push: impl Fn(&mut SumTables, Key),
@@ -223,8 +223,8 @@ impl Sums {
         count as u32
     }
 
-    /// Counts an instance of a range of the process, and returns its row.
-    pub(crate) fn begin_process_range(&mut self, thread: &ThreadRangesPart<'_>, label: u32) -> u32 {
+    /// Counts an instance of a process range, and returns its row.
+    pub(crate) fn begin_process_range(&mut self, thread: &ThreadSegment, label: u32) -> u32 {
         let row = self.row_of(
             thread,
             label,
@@ -245,7 +245,7 @@ impl Sums {
         row
     }
 
-    pub(crate) fn count_mark(&mut self, thread: &ThreadRangesPart<'_>, label: u32) {
+    pub(crate) fn count_mark(&mut self, thread: &ThreadSegment, label: u32) {
         let row = self.row_of(
             thread,
             label,
@@ -257,8 +257,8 @@ impl Sums {
 
     /// The name and the domain of a label. Where the rows that they are for are full, a name of no row is `(other)`: so
     /// there are no more names than rows.
-    fn label(&mut self, thread: &ThreadRangesPart<'_>, label: u64, is_full: bool) -> Key {
-        if let Some(known) = self.labels.get(&(thread.number, label)) {
+    fn label(&mut self, thread: &ThreadSegment, label: u64, is_full: bool) -> Key {
+        if let Some(known) = self.labels.get(&(thread.number(), label)) {
             return *known;
         }
         let found = thread.with_texts(|texts| {
@@ -283,7 +283,7 @@ impl Sums {
         if self.labels.len() >= MOST_LABELS {
             self.labels.clear();
         }
-        self.labels.insert((thread.number, label), found);
+        self.labels.insert((thread.number(), label), found);
         found
     }
 
@@ -292,7 +292,7 @@ impl Sums {
     pub(crate) fn begin(
         &mut self,
         parent: Option<PathId>,
-        thread: &ThreadRangesPart<'_>,
+        thread: &ThreadSegment,
         label: u64,
     ) -> PathId {
         let is_in_other =

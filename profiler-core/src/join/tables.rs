@@ -1,6 +1,5 @@
-//! The tables of a profile: what was recorded, decoded and named, in one time. Still unjoined.
-//!
-//! Rows refer to each other by index newtypes; names are interned.
+//! The tables of a profile: decoded, interned and in one clock, not yet joined. Rows refer to each
+//! other by index newtypes.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -33,10 +32,10 @@ impl Interval {
 pub(crate) struct Thread {
     /// The kernel's id.
     pub(crate) id: u32,
-    /// The kernel's id of its process; 0 is the one that was recorded, if it was only one.
+    /// The kernel's process id; 0 if a process recorded itself.
     pub(crate) process: u32,
     pub(crate) name: Option<Box<str>>,
-    /// Where the source says it.
+    /// If the source has it.
     #[cfg_attr(
         not(feature = "nsys"),
         allow(dead_code, reason = "what captures of other tools tell")
@@ -52,22 +51,22 @@ pub(crate) struct Process {
     pub(crate) name: Option<Box<str>>,
 }
 
-/// What ranges and marks of one kind have in common.
+/// The properties shared by ranges and marks of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Label {
     pub(crate) name: NameId,
-    /// `None` is the default one.
+    /// `None` is the default domain.
     pub(crate) domain: Option<NameId>,
     pub(crate) category: Option<NameId>,
     /// Alpha, red, green, blue.
     pub(crate) color: Option<u32>,
 }
 
-/// What more is known of a range or a mark; most have none of it.
+/// Rare properties of ranges and marks.
 #[derive(Debug, Default)]
 pub(crate) struct Details {
     pub(crate) payload: Option<Payload>,
-    /// The range of the process that it is a stay in.
+    /// The process range that it is an activation of.
     pub(crate) within: Option<ProcessRangeId>,
     pub(crate) fields: Vec<Field>,
 }
@@ -88,7 +87,7 @@ pub(crate) enum FieldValue {
     Text(NameId),
 }
 
-/// What has [`Details`].
+/// The owner of [`Details`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     Range(RangeId),
@@ -96,16 +95,16 @@ pub(crate) enum Subject {
     Mark(MarkId),
 }
 
-/// A range of the process.
+/// A process range.
 #[derive(Debug)]
 pub(crate) struct ProcessRange {
     pub(crate) label: LabelId,
-    /// Where it began, and the range of that thread it lay in then.
+    /// The thread of the start, and its innermost range.
     pub(crate) thread: ThreadId,
     pub(crate) parent: Option<RangeId>,
     /// Until the stop, if it had not ended.
     pub(crate) time: Interval,
-    /// Where it ended; `None` if it had not.
+    /// The thread of the end; `None` if it had not ended.
     pub(crate) end_thread: Option<ThreadId>,
 }
 
@@ -122,13 +121,13 @@ pub(crate) struct Range {
     pub(crate) time: Interval,
     pub(crate) label: LabelId,
     pub(crate) thread: ThreadId,
-    /// Always one that is earlier in [`Store::order`]; of another thread where a range was handed on.
+    /// Earlier in [`Store::order`]. On another thread if a context was handed over.
     pub(crate) parent: Maybe<RangeId>,
-    /// If it is, its end is that of the session.
+    /// If true, its end is that of the session.
     pub(crate) is_open: bool,
 }
 
-/// Which of CUDA's two APIs.
+/// A CUDA API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Api {
@@ -138,7 +137,7 @@ pub enum Api {
     Runtime,
 }
 
-/// What many calls have in common.
+/// The properties shared by many calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct CallKind {
     pub(crate) name: NameId,
@@ -149,7 +148,7 @@ pub(crate) struct CallKind {
     pub(crate) empty: bool,
     /// False if it had not returned.
     pub(crate) has_returned: bool,
-    /// The ranges that it belongs to besides its own.
+    /// The ranges that share it besides its own.
     pub(crate) share: Option<ShareId>,
 }
 
@@ -192,13 +191,13 @@ pub(crate) struct Call {
 /// A GPU operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Operation {
-    /// All 0 where CUPTI had no timestamps.
+    /// All 0 without timestamps.
     time: Interval,
     pub(crate) correlation_id: u32,
     pub(crate) work: WorkId,
-    /// The call that caused it; filled in by `correlate`.
+    /// The submitting call, set by `correlate`.
     pub(crate) call: Maybe<CallId>,
-    /// The range in which the graph node that it was an execution of was made.
+    /// The range that created its graph node.
     pub(crate) captured: Maybe<RangeId>,
 }
 
@@ -213,40 +212,40 @@ impl Operation {
         }
     }
 
-    /// `None` where CUPTI had no timestamps.
+    /// `None` without timestamps.
     #[inline]
     pub(crate) fn time(&self) -> Option<Interval> {
         (self.time != Interval::default()).then_some(self.time)
     }
 
-    /// 0 where CUPTI had no timestamps.
+    /// 0 without timestamps.
     #[inline]
     pub(crate) fn start_ns(&self) -> u64 {
         self.time.start_ns
     }
 
-    /// 0 where CUPTI had no timestamps.
+    /// 0 without timestamps.
     #[inline]
     pub(crate) fn ns(&self) -> u64 {
         self.time.ns()
     }
 }
 
-/// What a kernel's operation takes in the tables, but for what it shares with others like it: its row, that of its call,
-/// and their places in the index of `tree`.
+/// Bytes of a kernel in the tables, without shared data: its row, that of its call, and their index
+/// entries in `range_tree`.
 pub(crate) const BYTES_A_KERNEL: usize = size_of::<Operation>() + size_of::<Call>() + 8;
 const _: () = assert!(BYTES_A_KERNEL <= 96);
 
-/// What operations have in common that are run again and again: all but when, and by which call.
+/// The properties shared by repeated operations: all but the time and the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Work {
     pub(crate) what: What,
     pub(crate) place: cupti::Place,
-    /// The part of the device that its context has, where the source says it.
+    /// The green context, if the source has it.
     pub(crate) green_context: Option<u32>,
-    /// How its multiprocessors were set for a kernel.
+    /// The shared memory setting of the multiprocessors for a kernel.
     pub(crate) shared_memory: SharedMemorySetting,
-    /// CUPTI's number of a copy's kind, which tells arrays and managed memory apart; 0 where the source has not.
+    /// CUPTI's copy kind, which distinguishes arrays and managed memory; 0 if unknown.
     pub(crate) copy_kind: u8,
     /// The kernel's id of the process; 0 as for [`Thread::process`].
     pub(crate) process: u32,
@@ -282,31 +281,31 @@ pub(crate) enum What {
     Graph(WholeGraph),
 }
 
-/// Which graph a launch was of, where it was traced as one interval.
+/// The graph of a launch traced as one interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct WholeGraph {
     /// The executable graph.
     pub(crate) executable: u32,
-    /// The graph that it was instantiated from, where the source has it.
+    /// The graph it was instantiated from, if the source has it.
     pub(crate) template: Option<u32>,
 }
 
-/// A kernel's names, of which a source may know several.
+/// The names of a kernel in its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct KernelNames {
-    /// As the compiler made it, if that is known.
+    /// The mangled name, if known.
     pub(crate) name: NameId,
-    /// With its parameters.
+    /// With parameters.
     pub(crate) demangled: Option<NameId>,
-    /// Without anything around it.
+    /// The unqualified name.
     pub(crate) short: Option<NameId>,
 }
 
-/// Stands for a copy's own correlation id, which its runtime call mostly has too.
+/// Stands for a copy's own correlation id, which its runtime call usually shares.
 pub(crate) const SAME_ID: u32 = u32::MAX;
 
 impl What {
-    /// The node of a CUDA graph that it was.
+    /// Its CUDA graph node.
     pub(crate) fn graph_node(&self) -> Option<cupti::GraphNode> {
         match self {
             Self::Kernel { details, .. } => details.graph_node,
@@ -316,7 +315,7 @@ impl What {
         }
     }
 
-    /// Takes away what only one operation has.
+    /// Removes what belongs to a single operation.
     fn without_instance(mut self) -> Self {
         let (span, correlation_id) = match &mut self {
             Self::Kernel { details, .. } => (&mut details.span, &mut details.correlation_id),
@@ -334,7 +333,7 @@ impl What {
         self
     }
 
-    /// Some of what tells works apart, quickly.
+    /// A fast hash of some properties that distinguish works.
     fn fingerprint(&self, place: cupti::Place) -> u64 {
         let mut hasher = FxHasher::default();
         (place.stream, place.context).hash(&mut hasher);
@@ -363,7 +362,7 @@ pub(crate) struct Synchronization {
     pub(crate) process: u32,
 }
 
-/// Memory was allocated or freed.
+/// An allocation or a free.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MemoryEvent {
     pub(crate) at_ns: u64,
@@ -376,12 +375,12 @@ pub(crate) struct MemoryEvent {
     pub(crate) call: Maybe<CallId>,
     /// The kernel's id of the process; 0 as for [`Thread::process`].
     pub(crate) process: u32,
-    /// True if it tells once more what the record before it at its address told of its call, as CUPTI 12.8 and 13.0 do for
-    /// `cuMemAlloc` and `cuMemFree`. Filled in by `correlate`.
+    /// True for a duplicate record of the same call, which CUPTI 12.8 and 13.0 write for
+    /// `cuMemAlloc` and `cuMemFree`. Set by `correlate`.
     pub(crate) is_repeat: bool,
 }
 
-/// Managed memory went to another place, or was touched where it was not.
+/// A migration or page fault of managed memory.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
 pub(crate) struct ManagedMemory {
@@ -396,26 +395,26 @@ pub(crate) struct ManagedMemory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
 pub(crate) enum Managed {
-    /// It was moved; also an operation.
+    /// A migration, which is also an operation.
     ToDevice {
         bytes: u64,
     },
     ToHost {
         bytes: u64,
     },
-    /// The host touched it, by this instruction: a function of the program, or an address.
+    /// A fault of the host at this instruction: a function of the program, or an address.
     HostFault {
         instruction: Option<NameId>,
-        /// The line of the program's text; the source says 0 where it knows none.
+        /// The source line; 0 in the source if unknown.
         line: Option<(NameId, u32)>,
     },
-    /// The device did, so many times.
+    /// A number of faults of the device.
     DeviceFaults {
         count: u64,
     },
 }
 
-/// What fits on a multiprocessor of a device, as the source has it; 0 is what it does not say.
+/// The limits of a device's multiprocessor; 0 if unknown.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Multiprocessor {
     /// CUDA ordinal.
@@ -431,49 +430,49 @@ pub(crate) struct Multiprocessor {
     pub(crate) shared_bytes_per_block: u32,
 }
 
-/// The time of the profiler itself.
+/// Time spent by the profiler.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
 pub(crate) struct Overhead {
     pub(crate) time: Interval,
     pub(crate) process: u32,
-    /// True if no device could be given work meanwhile.
+    /// True if no work could be submitted to the device.
     pub(crate) holds_gpu: bool,
 }
 
-/// How calls came to their ranges.
+/// How calls are attributed to ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum RangesBy {
-    /// Each call was logged with its range.
+    /// By the tags of calls.
     #[default]
     Calls,
-    /// By thread and time, afterwards.
+    /// By thread and time.
     Containment,
 }
 
-/// When the session was on, and of what kind it was.
+/// The times and kind of the session.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     /// In nanoseconds of `CLOCK_MONOTONIC`.
     pub(crate) window_ns: (u64, u64),
-    /// The parts of it that count, in order and apart.
+    /// The times in which it was on and not paused, sorted and disjoint.
     pub(crate) windows_ns: Vec<(u64, u64)>,
-    /// In a snapshot: from when on returned calls may have records that have not come yet.
+    /// In a snapshot: calls that returned after this time may still get records.
     pub(crate) pending_from_ns: Option<u64>,
-    /// Records that have no call and a correlation id up to this are of calls before the session, or that were let go.
+    /// Records without a call and with an id up to this belong to calls before those kept.
     pub(crate) before_id: u32,
     pub(crate) ranges_by: RangesBy,
-    /// The time that the source calls 0.
+    /// The source's time 0.
     pub(crate) zero_ns: u64,
-    /// Of a capture: the last time of all annotations, those that are neither ranges nor marks among them.
+    /// The last time of all annotations of a capture, ranges, marks and others.
     pub(crate) last_annotation_ns: u64,
 }
 
 impl Session {
-    /// A time as the source has it; negative before its 0.
+    /// A time in the source's clock; negative before its 0.
     pub(crate) fn since_zero(&self, ns: u64) -> i64 {
         let since = i128::from(ns) - i128::from(self.zero_ns);
-        // CAST: a time that is further away is none.
+        // CAST: times that far away do not occur.
         since.clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 }
@@ -484,23 +483,22 @@ pub(crate) struct Store {
     pub(crate) names: Names,
     pub(crate) threads: Vec<Thread>,
     pub(crate) labels: Vec<Label>,
-    /// By thread, and within a thread in the order they began.
+    /// By thread in start order.
     pub(crate) ranges: Vec<Range>,
-    /// By thread they began on, and there in the order they began.
+    /// By starting thread in start order.
     pub(crate) process_ranges: Vec<ProcessRange>,
-    /// By thread, and within a thread in order.
+    /// By thread in time order.
     pub(crate) marks: Vec<Mark>,
     pub(crate) details: FxHashMap<Subject, Details>,
     pub(crate) call_kinds: Interned<CallKind, CallKindId>,
-    /// Ranges whose work, and that of others, was asked for by the same calls, which count for one of these others. None is
-    /// there twice, and few have any.
+    /// Ranges that share work attributed to another range, without duplicates. Few calls have any.
     pub(crate) shares: Vec<Box<[RangeId]>>,
-    /// By thread, and within a thread in the order they were made. Of a call of the runtime API and the driver call that
-    /// it makes, which share their correlation id, the driver call.
+    /// By thread in call order. Of a runtime call and its driver call, which share their
+    /// correlation id, the driver call.
     pub(crate) calls: Vec<Call>,
-    /// The calls of the runtime API that made driver calls; filled in by `correlate`.
+    /// The runtime calls that made driver calls; set by `correlate`.
     pub(crate) outer_calls: Vec<Call>,
-    /// Of a capture: the calls that share their correlation id, by process and id; filled in by `correlate`.
+    /// Calls of a capture that share their correlation id, by process and id; set by `correlate`.
     pub(crate) repeated_calls: FxHashMap<(u32, u32), Vec<Call>>,
     pub(crate) works: Interned<Work, WorkId>,
     /// By start; those without timestamps first.
@@ -508,27 +506,27 @@ pub(crate) struct Store {
     pub(crate) synchronizations: Vec<Synchronization>,
     /// By time.
     pub(crate) memory: Vec<MemoryEvent>,
-    /// By start; empty where the source does not tell.
+    /// By start; empty if the source has none.
     #[cfg_attr(
         not(feature = "nsys"),
         allow(dead_code, reason = "what captures of other tools tell")
     )]
     pub(crate) managed: Vec<ManagedMemory>,
-    /// By start; empty where the source does not tell.
+    /// By start; empty if the source has none.
     #[cfg_attr(
         not(feature = "nsys"),
         allow(dead_code, reason = "what captures of other tools tell")
     )]
     pub(crate) overheads: Vec<Overhead>,
-    /// By device; empty where the source does not tell.
+    /// By device; empty if the source has none.
     pub(crate) multiprocessors: Vec<Multiprocessor>,
-    /// CUDA ordinals that are several GPUs: each process numbers those that it sees.
+    /// CUDA ordinals of several GPUs: each process numbers its visible ones.
     pub(crate) shared_ordinals: Vec<u32>,
-    /// Empty where one process was recorded, by itself.
+    /// Empty if a process recorded itself.
     pub(crate) processes: Vec<Process>,
-    /// What samplers saw of the devices.
+    /// The samples of the devices.
     pub(crate) series: Vec<Arc<Series>>,
-    /// The source's number of each range and then of each process range, where it numbers them.
+    /// The source's number of each range, then of each process range, if it has any.
     pub(crate) range_numbers: Vec<u64>,
 }
 
@@ -561,8 +559,8 @@ impl Store {
         }
     }
 
-    /// The work of a kernel that is like one that came before, whose names have the same key; otherwise `names` tells them.
-    /// Most kernels are: this way none is moved. `guess` is the work that it may be like.
+    /// Interns the work of a kernel. Most equal an earlier one, usually `guess`, with the same name
+    /// key, and need not be moved; `names` resolves new names.
     #[inline]
     pub(crate) fn intern_kernel(
         &mut self,
@@ -583,7 +581,7 @@ impl Store {
             return guess;
         }
         let mut hasher = FxHasher::default();
-        // A word at a time: each takes a multiplication that waits for the one before.
+        // Each word takes a multiplication that depends on the previous one.
         let node = details.graph_node.map_or(0, |node| node.node);
         let stream_and_grid = u64::from(details.place.stream) << 32 | u64::from(details.grid[0]);
         (details.name, stream_and_grid, node ^ u64::from(details.grid[1])).hash(&mut hasher);
@@ -598,7 +596,7 @@ impl Store {
         }
     }
 
-    /// What is left of a work when it is freed from when it was, and by which call.
+    /// Removes the time and call from a work.
     pub(crate) fn intern_work(&mut self, work: Work) -> WorkId {
         let quick_hash = work.what.fingerprint(work.place);
         let work = Work { what: work.what.without_instance(), ..work };
@@ -608,18 +606,18 @@ impl Store {
         }
     }
 
-    /// An order in which every range comes after the one it lies in: by start, and then by row.
+    /// Orders parents before their children: by start, then by row.
     #[inline]
     pub(crate) fn order(&self, range: RangeId) -> (u64, RangeId) {
         (self.ranges[range.at()].time.start_ns, range)
     }
 
-    /// Sorts ranges so that each comes after those it lies in.
+    /// Sorts ranges so that each comes after its outer ranges.
     pub(crate) fn sort_ranges(&self, ranges: &mut [RangeId]) {
         ranges.sort_unstable_by_key(|&range| self.order(range));
     }
 
-    /// Marks what is told once more; records are in order.
+    /// Marks duplicate records; records are in order.
     pub(crate) fn mark_repeats(&mut self) {
         let mut last: FxHashMap<(u32, u64), (bool, u32)> = FxHashMap::default();
         for event in &mut self.memory {
@@ -629,12 +627,12 @@ impl Store {
         }
     }
 
-    /// Allocations and frees, each once.
+    /// Allocations and frees without duplicates.
     pub(crate) fn memory_events(&self) -> impl Iterator<Item = &MemoryEvent> {
         self.memory.iter().filter(|event| !event.is_repeat)
     }
 
-    /// The ranges that a call belongs to besides the one that it counts for.
+    /// The ranges that share a call, besides its own.
     #[inline]
     pub(crate) fn shares_of(&self, call: &Call) -> &[RangeId] {
         // Most sessions have none.
@@ -644,7 +642,7 @@ impl Store {
         self.call_kind(call).share.map_or(&[], |share| &self.shares[share.at()])
     }
 
-    /// The calls that nsys joins to an operation: its own, or all of its correlation id where there are several.
+    /// The calls that nsys joins to an operation: all with its correlation id.
     pub(crate) fn calls_of(&self, operation: &Operation) -> &[Call] {
         let Some(call) = operation.call.get() else { return &[] };
         let own = std::slice::from_ref(&self.calls[call.at()]);
@@ -675,7 +673,7 @@ mod tests {
         };
         let works = |store: &mut Store, block: u32| {
             let mut kernel = cupti::Kernel::default();
-            // No part of the quick hash.
+            // Not part of the fast hash.
             (kernel.block, kernel.dynamic_shared_bytes) = ([1, block, 1], block);
             let of_kernel = store.intern_kernel(&kernel, Default::default(), None, names);
             let mut copy = cupti::Memcpy::default();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Profile, Range};
 use crate::join::tables::{self, Api, CallKind, Interval};
 
-/// A call into CUDA, of the driver API or of the runtime API.
+/// A call into CUDA's driver or runtime API.
 #[derive(Debug, Clone, Copy)]
 pub struct ApiCall<'a> {
     pub(crate) profile: &'a Profile,
@@ -22,41 +22,41 @@ impl<'a> ApiCall<'a> {
         self.profile.store.names.get(self.kind().name)
     }
 
-    /// What it does.
+    /// The class of the function.
     pub fn class(&self) -> cupti::CallClass {
         self.kind().class
     }
 
-    /// Of which API it is.
+    /// The API of the function.
     pub fn api(&self) -> Api {
         self.kind().api
     }
 
-    /// The id that the work it caused has too.
+    /// The id shared with the work it submitted.
     pub fn correlation_id(&self) -> u32 {
         self.row.correlation_id
     }
 
-    /// When it was called, since the session's start.
+    /// The start since the session's start.
     pub fn start(&self) -> Duration {
         self.profile.since_start(self.row.time.start_ns)
     }
 
-    /// When it returned, since the session's start. `None` if it had not at the stop, or at the snapshot.
+    /// The return since the session's start. `None` if it had not returned at the stop or snapshot.
     pub fn end(&self) -> Option<Duration> {
         self.kind().has_returned.then(|| self.profile.since_start(self.row.time.end_ns))
     }
 
-    /// How long it took on the host. `None` if it had not returned at the stop, or at the snapshot.
+    /// The host time. `None` if it had not returned at the stop or snapshot.
     pub fn host_time(&self) -> Option<Duration> {
         self.kind().has_returned.then(|| Duration::from_nanos(self.row.time.ns()))
     }
 
-    /// How long it took on the host, until the session's end if it had not returned.
+    /// The host time; until the session's end if it had not returned.
     pub(crate) fn time_until_stop(&self) -> Duration {
-        let stop = self.profile.store.session.window_ns.1;
-        self.host_time()
-            .unwrap_or_else(|| Duration::from_nanos(stop.saturating_sub(self.row.time.start_ns)))
+        let stop_ns = self.profile.store.session.window_ns.1;
+        let so_far = Duration::from_nanos(stop_ns.saturating_sub(self.row.time.start_ns));
+        self.host_time().unwrap_or(so_far)
     }
 
     /// Its `CUresult` or `cudaError_t`; 0 is success.
@@ -64,47 +64,45 @@ impl<'a> ApiCall<'a> {
         self.kind().result
     }
 
-    /// True if it returned an error. A query that says "not yet" returned none.
+    /// True if it returned an error. A query that returns "not ready" is no failure.
     pub fn is_failure(&self) -> bool {
         self.kind().is_failure()
     }
 
-    /// True if it made a node of a CUDA graph instead of doing its work (stream capture).
+    /// True if it created a node of a CUDA graph instead of running (stream capture).
     pub fn is_captured(&self) -> bool {
         self.kind().captured
     }
 
-    /// The kernel's id of the thread that made it.
+    /// The kernel's id of its thread.
     pub fn thread_id(&self) -> u32 {
         self.profile.store.threads[self.row.thread.at()].id
     }
 
-    /// The kernel's id of its process; 0 if one process was recorded, by itself.
+    /// The kernel's process id; 0 if the process recorded itself.
     pub fn process_id(&self) -> u32 {
         self.profile.store.threads[self.row.thread.at()].process
     }
 
-    /// The range in which it was made.
-    #[must_use]
+    /// The range of the call.
     pub fn range(&self) -> Option<Range<'a>> {
-        let profile = self.profile;
-        self.row.range.get().map(|id| Range { profile, id })
+        self.row.range.get().map(|id| Range { profile: self.profile, id })
     }
 
-    /// All ranges that it belongs to, each once: first [`range`](Self::range), for which it counts, and then those that were
-    /// [joined](crate::Context::join) with it. Mostly one, and none outside of ranges.
+    /// All ranges of the call, without duplicates: first [`range`](Self::range), which it is
+    /// attributed to, then those [joined](crate::Context::join) with it.
     pub fn ranges(&self) -> impl Iterator<Item = Range<'a>> + Clone + use<'a> {
         let profile = self.profile;
         let others = profile.store.shares_of(self.row).iter();
         self.range().into_iter().chain(others.map(move |&id| Range { profile, id }))
     }
 
-    /// True if it belongs to several ranges.
+    /// True if it has several ranges.
     pub fn is_shared(&self) -> bool {
         !self.profile.store.shares_of(self.row).is_empty()
     }
 
-    /// Where and when it was, in the store's terms.
+    /// The interval in the store's clock.
     pub(crate) fn interval(&self) -> Interval {
         self.row.time
     }

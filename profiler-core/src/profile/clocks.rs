@@ -1,4 +1,4 @@
-//! How fast a device's clocks ran while it worked, and what lowered them.
+//! The clocks of a device while it worked, and what lowered them.
 
 use serde::Serialize;
 
@@ -8,48 +8,46 @@ use crate::base::order;
 use crate::collect::nvml::{MEMORY_CLOCK, REASONS, SLOWED_BY, SM_CLOCK};
 use crate::join::tables::Interval;
 
-/// From which share of the time on a device counts as throttled: its times are not those of the program alone.
+/// The share of throttled time from which a device's times are not those of the program alone.
 pub(crate) const THROTTLED: f64 = 0.01;
 
-/// What NVML said of a device's clocks while operations ran on it: [`Profile::device_clocks`].
+/// NVML's samples of a device's clocks while operations ran: [`Profile::device_clocks`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeviceClocks {
     /// The device's CUDA ordinal.
     pub device: u32,
-    /// The samples that say so.
+    /// The number of samples.
     pub samples: usize,
-    /// The mean clock of the SMs, in Hz.
+    /// The mean SM clock in Hz.
     pub sm_hz: Option<f64>,
-    /// The mean clock of the memory, in Hz.
+    /// The mean memory clock in Hz.
     pub memory_hz: Option<f64>,
-    /// What lowered the clocks, and in what share of the time (0 to 1); several may at once. By share.
+    /// What lowered the clocks, largest share first. Several causes may overlap.
     pub slowed_by: Vec<Slowed>,
 }
 
-/// Something that lowered clocks.
+/// A cause of lowered clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Slowed {
-    /// Heat, the power limit and so on.
+    /// The cause, such as heat or the power limit.
     pub by: &'static str,
-    /// In what share of the time that operations ran, 0 to 1.
+    /// The share of the time in which operations ran, 0 to 1.
     pub share: f64,
 }
 
 impl DeviceClocks {
-    /// True if something lowered the clocks for a hundredth of the time or more: times are then not those of the program
-    /// alone.
+    /// True if a cause lowered the clocks for at least 1 % of the time, which distorts times.
     pub fn is_throttled(&self) -> bool {
         self.slowed_by.iter().any(|slowed| slowed.share >= THROTTLED)
     }
 }
 
 impl Profile {
-    /// The clocks of each device on which operations ran while [NVML was sampled](crate::Sampling::nvml), by ordinal. Time in
-    /// which a device had nothing to do, and lowers its clocks for that, does not count.
-    ///
-    /// A sample stands for the time since the one before it: what was between two is not seen.
+    /// The clocks of each device on which operations ran while [NVML was
+    /// sampled](crate::Sampling::nvml), by ordinal. Idle time, which lowers clocks, does not count.
+    /// A sample stands for the time since the previous one.
     pub fn device_clocks(&self) -> Vec<DeviceClocks> {
         let mut devices: Vec<u32> = self.series().map(|series| series.device()).collect();
         devices.sort_unstable();
@@ -68,7 +66,7 @@ impl Profile {
             |track: &Option<Track<'_>>| track.as_ref().and_then(|track| track.mean_of(&busy));
         let (sm, memory) = (mean(&sm), mean(&memory));
         let share = |bit: u64| {
-            // CAST: a sample is what NVML said, a whole number of 64 bits of which few are used.
+            // CAST: NVML's value is a whole number of 64 bits, few of which are used.
             let is_set = |value: f64| f64::from(u8::from(value as u64 & bit != 0));
             reasons.as_ref()?.share_of(&busy, is_set)
         };
@@ -90,7 +88,7 @@ impl Profile {
         })
     }
 
-    /// When operations ran on a device.
+    /// The times in which operations ran on a device.
     fn busy(&self, device: u32) -> Vec<Interval> {
         let on_device =
             self.operations().filter(|operation| operation.work().place.device == device);

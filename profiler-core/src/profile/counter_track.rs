@@ -1,4 +1,4 @@
-//! A sampled track as those draw it who show it: stretches with a value, and nothing between them where nothing is known.
+//! Counter tracks: the samples of a track as segments to draw, with gaps where no value is known.
 
 use std::cmp::Reverse;
 
@@ -8,50 +8,50 @@ use crate::base::units::nanoseconds as ns;
 use crate::profile::Track;
 use crate::record::series::Kind;
 
-/// A value over a stretch of time, in the caller's nanoseconds.
+/// A value over an interval, in the caller's nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Stretch {
+pub(crate) struct TrackSegment {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Of several samples the mean by time; of states the one that held longest.
+    /// The mean of several samples by time; for states the longest-held value.
     pub(crate) value: f64,
     pub(crate) least: f64,
     pub(crate) most: f64,
-    /// How many samples it is made of.
+    /// The number of samples combined.
     pub(crate) samples: u64,
 }
 
-impl Stretch {
+impl TrackSegment {
     fn ns(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 }
 
-/// A track's stretches since the session's start, at most so many.
-pub(crate) fn of(track: &Track<'_>, most: usize) -> Vec<Stretch> {
+/// The segments of a track since the session's start, downsampled to at most `most`.
+pub(crate) fn of(track: &Track<'_>, most: usize) -> Vec<TrackSegment> {
     let samples = track.samples().map(|sample| (ns(sample.start), ns(sample.end), sample.value));
     let kind = track.kind();
-    thinned(stretches(samples, track.series().interval_ns(), kind), kind, most)
+    downsampled(segments(samples, track.series().interval_ns(), kind), kind, most)
 }
 
-/// Stretches in the order of time; none overlaps another.
+/// Converts samples to sorted, disjoint segments.
 ///
-/// Samples follow each other within some hundred nanoseconds, earlier or later: one that begins less than half an interval
-/// after the one before it carries on where that ends. What is farther away leaves a gap. A total becomes so much a second,
-/// so that the area below it is the total.
-fn stretches(
+/// Intervals of consecutive samples differ by some hundred nanoseconds: a sample that begins less
+/// than half an interval after the previous one continues it. A larger distance leaves a gap.
+/// Totals become rates per second, so that the area below the track is the total.
+fn segments(
     samples: impl Iterator<Item = (u64, u64, f64)>,
     interval_ns: u64,
     kind: Kind,
-) -> Vec<Stretch> {
+) -> Vec<TrackSegment> {
     let near = interval_ns / 2;
-    let mut found: Vec<Stretch> = Vec::new();
+    let mut found: Vec<TrackSegment> = Vec::new();
     for (start, end, value) in samples {
-        // One of no length has no part in anything.
+        // A sample without a length has no area.
         if !value.is_finite() || end <= start {
             continue;
         }
-        let mut new = Stretch { start, end, value, least: value, most: value, samples: 1 };
+        let mut new = TrackSegment { start, end, value, least: value, most: value, samples: 1 };
         if let Some(last) = found.last_mut() {
             if start <= last.end.saturating_add(near) && end > last.end {
                 last.end = start.max(last.start + 1);
@@ -66,20 +66,20 @@ fn stretches(
         }
         found.push(new);
     }
-    found.retain(|stretch| stretch.ns() > 0);
+    found.retain(|segment| segment.ns() > 0);
     if kind == Kind::Total {
-        for stretch in &mut found {
-            let rate = stretch.value * 1e9 / stretch.ns() as f64;
-            (stretch.value, stretch.least, stretch.most) = (rate, rate, rate);
+        for segment in &mut found {
+            let rate = segment.value * 1e9 / segment.ns() as f64;
+            (segment.value, segment.least, segment.most) = (rate, rate, rate);
         }
-        found.retain(|stretch| stretch.value.is_finite());
+        found.retain(|segment| segment.value.is_finite());
     }
     found
 }
 
-/// At most so many stretches: of more, always as many after each other become one. The area below them stays the same, and
-/// so do the least and the most; gaps within one of the new ones come after it.
-fn thinned(all: Vec<Stretch>, kind: Kind, most: usize) -> Vec<Stretch> {
+/// Merges equal numbers of consecutive segments so that at most `most` remain. The area and the
+/// extremes are kept; gaps within a merged segment follow it.
+fn downsampled(all: Vec<TrackSegment>, kind: Kind, most: usize) -> Vec<TrackSegment> {
     let each = all.len().div_ceil(most.max(1));
     if each <= 1 {
         return all;
@@ -87,31 +87,31 @@ fn thinned(all: Vec<Stretch>, kind: Kind, most: usize) -> Vec<Stretch> {
     all.chunks(each).filter_map(|chunk| merged(chunk, kind)).collect()
 }
 
-fn merged(chunk: &[Stretch], kind: Kind) -> Option<Stretch> {
+fn merged(chunk: &[TrackSegment], kind: Kind) -> Option<TrackSegment> {
     let first = chunk.first()?;
-    let ns: u64 = chunk.iter().map(Stretch::ns).sum();
+    let ns: u64 = chunk.iter().map(TrackSegment::ns).sum();
     let value = match kind {
         Kind::Total | Kind::Mean => {
-            let area: f64 = chunk.iter().map(|stretch| stretch.value * stretch.ns() as f64).sum();
+            let area: f64 = chunk.iter().map(|segment| segment.value * segment.ns() as f64).sum();
             area / ns as f64
         }
         Kind::State => longest(chunk),
     };
-    value.is_finite().then_some(Stretch {
+    value.is_finite().then_some(TrackSegment {
         start: first.start,
         end: first.start.saturating_add(ns),
         value,
-        least: chunk.iter().fold(f64::INFINITY, |least, stretch| least.min(stretch.least)),
-        most: chunk.iter().fold(f64::NEG_INFINITY, |most, stretch| most.max(stretch.most)),
-        samples: chunk.iter().map(|stretch| stretch.samples).sum(),
+        least: chunk.iter().fold(f64::INFINITY, |least, segment| least.min(segment.least)),
+        most: chunk.iter().fold(f64::NEG_INFINITY, |most, segment| most.max(segment.most)),
+        samples: chunk.iter().map(|segment| segment.samples).sum(),
     })
 }
 
-/// The value that held for most of the time; the first of several.
-fn longest(chunk: &[Stretch]) -> f64 {
+/// The value held longest; the first of equal ones.
+fn longest(chunk: &[TrackSegment]) -> f64 {
     let mut times: FxHashMap<u64, (u64, Reverse<usize>)> = FxHashMap::default();
-    for (row, stretch) in chunk.iter().enumerate() {
-        times.entry(stretch.value.to_bits()).or_insert((0, Reverse(row))).0 += stretch.ns();
+    for (row, segment) in chunk.iter().enumerate() {
+        times.entry(segment.value.to_bits()).or_insert((0, Reverse(row))).0 += segment.ns();
     }
     let longest = times.into_iter().max_by_key(|(_, held)| *held);
     longest.map_or(f64::NAN, |(bits, _)| f64::from_bits(bits))
@@ -121,16 +121,16 @@ fn longest(chunk: &[Stretch]) -> f64 {
 mod tests {
     use super::*;
 
-    fn seen(samples: &[(u64, u64, f64)], kind: Kind) -> Vec<Stretch> {
-        stretches(samples.iter().copied(), 100, kind)
+    fn seen(samples: &[(u64, u64, f64)], kind: Kind) -> Vec<TrackSegment> {
+        segments(samples.iter().copied(), 100, kind)
     }
 
-    fn plain(all: &[Stretch]) -> Vec<(u64, u64, f64)> {
-        all.iter().map(|stretch| (stretch.start, stretch.end, stretch.value)).collect()
+    fn plain(all: &[TrackSegment]) -> Vec<(u64, u64, f64)> {
+        all.iter().map(|segment| (segment.start, segment.end, segment.value)).collect()
     }
 
-    fn area(all: &[Stretch]) -> f64 {
-        all.iter().map(|stretch| stretch.value * stretch.ns() as f64).sum()
+    fn area(all: &[TrackSegment]) -> f64 {
+        all.iter().map(|segment| segment.value * segment.ns() as f64).sum()
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_rates_and_what_is_not_known_is_a_gap() {
+    fn totals_become_rates_and_unknown_values_gaps() {
         let samples = [(0, 100, 5.0), (100, 200, f64::NAN), (200, 300, 7.0), (300, 300, 9.0)];
         let all = seen(&samples, Kind::Total);
         assert_eq!(plain(&all), [(0, 100, 5e7), (200, 300, 7e7)], "no time, no rate");
@@ -153,11 +153,11 @@ mod tests {
         let samples = [(0, 100, 1.0), (101, 210, 1.0), (208, 310, 2.0), (900, 1000, 2.0)];
         let all = seen(&samples, Kind::State);
         assert_eq!(plain(&all), [(0, 208, 1.0), (208, 310, 2.0), (900, 1000, 2.0)]);
-        assert_eq!(all.iter().map(|stretch| stretch.samples).collect::<Vec<_>>(), [2, 1, 1]);
+        assert_eq!(all.iter().map(|segment| segment.samples).collect::<Vec<_>>(), [2, 1, 1]);
     }
 
     #[test]
-    fn what_is_thinned_out_has_the_same_area_and_the_same_ends() {
+    fn downsampling_keeps_the_area_and_the_extremes() {
         let samples: Vec<_> = (0..10_007u64)
             .map(|i| {
                 (i * 100 + i / 3000 * 700, (i + 1) * 100 + i / 3000 * 700, (i * i % 97) as f64)
@@ -166,26 +166,26 @@ mod tests {
         let all = seen(&samples, Kind::Mean);
         assert_eq!(all.len(), samples.len());
         for most in [1, 7, 100, 5_000, 10_006] {
-            let few = thinned(all.clone(), Kind::Mean, most);
+            let few = downsampled(all.clone(), Kind::Mean, most);
             assert!(few.len() <= most && few.len() * 2 > most, "{} of {most}", few.len());
             assert!((area(&few) / area(&all) - 1.0).abs() < 1e-12);
-            assert_eq!(few.iter().map(|stretch| stretch.samples).sum::<u64>(), 10_007);
-            let ends = |all: &[Stretch]| {
-                all.iter().fold((f64::MAX, 0.0f64), |(least, most), stretch| {
-                    (stretch.least.min(least), stretch.most.max(most))
+            assert_eq!(few.iter().map(|segment| segment.samples).sum::<u64>(), 10_007);
+            let ends = |all: &[TrackSegment]| {
+                all.iter().fold((f64::MAX, 0.0f64), |(least, most), segment| {
+                    (segment.least.min(least), segment.most.max(most))
                 })
             };
             assert_eq!(ends(&few), ends(&all));
             assert!(few.windows(2).all(|pair| pair[0].end <= pair[1].start));
         }
-        assert_eq!(thinned(all.clone(), Kind::Mean, 10_007), all);
+        assert_eq!(downsampled(all.clone(), Kind::Mean, 10_007), all);
     }
 
     #[test]
-    fn of_states_the_one_that_held_longest_stays() {
+    fn downsampling_keeps_the_longest_state() {
         let samples = [(0, 100, 1.0), (100, 200, 3.0), (200, 300, 1.0), (300, 400, 2.0)];
         let all = seen(&samples, Kind::State);
-        let few = thinned(all, Kind::State, 1);
+        let few = downsampled(all, Kind::State, 1);
         assert_eq!(plain(&few), [(0, 400, 1.0)]);
         assert_eq!((few[0].least, few[0].most), (1.0, 3.0));
     }

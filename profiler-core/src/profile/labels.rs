@@ -1,42 +1,22 @@
-//! What a program said of its ranges and marks: name, domain, category, colour, payload, fields.
+//! Labels of ranges and marks: name, domain, category, colour, payload, fields.
 
 use crate::join::tables::{Details, FieldValue, Label, LabelId, Store, Subject};
 
-/// A row of the store that has a label, and may have details.
+/// A row of the store with a label and possibly details.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Described<'a> {
+pub(crate) struct Labelled<'a> {
     pub(crate) store: &'a Store,
     pub(crate) label: LabelId,
     pub(crate) subject: Subject,
 }
 
-impl<'a> Described<'a> {
-    fn label(self) -> &'a Label {
+impl<'a> Labelled<'a> {
+    pub(crate) fn label(self) -> &'a Label {
         self.store.label(self.label)
-    }
-
-    pub(crate) fn name(self) -> &'a str {
-        self.store.names.get(self.label().name)
-    }
-
-    pub(crate) fn domain(self) -> Option<&'a str> {
-        self.label().domain.map(|domain| self.store.names.get(domain))
-    }
-
-    pub(crate) fn category(self) -> Option<&'a str> {
-        self.label().category.map(|category| self.store.names.get(category))
-    }
-
-    pub(crate) fn color(self) -> Option<nvtx::Color> {
-        self.label().color.map(nvtx::Color::from_argb)
     }
 
     pub(crate) fn details(self) -> Option<&'a Details> {
         self.store.details.get(&self.subject)
-    }
-
-    pub(crate) fn payload(self) -> Option<nvtx::Payload> {
-        self.details()?.payload
     }
 
     pub(crate) fn fields(self) -> impl Iterator<Item = nvtx::Field<'a>> {
@@ -55,41 +35,44 @@ impl<'a> Described<'a> {
     }
 }
 
-/// The questions that a range, a range of the process and a mark answer alike; `described` gives the row.
-macro_rules! described_methods {
+/// Declares the label methods of ranges, process ranges and marks. `labelled` returns the row.
+macro_rules! label_methods {
     ($type:ident) => {
         impl<'a> $type<'a> {
             /// Its name.
             pub fn name(&self) -> &'a str {
-                self.described().name()
+                let row = self.labelled();
+                row.store.names.get(row.label().name)
             }
 
-            /// Its domain's name; `None` is the default one.
+            /// Its domain's name; `None` is the default domain.
             pub fn domain(&self) -> Option<&'a str> {
-                self.described().domain()
+                let row = self.labelled();
+                Some(row.store.names.get(row.label().domain?))
             }
 
             /// Its category's name.
             pub fn category(&self) -> Option<&'a str> {
-                self.described().category()
+                let row = self.labelled();
+                Some(row.store.names.get(row.label().category?))
             }
 
-            /// The colour it is to be shown in.
+            /// Its colour.
             pub fn color(&self) -> Option<nvtx::Color> {
-                self.described().color()
+                self.labelled().label().color.map(nvtx::Color::from_argb)
             }
 
-            /// The number that came with it.
+            /// Its payload.
             pub fn payload(&self) -> Option<nvtx::Payload> {
-                self.described().payload()
+                self.labelled().details()?.payload
             }
 
-            /// Its named values, in the order they were given.
+            /// Its fields in the order they were given.
             pub fn fields(&self) -> impl Iterator<Item = nvtx::Field<'a>> {
-                self.described().fields()
+                self.labelled().fields()
             }
 
-            /// Its named value of this name; the last one if there are several.
+            /// Its last field of this name.
             pub fn field(&self, name: &str) -> Option<nvtx::FieldValue<'a>> {
                 let named = self.fields().filter(|field| field.name == name);
                 named.last().map(|field| field.value)
@@ -97,4 +80,4 @@ macro_rules! described_methods {
         }
     };
 }
-pub(crate) use described_methods;
+pub(crate) use label_methods;

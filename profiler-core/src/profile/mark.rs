@@ -1,31 +1,31 @@
-//! Marks: moments that a program named.
+//! Marks: named points in time.
 
 use std::time::Duration;
 
 use crate::join::tables::{self, MarkId, Subject};
-use crate::profile::labels::{Described, described_methods};
+use crate::profile::labels::{Labelled, label_methods};
 use crate::profile::{Profile, Range};
 
-/// A moment that was marked.
+/// A named point in time.
 #[derive(Debug, Clone, Copy)]
 pub struct Mark<'a> {
     profile: &'a Profile,
     id: MarkId,
 }
 
-described_methods!(Mark);
+label_methods!(Mark);
 
 impl<'a> Mark<'a> {
     fn row(&self) -> &'a tables::Mark {
         &self.profile.store.marks[self.id.at()]
     }
 
-    fn described(&self) -> Described<'a> {
+    fn labelled(&self) -> Labelled<'a> {
         let (store, label) = (&self.profile.store, self.row().label);
-        Described { store, label, subject: Subject::Mark(self.id) }
+        Labelled { store, label, subject: Subject::Mark(self.id) }
     }
 
-    /// When, since the session's start.
+    /// The time since the session's start.
     pub fn at(&self) -> Duration {
         self.profile.since_start(self.row().at_ns)
     }
@@ -35,15 +35,14 @@ impl<'a> Mark<'a> {
         self.profile.store.threads[self.row().thread.at()].id
     }
 
-    /// The range of its thread that was open.
-    #[must_use]
+    /// The innermost open range of its thread.
     pub fn range(&self) -> Option<Range<'a>> {
         self.row().parent.map(|id| Range { profile: self.profile, id })
     }
 }
 
 impl Profile {
-    /// Every mark, by thread and in order.
+    /// All marks, by thread in time order.
     pub fn marks(&self) -> impl Iterator<Item = Mark<'_>> {
         let rows = 0..self.store.marks.len() as u32;
         rows.map(|row| Mark { profile: self, id: MarkId(row) })

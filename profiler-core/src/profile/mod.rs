@@ -81,7 +81,7 @@ pub use track::{Sampled, Track, TrackSample};
 /// ```
 #[derive(Debug)]
 pub struct Profile {
-    /// `None` if it was made of something else, or was let go.
+    /// `None` if the profile has another source, or the recording was dropped.
     recording: Option<Recording>,
     info: RecordingInfo,
     pub(crate) store: Store,
@@ -91,7 +91,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Reads and joins a recording. Costs some 0.2 us an operation.
+    /// Joins a recording. Costs about 0.2 us per operation.
     #[must_use]
     pub fn from_recording(recording: Recording) -> Self {
         let mut health = Health::default();
@@ -100,31 +100,32 @@ impl Profile {
         Self { recording: Some(recording), ..Self::from_store(store, info, health) }
     }
 
-    /// Joins what was read.
+    /// Joins decoded tables.
     pub(crate) fn from_store(mut store: Store, info: RecordingInfo, mut health: Health) -> Self {
         correlate::join(&mut store, &mut health);
         let tree = Tree::build(&store);
         Self { recording: None, info, store, tree, health, collectives: OnceLock::new() }
     }
 
-    /// Which works are collectives; read from their names when first needed.
+    /// The works that are collectives, determined from their names on first use.
     pub(crate) fn collectives(&self) -> &Collectives {
         self.collectives.get_or_init(|| Collectives::of(&self.store))
     }
 
-    /// Lets the raw logs go, which take several times the memory of all that is asked of a profile: some 50 bytes a
-    /// driver call and more than 200 a kernel. What remains is at most [`BYTES_A_KERNEL`](Self::BYTES_A_KERNEL) for a kernel with its
-    /// launch, 56 for a range, and what is shared by many. It cannot be saved any more.
+    /// Drops the raw logs, which take most of the memory: about 50 bytes per driver call and more
+    /// than 200 per kernel. What remains is at most [`BYTES_A_KERNEL`](Self::BYTES_A_KERNEL) per
+    /// kernel with its launch, 56 bytes per range, and shared data. The profile cannot be saved any
+    /// more.
     #[must_use]
     pub fn without_recording(self) -> Self {
         Self { recording: None, ..self }
     }
 
-    /// Bytes that a kernel and its launch take in a profile without its recording.
+    /// Bytes of a kernel with its launch in a profile without its recording.
     pub const BYTES_A_KERNEL: usize = BYTES_A_KERNEL;
 
-    /// Reads and joins a recording that [`save`](Self::save) wrote. One that was cut off is not
-    /// [complete](Health::is_complete); [`Recording::load_up_to`] reads what is larger than 4 GiB.
+    /// Reads and joins a recording that [`save`](Self::save) wrote. A truncated recording is not
+    /// [complete](Health::is_complete). [`Recording::load_up_to`] reads files larger than 4 GiB.
     ///
     /// # Errors
     /// The file cannot be read, or [`is_format`](Error::is_format).
@@ -132,7 +133,7 @@ impl Profile {
         Recording::load(path).map(Self::from_recording)
     }
 
-    /// The same, from a file's content.
+    /// Reads and joins the content of a file.
     ///
     /// # Errors
     /// [`is_format`](Error::is_format): not a recording, damaged, or written by a newer version.
@@ -140,8 +141,8 @@ impl Profile {
         Recording::from_bytes(bytes).map(Self::from_recording)
     }
 
-    /// Writes the raw logs to a file, from which the same profile can be made again anywhere. It holds no environment,
-    /// user, host name or path.
+    /// Writes the raw logs to a file that [`load`](Self::load) reads anywhere. It contains no
+    /// environment, user, host name or path.
     ///
     /// # Errors
     /// The file cannot be written, or there is no [`recording`](Self::recording).
@@ -152,58 +153,58 @@ impl Profile {
         }
     }
 
-    /// The raw logs; `None` if the profile was not made of them, or they were [let go](Self::without_recording).
+    /// The raw logs; `None` if the profile has another source, or they were
+    /// [dropped](Self::without_recording).
     pub fn recording(&self) -> Option<&Recording> {
         self.recording.as_ref()
     }
 
-    /// Where and when it was recorded.
+    /// The machine, versions and time of the recording.
     pub fn recording_info(&self) -> &RecordingInfo {
         &self.info
     }
 
-    /// The moment from which its times are told: when the session began, and for a capture when that did. `None` if the
-    /// recording does not say; then [`RecordingInfo::recorded_at_s`] is the second of it.
-    ///
-    /// It is read off the host's clock when recording began; what is set or slewed on that clock later is not in it.
+    /// The time of the session's start, or of a capture's start, from the host's clock when
+    /// recording began; later adjustments of that clock are not included. `None` if the recording
+    /// lacks it; [`RecordingInfo::recorded_at_s`] then has the second.
     pub fn started_at(&self) -> Option<SystemTime> {
         let since_epoch = self.started_at_ns()?;
         UNIX_EPOCH.checked_add(Duration::from_nanos(since_epoch))
     }
 
-    /// The same in nanoseconds since the epoch.
+    /// [`started_at`](Self::started_at) in nanoseconds since the epoch.
     pub(crate) fn started_at_ns(&self) -> Option<u64> {
         self.store.session.window_ns.0.checked_add_signed(self.info.utc_offset_ns?)
     }
 
-    /// The same, to the second where no more is known.
+    /// [`started_at_ns`](Self::started_at_ns), or the second of the recording.
     pub(crate) fn epoch_ns(&self) -> u64 {
         let second = || self.info.recorded_at_s.saturating_mul(1_000_000_000);
         self.started_at_ns().unwrap_or_else(second)
     }
 
-    /// The kernel's id of a process of the store, where 0 stands for the only one.
+    /// The kernel's id of a process; in the store, 0 is the only process.
     pub(crate) fn process_id(&self, process: u32) -> u32 {
         if process == 0 { self.info.process_id.unwrap_or(0) } else { process }
     }
 
-    /// True if it is a snapshot of a session that went on.
+    /// True if it is a snapshot of a running session.
     pub fn is_snapshot(&self) -> bool {
         self.store.session.pending_from_ns.is_some()
     }
 
-    /// How far it can be trusted.
+    /// Completeness and losses.
     pub fn health(&self) -> &Health {
         &self.health
     }
 
-    /// How long the session was on.
+    /// The length of the session.
     pub fn duration(&self) -> Duration {
         let (start, stop) = self.store.session.window_ns;
         Duration::from_nanos(stop.saturating_sub(start))
     }
 
-    /// Everything the session saw, in ranges and outside.
+    /// The totals of the session, in ranges and outside.
     pub fn totals(&self) -> Totals {
         let mut totals = self.tree.outside;
         for root in &self.tree.roots {
@@ -212,20 +213,19 @@ impl Profile {
         totals
     }
 
-    /// Calls and operations outside all ranges.
+    /// The totals outside all ranges.
     pub fn outside_ranges(&self) -> Totals {
         self.tree.outside
     }
 
-    /// The outermost ranges, by path: all instances of the same name are one node. In the order they first began.
+    /// The outermost nodes of the range tree in order of first start. A path is one node.
     pub fn roots(&self) -> impl Iterator<Item = RangeNode<'_>> {
         self.tree.roots.iter().map(|&id| RangeNode { profile: self, id })
     }
 
-    /// All ranges of this name, or of this path: `"forward"`, `"batch/forward"`. `None` if there is none.
+    /// Sums all ranges of a name or path: `"forward"`, `"batch/forward"`. `None` if there are none.
     ///
-    /// A path names the innermost ranges, and may leave out the outermost. A `*` stands for any text, slashes included:
-    /// `"layer */attention"`.
+    /// A path may omit outer ranges. `*` matches any text, slashes included: `"layer */attention"`.
     pub fn range(&self, path: &str) -> Option<RangeSummary> {
         let matching = self.matching(&Pattern::new(path));
         let mut summary = RangeSummary::default();
@@ -236,7 +236,7 @@ impl Profile {
             summary.nodes += 1;
             summary.instances += node.instances();
             summary.exclusive += node.exclusive();
-            // A range within one of the same name is in its sum already.
+            // The sum of an enclosing range of the same pattern includes it.
             if !around {
                 summary.host_ns = summary.host_ns.saturating_add(node.node().host_ns);
                 summary.inclusive += node.inclusive();
@@ -247,24 +247,24 @@ impl Profile {
         (summary.nodes != 0).then_some(summary)
     }
 
-    /// Every node of the tree with its depth, 0 for the outermost: each directly before those within it, and those within
-    /// one in the order they first began.
+    /// All nodes of the tree with their depth, 0 for the outermost, in depth-first order. Siblings
+    /// are in the order they first began.
     pub fn walk(&self) -> impl Iterator<Item = (usize, RangeNode<'_>)> {
         Walk::new(self.roots())
     }
 
-    /// Every node of the tree, one around others before those within it.
+    /// All nodes, parents before their children.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = RangeNode<'_>> {
         (0..self.tree.nodes.len() as u32).map(|id| RangeNode { profile: self, id: NodeId(id) })
     }
 
-    /// For each node whether its name, or a path that ends with it, is of this pattern.
+    /// For each node, whether its name or a path that ends with it matches the pattern.
     pub(crate) fn matching(&self, pattern: &Pattern) -> Vec<bool> {
         let parent = |node: &RangeNode<'_>| node.node().parent.map(NodeId::at);
         pattern.matching(self.nodes().map(|node| (parent(&node), node.name())))
     }
 
-    /// For each node whether one around it is among these.
+    /// For each node, whether an ancestor is among these.
     pub(crate) fn is_within(&self, of: &[bool]) -> Vec<bool> {
         let mut within: Vec<bool> = Vec::with_capacity(of.len());
         for node in &self.tree.nodes {
@@ -274,58 +274,58 @@ impl Profile {
         within
     }
 
-    /// The nodes of a pattern that lie in no other of it.
+    /// The nodes of a pattern without ancestors that match it.
     pub(crate) fn outermost(&self, pattern: &Pattern) -> Vec<bool> {
         let matching = self.matching(pattern);
         let within = self.is_within(&matching);
         matching.into_iter().zip(within).map(|(is_it, within)| is_it && !within).collect()
     }
 
-    /// Every instance of every range, by thread and in the order they began.
+    /// All ranges, by thread in start order.
     pub fn ranges(&self) -> impl Iterator<Item = Range<'_>> + Clone {
         (0..self.store.ranges.len() as u32).map(|row| Range { profile: self, id: RangeId(row) })
     }
 
-    /// Every GPU operation by start: kernels, copies, memsets. Those without timestamps come first.
+    /// All GPU operations by start. Those without timestamps come first.
     pub fn operations(&self) -> impl Iterator<Item = GpuOperation<'_>> + Clone {
         let rows = 0..self.store.operations.len() as u32;
         rows.map(|row| self.operation(OperationId(row)))
     }
 
-    /// True if a range has [work that counts for another](RangeSummary::shared).
+    /// True if any range has [shared work](RangeSummary::shared).
     pub fn has_shared_work(&self) -> bool {
         self.tree.has_shared
     }
 
-    /// Every kernel by start.
+    /// All kernels by start.
     pub fn kernels(&self) -> impl Iterator<Item = Kernel<'_>> {
         self.operations().filter_map(|operation| operation.as_kernel())
     }
 
-    /// Every copy by start.
+    /// All copies by start.
     pub fn copies(&self) -> impl Iterator<Item = Copy<'_>> {
         self.operations().filter_map(|operation| operation.as_copy())
     }
 
-    /// Every launch of a CUDA graph that was traced as one interval, by start.
+    /// All launches of CUDA graphs traced as one interval, by start.
     pub fn graphs(&self) -> impl Iterator<Item = Graph<'_>> {
         self.operations().filter_map(|operation| operation.as_graph())
     }
 
-    /// Every call into CUDA that was recorded, by thread and in the order they were made. Of a call of the runtime API
-    /// and the driver call that it makes, the driver call alone: see [`runtime_calls`](Self::runtime_calls).
+    /// All recorded CUDA calls, by thread in call order. Of a runtime call and its driver call only
+    /// the driver call: see [`runtime_calls`](Self::runtime_calls).
     pub fn calls(&self) -> impl Iterator<Item = ApiCall<'_>> + Clone {
         let rows = 0..self.store.calls.len() as u32;
         rows.map(|row| self.call(CallId(row)))
     }
 
-    /// The calls of the runtime API that made a driver call, where the runtime API was recorded: by thread and in the order
-    /// they were made. Both have the same correlation id. They are in no sum.
+    /// The runtime API calls that made a driver call, if recorded, by thread in call order. Both
+    /// calls have the same correlation id. Runtime calls are in no sum.
     pub fn runtime_calls(&self) -> impl Iterator<Item = ApiCall<'_>> + Clone {
         self.store.outer_calls.iter().map(|row| ApiCall { profile: self, row })
     }
 
-    /// The processes of a capture: the kernel's id, and the name if it is known. None where one process was recorded, by
+    /// The processes of a capture: the kernel's id and the name. Empty if a process recorded
     /// itself.
     pub fn processes(&self) -> impl Iterator<Item = (u32, Option<&str>)> {
         self.store.processes.iter().map(|process| (process.id, process.name.as_deref()))

@@ -1,4 +1,4 @@
-//! What ran on the GPU: kernels, copies, memsets.
+//! GPU operations: kernels, copies, memsets and whole graphs.
 
 use std::time::Duration;
 
@@ -9,51 +9,51 @@ use crate::join::tables::{
     Work,
 };
 
-/// How a GPU operation came to its range. More ways will follow.
+/// How a GPU operation was attributed to its range. More ways may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Attribution {
-    /// The call that caused it was made in the range: known by CUPTI's correlation id, exact.
+    /// The call that submitted it was made in the range, by CUPTI's correlation id. Exact.
     Launch,
-    /// As [`Launch`](Self::Launch), but the call was made on another thread than the range's, to which a
+    /// As [`Launch`](Self::Launch), with the call on another thread, to which a
     /// [`Context`](crate::Context) was handed.
     Handed,
-    /// By thread and time: the call that caused it was made on the range's thread, between its start and its end. What a
-    /// capture of Nsight Systems gives, in which calls do not say their range.
+    /// By thread and time: the call was made on the range's thread during the range. For captures
+    /// of Nsight Systems, whose calls do not refer to ranges.
     Contained,
-    /// By time alone: it started on the GPU while the host was in the range, whoever asked for it. Only where that was
-    /// asked for ([`Query::by_window`](crate::query::Query::by_window)).
+    /// By time alone: it started on the GPU while the host was in the range. Only for
+    /// [`Query::by_window`](crate::query::Query::by_window).
     Window,
-    /// No range was open where the call was made, or the call is not known.
+    /// The call was made outside all ranges, or is unknown.
     None,
 }
 
-/// What kind of GPU operation.
+/// The kind of a GPU operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum OperationKind {
-    /// A kernel ran.
+    /// A kernel.
     Kernel,
-    /// Memory was copied.
+    /// A copy.
     Copy,
-    /// Memory was filled.
+    /// A memset.
     Memset,
-    /// A CUDA graph ran and was traced as one interval. What ran in it has no records.
+    /// A CUDA graph traced as one interval. The operations in it have no records.
     Graph,
 }
 
-/// A kernel, a copy, a memset, or a CUDA graph that was traced as one interval.
+/// A kernel, copy, memset, or CUDA graph traced as one interval.
 #[derive(Debug, Clone, Copy)]
 pub struct GpuOperation<'a> {
     pub(super) profile: &'a Profile,
     pub(super) id: OperationId,
-    /// The range that a query by time found it in.
+    /// The range that a query by window attributed it to.
     pub(super) window: Maybe<RangeId>,
 }
 
 impl<'a> GpuOperation<'a> {
-    /// The same, as a query by time found it.
+    /// Attributes it to the range of a query by window.
     pub(crate) fn in_window(self, range: RangeId) -> Self {
         Self { window: Some(range).into(), ..self }
     }
@@ -70,17 +70,17 @@ impl<'a> GpuOperation<'a> {
         self.profile.store.work(self.row())
     }
 
-    /// True for a kernel of communication between GPUs, by its name.
+    /// True for communication kernels between GPUs, by their name.
     pub(crate) fn is_collective(&self) -> bool {
         self.profile.collectives().contains(self.row().work)
     }
 
-    /// Its number among all operations of the profile, by start.
+    /// Its index among all operations of the profile, by start.
     pub fn number(&self) -> usize {
         self.id.at()
     }
 
-    /// What kind it is of.
+    /// The kind of operation.
     pub fn kind(&self) -> OperationKind {
         match self.work().what {
             What::Kernel { .. } => OperationKind::Kernel,
@@ -90,69 +90,54 @@ impl<'a> GpuOperation<'a> {
         }
     }
 
-    /// When it started on the GPU, since the session's start. `None` where CUPTI had no timestamps.
+    /// The start on the GPU since the session's start. `None` without timestamps.
     pub fn start(&self) -> Option<Duration> {
         self.row().time().map(|time| self.profile.since_start(time.start_ns))
     }
 
-    /// When it ended on the GPU, since the session's start. `None` where CUPTI had no timestamps.
+    /// The end on the GPU since the session's start. `None` without timestamps.
     pub fn end(&self) -> Option<Duration> {
         self.row().time().map(|time| self.profile.since_start(time.end_ns))
     }
 
-    /// How long it ran on the GPU. `None` where CUPTI had no timestamps.
+    /// The time on the GPU. `None` without timestamps.
     pub fn gpu_time(&self) -> Option<Duration> {
         self.row().time().map(|time| Duration::from_nanos(Interval::ns(time)))
     }
 
-    /// It as a kernel, if it is one.
+    /// The kernel, if it is one.
     pub fn as_kernel(&self) -> Option<Kernel<'a>> {
-        match self.work().what {
-            What::Kernel { names, mut details } => {
-                (details.span, details.correlation_id) = self.instance();
-                let store = &self.profile.store;
-                let name = |id| store.names.get(id);
-                let demangled = names.demangled.map(name);
-                Some(Kernel { operation: *self, name: name(names.name), demangled, details })
-            }
-            _ => None,
-        }
+        let What::Kernel { names, mut details } = self.work().what else { return None };
+        (details.span, details.correlation_id) = self.instance();
+        let name = |id| self.profile.store.names.get(id);
+        let (name, demangled) = (name(names.name), names.demangled.map(name));
+        Some(Kernel { operation: *self, name, demangled, details })
     }
 
-    /// It as a copy, if it is one.
+    /// The copy, if it is one.
     pub fn as_copy(&self) -> Option<Copy<'a>> {
-        match self.work().what {
-            What::Copy(mut details) => {
-                (details.span, details.correlation_id) = self.instance();
-                if details.runtime_correlation_id == Some(SAME_ID) {
-                    details.runtime_correlation_id = Some(self.correlation_id());
-                }
-                Some(Copy { operation: *self, details })
-            }
-            _ => None,
+        let What::Copy(mut details) = self.work().what else { return None };
+        (details.span, details.correlation_id) = self.instance();
+        if details.runtime_correlation_id == Some(SAME_ID) {
+            details.runtime_correlation_id = Some(self.correlation_id());
         }
+        Some(Copy { operation: *self, details })
     }
 
-    /// It as a memset, if it is one.
+    /// The memset, if it is one.
     pub fn as_memset(&self) -> Option<Memset<'a>> {
-        match self.work().what {
-            What::Memset(mut details) => {
-                (details.span, details.correlation_id) = self.instance();
-                Some(Memset { operation: *self, details })
-            }
-            _ => None,
-        }
+        let What::Memset(mut details) = self.work().what else { return None };
+        (details.span, details.correlation_id) = self.instance();
+        Some(Memset { operation: *self, details })
     }
 
-    /// It as a graph that was traced as one interval, if it is one.
+    /// The graph traced as one interval, if it is one.
     pub fn as_graph(&self) -> Option<Graph<'a>> {
-        match self.work().what {
-            What::Graph(graph) => Some(Graph { operation: *self, graph }),
-            _ => None,
-        }
+        let What::Graph(graph) = self.work().what else { return None };
+        Some(Graph { operation: *self, graph })
     }
 
-    /// What the store does not keep with what many operations share.
+    /// The fields that the store keeps per operation.
     fn instance(&self) -> (cupti::Span, u32) {
         let mut span = cupti::Span::default();
         if let Some(time) = self.row().time() {
@@ -161,7 +146,7 @@ impl<'a> GpuOperation<'a> {
         (span, self.row().correlation_id)
     }
 
-    /// The id that the call that caused it has too.
+    /// The id shared with the call that submitted it.
     pub fn correlation_id(&self) -> u32 {
         self.row().correlation_id
     }
@@ -171,27 +156,27 @@ impl<'a> GpuOperation<'a> {
         self.work().place.device
     }
 
-    /// CUPTI's id of the stream; contexts number theirs apart.
+    /// CUPTI's stream id, unique within a context only.
     pub fn stream(&self) -> u32 {
         self.work().place.stream
     }
 
-    /// CUPTI's id of the context.
+    /// CUPTI's context id.
     pub fn context(&self) -> u32 {
         self.work().place.context
     }
 
-    /// The kernel's id of its process; 0 if one process was recorded, by itself.
+    /// The kernel's process id; 0 if the process recorded itself.
     pub fn process_id(&self) -> u32 {
         self.work().process
     }
 
-    /// The node of a CUDA graph that it was.
+    /// The CUDA graph node that it executed.
     pub fn graph_node(&self) -> Option<cupti::GraphNode> {
         self.work().what.graph_node()
     }
 
-    /// Where and when it ran.
+    /// The interval in the store's clock.
     pub(crate) fn interval(&self) -> Option<Interval> {
         self.row().time()
     }
@@ -200,28 +185,27 @@ impl<'a> GpuOperation<'a> {
         self.row().call.get()
     }
 
-    /// The call that caused it.
+    /// The call that submitted it.
     pub fn call(&self) -> Option<ApiCall<'a>> {
         self.row().call.get().map(|id| self.profile.call(id))
     }
 
-    /// The range in which that call was made; [`attribution`](Self::attribution) says how it is known.
-    #[must_use]
+    /// The range it is attributed to; see [`attribution`](Self::attribution).
     pub fn range(&self) -> Option<Range<'a>> {
         let profile = self.profile;
         let range = self.window.get().or_else(|| profile.store.range_of(self.row().call));
         range.map(|id| Range { profile, id })
     }
 
-    /// All ranges that it belongs to, each once: first [`range`](Self::range), for which it counts, and then those that were
-    /// [joined](crate::Context::join) with it. Mostly one, and none outside of ranges. Some of them may lie in others.
+    /// All its ranges, without duplicates: first [`range`](Self::range), then those
+    /// [joined](crate::Context::join) with it. Some may contain others.
     pub fn ranges(&self) -> impl Iterator<Item = Range<'a>> + Clone + use<'a> {
         let profile = self.profile;
         let others = if self.window.get().is_some() { &[][..] } else { self.shares() };
         self.range().into_iter().chain(others.iter().map(move |&id| Range { profile, id }))
     }
 
-    /// True if it belongs to several ranges.
+    /// True if it has several ranges.
     pub fn is_shared(&self) -> bool {
         self.ranges().nth(1).is_some()
     }
@@ -231,16 +215,14 @@ impl<'a> GpuOperation<'a> {
         self.row().call.get().map_or(&[], |call| store.shares_of(&store.calls[call.at()]))
     }
 
-    /// The range in which the node of a CUDA graph that it was an execution of was made: by capture, or by hand. `None`
-    /// where it was no such node, where the node was made outside any range, or before the session. The range of its
+    /// The range in which its CUDA graph node was created, by capture or by hand. `None` if it is
+    /// no node, or the node was created outside all ranges or before the session. The range of its
     /// launch is [`range`](Self::range).
-    #[must_use]
     pub fn captured_in(&self) -> Option<Range<'a>> {
-        let profile = self.profile;
-        self.row().captured.get().map(|id| Range { profile, id })
+        self.row().captured.get().map(|id| Range { profile: self.profile, id })
     }
 
-    /// How it came to that range.
+    /// How it was attributed to its range.
     pub fn attribution(&self) -> Attribution {
         if self.window.get().is_some() {
             return Attribution::Window;
@@ -258,59 +240,49 @@ impl<'a> GpuOperation<'a> {
     }
 }
 
-/// A kernel that ran.
+/// A kernel operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Kernel<'a> {
     operation: GpuOperation<'a>,
     name: &'a str,
-    /// Where the source of the profile had it.
+    /// The demangled name, if the source of the profile has it.
     demangled: Option<&'a str>,
     details: cupti::Kernel,
 }
 
 impl<'a> Kernel<'a> {
-    /// Its name as the compiler made it.
+    /// The mangled name.
     pub fn name(&self) -> &'a str {
         self.name
     }
 
-    /// A C++ name without its parameters, as the report shows it; another as it is. Costs microseconds.
+    /// A C++ name without parameters, other names unchanged. Costs microseconds.
     pub fn demangled_name(&self) -> String {
-        match self.demangled {
-            Some(name) => kernel_names::without_parameters(name),
-            None => kernel_names::demangled(self.name),
-        }
+        kernel_names::displayed(self.name, self.demangled)
     }
 
-    /// With its parameters, where the source of the profile had it so.
+    /// The demangled name with parameters, if the source of the profile has it.
     pub(crate) fn demangled(&self) -> Option<&'a str> {
         self.demangled
     }
 
-    /// Blocks in x, y, z.
+    /// Blocks of the grid in x, y, z.
     pub fn grid(&self) -> [u32; 3] {
         self.details.grid
     }
 
-    /// Threads in a block in x, y, z.
+    /// Threads of a block in x, y, z.
     pub fn block(&self) -> [u32; 3] {
         self.details.block
     }
 
-    /// The record's other fields. Its times are `CLOCK_MONOTONIC`'s.
+    /// The remaining fields of the record. Times are of `CLOCK_MONOTONIC`.
     pub fn details(&self) -> &cupti::Kernel {
         &self.details
     }
 }
 
-impl<'a> std::ops::Deref for Kernel<'a> {
-    type Target = GpuOperation<'a>;
-    fn deref(&self) -> &GpuOperation<'a> {
-        &self.operation
-    }
-}
-
-/// A copy that ran.
+/// A copy operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Copy<'a> {
     operation: GpuOperation<'a>,
@@ -318,48 +290,40 @@ pub struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// From where to where.
+    /// The direction.
     pub fn kind(&self) -> cupti::CopyKind {
         self.details.kind
     }
 
-    /// Bytes moved.
+    /// The bytes moved.
     pub fn bytes(&self) -> u64 {
         self.details.bytes
     }
 
-    /// The kind of memory it read (`srcKind`).
+    /// The memory kind of the source (`srcKind`).
     pub fn source(&self) -> cupti::MemoryKind {
         self.details.source
     }
 
-    /// The kind of memory it wrote (`dstKind`).
+    /// The memory kind of the destination (`dstKind`).
     pub fn destination(&self) -> cupti::MemoryKind {
         self.details.destination
     }
 
-    /// Bytes over its time on the GPU, in GB/s (10^9 bytes a second). `None` where CUPTI had no timestamps, or both are
-    /// the same.
+    /// Bytes per GPU time in GB/s (10^9 bytes per second). `None` without a GPU time.
     pub fn bandwidth(&self) -> Option<f64> {
         let ns = self.operation.row().ns();
         // A byte a nanosecond is a GB/s.
         (ns != 0).then(|| self.details.bytes as f64 / ns as f64)
     }
 
-    /// The record's other fields. Its times are `CLOCK_MONOTONIC`'s.
+    /// The remaining fields of the record. Times are of `CLOCK_MONOTONIC`.
     pub fn details(&self) -> &cupti::Memcpy {
         &self.details
     }
 }
 
-impl<'a> std::ops::Deref for Copy<'a> {
-    type Target = GpuOperation<'a>;
-    fn deref(&self) -> &GpuOperation<'a> {
-        &self.operation
-    }
-}
-
-/// A memset that ran.
+/// A memset operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Memset<'a> {
     operation: GpuOperation<'a>,
@@ -367,27 +331,20 @@ pub struct Memset<'a> {
 }
 
 impl Memset<'_> {
-    /// Bytes written.
+    /// The bytes written.
     pub fn bytes(&self) -> u64 {
         self.details.bytes
     }
 
-    /// The record's other fields. Its times are `CLOCK_MONOTONIC`'s.
+    /// The remaining fields of the record. Times are of `CLOCK_MONOTONIC`.
     pub fn details(&self) -> &cupti::Memset {
         &self.details
     }
 }
 
-impl<'a> std::ops::Deref for Memset<'a> {
-    type Target = GpuOperation<'a>;
-    fn deref(&self) -> &GpuOperation<'a> {
-        &self.operation
-    }
-}
-
-/// A launch of a CUDA graph that was traced as one interval, from the start of its first node to the end of its last:
-/// what CUPTI's kind `GRAPH_TRACE` records, and `nsys profile --cuda-graph-trace=graph`. How many kernels ran in it, and
-/// when it was idle, is not recorded.
+/// A launch of a CUDA graph traced as one interval, from the first node's start to the last node's
+/// end: CUPTI's kind `GRAPH_TRACE`, and `nsys profile --cuda-graph-trace=graph`. The kernels and
+/// idle times in it are not recorded.
 #[derive(Debug, Clone, Copy)]
 pub struct Graph<'a> {
     operation: GpuOperation<'a>,
@@ -400,16 +357,22 @@ impl Graph<'_> {
         self.graph.executable
     }
 
-    /// CUPTI's id of the graph that it was instantiated from. `None` where the source has none: CUPTI's records do not,
-    /// captures of Nsight Systems do.
+    /// CUPTI's id of the graph it was instantiated from. `None` for CUPTI's records; captures of
+    /// Nsight Systems have it.
     pub fn template_id(&self) -> Option<u32> {
         self.graph.template
     }
 }
 
-impl<'a> std::ops::Deref for Graph<'a> {
-    type Target = GpuOperation<'a>;
-    fn deref(&self) -> &GpuOperation<'a> {
-        &self.operation
-    }
+/// Gives each kind the methods of its [`GpuOperation`].
+macro_rules! deref_to_operation {
+    ($($kind:ident)+) => {$(
+        impl<'a> std::ops::Deref for $kind<'a> {
+            type Target = GpuOperation<'a>;
+            fn deref(&self) -> &GpuOperation<'a> {
+                &self.operation
+            }
+        }
+    )+};
 }
+deref_to_operation!(Kernel Copy Memset Graph);

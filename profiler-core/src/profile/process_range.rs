@@ -1,40 +1,41 @@
-//! Ranges of the process: they may overlap, end on another thread than they began, and hold stays of many threads.
+//! Process ranges: they may overlap, end on another thread, and have activations on many threads.
 
 use std::time::Duration;
 
 use crate::base::totals::Totals;
 use crate::join::tables::{self, ProcessRangeId, Subject};
-use crate::profile::labels::{Described, described_methods};
+use crate::profile::labels::{Labelled, label_methods};
 use crate::profile::{Profile, Range};
 
-/// One range of the process, such as the life of a future or a request.
+/// A process range, such as the life of a future or a request.
 ///
-/// No work is put down to it by time. Its work is that of its [`stays`](Self::stays): the ranges of threads of which the
-/// program said that they belong to it, as the polls of an annotated `async fn` do.
+/// Work is not attributed to it by time. Its work is that of its
+/// [`activations`](Self::activations): the thread ranges that the program assigned to it, as an
+/// annotated `async fn` does with its polls.
 #[derive(Debug, Clone, Copy)]
 pub struct ProcessRange<'a> {
     profile: &'a Profile,
     id: ProcessRangeId,
 }
 
-described_methods!(ProcessRange);
+label_methods!(ProcessRange);
 
 impl<'a> ProcessRange<'a> {
     fn row(&self) -> &'a tables::ProcessRange {
         &self.profile.store.process_ranges[self.id.at()]
     }
 
-    fn described(&self) -> Described<'a> {
+    fn labelled(&self) -> Labelled<'a> {
         let (store, label) = (&self.profile.store, self.row().label);
-        Described { store, label, subject: Subject::ProcessRange(self.id) }
+        Labelled { store, label, subject: Subject::ProcessRange(self.id) }
     }
 
-    /// When it began, since the session's start.
+    /// The start since the session's start.
     pub fn start(&self) -> Duration {
         self.profile.since_start(self.row().time.start_ns)
     }
 
-    /// From its start to its end; until the stop, if it had not ended. Its stays together may be much shorter.
+    /// From its start to its end, or to the stop if open. Its activations may cover less.
     pub fn host_time(&self) -> Duration {
         Duration::from_nanos(self.row().time.ns())
     }
@@ -44,36 +45,35 @@ impl<'a> ProcessRange<'a> {
         self.row().end_thread.is_none()
     }
 
-    /// The kernel's id of the thread it began on.
+    /// The kernel's id of the thread that started it.
     pub fn thread_id(&self) -> u32 {
         self.profile.store.threads[self.row().thread.at()].id
     }
 
-    /// The kernel's id of the thread it ended on; `None` if it had not ended.
+    /// The kernel's id of the thread that ended it; `None` if it had not ended.
     pub fn end_thread_id(&self) -> Option<u32> {
         Some(self.profile.store.threads[self.row().end_thread?.at()].id)
     }
 
-    /// The range of its thread in which it began.
-    #[must_use]
+    /// The enclosing range on the thread that started it.
     pub fn parent(&self) -> Option<Range<'a>> {
         self.row().parent.map(|id| Range { profile: self.profile, id })
     }
 
-    /// The ranges of threads that are stays in it, on whatever thread, by start.
-    pub fn stays(&self) -> impl Iterator<Item = Range<'a>> {
+    /// The thread ranges that activated it, on any thread, by start.
+    pub fn activations(&self) -> impl Iterator<Item = Range<'a>> {
         let profile = self.profile;
-        profile.tree.stays[self.id.at()].iter().map(|&id| Range { profile, id })
+        profile.tree.activations[self.id.at()].iter().map(|&id| Range { profile, id })
     }
 
-    /// What was asked for in its stays and in ranges within them. Sums it up each time.
+    /// The totals of its activations with their descendants. Summed on each call.
     pub fn inclusive(&self) -> Totals {
         self.profile.tree.of_process_range(&self.profile.store, self.id)
     }
 }
 
 impl Profile {
-    /// Every range of the process, by the thread it began on and there in the order they began.
+    /// All process ranges, by starting thread in start order.
     pub fn process_ranges(&self) -> impl Iterator<Item = ProcessRange<'_>> {
         let rows = 0..self.store.process_ranges.len() as u32;
         rows.map(|row| ProcessRange { profile: self, id: ProcessRangeId(row) })
@@ -81,10 +81,9 @@ impl Profile {
 }
 
 impl<'a> Range<'a> {
-    /// The range of the process that it is a stay in.
-    #[must_use]
+    /// The process range that this range is an activation of.
     pub fn process_range(&self) -> Option<ProcessRange<'a>> {
-        let id = self.described().details()?.within?;
+        let id = self.labelled().details()?.within?;
         Some(ProcessRange { profile: self.profile, id })
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::profile::Profile;
 
-/// What is compared, judged, or held to a budget: one profile, or those of several runs.
+/// The input of comparisons, diagnoses and budgets: one profile or those of several runs.
 pub trait Profiles {
-    /// The profiles, each one run.
+    /// The profiles, one per run.
     fn profiles(&self) -> &[Profile];
 }
 

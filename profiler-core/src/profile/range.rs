@@ -1,4 +1,4 @@
-//! Ranges: each instance, all of one path, and all of a pattern.
+//! Ranges: single instances, tree nodes, and sums by pattern.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use super::{ApiCall, GpuOperation, Profile};
 use crate::base::totals::Totals;
 use crate::join::range_tree::{Node, NodeId};
 use crate::join::tables::{self, RangeId, Subject};
-use crate::profile::labels::{Described, described_methods};
+use crate::profile::labels::{Labelled, label_methods};
 
-/// What all ranges of one name or path came to.
+/// The sums of all ranges of one name or path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct RangeSummary {
@@ -28,60 +28,61 @@ fn is_none(totals: &Totals) -> bool {
 }
 
 impl RangeSummary {
-    /// How often such a range was entered.
+    /// The number of instances.
     pub fn instances(&self) -> u64 {
         self.instances
     }
 
-    /// The host time in it, summed over instances; a range within one of the same name counts once.
+    /// The sum of host times; a range within one of the same pattern counts once.
     pub fn host_time(&self) -> Duration {
         Duration::from_nanos(self.host_ns)
     }
 
-    /// What was asked for in it and in ranges within it.
+    /// The totals with descendants.
     pub fn inclusive(&self) -> Totals {
         self.inclusive
     }
 
-    /// What was asked for in it directly.
+    /// The totals without descendants.
     pub fn exclusive(&self) -> Totals {
         self.exclusive
     }
 
-    /// What graph launches, wherever they were made, ran of the nodes that were captured, or added by hand, in it and
-    /// within. The same operations are in the [`inclusive`](Self::inclusive) totals of the range of each launch.
+    /// The executions of graph nodes that were captured or created in the ranges and their
+    /// descendants, wherever the graphs were launched. The [`inclusive`](Self::inclusive) totals of
+    /// the launching range contain them, too.
     pub fn replayed(&self) -> Totals {
         self.replayed
     }
 
-    /// What was asked for in it and within together with other ranges ([`Context::join`](crate::Context::join)), and
-    /// counts for one of these: each launch and operation once, and none that is in [`inclusive`](Self::inclusive). Both
-    /// together are all that it asked for; sums over ranges that share work have it more than once.
+    /// Work submitted together with other ranges ([`Context::join`](crate::Context::join)) and
+    /// attributed to one of those. It is not in [`inclusive`](Self::inclusive); both together are
+    /// all submitted work. Sums over ranges that share work contain it several times.
     pub fn shared(&self) -> Totals {
         self.shared
     }
 
-    /// The time of the GPU operations asked for in it and within, summed.
+    /// The sum of GPU times, with descendants.
     pub fn gpu_time(&self) -> Duration {
         self.inclusive.gpu_time()
     }
 
-    /// The kernels launched in it and within.
+    /// The number of kernels, with descendants.
     pub fn kernels(&self) -> u64 {
         self.inclusive.kernels
     }
 
-    /// The kernel and graph launches made in it and within.
+    /// The number of kernel and graph launches, with descendants.
     pub fn launches(&self) -> u64 {
         self.inclusive.launches
     }
 
-    /// The copies asked for in it and within.
+    /// The number of copies, with descendants.
     pub fn copies(&self) -> u64 {
         self.inclusive.copies
     }
 
-    /// The synchronisation calls made in it and within.
+    /// The number of synchronisation calls, with descendants.
     pub fn synchronizations(&self) -> u64 {
         self.inclusive.synchronizations
     }
@@ -99,24 +100,24 @@ impl<'a> RangeNode<'a> {
         self.profile.tree.node_at(self.id)
     }
 
-    /// The ranges around it, the innermost first.
+    /// The ancestors, innermost first.
     pub(crate) fn ancestors(&self) -> impl Iterator<Item = RangeNode<'a>> + use<'a> {
         let profile = self.profile;
         std::iter::successors(self.node().parent, |id| profile.tree.node_at(*id).parent)
             .map(move |id| RangeNode { profile, id })
     }
 
-    /// The range's name.
+    /// The ranges' name.
     pub fn name(&self) -> &'a str {
         self.profile.store.names.get(self.node().name)
     }
 
-    /// Its domain's name; `None` is the default one. Ranges of one name in different domains are different nodes.
+    /// The domain's name; `None` is the default domain. Domains have separate nodes.
     pub fn domain(&self) -> Option<&'a str> {
         self.node().domain.map(|domain| self.profile.store.names.get(domain))
     }
 
-    /// Its name with those of the ranges around it: `batch/forward`. All of them, however many there are.
+    /// The full path with the names of all ancestors: `batch/forward`.
     pub fn path(&self) -> String {
         let mut names: Vec<_> = self.ancestors().map(|ancestor| ancestor.name()).collect();
         names.reverse();
@@ -124,13 +125,13 @@ impl<'a> RangeNode<'a> {
         names.join("/")
     }
 
-    /// [`path`](Self::path) for outputs that have those of all nodes: of more than 128 names it has the first and the last 64,
-    /// and between them how many are left out: `…(7 more)…`.
+    /// The path for outputs of many nodes: beyond 128 names, the first and last 64 with the number
+    /// omitted between them, `…(7 more)…`.
     pub(crate) fn cut_path(&self) -> String {
         self.path_names().join("/")
     }
 
-    /// True if this is its whole path.
+    /// True if this is its full path.
     pub(crate) fn is_path(&self, path: &str) -> bool {
         let mut rest = path.strip_suffix(self.name());
         for around in self.ancestors() {
@@ -143,12 +144,12 @@ impl<'a> RangeNode<'a> {
         rest == Some("")
     }
 
-    /// How many nodes are around it.
+    /// The number of ancestors.
     pub(crate) fn depth(&self) -> usize {
         self.node().level.depth()
     }
 
-    /// The names of its path, the outermost first, cut as [`cut_path`](Self::cut_path) says.
+    /// The names of [`cut_path`](Self::cut_path), outermost first.
     pub(crate) fn path_names(&self) -> Vec<Cow<'a, str>> {
         let profile = self.profile;
         self.node().level.names(self.id.at(), |row| {
@@ -157,63 +158,63 @@ impl<'a> RangeNode<'a> {
         })
     }
 
-    /// How often it was entered.
+    /// The number of instances.
     pub fn instances(&self) -> u64 {
         self.node().instances
     }
 
-    /// The host time in it, summed over instances.
+    /// The sum of host times.
     pub fn host_time(&self) -> Duration {
         Duration::from_nanos(self.node().host_ns)
     }
 
-    /// What was asked for in it and in ranges within it.
+    /// The totals with descendants.
     pub fn inclusive(&self) -> Totals {
         self.node().inclusive
     }
 
-    /// What was asked for in it directly.
+    /// The totals without descendants.
     pub fn exclusive(&self) -> Totals {
         self.node().exclusive
     }
 
-    /// What graph launches ran of the nodes that were made in it and within; see [`RangeSummary::replayed`].
+    /// Executions of graph nodes created in it; see [`RangeSummary::replayed`].
     pub fn replayed(&self) -> Totals {
         self.node().replayed
     }
 
-    /// What was asked for in it and within together with others, and counts for these; see [`RangeSummary::shared`].
+    /// Work shared with the ranges it is attributed to; see [`RangeSummary::shared`].
     pub fn shared(&self) -> Totals {
         self.node().shared
     }
 
-    /// Its instances, by thread and in the order they began.
+    /// Its instances, by thread in start order.
     pub fn ranges(&self) -> impl Iterator<Item = Range<'a>> + Clone + use<'a> {
         let profile = self.profile;
         profile.tree.instances(self.id).map(move |id| Range { profile, id })
     }
 
-    /// The node around it.
+    /// The parent node.
     pub fn parent(&self) -> Option<RangeNode<'a>> {
         self.node().parent.map(|id| RangeNode { profile: self.profile, id })
     }
 
-    /// It and all nodes within it with their depth, 0 for itself: see [`Profile::walk`].
+    /// The node and its descendants with their depth, 0 for itself: see [`Profile::walk`].
     pub fn walk(&self) -> impl Iterator<Item = (usize, RangeNode<'a>)> + use<'a> {
         Walk::new(std::iter::once(*self))
     }
 
-    /// The ranges within it, in the order they first began.
+    /// The child nodes in the order they first began.
     pub fn children(&self) -> impl Iterator<Item = RangeNode<'a>> + use<'a> {
         let profile = self.profile;
         self.node().children.iter().map(move |&id| RangeNode { profile, id })
     }
 }
 
-/// The nodes of a tree in depth first order.
+/// Iterates over nodes in depth-first order.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
-    /// The next one is the last.
+    /// A stack: the next node is last.
     left: Vec<(usize, RangeNode<'a>)>,
 }
 
@@ -237,7 +238,7 @@ impl<'a> Iterator for Walk<'a> {
     }
 }
 
-/// One instance of a range: its times, its calls, the GPU operations attributed to it.
+/// One instance of a range: its times, calls and attributed GPU operations.
 ///
 /// ```
 /// use profiler_core::Profile;
@@ -258,34 +259,34 @@ pub struct Range<'a> {
     pub(crate) id: RangeId,
 }
 
-described_methods!(Range);
+label_methods!(Range);
 
 impl<'a> Range<'a> {
     pub(crate) fn row(&self) -> &'a tables::Range {
         &self.profile.store.ranges[self.id.at()]
     }
 
-    pub(crate) fn described(&self) -> Described<'a> {
+    pub(crate) fn labelled(&self) -> Labelled<'a> {
         let (store, label) = (&self.profile.store, self.row().label);
-        Described { store, label, subject: Subject::Range(self.id) }
+        Labelled { store, label, subject: Subject::Range(self.id) }
     }
 
-    /// When it began, since the session's start.
+    /// The start since the session's start.
     pub fn start(&self) -> Duration {
         self.profile.since_start(self.row().time.start_ns)
     }
 
-    /// When it ended, since the session's start; the stop, if it had not.
+    /// The end since the session's start; the stop if it had not ended.
     pub fn end(&self) -> Duration {
         self.profile.since_start(self.row().time.end_ns)
     }
 
-    /// How long the host was in it; until the stop, if it had not ended.
+    /// The host time; until the stop if it had not ended.
     pub fn host_time(&self) -> Duration {
         Duration::from_nanos(self.row().time.ns())
     }
 
-    /// True if it had not ended at the stop, or at the snapshot.
+    /// True if it had not ended at the stop or snapshot.
     pub fn is_open(&self) -> bool {
         self.row().is_open
     }
@@ -295,94 +296,91 @@ impl<'a> Range<'a> {
         self.profile.store.threads[self.row().thread.at()].id
     }
 
-    /// Its thread's name, if it has one.
+    /// Its thread's name, if any.
     pub fn thread_name(&self) -> Option<&'a str> {
         self.profile.store.threads[self.row().thread.at()].name.as_deref()
     }
 
-    /// The range it lies in.
-    #[must_use]
+    /// The parent range.
     pub fn parent(&self) -> Option<Range<'a>> {
-        let profile = self.profile;
-        self.row().parent.get().map(|id| Range { profile, id })
+        self.row().parent.get().map(|id| Range { profile: self.profile, id })
     }
 
-    /// The node of the tree that it is an instance of.
+    /// The tree node of the range.
     pub fn node(&self) -> RangeNode<'a> {
         RangeNode { profile: self.profile, id: self.profile.tree.of_range[self.id.at()] }
     }
 
-    /// What was asked for in it and in ranges within it. Sums it up each time, some nanoseconds an operation.
+    /// The totals with descendants. Summed on each call: some nanoseconds per operation.
     pub fn inclusive(&self) -> Totals {
         self.profile.tree.inclusive(&self.profile.store, self.id)
     }
 
-    /// What was asked for in it directly. Sums it up each time.
+    /// The totals without descendants. Summed on each call.
     pub fn exclusive(&self) -> Totals {
         self.profile.tree.exclusive(&self.profile.store, self.id)
     }
 
-    /// What graph launches ran of the nodes that were made in it and within; see [`RangeSummary::replayed`].
+    /// Executions of graph nodes created in it; see [`RangeSummary::replayed`].
     pub fn replayed(&self) -> Totals {
         self.profile.tree.replayed(&self.profile.store, self.id)
     }
 
-    /// What was asked for in it and within together with others, and counts for these; see [`RangeSummary::shared`]. Sums it
-    /// up each time.
+    /// Work shared with others; see [`RangeSummary::shared`]. Summed on each call.
     pub fn shared(&self) -> Totals {
         self.profile.tree.shared(&self.profile.store, self.id)
     }
 
-    /// The GPU operations asked for in it and within: range by range, and in each by start.
+    /// The GPU operations with those of descendants: range by range, each by start.
     pub fn operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
         let profile = self.profile;
         profile.tree.operations(self.id).map(move |id| profile.operation(id))
     }
 
-    /// The GPU operations asked for in it directly, by start.
+    /// The GPU operations without those of descendants, by start.
     pub fn own_operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
         let profile = self.profile;
         profile.tree.own_operations(self.id).map(move |id| profile.operation(id))
     }
 
-    /// The operations of graph launches whose node was made in it and within.
+    /// The executions of graph nodes created in it and its descendants.
     pub fn replayed_operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
         let profile = self.profile;
         profile.tree.replays(self.id).map(move |id| profile.operation(id))
     }
 
-    /// The operations of [`shared`](Self::shared), each once and by start.
+    /// The operations of [`shared`](Self::shared), without duplicates, by start.
     pub fn shared_operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
         let profile = self.profile;
         let operations = profile.tree.shared_operations(&profile.store, self.id);
         operations.map(move |id| profile.operation(id))
     }
 
-    /// The calls of [`shared`](Self::shared), each once: by thread, and in each in the order they were made.
+    /// The calls of [`shared`](Self::shared), without duplicates, by thread in call order.
     pub fn shared_calls(&self) -> impl Iterator<Item = ApiCall<'a>> + Clone + use<'a> {
         let profile = self.profile;
         profile.tree.shared_calls(&profile.store, self.id).map(move |id| profile.call(id))
     }
 
-    /// The calls made in it and within: range by range, and in each in the order they were made.
+    /// The calls with those of descendants: range by range, each in call order.
     pub fn calls(&self) -> impl Iterator<Item = ApiCall<'a>> + Clone + use<'a> {
         let profile = self.profile;
         profile.tree.calls(self.id).map(move |id| profile.call(id))
     }
 
-    /// The calls made in it directly, in order.
+    /// The calls without those of descendants, in order.
     pub fn own_calls(&self) -> impl Iterator<Item = ApiCall<'a>> + Clone + use<'a> {
         let profile = self.profile;
         profile.tree.own_calls(self.id).map(move |id| profile.call(id))
     }
 
-    /// The ranges within it, at whatever depth: each directly before those within it.
+    /// The descendants in depth-first order.
     pub fn descendants(&self) -> impl Iterator<Item = Range<'a>> + Clone + use<'a> {
         let profile = self.profile;
         profile.tree.within(self.id).skip(1).map(move |id| Range { profile, id })
     }
 
-    /// The ranges directly within it, by start.
+    /// The children by start.
     pub fn children(&self) -> impl Iterator<Item = Range<'a>> + Clone + use<'a> {
         let id = self.id;
         let is_child = move |range: &Range<'a>| range.row().parent.get() == Some(id);

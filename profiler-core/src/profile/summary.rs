@@ -1,24 +1,25 @@
-//! What a session came to that kept no operation: sums and distributions of every range and every kernel.
+//! Summaries: sums and distributions of ranges and kernels, of sessions without operations.
 
 use std::fmt;
 use std::time::Duration;
 
 use cupti::CopyKind;
-use serde::ser::{SerializeSeq, SerializeStruct};
+use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use crate::base::distribution::Distribution;
 use crate::base::kernel_names::{Pattern, demangled};
 use crate::base::order;
+use crate::base::text::serialize_fields;
 use crate::base::totals::Totals;
-use crate::base::units::{finish, shortened, table, time};
+use crate::base::units::{finish, nanoseconds, shortened, table, time};
 use crate::join::health::Health;
 use crate::join::intern::Names;
 use crate::join::streaming::StreamingJoin;
 use crate::join::sums::{PathSums, ProcessSums, SumTables};
 use crate::record::recording::RecordingInfo;
 
-/// Sums of every range and every kernel, from [`Profiler::summarize`](crate::Profiler::summarize).
+/// Sums of every range and kernel, from [`Profiler::summarize`](crate::Profiler::summarize).
 ///
 /// ```no_run
 /// use profiler_core::Profiler;
@@ -36,15 +37,15 @@ use crate::record::recording::RecordingInfo;
 /// # }
 /// ```
 ///
-/// `{}` prints tables for people, and its JSON has a line for every path. Counts and sums are exact, and so is which
-/// range work belongs to: it is found as in a [`Profile`](crate::Profile). A context that is attached after 262,144 other
-/// ranges have ended since its own counts as in no range, and in [`Health::calls_in_unknown_ranges`]; so does one of several ranges
-/// after as many others were joined. Marks and ranges of
-/// the process are summed up by name.
+/// `{}` prints tables for people; its JSON has an entry per path. Counts, sums and attribution are
+/// exact, as in a [`Profile`](crate::Profile). Exception: a context attached after 262,144 other
+/// ranges have ended since its own counts as outside all ranges, and in
+/// [`Health::calls_in_unknown_ranges`]. The same holds for a joined context after as many other
+/// joins. Marks and process ranges are summed by name.
 ///
-/// Of names and paths that never repeat it keeps [as many as it may](crate::ProfilerBuilder::summary_rows); what is new
-/// after these is summed up under the name `(other)` of the path around it, and counted in [`Health::summed_as_other`].
-/// Totals stay exact.
+/// The number of names and paths is [bounded](crate::ProfilerBuilder::summary_rows). Further ones
+/// are summed as `(other)` of their parent path and counted in [`Health::summed_as_other`]. Totals
+/// stay exact.
 #[derive(Debug, Clone)]
 pub struct Summary {
     info: RecordingInfo,
@@ -62,7 +63,7 @@ impl Summary {
         let paths = &sums.paths;
         let mut inclusive: Vec<Totals> = paths.iter().map(|path| path.own.totals).collect();
         let mut replayed: Vec<Totals> = paths.iter().map(|path| path.replayed).collect();
-        // A path comes after the one around it.
+        // Parents precede their children.
         for (row, path) in paths.iter().enumerate().rev() {
             if let Some(parent) = path.parent {
                 let (of_this, replays) = (inclusive[row], replayed[row]);
@@ -79,44 +80,44 @@ impl Summary {
         Self { info, duration, sums, children, inclusive, replayed, health }
     }
 
-    /// Where and when it was recorded.
+    /// The machine, versions and time of the recording.
     pub fn recording_info(&self) -> &RecordingInfo {
         &self.info
     }
 
-    /// How long the session was on.
+    /// The length of the session.
     pub fn duration(&self) -> Duration {
         self.duration
     }
 
-    /// How far it can be trusted.
+    /// Completeness and losses.
     pub fn health(&self) -> &Health {
         &self.health
     }
 
-    /// Everything, in ranges and outside.
+    /// The totals of the session, in ranges and outside.
     pub fn totals(&self) -> Totals {
         let mut totals = self.sums.outside.totals;
         self.roots().for_each(|root| totals += root.inclusive());
         totals
     }
 
-    /// Calls and operations outside all ranges.
+    /// The totals outside all ranges.
     pub fn outside_ranges(&self) -> Totals {
         self.sums.outside.totals
     }
 
-    /// Every path, one around others before those within it.
+    /// All paths, parents before their children.
     pub fn paths(&self) -> impl Iterator<Item = PathSummary<'_>> {
         (0..self.sums.paths.len()).map(|row| PathSummary { summary: self, row })
     }
 
-    /// The outermost ranges.
+    /// The outermost paths.
     pub fn roots(&self) -> impl Iterator<Item = PathSummary<'_>> {
         self.paths().filter(|path| path.sums().parent.is_none())
     }
 
-    /// The paths of this name, or of this path, as [`Profile::range`](crate::Profile::range) understands it.
+    /// The paths of this name or path, as in [`Profile::range`](crate::Profile::range).
     pub fn find(&self, path: &str) -> impl Iterator<Item = PathSummary<'_>> {
         let rows = self.sums.paths.iter().map(|path| (path.parent, self.sums.names.get(path.name)));
         let rows = rows.map(|(parent, name)| (parent.map(|parent| parent as usize), name));
@@ -124,7 +125,7 @@ impl Summary {
         self.paths().filter(move |path| matching[path.row])
     }
 
-    /// The ranges of the process by name, in the order they first began.
+    /// Process ranges by name, in the order they first began.
     pub fn process_ranges(&self) -> impl Iterator<Item = ProcessRangeSummary<'_>> {
         self.sums
             .process_ranges
@@ -132,13 +133,13 @@ impl Summary {
             .map(|sums| ProcessRangeSummary { names: &self.sums.names, sums })
     }
 
-    /// The marks by name, in the order they first came: domain (`None` is the default one), name, and how many.
+    /// Marks by name, in order of first occurrence: domain (`None` is the default), name, count.
     pub fn marks(&self) -> impl Iterator<Item = (Option<&str>, &str, u64)> {
         let name = |name| self.sums.names.get(name);
         self.sums.marks.iter().map(move |mark| (mark.domain.map(name), name(mark.name), mark.count))
     }
 
-    /// Every kernel with its times, in all ranges and outside, by time.
+    /// All kernels with their times, in ranges and outside, the most time first.
     pub fn kernels(&self) -> Vec<(&str, Totals)> {
         let mut sums: std::collections::BTreeMap<&str, Totals> = Default::default();
         let own = self.sums.paths.iter().map(|path| &path.own).chain([&self.sums.outside]);
@@ -174,13 +175,13 @@ impl<'a> PathSummary<'a> {
         self.summary.sums.names.get(self.sums().name)
     }
 
-    /// Their domain's name; `None` is the default one.
+    /// The domain's name; `None` is the default domain.
     pub fn domain(&self) -> Option<&'a str> {
         self.sums().domain.map(|domain| self.summary.sums.names.get(domain))
     }
 
-    /// Their name with those of the ranges around: `batch/forward`. A path of more than 128 names has the first and the last
-    /// 64, and between them how many are left out: `…(7 more)…`.
+    /// The path with the names of all ancestors: `batch/forward`. Beyond 128 names, the first and
+    /// last 64 with the number omitted between them: `…(7 more)…`.
     pub fn path(&self) -> String {
         let summary = self.summary;
         self.sums().level.path(self.row, |row| {
@@ -189,68 +190,68 @@ impl<'a> PathSummary<'a> {
         })
     }
 
-    /// The path around it.
+    /// The parent path.
     pub fn parent(&self) -> Option<PathSummary<'a>> {
         let row = self.sums().parent? as usize;
         Some(PathSummary { summary: self.summary, row })
     }
 
-    /// The paths directly within it, in the order they first began.
+    /// The child paths in the order they first began.
     pub fn children(&self) -> impl Iterator<Item = PathSummary<'a>> + use<'a> {
         let summary = self.summary;
         let children = summary.children[self.row].iter();
         children.map(move |&row| PathSummary { summary, row: row as usize })
     }
 
-    /// How often such a range was entered.
+    /// The number of instances.
     pub fn instances(&self) -> u64 {
         self.sums().begun
     }
 
-    /// The host time of each instance that has ended.
+    /// Host times of instances that have ended.
     pub fn host_time(&self) -> &'a Distribution {
         &self.sums().host
     }
 
-    /// The GPU time, summed over operations, of each instance whose work is done, with ranges within it.
+    /// The summed GPU time of each instance whose work is done, with descendants.
     pub fn gpu_time(&self) -> &'a Distribution {
         &self.sums().gpu
     }
 
-    /// What was asked for in them and in ranges within.
+    /// The totals with descendants.
     pub fn inclusive(&self) -> Totals {
         self.summary.inclusive[self.row]
     }
 
-    /// What was asked for in them directly.
+    /// The totals without descendants.
     pub fn exclusive(&self) -> Totals {
         self.sums().own.totals
     }
 
-    /// What graph launches ran of the nodes that were made in them and within.
+    /// Executions of graph nodes created in the ranges and their descendants.
     pub fn replayed(&self) -> Totals {
         self.summary.replayed[self.row]
     }
 
-    /// What was asked for in them and within together with others, and counts for these; see
+    /// Shared work that is attributed to others; see
     /// [`RangeSummary::shared`](crate::profile::RangeSummary::shared).
     pub fn shared(&self) -> Totals {
         self.sums().shared
     }
 
-    /// The kernels launched in them directly, by name as the compiler made it, and their times on the GPU.
+    /// GPU times of kernels by mangled name, without descendants.
     pub fn kernels(&self) -> impl Iterator<Item = (&'a str, &'a Distribution)> + use<'a> {
         let names = &self.summary.sums.names;
         self.sums().own.kernels.iter().map(|(name, times)| (names.get(*name), times))
     }
 
-    /// The copies asked for in them directly, by direction: their times on the GPU, and their bytes.
+    /// GPU times and bytes of copies by direction, without descendants.
     pub fn copies(&self) -> impl Iterator<Item = (CopyKind, &'a Distribution, u64)> + use<'a> {
         self.sums().own.copies.iter().map(|(kind, (times, bytes))| (*kind, times, *bytes))
     }
 }
 
-/// All ranges of the process of one name, such as the lives of the futures of one `async fn`.
+/// All process ranges of one name, such as the futures of one `async fn`.
 #[derive(Debug, Clone, Copy)]
 pub struct ProcessRangeSummary<'a> {
     names: &'a Names,
@@ -263,81 +264,67 @@ impl<'a> ProcessRangeSummary<'a> {
         self.names.get(self.sums.name)
     }
 
-    /// Their domain's name; `None` is the default one.
+    /// The domain's name; `None` is the default domain.
     pub fn domain(&self) -> Option<&'a str> {
         self.sums.domain.map(|domain| self.names.get(domain))
     }
 
-    /// How many have begun.
+    /// The number of starts.
     pub fn instances(&self) -> u64 {
         self.sums.begun
     }
 
-    /// How many ranges of threads were stays in them, such as the polls of a future.
-    pub fn stays(&self) -> u64 {
+    /// The number of activations: thread ranges such as the polls of a future.
+    pub fn activations(&self) -> u64 {
         self.sums.activations
     }
 
-    /// From start to end, of each instance that has ended. Its stays together may be much shorter.
+    /// From start to end of each instance that has ended. Activations may cover less.
     pub fn host_time(&self) -> &'a Distribution {
         &self.sums.host
     }
 
-    /// The GPU time, summed over operations, of each instance that has ended and whose work is done.
+    /// The summed GPU time of each instance that has ended and whose work is done.
     pub fn gpu_time(&self) -> &'a Distribution {
         &self.sums.gpu
     }
 
-    /// What was asked for in their stays and in ranges within these. It is in the sums of the stays' paths, too.
+    /// The totals of activations with descendants, which their paths' sums contain, too.
     pub fn inclusive(&self) -> Totals {
         self.sums.totals
     }
 }
 
-impl Serialize for ProcessRangeSummary<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("ProcessRangeSummary", 7)?;
-        fields.serialize_field("name", self.name())?;
-        fields.serialize_field("domain", &self.domain())?;
-        fields.serialize_field("instances", &self.instances())?;
-        fields.serialize_field("stays", &self.stays())?;
-        fields.serialize_field("host", self.host_time())?;
-        fields.serialize_field("gpu", self.gpu_time())?;
-        fields.serialize_field("inclusive", &self.inclusive())?;
-        fields.end()
-    }
+serialize_fields!(ProcessRangeSummary<'_>, "ProcessRangeSummary", |range| {
+    "name": range.name(),
+    "domain": range.domain(),
+    "instances": range.instances(),
+    "activations": range.activations(),
+    "host": range.host_time(),
+    "gpu": range.gpu_time(),
+    "inclusive": range.inclusive(),
+});
+
+#[derive(Serialize)]
+struct NamedMarks<'a> {
+    name: &'a str,
+    domain: Option<&'a str>,
+    count: u64,
 }
 
-impl Serialize for Summary {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Paths<'a>(&'a Summary);
-        impl Serialize for Paths<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let mut paths = serializer.serialize_seq(Some(self.0.sums.paths.len()))?;
-                self.0.paths().try_for_each(|path| paths.serialize_element(&path))?;
-                paths.end()
-            }
-        }
-        #[derive(Serialize)]
-        struct Marks<'a> {
-            name: &'a str,
-            domain: Option<&'a str>,
-            count: u64,
-        }
-        let marks = self.marks().map(|(domain, name, count)| Marks { name, domain, count });
-        let mut fields = serializer.serialize_struct("Summary", 8)?;
-        fields.serialize_field("duration_ns", &(self.duration.as_nanos() as u64))?;
-        fields.serialize_field("totals", &self.totals())?;
-        fields.serialize_field("outside", &self.sums.outside.totals)?;
-        fields.serialize_field("paths", &Paths(self))?;
-        let process_ranges: Vec<_> = self.process_ranges().collect();
-        fields.serialize_field("process_ranges", &process_ranges)?;
-        fields.serialize_field("marks", &marks.collect::<Vec<_>>())?;
-        fields.serialize_field("complete", &self.health.is_complete())?;
-        fields.serialize_field("health", &self.health)?;
-        fields.end()
-    }
-}
+serialize_fields!(Summary, "Summary", |summary| {
+    "duration_ns": nanoseconds(summary.duration),
+    "totals": summary.totals(),
+    "outside": summary.sums.outside.totals,
+    "paths": summary.paths().collect::<Vec<_>>(),
+    "process_ranges": summary.process_ranges().collect::<Vec<_>>(),
+    "marks": summary
+        .marks()
+        .map(|(domain, name, count)| NamedMarks { name, domain, count })
+        .collect::<Vec<_>>(),
+    "complete": summary.health.is_complete(),
+    "health": summary.health,
+});
 
 impl Serialize for PathSummary<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -359,32 +346,25 @@ impl Serialize for PathSummary<'_> {
     }
 }
 
-/// Kernels in the table.
+/// Rows of the kernel table.
 const KERNELS: usize = 12;
-/// Longest name in a table.
+/// The longest name in a table.
 const NAME_WIDTH: usize = 60;
+
+fn time_and_counts(totals: &Totals) -> impl Iterator<Item = String> {
+    let counts = [totals.launches, totals.kernels, totals.copies, totals.synchronizations];
+    [time(totals.gpu_time())].into_iter().chain(counts.map(|count| count.to_string()))
+}
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "GPU summary: {}", self.info)?;
         writeln!(f, "{} summed up", time(self.duration))?;
-        let header = [
-            "range",
-            "times",
-            "host mean",
-            "host p99",
-            "GPU mean",
-            "GPU p99",
-            "GPU time",
-            "launches",
-            "kernels",
-            "copies",
-            "syncs",
-        ];
-        // Only where there is any.
+        let mut header = vec!["range", "times", "host mean", "host p99", "GPU mean", "GPU p99"];
+        header.extend(["GPU time", "launches", "kernels", "copies", "syncs"]);
         let has_shared = self.sums.paths.iter().any(|path| path.shared != Totals::default());
         let shared = has_shared.then_some("shared GPU");
-        let header: Vec<_> = header.into_iter().chain(shared).collect();
+        header.extend(shared);
         let mut ranges = table(&header, 1);
         for path in self.paths() {
             let totals = path.inclusive();
@@ -393,9 +373,7 @@ impl fmt::Display for Summary {
             for times in [path.host_time(), path.gpu_time()] {
                 row.extend([time(times.mean()), time(times.percentile(99.0))]);
             }
-            row.push(time(totals.gpu_time()));
-            let counts = [totals.launches, totals.kernels, totals.copies, totals.synchronizations];
-            row.extend(counts.map(|count| count.to_string()));
+            row.extend(time_and_counts(&totals));
             row.extend(shared.map(|_| time(path.shared().gpu_time())));
             ranges.add_row(row);
         }
@@ -403,29 +381,17 @@ impl fmt::Display for Summary {
         if outside != Totals::default() {
             let mut row = vec!["(outside any range)".to_owned()];
             row.extend([const { String::new() }; 5]);
-            row.push(time(outside.gpu_time()));
-            let counts =
-                [outside.launches, outside.kernels, outside.copies, outside.synchronizations];
-            row.extend(counts.map(|count| count.to_string()));
+            row.extend(time_and_counts(&outside));
             ranges.add_row(row);
         }
         writeln!(f, "\n{}\n", finish(&ranges))?;
         if !self.sums.process_ranges.is_empty() {
-            let header = [
-                "range of the process",
-                "times",
-                "stays",
-                "host mean",
-                "host p99",
-                "GPU mean",
-                "GPU p99",
-                "GPU time",
-                "kernels",
-            ];
+            let mut header = vec!["range of the process", "times", "activations", "host mean"];
+            header.extend(["host p99", "GPU mean", "GPU p99", "GPU time", "kernels"]);
             let mut ranges = table(&header, 1);
             for range in self.process_ranges() {
                 let mut row = vec![shortened(range.name(), NAME_WIDTH)];
-                row.extend([range.instances().to_string(), range.stays().to_string()]);
+                row.extend([range.instances().to_string(), range.activations().to_string()]);
                 for times in [range.host_time(), range.gpu_time()] {
                     row.extend([time(times.mean()), time(times.percentile(99.0))]);
                 }

@@ -1,17 +1,17 @@
-//! What a sampler saw of one thing over time, and what it came to in a range, in a step or at any time.
+//! Tracks: sampled values of a device, with sums and means of ranges, steps and intervals.
 
 use std::ops::Range as Rows;
 use std::time::Duration;
 
 use super::{Profile, Range, RangeNode};
 use crate::base::order;
+use crate::base::statistics::as_ns;
 use crate::base::units::nanoseconds;
 use crate::join::tables::Interval;
 use crate::record::series::{Kind, Metric, Series, Source, Unit};
 
-/// One column of a [`Series`]: a metric of a device over time.
-///
-/// Samples are of the device, not of a range: all that ran on it at a time counts, of other threads and processes too.
+/// One column of a [`Series`]: a metric of a device over time. Samples cover all work on the
+/// device, of other threads and processes, too.
 #[derive(Debug, Clone, Copy)]
 pub struct Track<'a> {
     profile: &'a Profile,
@@ -23,70 +23,66 @@ pub struct Track<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct TrackSample {
-    /// When it begins, since the session's start.
+    /// The start since the session's start.
     pub start: Duration,
-    /// When it ends, since the session's start.
+    /// The end since the session's start.
     pub end: Duration,
-    /// Its value; not a number where it is not known. One that is not finite counts as not known.
+    /// The value; NaN if unknown. Other non-finite values count as unknown.
     pub value: f64,
 }
 
-/// What the samples of some time came to, and how many there were.
+/// The value of several samples.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Sampled {
     /// A sum in [`Track::unit`], a mean in [`Track::rate_unit`], or a share, 0 to 1.
     pub value: f64,
-    /// The samples that it is made of, those that lie in the time in part among them.
+    /// The number of samples, partial ones included.
     pub samples: usize,
-    /// Those that lie in it whole. With none the value is that of a longer time around: the time is too short for the
-    /// interval.
+    /// The number of samples entirely in the interval. With 0, the value is that of a longer
+    /// interval: the requested one is too short.
     pub whole: usize,
-    /// How much of the time has samples.
+    /// The time covered by samples.
     #[serde(rename = "covered_ns", serialize_with = "as_ns")]
     pub covered: Duration,
-    /// The time that was asked for.
+    /// The requested time.
     #[serde(rename = "asked_ns", serialize_with = "as_ns")]
     pub asked: Duration,
 }
 
-fn as_ns<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(nanoseconds(*time))
-}
-
 impl Sampled {
-    /// The share of the time that has samples, 0 to 1.
+    /// The share of the time covered by samples, 0 to 1.
     pub fn coverage(&self) -> f64 {
         if self.asked.is_zero() { 0.0 } else { self.covered.div_duration_f64(self.asked) }
     }
 }
 
 impl Profile {
-    /// What samplers saw of the devices, as they gave it. One that could not begin is among them, with its
+    /// The series of all samplers. A sampler that failed to start has a series with a
     /// [`failure`](Series::failure).
     pub fn series(&self) -> impl ExactSizeIterator<Item = &Series> {
         self.store.series.iter().map(|series| &**series)
     }
 
-    /// Every column of every [series](Self::series).
+    /// All columns of all [series](Self::series).
     pub fn tracks(&self) -> impl Iterator<Item = Track<'_>> {
         self.series().flat_map(|series| self.tracks_of(series))
     }
 
-    /// Every column of one of its series.
+    /// All columns of one series.
     pub(crate) fn tracks_of<'a>(&'a self, series: &'a Series) -> impl Iterator<Item = Track<'a>> {
         let columns = 0..series.metrics().len();
         columns.map(move |column| Track { profile: self, series, column })
     }
 
-    /// The track of a device, by its CUDA ordinal, with this name: `dram__bytes_read.sum`. `None` if there is none.
+    /// The track of a device, by CUDA ordinal, and metric, such as `dram__bytes_read.sum`.
     pub fn track(&self, device: u32, name: &str) -> Option<Track<'_>> {
         self.tracks().find(|track| track.device() == device && track.name() == name)
     }
 }
 
 impl<'a> Track<'a> {
-    /// The series that it is a column of.
+    /// The series of the column.
     pub fn series(&self) -> &'a Series {
         self.series
     }
@@ -101,48 +97,48 @@ impl<'a> Track<'a> {
         self.series.device()
     }
 
-    /// Who sampled.
+    /// The origin of the samples.
     pub fn source(&self) -> Source {
         self.series.source()
     }
 
-    /// The metric as its source names it: `dram__bytes_read.sum`.
+    /// The name at its source: `dram__bytes_read.sum`.
     pub fn name(&self) -> &'a str {
         &self.metric().name
     }
 
-    /// The metric for people: `DRAM read`.
+    /// The name for people: `DRAM read`.
     pub fn label(&self) -> &'a str {
         &self.metric().label
     }
 
-    /// What its values are in.
+    /// The unit of the values.
     pub fn unit(&self) -> Unit {
         self.metric().unit
     }
 
-    /// What its [rates](Self::rates) are in: what a total comes to in a second, and else its unit.
+    /// The unit of [rates](Self::rates): per second for totals, else the unit.
     pub fn rate_unit(&self) -> Unit {
         let unit = self.unit();
         if self.kind() == Kind::Total { unit.per_second().unwrap_or(Unit::Other) } else { unit }
     }
 
-    /// How its values are added up.
+    /// How values are combined.
     pub fn kind(&self) -> Kind {
         self.metric().kind
     }
 
-    /// How many samples it has.
+    /// The number of samples.
     pub fn len(&self) -> usize {
         self.series.len()
     }
 
-    /// True if it has none.
+    /// True if it has no samples.
     pub fn is_empty(&self) -> bool {
         self.series.is_empty()
     }
 
-    /// Its samples, in the order of time.
+    /// The samples in time order.
     pub fn samples(&self) -> impl ExactSizeIterator<Item = TrackSample> + Clone + use<'a> {
         let Self { profile, series, column } = *self;
         let since_start = |ns| profile.since_start(ns);
@@ -153,7 +149,7 @@ impl<'a> Track<'a> {
         })
     }
 
-    /// The same as people look at them: of a total, what it comes to in a second.
+    /// The samples with totals per second.
     pub fn rates(&self) -> impl ExactSizeIterator<Item = TrackSample> + Clone + use<'a> {
         let is_total = self.kind() == Kind::Total;
         let starts_and_ends = self.series;
@@ -166,24 +162,21 @@ impl<'a> Track<'a> {
         })
     }
 
-    /// What its samples came to in a time, since the session's start. A sample that lies in it in part counts by the part of
-    /// its length. What has no samples is not made up for: see [`Sampled::coverage`].
-    ///
-    /// `None` if it is not a total, or no sample lies in that time.
+    /// The sum of samples in an interval since the session's start. Partial samples count by their
+    /// share. Uncovered time is not extrapolated: see [`Sampled::coverage`]. `None` if it is not a
+    /// total, or no sample overlaps the interval.
     pub fn sum(&self, from: Duration, to: Duration) -> Option<Sampled> {
         self.sum_of(&[self.interval(from, to)])
     }
 
-    /// The mean over a time, since the session's start: of a total what it comes to in a second, of all else weighed by the
-    /// time that samples have in it.
-    ///
-    /// `None` if no sample lies in that time, or the values are flags.
+    /// The mean over an interval since the session's start: totals per second, other values
+    /// weighted by time. `None` if no sample overlaps the interval, or the values are flags.
     pub fn mean(&self, from: Duration, to: Duration) -> Option<Sampled> {
         self.mean_of(&[self.interval(from, to)])
     }
 
-    /// The share of a time, since the session's start, in which the value is of some kind, 0 to 1: how long a GPU was
-    /// throttled, how long it was busy. `None` if no sample lies in that time.
+    /// The share of an interval since the session's start in which `is_so` holds, 0 to 1, such as
+    /// throttled or busy time. `None` if no sample overlaps the interval.
     #[must_use]
     pub fn share(
         &self,
@@ -194,9 +187,9 @@ impl<'a> Track<'a> {
         self.share_of(&[self.interval(from, to)], |value| f64::from(u8::from(is_so(value))))
     }
 
-    /// The least and the greatest value of the samples that lie in a time whole or in part, in [`unit`](Self::unit): of a
-    /// total what a sample came to, where [`TrackSum`](crate::reports::TrackSum) has so much a second. `None` if there is
-    /// none.
+    /// The least and greatest value of samples that overlap an interval, in [`unit`](Self::unit):
+    /// per sample for totals, unlike the rates of [`TrackSum`](crate::reports::TrackSum). `None`
+    /// without samples.
     pub fn extremes(&self, from: Duration, to: Duration) -> Option<(f64, f64)> {
         let values = self.rows(self.interval(from, to)).map(|row| self.value(row));
         values.filter(|value| value.is_finite()).fold(None, |so_far, value| {
@@ -215,7 +208,7 @@ impl<'a> Track<'a> {
         self.series.value(row, self.column)
     }
 
-    /// The rows that lie in a time, whole or in part.
+    /// The rows that overlap an interval.
     fn rows(&self, time: Interval) -> Rows<usize> {
         let first = self.series.end_ns().partition_point(|end| *end <= time.start_ns);
         let end = self.series.start_ns().partition_point(|start| *start < time.end_ns);
@@ -238,12 +231,12 @@ impl<'a> Track<'a> {
         }
     }
 
-    /// The share of times, where each value counts as 1 or 0.
+    /// The share of the times, with values that `of` maps to 1 or 0.
     pub(super) fn share_of(&self, times: &[Interval], of: impl Fn(f64) -> f64) -> Option<Sampled> {
         self.add(times, of).mean()
     }
 
-    /// Adds up over times that are in order and apart.
+    /// Sums over sorted, disjoint times.
     fn add(&self, times: &[Interval], of: impl Fn(f64) -> f64) -> Sums {
         let mut sums = Sums::default();
         let mut counted = 0;
@@ -265,7 +258,7 @@ impl<'a> Track<'a> {
                 sums.weighed += value * within as f64;
                 sums.covered_ns = sums.covered_ns.saturating_add(within);
                 sums.whole += usize::from(within == end - start);
-                // Two times may lie in the same sample.
+                // Two times may overlap the same sample.
                 sums.samples += usize::from(row >= counted);
                 counted = counted.max(row + 1);
             }
@@ -278,12 +271,12 @@ fn length(series: &Series, row: usize) -> u64 {
     series.end_ns()[row].saturating_sub(series.start_ns()[row])
 }
 
-/// What samples came to.
+/// Accumulated samples.
 #[derive(Debug, Default)]
 struct Sums {
-    /// Values by the part of the sample that counts.
+    /// Values weighted by the share of the sample.
     shares: f64,
-    /// Values by nanoseconds.
+    /// Values weighted by nanoseconds.
     weighed: f64,
     samples: usize,
     whole: usize,
@@ -292,7 +285,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// `None` of no samples, and of values too large to add up.
+    /// `None` without samples, or if the value overflows.
     fn sampled(&self, value: f64) -> Option<Sampled> {
         (self.samples > 0 && value.is_finite()).then_some(Sampled {
             value,
@@ -312,7 +305,7 @@ impl Sums {
     }
 }
 
-/// Times that may overlap, as times that are in order and apart.
+/// Merges times that overlap or touch; returns them sorted and disjoint.
 pub(crate) fn united(mut times: Vec<Interval>) -> Vec<Interval> {
     order::sort_by_number(&mut times, |time| time.start_ns);
     let mut united: Vec<Interval> = Vec::with_capacity(times.len());
@@ -328,8 +321,7 @@ pub(crate) fn united(mut times: Vec<Interval>) -> Vec<Interval> {
 }
 
 impl<'a> Range<'a> {
-    /// From the first start to the last end of its operations on a device, those of ranges within it too: where nsys projects
-    /// a range to on the GPU.
+    /// From the first start to the last end of its operations on a device: nsys's projection.
     pub(crate) fn projection(&self, device: u32) -> Option<Interval> {
         let on_device =
             self.operations().filter(|operation| operation.work().place.device == device);
@@ -342,20 +334,20 @@ impl<'a> Range<'a> {
         })
     }
 
-    /// What a [total](Track::sum) came to from the first start to the last end of its operations on the track's device,
-    /// those of ranges within it among them (its projection, as nsys has it). What other ranges ran meanwhile counts too.
+    /// The [sum](Track::sum) over its projection: the time from the first start to the last end of
+    /// its operations on the track's device, with descendants. Work of other ranges in that time
+    /// counts, too.
     ///
-    /// `None` if it has no operation there with timestamps, the track is not a total, or has no sample then. See
-    /// [`Sampled::whole`] for ranges that are shorter than the interval.
-    ///
-    /// Each call looks at all operations of the range, and at the samples of that time. Of all paths and tracks
-    /// [`Profile::range_track_sums`] looks at them once.
+    /// `None` if it has no operation with timestamps there, the track is not a total, or no sample
+    /// overlaps. See [`Sampled::whole`] for ranges shorter than the sampling interval. Each call
+    /// visits all operations of the range; [`Profile::range_track_sums`] visits them once for all
+    /// paths and tracks.
     pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
         track.sum_of(&[self.projection(track.device())?])
     }
 
-    /// The [mean](Track::mean) over the same time as [`sum`](Self::sum), at the same cost. Over its time on the host it is
-    /// `track.mean(range.start(), range.end())`.
+    /// The [mean](Track::mean) over the same time and at the same cost as [`sum`](Self::sum). Over
+    /// the host time it is `track.mean(range.start(), range.end())`.
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
         track.mean_of(&[self.projection(track.device())?])
     }
@@ -366,14 +358,13 @@ impl<'a> RangeNode<'a> {
         united(self.ranges().filter_map(|range| range.projection(device)).collect())
     }
 
-    /// The same as [`Range::sum`] over all its instances: time that two of them have counts once. Each call looks at all
-    /// operations of all of them; see [`Profile::range_track_sums`] for many paths or tracks.
+    /// [`Range::sum`] over all instances; time shared by two of them counts once. Visits all
+    /// operations on each call; see [`Profile::range_track_sums`] for many paths or tracks.
     pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
         track.sum_of(&self.projections(track.device()))
     }
 
-    /// The same as [`Range::mean`] over all its instances: time that two of them have counts once. Costs what
-    /// [`sum`](Self::sum) costs.
+    /// [`Range::mean`] over all instances, as [`sum`](Self::sum).
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
         track.mean_of(&self.projections(track.device()))
     }

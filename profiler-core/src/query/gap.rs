@@ -1,43 +1,42 @@
-//! Idle times of a device, and what the host was in while they lasted.
+//! Idle gaps of a device, and what the host did during them.
 
 use std::fmt;
 use std::time::Duration;
 
 use cupti::CallClass;
 use rustc_hash::FxHashMap;
-use serde::ser::SerializeStruct as _;
 
 use super::group::{CallThread, Grouping, Groups, RangePath};
 use super::timeline::{Timeline, within};
 use super::{Query, Span, ns};
 use crate::base::order;
-use crate::base::text::{printable, serialize_as_text};
+use crate::base::text::{printable, serialize_as_text, serialize_fields};
 use crate::base::units::time;
 use crate::join::busy::Sweep;
 use crate::join::tables::{CallId, Interval, RangeId};
 use crate::profile::{GpuOperation, Profile, Range};
 
-/// Why a device had nothing to do.
+/// Why a device was idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum IdleReason<'a> {
-    /// The thread that asked for the next operation was in this call: an allocation, a wait, the launch itself.
+    /// The submitting thread was in this call: an allocation, a wait, the launch.
     Call(&'a str, CallClass),
-    /// It was in no call: the program computed, waited, or read its data.
+    /// The thread was in no call: the program computed, waited or read data.
     Host,
-    /// The call that asked for the next operation had returned: the work was on its way, or waited for other work.
+    /// The call that submitted the next operation had returned: the work was in transit or waited.
     Queued,
-    /// The call of the next operation is not known.
+    /// The call of the next operation is unknown.
     Unknown,
 }
 
-/// Why, and in which range.
+/// The reason of an idle time, and its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct IdleCause<'a> {
-    /// Why.
+    /// The reason.
     pub reason: IdleReason<'a>,
-    /// The innermost range the thread was in; where the work was queued, the one it was asked for in.
+    /// The thread's innermost range; for queued work, the range of its call.
     pub range: RangePath<'a>,
 }
 
@@ -58,7 +57,7 @@ impl fmt::Display for IdleCause<'_> {
 
 serialize_as_text!(IdleCause<'_>);
 
-/// A time in which none of the chosen operations ran on a device, though some had run and more were to come.
+/// A time in which no selected operation ran on a device, between two that did.
 #[derive(Debug, Clone, Copy)]
 pub struct Gap<'a> {
     profile: &'a Profile,
@@ -68,7 +67,7 @@ pub struct Gap<'a> {
 }
 
 impl<'a> Gap<'a> {
-    /// From when to when, since the session's start.
+    /// The interval since the session's start.
     pub fn span(&self) -> Span {
         Span {
             start: self.profile.since_start(self.time.start_ns),
@@ -76,7 +75,7 @@ impl<'a> Gap<'a> {
         }
     }
 
-    /// How long.
+    /// The length of the gap.
     pub fn duration(&self) -> Duration {
         Duration::from_nanos(self.time.ns())
     }
@@ -86,46 +85,43 @@ impl<'a> Gap<'a> {
         self.after.device()
     }
 
-    /// The operation whose end began it.
+    /// The operation whose end started the gap.
     pub fn before(&self) -> GpuOperation<'a> {
         self.before
     }
 
-    /// The operation whose start ended it. What the thread that asked for it was in is the cause of the gap.
+    /// The operation whose start ended the gap. The activity of its submitting thread is the cause.
     pub fn after(&self) -> GpuOperation<'a> {
         self.after
     }
 }
 
-impl serde::Serialize for Gap<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("Gap", 4)?;
-        out.serialize_field("device", &self.device())?;
-        out.serialize_field("span", &self.span())?;
-        out.serialize_field("before", &self.before.number())?;
-        out.serialize_field("after", &self.after.number())?;
-        out.end()
-    }
-}
+serialize_fields!(Gap<'_>, "Gap", |gap| {
+    "device": gap.device(),
+    "span": gap.span(),
+    "before": gap.before.number(),
+    "after": gap.after.number(),
+});
 
-/// What a thread was in for most of a gap.
+/// A thread's main activity during a gap.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct HostActivity<'a> {
     /// The thread.
     pub thread: CallThread<'a>,
-    /// The function of CUDA it was in the longest, and how long. `None` if it was in none.
+    /// The CUDA function with the most time, and that time. `None` if the thread made no call.
     pub call: Option<(&'a str, Duration)>,
-    /// The time it was in any call.
+    /// The time in any call.
     pub in_calls: Duration,
-    /// The range that was its innermost the longest, and how long. `None` if it was in none.
+    /// The innermost range with the most time, and that time. `None` outside any range.
     pub range: Option<(Range<'a>, Duration)>,
 }
 
-/// The gaps of a query, by device and time, with what the host was in.
+/// The gaps of a query by device and time, with host activity.
 ///
-/// Which operation belongs to which call is exact. Host and GPU times lie side by side as exactly as CUPTI's clock does
-/// ([`Health::clock_error_ns`](crate::Health::clock_error_ns)): a gap not longer than that says little of its cause.
+/// Operations are matched to calls exactly. Host and GPU times are comparable up to the error of
+/// CUPTI's clock ([`Health::clock_error_ns`](crate::Health::clock_error_ns)), so shorter gaps have
+/// uncertain causes.
 #[derive(Debug)]
 pub struct Gaps<'a> {
     profile: &'a Profile,
@@ -134,18 +130,15 @@ pub struct Gaps<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// The times of at least `shortest` in which none of the operations ran on a device that ran some before and after.
-    ///
-    /// Costs a pass over operations, calls and ranges.
+    /// The times of at least `shortest` in which no operation ran on a device, between two that
+    /// did. Costs a pass over operations, calls and ranges.
     pub fn gaps(&self, shortest: Duration) -> Gaps<'a> {
         let profile = self.profile;
         let shortest = ns(shortest);
         let mut devices: FxHashMap<u32, (Sweep, GpuOperation<'a>)> = FxHashMap::default();
         let mut gaps = Vec::new();
         for after in self.iter() {
-            let Some(time) = after.interval() else {
-                continue;
-            };
+            let Some(time) = after.interval() else { continue };
             let Some((sweep, last)) = devices.get_mut(&after.device()) else {
                 devices.insert(after.device(), (Sweep::new(time), after));
                 continue;
@@ -164,22 +157,22 @@ impl<'a> Query<'a> {
 }
 
 impl<'a> Gaps<'a> {
-    /// Each of them.
+    /// The gaps.
     pub fn iter(&self) -> impl Iterator<Item = Gap<'a>> {
         self.gaps.iter().copied()
     }
 
-    /// How many.
+    /// The number of gaps.
     pub fn count(&self) -> u64 {
         self.gaps.len() as u64
     }
 
-    /// Their times, summed.
+    /// The sum of their lengths.
     pub fn time(&self) -> Duration {
-        self.gaps.iter().map(Gap::duration).fold(Duration::ZERO, Duration::saturating_add)
+        super::sum(self.gaps.iter().map(Gap::duration))
     }
 
-    /// The `count` longest, the longest first.
+    /// The `count` longest gaps, longest first.
     pub fn longest(&self, count: usize) -> Vec<Gap<'a>> {
         let mut gaps = self.gaps.clone();
         order::sort_by_number(&mut gaps, |gap| !gap.time.ns());
@@ -187,8 +180,8 @@ impl<'a> Gaps<'a> {
         gaps
     }
 
-    /// All gaps divided up among their causes: what the thread was in that asked for the operation after the gap. Nothing
-    /// is counted twice, so that the times add up to those of the gaps; a count is that of the gaps with this cause.
+    /// Divides the gaps among their causes: the activity of the thread that submitted the next
+    /// operation. Times add up to those of the gaps; counts are of gaps with the cause.
     pub fn by_cause(&self) -> Groups<IdleCause<'a>> {
         let mut groups = Grouping::new();
         for gap in &self.gaps {
@@ -199,7 +192,7 @@ impl<'a> Gaps<'a> {
         groups.finish()
     }
 
-    /// The causes of one gap, in the order they began; their times add up to its.
+    /// The causes of one gap in the order they began. Times add up to the gap.
     pub fn causes(&self, gap: &Gap<'a>) -> Vec<(IdleCause<'a>, Duration)> {
         let causes = self.causes_ns(gap);
         causes.into_iter().map(|(cause, ns)| (cause, Duration::from_nanos(ns))).collect()
@@ -228,7 +221,7 @@ impl<'a> Gaps<'a> {
             true => call.time.end_ns,
             false => u64::MAX,
         };
-        // Up to the return of the launch the thread says what it was in; then the work is queued.
+        // Until the launch returns, the thread's activity is the cause; then the work is queued.
         let until = returned_ns.clamp(gap.time.start_ns, gap.time.end_ns);
         let host = Interval { start_ns: gap.time.start_ns, end_ns: until };
         for piece in self.timeline.host(store, call.thread, host) {
@@ -245,7 +238,7 @@ impl<'a> Gaps<'a> {
         causes
     }
 
-    /// What each thread was in during a gap; threads that were in no call and no range are left out.
+    /// The activity of each thread during a gap; threads without calls and ranges are excluded.
     pub fn threads_during(&self, gap: &Gap<'a>) -> Vec<HostActivity<'a>> {
         let store = &self.profile.store;
         let lanes = store.threads.iter().zip(&self.timeline.lanes);
@@ -256,18 +249,17 @@ impl<'a> Gaps<'a> {
             let ranges = within(&lane.ranges, gap.time);
             let (_, range) = longest(ranges.map(|piece| (piece.of, piece.time.ns())));
             let is_there = call.is_some() || range.is_some();
-            let range = range
-                .map(|(id, ns)| (Range { profile: self.profile, id }, Duration::from_nanos(ns)));
-            let call = call.map(|(name, ns)| (store.names.get(name), Duration::from_nanos(ns)));
-            let thread = CallThread::new(thread);
-            let in_calls = Duration::from_nanos(in_calls);
+            let ns = Duration::from_nanos;
+            let range = range.map(|(id, time)| (Range { profile: self.profile, id }, ns(time)));
+            let call = call.map(|(name, time)| (store.names.get(name), ns(time)));
+            let (thread, in_calls) = (CallThread::new(thread), ns(in_calls));
             is_there.then_some(HostActivity { thread, call, in_calls, range })
         };
         lanes.filter_map(activity).collect()
     }
 }
 
-/// The sum of all, and what has most of it.
+/// The total, and the key with the most of it; the first of equal ones.
 fn longest<K: Copy + Eq + std::hash::Hash>(
     parts: impl Iterator<Item = (K, u64)>,
 ) -> (u64, Option<(K, u64)>) {
@@ -282,7 +274,6 @@ fn longest<K: Copy + Eq + std::hash::Hash>(
             None => sums.push((key, ns)),
         }
     }
-    // Of several that have as much, the first.
     (total, sums.into_iter().rev().max_by_key(|(_, ns)| *ns))
 }
 

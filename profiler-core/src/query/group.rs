@@ -1,4 +1,4 @@
-//! Groups of operations, or of waits, by what they have in common; the one that took the most time first.
+//! Groups of operations or waits by a common key, the most time first.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -18,20 +18,20 @@ use crate::base::units::{self, NAME_WIDTH, shortened, time};
 use crate::join::tables::What;
 use crate::profile::{ApiCall, GpuOperation, Kernel, RangeNode};
 
-/// Groups, by time: the most first, those of the same time by how many they hold and then by which came first.
+/// Groups by time, then by count, then in order of first appearance.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct Groups<K> {
     groups: Vec<Group<K>>,
 }
 
-/// What a group came to.
+/// The operations or waits with one key.
 #[derive(Debug, Clone, Serialize)]
 pub struct Group<K> {
     key: K,
     count: u64,
     bytes: u64,
-    /// The bytes of which it is known when, and their time.
+    /// The bytes of operations with timestamps, and their nanoseconds.
     #[serde(skip)]
     timed_bytes: (u64, u64),
     share: f64,
@@ -40,22 +40,22 @@ pub struct Group<K> {
 }
 
 impl<K> Group<K> {
-    /// What they have in common.
+    /// The common key.
     pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// How many, those without timestamps among them.
+    /// The number of members, with and without timestamps.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their times, summed.
+    /// The sum of their times.
     pub fn time(&self) -> Duration {
         self.statistics.sum()
     }
 
-    /// Its part of the time of all groups, from 0 to 1.
+    /// The share of the time of all groups, 0 to 1.
     pub fn share(&self) -> f64 {
         self.share
     }
@@ -65,26 +65,25 @@ impl<K> Group<K> {
         self.bytes
     }
 
-    /// [Bytes](Self::bytes) over the summed time of the copies and memsets alone, in GB/s (10^9 bytes a second). `None` if
-    /// either is 0.
+    /// [Bytes](Self::bytes) per time in GB/s (10^9 bytes per second). `None` if either is 0.
     pub fn bandwidth(&self) -> Option<f64> {
         let (bytes, ns) = self.timed_bytes;
         // A byte a nanosecond is a GB/s.
         (bytes != 0 && ns != 0).then(|| bytes as f64 / ns as f64)
     }
 
-    /// Of the single times.
+    /// Statistics of the times.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
 }
 
 impl<K> Groups<K> {
-    /// The smallest set of groups that makes this part of the time of all: those that took the most, so many that one
-    /// fewer would not do. With 0.9 it is what is worth looking at. None if no time was spent.
+    /// The smallest set of groups with this share of the total time: those with the most time.
+    /// Empty if no time was spent.
     pub fn top_share(&self, share: f64) -> &[Group<K>] {
         let total: f64 = self.groups.iter().map(|group| group.time().as_secs_f64()).sum();
-        // Sums of shares are off by their last digits.
+        // Sums of shares are inexact in the last digits.
         let wanted = share.clamp(0.0, 1.0) * total * (1.0 - 1e-12);
         let mut reached = 0.0;
         let enough = self.groups.iter().position(|group| {
@@ -97,12 +96,12 @@ impl<K> Groups<K> {
         &self.groups[..enough.unwrap_or(self.groups.len())]
     }
 
-    /// How many groups.
+    /// The number of groups.
     pub fn len(&self) -> usize {
         self.groups.len()
     }
 
-    /// True if there is none.
+    /// True if there are no groups.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
@@ -117,7 +116,7 @@ impl<K> Groups<K> {
         &self.groups
     }
 
-    /// The first group whose key is written so: a kernel without its parameters, a range by its path.
+    /// The first group whose key has this text: a kernel without parameters, a range by its path.
     pub fn get(&self, key: &str) -> Option<&Group<K>>
     where
         K: fmt::Display,
@@ -144,7 +143,7 @@ impl<'g, K> IntoIterator for &'g Groups<K> {
     }
 }
 
-/// Groups in a table; the others are summed in its last row.
+/// Rows of a table; the last row sums the remaining groups.
 const SHOWN: usize = 20;
 
 impl<K: fmt::Display> fmt::Display for Groups<K> {
@@ -182,7 +181,7 @@ impl<K: fmt::Display> fmt::Display for Groups<K> {
             table.add_row([
                 format!("({} others)", rest.len()),
                 rest.iter().map(|group| group.count).sum::<u64>().to_string(),
-                time(rest.iter().map(Group::time).fold(Duration::ZERO, |a, b| a.saturating_add(b))),
+                time(super::sum(rest.iter().map(Group::time))),
                 percent(rest.iter().map(|group| group.share).sum()),
             ]);
         }
@@ -190,11 +189,11 @@ impl<K: fmt::Display> fmt::Display for Groups<K> {
     }
 }
 
-/// Collects what goes into groups.
+/// Accumulates groups.
 #[derive(Debug)]
 pub(super) struct Grouping<K> {
     places: FxHashMap<K, usize>,
-    /// By first appearance.
+    /// In order of first appearance.
     sums: Vec<Sum>,
 }
 
@@ -248,7 +247,7 @@ impl<K: Eq + Hash> Grouping<K> {
     }
 }
 
-/// Bytes copied or set.
+/// The bytes copied or set by an operation.
 pub(super) fn bytes(operation: &GpuOperation<'_>) -> u64 {
     match &operation.work().what {
         What::Kernel { .. } | What::Graph(_) => 0,
@@ -257,7 +256,7 @@ pub(super) fn bytes(operation: &GpuOperation<'_>) -> u64 {
     }
 }
 
-/// The name of a kernel. `{}` writes it as the report does: without parameters.
+/// The name of a kernel. `{}` omits the parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KernelName<'a> {
     name: &'a str,
@@ -269,17 +268,14 @@ impl<'a> KernelName<'a> {
         Self { name: kernel.name(), demangled: kernel.demangled() }
     }
 
-    /// As the compiler made it.
+    /// The mangled name.
     pub fn as_str(&self) -> &'a str {
         self.name
     }
 
-    /// Without parameters.
+    /// The name without parameters.
     fn short(&self) -> String {
-        match self.demangled {
-            Some(name) => kernel_names::without_parameters(name),
-            None => kernel_names::demangled(self.name),
-        }
+        kernel_names::displayed(self.name, self.demangled)
     }
 }
 
@@ -289,10 +285,10 @@ impl fmt::Display for KernelName<'_> {
     }
 }
 
-/// What stands for the place outside all ranges.
+/// The text for work outside all ranges.
 const OUTSIDE: &str = "(outside any range)";
 
-/// The path of a range, or the place outside all ranges.
+/// The path of a range, or work outside all ranges.
 #[derive(Debug, Clone, Copy)]
 pub struct RangePath<'a> {
     node: Option<RangeNode<'a>>,
@@ -303,7 +299,7 @@ impl<'a> RangePath<'a> {
         Self { node }
     }
 
-    /// Of the range it was asked for in directly.
+    /// The path of an operation's range.
     pub(crate) fn of(operation: &GpuOperation<'a>) -> Self {
         Self::new(operation.range().map(|range| range.node()))
     }
@@ -312,7 +308,7 @@ impl<'a> RangePath<'a> {
         Self::new(call.range().map(|range| range.node()))
     }
 
-    /// The node of the tree; `None` outside any range.
+    /// The node of the tree; `None` outside all ranges.
     pub fn node(&self) -> Option<RangeNode<'a>> {
         self.node
     }
@@ -341,17 +337,17 @@ impl fmt::Display for RangePath<'_> {
     }
 }
 
-/// A stream. CUPTI numbers those of each context apart.
+/// A stream. Ids are unique within a context only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
 pub struct StreamKey {
-    /// The kernel's id of its process; 0 if one process was recorded, by itself.
+    /// The kernel's process id; 0 if the process recorded itself.
     pub process: u32,
-    /// Its device's CUDA ordinal.
+    /// The device's CUDA ordinal.
     pub device: u32,
-    /// CUPTI's id of its context.
+    /// CUPTI's context id.
     pub context: u32,
-    /// CUPTI's id.
+    /// CUPTI's stream id.
     pub stream: u32,
 }
 
@@ -364,15 +360,15 @@ impl fmt::Display for StreamKey {
     }
 }
 
-/// A thread that makes calls; it may not be known.
+/// A thread that makes calls, or the unknown thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
 pub struct CallThread<'a> {
-    /// The kernel's id of its process; 0 if one process was recorded, by itself.
+    /// The kernel's process id; 0 if the process recorded itself.
     pub process: u32,
-    /// The kernel's id; 0 if the call is not known.
+    /// The kernel's thread id; 0 if the call is unknown.
     pub id: u32,
-    /// Its name, if it has one.
+    /// The name, if any.
     pub name: Option<&'a str>,
 }
 
@@ -394,15 +390,15 @@ impl fmt::Display for CallThread<'_> {
     }
 }
 
-/// From where to where copies go.
+/// The direction and memory kinds of copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct TransferKey {
     /// The direction.
     pub kind: CopyKind,
-    /// The kind of memory that is read.
+    /// The memory kind of the source.
     pub source: MemoryKind,
-    /// The kind of memory that is written.
+    /// The memory kind of the destination.
     pub destination: MemoryKind,
 }
 
@@ -414,14 +410,14 @@ impl fmt::Display for TransferKey {
 
 serialize_as_text!(TransferKey);
 
-/// The short name, as it was recorded.
+/// As the name without parameters.
 impl Serialize for KernelName<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.short())
     }
 }
 
-/// The path, as it was recorded.
+/// As the full path.
 impl Serialize for RangePath<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.node {
@@ -431,9 +427,9 @@ impl Serialize for RangePath<'_> {
     }
 }
 
-/// Grouped.
+/// Groups.
 impl<'a> Query<'a> {
-    /// By what `key` gives; operations for which it gives `None` are left out.
+    /// Groups by `key`; operations without a key are excluded.
     #[must_use]
     pub fn group_by<K: Eq + Hash>(
         &self,
@@ -449,17 +445,17 @@ impl<'a> Query<'a> {
         groups.finish()
     }
 
-    /// The kernels by name; copies and memsets are left out.
+    /// Groups kernels by name.
     pub fn by_kernel(&self) -> Groups<KernelName<'a>> {
         self.group_by(|operation| Some(KernelName::of(&operation.as_kernel()?)))
     }
 
-    /// By the path of the range they were asked for in directly: exclusive times, which add up to all.
+    /// Groups by the path of the range; exclusive times that add up to the total.
     pub fn by_range(&self) -> Groups<RangePath<'a>> {
         self.group_by(|operation| Some(RangePath::of(operation)))
     }
 
-    /// By stream.
+    /// Groups by stream.
     pub fn by_stream(&self) -> Groups<StreamKey> {
         self.group_by(|operation| {
             Some(StreamKey {
@@ -471,12 +467,12 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// By device.
+    /// Groups by device.
     pub fn by_device(&self) -> Groups<u32> {
         self.group_by(|operation| Some(operation.device()))
     }
 
-    /// By the thread that made their call.
+    /// Groups by the thread of the call.
     pub fn by_thread(&self) -> Groups<CallThread<'a>> {
         let threads = &self.profile.store.threads;
         self.group_by(|operation| {
@@ -485,12 +481,12 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// The copies by direction.
+    /// Groups copies by direction.
     pub fn by_copy_kind(&self) -> Groups<CopyKind> {
         self.group_by(|operation| Some(operation.as_copy()?.kind()))
     }
 
-    /// The copies by direction and by the kinds of memory they read and write.
+    /// Groups copies by direction and memory kinds.
     pub fn by_transfer(&self) -> Groups<TransferKey> {
         self.group_by(|operation| {
             let copy = operation.as_copy()?;

@@ -1,4 +1,4 @@
-//! From a call to the work it launched: how long the call took, and how long the work waited.
+//! Launches: from a call to the work it submitted.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -15,12 +15,12 @@ use crate::base::units::time;
 use crate::join::tables::CallId;
 use crate::profile::{ApiCall, GpuOperation};
 
-/// A call with the first operation that it caused. What more it caused, as the launch of a graph does, waited for this one.
+/// A call with the first operation it submitted.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch<'a> {
     operation: GpuOperation<'a>,
     call: ApiCall<'a>,
-    /// All by the session's clock.
+    /// All times are of the session's clock.
     called_ns: u64,
     returned_ns: Option<u64>,
     started_ns: u64,
@@ -38,25 +38,26 @@ impl<'a> Launch<'a> {
         self.call
     }
 
-    /// How long the call took on the host; `None` if it had not returned.
+    /// The host time of the call; `None` if it had not returned.
     pub fn api_time(&self) -> Option<Duration> {
         self.call.host_time()
     }
 
-    /// From the start of the call to that of the operation. 0 if the operation seems to start before its call, as it may
-    /// for the error of CUPTI's clock: see [`Health::clock_error_ns`](crate::Health::clock_error_ns), which is the doubt
-    /// of this and of [`queue_delay`](Self::queue_delay).
+    /// From the start of the call to the start of the operation. 0 if the operation appears to
+    /// start first, due to the error of CUPTI's clock
+    /// ([`Health::clock_error_ns`](crate::Health::clock_error_ns)). That error applies to
+    /// [`queue_delay`](Self::queue_delay), too.
     pub fn latency(&self) -> Duration {
         Duration::from_nanos(self.started_ns.saturating_sub(self.called_ns))
     }
 
-    /// From the return of the call to the start of the operation; 0 if it started before that. `None` if the call had not
-    /// returned.
+    /// From the return of the call to the start of the operation; 0 if it started earlier. `None`
+    /// if the call had not returned.
     pub fn queue_delay(&self) -> Option<Duration> {
         Some(Duration::from_nanos(self.started_ns.saturating_sub(self.returned_ns?)))
     }
 
-    /// The operation's time on the GPU.
+    /// The GPU time of the operation.
     pub fn gpu_time(&self) -> Duration {
         Duration::from_nanos(self.ended_ns.saturating_sub(self.started_ns))
     }
@@ -66,7 +67,7 @@ impl<'a> Launch<'a> {
         Duration::from_nanos(self.ended_ns.saturating_sub(self.called_ns))
     }
 
-    /// True if the operation seems to start before its call.
+    /// True if the operation appears to start before its call.
     pub fn is_before_call(&self) -> bool {
         self.started_ns < self.called_ns
     }
@@ -84,34 +85,34 @@ pub struct Launches<'a> {
     unknown: u64,
 }
 
-/// What many launches came to: nsys's `cuda_kern_exec_sum`, except that operations which started before their call returned
-/// count among the queue delays, with 0. nsys leaves these out.
+/// Sums of launches: nsys's `cuda_kern_exec_sum`, except that operations that started before their
+/// call returned count with a queue delay of 0. nsys excludes them.
 #[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct LaunchGroup<K> {
-    /// What they have in common.
+    /// The common key.
     pub key: K,
-    /// How many.
+    /// The number of launches.
     pub count: u64,
-    /// Those of them that started after the call had returned (nsys: `QCount`).
+    /// Launches whose operation started after the call returned (nsys: `QCount`).
     pub queued: u64,
-    /// Those of them that seem to start before their call, whose latency is told as 0.
+    /// Launches whose operation appears to start before the call; their latency is 0.
     pub before_call: u64,
-    /// Times of the calls.
+    /// Host times of the calls.
     pub api_time: Statistics,
     /// From the starts of the calls to the starts of the operations.
     pub latency: Statistics,
     /// From the returns of the calls to the starts of the operations.
     pub queue_delay: Statistics,
-    /// Times of the operations.
+    /// GPU times of the operations.
     pub gpu_time: Statistics,
     /// From the starts of the calls to the ends of the operations.
     pub total_time: Statistics,
 }
 
 impl<'a> Query<'a> {
-    /// Each call that caused some of the operations, with the first of them, by start. With `kernels()` these are the
-    /// launches of kernels and graphs.
+    /// Each call that submitted selected operations, with the first of them, by start. With
+    /// `kernels()` these are launches of kernels and graphs.
     pub fn launches(&self) -> Launches<'a> {
         let mut seen = vec![false; self.profile.store.calls.len()];
         let mut launches = Vec::new();
@@ -141,37 +142,37 @@ impl<'a> Query<'a> {
 }
 
 impl<'a> Launches<'a> {
-    /// Each of them by the start of its operation.
+    /// The launches by the start of their operation.
     pub fn iter(&self) -> impl Iterator<Item = Launch<'a>> {
         self.launches.iter().copied()
     }
 
-    /// How many.
+    /// The number of launches.
     pub fn count(&self) -> u64 {
         self.launches.len() as u64
     }
 
-    /// Operations of the query that are left out, for their call or their times are not known.
+    /// Operations that are excluded because their call or times are unknown.
     pub fn unknown(&self) -> u64 {
         self.unknown
     }
 
-    /// All together.
+    /// Sums all launches.
     pub fn sum(&self) -> LaunchGroup<()> {
         summed((), self.launches.iter())
     }
 
-    /// Those of kernels by its name, by total time.
+    /// Sums by kernel name, the most total time first.
     pub fn by_kernel(&self) -> Vec<LaunchGroup<KernelName<'a>>> {
         self.group_by(|launch| Some(KernelName::of(&launch.operation.as_kernel()?)))
     }
 
-    /// By the path of the range the calls were made in directly, by total time.
+    /// Sums by the path of the call's range, the most total time first.
     pub fn by_range(&self) -> Vec<LaunchGroup<RangePath<'a>>> {
         self.group_by(|launch| Some(RangePath::of_call(&launch.call)))
     }
 
-    /// By what `key` gives, by total time; those for which it gives `None` are left out.
+    /// Sums by `key`, the most total time first; launches without a key are excluded.
     #[must_use]
     pub fn group_by<K: Eq + Hash>(
         &self,
@@ -180,9 +181,7 @@ impl<'a> Launches<'a> {
         let mut places: FxHashMap<K, usize> = FxHashMap::default();
         let mut groups: Vec<Vec<&Launch<'a>>> = Vec::new();
         for launch in &self.launches {
-            let Some(key) = key(launch) else {
-                continue;
-            };
+            let Some(key) = key(launch) else { continue };
             let next = groups.len();
             let place = *places.entry(key).or_insert(next);
             if place == next {

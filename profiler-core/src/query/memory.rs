@@ -1,15 +1,15 @@
-//! Memory that the program allocated on its devices: how much at any time, the most, and what was not freed.
+//! Device memory: usage over time, the peak, and allocations that were not freed.
 
 use std::fmt;
 use std::time::Duration;
 
 use cupti::MemoryKind;
 use rustc_hash::FxHashMap;
-use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use crate::base::order;
 use crate::base::statistics::as_ns;
+use crate::base::text::serialize_fields;
 use crate::base::units;
 use crate::join::tables;
 use crate::profile::{ApiCall, Profile, Range};
@@ -22,7 +22,7 @@ pub struct MemoryEvent<'a> {
 }
 
 impl<'a> MemoryEvent<'a> {
-    /// When, since the session's start.
+    /// The time since the session's start.
     pub fn at(&self) -> Duration {
         self.profile.since_start(self.row.at_ns)
     }
@@ -32,12 +32,12 @@ impl<'a> MemoryEvent<'a> {
         self.row.is_allocation
     }
 
-    /// Its bytes.
+    /// The size in bytes.
     pub fn bytes(&self) -> u64 {
         self.row.bytes
     }
 
-    /// Its address.
+    /// The address.
     pub fn address(&self) -> u64 {
         self.row.address
     }
@@ -52,81 +52,76 @@ impl<'a> MemoryEvent<'a> {
         self.row.device
     }
 
-    /// The kernel's id of its process; 0 if one process was recorded, by itself.
+    /// The kernel's process id; 0 if the process recorded itself.
     pub fn process_id(&self) -> u32 {
         self.row.process
     }
 
-    /// The call that did it.
+    /// The call that allocated or freed.
     pub fn call(&self) -> Option<ApiCall<'a>> {
         self.row.call.get().map(|call| self.profile.call(call))
     }
 
-    /// The range in which it was made.
-    #[must_use]
+    /// The range of the call.
     pub fn range(&self) -> Option<Range<'a>> {
         self.call()?.range()
     }
 }
 
-impl Serialize for MemoryEvent<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("MemoryEvent", 5)?;
-        out.serialize_field("at_ns", &super::ns(self.at()))?;
-        out.serialize_field("is_allocation", &self.is_allocation())?;
-        out.serialize_field("bytes", &self.bytes())?;
-        out.serialize_field("address", &self.address())?;
-        out.serialize_field("range", &self.range().map(|range| range.node().cut_path()))?;
-        out.end()
-    }
-}
+serialize_fields!(MemoryEvent<'_>, "MemoryEvent", |event| {
+    "at_ns": super::ns(event.at()),
+    "is_allocation": event.is_allocation(),
+    "bytes": event.bytes(),
+    "address": event.address(),
+    "range": event.range().map(|range| range.node().cut_path()),
+});
 
 fn as_text<S: Serializer>(kind: &MemoryKind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(kind)
 }
 
-/// How much was allocated from some time on.
+/// The allocated bytes from a time on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryPoint {
-    /// From when on, since the session's start.
+    /// The time since the session's start.
     #[serde(rename = "at_ns", serialize_with = "as_ns")]
     pub at: Duration,
-    /// The bytes that were allocated in the session and not freed.
+    /// The bytes allocated in the session and not yet freed.
     pub bytes: u64,
 }
 
-/// The memory of one kind on one device. What was allocated before the session began is not in it.
+/// The memory of one kind on one device, without allocations made before the session.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct DeviceMemory<'a> {
-    /// The kernel's id of its process; 0 if one process was recorded, by itself.
+    /// The kernel's process id; 0 if the process recorded itself.
     pub process: u32,
     /// The device's CUDA ordinal.
     pub device: u32,
     /// The kind of memory.
     #[serde(serialize_with = "as_text")]
     pub kind: MemoryKind,
-    /// How many allocations.
+    /// The number of allocations.
     pub allocations: u64,
-    /// Their bytes, summed.
+    /// The sum of allocated bytes.
     pub allocated_bytes: u64,
-    /// How many frees, of known allocations and of others.
+    /// The number of frees, of known and unknown allocations.
     pub frees: u64,
-    /// Those of them whose allocation is not in the recording: mostly made before the session.
+    /// Frees whose allocation was not recorded, mostly made before the session.
     pub unknown_frees: u64,
-    /// Allocations at an address where one was not freed yet, whose free is so missing.
+    /// Allocations at an address that was not freed; the free is missing.
     pub missing_frees: u64,
-    /// Records that tell of the same call's allocation or free once more, as CUPTI 12.8 and 13.0 do for `cuMemAlloc` and
-    /// `cuMemFree`. They count in nothing else.
+    /// Duplicate records of one allocation or free, which CUPTI 12.8 and 13.0 write for
+    /// `cuMemAlloc` and `cuMemFree`. They count nowhere else.
     pub repeated_records: u64,
-    /// How much was allocated, after each event.
+    /// The allocated bytes after each event.
     pub timeline: Vec<MemoryPoint>,
-    /// When most was allocated, for the first time. `None` if nothing was.
+    /// The first peak. `None` without allocations.
     pub peak: Option<MemoryPoint>,
-    /// The allocation that made it the most; its range is what the program was in.
+    /// The allocation that reached the peak.
     pub peak_at: Option<MemoryEvent<'a>>,
-    /// What was not freed in the session, by time: leaks, or what lives longer than it.
+    /// Allocations that were not freed in the session, by time: leaks, or memory that outlives it.
     pub not_freed: Vec<MemoryEvent<'a>>,
 }
 
@@ -171,7 +166,7 @@ impl fmt::Display for DeviceMemory<'_> {
     }
 }
 
-/// All that was allocated and freed, by device and kind.
+/// All memory by device and kind.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct MemoryUse<'a> {
@@ -179,12 +174,12 @@ pub struct MemoryUse<'a> {
 }
 
 impl<'a> MemoryUse<'a> {
-    /// Each device and kind of memory.
+    /// The memory by device and kind.
     pub fn iter(&self) -> std::slice::Iter<'_, DeviceMemory<'a>> {
         self.devices.iter()
     }
 
-    /// Memory of the kind `DEVICE` on a device, of the first process if there are several.
+    /// Memory of kind `DEVICE` on a device; of the first process if there are several.
     pub fn on_device(&self, device: u32) -> Option<&DeviceMemory<'a>> {
         let wanted = |memory: &&DeviceMemory<'_>| {
             memory.device == device && memory.kind == MemoryKind::DEVICE
@@ -213,20 +208,20 @@ impl<'m, 'a> IntoIterator for &'m MemoryUse<'a> {
 }
 
 impl Profile {
-    /// Every allocation and free, by time; of what CUPTI tells [twice](DeviceMemory::repeated_records) the first record. None
-    /// where their kind of record (`ActivityKind::MEMORY2`) was not asked for.
+    /// All allocations and frees by time, without [duplicates](DeviceMemory::repeated_records).
+    /// Empty unless `ActivityKind::MEMORY2` was recorded.
     pub fn memory_events(&self) -> impl Iterator<Item = MemoryEvent<'_>> {
         self.store.memory_events().map(|row| MemoryEvent { profile: self, row })
     }
 
-    /// How much memory was allocated, by process, device and kind. `None` where no allocation or free was recorded: none
-    /// was made, or their kind of record (`ActivityKind::MEMORY2`) was not asked for.
+    /// Memory by process, device and kind. `None` without records: no allocation was made, or
+    /// `ActivityKind::MEMORY2` was not recorded.
     pub fn memory(&self) -> Option<MemoryUse<'_>> {
         let mut devices: Vec<DeviceMemory<'_>> = Vec::new();
         let mut places = FxHashMap::default();
-        // Where what lies at an address is counted. A free may name another kind than its allocation did.
+        // Allocations by address, with their row. A free may name another kind than its allocation.
         let mut live: FxHashMap<(u32, u64), (usize, MemoryEvent<'_>)> = FxHashMap::default();
-        // Where the last event at an address was counted.
+        // The row that the last event at an address counted in.
         let mut counted: FxHashMap<(u32, u64), usize> = FxHashMap::default();
         for row in &self.store.memory {
             let event = MemoryEvent { profile: self, row };

@@ -1,5 +1,5 @@
-//! Selections of GPU operations and what is computed from them: groups, gaps and their causes, launches, overlap, waits,
-//! memory, steps. [`Query`] starts at [`Profile::query`].
+//! Queries select GPU operations and compute groups, gaps and their causes, launches, overlap, waits,
+//! memory and steps. [`Query`] starts at [`Profile::query`].
 
 mod gap;
 mod group;
@@ -39,52 +39,52 @@ pub(crate) use timeline::Timeline;
 pub use tree::{Amounts, Branch, Branches};
 pub use wait::{Wait, WaitTarget, Waits};
 
-/// From a first start to a last end, since the session's start.
+/// An interval since the session's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Span {
-    /// When it begins.
+    /// The first start.
     #[serde(rename = "start_ns", serialize_with = "as_ns")]
     pub start: Duration,
-    /// When it ends.
+    /// The last end.
     #[serde(rename = "end_ns", serialize_with = "as_ns")]
     pub end: Duration,
 }
 
 impl Span {
-    /// From its start to its end.
+    /// The length of the interval.
     pub fn duration(&self) -> Duration {
         self.end.saturating_sub(self.start)
     }
 }
 
-/// What operations came to on one device.
+/// Busy and idle times of operations on one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceTimes {
-    /// Its CUDA ordinal.
+    /// The device's CUDA ordinal.
     pub device: u32,
     /// From the first start to the last end.
     pub span: Span,
-    /// In which at least one of them ran that is no collective. A collective that waits for another rank occupies its
-    /// device without computing, so that collectives are apart, in [`communication`](Self::communication).
+    /// The time in which an operation other than a collective ran. A collective that waits for another
+    /// rank occupies its device without computing, so [`communication`](Self::communication) is separate.
     #[serde(rename = "busy_ns", serialize_with = "as_ns")]
     pub busy: Duration,
-    /// In which only collectives ran: kernels of NCCL and the like, by name. How much of it was spent waiting for other
-    /// ranks is not recorded.
+    /// The time in which only collectives ran: kernels of NCCL and the like, by name. It includes waits
+    /// for other ranks, which are not recorded.
     #[serde(rename = "communication_ns", serialize_with = "as_ns")]
     pub communication: Duration,
-    /// The times of all, summed, whatever ran at once.
+    /// The sum of all times; concurrent operations count each.
     #[serde(rename = "gpu_time_ns", serialize_with = "as_ns")]
     pub gpu_time: Duration,
 }
 
 impl DeviceTimes {
-    /// The part of the span in which none of them ran.
+    /// The time of the span in which no operation ran.
     pub fn idle(&self) -> Duration {
         self.span.duration().saturating_sub(self.busy).saturating_sub(self.communication)
     }
 
-    /// The part of the span that is [`busy`](Self::busy), from 0 to 1. Of no span it is 1.
+    /// The share of the span that is [`busy`](Self::busy), 0 to 1; 1 for an empty span.
     pub fn utilization(&self) -> f64 {
         let span = self.span.duration().as_secs_f64();
         if span == 0.0 { 1.0 } else { self.busy.as_secs_f64() / span }
@@ -108,19 +108,19 @@ impl fmt::Display for DeviceTimes {
     }
 }
 
-/// How operations come to the ranges that are asked for.
+/// How operations are attributed to ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum By {
+enum AttributionMode {
     /// By their call.
     #[default]
     Call,
-    /// By the node of a CUDA graph that they were an execution of.
+    /// By the CUDA graph node that they executed.
     Capture,
-    /// By time.
+    /// By time alone.
     Window,
 }
 
-/// Which ranges are asked for: by place, domain and category, of each of which any may hold.
+/// Selects ranges by position, domain and category. Alternatives of one filter are combined with "or".
 #[derive(Debug, Clone, Default)]
 struct Selector {
     patterns: Vec<Pattern>,
@@ -130,23 +130,23 @@ struct Selector {
     domains: Vec<Option<String>>,
     categories: Vec<String>,
     directly: bool,
-    by: By,
+    mode: AttributionMode,
 }
 
-/// Which operations by what they are.
+/// A filter on the kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sort {
+enum KindFilter {
     Kind(OperationKind),
     Copies(CopyKind),
 }
 
 type Filter<'a> = Rc<dyn Fn(&GpuOperation<'a>) -> bool + 'a>;
 
-/// A choice of GPU operations, and questions about them. Made by [`Profile::query`]; nothing is looked at before a question
-/// is asked, and each costs one pass over the operations: some nanoseconds each, and
-/// some tens where they are grouped.
+/// A lazy selection of GPU operations, from [`Profile::query`]. Each result costs one pass over the
+/// operations: some nanoseconds per operation, some tens if they are grouped.
 ///
-/// Filters of one sort are alternatives, those of different sorts have all to hold: kernels or memsets, on stream 7 or 8.
+/// Filters of one kind are alternatives; filters of different kinds must all hold: kernels or memsets,
+/// on stream 7 or 8.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -159,17 +159,24 @@ type Filter<'a> = Rc<dyn Fn(&GpuOperation<'a>) -> bool + 'a>;
 /// for group in forward.by_kernel().top_share(0.9) {
 ///     println!("{:5.1} % {}", 100.0 * group.share(), group.key());
 /// }
-/// // What the host was in while the GPU had nothing to do.
+/// // What the host did while the GPU was idle.
 /// println!("{}", profile.query().gaps(Duration::from_micros(10)));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
-#[must_use = "a query that is asked nothing does nothing"]
+#[must_use = "a query does nothing until a result is computed"]
 pub struct Query<'a> {
     profile: &'a Profile,
+    selection: Selection,
+    filters: Vec<Filter<'a>>,
+}
+
+/// The filters of a query, except closures.
+#[derive(Debug, Clone, Default)]
+struct Selection {
     ranges: Selector,
-    sorts: Vec<Sort>,
+    kinds: Vec<KindFilter>,
     names: Vec<Pattern>,
     devices: Vec<u32>,
     contexts: Vec<u32>,
@@ -178,54 +185,33 @@ pub struct Query<'a> {
     processes: Vec<u32>,
     /// In nanoseconds since the session's start.
     times: Vec<(u64, u64)>,
-    filters: Vec<Filter<'a>>,
 }
 
 impl fmt::Debug for Query<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Query")
-            .field("ranges", &self.ranges)
-            .field("sorts", &self.sorts)
-            .field("names", &self.names)
-            .field("devices", &self.devices)
-            .field("contexts", &self.contexts)
-            .field("streams", &self.streams)
-            .field("threads", &self.threads)
-            .field("processes", &self.processes)
-            .field("times", &self.times)
+            .field("selection", &self.selection)
             .field("filters", &self.filters.len())
             .finish_non_exhaustive()
     }
 }
 
 impl Profile {
-    /// All GPU operations, to be narrowed down and asked about.
+    /// A query of all GPU operations.
     pub fn query(&self) -> Query<'_> {
-        Query {
-            profile: self,
-            ranges: Selector::default(),
-            sorts: Vec::new(),
-            names: Vec::new(),
-            devices: Vec::new(),
-            contexts: Vec::new(),
-            streams: Vec::new(),
-            threads: Vec::new(),
-            processes: Vec::new(),
-            times: Vec::new(),
-            filters: Vec::new(),
-        }
+        Query { profile: self, selection: Selection::default(), filters: Vec::new() }
     }
 }
 
 impl<'a> Range<'a> {
-    /// The operations asked for in it and in ranges within it, to be narrowed down and asked about.
+    /// A query of the operations submitted in this range and its descendants.
     pub fn query(&self) -> Query<'a> {
         self.profile.query().in_instance(*self)
     }
 }
 
 impl<'a> RangeNode<'a> {
-    /// The operations asked for in its ranges and in ranges within them, to be narrowed down and asked about.
+    /// A query of the operations submitted in the node's ranges and their descendants.
     pub fn query(&self) -> Query<'a> {
         self.profile.query().in_node(*self)
     }
@@ -237,154 +223,156 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Which operations.
+/// Filters.
 impl<'a> Query<'a> {
-    /// Asked for in a range of this name, path or pattern, as [`Profile::range`] has it, or in ranges within it.
+    /// Selects operations submitted in ranges of this name, path or pattern (see [`Profile::range`]), or
+    /// in their descendants.
     pub fn in_range(mut self, path: &str) -> Self {
-        self.ranges.patterns.push(Pattern::new(path));
+        self.selection.ranges.patterns.push(Pattern::new(path));
         self
     }
 
-    /// Asked for in the ranges of this path of the tree, or within them.
+    /// Selects operations submitted in the ranges of this node, or in their descendants.
     pub fn in_node(mut self, node: RangeNode<'a>) -> Self {
-        self.ranges.nodes.push(node.id);
+        self.selection.ranges.nodes.push(node.id);
         self
     }
 
-    /// Asked for in this one range, or in ranges within it.
+    /// Selects operations submitted in this range, or in its descendants.
     pub fn in_instance(mut self, range: Range<'a>) -> Self {
-        self.ranges.instances.push(range.id);
+        self.selection.ranges.instances.push(range.id);
         self
     }
 
-    /// Asked for outside any range, or by no call that is known.
+    /// Selects operations submitted outside any range, or by an unknown call.
     pub fn outside_ranges(mut self) -> Self {
-        self.ranges.outside = true;
+        self.selection.ranges.outside = true;
         self
     }
 
-    /// In a range of this domain; `None` is the default one. With [`in_range`](Self::in_range) one range has to be both.
+    /// Selects ranges of this domain; `None` is the default domain. Combined with
+    /// [`in_range`](Self::in_range), the same range must match both.
     pub fn domain<'d>(mut self, domain: impl Into<Option<&'d str>>) -> Self {
-        self.ranges.domains.push(domain.into().map(str::to_owned));
+        self.selection.ranges.domains.push(domain.into().map(str::to_owned));
         self
     }
 
-    /// In a range of this category; otherwise as [`domain`](Self::domain).
+    /// Selects ranges of this category; otherwise as [`domain`](Self::domain).
     pub fn category(mut self, category: &str) -> Self {
-        self.ranges.categories.push(category.to_owned());
+        self.selection.ranges.categories.push(category.to_owned());
         self
     }
 
-    /// In the ranges themselves, not in ranges within them: exclusive where it is otherwise inclusive.
+    /// Excludes descendants of the selected ranges: exclusive instead of inclusive.
     pub fn directly(mut self) -> Self {
-        self.ranges.directly = true;
+        self.selection.ranges.directly = true;
         self
     }
 
-    /// By the range in which a node of a CUDA graph was made instead of the one in which the graph was launched. Operations
-    /// that were no such node are left out.
+    /// Attributes executions of CUDA graph nodes to the range that created the node instead of the range
+    /// that launched the graph. Other operations are excluded.
     pub fn replays(mut self) -> Self {
-        self.ranges.by = By::Capture;
+        self.selection.ranges.mode = AttributionMode::Capture;
         self
     }
 
-    /// By time alone: what started on the GPU while the host was in such a range, whoever asked for it. It counts for the
-    /// range that began last, which is then its [`range`](GpuOperation::range), by
-    /// [`Attribution::Window`](crate::profile::Attribution::Window). As exact as CUPTI's clock
+    /// Selects by time alone: operations that started on the GPU while the host was in such a range,
+    /// whoever submitted them. An operation is attributed to the range that began last
+    /// ([`Attribution::Window`](crate::profile::Attribution::Window)), as exactly as CUPTI's clock allows
     /// ([`Health::clock_error_ns`](crate::Health::clock_error_ns)). [`directly`](Self::directly) and
-    /// [`outside_ranges`](Self::outside_ranges) change nothing of it.
+    /// [`outside_ranges`](Self::outside_ranges) have no effect.
     pub fn by_window(mut self) -> Self {
-        self.ranges.by = By::Window;
+        self.selection.ranges.mode = AttributionMode::Window;
         self
     }
 
-    /// Whose call was made on this thread, by the kernel's id.
+    /// Selects operations submitted on this thread, by the kernel's id.
     pub fn thread(mut self, id: u32) -> Self {
-        self.threads.push(id);
+        self.selection.threads.push(id);
         self
     }
 
-    /// Of this process, by the kernel's id; 0 if one process was recorded, by itself.
+    /// Selects a process by the kernel's id; 0 if a process recorded itself.
     pub fn process(mut self, id: u32) -> Self {
-        self.processes.push(id);
+        self.selection.processes.push(id);
         self
     }
 
-    /// On this device, by CUDA ordinal.
+    /// Selects a device by CUDA ordinal.
     pub fn device(mut self, device: u32) -> Self {
-        self.devices.push(device);
+        self.selection.devices.push(device);
         self
     }
 
-    /// In this context, by CUPTI's id.
+    /// Selects a context by CUPTI's id.
     pub fn context(mut self, context: u32) -> Self {
-        self.contexts.push(context);
+        self.selection.contexts.push(context);
         self
     }
 
-    /// On this stream, by CUPTI's id; contexts number theirs apart.
+    /// Selects a stream by CUPTI's id, which is unique within a context only.
     pub fn stream(mut self, stream: u32) -> Self {
-        self.streams.push(stream);
+        self.selection.streams.push(stream);
         self
     }
 
-    /// That ran at some time from `start` to before `end`, since the session's start. They count whole.
+    /// Selects operations that ran in `start..end` since the session's start. They count in full.
     pub fn between(mut self, start: Duration, end: Duration) -> Self {
-        self.times.push((ns(start), ns(end)));
+        self.selection.times.push((ns(start), ns(end)));
         self
     }
 
-    /// Kernels.
+    /// Selects kernels.
     pub fn kernels(mut self) -> Self {
-        self.sorts.push(Sort::Kind(OperationKind::Kernel));
+        self.selection.kinds.push(KindFilter::Kind(OperationKind::Kernel));
         self
     }
 
-    /// Copies.
+    /// Selects copies.
     pub fn copies(mut self) -> Self {
-        self.sorts.push(Sort::Kind(OperationKind::Copy));
+        self.selection.kinds.push(KindFilter::Kind(OperationKind::Copy));
         self
     }
 
-    /// Copies in this direction.
+    /// Selects copies in this direction.
     pub fn copies_of(mut self, kind: CopyKind) -> Self {
-        self.sorts.push(Sort::Copies(kind));
+        self.selection.kinds.push(KindFilter::Copies(kind));
         self
     }
 
-    /// Memsets.
+    /// Selects memsets.
     pub fn memsets(mut self) -> Self {
-        self.sorts.push(Sort::Kind(OperationKind::Memset));
+        self.selection.kinds.push(KindFilter::Kind(OperationKind::Memset));
         self
     }
 
-    /// CUDA graphs that were traced as one interval.
+    /// Selects CUDA graphs traced as one interval.
     pub fn graphs(mut self) -> Self {
-        self.sorts.push(Sort::Kind(OperationKind::Graph));
+        self.selection.kinds.push(KindFilter::Kind(OperationKind::Graph));
         self
     }
 
-    /// Kernels of this name, as the compiler made it or as the report shows it. A `*` stands for any text.
+    /// Selects kernels by mangled or displayed name; `*` matches any text.
     pub fn named(mut self, name: &str) -> Self {
-        self.names.push(Pattern::new(name));
+        self.selection.names.push(Pattern::new(name));
         self
     }
 
-    /// For which this is true. Of several such filters all have to hold.
+    /// Selects operations for which `is_wanted` is true. Several closures must all hold.
     pub fn filter(mut self, is_wanted: impl Fn(&GpuOperation<'a>) -> bool + 'a) -> Self {
         self.filters.push(Rc::new(is_wanted));
         self
     }
 }
 
-/// What they came to.
+/// Results.
 impl<'a> Query<'a> {
-    /// Each of them by start, with its call and range. Those without timestamps come first.
+    /// The operations by start; those without timestamps come first.
     pub fn iter(&self) -> Operations<'a> {
         Operations::new(self)
     }
 
-    /// How many.
+    /// The number of operations.
     pub fn count(&self) -> u64 {
         self.iter().count() as u64
     }
@@ -394,50 +382,54 @@ impl<'a> Query<'a> {
         self.iter().fold(0, |sum, operation| sum.saturating_add(group::bytes(&operation)))
     }
 
-    /// Their times on the GPU, summed: those that ran at once count each.
+    /// The sum of GPU times; concurrent operations count each.
     pub fn gpu_time(&self) -> Duration {
         let ns = self.iter().fold(0_u64, |sum, operation| sum.saturating_add(operation.row().ns()));
         Duration::from_nanos(ns)
     }
 
-    /// What they came to on each device, by its number. Operations without timestamps are left out.
+    /// Busy and idle times by device. Operations without timestamps are excluded.
     pub fn devices(&self) -> Vec<DeviceTimes> {
         device_times(self.profile, self.iter())
     }
 
-    /// The time in which at least one of them ran that is no collective: their union on each device, summed over devices.
+    /// The time in which an operation other than a collective ran, summed over devices.
     pub fn busy_time(&self) -> Duration {
-        self.sum_of(|device| device.busy)
+        sum(self.devices().iter().map(|device| device.busy))
     }
 
-    /// The time in which only collectives ran, summed over devices: see [`DeviceTimes::communication`].
+    /// The time in which only collectives ran, summed over devices ([`DeviceTimes::communication`]).
     pub fn communication_time(&self) -> Duration {
-        self.sum_of(|device| device.communication)
+        sum(self.devices().iter().map(|device| device.communication))
     }
 
-    fn sum_of(&self, time: fn(&DeviceTimes) -> Duration) -> Duration {
-        self.devices().iter().map(time).fold(Duration::ZERO, Duration::saturating_add)
-    }
-
-    /// The time in which none of them ran, between the first start and the last end on each device, summed over devices.
-    /// [`gaps`](Self::gaps) says why.
+    /// The time in which no operation ran between the first start and the last end on each device,
+    /// summed over devices. [`gaps`](Self::gaps) has the causes.
     pub fn idle(&self) -> Duration {
-        self.sum_of(DeviceTimes::idle)
+        sum(self.devices().iter().map(DeviceTimes::idle))
     }
 
-    /// From the first start to the last end, on whatever device. `None` if there are none with timestamps.
+    /// From the first start to the last end on any device. `None` without timestamps.
     pub fn span(&self) -> Option<Span> {
-        let devices = self.devices();
-        let start = devices.iter().map(|device| device.span.start).min()?;
-        let end = devices.iter().map(|device| device.span.end).max()?;
-        Some(Span { start, end })
+        span_of(&self.devices())
     }
 
-    /// Of their times on the GPU. Those without timestamps are left out.
+    /// Statistics of GPU times. Operations without timestamps are excluded.
     pub fn statistics(&self) -> Statistics {
         let times = self.iter().filter_map(|operation| operation.interval());
         Statistics::of_ns(times.map(|time| time.ns()).collect())
     }
+}
+
+/// Sums times; `Duration::MAX` at most.
+fn sum(times: impl Iterator<Item = Duration>) -> Duration {
+    times.fold(Duration::ZERO, Duration::saturating_add)
+}
+
+fn span_of(devices: &[DeviceTimes]) -> Option<Span> {
+    let start = devices.iter().map(|device| device.span.start).min()?;
+    let end = devices.iter().map(|device| device.span.end).max()?;
+    Some(Span { start, end })
 }
 
 fn device_times<'a>(

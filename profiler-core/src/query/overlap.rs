@@ -1,5 +1,6 @@
-//! How much of the copying is hidden behind kernels.
+//! The overlap of copies with kernels.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -9,25 +10,25 @@ use crate::base::statistics::as_ns;
 use crate::base::units::time;
 use crate::profile::OperationKind;
 
-/// How the time from the first start to the last end on a device is divided. The five parts add up to the span. Kernels
-/// are those that are no collectives.
+/// The time from the first start to the last end on a device, divided into five parts. "Kernels"
+/// excludes collectives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Overlap {
-    /// Its CUDA ordinal.
+    /// The device's CUDA ordinal.
     pub device: u32,
     /// From the first start to the last end.
     pub span: Span,
-    /// Kernels and copies ran at the same time.
+    /// Kernels and copies ran concurrently.
     #[serde(rename = "both_ns", serialize_with = "as_ns")]
     pub both: Duration,
-    /// Kernels alone ran.
+    /// Only kernels ran.
     #[serde(rename = "kernels_only_ns", serialize_with = "as_ns")]
     pub kernels_only: Duration,
-    /// Copies or memsets alone ran.
+    /// Only copies or memsets ran.
     #[serde(rename = "copies_only_ns", serialize_with = "as_ns")]
     pub copies_only: Duration,
-    /// Collectives ran, and nothing else: see [`DeviceTimes::communication`](super::DeviceTimes::communication).
+    /// Only collectives ran: see [`DeviceTimes::communication`](super::DeviceTimes::communication).
     #[serde(rename = "communication_ns", serialize_with = "as_ns")]
     pub communication: Duration,
     /// Nothing ran.
@@ -36,7 +37,7 @@ pub struct Overlap {
 }
 
 impl Overlap {
-    /// The part of the copies' time in which kernels ran too, from 0 to 1. `None` if nothing was copied.
+    /// The share of the copies' time in which kernels ran, 0 to 1. `None` without copies.
     pub fn hidden_share(&self) -> Option<f64> {
         let copies = self.both.saturating_add(self.copies_only).as_secs_f64();
         (copies > 0.0).then(|| self.both.as_secs_f64() / copies)
@@ -62,55 +63,42 @@ impl fmt::Display for Overlap {
     }
 }
 
-/// The kinds of operations in [`Device::edges`].
+/// The kinds of operations in [`Edges`].
 const COPY: usize = 0;
 const KERNEL: usize = 1;
 const COLLECTIVE: usize = 2;
 
-/// What of one device has been seen.
-struct Device {
-    number: u32,
-    /// Start or end of an operation of a kind.
-    edges: Vec<(u64, usize, i32)>,
-}
+/// The starts and ends of operations: time, kind and change in the number of running operations.
+type Edges = Vec<(u64, usize, i32)>;
 
 impl Query<'_> {
-    /// How kernels and copies overlap on each device, by its number. Memsets count as copies, unless the query leaves them
-    /// out: `.kernels().copies()`. A graph that was traced as one interval counts as a kernel. Operations without timestamps are left out. Costs O(n log n).
+    /// The overlap of kernels and copies by device. Memsets count as copies unless the query
+    /// excludes them: `.kernels().copies()`. A graph traced as one interval counts as a kernel.
+    /// Operations without timestamps are excluded. Costs O(n log n).
     pub fn overlap(&self) -> Vec<Overlap> {
-        let mut devices: Vec<Device> = Vec::new();
+        let mut devices: BTreeMap<u32, Edges> = BTreeMap::new();
         for operation in self.iter() {
-            // An end before the start is a damaged record.
-            let Some(time) = operation.interval().filter(|time| time.ns() != 0) else {
-                continue;
-            };
-            let number = operation.device();
-            let place = devices.iter().position(|device| device.number == number);
-            let place = place.unwrap_or_else(|| {
-                devices.push(Device { number, edges: Vec::new() });
-                devices.len() - 1
-            });
+            // A record whose end precedes its start is damaged.
+            let Some(time) = operation.interval().filter(|time| time.ns() != 0) else { continue };
             let kind = match operation.kind() {
                 _ if operation.is_collective() => COLLECTIVE,
                 OperationKind::Kernel => KERNEL,
                 _ => COPY,
             };
-            let edges = &mut devices[place].edges;
-            edges.push((time.start_ns, kind, 1));
-            edges.push((time.end_ns, kind, -1));
+            let edges = devices.entry(operation.device()).or_default();
+            edges.extend([(time.start_ns, kind, 1), (time.end_ns, kind, -1)]);
         }
-        order::sort_by_number(&mut devices, |device| device.number.into());
-        devices.into_iter().filter_map(|device| self.of_edges(device)).collect()
+        devices.into_iter().filter_map(|(device, edges)| self.overlap_of(device, edges)).collect()
     }
 
-    fn of_edges(&self, mut device: Device) -> Option<Overlap> {
-        device.edges.sort_unstable();
-        let (first, last) = (device.edges.first()?.0, device.edges.last()?.0);
+    fn overlap_of(&self, device: u32, mut edges: Edges) -> Option<Overlap> {
+        edges.sort_unstable();
+        let (first, last) = (edges.first()?.0, edges.last()?.0);
         let [mut both, mut kernels_only, mut copies_only] = [0_u64; 3];
         let [mut communication, mut neither] = [0_u64; 2];
         let mut running = [0_i32; 3];
         let mut before = first;
-        for (at, kind, change) in device.edges {
+        for (at, kind, change) in edges {
             let part = match running.map(|count| count > 0) {
                 [true, true, _] => &mut both,
                 [false, true, _] => &mut kernels_only,
@@ -126,7 +114,6 @@ impl Query<'_> {
             [both, kernels_only, copies_only, communication, neither].map(Duration::from_nanos);
         let since_start = |ns| self.profile.since_start(ns);
         let span = Span { start: since_start(first), end: since_start(last) };
-        let device = device.number;
         Some(Overlap { device, span, both, kernels_only, copies_only, communication, neither })
     }
 }

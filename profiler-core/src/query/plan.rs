@@ -1,10 +1,10 @@
-//! A query made ready: what is the same for many operations is decided once.
+//! The evaluation of a query: decisions shared by many operations are made once.
 
 use std::collections::BinaryHeap;
 
 use rustc_hash::FxHashMap;
 
-use super::{By, Filter, Query, Selector, Sort};
+use super::{AttributionMode, Filter, KindFilter, Query, Selection, Selector};
 use crate::base::kernel_names::{self, Pattern};
 use crate::join::tables::{Interval, Label, OperationId, RangeId, Store, What, Work};
 use crate::profile::{GpuOperation, OperationKind, Profile, RangeNode};
@@ -13,9 +13,9 @@ use crate::profile::{GpuOperation, OperationKind, Profile, RangeNode};
 pub struct Operations<'a> {
     profile: &'a Profile,
     rows: Rows,
-    /// By work; empty if all are wanted.
+    /// Selected works, by id; empty for all.
     works: Vec<bool>,
-    /// By range, if it matters.
+    /// Selected ranges, if needed.
     ranges: Option<Vec<bool>>,
     is_capture: bool,
     outside: bool,
@@ -40,10 +40,11 @@ impl<'a> Operations<'a> {
     pub(super) fn new(query: &Query<'a>) -> Self {
         let profile = query.profile;
         let store = &profile.store;
-        let selector = &query.ranges;
-        let is_capture = selector.by == By::Capture;
-        let rows = match selector.by {
-            By::Window => Rows::InWindows(in_windows(profile, selector).into_iter()),
+        let selection = &query.selection;
+        let selector = &selection.ranges;
+        let is_capture = selector.mode == AttributionMode::Capture;
+        let rows = match selector.mode {
+            AttributionMode::Window => Rows::InWindows(in_windows(profile, selector).into_iter()),
             _ => match selector.listed(profile) {
                 Some(rows) => Rows::Listed(rows.into_iter()),
                 None => Rows::All(0..store.operations.len() as u32),
@@ -51,17 +52,15 @@ impl<'a> Operations<'a> {
         };
         let is_decided = !matches!(rows, Rows::All(_));
         let by_range = !is_decided && (selector.is_set() || is_capture);
-        let ranges = by_range.then(|| selector.chosen(profile));
-        let threads = query.threads_of(store);
         Self {
             profile,
             rows,
-            works: query.works_of(store),
-            ranges,
+            works: selection.works_of(store),
+            ranges: by_range.then(|| selector.selected_with_descendants(profile)),
             is_capture,
             outside: selector.outside,
-            threads,
-            times: query.times.clone(),
+            threads: selection.threads_of(store),
+            times: selection.times.clone(),
             filters: query.filters.clone(),
         }
     }
@@ -125,11 +124,11 @@ impl<'a> Iterator for Operations<'a> {
     }
 }
 
-impl Query<'_> {
-    /// Which works are wanted; empty if all are.
+impl Selection {
+    /// Selected works, by id; empty for all.
     fn works_of(&self, store: &Store) -> Vec<bool> {
         let any = |of: &[u32], value: u32| of.is_empty() || of.contains(&value);
-        let narrows = !self.sorts.is_empty() || !self.names.is_empty();
+        let narrows = !self.kinds.is_empty() || !self.names.is_empty();
         let places = [&self.devices, &self.contexts, &self.streams, &self.processes];
         if !narrows && places.iter().all(|place| place.is_empty()) {
             return Vec::new();
@@ -141,13 +140,13 @@ impl Query<'_> {
                 && any(&self.contexts, place.context)
                 && any(&self.streams, place.stream)
                 && any(&self.processes, work.process)
-                && (self.sorts.is_empty() || self.sorts.iter().any(|sort| sort.is_of(&work.what)))
+                && (self.kinds.is_empty() || self.kinds.iter().any(|kind| kind.matches(&work.what)))
                 && (self.names.is_empty() || is_named(&self.names, store, &work.what, &mut named))
         };
         store.works().iter().map(wanted).collect()
     }
 
-    /// Which threads are wanted; empty if all are.
+    /// Selected threads, by id; empty for all.
     fn threads_of(&self, store: &Store) -> Vec<bool> {
         if self.threads.is_empty() {
             return Vec::new();
@@ -167,16 +166,13 @@ fn is_named<'a>(
     };
     let name = store.names.get(names.name);
     *known.entry(name).or_insert_with(|| {
-        let shown = match names.demangled {
-            Some(demangled) => kernel_names::without_parameters(store.names.get(demangled)),
-            None => kernel_names::demangled(name),
-        };
+        let shown = kernel_names::displayed(name, names.demangled.map(|id| store.names.get(id)));
         patterns.iter().any(|pattern| pattern.matches(name) || pattern.matches(&shown))
     })
 }
 
-impl Sort {
-    fn is_of(self, what: &What) -> bool {
+impl KindFilter {
+    fn matches(self, what: &What) -> bool {
         match (self, what) {
             (Self::Kind(OperationKind::Kernel), What::Kernel { .. })
             | (Self::Kind(OperationKind::Copy), What::Copy(_))
@@ -189,21 +185,21 @@ impl Sort {
 }
 
 impl Selector {
-    /// True if a place in the tree of ranges is asked for.
-    fn has_place(&self) -> bool {
+    /// True if positions in the range tree are selected.
+    fn has_position(&self) -> bool {
         !(self.patterns.is_empty() && self.nodes.is_empty() && self.instances.is_empty())
     }
 
-    /// True if not every range will do.
+    /// True if any filter is set.
     fn is_set(&self) -> bool {
-        self.has_place()
+        self.has_position()
             || self.outside
             || self.directly
             || !self.domains.is_empty()
             || !self.categories.is_empty()
     }
 
-    /// The operations of one range, or of one node, which the tree has an index of; `None` if more is asked for.
+    /// The operations of a single range or node, from the index of the tree; `None` for other selections.
     fn listed(&self, profile: &Profile) -> Option<Vec<OperationId>> {
         let more = !self.patterns.is_empty()
             || self.outside
@@ -213,19 +209,20 @@ impl Selector {
             return None;
         }
         let tree = &profile.tree;
-        let of_range = |range: RangeId, into: &mut Vec<OperationId>| match (self.by, self.directly)
-        {
-            (By::Capture, false) => into.extend(tree.replays(range)),
-            (_, false) => into.extend(tree.operations(range)),
-            (_, true) => into.extend(tree.own_operations(range)),
-        };
-        if self.by == By::Capture && self.directly {
+        let is_capture = self.mode == AttributionMode::Capture;
+        let of_range =
+            |range: RangeId, into: &mut Vec<OperationId>| match (is_capture, self.directly) {
+                (true, false) => into.extend(tree.replays(range)),
+                (_, false) => into.extend(tree.operations(range)),
+                (_, true) => into.extend(tree.own_operations(range)),
+            };
+        if is_capture && self.directly {
             return None;
         }
         let mut rows = Vec::new();
         match (&self.instances[..], &self.nodes[..]) {
             ([range], []) => of_range(*range, &mut rows),
-            // None of its instances lies in another: that would be of another node.
+            // Instances of a node never contain each other.
             ([], [node]) => tree.instances(*node).for_each(|range| of_range(range, &mut rows)),
             _ => return None,
         }
@@ -233,12 +230,12 @@ impl Selector {
         Some(rows)
     }
 
-    /// Of every range, whether it is one of those that are asked for.
-    fn asked_for(&self, profile: &Profile) -> Vec<bool> {
+    /// For each range, whether it is selected.
+    fn selected(&self, profile: &Profile) -> Vec<bool> {
         let (store, tree) = (&profile.store, &profile.tree);
-        // Outside ranges alone is in none of them.
+        // "Outside ranges" alone selects no range.
         let none_else = self.domains.is_empty() && self.categories.is_empty();
-        let is_narrow = self.has_place() || (self.outside && none_else);
+        let is_narrow = self.has_position() || (self.outside && none_else);
         let domain = |node: &RangeNode<'_>| {
             self.domains.is_empty()
                 || self.domains.iter().any(|domain| domain.as_deref() == node.domain())
@@ -258,7 +255,7 @@ impl Selector {
             self.categories.is_empty() || self.categories.iter().any(|of| Some(of.as_str()) == name)
         };
         let labels: Vec<bool> = store.labels.iter().map(category).collect();
-        let mut asked: Vec<bool> = (store.ranges.iter())
+        let mut selected: Vec<bool> = (store.ranges.iter())
             .zip(&tree.of_range)
             .map(|(range, node)| {
                 let (is_here, in_domain) = nodes[node.at()];
@@ -268,33 +265,33 @@ impl Selector {
         for range in &self.instances {
             let (_, in_domain) = nodes[tree.of_range[range.at()].at()];
             let label = store.ranges[range.at()].label;
-            asked[range.at()] |= in_domain && labels[label.at()];
+            selected[range.at()] |= in_domain && labels[label.at()];
         }
-        asked
+        selected
     }
 
-    /// Of every range, whether work that was asked for in it counts.
-    fn chosen(&self, profile: &Profile) -> Vec<bool> {
-        let mut chosen = self.asked_for(profile);
+    /// For each range, whether work submitted in it is selected.
+    fn selected_with_descendants(&self, profile: &Profile) -> Vec<bool> {
+        let mut selected = self.selected(profile);
         if !self.directly {
             for range in profile.tree.ranges() {
                 let parent = profile.store.ranges[range.at()].parent.get();
-                chosen[range.at()] |= parent.is_some_and(|parent| chosen[parent.at()]);
+                selected[range.at()] |= parent.is_some_and(|parent| selected[parent.at()]);
             }
         }
-        chosen
+        selected
     }
 }
 
-/// Every operation that started while a range was open, with the one that began last.
+/// The operations that started while a selected range was open, with the range that began last.
 fn in_windows(profile: &Profile, selector: &Selector) -> Vec<(OperationId, RangeId)> {
     let store = &profile.store;
-    let asked = selector.asked_for(profile);
+    let selected = selector.selected(profile);
     let rows = (0..store.ranges.len() as u32).map(RangeId);
-    let mut windows: Vec<RangeId> = rows.filter(|range| asked[range.at()]).collect();
+    let mut windows: Vec<RangeId> = rows.filter(|range| selected[range.at()]).collect();
     store.sort_ranges(&mut windows);
     let mut next = windows.into_iter().peekable();
-    // The one that began last on top. One that has ended will not come back.
+    // The range that began last is on top; ended ranges are popped for good.
     let mut open = BinaryHeap::new();
     let mut found = Vec::new();
     for (row, operation) in (0..).zip(&store.operations) {

@@ -1,20 +1,20 @@
-//! Steps of a run: the instances of one range, one after the other, compared.
+//! Steps of a run: consecutive instances of one range.
 
 use std::fmt;
 use std::time::Duration;
 
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::{DeviceTimes, Span, device_times, ns};
 use crate::base::kernel_names::Pattern;
 use crate::base::statistics::Statistics;
+use crate::base::text::serialize_fields;
 use crate::base::totals::Totals;
 use crate::base::units::time;
 use crate::join::tables::{OperationId, RangeId};
 use crate::profile::{Profile, Range, RangeNode, Sampled, Track};
 
-/// One instance of the range, with what was asked for in it and within.
+/// One instance of the range with the work submitted in it.
 #[derive(Debug, Clone)]
 pub struct Step<'a> {
     number: usize,
@@ -25,108 +25,100 @@ pub struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// Its number, from 0.
+    /// The number, from 0.
     pub fn number(&self) -> usize {
         self.number
     }
 
     /// The range.
-    #[must_use]
     pub fn range(&self) -> Range<'a> {
         self.range
     }
 
-    /// How long the host was in it.
+    /// The host time.
     pub fn host_time(&self) -> Duration {
         self.range.host_time()
     }
 
-    /// From its start to that of the next step. `None` for the last one.
+    /// From its start to the start of the next step. `None` for the last step.
     pub fn period(&self) -> Option<Duration> {
         self.period
     }
 
-    /// What was asked for in it and within.
+    /// The inclusive totals.
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// The times of its operations, summed.
+    /// The sum of GPU times.
     pub fn gpu_time(&self) -> Duration {
         self.totals.gpu_time()
     }
 
-    /// What its operations came to on each device.
+    /// Busy and idle times by device.
     pub fn devices(&self) -> &[DeviceTimes] {
         &self.devices
     }
 
-    /// What a total came to in it: see [`Range::sum`].
+    /// The sum of a track in the step: see [`Range::sum`].
     pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
         self.range.sum(track)
     }
 
-    /// What was sampled in it: see [`Range::mean`].
+    /// The mean of a track in the step: see [`Range::mean`].
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
         self.range.mean(track)
     }
 
-    /// From the first start to the last end of its operations. `None` if there are none with timestamps.
+    /// From the first start to the last end of its operations. `None` without timestamps.
     pub fn gpu_span(&self) -> Option<Span> {
-        let start = self.devices.iter().map(|device| device.span.start).min()?;
-        let end = self.devices.iter().map(|device| device.span.end).max()?;
-        Some(Span { start, end })
+        super::span_of(&self.devices)
     }
 
-    /// The time in which at least one of its operations ran that is no collective, summed over devices.
+    /// The time in which an operation other than a collective ran, summed over devices.
     pub fn busy_time(&self) -> Duration {
-        self.devices.iter().map(|device| device.busy).fold(Duration::ZERO, Duration::saturating_add)
+        super::sum(self.devices.iter().map(|device| device.busy))
     }
 
-    /// The time in which none of its operations ran, between its first and its last, summed over devices.
+    /// The time in which no operation ran between the first and the last, summed over devices.
     pub fn idle(&self) -> Duration {
-        let idle = |device: &DeviceTimes| device.idle();
-        self.devices.iter().map(idle).fold(Duration::ZERO, Duration::saturating_add)
+        super::sum(self.devices.iter().map(DeviceTimes::idle))
     }
 }
 
-impl Serialize for Step<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("Step", 8)?;
-        out.serialize_field("number", &self.number)?;
-        out.serialize_field("start_ns", &ns(self.range.start()))?;
-        out.serialize_field("host_ns", &ns(self.host_time()))?;
-        out.serialize_field("period_ns", &self.period.map(ns))?;
-        out.serialize_field("gpu_ns", &ns(self.gpu_time()))?;
-        out.serialize_field("busy_ns", &ns(self.busy_time()))?;
-        out.serialize_field("idle_ns", &ns(self.idle()))?;
-        out.serialize_field("totals", &self.totals)?;
-        out.end()
-    }
-}
+serialize_fields!(Step<'_>, "Step", |step| {
+    "number": step.number,
+    "start_ns": ns(step.range.start()),
+    "host_ns": ns(step.host_time()),
+    "period_ns": step.period.map(ns),
+    "gpu_ns": ns(step.gpu_time()),
+    "busy_ns": ns(step.busy_time()),
+    "idle_ns": ns(step.idle()),
+    "totals": step.totals,
+});
 
-/// The steps of a run, in the order they began.
+/// The steps of a run in start order.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct Steps<'a> {
     steps: Vec<Step<'a>>,
 }
 
-/// The scale at which the median absolute deviation of normally distributed times is their standard deviation.
+/// Scales the median absolute deviation of normally distributed values to their standard deviation.
 const NORMAL: f64 = 1.4826;
-/// By how many of these a step of the warm-up is longer than the others.
+/// Standard deviations by which a warm-up step exceeds the others.
 const WARM_UP_DEVIATIONS: f64 = 5.0;
-/// And by what part of their median, so that steps that hardly differ do not look cold for it.
+/// The minimum excess as a share of the median: steps that hardly differ are not warm-up.
 const WARM_UP_SHARE: f64 = 0.1;
 
 impl Profile {
-    /// The instances of the ranges of this name, path or pattern as steps, in the order they began, whatever thread they
-    /// are of. One within another is a part of that, not a step. Costs O(n log n) in their operations.
+    /// The outermost instances of the ranges of this name, path or pattern as steps, in start order
+    /// on all threads. Costs O(n log n) in their operations.
     pub fn steps(&self, path: &str) -> Steps<'_> {
         self.steps_where(&self.outermost(&Pattern::new(path)))
     }
 
-    /// The instances of one outermost range, and of no other of its name.
+    /// The instances of one outermost range only.
     pub(crate) fn steps_of(&self, root: &RangeNode<'_>) -> Steps<'_> {
         let is_step: Vec<bool> = self.nodes().map(|node| node.id == root.id).collect();
         self.steps_where(&is_step)
@@ -156,7 +148,7 @@ impl Profile {
 }
 
 impl<'a> Steps<'a> {
-    /// Each of them.
+    /// The steps.
     pub fn iter(&self) -> std::slice::Iter<'_, Step<'a>> {
         self.steps.iter()
     }
@@ -166,22 +158,22 @@ impl<'a> Steps<'a> {
         &self.steps
     }
 
-    /// How many.
+    /// The number of steps.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// True if there is none.
+    /// True if there are no steps.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Of a time that each step has: `steps.statistics(Step::gpu_time)`.
+    /// Statistics of a time that each step has: `steps.statistics(Step::gpu_time)`.
     pub fn statistics(&self, of: impl Fn(&Step<'a>) -> Duration) -> Statistics {
         Statistics::of_ns(self.steps.iter().map(|step| ns(of(step))).collect())
     }
 
-    /// The steps whose time is further from the median of all than `deviations` times the median absolute deviation.
+    /// Steps that differ from the median by over `deviations` median absolute deviations.
     pub fn outliers(&self, deviations: f64, of: impl Fn(&Step<'a>) -> Duration) -> Vec<&Step<'a>> {
         let times = self.statistics(&of);
         let (median, deviation) = (ns(times.median()), ns(times.median_absolute_deviation()));
@@ -190,9 +182,9 @@ impl<'a> Steps<'a> {
         self.steps.iter().filter(is_far).collect()
     }
 
-    /// How many of the first steps are warm-up: those up to the first that takes no longer than usual on the host. Usual is
-    /// what the later half takes: their median and 5 standard deviations more (told by the median absolute deviation), at
-    /// least a tenth. At most the first half can be warm-up.
+    /// The number of warm-up steps at the beginning: those before the first step with a usual host
+    /// time, at most half of all. Usual is up to the median of the later half plus 5 standard
+    /// deviations (estimated by the median absolute deviation), or plus a tenth if that is more.
     pub fn warm_up(&self) -> usize {
         let half = self.steps.len() / 2;
         let (first, later) = self.steps.split_at(half);
@@ -231,8 +223,7 @@ impl fmt::Display for Steps<'_> {
         writeln!(f, "GPU time: {}", warm.statistics(Step::gpu_time))?;
         writeln!(f, "busy: {}", warm.statistics(Step::busy_time))?;
         writeln!(f, "idle: {}", warm.statistics(Step::idle))?;
-        let slowest = warm.steps.iter().max_by_key(|step| step.host_time());
-        match slowest {
+        match warm.steps.iter().max_by_key(|step| step.host_time()) {
             Some(step) => write!(f, "slowest: {}, {}", step.number, time(step.host_time())),
             None => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! Random profiles of a few hundred nanoseconds, asked questions that are also answered nanosecond by nanosecond.
+//! Queries of random profiles of a few hundred nanoseconds, checked nanosecond by nanosecond.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::join::tables::{
 };
 use crate::profile::Attribution;
 
-/// When sessions begin.
+/// The start of sessions.
 const BASE: u64 = 10_000;
-/// How long they last.
+/// The length of sessions.
 const LENGTH: u64 = 400;
 
-/// A range as the test made it.
+/// A generated range.
 #[derive(Debug, Clone)]
 struct Spot {
     name: String,
@@ -58,7 +58,7 @@ impl Ran {
     }
 }
 
-/// What a profile is made of, in times since its start; operations are by start.
+/// The content of a generated profile, in times since its start. Operations are sorted by start.
 #[derive(Debug, Default, Clone)]
 struct Made {
     threads: usize,
@@ -92,13 +92,8 @@ fn interval((start, end): (u64, u64)) -> Interval {
 impl Made {
     fn profile(&self) -> Profile {
         let mut store = Store::default();
-        for thread in 0..self.threads {
-            store.threads.push(tables::Thread {
-                id: thread_id(thread),
-                process: 0,
-                name: None,
-                priority: None,
-            });
+        for id in (0..self.threads).map(thread_id) {
+            store.threads.push(tables::Thread { id, process: 0, name: None, priority: None });
         }
         for spot in &self.ranges {
             let name = store.names.intern(&spot.name);
@@ -167,7 +162,7 @@ impl Made {
         profile_of(store)
     }
 
-    /// A range and those around it.
+    /// A range and its ancestors.
     fn around(&self, range: Option<usize>) -> Vec<usize> {
         std::iter::successors(range, |range| self.ranges[*range].parent).collect()
     }
@@ -188,7 +183,7 @@ fn direction(bytes: u64) -> CopyKind {
     if bytes.is_multiple_of(2) { CopyKind::HostToDevice } else { CopyKind::DeviceToHost }
 }
 
-/// Ranges within each other, calls one after the other, work anywhere.
+/// Generates nested ranges, consecutive calls, and operations at any time.
 fn random(rng: &mut Rng) -> Made {
     let mut made = Made { threads: rng.usize(1..=3), ..Made::default() };
     for thread in 0..made.threads {
@@ -198,7 +193,7 @@ fn random(rng: &mut Rng) -> Made {
         while at < LENGTH {
             match rng.u32(0..10) {
                 0..3 if open.len() < 4 => {
-                    // Now and then a range lies in one of another thread, which a hand-over does.
+                    // Some ranges have a parent on another thread, as a context gives.
                     let before = made.ranges.iter().position(|spot| spot.thread != thread);
                     let handed = before.filter(|&range| made.ranges[range].time.0 < at);
                     let parent = open.last().copied().or(handed.filter(|_| rng.bool()));
@@ -259,13 +254,17 @@ fn random(rng: &mut Rng) -> Made {
     made
 }
 
-fn programs(count: u32) -> impl Iterator<Item = (u64, Made)> {
+fn programs(count: u32) -> impl Iterator<Item = (u64, Made, Profile)> {
     let first = std::env::var("RANDOM_PROGRAMS_SEED").ok().and_then(|seed| seed.parse().ok());
     let first = first.unwrap_or(0_u64);
-    (first..first + u64::from(count)).map(|seed| (seed, random(&mut Rng::with_seed(seed))))
+    (first..first + u64::from(count)).map(|seed| {
+        let made = random(&mut Rng::with_seed(seed));
+        let profile = made.profile();
+        (seed, made, profile)
+    })
 }
 
-/// For each nanosecond of the session, whether one of these ran.
+/// For each nanosecond of the session, whether an operation ran.
 fn bits<'r>(ran: impl Iterator<Item = &'r Ran>) -> Vec<bool> {
     let mut bits = vec![false; LENGTH as usize];
     for (start, end) in ran.filter_map(|ran| ran.time) {
@@ -283,16 +282,15 @@ fn numbers(query: &Query<'_>) -> Vec<usize> {
     query.iter().map(|operation| operation.number()).collect()
 }
 
-/// The numbers of the operations for which this holds.
+/// The numbers of the operations that satisfy a condition.
 fn wanted(made: &Made, is_wanted: impl Fn(&Ran) -> bool) -> Vec<usize> {
     let rows = made.ran.iter().enumerate();
     rows.filter(|(_, ran)| is_wanted(ran)).map(|(row, _)| row).collect()
 }
 
 #[test]
-fn filters_choose_what_they_say() {
-    for (seed, made) in programs(300) {
-        let profile = made.profile();
+fn filters_select_matching_operations() {
+    for (seed, made, profile) in programs(300) {
         let query = profile.query();
         let check = |what: &str, query: Query<'_>, is_wanted: &dyn Fn(&Ran) -> bool| {
             assert_eq!(numbers(&query), wanted(&made, is_wanted), "{what}, seed {seed}");
@@ -410,9 +408,8 @@ fn filters_choose_what_they_say() {
 #[test]
 fn a_window_holds_what_started_while_it_was_open() {
     let mut found = 0;
-    for (seed, made) in programs(300) {
-        let profile = made.profile();
-        // The one that began last, of several that began at once the later one.
+    for (seed, made, profile) in programs(300) {
+        // The range that began last; of several at once, the one with the higher number.
         let window = |ran: &Ran| {
             let (start, _) = ran.time?;
             let is_open = |range: &&usize| {
@@ -446,8 +443,7 @@ fn a_window_holds_what_started_while_it_was_open() {
 
 #[test]
 fn busy_idle_and_overlap_are_those_of_every_nanosecond() {
-    for (seed, made) in programs(300) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(300) {
         for stream in [None, Some(1)] {
             let query = profile.query();
             let query = stream.map_or(query.clone(), |stream| query.clone().stream(stream));
@@ -477,7 +473,7 @@ fn busy_idle_and_overlap_are_those_of_every_nanosecond() {
                 busy += count(&work);
                 communication += count(&any) - count(&work);
                 idle += last - first - count(&any);
-                // An overlap has no place for what took no time.
+                // Operations without a length have no overlap.
                 let on: Vec<&Ran> = on.into_iter().filter(|ran| ns(ran) != 0).collect();
                 let Some((first, last)) = ran_first_last(&on) else {
                     continue;
@@ -523,7 +519,7 @@ fn busy_idle_and_overlap_are_those_of_every_nanosecond() {
     }
 }
 
-/// What a thread was in at a time: the call that began last, and the range.
+/// The innermost call and range of a thread at a time.
 fn at(made: &Made, thread: usize, at: u64) -> (Option<usize>, Option<usize>) {
     let is_in = |time: (u64, u64)| (time.0..time.1).contains(&at);
     let calls = 0..made.calls.len();
@@ -541,8 +537,7 @@ fn at(made: &Made, thread: usize, at: u64) -> (Option<usize>, Option<usize>) {
 #[test]
 fn gaps_and_their_causes_are_those_of_every_nanosecond() {
     let mut seen = BTreeMap::<&str, u64>::new();
-    for (seed, made) in programs(300) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(300) {
         let shortest = seed % 12;
         let gaps = profile.query().gaps(Duration::from_nanos(shortest));
         let mut expected = Vec::new();
@@ -552,7 +547,7 @@ fn gaps_and_their_causes_are_those_of_every_nanosecond() {
                 continue;
             };
             let busy = bits(on.iter().copied());
-            // What takes no time ends a gap all the same.
+            // Operations without a length end a gap, too.
             let is_cut = |at: u64| on.iter().any(|ran| ran.time.is_some_and(|time| time.0 == at));
             let mut start = None;
             for ns in first..=last {
@@ -633,10 +628,9 @@ fn gaps_and_their_causes_are_those_of_every_nanosecond() {
                 assert_eq!(activity.call.is_some(), !calls.is_empty());
                 if let Some((name, time)) = activity.call {
                     assert_eq!(
-                        (calls[name], ns(time)),
-                        (calls[name], *calls.values().max().unwrap())
+                        (calls[name], calls[name]),
+                        (ns(time), *calls.values().max().unwrap())
                     );
-                    assert_eq!(calls[name], ns(time));
                 }
                 assert_eq!(activity.range.is_some(), !ranges.is_empty());
                 if let Some((range, time)) = activity.range {
@@ -666,8 +660,7 @@ fn gaps_and_their_causes_are_those_of_every_nanosecond() {
 
 #[test]
 fn groups_hold_all_and_the_top_is_the_smallest_set() {
-    for (seed, made) in programs(200) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(200) {
         let query = profile.query();
         let mut by_path: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
         for ran in &made.ran {
@@ -713,8 +706,7 @@ fn groups_hold_all_and_the_top_is_the_smallest_set() {
 #[test]
 fn launches_are_measured_from_their_call() {
     let mut queued = 0;
-    for (seed, made) in programs(200) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(200) {
         let launches = profile.query().kernels().launches();
         let mut expected: BTreeMap<usize, &Ran> = BTreeMap::new();
         let kernels = made.ran.iter().filter(|ran| ran.kind == OperationKind::Kernel);
@@ -767,8 +759,7 @@ fn launches_are_measured_from_their_call() {
 
 #[test]
 fn waits_are_the_calls_that_block() {
-    for (seed, made) in programs(200) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(200) {
         let waits = profile.waits();
         let rows = made.calls.iter().filter(|call| call.class == CallClass::Synchronize);
         let time = |call: &TestCall| call.time.1 - call.time.0;
@@ -793,8 +784,7 @@ fn waits_are_the_calls_that_block() {
 
 #[test]
 fn steps_are_the_outermost_instances_in_order() {
-    for (seed, made) in programs(200) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(200) {
         let is_r1 = |range: &usize| made.ranges[*range].name == "r1";
         let is_step = |range: &usize| {
             is_r1(range) && !made.around(made.ranges[*range].parent).iter().any(is_r1)
@@ -825,7 +815,7 @@ fn steps_are_the_outermost_instances_in_order() {
     }
 }
 
-/// Steps of these lengths, one after the other.
+/// Consecutive steps of these lengths.
 fn steps_of(lengths: &[u64]) -> Made {
     let mut made = Made { threads: 1, ..Made::default() };
     let mut at = 0;
@@ -890,7 +880,7 @@ fn memory_in_use_is_what_was_allocated_and_not_freed() {
     for seed in 0..300 {
         let mut rng = Rng::with_seed(seed);
         let mut store = Store::default();
-        // (address, kind) to bytes: what a plain account of it says.
+        // By address: the kind and bytes of a live allocation.
         let mut live: BTreeMap<u64, (u8, u64)> = BTreeMap::new();
         let mut points: BTreeMap<u8, Vec<(u64, u64)>> = BTreeMap::new();
         let (mut unknown, mut missing) = (0, 0);
@@ -942,9 +932,9 @@ fn memory_in_use_is_what_was_allocated_and_not_freed() {
     assert!(with_leaks > 100);
 }
 
-/// A free that names another kind of memory, as of an address that was mapped, takes from where the allocation was counted.
+/// A free may name another kind of memory, as for mapped addresses.
 #[test]
-fn a_free_takes_from_where_its_allocation_was_counted() {
+fn free_of_another_kind_reduces_the_kind_of_the_allocation() {
     let memory = vec![event(true, 1, 0x10, 64, 3), event(false, 2, 0x10, 0, 0)];
     let store = Store { memory, ..Store::default() };
     let profile = profile_of(store);
@@ -956,7 +946,7 @@ fn a_free_takes_from_where_its_allocation_was_counted() {
 }
 
 #[test]
-fn of_nothing_there_is_nothing() {
+fn empty_profile_has_no_rows() {
     let profile = profile_of(Store::default());
     let query = profile.query();
     assert_eq!((query.count(), query.gpu_time(), query.span()), (0, Duration::ZERO, None));
@@ -973,9 +963,9 @@ fn of_nothing_there_is_nothing() {
     assert!(profile.walk().next().is_none());
 }
 
-/// Times of a damaged file may be anything.
+/// A damaged file may contain any times.
 #[test]
-fn odd_times_are_taken_as_they_come() {
+fn inconsistent_times_are_accepted() {
     let mut store = Store::default();
     let what = || What::Memset(cupti::Memset::default());
     let place = cupti::Place::default();
@@ -1023,8 +1013,7 @@ fn odd_times_are_taken_as_they_come() {
 
 #[test]
 fn nodes_are_walked_from_the_outside_in() {
-    for (seed, made) in programs(100) {
-        let profile = made.profile();
+    for (seed, _, profile) in programs(100) {
         fn descend(node: RangeNode<'_>, depth: usize, into: &mut Vec<(usize, String)>) {
             into.push((depth, node.path()));
             node.children().for_each(|child| descend(child, depth + 1, into));
@@ -1041,9 +1030,9 @@ fn nodes_are_walked_from_the_outside_in() {
     }
 }
 
-/// CUPTI writes two records of what one call allocates or frees.
+/// CUPTI may write two records for one allocation or free.
 #[test]
-fn what_is_told_twice_counts_once() {
+fn duplicate_memory_records_count_once() {
     let told = |is_allocation, at, address, correlation_id| Event {
         correlation_id,
         ..event(is_allocation, at, address, 64, 3)
@@ -1074,12 +1063,11 @@ fn what_is_told_twice_counts_once() {
 
 #[test]
 fn a_tree_holds_what_its_branches_hold() {
-    for (seed, made) in programs(200) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(200) {
         let tree = profile.query().kernels().tree();
         let kernels = || made.ran.iter().filter(|ran| ran.kind == OperationKind::Kernel);
         let took = |ran: &Ran| ran.time.map_or(0, |(start, end)| end - start);
-        // Nodes are told apart by their path and the domains on it.
+        // Nodes are identified by their path and its domains.
         let key = |range: usize| -> Vec<(String, Option<&str>)> {
             let around = made.around(Some(range)).into_iter();
             around.map(|it| (made.ranges[it].name.clone(), made.ranges[it].domain)).collect()

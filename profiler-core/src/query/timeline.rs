@@ -1,26 +1,26 @@
-//! What each host thread was in at any time: calls and ranges, cut into pieces that do not overlap.
+//! The activity of each host thread over time: disjoint segments of calls and ranges.
 
 use crate::base::order;
 use crate::join::tables::{CallId, Interval, RangeId, Store, ThreadId};
 
-/// What a thread was in for a while.
+/// A thread's activity during an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HostPiece {
     pub(crate) time: Interval,
-    /// `None` if it was in no call.
+    /// `None` outside calls.
     pub(crate) call: Option<CallId>,
-    /// The range of the call, or the innermost one that the thread was in.
+    /// The range of the call, or the thread's innermost range.
     pub(crate) range: Option<RangeId>,
 }
 
-/// A piece of a thread's time, and what it was in.
+/// An interval of a thread with its call or range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece<T> {
     pub(super) time: Interval,
     pub(super) of: T,
 }
 
-/// The pieces of one thread, by time and apart.
+/// The segments of one thread, sorted and disjoint.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     pub(super) calls: Vec<Piece<CallId>>,
@@ -54,7 +54,7 @@ impl Timeline {
         Self { lanes: calls.into_iter().zip(ranges).map(lane).collect() }
     }
 
-    /// What a thread was in, in the order of time and without a hole.
+    /// The activity of a thread, in time order without holes.
     pub(crate) fn host(&self, store: &Store, thread: ThreadId, time: Interval) -> Vec<HostPiece> {
         let lane = &self.lanes[thread.at()];
         let mut pieces = Vec::new();
@@ -83,7 +83,7 @@ impl Timeline {
     }
 }
 
-/// Where several lie over each other, the one that began last.
+/// Resolves overlaps: the segment that began last wins.
 pub(super) fn innermost<T: Copy>(mut pieces: Vec<Piece<T>>) -> Vec<Piece<T>> {
     order::sort_by_number(&mut pieces, |piece| piece.time.start_ns);
     let mut cut: Vec<Piece<T>> = Vec::with_capacity(pieces.len());
@@ -112,7 +112,7 @@ pub(super) fn innermost<T: Copy>(mut pieces: Vec<Piece<T>>) -> Vec<Piece<T>> {
     cut
 }
 
-/// The pieces that lie in a time at least in part, cut to it.
+/// The segments that overlap an interval, clipped to it.
 pub(super) fn within<T: Copy>(
     pieces: &[Piece<T>],
     time: Interval,

@@ -1,23 +1,23 @@
-//! The operations of a query by the tree of ranges.
+//! The operations of a query in the tree of ranges.
 
 use std::fmt;
 use std::time::Duration;
 
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::Query;
 use crate::base::statistics::as_ns;
+use crate::base::text::serialize_fields;
 use crate::base::units::{self, NAME_WIDTH, shortened, time};
 use crate::profile::RangeNode;
 
-/// How many operations, and their time on the GPU.
+/// A number of operations with their time and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Amounts {
-    /// How many.
+    /// The number of operations.
     pub count: u64,
-    /// Their times, summed.
+    /// The sum of GPU times.
     #[serde(rename = "gpu_time_ns", serialize_with = "as_ns")]
     pub gpu_time: Duration,
     /// Bytes copied and set.
@@ -32,32 +32,27 @@ impl Amounts {
     }
 }
 
-/// A node of the tree of ranges, with what the operations of a query came to in it.
+/// A node of the range tree with the operations of a query in it.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Branch<'a> {
-    /// The node; `None` for what lies outside all ranges.
+    /// The node; `None` for work outside all ranges.
     pub node: Option<RangeNode<'a>>,
-    /// How many ranges are around it.
+    /// The number of enclosing ranges.
     pub depth: usize,
-    /// Of those in it directly.
+    /// The operations of the node's own ranges.
     pub exclusive: Amounts,
-    /// With those in ranges within it.
+    /// The operations with those of descendants.
     pub inclusive: Amounts,
 }
 
-impl Serialize for Branch<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("Branch", 3)?;
-        out.serialize_field("path", &self.node.map(|node| node.cut_path()))?;
-        out.serialize_field("exclusive", &self.exclusive)?;
-        out.serialize_field("inclusive", &self.inclusive)?;
-        out.end()
-    }
-}
+serialize_fields!(Branch<'_>, "Branch", |branch| {
+    "path": branch.node.map(|node| node.cut_path()),
+    "exclusive": branch.exclusive,
+    "inclusive": branch.inclusive,
+});
 
-/// The tree of ranges as far as it holds operations of a query: each node directly before those within it, and last what
-/// lies outside all ranges.
+/// The range tree with operations of a query, depth first. Work outside all ranges is last.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct Branches<'a> {
@@ -65,7 +60,7 @@ pub struct Branches<'a> {
 }
 
 impl<'a> Branches<'a> {
-    /// Each of them.
+    /// The branches.
     pub fn iter(&self) -> std::slice::Iter<'_, Branch<'a>> {
         self.branches.iter()
     }
@@ -86,7 +81,7 @@ impl<'b, 'a> IntoIterator for &'b Branches<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// By the tree of ranges, inclusive and exclusive: by the ranges of their calls, or the windows they were found in.
+    /// Sums inclusively and exclusively by the tree of ranges.
     pub fn tree(&self) -> Branches<'a> {
         let profile = self.profile;
         let mut exclusive = vec![Amounts::default(); profile.tree.nodes.len()];
@@ -103,7 +98,7 @@ impl<'a> Query<'a> {
             });
         }
         let mut inclusive = exclusive.clone();
-        // Children come after their parent.
+        // Children follow their parent.
         for (row, node) in profile.tree.nodes.iter().enumerate().rev() {
             if let Some(parent) = node.parent {
                 let within = inclusive[row];
@@ -126,7 +121,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Levels of the tree that are shown: a recursion has as many as it likes, and a page has not.
+/// Levels of the tree that are shown; recursions may have many more.
 const LEVELS: usize = 24;
 
 impl fmt::Display for Branches<'_> {

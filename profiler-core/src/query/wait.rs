@@ -1,4 +1,4 @@
-//! Synchronisation: who waited, for what, and for how long.
+//! Synchronisation: calls that wait, their targets and durations.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use crate::base::kernel_names::Pattern;
 use crate::join::tables::{Call, CallId};
 use crate::profile::{ApiCall, Profile, Range};
 
-/// What the host waited for.
+/// The target of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum WaitTarget {
-    /// For all work of a stream, by CUPTI's ids.
+    /// All work of a stream, by CUPTI's ids.
     Stream {
         /// The stream's context.
         context: u32,
         /// The stream.
         stream: u32,
     },
-    /// For an event, by CUPTI's ids.
+    /// An event, by CUPTI's ids.
     Event {
         /// The event's context.
         context: u32,
         /// The event.
         event: u32,
     },
-    /// For all work of a context, by CUPTI's id.
+    /// All work of a context, by CUPTI's id.
     Context(u32),
-    /// There is no record of it.
+    /// No record has the target.
     Unknown,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for WaitTarget {
     }
 }
 
-/// A call that blocked the host until the GPU got somewhere.
+/// A call that blocked the host until the GPU reached some point.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait<'a> {
     call: ApiCall<'a>,
@@ -54,42 +54,41 @@ pub struct Wait<'a> {
 }
 
 impl<'a> Wait<'a> {
-    /// The call, with its thread.
+    /// The call.
     pub fn call(&self) -> ApiCall<'a> {
         self.call
     }
 
-    /// The range in which it was made.
-    #[must_use]
+    /// The range of the call.
     pub fn range(&self) -> Option<Range<'a>> {
         self.call.range()
     }
 
-    /// What was waited for (`CUpti_ActivitySynchronization`).
+    /// The target (`CUpti_ActivitySynchronization`).
     pub fn target(&self) -> WaitTarget {
         self.target
     }
 
-    /// When it began, since the session's start.
+    /// The start since the session's start.
     pub fn start(&self) -> Duration {
         self.call.start()
     }
 
-    /// How long it took on the host; up to the stop, or the snapshot, if it had not returned.
+    /// The host time; until the stop or snapshot if the call had not returned.
     pub fn time(&self) -> Duration {
         self.call.time_until_stop()
     }
 }
 
-/// All waits: the calls that [`Totals::synchronizations`](crate::profile::Totals::synchronizations) counts, with what they waited
-/// for. Copies that block the host are not among them.
+/// The calls counted by [`Totals::synchronizations`](crate::profile::Totals::synchronizations),
+/// with their targets. Blocking copies are not included.
 #[derive(Debug, Clone)]
 pub struct Waits<'a> {
     waits: Vec<Wait<'a>>,
 }
 
 impl Profile {
-    /// The calls that blocked the host until the GPU got somewhere, by thread and in the order they were made.
+    /// The calls that blocked the host, by thread in call order.
     pub fn waits(&self) -> Waits<'_> {
         let store = &self.store;
         let is_wait = |call: &Call| {
@@ -101,15 +100,12 @@ impl Profile {
             .iter()
             .filter_map(|row| Some((row.call?, target(&row.record))))
             .collect();
-        let rows = (0..store.calls.len() as u32).map(CallId);
-        let waits = rows
-            .filter(|id| is_wait(&store.calls[id.at()]))
-            .map(|id| Wait {
-                call: self.call(id),
-                target: records.get(&id).copied().unwrap_or(WaitTarget::Unknown),
-            })
-            .collect();
-        Waits { waits }
+        let calls = (0..store.calls.len() as u32).map(CallId);
+        let wait = |id| {
+            let target = records.get(&id).copied().unwrap_or(WaitTarget::Unknown);
+            Wait { call: self.call(id), target }
+        };
+        Waits { waits: calls.filter(|id| is_wait(&store.calls[id.at()])).map(wait).collect() }
     }
 }
 
@@ -126,22 +122,22 @@ fn target(record: &cupti::Synchronization) -> WaitTarget {
 }
 
 impl<'a> Waits<'a> {
-    /// Each of them.
+    /// The waits.
     pub fn iter(&self) -> impl Iterator<Item = Wait<'a>> {
         self.waits.iter().copied()
     }
 
-    /// How many.
+    /// The number of waits.
     pub fn count(&self) -> u64 {
         self.waits.len() as u64
     }
 
-    /// The host time in them, summed over threads.
+    /// The host time, summed over threads.
     pub fn time(&self) -> Duration {
-        self.waits.iter().map(Wait::time).fold(Duration::ZERO, Duration::saturating_add)
+        super::sum(self.waits.iter().map(Wait::time))
     }
 
-    /// Those in ranges of this name, path or pattern, or within them.
+    /// The waits in ranges of this name, path or pattern, or in their descendants.
     #[must_use]
     pub fn in_range(&self, path: &str) -> Self {
         let pattern = Pattern::new(path);
@@ -156,17 +152,17 @@ impl<'a> Waits<'a> {
         Self { waits: self.waits.iter().filter(is_in).copied().collect() }
     }
 
-    /// By the path of the range they were made in directly.
+    /// Groups by the path of the range of the call.
     pub fn by_range(&self) -> Groups<RangePath<'a>> {
         group::of_waits(self.iter(), |wait| RangePath::of_call(&wait.call))
     }
 
-    /// By function.
+    /// Groups by function.
     pub fn by_call(&self) -> Groups<&'a str> {
         group::of_waits(self.iter(), |wait| wait.call.name())
     }
 
-    /// By what was waited for.
+    /// Groups by target.
     pub fn by_target(&self) -> Groups<WaitTarget> {
         group::of_waits(self.iter(), Wait::target)
     }

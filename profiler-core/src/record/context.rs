@@ -1,8 +1,8 @@
-//! Work that moves to another thread takes its range with it.
+//! Contexts attribute work on another thread to the range that submitted it.
 //!
-//! A range is of its thread, and so is what is launched in it. Where a program hands work to another thread (a pool, a
-//! device thread, a runtime), that thread knows nothing of the range. [`Context::capture`] takes the present range along,
-//! and [`Context::attach`] puts it up over there.
+//! Work is attributed to the ranges of the thread that launches it. A program that hands work to a
+//! pool, a device thread or a runtime captures its range with [`Context::capture`] and attaches it
+//! there with [`Context::attach`].
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -11,10 +11,9 @@ use std::task::{Context as TaskContext, Poll};
 
 use pin_project_lite::pin_project;
 
-use crate::record::recording::ranges::{self, RangeWord};
+use crate::record::recording::ranges::{self, RangeTag};
 
-/// The range in which some code runs, to be handed on to whatever thread goes on with it; or several, if they were
-/// [joined](Self::join).
+/// A captured range, or several [joined](Self::join) ones, to attach on another thread.
 ///
 /// ```
 /// use profiler_core::Context;
@@ -23,45 +22,48 @@ use crate::record::recording::ranges::{self, RangeWord};
 /// let context = Context::capture();
 /// std::thread::spawn(move || {
 ///     let _attached = context.attach();
-///     // What is launched here counts for "request", and ranges made here lie in it.
+///     // Work launched here is attributed to "request"; ranges opened here are its children.
 /// })
 /// .join()
 /// .unwrap();
 /// ```
 ///
-/// It costs a read of a thread's own word to capture one, and a few stores to attach it. Without a session it is empty,
-/// and one of an earlier session has no effect: [`Health::earlier_contexts`](crate::Health::earlier_contexts) counts its uses. The range may have ended by then; work still counts for
-/// it.
+/// Capturing reads one thread-local value; attaching stores a few. Without a session a context is
+/// empty. A context of an earlier session has no effect;
+/// [`Health::earlier_contexts`](crate::Health::earlier_contexts) counts its uses. The range may
+/// have ended by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Context {
-    /// 0 if there is none.
-    word: u64,
+    /// 0 if empty.
+    tag: u64,
 }
 
 impl Context {
-    /// The present range of this thread, or what was attached to it.
+    /// Captures the innermost range of this thread, or the context attached to it.
     #[inline]
     #[must_use]
     pub fn capture() -> Self {
-        Self { word: cupti::calls::word() }
+        Self { tag: cupti::calls::word() }
     }
 
-    /// The context of several ranges, for work that more than one of them asked for: a kernel into which operations of
-    /// theirs were fused.
+    /// Joins contexts for work that several ranges submitted together, such as a fused kernel.
     ///
-    /// What is launched under it counts once, for the range of the first context, as if that one alone was attached: no
-    /// sum or budget changes by the others. Those are said of it all the same: [`GpuOperation::ranges`](crate::profile::GpuOperation::ranges) has
-    /// all of them, and each other range, with those around it, has it in [`Range::shared`](crate::Range::shared), apart
-    /// from its own sums. Ranges that are opened under it lie in the first one, and share their work with the others.
+    /// The work is attributed to the range of the first context, so sums and budgets are those of
+    /// attaching it alone. [`GpuOperation::ranges`](crate::profile::GpuOperation::ranges) lists all
+    /// ranges, and each other range has the work in [`Range::shared`](crate::Range::shared), apart
+    /// from its own sums. Ranges opened under the context are children of the first range and share
+    /// their work with the others. Marks, process ranges and nodes of captured graphs belong to the
+    /// first range only.
     ///
-    /// Empty contexts and those of earlier sessions are left out, and of the same range all but the first; a context that was
-    /// joined itself is all of its ranges. Of one range it is that range's context, and of none an
-    /// [empty one](Self::is_empty). Any thread may join contexts of any threads, and attach the result on others. It costs
-    /// an allocation or two, and in this thread's log an entry of 24 bytes for two ranges, and one more for each further
-    /// one; to attach it costs what any context does. It does not fail: where the entry cannot be written, as on a thread that
-    /// is ending, the first context is left and [`Health::lost_ranges`](crate::Health::lost_ranges) counts it.
+    /// Contexts that are empty or of an earlier session are ignored, and duplicates are dropped; a
+    /// joined context contributes all of its ranges. One remaining range gives that range's
+    /// context, none an [empty one](Self::is_empty). Any thread may join contexts of any threads
+    /// and attach the result on others.
     ///
-    /// Marks and ranges of the process made under it, and nodes of graphs that are captured, are of the first range alone.
+    /// A join costs one or two allocations, and log entries of 24 bytes: one for two ranges, one
+    /// more for each further range. Attaching costs what any context costs. If the entry cannot be
+    /// written, as on a thread that is ending, the first context is returned and
+    /// [`Health::lost_ranges`](crate::Health::lost_ranges) counts the loss.
     ///
     /// ```
     /// use profiler_core::Context;
@@ -72,32 +74,32 @@ impl Context {
     /// let _relu = nvtx::range("relu");
     /// let fused = Context::join([first, Context::capture()]);
     /// fused.run(|| {
-    ///     // What is launched here counts for "add", and is shared with "relu".
+    ///     // Work launched here is attributed to "add" and shared with "relu".
     /// });
     /// ```
     #[must_use]
     pub fn join(contexts: impl IntoIterator<Item = Self>) -> Self {
-        let words = contexts.into_iter().map(|context| RangeWord(context.word));
-        Self { word: ranges::join(words).map_or(0, |word| word.0) }
+        let tags = contexts.into_iter().map(|context| RangeTag(context.tag));
+        Self { tag: ranges::join(tags).map_or(0, |tag| tag.0) }
     }
 
-    /// True if no session was on, or no range open.
+    /// True if no session was on, or no range was open.
     pub fn is_empty(&self) -> bool {
-        self.word == 0
+        self.tag == 0
     }
 
-    pub(crate) fn word(self) -> u64 {
-        self.word
+    pub(crate) fn tag(self) -> u64 {
+        self.tag
     }
 
-    /// Until the returned guard is dropped, this thread is in that range, or in those that were joined.
+    /// Enters the range, or the joined ranges, on this thread until the returned guard is dropped.
     ///
-    /// Guards nest as ranges do. What is on this thread already is put aside, not ended.
+    /// Guards nest as ranges do. Ranges that are open on this thread stay open.
     #[must_use = "the context is detached when this guard is dropped: keep it in a variable, `let _attached = ...`"]
     pub fn attach(self) -> Attached {
-        let word = RangeWord(self.word);
-        let attached = if self.word == 0 { None } else { ranges::attach(word) };
-        Attached { attached: attached.map(|number| (word, number)), not_send: PhantomData }
+        let tag = RangeTag(self.tag);
+        let attached = if self.tag == 0 { None } else { ranges::attach(tag) };
+        Attached { attached: attached.map(|number| (tag, number)), not_send: PhantomData }
     }
 
     /// Calls `f` in this context.
@@ -106,7 +108,7 @@ impl Context {
         f()
     }
 
-    /// A closure that runs in this context, for `thread::spawn`, `rayon::spawn` and their like.
+    /// Returns a closure that runs in this context, for `thread::spawn`, `rayon::spawn` etc.
     ///
     /// ```
     /// use profiler_core::Context;
@@ -118,31 +120,31 @@ impl Context {
         move || self.run(f)
     }
 
-    /// The same for a closure that is called with a value, any number of times, on whatever thread: for rayon's
-    /// `map`, `for_each` and their like.
+    /// Like [`wrap`](Self::wrap), for closures called any number of times with a value: rayon's
+    /// `map`, `for_each` and the like.
     pub fn wrap_each<A, R>(self, f: impl Fn(A) -> R) -> impl Fn(A) -> R {
         move |value| self.run(|| f(value))
     }
 
-    /// A future each of whose polls runs in this context, for `tokio::spawn` and its like.
+    /// Returns a future whose polls run in this context, for `tokio::spawn` and the like.
     pub fn follow<F: Future>(self, future: F) -> InContext<F> {
         InContext { future, context: self }
     }
 }
 
-/// A context is attached to this thread. Made by [`Context::attach`].
+/// Detaches a context from its thread when dropped. Made by [`Context::attach`].
 #[derive(Debug)]
 #[must_use = "the context is detached when this guard is dropped: keep it in a variable, `let _attached = ...`"]
 pub struct Attached {
-    /// `None` if there was nothing to attach.
-    attached: Option<(RangeWord, u64)>,
+    /// `None` if nothing was attached.
+    attached: Option<(RangeTag, u64)>,
     not_send: PhantomData<*mut ()>,
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        if let Some((word, number)) = self.attached {
-            ranges::detach(word, number);
+        if let Some((tag, number)) = self.attached {
+            ranges::detach(tag, number);
         }
     }
 }

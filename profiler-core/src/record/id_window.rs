@@ -1,23 +1,22 @@
-//! A table by numbers that are handed out one after the other, most of which go soon after they came.
+//! A map for keys that are handed out in order and mostly removed soon after.
 
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-/// Numbers beyond the oldest that are at hand; what is older is in a hash table.
+/// Keys after the oldest one that are stored in the deque; older keys are in a hash table.
 const WINDOW: usize = 1 << 16;
 
-/// Whether the first of two numbers was handed out before the second, or is the same. Numbers may wrap: of two that are
-/// far apart the nearer way counts.
+/// Whether the first key is not after the second. Keys may wrap: the shorter distance decides.
 #[inline]
 pub(crate) fn is_up_to(number: u32, until: u32) -> bool {
     until.wrapping_sub(number) <= i32::MAX as u32
 }
 
-/// Values by number. The numbers may wrap.
+/// Values by key. Keys may wrap.
 #[derive(Debug)]
 pub(crate) struct IdWindow<T> {
-    /// The number of the first place.
+    /// The key of the first slot.
     first: u32,
     places: VecDeque<Option<T>>,
     older: FxHashMap<u32, T>,
@@ -35,13 +34,13 @@ impl<T> IdWindow<T> {
         self.len
     }
 
-    /// Gives what had the number before.
+    /// Returns the key's previous value.
     pub(crate) fn insert(&mut self, number: u32, value: T) -> Option<T> {
         if self.places.is_empty() {
             self.first = number;
         }
         let mut place = number.wrapping_sub(self.first) as usize;
-        // One that is older than all, or a long way ahead, as after a pause of hours.
+        // Older than all others, or far ahead, as after a pause of hours.
         if place >= i32::MAX as usize {
             let before = self.older.insert(number, value);
             self.len += usize::from(before.is_none());
@@ -112,7 +111,7 @@ mod tests {
             let mut map = BTreeMap::new();
             let mut next = if seed % 2 == 0 { 0 } else { u32::MAX - 1000 };
             for step in 0..20_000_u32 {
-                // Now and then a step of many, back as well as ahead.
+                // Occasionally a large step, back as well as ahead.
                 next = match random.u32(0..2000) {
                     0 => next.wrapping_add(random.u32(0..300_000)),
                     1 => next.wrapping_sub(random.u32(0..100_000)),

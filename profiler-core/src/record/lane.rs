@@ -1,9 +1,9 @@
-//! Ordered queues: one thread launches what many issue, and says for whom it does so by a *lane*.
+//! Lanes attribute the work of a thread that launches for several issuers in turn.
 //!
-//! Where a program's work goes through a queue to a thread of its own (a device thread, as cubecl's has it), that thread
-//! runs jobs of several issuers by turns. A lane is a number that tells on the launching thread whose job runs: cubecl's
-//! `StreamId`, an id that a runtime keeps per task. A context that goes through the same queue is [handed
-//! over](Context::hand_over) there, and all that is launched later in its lane belongs to it.
+//! A program may send its work through a queue to a device thread, as cubecl does. A *lane* is a
+//! number that identifies, on that thread, the issuer of the current job: cubecl's `StreamId`, or
+//! an id that a runtime keeps per task. A context sent through the same queue is [handed
+//! over](Context::hand_over) there; later launches in its lane are attributed to it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use crate::record::recording::ranges;
 
 static LANE: OnceLock<fn() -> u64> = OnceLock::new();
 
-/// Lanes that a thread keeps. A program that takes a new number for every job and ends none of them would fill the memory.
+/// Upper bound of the lanes of a thread, for programs that use a new number per job and end none.
 const LANES: usize = 1 << 16;
 
 thread_local! {
@@ -26,46 +26,46 @@ thread_local! {
 /// The lanes of a thread.
 #[derive(Default)]
 struct Lanes {
-    /// The number of the first log of the recording that all of them are of.
+    /// The first log number of the recording that all lanes belong to.
     first_log: u64,
-    /// By lane, the word of the context that was handed over last, and at which turn.
-    words: FxHashMap<u64, (u64, u64)>,
-    /// Turns with their lanes, the oldest first. A lane that was handed something later, or ended, has others.
+    /// By lane: the tag handed over last, and the turn of that hand-over.
+    tags: FxHashMap<u64, (u64, u64)>,
+    /// Turns with their lanes, oldest first. Turns of ended or changed lanes are stale.
     turns: VecDeque<(u64, u64)>,
     turn: u64,
 }
 
 impl Lanes {
-    fn word(&self, lane: u64) -> u64 {
-        self.words.get(&lane).map_or(0, |(word, _)| *word)
+    fn tag(&self, lane: u64) -> u64 {
+        self.tags.get(&lane).map_or(0, |(tag, _)| *tag)
     }
 
-    /// Hands over a word in the recording with this first log, or ends the lane with 0. True if the oldest lane was forgotten
-    /// for it.
-    fn hand_over(&mut self, first_log: u64, lane: u64, word: u64) -> bool {
-        if word == 0 {
-            self.words.remove(&lane);
+    /// Sets the tag of a lane in the recording with this first log number; tag 0 ends the lane.
+    /// Returns true if the oldest lane was dropped to make room.
+    fn hand_over(&mut self, first_log: u64, lane: u64, tag: u64) -> bool {
+        if tag == 0 {
+            self.tags.remove(&lane);
             return false;
         }
         if first_log != self.first_log {
-            // No call of this recording belongs to a range of another.
+            // A call of this recording cannot be attributed to a range of another one.
             *self = Self { first_log, ..Self::default() };
         }
         self.turn += 1;
-        self.words.insert(lane, (word, self.turn));
+        self.tags.insert(lane, (tag, self.turn));
         self.turns.push_back((self.turn, lane));
         if self.turns.len() > 2 * LANES {
-            let words = &self.words;
-            self.turns.retain(|(turn, lane)| words.get(lane).is_some_and(|(_, last)| last == turn));
+            let tags = &self.tags;
+            self.turns.retain(|(turn, lane)| tags.get(lane).is_some_and(|(_, last)| last == turn));
         }
-        self.words.len() > LANES && self.forget_oldest()
+        self.tags.len() > LANES && self.forget_oldest()
     }
 
     #[cold]
     fn forget_oldest(&mut self) -> bool {
         while let Some((turn, lane)) = self.turns.pop_front() {
-            if self.words.get(&lane).is_some_and(|(_, last)| *last == turn) {
-                self.words.remove(&lane);
+            if self.tags.get(&lane).is_some_and(|(_, last)| *last == turn) {
+                self.tags.remove(&lane);
                 return true;
             }
         }
@@ -73,10 +73,11 @@ impl Lanes {
     }
 }
 
-/// Says how to find the present lane of a thread. Once in a process, and early: what is launched before finds none.
+/// Sets the function that returns the current lane of a thread. Call it once per process, early:
+/// earlier launches have no lane.
 ///
-/// It is asked within CUDA calls of threads that are in no range of their own: it must be quick, and must not call CUDA,
-/// wait or panic. Gives false if another function was set before.
+/// The function is called within CUDA calls of threads with no open range. It must be fast, and
+/// must not call CUDA, block or panic. Returns false if another function was set before.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -92,24 +93,22 @@ pub fn set_lane(lane: fn() -> u64) -> bool {
     cupti::calls::set_word_source(word_of_lane).is_ok()
 }
 
-/// The word of the range that was handed over in the present lane of this thread.
+/// The tag handed over last in this thread's current lane; 0 without one.
 fn word_of_lane() -> u64 {
     let Some(lane) = LANE.get() else { return 0 };
     let lane = lane();
-    HANDED.try_with(|lanes| lanes.try_borrow().map_or(0, |lanes| lanes.word(lane))).unwrap_or(0)
+    HANDED.try_with(|lanes| lanes.try_borrow().map_or(0, |lanes| lanes.tag(lane))).unwrap_or(0)
 }
 
 impl Context {
-    /// On a thread that launches for others: from now on, what it launches in its present lane, and in no range of its
-    /// own, belongs to this context; until another one is handed over in the same lane, and an
-    /// [empty one](Context::is_empty) ends it. See [`set_lane`]; without a lane nothing happens.
+    /// Attributes later launches of this thread in its current lane to this context.
     ///
-    /// A range's work may reach the launching thread after the range has ended: hand over where the queue is, in order
-    /// with the work.
+    /// The next hand-over in the lane replaces it; an [empty context](Context::is_empty) ends it.
+    /// Does nothing without a lane: see [`set_lane`]. A range may have ended before its work
+    /// reaches the launching thread, so hand over in the queue, in order with the work.
     ///
-    /// A thread keeps 65,536 lanes of a recording. Where a program uses more and does not end them, the thread forgets the
-    /// lanes to which nothing was handed over for longest, and counts them in
-    /// [`Health::forgotten_lanes`](crate::Health::forgotten_lanes).
+    /// A thread keeps 65,536 lanes per recording. Beyond that it drops the lanes with the oldest
+    /// hand-over and counts them in [`Health::forgotten_lanes`](crate::Health::forgotten_lanes).
     ///
     /// ```no_run
     /// # fn submit(job: impl FnOnce() + Send + 'static) {}
@@ -127,7 +126,7 @@ impl Context {
         let lane = lane();
         let _ = HANDED.try_with(|lanes| {
             if let Ok(mut lanes) = lanes.try_borrow_mut()
-                && lanes.hand_over(ranges::first_log(), lane, self.word())
+                && lanes.hand_over(ranges::first_log(), lane, self.tag())
             {
                 ranges::count_forgotten_lane();
             }
@@ -138,12 +137,12 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::recording::ranges::{RangeWord, SLOTS};
+    use crate::record::recording::ranges::{RangeTag, SLOTS};
 
-    /// A word of its own for each number; a log in tests has few entries.
-    fn word(recording: u64, number: u64) -> u64 {
+    /// A distinct tag for each number; logs have few entries in tests.
+    fn tag(recording: u64, number: u64) -> u64 {
         let (log, slot) = (recording * 1000 + number / SLOTS, number % SLOTS);
-        RangeWord::new(log, slot).map_or(0, |word| word.0)
+        RangeTag::new(log, slot).map_or(0, |tag| tag.0)
     }
 
     #[test]
@@ -151,23 +150,23 @@ mod tests {
         let (mut lanes, mut forgotten) = (Lanes::default(), 0);
         let many = LANES as u64 + 1_000;
         for lane in 0..many {
-            // One lane is handed something all the time.
-            assert!(!lanes.hand_over(1, u64::MAX, word(1, lane)) || lanes.words.len() <= LANES);
-            forgotten += u64::from(lanes.hand_over(1, lane, word(1, lane)));
-            assert!(lanes.words.len() <= LANES && lanes.turns.len() <= 2 * LANES + 1);
+            // One lane is handed a tag in every iteration.
+            assert!(!lanes.hand_over(1, u64::MAX, tag(1, lane)) || lanes.tags.len() <= LANES);
+            forgotten += u64::from(lanes.hand_over(1, lane, tag(1, lane)));
+            assert!(lanes.tags.len() <= LANES && lanes.turns.len() <= 2 * LANES + 1);
         }
-        assert_eq!((forgotten, lanes.words.len()), (1_001, LANES));
-        assert_eq!(lanes.word(u64::MAX), word(1, many - 1), "it is not the oldest");
-        assert_eq!((lanes.word(1_000), lanes.word(1_001)), (0, word(1, 1_001)));
+        assert_eq!((forgotten, lanes.tags.len()), (1_001, LANES));
+        assert_eq!(lanes.tag(u64::MAX), tag(1, many - 1), "it is not the oldest");
+        assert_eq!((lanes.tag(1_000), lanes.tag(1_001)), (0, tag(1, 1_001)));
     }
 
     #[test]
     fn lanes_that_end_are_not_counted() {
         let mut lanes = Lanes::default();
         for lane in 0..4 * LANES as u64 {
-            assert!(!lanes.hand_over(1, lane, word(1, lane)));
+            assert!(!lanes.hand_over(1, lane, tag(1, lane)));
             assert!(!lanes.hand_over(1, lane, 0));
-            assert!(lanes.words.is_empty() && lanes.turns.len() <= 2 * LANES + 1);
+            assert!(lanes.tags.is_empty() && lanes.turns.len() <= 2 * LANES + 1);
         }
     }
 
@@ -175,10 +174,10 @@ mod tests {
     fn lanes_of_an_earlier_recording_are_forgotten_by_the_next() {
         let mut lanes = Lanes::default();
         for lane in 0..100 {
-            assert!(!lanes.hand_over(1, lane, word(1, lane)));
+            assert!(!lanes.hand_over(1, lane, tag(1, lane)));
         }
-        assert!(!lanes.hand_over(2, 100, word(2, 5)));
-        assert_eq!((lanes.words.len(), lanes.turns.len()), (1, 1));
-        assert_eq!((lanes.word(100), lanes.word(99)), (word(2, 5), 0));
+        assert!(!lanes.hand_over(2, 100, tag(2, 5)));
+        assert_eq!((lanes.tags.len(), lanes.turns.len()), (1, 1));
+        assert_eq!((lanes.tag(100), lanes.tag(99)), (tag(2, 5), 0));
     }
 }

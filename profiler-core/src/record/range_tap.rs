@@ -1,4 +1,4 @@
-//! Where a thread's ranges go while they are counted and not recorded.
+//! Counts a thread's ranges with hardware counters instead of recording them.
 
 use std::cell::RefCell;
 
@@ -14,12 +14,12 @@ struct Tap {
     open: Vec<OpenRange>,
 }
 
-/// Has this thread's ranges open ranges of a measurement, until it is dropped.
+/// Counts this thread's ranges with hardware counters until dropped.
 #[derive(Debug)]
 pub(crate) struct RangeCounting(());
 
 impl RangeCounting {
-    /// What was there before is over.
+    /// Replaces the thread's previous counting.
     pub(crate) fn begin(ranges: Ranges) -> Self {
         let _ = with(|tap| *tap = Some(Tap { ranges, open: Vec::new() }));
         Self(())
@@ -38,7 +38,7 @@ fn with<R>(with: impl FnOnce(&mut Option<Tap>) -> R) -> Option<R> {
     TAP.try_with(|tap| Some(with(&mut *tap.try_borrow_mut().ok()?))).ok().flatten()
 }
 
-/// A range begins on this thread. Gives its place, from 1; `None` if nothing is counted.
+/// Opens a range and returns its depth, from 1; `None` if this thread does not count.
 pub(crate) fn begin(name: &str) -> Option<u64> {
     with(|tap| {
         let tap = tap.as_mut()?;
@@ -48,7 +48,7 @@ pub(crate) fn begin(name: &str) -> Option<u64> {
     .flatten()
 }
 
-/// The range in this place ends, and those within it that have not: the innermost first.
+/// Closes the range at this depth and those within it, innermost first.
 pub(crate) fn end(place: u64) {
     let _ = with(|tap| {
         let Some(tap) = tap else { return };

@@ -10,61 +10,57 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Kind as ErrorKind};
+use crate::base::named_variants::named_variants;
 use crate::base::units::{self, MESSAGE_WIDTH, shortened};
 pub(crate) use kept::{Kept, Lost};
 
-/// Who sampled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Source {
-    /// Hardware counters: CUPTI's PM sampling.
-    Counters,
-    /// NVML, as `nvidia-smi` asks it.
-    Nvml,
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Counters => "hardware counters",
-            Self::Nvml => "NVML",
-        })
+named_variants! {
+    /// The origin of samples.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum Source {
+        /// CUPTI's PM sampling of hardware counters.
+        Counters = "hardware counters",
+        /// NVML, as queried by `nvidia-smi`.
+        Nvml = "NVML",
     }
 }
 
-/// What a value is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Unit {
-    /// Of what is possible at most, 0 to 100.
-    Percent,
-    /// Bytes.
-    Bytes,
-    /// Bytes a second.
-    BytesPerSecond,
-    /// Cycles or other events a second.
-    Hertz,
-    /// Nanoseconds.
-    Nanoseconds,
-    /// Watts.
-    Watts,
-    /// Joules: watts for a second.
-    Joules,
-    /// Degrees Celsius.
-    Celsius,
-    /// A number of events or things.
-    Count,
-    /// Bits, each with a meaning of its own: clock event reasons (throttle reasons) of NVML.
-    Flags,
-    /// Not known to this version, or a plain number such as a ratio.
-    #[serde(other)]
-    Other,
+named_variants! {
+    /// The unit of a value.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum Unit {
+        /// Percent of the maximum, 0 to 100.
+        Percent = "%",
+        /// Bytes.
+        Bytes = "B",
+        /// Bytes per second.
+        BytesPerSecond = "B/s",
+        /// Cycles or other events per second.
+        Hertz = "Hz",
+        /// Nanoseconds.
+        Nanoseconds = "ns",
+        /// Watts.
+        Watts = "W",
+        /// Joules.
+        Joules = "J",
+        /// Degrees Celsius.
+        Celsius = "°C",
+        /// A number of events or things.
+        Count = "",
+        /// Bits with individual meanings: NVML's clock event reasons (throttle reasons).
+        Flags = "flags",
+        /// Unknown to this version, or a plain number such as a ratio.
+        #[serde(other)]
+        Other = "",
+    }
 }
 
 impl Unit {
-    /// The unit of so much a second. `None` if that has none.
+    /// The unit of this per second; `None` if there is none.
     #[must_use]
     pub fn per_second(self) -> Option<Self> {
         match self {
@@ -76,7 +72,7 @@ impl Unit {
         }
     }
 
-    /// So much of it as people read it.
+    /// Formats a value for people.
     pub(crate) fn measured(self, value: f64) -> String {
         match self {
             Self::Percent => format!("{value:.1} %"),
@@ -85,39 +81,22 @@ impl Unit {
             Self::Flags => format!("{:#x}", value as u64),
             Self::Celsius => format!("{value:.0} {self}"),
             Self::Watts => format!("{value:.1} {self}"),
-            // Hz and B/s, and numbers without a unit.
+            // Hz, B/s and numbers without a unit.
             _ => units::si(value, &self.to_string()).trim_end().to_owned(),
         }
     }
 }
 
-impl fmt::Display for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Percent => "%",
-            Self::Bytes => "B",
-            Self::BytesPerSecond => "B/s",
-            Self::Hertz => "Hz",
-            Self::Nanoseconds => "ns",
-            Self::Watts => "W",
-            Self::Joules => "J",
-            Self::Celsius => "°C",
-            Self::Flags => "flags",
-            Self::Count | Self::Other => "",
-        })
-    }
-}
-
-/// How the values of several samples are one.
+/// How the values of several samples are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Kind {
-    /// What the stretch came to: they are added up.
+    /// The total of the interval; totals are added.
     Total,
-    /// A mean over the stretch: they are weighed by its length.
+    /// The mean of the interval; means are weighted by its length.
     Mean,
-    /// What was so when the stretch ended, and is taken for all of it: they are weighed by its length.
+    /// The state at the end of the interval; states are weighted by its length.
     State,
 }
 
@@ -125,36 +104,36 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Metric {
-    /// As its source names it: `dram__bytes_read.sum`, `nvml__power`.
+    /// The name at its source: `dram__bytes_read.sum`, `nvml__power`.
     pub name: String,
-    /// For people: `DRAM read`.
+    /// The name for people: `DRAM read`.
     pub label: String,
-    /// What its values are in.
+    /// The unit of its values.
     pub unit: Unit,
-    /// How its values are added up.
+    /// How its values are combined.
     pub kind: Kind,
 }
 
 impl Metric {
-    /// A metric of these properties.
+    /// A metric with these properties.
     #[must_use]
     pub fn new(name: impl Into<String>, label: impl Into<String>, unit: Unit, kind: Kind) -> Self {
         Self { name: name.into(), label: label.into(), unit, kind }
     }
 }
 
-/// Why a sampler could not begin, or ended early.
+/// Why a sampler could not start, or ended early.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failure {
-    /// What a program can act on.
+    /// The cause, for programs.
     pub cause: Cause,
-    /// What was tried, what came back and what to do.
+    /// What failed, why, and what to do.
     pub message: String,
 }
 
 impl Failure {
-    /// For this cause.
+    /// A failure with this cause.
     #[must_use]
     pub fn new(cause: Cause, message: impl Into<String>) -> Self {
         Self { cause, message: message.into() }
@@ -167,25 +146,25 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What kept a sampler from its work.
+/// The cause of a sampler failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Cause {
-    /// Reading counters is for administrators.
+    /// Reading counters requires administrator rights.
     Permission,
-    /// Another tool or another session has them.
+    /// Another tool or session uses the counters.
     Busy,
-    /// The library, the driver or the chip has them not.
+    /// Not supported by the library, the driver or the chip.
     Unsupported,
-    /// It began, and ended before it was stopped: what came later is not there.
+    /// The sampler ended before it was stopped; later samples are missing.
     Ended,
-    /// What the message says.
+    /// Described by the message only.
     #[serde(other)]
     Other,
 }
 
-/// All of a series but its rows.
+/// A series without its rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
     pub(crate) device: u32,
@@ -206,23 +185,25 @@ pub(crate) struct Head {
     pub(crate) failure: Option<Failure>,
 }
 
-/// What a sampler saw of one device over time: rows of values, each over a stretch of time.
+/// The samples of one device over time: rows of values, each for an interval.
 ///
-/// Times are nanoseconds of `CLOCK_MONOTONIC`, as those of [`Recording::windows_ns`](crate::Recording::windows_ns); a
-/// [`Track`](crate::profile::Track) tells them since the session's start. The stretches are in order and follow each other; gaps are
-/// counted. A series that could not be had has no rows, and a [`failure`](Self::failure).
+/// Times are nanoseconds of `CLOCK_MONOTONIC`, as in
+/// [`Recording::windows_ns`](crate::Recording::windows_ns); those of a
+/// [`Track`](crate::profile::Track) are relative to the session's start. Intervals are consecutive;
+/// gaps are counted. A series whose sampler failed to start has no rows and a
+/// [`failure`](Self::failure).
 #[derive(Debug, Clone, Serialize)]
 pub struct Series {
     #[serde(flatten)]
     pub(crate) head: Head,
     start_ns: Vec<u64>,
     end_ns: Vec<u64>,
-    /// A row for each stretch, a column for each metric; not a number where it is not known (in JSON null).
+    /// A row per interval, a column per metric; NaN if unknown (null in JSON).
     values: Vec<f64>,
 }
 
 impl PartialEq for Series {
-    /// Values are the same if their bits are: what is not known is equal to itself.
+    /// Compares values by their bits: unknown values are equal.
     fn eq(&self, other: &Self) -> bool {
         self.head == other.head && self.words().eq(other.words())
     }
@@ -231,7 +212,7 @@ impl PartialEq for Series {
 impl Eq for Series {}
 
 impl Series {
-    /// One without rows: of a device by its CUDA ordinal, in which a row is to come every `interval_ns` nanoseconds.
+    /// A series without rows, of the device with this CUDA ordinal.
     #[must_use]
     pub fn new(device: u32, source: Source, interval_ns: u64, metrics: Vec<Metric>) -> Self {
         let head = Head {
@@ -249,11 +230,11 @@ impl Series {
         Self { head, start_ns: Vec::new(), end_ns: Vec::new(), values: Vec::new() }
     }
 
-    /// Adds a row: a value for each metric, not a number where it is not known.
+    /// Adds a row: a value for each metric, NaN if unknown. Consecutive intervals may overlap slightly.
     ///
     /// # Errors
-    /// There are more or fewer values than metrics, or neither, it ends before it begins, it begins or ends before the row
-    /// before does, or begins before the row before that has ended: stretches that follow each other overlap by little.
+    /// The number of values is 0 or not that of the metrics, the row ends before it begins, it begins or
+    /// ends before the previous row, or it begins before the end of the row before that.
     pub fn push(&mut self, start_ns: u64, end_ns: u64, values: &[f64]) -> Result<(), Error> {
         let error = |why: String| Error::new(ErrorKind::Series { why });
         if values.len() != self.head.metrics.len() || values.is_empty() {
@@ -281,22 +262,21 @@ impl Series {
         Ok(())
     }
 
-    /// Says which metrics were asked for and are not there.
+    /// Sets the requested metrics that are missing.
     #[must_use]
     pub fn with_missing(mut self, names: Vec<String>) -> Self {
         self.head.missing = names;
         self
     }
 
-    /// Says why there is nothing, or nothing more.
+    /// Sets why there are no samples, or no more.
     #[must_use]
     pub fn with_failure(mut self, failure: Failure) -> Self {
         self.head.failure = Some(failure);
         self
     }
 
-    /// Says what was lost: samples that went for newer ones, how often the device had no room for more, stretches of which
-    /// nothing is known, and their nanoseconds.
+    /// Sets the losses: replaced samples, sample buffer overflows, gaps, and the nanoseconds of gaps.
     #[must_use]
     pub fn with_losses(mut self, dropped: u64, overflows: u64, gaps: u64, gap_ns: u64) -> Self {
         let head = &mut self.head;
@@ -309,12 +289,12 @@ impl Series {
         self.head.device
     }
 
-    /// Who sampled.
+    /// The origin of the samples.
     pub fn source(&self) -> Source {
         self.head.source
     }
 
-    /// The nanoseconds between two samples that were asked for.
+    /// The requested nanoseconds between two samples.
     pub fn interval_ns(&self) -> u64 {
         self.head.interval_ns
     }
@@ -324,65 +304,64 @@ impl Series {
         &self.head.metrics
     }
 
-    /// Metrics that were asked for and that the chip has not, or that did not fit beside the others.
+    /// Requested metrics that the chip lacks, or that did not fit beside the others.
     pub fn missing(&self) -> &[String] {
         &self.head.missing
     }
 
-    /// Its rows.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.start_ns.len()
     }
 
-    /// True if it has none.
+    /// True if it has no rows.
     pub fn is_empty(&self) -> bool {
         self.start_ns.is_empty()
     }
 
-    /// When each row begins, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// The start of each row in nanoseconds of `CLOCK_MONOTONIC`.
     pub fn start_ns(&self) -> &[u64] {
         &self.start_ns
     }
 
-    /// When each row ends, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// The end of each row in nanoseconds of `CLOCK_MONOTONIC`.
     pub fn end_ns(&self) -> &[u64] {
         &self.end_ns
     }
 
-    /// The values of one column; not a number where it is not known. None if there is no such column.
+    /// The values of a column, NaN if unknown; empty without such a column.
     pub fn column(&self, column: usize) -> impl ExactSizeIterator<Item = f64> + Clone + '_ {
         let columns = self.head.metrics.len();
         let rows = if column < columns { 0..self.len() } else { 0..0 };
         rows.map(move |row| self.values[row * columns + column])
     }
 
-    /// A value; not a number where it is not known.
+    /// A value; NaN if unknown.
     pub(crate) fn value(&self, row: usize, column: usize) -> f64 {
         self.values[row * self.head.metrics.len() + column]
     }
 
-    /// Samples that were not taken out in time and went for newer ones.
+    /// Samples that newer ones replaced before they were read.
     pub fn dropped(&self) -> u64 {
         self.head.dropped
     }
 
-    /// How often the device had no room for more samples: some are lost then.
+    /// Sample buffer overflows of the device; each loses samples.
     pub fn overflows(&self) -> u64 {
         self.head.overflows
     }
 
-    /// The stretches between two samples of which nothing is known, and their nanoseconds in all.
+    /// The number of gaps between samples, and their total nanoseconds.
     pub fn gaps(&self) -> (u64, u64) {
         (self.head.gaps, self.head.gap_ns)
     }
 
-    /// Why there is nothing, or nothing more, if the sampler could not begin or ended early.
+    /// Why the sampler could not start, or ended early.
     pub fn failure(&self) -> Option<&Failure> {
         self.head.failure.as_ref()
     }
 
-    /// What it did not see, in words: why there is nothing or nothing more, metrics that were not to be had, gaps, and samples that
-    /// were lost. Empty if it saw all that was asked for.
+    /// Describes all losses: a failure, missing metrics, gaps and lost samples. Empty if there are none.
     pub fn losses(&self) -> Vec<String> {
         let head = &self.head;
         let mut losses = Vec::new();
@@ -403,7 +382,7 @@ impl Series {
         losses
     }
 
-    /// Leaves out all rows but these.
+    /// Keeps only these rows.
     fn keep(&mut self, rows: Range<usize>) {
         let columns = self.head.metrics.len();
         self.start_ns.truncate(rows.end);
@@ -414,7 +393,7 @@ impl Series {
         self.values.drain(..rows.start * columns);
     }
 
-    /// A copy with the rows that lie within a time or touch it.
+    /// Returns a copy with the rows that overlap or touch a window.
     fn touching(&self, (from_ns, until_ns): (u64, u64)) -> Self {
         let first = self.end_ns.partition_point(|end| *end < from_ns);
         let end = self.start_ns.partition_point(|start| *start <= until_ns).max(first);
@@ -427,14 +406,14 @@ impl Series {
         }
     }
 
-    /// Leaves out the rows that do not lie within a time, whole.
+    /// Keeps only the rows entirely within a window.
     fn cut(&mut self, (from_ns, until_ns): (u64, u64)) {
         let first = self.start_ns.partition_point(|start| *start < from_ns);
         let end = self.end_ns.partition_point(|end| *end <= until_ns).max(first);
         self.keep(first..end);
     }
 
-    /// Counts the gaps between its rows anew: half an interval and more.
+    /// Recounts the gaps between rows: those longer than half an interval.
     fn count_gaps(&mut self) {
         let pairs = self.end_ns.iter().zip(self.start_ns.iter().skip(1));
         let gaps = pairs.map(|(end, start)| start.saturating_sub(*end));
@@ -446,7 +425,7 @@ impl Series {
         (self.head.gaps, self.head.gap_ns) = (count, sum_ns);
     }
 
-    /// Leaves out what does not lie within a time: of rows that do in part, that part, with as much of their totals.
+    /// Clips the rows to a window; totals of clipped rows are scaled.
     fn clip(&mut self, (from_ns, until_ns): (u64, u64)) {
         let columns = self.head.metrics.len();
         for row in 0..self.len() {
@@ -465,13 +444,13 @@ impl Series {
         self.cut((from_ns, until_ns));
     }
 
-    /// The columns as words: starts, ends, values by rows.
+    /// Encodes the rows: all starts, all ends, then values by row.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> + '_ {
         let values = self.values.iter().map(|value| value.to_bits());
         self.start_ns.iter().chain(&self.end_ns).copied().chain(values)
     }
 
-    /// What [`words`](Self::words) gave. `None` if that is no whole number of rows, or they are not in order.
+    /// Decodes [`words`](Self::words). `None` if rows are incomplete or not in order.
     pub(crate) fn from_words(head: Head, words: &[u64]) -> Option<Self> {
         let width = head.metrics.len() + 2;
         if !words.len().is_multiple_of(width) || (width == 2 && !words.is_empty()) {
@@ -508,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_do_not_lie_whole_within_a_time_go() {
+    fn cut_removes_rows_not_entirely_within_the_window() {
         let mut series = series();
         series.cut((5, 45));
         assert_eq!((series.start_ns(), series.end_ns()), (&[10, 20, 30][..], &[20, 30, 40][..]));
@@ -523,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn of_rows_at_the_edges_the_part_within_counts() {
+    fn clip_scales_totals_at_the_edges() {
         let mut clipped = series();
         clipped.clip((14, 43));
         assert_eq!(
@@ -553,7 +532,7 @@ mod tests {
         }
         let error = series.push(50, 60, &[0.0]).unwrap_err().to_string();
         assert!(error.contains("1 values were given for 2 metrics"), "{error}");
-        // One may overlap its neighbour, and no more than that.
+        // A row may overlap its neighbour only.
         series.push(45, 60, &[0.0, 0.0]).unwrap();
         let error = series.push(49, 60, &[0.0, 0.0]).unwrap_err().to_string();
         assert!(error.contains("from 49 to 60 ns was given after one from 45 to 60 and one to 50"));
@@ -564,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_equal_to_itself_and_null_in_json() {
+    fn unknown_values_are_equal_and_null_in_json() {
         let series = series();
         assert_eq!(series, series.clone());
         let words: Vec<u64> = series.words().collect();
@@ -576,29 +555,19 @@ mod tests {
 
     #[test]
     fn values_read_in_their_unit() {
-        let all = [
-            Unit::Percent.measured(99.96),
-            Unit::Bytes.measured(2.1e9),
-            Unit::BytesPerSecond.measured(2.1e9),
-            Unit::Nanoseconds.measured(1.5e6),
-            Unit::Flags.measured(68.0),
-            Unit::Celsius.measured(41.4),
-            Unit::Watts.measured(307.25),
-            Unit::Count.measured(1500.0),
-            Unit::Other.measured(0.5),
-        ];
-        let expected = [
-            "100.0 %",
-            "1.956 GiB",
-            "2.100 GB/s",
-            "1.500 ms",
-            "0x44",
-            "41 °C",
-            "307.2 W",
-            "1.500 k",
-            "0.500",
-        ];
-        assert_eq!(all, expected);
+        for (unit, value, expected) in [
+            (Unit::Percent, 99.96, "100.0 %"),
+            (Unit::Bytes, 2.1e9, "1.956 GiB"),
+            (Unit::BytesPerSecond, 2.1e9, "2.100 GB/s"),
+            (Unit::Nanoseconds, 1.5e6, "1.500 ms"),
+            (Unit::Flags, 68.0, "0x44"),
+            (Unit::Celsius, 41.4, "41 °C"),
+            (Unit::Watts, 307.25, "307.2 W"),
+            (Unit::Count, 1500.0, "1.500 k"),
+            (Unit::Other, 0.5, "0.500"),
+        ] {
+            assert_eq!(unit.measured(value), expected);
+        }
     }
 
     #[test]

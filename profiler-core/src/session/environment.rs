@@ -1,4 +1,4 @@
-//! Profiling that is turned on from outside: the environment variable `GPU_PROFILER`.
+//! Profiling enabled by the environment variable `GPU_PROFILER`.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,8 +15,8 @@ use crate::session::profiler::Profiler;
 const VARIABLE: &str = "GPU_PROFILER";
 const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH or save=PATH, sample, or several with commas between";
 
-/// Profiles the program if the environment variable `GPU_PROFILER` asks for it; until the guard is dropped, which is
-/// when it writes. To be put first in `main`, and kept:
+/// Profiles the program if the environment variable `GPU_PROFILER` is set, until the guard is dropped,
+/// which writes the outputs. Call it first in `main` and keep the guard:
 ///
 /// ```no_run
 /// let _profiling = profiler_core::from_env();
@@ -28,42 +28,39 @@ const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH or save=PA
 /// GPU_PROFILER=report=run-%p.txt,save=run-%p.gpuprof ./program
 /// ```
 ///
-/// The variable holds one or more of these, with commas between:
+/// The variable holds a comma-separated list of:
 ///
-/// - `report`: the report, on standard error. `report=PATH`: into a file.
+/// - `report`: the report on standard error. `report=PATH`: to a file.
 /// - `counts=PATH`: [`Profile::counts`].
 /// - `json=PATH`: [`Profile::json_lines`].
 /// - `save=PATH`: the recording, for [`Profile::load`].
-/// - `sample`: how busy device 0 was, by hardware counters ([`Sampling::utilization`]), and with the feature `nvml` its clocks and
-///   power ([`Sampling::nvml`]); beside one of the others, which show or keep it.
+/// - `sample`: the utilization of device 0 ([`Sampling::utilization`]), and with the feature `nvml` its
+///   clocks and power ([`Sampling::nvml`]). Requires one of the other outputs.
 ///
-/// `%p` in a path is the process's id, so that processes of one program do not write over each other's files; a path
-/// holds no comma. What is there already is replaced when the new file is whole.
+/// `%p` in a path is the process id, so that processes of one program write different files. Paths cannot
+/// contain commas. An existing file is replaced once the new one is complete.
 ///
-/// Where the variable is not there or empty, this costs one look-up and does nothing; ranges then cost what they cost
-/// without a profiler. Where it is set and nothing can be recorded (no GPU, another tool, a word that is not
-/// understood), the reason goes to standard error and the program goes on without.
+/// Without the variable this costs one look-up, and ranges cost the same as without a profiler. If
+/// recording fails (no GPU, another tool, an unknown word), the reason is printed to standard error and
+/// the program continues.
 ///
-/// The guard writes when it is dropped, also by a panic that unwinds; not where the process is ended by
-/// `std::process::exit`, `abort` or a signal: drop it first. It prints, since that is
-/// what it is asked for.
+/// The guard also writes when a panic unwinds, but not at `std::process::exit`, `abort` or a signal: drop
+/// it before those.
 pub fn from_env() -> Guard {
     guard(|samples| {
-        let builder = match samples {
-            true => Profiler::builder().sample(Sampling::utilization()),
-            false => Profiler::builder(),
-        };
-        let builder = if samples && cfg!(feature = "nvml") {
-            builder.sample(Sampling::nvml())
-        } else {
-            builder
-        };
+        let mut builder = Profiler::builder();
+        if samples {
+            builder = builder.sample(Sampling::utilization());
+        }
+        if samples && cfg!(feature = "nvml") {
+            builder = builder.sample(Sampling::nvml());
+        }
         Ok(builder.build())
     })
 }
 
-/// The same with a profiler of one's own making, which is made only if the variable asks for it. It samples what it was made
-/// to: the word `sample` is an error.
+/// As [`from_env`] with the program's own profiler, built only if the variable is set. The word `sample`
+/// is an error: the profiler has its own samplers.
 pub fn from_env_with(profiler: impl FnOnce() -> Result<Profiler, Error>) -> Guard {
     guard(|samples| match samples {
         true => Err("`sample` is not for this program, which makes its own profiler: leave it out"
@@ -73,8 +70,7 @@ pub fn from_env_with(profiler: impl FnOnce() -> Result<Profiler, Error>) -> Guar
 }
 
 fn guard(profiler: impl FnOnce(bool) -> Result<Result<Profiler, Error>, String>) -> Guard {
-    let value = env::var_os(VARIABLE).filter(|value| !value.is_empty());
-    let Some(value) = value else {
+    let Some(value) = env::var_os(VARIABLE).filter(|value| !value.is_empty()) else {
         return Guard { running: None };
     };
     let running = Outputs::parse(value).and_then(|outputs| {
@@ -83,11 +79,10 @@ fn guard(profiler: impl FnOnce(bool) -> Result<Result<Profiler, Error>, String>)
         let profiler = started.map_err(|error| format!("nothing is recorded: {error}"))?;
         Ok(Running { profiler, outputs })
     });
-    let running = running.map_err(|mistake| say(&mistake)).ok();
-    Guard { running }
+    Guard { running: running.map_err(|mistake| print(&mistake)).ok() }
 }
 
-/// Profiles until it is dropped; made by [`from_env`].
+/// Profiles until dropped, from [`from_env`].
 #[derive(Debug)]
 #[must_use = "profiling ends when this is dropped: keep it as `let _profiling = ...`"]
 pub struct Guard {
@@ -109,17 +104,15 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(Running { profiler, outputs }) = self.running.take() else {
-            return;
-        };
+        let Some(Running { profiler, outputs }) = self.running.take() else { return };
         match profiler.stop() {
             Ok(profile) => outputs.write(&profile),
-            Err(error) => say(&format!("nothing was recorded: {error}")),
+            Err(error) => print(&format!("nothing was recorded: {error}")),
         }
     }
 }
 
-/// What is to be written.
+/// The requested outputs.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outputs {
     outputs: Vec<Output>,
@@ -138,7 +131,7 @@ enum Output {
 
 impl Outputs {
     /// # Errors
-    /// A sentence for the user.
+    /// A message for the user.
     fn parse(value: OsString) -> Result<Self, String> {
         let value = value
             .into_string()
@@ -182,35 +175,33 @@ impl Outputs {
 
     fn write(&self, profile: &Profile) {
         for output in &self.outputs {
-            let (path, written) = match output {
+            let (path, content) = match output {
                 Output::Report(None) => {
                     let _ = writeln!(std::io::stderr(), "{profile}");
                     continue;
                 }
-                Output::Report(Some(path)) => {
-                    (path, replace::write_all(path, format!("{profile}\n")))
-                }
+                Output::Report(Some(path)) => (path, format!("{profile}\n")),
                 #[cfg(feature = "analysis")]
-                Output::Counts(path) => (path, replace::write_all(path, profile.counts())),
+                Output::Counts(path) => (path, profile.counts()),
                 #[cfg(feature = "analysis")]
-                Output::Json(path) => (path, replace::write_all(path, profile.json_lines())),
+                Output::Json(path) => (path, profile.json_lines()),
                 // Its error names the path.
                 Output::Save(path) => {
                     if let Err(error) = profile.save(path) {
-                        say(&error.to_string());
+                        print(&error.to_string());
                     }
                     continue;
                 }
             };
-            if let Err(error) = written {
-                say(&format!("could not write {}: {error}", path.display()));
+            if let Err(error) = replace::write_all(path, content) {
+                print(&format!("could not write {}: {error}", path.display()));
             }
         }
     }
 }
 
-/// To the user, who asked by the variable. What cannot be said is no reason to stop the program.
-fn say(what: &str) {
+/// Prints to standard error. A failure to print is ignored.
+fn print(what: &str) {
     let _ = writeln!(std::io::stderr(), "{VARIABLE}: {}", shortened(what, MESSAGE_WIDTH));
 }
 

@@ -1,4 +1,4 @@
-//! Start, pause, snapshot and stop: what a program says to a session.
+//! The profiler: starts, pauses and stops sessions, and takes snapshots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::profile::Profile;
 use crate::profile::summary::Summary;
 use crate::record::recording::Recording;
 
-/// Records what this process does on its GPUs, and in which ranges.
+/// Records the GPU work of this process with its ranges.
 ///
 /// ```no_run
 /// use profiler_core::Profiler;
@@ -36,23 +36,18 @@ use crate::record::recording::Recording;
 /// # }
 /// ```
 ///
-/// Several profilers may run at the same time, as whole-program and short ones do: CUPTI has one collection in a process,
-/// which the first one starts and the last one ends, and each sees what was asked for between its own start and stop. A
-/// session may begin and end on different threads; work of all threads is seen. Dropping a running profiler throws its
-/// session away.
+/// Several profilers may run at the same time. They share CUPTI's one collection of the process; each sees
+/// the work submitted between its own start and stop, on all threads. A session may start and stop on
+/// different threads. Dropping a running profiler discards its session.
 ///
 /// # Long runs
-/// A session keeps all that it sees, some 300 bytes a kernel, unless it is to [keep the last part
-/// only](ProfilerBuilder::keep_last). [`summarize`](Self::summarize) keeps sums alone.
+/// A session keeps all it sees, about 300 bytes per kernel, unless it keeps [only the last
+/// part](ProfilerBuilder::keep_last). [`summarize`](Self::summarize) keeps sums only.
 #[derive(Debug)]
 pub struct Profiler {
     library: Library,
-    config: Config,
-    keep: Retention,
-    period: Option<Duration>,
-    samplings: Vec<Sampling>,
-    summary_rows: usize,
-    /// Shared with those who use it, so that none of them keeps a stop waiting.
+    settings: Settings,
+    /// Shared with its users, so that none of them delays a stop.
     session: Mutex<Option<Arc<Session>>>,
 }
 
@@ -75,89 +70,93 @@ pub struct Profiler {
 #[must_use]
 pub struct ProfilerBuilder {
     library: Option<Library>,
+    settings: Settings,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Settings {
     config: Config,
     keep: Retention,
     period: Option<Duration>,
     samplings: Vec<Sampling>,
+    /// `None` for the default.
     summary_rows: Option<usize>,
 }
 
 impl ProfilerBuilder {
-    /// Uses this CUPTI instead of the one that is found: one opened from a path, or the stand-in of `cupti::fake`.
+    /// Uses this CUPTI instead of searching one: opened from a path, or a fake (`cupti::fake`).
     pub fn library(mut self, library: Library) -> Self {
         self.library = Some(library);
         self
     }
 
-    /// What to collect and with how much memory.
+    /// Sets what to collect, and memory limits.
     pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
+        self.settings.config = config;
         self
     }
 
-    /// Keeps what was asked for in the last such time, and lets go of what was before. Ranges that are
-    /// open stay, however long ago they began. A range that was started on another thread, in one that ended before the
-    /// time kept, has no outer range: [`Health::orphaned_ranges`](crate::Health::orphaned_ranges).
+    /// Keeps the work submitted in the last `time`, and all open ranges. A range whose parent on another
+    /// thread ended earlier has no parent:
+    /// [`Health::orphaned_ranges`](crate::Health::orphaned_ranges).
     ///
-    /// A thread of its own takes the logs out several times within that time, and lets go of them piece by piece. What is
-    /// kept grows with what is asked for in that time, and with the number of different names; not with that of different values
-    /// of fields.
+    /// A background thread takes and releases the logs several times within `time`. Memory grows with the
+    /// work submitted in that time and the number of names, not with the number of field values.
     pub fn keep_last(mut self, time: Duration) -> Self {
-        self.keep = Retention::LastTime(time);
+        self.settings.keep = Retention::LastTime(time);
         self
     }
 
-    /// Keeps at least the last so many GPU operations, and what was asked for since; lets go of what was before, as
-    /// [`keep_last`](Self::keep_last) does.
+    /// Keeps at least the last `count` GPU operations; otherwise as [`keep_last`](Self::keep_last).
     ///
-    /// Where few operations come, or none, what is kept is bounded by calls, ranges and marks: once the last 1,048,576 of
-    /// them, or 16 for each of these operations if that is more, are without as many operations, what was before them goes
-    /// all the same.
+    /// If operations are rare, the bound is the last 1,048,576 calls, ranges and marks, or 16 for each of
+    /// these operations if that is more.
     pub fn keep_last_operations(mut self, count: u64) -> Self {
-        self.keep = Retention::LastOperations(count);
+        self.settings.keep = Retention::LastOperations(count);
         self
     }
 
-    /// Samples hardware counters, or what NVML says, as long as a session is on: [`Profile::series`] and
-    /// [`Profile::tracks`]. Any number of times, for several samplers. They go on while the session is paused.
+    /// Adds a sampler of hardware counters or NVML for the time of a session, pauses included:
+    /// [`Profile::series`] and [`Profile::tracks`] have the samples. May be called several times.
     ///
-    /// On an H200 a sampler of counters takes 0.2 to 0.5 s to start and 0.1 s to stop, and NVML 30 ms to start: the start and the
-    /// stop of the session take as much longer.
+    /// On an H200, a counter sampler takes 0.2 to 0.5 s to start and 0.1 s to stop, NVML 30 ms to start.
+    /// The start and stop of the session take that much longer.
     ///
-    /// A sampler that cannot be had (no permission, another has the counters, an old CUPTI, no NVML) does not keep the session
-    /// from its work: its series has no samples and [says why](crate::series::Series::failure), and
-    /// [`Health::failed_samplers`](crate::Health::failed_samplers) counts it. Sessions of this process share the
-    /// sampler of a device if they sample the same; else the first has it. A session that [sums up](Profiler::summarize) samples nothing, and its health counts that too.
+    /// If a sampler fails (no permission, counters in use, an old CUPTI, no NVML), the session continues.
+    /// Its series has no samples and a [failure](crate::series::Series::failure), and
+    /// [`Health::failed_samplers`](crate::Health::failed_samplers) counts it. Sessions of this process
+    /// share a device's sampler if their settings are equal; otherwise the first one has it.
+    /// [Summaries](Profiler::summarize) do not sample, and count that in their health.
     pub fn sample(mut self, sampling: Sampling) -> Self {
-        self.samplings.push(sampling);
+        self.settings.samplings.push(sampling);
         self
     }
 
-    /// How often the logs are taken out by a session that keeps a part of them, or sums. The default is every 100 ms, or a
-    /// tenth of the time to keep if that is longer, but not more than a second.
+    /// How often a session that keeps a part or sums takes the logs. The default is 100 ms, or a tenth of
+    /// the kept time if that is longer, up to a second.
     ///
-    /// CUPTI is asked for records of buffers that are not full for a tenth of the time, but after 20 s at the latest, and every
-    /// 10 s where it hands over full ones: the last few thousand operations may come that much later, and the results of ranges
-    /// with them.
+    /// Flushing CUPTI's partly filled buffers may use a tenth of the time, but is retried at least every
+    /// 20 s, and every 10 s while CUPTI delivers full buffers. The last few thousand operations, and the
+    /// results of their ranges, may be delayed by that.
     pub fn period(mut self, period: Duration) -> Self {
-        self.period = Some(period);
+        self.settings.period = Some(period);
         self
     }
 
-    /// How many rows a [summary](Profiler::summarize) keeps: paths of ranges, kernels of a path, names of ranges of the
-    /// process, and names of marks, as many of each. The default is 10,000. A row takes up to some 15 KiB.
+    /// The number of rows that a [summary](Profiler::summarize) keeps of each kind: range paths, kernels of
+    /// a path, names of process ranges, names of marks. The default is 10,000; a row takes up to 15 KiB.
     ///
-    /// Names and paths beyond these, such as one for every request, are summed up as `(other)` of the path around them, so
-    /// that totals stay exact; within `(other)` there are as many paths again. [`Health::summed_as_other`] counts what
-    /// went there. With 0 everything in ranges is `(other)`.
+    /// Further names and paths, such as one per request, are summed as `(other)` of their parent path, so
+    /// totals stay exact; `(other)` has as many paths again. [`Health::summed_as_other`] counts them. With
+    /// 0, everything in ranges is `(other)`.
     ///
     /// [`Health::summed_as_other`]: crate::Health::summed_as_other
     pub fn summary_rows(mut self, rows: usize) -> Self {
-        self.summary_rows = Some(rows);
+        self.settings.summary_rows = Some(rows);
         self
     }
 
-    /// Finds CUPTI; nothing is recorded yet.
+    /// Finds CUPTI. Nothing is recorded yet.
     ///
     /// # Errors
     /// [`is_unavailable`](Error::is_unavailable), with what is missing.
@@ -166,17 +165,13 @@ impl ProfilerBuilder {
             Some(library) => library,
             None => Library::open()?,
         };
-        // Costs nothing but where graphs are made, and there it is what tells whose they are.
-        let config = self.config.graph_events(true);
-        let (keep, period, session) = (self.keep, self.period, Mutex::new(None));
-        let samplings = match keep {
-            Retention::LastTime(time) => {
-                self.samplings.into_iter().map(|sampling| sampling.bounded(time)).collect()
-            }
-            _ => self.samplings,
-        };
-        let summary_rows = self.summary_rows.unwrap_or(sums::ROWS);
-        Ok(Profiler { library, config, keep, period, samplings, summary_rows, session })
+        let mut settings = self.settings;
+        // Attributes graph nodes to ranges; costs nothing unless graphs are created.
+        settings.config = settings.config.graph_events(true);
+        if let Retention::LastTime(time) = settings.keep {
+            settings.samplings = settings.samplings.into_iter().map(|s| s.bounded(time)).collect();
+        }
+        Ok(Profiler { library, settings, session: Mutex::new(None) })
     }
 }
 
@@ -186,64 +181,60 @@ impl Profiler {
         ProfilerBuilder::default()
     }
 
-    /// Starts recording: ranges, driver calls, GPU records. Costs milliseconds, the first time more.
-    ///
-    /// Ranges that are open already, and work launched already, are not seen.
+    /// Starts recording ranges, driver calls and GPU records. Costs milliseconds, more the first time.
+    /// Ranges that are already open and work already launched are not recorded.
     ///
     /// # Errors
-    /// [`is_busy`](Error::is_busy) if this or another profiler of the process runs, or another tool holds CUPTI (ranges
-    /// go on as NVTX all the same); otherwise CUPTI's refusal.
+    /// [`is_busy`](Error::is_busy) if this profiler runs, another one has other settings, or another tool
+    /// holds CUPTI (ranges still go to NVTX); otherwise CUPTI's refusal.
     pub fn start(&self) -> Result<(), Error> {
         let mut session = self.session.lock();
         if session.is_some() {
             return Err(Error::new(Kind::Running));
         }
-        *session = Some(Arc::new(Session::start(&self.wish(self.keep, None))?));
+        *session = Some(Arc::new(Session::start(&self.request(self.settings.keep, None))?));
         Ok(())
     }
 
-    /// One with the same settings, for sessions beside those of this one.
+    /// A profiler with the same settings, for a second session.
     pub(crate) fn another(&self) -> Self {
-        let (library, config) = (self.library.clone(), self.config.clone());
-        let (keep, period, session) = (self.keep, self.period, Mutex::new(None));
-        let samplings = self.samplings.clone();
-        Self { library, config, keep, period, samplings, summary_rows: self.summary_rows, session }
+        let (library, settings) = (self.library.clone(), self.settings.clone());
+        Self { library, settings, session: Mutex::new(None) }
     }
 
-    fn wish(&self, keep: Retention, sink: Option<Arc<Mutex<dyn Sink>>>) -> SessionRequest<'_> {
+    fn request(&self, keep: Retention, sink: Option<Arc<Mutex<dyn Sink>>>) -> SessionRequest<'_> {
         let usual = match keep {
             Retention::LastTime(time) => (time / 10).clamp(PERIOD, Duration::from_secs(1)),
             _ => PERIOD,
         };
-        let period = self.period.unwrap_or(usual);
-        let (library, config) = (&self.library, &self.config);
-        // What keeps no operation has no profile that samples could be in.
-        let samplings = if keep == Retention::Nothing { &[] } else { &self.samplings[..] };
+        let Settings { config, period, samplings, .. } = &self.settings;
+        let (library, period) = (&self.library, period.unwrap_or(usual));
+        // Without a profile, there is no use for samples.
+        let samplings = if keep == Retention::Nothing { &[] } else { &samplings[..] };
         SessionRequest { library, config, keep, sink, samplings, period, then: None }
     }
 
-    /// Starts a session that keeps no operation and no instance of a range, only what they came to, in
-    /// tables that grow with the number of different ranges and kernels alone, up to
-    /// [as many as it keeps](ProfilerBuilder::summary_rows), not with values of fields. It goes on beside
-    /// this profiler's own session, if there is one. It keeps up with some hundred thousand kernels a second; the repository's
-    /// measurements say how far.
+    /// Starts a session that keeps sums instead of operations and ranges. Its tables grow with the number
+    /// of different ranges and kernels up to a [bound](ProfilerBuilder::summary_rows), not with field
+    /// values. It runs beside this profiler's own session, if any, and keeps up with some hundred thousand
+    /// kernels per second (see the repository's measurements).
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub fn summarize(&self) -> Result<Summarizing, Error> {
         let streaming = Arc::new(Mutex::new(self.streaming(0)));
-        let samplers = self.samplings.iter().map(Sampling::series).sum::<usize>();
+        let samplers = self.settings.samplings.iter().map(Sampling::series).sum::<usize>();
         streaming.lock().health.failed_samplers = samplers as u64;
-        let session = Session::start(&self.wish(Retention::Nothing, Some(streaming.clone())))?;
+        let session = Session::start(&self.request(Retention::Nothing, Some(streaming.clone())))?;
         Ok(Summarizing { session, streaming })
     }
 
-    /// Sums that keep what this profiler is to keep.
+    /// A streaming join with this profiler's bounds.
     pub(crate) fn streaming(&self, most_done: usize) -> StreamingJoin {
-        StreamingJoin::new(most_done, self.summary_rows)
+        StreamingJoin::new(most_done, self.settings.summary_rows.unwrap_or(sums::ROWS))
     }
 
-    /// Starts a session that keeps what this profiler is to keep and is followed besides.
+    /// Starts a session with this profiler's settings and a streaming join.
     #[cfg(feature = "tracing")]
     pub(crate) fn start_streaming(
         &self,
@@ -252,19 +243,19 @@ impl Profiler {
     ) -> Result<Session, Error> {
         Session::start(&SessionRequest {
             then: Some(then),
-            ..self.wish(self.keep, Some(streaming))
+            ..self.request(self.settings.keep, Some(streaming))
         })
     }
 
-    /// Stops and gives what was recorded, joined.
+    /// Stops and returns the joined profile.
     ///
-    /// Waits until the GPU has finished what was launched, at most the configured time (10 s) and for as long as CUPTI takes
-    /// to hand records over, which under load, after hundreds of millions of launches, may be until the load is over; no
-    /// context or stream of the program is touched. Other sessions go on. Joining takes some 0.2 us an operation.
+    /// Waits for launched work up to the configured time (10 s), and for CUPTI's delivery of records: under
+    /// load, after hundreds of millions of launches, possibly until the load ends. No context or stream of
+    /// the program is touched. Other sessions continue. Joining takes about 0.2 us per operation.
     ///
-    /// Other threads may go on, too: what they ask for counts up to this call, and a call that is under way then and does not
-    /// return in time is [open](crate::Health::open_calls). Where the GPU is not done with it all within the configured
-    /// time, what has not come is unfinished. The session ends even if CUPTI refuses something.
+    /// Other threads may continue; their work counts up to this call. A call in progress that does not
+    /// return in time is [open](crate::Health::open_calls). Work that the GPU does not finish in time is
+    /// unfinished. The session ends even if CUPTI refuses something.
     ///
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal.
@@ -272,7 +263,7 @@ impl Profiler {
         self.stop_recording().map(Profile::from_recording)
     }
 
-    /// Stops and gives the raw logs, not joined: the cheapest way to end a session.
+    /// Stops and returns the raw logs without joining them, the cheapest way to end a session.
     ///
     /// # Errors
     /// As [`stop`](Self::stop).
@@ -282,27 +273,27 @@ impl Profiler {
         session.ok_or_else(|| Error::new(Kind::NotRunning))?.stop(called_ns)
     }
 
-    /// What the session saw up to now, joined. It goes on, and the profile that its stop gives is what it would have been.
+    /// Returns the joined profile so far. The session continues, and its final profile is unaffected.
     ///
-    /// All is cut off at one time. Ranges that are open count until then. CUPTI is waited for, 10 s at most, and the GPU is
-    /// not: calls under way and
-    /// calls whose records may still come are [`Health::pending_calls`](crate::Health::pending_calls), open ranges
-    /// [`Health::pending_ranges`](crate::Health::pending_ranges), and neither makes it incomplete. While the GPU works
-    /// all the time, nothing tells a record that is late from one that is lost: the final profile does.
+    /// All logs are cut at one time; open ranges count until then. Waits up to 10 s for CUPTI, not for the
+    /// GPU: calls in progress or without a record yet are
+    /// [`Health::pending_calls`](crate::Health::pending_calls), open ranges
+    /// [`Health::pending_ranges`](crate::Health::pending_ranges), and the profile still counts as complete.
+    /// While the GPU is busy, only the final profile distinguishes late records from lost ones.
     ///
-    /// Copies and joins all that was collected: time and memory grow with the session, the time by some 0.2 us an
-    /// operation. Threads of the program go on; only one that makes its first call, or opens a range under a new name,
-    /// may wait for a copy of its own log's names or of the list of threads. Any thread may take one; several at once, and
-    /// [`stop`](Self::stop), take turns while the logs are copied, not while CUPTI is waited for or they are joined.
+    /// Copies and joins all logs: time and memory grow with the session, by about 0.2 us per operation.
+    /// Program threads continue; one that makes its first call, or opens a range with a new name, may wait
+    /// for a copy of its names or of the thread list. Any thread may take snapshots; copies of the logs
+    /// exclude each other and [`stop`](Self::stop), waits and joins do not.
     ///
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal; also with
-    /// [`Config::profiler_switch`](cupti::Config::profiler_switch), whose bounds are known at the stop alone.
+    /// [`Config::profiler_switch`](cupti::Config::profiler_switch), whose bounds are known only at the stop.
     pub fn snapshot(&self) -> Result<Profile, Error> {
         self.snapshot_recording().map(Profile::from_recording)
     }
 
-    /// The same as raw logs, not joined: the cheapest way to keep what was seen so far.
+    /// Returns the raw logs so far without joining them, the cheapest snapshot.
     ///
     /// # Errors
     /// As [`snapshot`](Self::snapshot).
@@ -310,8 +301,8 @@ impl Profiler {
         self.with_session(Session::snapshot)
     }
 
-    /// Forgets what the session saw up to now, as if it began here. The GPU is not waited for: records that are still to
-    /// come of calls before are left out.
+    /// Discards what the session recorded so far, as if it began here. Does not wait for the GPU: later
+    /// records of earlier calls are excluded.
     ///
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal.
@@ -319,23 +310,22 @@ impl Profiler {
         self.with_session(Session::restart)
     }
 
-    /// Turns the collection of GPU work off for a while: what is launched in the pause is not in the profile, and not
-    /// missed. Ranges go on being recorded. Nothing happens if it is paused.
+    /// Pauses the collection of GPU work: the profile excludes work launched in the pause, and does not
+    /// count it as missing. Ranges are still recorded. Does nothing if paused.
     ///
-    /// Waits for the GPU as [`stop`](Self::stop) does, unless another session is on, and the profiler's other methods wait
-    /// with it.
+    /// Waits for the GPU as [`stop`](Self::stop) does, unless another session runs.
     ///
     /// # Errors
-    /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal to flush, after which it is paused all the same.
+    /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal to flush; the session is paused nevertheless.
     pub fn pause(&self) -> Result<(), Error> {
         self.with_session(Session::pause)
     }
 
-    /// Turns the collection on again, after a pause or a start [in one](cupti::Config::start_paused). Costs a call into
-    /// CUPTI for each kind of record and of call. Nothing happens if it is not paused.
+    /// Resumes after a pause or a [paused start](cupti::Config::start_paused). Costs a CUPTI call for each
+    /// kind of record and of call. Does nothing if not paused.
     ///
     /// # Errors
-    /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal, after which it is paused as before.
+    /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal; the session remains paused.
     pub fn resume(&self) -> Result<(), Error> {
         self.with_session(Session::resume)
     }
@@ -350,7 +340,7 @@ impl Profiler {
         with(&*session.ok_or_else(|| Error::new(Kind::NotRunning))?)
     }
 
-    /// Records while `f` runs. If it panics, the session ends and is thrown away.
+    /// Records while `f` runs. If it panics, the session is discarded.
     ///
     /// # Errors
     /// As [`start`](Self::start) and [`stop`](Self::stop).
@@ -373,31 +363,29 @@ impl Profiler {
     }
 }
 
-/// Throws the session away, if the closure that is recorded panics.
+/// Discards the session if the recorded closure panics.
 struct Discard<'a>(&'a Profiler);
 
 impl Drop for Discard<'_> {
     fn drop(&mut self) {
-        let session = self.0.session.lock().take();
-        drop(session);
+        drop(self.0.session.lock().take());
     }
 }
 
-/// How often logs are taken out, where nothing else is said.
+/// The default period.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// A session that keeps sums. Made by [`Profiler::summarize`]; dropping it throws them away.
+/// A session that keeps sums, from [`Profiler::summarize`]. Dropping it discards them.
 #[derive(Debug)]
-#[must_use = "the session ends when this is dropped, and what it summed up is gone"]
+#[must_use = "the session ends when this is dropped, and its sums are lost"]
 pub struct Summarizing {
     session: Session,
     streaming: Arc<Mutex<StreamingJoin>>,
 }
 
 impl Summarizing {
-    /// What it came to so far. Ranges that are open, and ranges whose work is not done, are left out of the distributions;
-    /// their work that is done is in the totals. Costs what was collected since the logs were taken out last, and a copy of
-    /// the sums.
+    /// Returns the sums so far. The distributions exclude open ranges and ranges whose work is not done;
+    /// their finished work is in the totals. Costs a segment of the logs and a copy of the sums.
     ///
     /// # Errors
     /// CUPTI's refusal.
@@ -409,7 +397,7 @@ impl Summarizing {
     /// As [`Profiler::pause`].
     ///
     /// # Errors
-    /// CUPTI's refusal to flush, after which it is paused all the same.
+    /// CUPTI's refusal to flush; the session is paused nevertheless.
     pub fn pause(&self) -> Result<(), Error> {
         self.session.pause()
     }
@@ -417,12 +405,12 @@ impl Summarizing {
     /// As [`Profiler::resume`].
     ///
     /// # Errors
-    /// CUPTI's refusal, after which it is paused as before.
+    /// CUPTI's refusal; the session remains paused.
     pub fn resume(&self) -> Result<(), Error> {
         self.session.resume()
     }
 
-    /// Ends it, and gives what it came to. Waits for the GPU as [`Profiler::stop`] does.
+    /// Stops and returns the sums. Waits for the GPU as [`Profiler::stop`] does.
     ///
     /// # Errors
     /// CUPTI's refusal.

@@ -1,11 +1,11 @@
-//! Which steps of a long run are profiled: some are waited for, some warm up, some count, again and again.
+//! Schedules profile some steps of a long run in cycles of waiting, warm-up and active steps.
 
 use crate::base::error::{Error, Kind};
 use crate::profile::Profile;
 use crate::session::profiler::Profiler;
 
-/// Which steps are profiled, in the terms of `torch.profiler.schedule`: after some steps that are skipped, cycles of steps
-/// that are waited for, that warm up and that are active.
+/// The steps to profile, in the terms of `torch.profiler.schedule`: skipped steps, then cycles of waiting,
+/// warm-up and active steps.
 ///
 /// ```
 /// use profiler_core::Schedule;
@@ -26,36 +26,36 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Every step is active and gives a profile of its own, for ever.
+    /// Every step is active and has its own profile, without end.
     pub const fn new() -> Self {
         Self { skip_first: 0, wait: 0, warmup: 0, active: 1, repeat: 0 }
     }
 
-    /// Steps at the very beginning that are not collected.
+    /// The steps at the beginning that are not collected.
     pub const fn skip_first(mut self, steps: u64) -> Self {
         self.skip_first = steps;
         self
     }
 
-    /// Steps of each cycle that are not collected.
+    /// The steps of each cycle that are not collected.
     pub const fn wait(mut self, steps: u64) -> Self {
         self.wait = steps;
         self
     }
 
-    /// Steps of each cycle that are collected and thrown away: what it costs to begin falls on them.
+    /// The steps of each cycle that are collected and discarded; they bear the cost of starting.
     pub const fn warmup(mut self, steps: u64) -> Self {
         self.warmup = steps;
         self
     }
 
-    /// Steps of each cycle that are in its profile: one or more.
+    /// The steps of each cycle that are in its profile, at least one.
     pub const fn active(mut self, steps: u64) -> Self {
         self.active = steps;
         self
     }
 
-    /// Cycles; 0 is for ever.
+    /// The number of cycles; 0 is unlimited.
     pub const fn repeat(mut self, cycles: u64) -> Self {
         self.repeat = cycles;
         self
@@ -66,7 +66,7 @@ impl Schedule {
         self.wait.saturating_add(self.warmup).saturating_add(self.active)
     }
 
-    /// What is done in a step, counted from 0.
+    /// The action of a step, counted from 0.
     pub const fn action(&self, step: u64) -> StepAction {
         let Some(step) = step.checked_sub(self.skip_first) else { return StepAction::Wait };
         let cycle = self.cycle();
@@ -83,8 +83,8 @@ impl Schedule {
         }
     }
 
-    /// The place of a step in its cycle, if it is in one.
-    const fn place(&self, step: u64) -> Option<u64> {
+    /// The position of a step in its cycle, if it is in one.
+    const fn position(&self, step: u64) -> Option<u64> {
         match self.action(step) {
             StepAction::Over => None,
             _ => match step.checked_sub(self.skip_first) {
@@ -101,21 +101,21 @@ impl Default for Schedule {
     }
 }
 
-/// What is done in a step.
+/// The action of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StepAction {
-    /// Nothing is collected: no session is on.
+    /// Nothing is collected.
     Wait,
-    /// It is collected and thrown away.
+    /// The step is collected and discarded.
     WarmUp,
-    /// It is in the profile.
+    /// The step is in the profile.
     Active,
-    /// The schedule is over, and nothing is collected any more.
+    /// The schedule has ended.
     Over,
 }
 
-/// The steps of a run, of which some are profiled. Made by [`Profiler::schedule`].
+/// A run with a schedule, from [`Profiler::schedule`].
 ///
 /// ```no_run
 /// use profiler_core::{Profiler, Schedule};
@@ -134,24 +134,24 @@ pub enum StepAction {
 /// # }
 /// ```
 ///
-/// A step costs nothing while it waits; a session begins before each warm-up, which takes milliseconds, and ends after each
-/// active part, for which [`step`](Self::step) waits for the GPU. Work of a step that is not done at its end counts for
-/// that step all the same: a call counts by when it was made. Dropping it, as a panic does, throws away what is collected.
+/// Waiting steps cost nothing. A session starts before each warm-up, in milliseconds, and stops after the
+/// active steps, where [`step`](Self::step) waits for the GPU. Work belongs to the step of its call, even
+/// if it finishes later. Dropping the schedule, as a panic does, discards the current cycle.
 #[derive(Debug)]
-#[must_use = "the steps are counted by this: call `step` at the end of each"]
+#[must_use = "call `step` at the end of each step"]
 pub struct Scheduled {
     profiler: Profiler,
     schedule: Schedule,
     step: u64,
-    /// Why the session of this cycle could not begin, where a profile went before it.
+    /// The error of starting this cycle, if the last step returned a profile.
     failed: Option<Error>,
 }
 
 impl Profiler {
-    /// Profiles some steps of a run, in sessions beside this profiler's own one, with its settings.
+    /// Profiles some steps of a run in separate sessions with this profiler's settings.
     ///
     /// # Errors
-    /// A schedule without active steps; as [`start`](Self::start), if the first step is to be collected.
+    /// The schedule has no active steps; as [`start`](Self::start) if the first step is collected.
     pub fn schedule(&self, schedule: Schedule) -> Result<Scheduled, Error> {
         if schedule.active == 0 {
             return Err(Error::new(Kind::Schedule));
@@ -163,15 +163,15 @@ impl Profiler {
 }
 
 impl Scheduled {
-    /// Ends a step, and gives the profile if it was the last active one of its cycle.
-    ///
-    /// Ranges of the step are to be ended by then; one that is open goes on in the next step, and is open in the profile.
+    /// Ends a step, and returns the profile after the last active step of a cycle. End the step's ranges
+    /// first; an open range continues in the next step and is open in the profile.
     ///
     /// # Errors
-    /// As [`Profiler::stop`] and [`Profiler::start`]. The step is counted all the same, its cycle gives no profile, and the
-    /// next cycle is tried again. Where one step gives a profile and cannot begin the next cycle, the step after it says so.
+    /// As [`Profiler::stop`] and [`Profiler::start`]. The step counts, its cycle has no profile, and the
+    /// next cycle is tried. If a step returns a profile but cannot start the next cycle, the next step
+    /// returns the error.
     pub fn step(&mut self) -> Result<Option<Profile>, Error> {
-        let is_last = self.schedule.place(self.step) == Some(self.schedule.cycle() - 1);
+        let is_last = self.schedule.position(self.step) == Some(self.schedule.cycle() - 1);
         self.step += 1;
         let stopped = if is_last && self.profiler.is_running() {
             self.profiler.stop().map(Some)
@@ -188,20 +188,20 @@ impl Scheduled {
         }
     }
 
-    /// Begins what the present step is the first one of.
+    /// Starts the session if the current step is the first one of a warm-up or active part.
     fn enter(&self) -> Result<(), Error> {
         let Schedule { wait, warmup, .. } = self.schedule;
-        let place = self.schedule.place(self.step);
-        if place == Some(wait) {
+        let position = self.schedule.position(self.step);
+        if position == Some(wait) {
             self.profiler.start()
-        } else if place == Some(wait.saturating_add(warmup)) && self.profiler.is_running() {
+        } else if position == Some(wait.saturating_add(warmup)) && self.profiler.is_running() {
             self.profiler.restart().inspect_err(|_| drop(self.profiler.stop_recording()))
         } else {
             Ok(())
         }
     }
 
-    /// Runs a step in a range `step` whose payload is its number, and ends it.
+    /// Runs a step in a [`range`](Self::range), and ends it.
     ///
     /// # Errors
     /// As [`step`](Self::step), after `f` has run.
@@ -212,27 +212,26 @@ impl Scheduled {
         Ok((result, self.step()?))
     }
 
-    /// A range `step` whose payload is the number of the present step. It is to end before [`step`](Self::step).
+    /// Opens a range `step` with the step's number as payload. End it before [`step`](Self::step).
     #[must_use = "the range ends when this is dropped: keep it in a variable, `let _range = ...`"]
     pub fn range(&self) -> nvtx::Range {
         nvtx::event("step").payload(self.step).range()
     }
 
-    /// The number of the present step, counted from 0.
+    /// The number of the current step, from 0.
     pub fn number(&self) -> u64 {
         self.step
     }
 
-    /// What is done in the present step.
+    /// The action of the current step.
     pub fn action(&self) -> StepAction {
         self.schedule.action(self.step)
     }
 
-    /// Ends the run within a cycle: gives the profile of its active steps so far, the present one among them; `None` if
-    /// there is none.
+    /// Ends the run; returns the profile of the current cycle's active steps, `None` without any.
     ///
     /// # Errors
-    /// As [`Profiler::stop`]. As [`Profiler::start`], where the last step gave a profile and could not begin the next cycle.
+    /// As [`Profiler::stop`]; as [`Profiler::start`] if the last step could not start the next cycle.
     pub fn finish(self) -> Result<Option<Profile>, Error> {
         if let Some(error) = self.failed {
             return Err(error);

@@ -1,7 +1,7 @@
-//! A layer for `tracing`: spans are ranges, and what each came to on the GPU comes out as an event.
+//! A layer for `tracing` that makes spans ranges and emits an event with the GPU work of each.
 //!
-//! Spans become ranges in `nvtx::NvtxLayer`, and there alone. The session is followed while it goes on, and the thread that
-//! takes the logs out makes the events, with no lock of ours held but the one that keeps their order.
+//! `nvtx::NvtxLayer` makes the ranges. The draining thread of the session emits the events from a
+//! streaming join, holding only the lock that orders them.
 
 use std::cell::Cell;
 use std::fmt;
@@ -32,10 +32,10 @@ use crate::session::profiler::{Profiler, ProfilerBuilder};
 
 /// The target of result events.
 const TARGET: &str = "gpu_profiler::range";
-/// The target of the event that says how many results were let go.
+/// The target of the event with the number of dropped results.
 const LOST: &str = "gpu_profiler::lost";
 
-/// A layer that makes ranges of spans, and events of what they came to on the GPU.
+/// A layer that makes spans ranges and emits an event with the GPU work of each.
 ///
 /// ```no_run
 /// use profiler_core::ProfilerLayer;
@@ -51,47 +51,48 @@ const LOST: &str = "gpu_profiler::lost";
 /// # }
 /// ```
 ///
-/// Spans are ranges as [`NvtxLayer`] makes them, with its fields `nvtx.*`: for other tools, and for the session that
-/// [`LayerBuilder::build`] begins. It sees the process's other ranges too. A filter on the layer (`with_filter`) says which
-/// spans are ranges. Where there is no session there are still ranges: [`without_session`](Self::without_session).
+/// [`NvtxLayer`] makes the ranges, with its fields `nvtx.*`, for other tools and for the session that
+/// [`LayerBuilder::build`] starts. The session also sees the other process ranges. A filter on the
+/// layer (`with_filter`) selects the spans. [`without_session`](Self::without_session) makes ranges only.
 ///
 /// # Events
-/// A range comes out as an event when it has ended and its work is known: some 100 ms later, or
-/// [`ProfilerBuilder::period`], on a thread of the session's, or from the guard's methods; a second later where it launched
-/// a graph, of which nothing says which kernel is the last. Every range does that launched
-/// work or had work done, itself or in ranges within it, be it a span or not. A span that is entered again and again, as an
-/// async one is, on whatever threads, comes out once, after its close, with the sum of its stays. So does an annotated
-/// `async fn`.
+/// An event is emitted for each range with GPU work, its own or of its descendants, be it a span or not.
+/// It is emitted once the range has ended and its work is known: about 100 ms later, or
+/// [`ProfilerBuilder::period`], on a thread of the session or from the guard's methods; a second later if
+/// the range launched a graph, whose last kernel cannot be identified. A span that is entered repeatedly,
+/// such as an async one, on any threads, has one event after its close with the sum of its activations.
+/// So has an annotated `async fn`.
 ///
-/// The target is `gpu_profiler::range`, the level [`INFO`](LayerBuilder::event_level), the message `GPU work done`, and the
-/// event is in no span, for its own may be closed. Its fields:
+/// The target is `gpu_profiler::range`, the level [`INFO`](LayerBuilder::event_level), the message `GPU
+/// work done`. The event has no parent span, since its own may be closed. Its fields:
 ///
 /// | field | type | |
 /// | --- | --- | --- |
-/// | `path` | str | the range's name with those around it, `step/forward`, as in [`Profile::range`]; of a span that was entered often that of its first stay |
-/// | `name`, `domain` | str | a span's name and target; no `domain` is the default one |
-/// | `payload` | u64, i64 or f64 | the number that goes with it, a span's `nvtx.payload`; to tell requests or steps from each other |
-/// | `start_ns` | u64 | when it began, since the session's start |
-/// | `host_ns` | u64 | from its start to its end; of a span its life |
-/// | `busy_ns` | u64 | the time of its stays |
-/// | `stays` | u64 | ranges of threads that it was: 1, or how often a span was entered |
-/// | `gpu_ns` | u64 | the time of its kernels, copies and memsets, summed: [`Totals::gpu_time`](crate::profile::Totals::gpu_time) |
+/// | `path` | str | the full path, `step/forward`, as in [`Profile::range`]; for several activations that of the first |
+/// | `name`, `domain` | str | a span's name and target; without `domain` the default domain |
+/// | `payload` | u64, i64 or f64 | the payload, a span's `nvtx.payload`, such as the number of a request or step |
+/// | `start_ns` | u64 | the start since the session's start |
+/// | `host_ns` | u64 | from its start to its end; the lifetime of a span |
+/// | `busy_ns` | u64 | the time of its activations |
+/// | `activations` | u64 | the number of its thread ranges: 1, or the entries of a span |
+/// | `gpu_ns` | u64 | the summed time of its kernels, copies and memsets: [`Totals::gpu_time`](crate::profile::Totals::gpu_time) |
 /// | `kernels`, `launches`, `copies`, `copy_bytes`, `memsets`, `synchronizations` | u64 | as in [`Totals`](crate::profile::Totals) |
 /// | `thread.id` | u64 | the kernel's id of the thread on which it began |
 ///
-/// Those that come out together do so in the order they ended. All are inclusive: a range's numbers are in those of the range around it on its thread, or that it was
-/// [handed](crate::Context). Work that is late to be launched in a context of a range that is done is in the profile alone.
+/// Events emitted together are in the order in which their ranges ended. All values are inclusive: those
+/// of a parent, on its thread or [handed over](crate::Context), contain those of its children. Work
+/// launched in a context of a range after its event is in the profile only.
 ///
-/// Events go to the subscriber that the layer is in. Before it is in one, and where it is told of none (within an `Option`
-/// or `Vec` of layers), that is the process's default one; until there is any, events wait. They are made by no span of
-/// theirs, and are no marks of this layer. A subscriber must not call the guard from within an event.
+/// Events go to the subscriber of the layer, or to the process's default one if the layer has no
+/// subscriber yet, or cannot know it within an `Option` or `Vec` of layers. Until there is a subscriber,
+/// events wait. The layer makes no marks of them. A subscriber must not call the guard within an event.
 ///
 /// # Cost
-/// A span's entry and exit cost what [`NvtxLayer`] costs with an observer. Its life, from `new_span` to `close`, is two more
-/// entries of the log and an allocation; a layer of [`lifetimes(false)`](NvtxLayer::lifetimes) has none, and each stay then
-/// comes out on its own. A result costs about as much as the subscriber takes for the event, on a thread of its own: the
-/// spans' threads pay nothing. That thread follows some hundred thousand spans a second; where more come all the time, they
-/// wait in memory. The session keeps all that it sees, unless [`ProfilerBuilder::keep_last`] says otherwise.
+/// Entering and leaving a span costs what [`NvtxLayer`] costs with an observer. The lifetime of a span
+/// takes two more log entries and an allocation; with [`lifetimes(false)`](NvtxLayer::lifetimes), each
+/// activation has its own event instead. An event costs the subscriber's time on a background thread,
+/// which handles some hundred thousand spans per second; more than that accumulate in memory. The session
+/// keeps all it sees unless [`ProfilerBuilder::keep_last`] is set.
 #[derive(Debug)]
 #[must_use]
 pub struct ProfilerLayer {
@@ -100,13 +101,13 @@ pub struct ProfilerLayer {
 }
 
 impl ProfilerLayer {
-    /// Settings of a layer with a session.
+    /// The settings of a layer with a session.
     pub fn builder() -> LayerBuilder {
         LayerBuilder::default()
     }
 
-    /// The same layer with no session and no results: for where [`LayerBuilder::build`] says that there is no GPU. Spans
-    /// are ranges for tools and for other sessions.
+    /// A layer without a session and events, for use if [`LayerBuilder::build`] finds no GPU. Spans are
+    /// ranges for tools and other sessions.
     pub fn without_session() -> Self {
         Self { spans: NvtxLayer::new(), results: None }
     }
@@ -118,23 +119,23 @@ impl ProfilerLayer {
 pub struct LayerBuilder {
     profiler: ProfilerBuilder,
     spans: NvtxLayer,
-    wants: Wants,
+    settings: EventSettings,
 }
 
-/// Which results come out, and how.
+/// The settings of events.
 #[derive(Debug, Clone)]
-struct Wants {
+struct EventSettings {
     events: bool,
     level: Level,
     domains: Option<String>,
     least_gpu_ns: u64,
-    /// Results that wait.
+    /// The upper bound of waiting results.
     most: usize,
 }
 
 impl Default for LayerBuilder {
     fn default() -> Self {
-        let wants = Wants {
+        let settings = EventSettings {
             events: true,
             level: Level::INFO,
             domains: None,
@@ -142,68 +143,68 @@ impl Default for LayerBuilder {
             most: 1 << 18,
         };
         let spans = NvtxLayer::new().lifetimes(true);
-        Self { profiler: Profiler::builder(), spans, wants }
+        Self { profiler: Profiler::builder(), spans, settings }
     }
 }
 
 impl LayerBuilder {
-    /// What the session collects and keeps: a [`ProfilerBuilder`]'s settings.
+    /// Sets what the session collects and keeps.
     pub fn profiler(mut self, profiler: ProfilerBuilder) -> Self {
         self.profiler = profiler;
         self
     }
 
-    /// How spans are ranges. The default is `NvtxLayer::new().lifetimes(true)`.
+    /// Sets how spans become ranges. The default is `NvtxLayer::new().lifetimes(true)`.
     pub fn spans(mut self, spans: NvtxLayer) -> Self {
         self.spans = spans;
         self
     }
 
-    /// Whether results come out as events; otherwise they are in the profile and the summary alone.
+    /// Whether to emit events; the profile and the summary have the results in any case.
     pub fn events(mut self, wanted: bool) -> Self {
-        self.wants.events = wanted;
+        self.settings.events = wanted;
         self
     }
 
-    /// The level of result events; it is `INFO` otherwise.
+    /// The level of result events; the default is `INFO`.
     pub fn event_level(mut self, level: Level) -> Self {
-        self.wants.level = level;
+        self.settings.level = level;
         self
     }
 
-    /// Results of ranges alone whose domain, which is a span's target, begins so. Those of the default domain have none.
+    /// Emits only ranges whose domain, a span's target, has this prefix. The default domain has no name.
     pub fn event_domains(mut self, prefix: impl Into<String>) -> Self {
-        self.wants.domains = Some(prefix.into());
+        self.settings.domains = Some(prefix.into());
         self
     }
 
-    /// Results of ranges alone that had the GPU work for at least this time.
+    /// Emits only ranges with at least this GPU time.
     pub fn event_gpu_time(mut self, least: Duration) -> Self {
-        self.wants.least_gpu_ns = nanoseconds(least);
+        self.settings.least_gpu_ns = nanoseconds(least);
         self
     }
 
-    /// How many results may wait until events are made of them, 200 bytes each: 262,144 if nothing else is said, at least 1.
-    /// Where more come, the oldest ones are let go and counted in [`Results::let_go`].
+    /// The upper bound of results that wait for their events, 200 bytes each: 262,144 by default, at least
+    /// 1. Beyond it, the oldest are dropped and counted in [`Results::let_go`].
     pub fn event_buffer(mut self, results: usize) -> Self {
-        self.wants.most = results.max(1);
+        self.settings.most = results.max(1);
         self
     }
 
-    /// Begins the session. Gives the layer, and the guard by which the session ends.
+    /// Starts the session. Returns the layer and the guard of the session.
     ///
     /// # Errors
     /// As [`ProfilerBuilder::build`] and [`Profiler::start`]: [`is_unavailable`](Error::is_unavailable) where there is no
     /// GPU.
     pub fn build(self) -> Result<(ProfilerLayer, LayerGuard), Error> {
         let profiler = self.profiler.build()?;
-        let most_done = if self.wants.events { self.wants.most } else { 0 };
+        let most_done = if self.settings.events { self.settings.most } else { 0 };
         let streaming = Arc::new(Mutex::new(profiler.streaming(most_done)));
         let results = Arc::new(Emitter {
             streaming: streaming.clone(),
-            wants: self.wants,
+            settings: self.settings,
             subscriber: Mutex::new(None),
-            turn: Mutex::default(),
+            paths: Mutex::default(),
             emitted: AtomicU64::new(0),
             undelivered: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
@@ -216,12 +217,11 @@ impl LayerBuilder {
     }
 }
 
-/// The session of a [`ProfilerLayer`]. It ends when this is dropped: results that are known come out, and the profile is
-/// thrown away.
+/// The session of a [`ProfilerLayer`]. Dropping it emits known results and ends the session.
 #[derive(Debug)]
 #[must_use = "the session ends when this is dropped"]
 pub struct LayerGuard {
-    /// Taken when it ends.
+    /// `None` once it has ended.
     session: Option<Session>,
     results: Arc<Emitter>,
 }
@@ -233,7 +233,7 @@ impl LayerGuard {
         result
     }
 
-    /// What the session saw up to now: as [`Profiler::snapshot`].
+    /// Returns the profile so far, as [`Profiler::snapshot`].
     ///
     /// # Errors
     /// As [`Profiler::snapshot`].
@@ -241,7 +241,7 @@ impl LayerGuard {
         self.with_session(Session::snapshot).map(Profile::from_recording)
     }
 
-    /// What every range and kernel came to since the session's start, also where the session keeps its last part alone.
+    /// Sums of every range and kernel since the session's start, whatever the session keeps.
     ///
     /// # Errors
     /// CUPTI's refusal.
@@ -250,8 +250,8 @@ impl LayerGuard {
         Ok(Summary::of(&self.results.streaming.lock(), so_far.info, so_far.duration))
     }
 
-    /// Waits for the GPU as [`Profiler::stop`] does. The results of all ranges that had ended by now have come out then,
-    /// but for those that launched a graph within the last second.
+    /// Waits for the GPU as [`Profiler::stop`] does, and emits the results of all ranges that have ended,
+    /// except those that launched a graph within the last second.
     ///
     /// # Errors
     /// CUPTI's refusal.
@@ -275,13 +275,12 @@ impl LayerGuard {
         self.with_session(Session::resume)
     }
 
-    /// How many results came out so far, and how many did not.
+    /// The number of results emitted and lost so far.
     pub fn results(&self) -> Results {
         self.results.counts()
     }
 
-    /// Ends the session and gives what it saw, as [`Profiler::stop`] does. All results have come out then; a range that is
-    /// open has none.
+    /// Ends the session and returns its profile, as [`Profiler::stop`] does. Emits all results.
     ///
     /// # Errors
     /// As [`Profiler::stop`].
@@ -297,7 +296,7 @@ impl LayerGuard {
 impl Drop for LayerGuard {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            // What CUPTI refuses now has nobody to go to.
+            // There is no one to report a refusal to.
             let _ = session.catch_up();
             drop(session);
             self.results.emit(true);
@@ -305,19 +304,19 @@ impl Drop for LayerGuard {
     }
 }
 
-/// What became of the results of ranges. `{}` prints a line.
+/// The number of results emitted and lost. `{}` prints a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Results {
-    /// Events that went to the subscriber; its filters may have left them out.
+    /// Events sent to the subscriber, whose filters may have dropped them.
     pub emitted: u64,
-    /// Results for which there was [no place](LayerBuilder::event_buffer), as too many came between two looks or while a
-    /// subscriber was slow. An event of the
-    /// target `gpu_profiler::lost` says so too, at the level `WARN`, with the field `ranges`.
+    /// Results dropped at the [upper bound](LayerBuilder::event_buffer), because of too many at once or a
+    /// slow subscriber. An event with the target `gpu_profiler::lost`, the level `WARN` and the field
+    /// `ranges` reports them, too.
     pub let_go: u64,
-    /// Results for which there was no subscriber.
+    /// Results without a subscriber.
     pub undelivered: u64,
-    /// Events at which the subscriber panicked.
+    /// Events during which the subscriber panicked.
     pub panicked: u64,
 }
 
@@ -337,18 +336,18 @@ impl fmt::Display for Results {
 }
 
 thread_local! {
-    /// Whether this thread is making events: what it is asked for by their subscriber waits.
+    /// Whether this thread is emitting events; nested requests by the subscriber wait.
     static EMITTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes events of ranges that are done.
+/// Emits events of ranges that are done.
 struct Emitter {
     streaming: Arc<Mutex<StreamingJoin>>,
-    wants: Wants,
-    /// The one that the layer is in, as far as it was told.
+    settings: EventSettings,
+    /// The subscriber of the layer, if known.
     subscriber: Mutex<Option<WeakDispatch>>,
-    /// Whoever makes events holds it, so that none is out before those that came earlier.
-    turn: Mutex<KnownPaths>,
+    /// Locked to emit events, which keeps their order.
+    paths: Mutex<KnownPaths>,
     emitted: AtomicU64,
     undelivered: AtomicU64,
     panicked: AtomicU64,
@@ -357,32 +356,32 @@ struct Emitter {
 #[derive(Default)]
 struct KnownPaths {
     /// By row of the streaming join's paths.
-    places: Vec<Place>,
-    /// Results let go that an event told of.
-    told_let_go: u64,
+    paths: Vec<EventPath>,
+    /// Dropped results that an event has reported.
+    reported_drops: u64,
 }
 
-/// What the ranges of one path have in common.
-struct Place {
+/// The properties shared by the ranges of one path.
+struct EventPath {
     path: String,
-    /// Where the name begins.
+    /// The offset of the name.
     name: usize,
     domain: Option<String>,
     is_wanted: bool,
 }
 
-/// Where events go.
-enum Way {
+/// The destination of events.
+enum Destination {
     To(Dispatch),
     /// There is no subscriber yet.
     Wait,
-    /// There is none any more.
+    /// The subscriber is gone.
     Gone,
 }
 
 impl fmt::Debug for Emitter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Emitter").field("wants", &self.wants).finish_non_exhaustive()
+        f.debug_struct("Emitter").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
@@ -396,50 +395,50 @@ impl Emitter {
         }
     }
 
-    fn way(&self) -> Way {
+    fn destination(&self) -> Destination {
         if let Some(weak) = &*self.subscriber.lock() {
-            return weak.upgrade().map_or(Way::Gone, Way::To);
+            return weak.upgrade().map_or(Destination::Gone, Destination::To);
         }
         let default = dispatcher::get_default(Dispatch::clone);
-        if default.is::<NoSubscriber>() { Way::Wait } else { Way::To(default) }
+        if default.is::<NoSubscriber>() { Destination::Wait } else { Destination::To(default) }
     }
 
-    /// Makes events of all that is done. `is_last` if nobody will ask again.
+    /// Emits events of all ranges that are done. `is_last` marks the last call.
     fn emit(&self, is_last: bool) {
-        if !self.wants.events || EMITTING.replace(true) {
+        if !self.settings.events || EMITTING.replace(true) {
             return;
         }
-        let mut turn = self.turn.lock();
-        let to = match self.way() {
-            Way::To(subscriber) => Some(subscriber),
-            Way::Wait if !is_last => {
+        let mut paths = self.paths.lock();
+        let to = match self.destination() {
+            Destination::To(subscriber) => Some(subscriber),
+            Destination::Wait if !is_last => {
                 EMITTING.set(false);
                 return;
             }
-            Way::Wait | Way::Gone => None,
+            Destination::Wait | Destination::Gone => None,
         };
         loop {
             let (mut done, let_go, start_ns) = {
                 let mut streaming = self.streaming.lock();
-                turn.learn(&streaming, &self.wants);
+                paths.update(&streaming, &self.settings);
                 (streaming.take_done(), streaming.ranges.done_dropped, streaming.start_ns)
             };
-            let untold = let_go - turn.told_let_go;
+            let untold = let_go - paths.reported_drops;
             if done.is_empty() && untold == 0 {
                 break;
             }
-            turn.told_let_go = let_go;
+            paths.reported_drops = let_go;
             done.make_contiguous().sort_by_key(|done| done.start_ns.saturating_add(done.host_ns));
             let wanted = done.iter().filter_map(|done| {
-                let place = turn.places.get(done.path as usize)?;
+                let path = paths.paths.get(done.path as usize)?;
                 let gpu_ns = done.totals.gpu_time().as_nanos() as u64;
-                (place.is_wanted && gpu_ns >= self.wants.least_gpu_ns).then_some((place, done))
+                (path.is_wanted && gpu_ns >= self.settings.least_gpu_ns).then_some((path, done))
             });
             match &to {
                 None => _ = self.undelivered.fetch_add(wanted.count() as u64, Ordering::Relaxed),
                 Some(to) => dispatcher::with_default(to, || {
-                    wanted.for_each(|(place, done)| {
-                        self.guarded(|| event(self.wants.level, place, done, start_ns), 1);
+                    wanted.for_each(|(path, done)| {
+                        self.guarded(|| event(self.settings.level, path, done, start_ns), 1);
                     });
                     if untold != 0 {
                         self.guarded(|| lost(untold), 0);
@@ -450,12 +449,12 @@ impl Emitter {
         EMITTING.set(false);
     }
 
-    /// A subscriber's panic is not to end the thread that takes the logs out.
+    /// Catches panics of the subscriber, which must not end the draining thread.
     fn guarded(&self, make: impl FnOnce(), results: u64) {
         match catch_unwind(AssertUnwindSafe(make)) {
             Ok(()) => self.emitted.fetch_add(results, Ordering::Relaxed),
             Err(panic) => {
-                // Its drop runs code of the subscriber's, which could panic again.
+                // Dropping it runs the subscriber's code, which could panic again.
                 std::mem::forget(panic);
                 self.panicked.fetch_add(1, Ordering::Relaxed)
             }
@@ -464,64 +463,49 @@ impl Emitter {
 }
 
 impl KnownPaths {
-    /// Finds the paths that are new.
-    fn learn(&mut self, streaming: &StreamingJoin, wants: &Wants) {
+    /// Adds the paths that are new.
+    fn update(&mut self, streaming: &StreamingJoin, settings: &EventSettings) {
         let tables = &streaming.sums.tables;
-        for (row, sums) in tables.paths.iter().enumerate().skip(self.places.len()) {
+        for (row, sums) in tables.paths.iter().enumerate().skip(self.paths.len()) {
             let path = tables.path(row);
             let name = path.len() - tables.names.get(sums.name).len();
             let domain = sums.domain.map(|domain| tables.names.get(domain).to_owned());
-            let is_wanted = wants.domains.as_ref().is_none_or(|prefix| {
+            let is_wanted = settings.domains.as_ref().is_none_or(|prefix| {
                 domain.as_ref().is_some_and(|domain| domain.starts_with(prefix.as_str()))
             });
-            self.places.push(Place { path, name, domain, is_wanted });
+            self.paths.push(EventPath { path, name, domain, is_wanted });
         }
     }
 }
 
-fn event(level: Level, place: &Place, done: &Done, start_ns: u64) {
-    let (unsigned, signed, float);
-    let payload: Option<&dyn Value> = match done.payload {
-        Some(Payload::U64(value)) => {
-            unsigned = value;
-            Some(&unsigned)
-        }
-        Some(Payload::U32(value)) => {
-            unsigned = value.into();
-            Some(&unsigned)
-        }
-        Some(Payload::I64(value)) => {
-            signed = value;
-            Some(&signed)
-        }
-        Some(Payload::I32(value)) => {
-            signed = value.into();
-            Some(&signed)
-        }
-        Some(Payload::F64(value)) => {
-            float = value;
-            Some(&float)
-        }
-        Some(Payload::F32(value)) => {
-            float = value.into();
-            Some(&float)
-        }
-        _ => None,
+fn event(level: Level, path: &EventPath, done: &Done, start_ns: u64) {
+    let (unsigned, signed, float) = match done.payload {
+        Some(Payload::U64(value)) => (Some(value), None, None),
+        Some(Payload::U32(value)) => (Some(value.into()), None, None),
+        Some(Payload::I64(value)) => (None, Some(value), None),
+        Some(Payload::I32(value)) => (None, Some(value.into()), None),
+        Some(Payload::F64(value)) => (None, None, Some(value)),
+        Some(Payload::F32(value)) => (None, None, Some(value.into())),
+        _ => (None, None, None),
     };
+    let unsigned = unsigned.as_ref().map(|value: &u64| value as &dyn Value);
+    let signed = signed.as_ref().map(|value: &i64| value as &dyn Value);
+    let float = float.as_ref().map(|value: &f64| value as &dyn Value);
+    let payload = unsigned.or(signed).or(float);
     macro_rules! event {
         ($level:ident) => {
             tracing::event!(
                 target: TARGET,
                 parent: None,
                 Level::$level,
-                path = place.path,
-                name = &place.path[place.name..],
-                domain = place.domain,
+                path = path.path,
+                name = &path.path[path.name..],
+                domain = path.domain,
                 payload,
                 start_ns = done.start_ns.saturating_sub(start_ns),
                 host_ns = done.host_ns,
                 busy_ns = done.busy_ns,
-                stays = done.activations,
+                activations = done.activations,
                 gpu_ns = done.totals.gpu_time().as_nanos() as u64,
                 kernels = done.totals.kernels,
                 launches = done.totals.launches,
@@ -574,7 +558,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ProfilerLayer {
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let target = event.metadata().target();
-        // Our own are no marks.
+        // Result events are no marks.
         if target != TARGET && target != LOST {
             self.spans.on_event(event, context);
         }

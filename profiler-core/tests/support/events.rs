@@ -88,9 +88,9 @@ pub(crate) fn assert_same(profile: &Profile, results: &[Seen]) {
         let range = profile.ranges().find(|range| range.name() == name && range.start() == start);
         let (path, totals, host, busy, thread) = match (span, range) {
             (Some(span), _) => {
-                let busy: Duration = span.stays().map(|stay| stay.host_time()).sum();
-                let first = span.stays().min_by_key(|stay| stay.start()).unwrap();
-                assert_eq!(seen.number("stays"), span.stays().count() as u64);
+                let busy: Duration = span.activations().map(|stay| stay.host_time()).sum();
+                let first = span.activations().min_by_key(|stay| stay.start()).unwrap();
+                assert_eq!(seen.number("activations"), span.activations().count() as u64);
                 (first.node().path(), span.inclusive(), span.host_time(), busy, span.thread_id())
             }
             (None, Some(range)) => {

@@ -200,8 +200,9 @@ impl Profile {
         }
         for range in self.process_ranges() {
             let Some(said) = Said::of(range.fields(), &mut trust) else { continue };
-            let launched = range.stays().flat_map(|stay| stay.operations());
-            let replayed = range.stays().flat_map(|stay| stay.replayed_operations());
+            let launched = range.activations().flat_map(|activation| activation.operations());
+            let replayed =
+                range.activations().flat_map(|activation| activation.replayed_operations());
             let mut of_range = Vec::new();
             add_range(&mut of_range, &mut trust, launched, replayed, &said);
             for (sort, sum) in of_range {

@@ -1,4 +1,4 @@
-//! What is sampled beside a session, and the samplers that do it.
+//! Samplers beside a session, and their settings.
 
 mod shared;
 
@@ -13,7 +13,8 @@ use crate::record::recording::RecordingInfo;
 use crate::record::series::{Cause, Failure, Kept, Kind, Lost, Metric, Series, Source, Unit};
 use shared::{Counters, Wanted};
 
-/// What is sampled beside a session: [`ProfilerBuilder::sample`](crate::ProfilerBuilder::sample).
+/// The settings of a sampler beside a session:
+/// [`ProfilerBuilder::sample`](crate::ProfilerBuilder::sample).
 ///
 /// ```no_run
 /// use profiler_core::{Profiler, Sampling};
@@ -60,44 +61,46 @@ impl Sampling {
         Self { what, interval, devices: vec![0], most: 1_000_000 }
     }
 
-    /// How busy a device is: SMs, tensor cores, DRAM, PCIe, NVLink, by hardware counters ([`cupti::counters::utilization`]).
-    /// What the chip lacks, or does not fit in one pass, is told by [`Series::missing`]. Every 100 us.
+    /// Device utilization by hardware counters: SMs, tensor cores, DRAM, PCIe, NVLink
+    /// ([`cupti::counters::utilization`]), every 100 us. [`Series::missing`] lists what the chip
+    /// lacks or what does not fit in one pass.
     ///
-    /// Needs CUPTI 12.8, a GPU of GA10x or later, and often an administrator's permission. One sampler at a time has a device's
-    /// counters: sessions of this process that sample the same share it, with the bound of the first. Nothing is run twice, and
-    /// no context is waited for.
+    /// Requires CUPTI 12.8, a GPU of GA10x or later, and often administrator rights. One sampler at
+    /// a time can use a device's counters; sessions of this process with the same settings share
+    /// it, with the bound of the first. No work is replayed, and no context is waited for.
     ///
-    /// On an H200, 800 copies of 1 GiB read and wrote by their samples what they did read and write, within 0.01 %; one by
-    /// one, each of 0.9 ms, within 3 %.
+    /// On an H200, the sampled bytes of 800 copies of 1 GiB were within 0.01 %; of single copies of
+    /// 0.9 ms within 3 %.
     pub fn utilization() -> Self {
         let what = What::Counters { utilization: true, metrics: Vec::new() };
         Self::new(what, Duration::from_micros(100))
     }
 
-    /// Hardware counters by name, with [`metrics`](Self::metrics): all of them have to fit in one pass. Every 100 us. Needs
-    /// what [`utilization`](Self::utilization) needs.
+    /// Hardware counters by name, to be set with [`metrics`](Self::metrics); all must fit in one
+    /// pass. Every 100 us, with the requirements of [`utilization`](Self::utilization).
     pub fn counters() -> Self {
         let what = What::Counters { utilization: false, metrics: Vec::new() };
         Self::new(what, Duration::from_micros(100))
     }
 
-    /// What NVML says: clocks, why they are low, power, energy, memory, utilisation, temperature. Every 100 ms. Needs the
-    /// feature `nvml` and no permission.
+    /// NVML's values: clocks and why they are low, power, energy, memory, utilization, temperature,
+    /// every 100 ms. Requires the feature `nvml` and no rights.
     ///
-    /// Power and energy differ over short times. `nvml__power` is a mean of the last second on Ampere and later (on GA100 and
-    /// before it is instantaneous), and the utilisations are means of up to a second. `nvml__energy` is a counter in millijoules
-    /// that is updated every 100 ms: a sum is off by up to one update at each end, and a row of less than 200 ms holds none, one or
-    /// two updates. On an H200 under a steady load of 395 W the energy came to 394 W, the power to 395 W; over the first 500 ms of
-    /// that load to 388 W and 175 W, and single rows of 100 ms to 309 to 724 W by energy. Take `nvml__energy` over half a second
-    /// and more for what ranges used, and `nvml__power_instant` for the power at a time. Whether a device was busy is better read
-    /// from [`utilization`](Self::utilization).
+    /// `nvml__power` is a mean of the last second on Ampere and later (instantaneous on GA100 and
+    /// before); utilization is a mean of up to a second. `nvml__energy` counts millijoules and is
+    /// updated every 100 ms: a sum may miss one update at each end, and rows under 200 ms contain
+    /// none, one or two updates. Under a steady load of 395 W, an H200 reported 394 W by energy and
+    /// 395 W by power; in the first 500 ms of the load 388 W and 175 W, with rows of 100 ms from
+    /// 309 to 724 W by energy. Use `nvml__energy` over at least half a second for the energy of
+    /// ranges, `nvml__power_instant` for momentary power, and [`utilization`](Self::utilization)
+    /// for busy times.
     pub fn nvml() -> Self {
         Self::new(What::Nvml, Duration::from_millis(100))
     }
 
-    /// Samples these hardware counters too: names with their roll-ups, as `lts__t_bytes.sum`. Of what
-    /// [`utilization`](Self::utilization) asks for, what still fits beside them is sampled. NVML has no such names and tells
-    /// them as missing.
+    /// Adds hardware counters by name with roll-up, such as `lts__t_bytes.sum`. Of the counters of
+    /// [`utilization`](Self::utilization), those that still fit are sampled. NVML reports such
+    /// names as missing.
     pub fn metrics<M: Into<String>>(mut self, names: impl IntoIterator<Item = M>) -> Self {
         if let What::Counters { metrics, .. } = &mut self.what {
             metrics.extend(names.into_iter().map(Into::into));
@@ -105,28 +108,29 @@ impl Sampling {
         self
     }
 
-    /// The time between two samples. See [`SamplerBuilder::interval`](cupti::counters::SamplerBuilder::interval) for how
-    /// short it can be; of NVML how old its values are counts too ([`nvml`](Self::nvml)).
+    /// The time between two samples.
+    /// [`SamplerBuilder::interval`](cupti::counters::SamplerBuilder::interval) has the lower bound
+    /// of counters; NVML's values may be older ([`nvml`](Self::nvml)).
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// Samples these devices, by their CUDA ordinals, instead of device 0. Each has a sampler and a series of its own.
+    /// Samples these devices by CUDA ordinal instead of device 0, each with its own series.
     pub fn devices(mut self, ordinals: impl IntoIterator<Item = u32>) -> Self {
         self.devices = ordinals.into_iter().collect();
         self
     }
 
-    /// How many samples are kept of each device; 1,000,000 by default, 100 s of 100 us. The oldest go first, and are told in
-    /// [`Series::dropped`]. One takes 16 bytes and 8 for each metric. Up to a quarter more are kept, so that they go many at
-    /// a time: in the buffer of a sampler of counters, and in what sessions have of it.
+    /// The number of samples kept per device: 1,000,000 by default, 100 s at 100 us. Older samples
+    /// are dropped, a quarter of the number at a time, and counted in [`Series::dropped`]. A sample
+    /// takes 16 bytes and 8 per metric, in the sampler and in each session.
     pub fn max_samples(mut self, samples: usize) -> Self {
         self.most = samples.max(1);
         self
     }
 
-    /// No more than come in such a time, and some.
+    /// Limits the samples kept to somewhat more than arrive in this time.
     pub(crate) fn bounded(mut self, time: Duration) -> Self {
         let count = time.as_nanos() / self.interval.as_nanos().max(1);
         let some_more = count.saturating_add(count / 4).saturating_add(100);
@@ -134,7 +138,7 @@ impl Sampling {
         self
     }
 
-    /// How many series it gives.
+    /// The number of series.
     pub(crate) fn series(&self) -> usize {
         self.devices.len()
     }
@@ -192,7 +196,7 @@ fn failure(error: &cupti::Error) -> Failure {
     Failure::new(cause, error.to_string())
 }
 
-/// What the name of a hardware counter says of its values.
+/// Derives the unit and kind of a hardware counter from its name.
 fn metric(name: &str) -> Metric {
     let (base, roll_up) = name.split_once('.').unwrap_or((name, ""));
     let counted = match base {
@@ -212,7 +216,7 @@ fn metric(name: &str) -> Metric {
     Metric::new(name, utilization::label(name).unwrap_or(name), unit, kind)
 }
 
-/// The samplers of a session, each on a thread of its own.
+/// The samplers of a session, each with its own thread.
 #[derive(Debug, Default)]
 pub(crate) struct Samplers(Vec<Sampler>);
 
@@ -220,21 +224,20 @@ pub(crate) struct Samplers(Vec<Sampler>);
 enum Sampler {
     Counters(Counters),
     Nvml(nvml::Sampler),
-    /// It could not begin, or has ended.
+    /// It failed to start, or has ended.
     None(Series),
 }
 
 impl Samplers {
-    /// Starts what can be; of all else the series say why not.
+    /// Starts the samplers; series of failed ones have the failure.
     pub(crate) fn start(library: &Library, samplings: &[Sampling]) -> Self {
-        let devices = |sampling: &Sampling| sampling.devices.clone();
         let all = samplings.iter().flat_map(|sampling| {
-            devices(sampling).into_iter().map(|device| sampling.start(library, device))
+            sampling.devices.iter().map(|device| sampling.start(library, *device))
         });
         Self(all.collect())
     }
 
-    /// Forgets what was sampled so far.
+    /// Discards the samples so far.
     pub(crate) fn restart(&mut self) {
         for sampler in &mut self.0 {
             match sampler {
@@ -245,7 +248,7 @@ impl Samplers {
         }
     }
 
-    /// What was sampled so far within a time.
+    /// Returns the samples so far within a window.
     pub(crate) fn so_far(&mut self, window_ns: (u64, u64)) -> Vec<Arc<Series>> {
         let cut = |sampler: &mut Sampler| {
             Arc::new(match sampler {
@@ -259,7 +262,7 @@ impl Samplers {
         self.0.iter_mut().map(cut).collect()
     }
 
-    /// Ends them and gives what was sampled within a time.
+    /// Stops the samplers and returns the samples within a window.
     pub(crate) fn stop(self, window_ns: (u64, u64)) -> Vec<Arc<Series>> {
         let stop = |sampler| {
             Arc::new(match sampler {

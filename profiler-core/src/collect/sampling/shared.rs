@@ -1,4 +1,4 @@
-//! Samplers of counters, which sessions of this process share: the counters of a device have one owner.
+//! Counter samplers shared by the sessions of this process: a device's counters have one owner.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -10,13 +10,13 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::record::series::{Cause, Failure, Kept, Lost, Series};
 
-/// How long the end of a session that is not the last waits for its last samples at most; they come with a decoding or two.
+/// How long a session that is not the last waits for its last samples (one or two decodings).
 const LAST_SAMPLES: Duration = Duration::from_secs(1);
 
-/// Those that run. Who begins or ends one holds the lock.
+/// The running samplers. Locked to start or end one.
 static RUNNING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
-/// What is sampled. Sessions that sample the same share a sampler.
+/// The settings of a sampler. Sessions with equal settings share it.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) library: Library,
@@ -50,13 +50,13 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// `None` when it has ended.
+    /// `None` once it has ended.
     sampler: Option<PmSampler>,
     kept: Kept,
 }
 
 impl State {
-    /// Takes out what was sampled. A sampler that gave up is ended.
+    /// Takes the samples so far, and ends a sampler that failed.
     fn take(&mut self) {
         let Some(sampler) = &mut self.sampler else { return };
         if sampler.has_ended() {
@@ -84,7 +84,7 @@ impl State {
         for sample in samples.iter() {
             row.clear();
             row.extend(sample.values().map(|(_, value)| value));
-            // Out of order where the system's clock was set meanwhile.
+            // Out of order if the system clock was set.
             self.kept.push(sample.start_ns(), sample.end_ns(), &row);
         }
         if let Some(message) = samples.failure() {
@@ -98,16 +98,16 @@ fn ended(error: &cupti::Error) -> Failure {
     Failure::new(Cause::Ended, error.to_string())
 }
 
-/// What one session has of a sampler. The last to drop it ends it.
+/// One session's share of a sampler. Dropping the last one ends it.
 #[derive(Debug)]
 pub(super) struct Counters {
     of: Arc<Shared>,
-    /// What was lost before it.
+    /// The losses before the session.
     before: Lost,
 }
 
 impl Counters {
-    /// Joins a sampler of the same, or starts one; `series` makes an empty series of it.
+    /// Joins a running sampler with equal settings, or starts one with an empty series.
     pub(super) fn start(
         wanted: Wanted,
         most: usize,
@@ -124,7 +124,7 @@ impl Counters {
             if runs {
                 return Ok(Self { of, before });
             }
-            // It gave up. Those that have it keep what it saw.
+            // The sampler failed; its sessions keep their samples.
             running.retain(|shared| shared.as_ptr() != Arc::as_ptr(&of));
         }
         let sampler = wanted.start(most)?;
@@ -135,7 +135,7 @@ impl Counters {
         Ok(Self { of, before: Lost::default() })
     }
 
-    /// Forgets what was sampled so far.
+    /// Discards the samples so far.
     pub(super) fn restart(&mut self) {
         let _running = RUNNING.lock();
         let mut state = self.of.state.lock();
@@ -146,14 +146,14 @@ impl Counters {
         self.before = state.kept.lost();
     }
 
-    /// What was sampled so far within a time.
+    /// Returns the samples so far within a window.
     pub(super) fn so_far(&self, window_ns: (u64, u64)) -> Series {
         let mut state = self.of.state.lock();
         state.take();
         state.kept.within(window_ns, self.before)
     }
 
-    /// Ends it, or leaves it to the others, with what was sampled within a time.
+    /// Returns the samples within a window, and ends the sampler if no other session uses it.
     pub(super) fn stop(self, window_ns: (u64, u64)) -> Series {
         let Self { of, before } = self;
         let running = RUNNING.lock();
@@ -178,13 +178,13 @@ impl Counters {
             drop(state);
             thread::sleep(Duration::from_millis(1));
         };
-        // If the others left meanwhile, this ends it.
+        // Ends the sampler if the others have left since.
         leave(of, RUNNING.lock());
         series
     }
 }
 
-/// Drops it while nobody joins: who begins then finds it as it was, or ended and the counters free.
+/// Drops it with the lock held: the next session then finds it running, or the counters free.
 fn leave(of: Arc<Shared>, _running: MutexGuard<'_, Vec<Weak<Shared>>>) {
     drop(of);
 }

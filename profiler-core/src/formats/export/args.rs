@@ -175,7 +175,7 @@ pub(super) fn of_process_range<'a>(range: &ProcessRange<'a>) -> Args<'a> {
     args.add_some("open", range.is_open().then_some(true));
     args.add("begun on thread", range.thread_id());
     args.add_some("ended on thread", range.end_thread_id());
-    args.add("stays", range.stays().count() as u64);
+    args.add("activations", range.activations().count() as u64);
     let totals = range.inclusive();
     args.add("GPU operations", totals.gpu_operations());
     args.add("GPU time [ns]", ns(totals.gpu_time()));

@@ -1,15 +1,16 @@
-//! What a recording read from a file has to satisfy: orders, indices and identities that the join relies on.
+//! Checks of a recording read from a file: the orders, indices and identities that the join relies on.
 //!
-//! A checksum shows that a file is what was written. These checks show that what was written is a recording, and they are
-//! all there is for formats 1 and 2. What is missing is not checked here: the join counts it in `Health`.
+//! Checksums detect changed bytes; these checks reject content that no recorder writes. Formats 1 and 2
+//! have no checksums. Missing entries are not checked here: the join counts them in `Health`.
 
-use cupti::{Call, Function, GraphEvent, ThreadCalls};
+use cupti::{Call, Function, GraphEvent};
 use rustc_hash::FxHashMap;
 
 use super::Recording;
-use super::ranges::{Detail, Event, RangeWord, Slots, Value};
+use super::logs::sort_calls;
+use super::ranges::{Detail, Event, RangeTag, Slots, Value};
 use super::segment::ThreadRanges;
-use super::word::{epoch_of, in_epoch};
+use super::tag::{epoch_of, in_epoch};
 use crate::base::error::Error;
 use crate::base::order;
 
@@ -17,7 +18,7 @@ fn damaged(what: &str, why: &str) -> Error {
     Error::format(format!("{what} is damaged: {why}; get another copy of the file"))
 }
 
-/// Appends the calls of a frame, which are in the order they were made.
+/// Appends the calls of a frame. They must be in start order.
 pub(super) fn calls<F: Function>(
     known: &mut Vec<Call<F>>,
     entries: impl ExactSizeIterator<Item = Call<F>>,
@@ -32,7 +33,7 @@ pub(super) fn calls<F: Function>(
     is_ordered.then_some(()).ok_or_else(|| damaged(what, "its calls are not in order"))
 }
 
-/// Appends the events of a frame, which are in the order they happened.
+/// Appends the events of a frame. They must be in time order.
 pub(super) fn graph_events(
     known: &mut Vec<GraphEvent>,
     entries: impl ExactSizeIterator<Item = GraphEvent>,
@@ -44,13 +45,8 @@ pub(super) fn graph_events(
     is_ordered.then_some(()).ok_or_else(|| damaged(what, "its events are not in order"))
 }
 
-/// Brings logs into order whose frames were written when calls returned and ranges ended.
+/// Sorts logs whose frames were written when calls returned and ranges ended.
 pub(super) fn sort(recording: &mut Recording) {
-    fn sort_calls<F>(threads: &mut [ThreadCalls<F>]) {
-        for thread in threads {
-            order::sort_by_number(&mut thread.calls, |call| call.start_ns);
-        }
-    }
     fn sort_slots<T>(rows: &mut Vec<T>, slots: &mut Slots) {
         if !slots.are_rows() && !slots.iter().is_sorted() {
             let mut pairs: Vec<(u64, T)> = slots.iter().zip(rows.drain(..)).collect();
@@ -70,7 +66,7 @@ pub(super) fn sort(recording: &mut Recording) {
     }
 }
 
-/// Checks a recording whose logs are in order.
+/// Checks a recording whose logs are sorted.
 pub(super) fn recording(recording: &Recording) -> Result<(), Error> {
     let windows_ns = &recording.windows_ns;
     let is_forward = |window: &(u64, u64)| window.0 <= window.1;
@@ -125,7 +121,7 @@ fn ranges(thread: &ThreadRanges) -> Result<(), &'static str> {
 
 fn events(thread: &ThreadRanges, logs: &std::ops::Range<u64>) -> Result<(), &'static str> {
     let (texts, labels) = (thread.texts.texts.len(), thread.texts.labels.len());
-    let is_own = |word: RangeWord| logs.contains(&word.log());
+    let is_own = |tag: RangeTag| logs.contains(&tag.log());
     for words in &thread.events {
         let (is_right, otherwise) = match Event::from_words(*words) {
             Event::Mark { label, .. } | Event::ProcessStart { label, .. } => {
@@ -136,8 +132,8 @@ fn events(thread: &ThreadRanges, logs: &std::ops::Range<u64>) -> Result<(), &'st
                 (is_own(first) && is_own(second), "a context is of another recording")
             }
             Event::Detail { detail, .. } => match detail {
-                Detail::Within(word) | Detail::Handed(word) | Detail::Member(word) => {
-                    (is_own(word), "a detail is of another recording")
+                Detail::Within(tag) | Detail::Handed(tag) | Detail::Member(tag) => {
+                    (is_own(tag), "a detail is of another recording")
                 }
                 Detail::Field { name, unit, value } => {
                     let has_value = match value {
@@ -156,27 +152,27 @@ fn events(thread: &ThreadRanges, logs: &std::ops::Range<u64>) -> Result<(), &'st
     Ok(())
 }
 
-/// Each log has a number of its own, among those of the recording. A call may lie in a range of an earlier recording, on a
-/// thread that began no range since.
+/// Checks that log numbers are unique and belong to the recording. A call may refer to a range of an
+/// earlier recording if its thread has begun no range since.
 fn identities(recording: &Recording) -> Result<(), Error> {
     let logs = &recording.logs;
     let mut threads: FxHashMap<u64, &ThreadRanges> = FxHashMap::default();
     for thread in &recording.ranges {
-        let fits = logs.contains(&thread.number) && RangeWord::new(thread.number, 0).is_some();
+        let fits = logs.contains(&thread.number) && RangeTag::new(thread.number, 0).is_some();
         if !fits || threads.insert(thread.number, thread).is_some() {
             let what = format!("the range log of thread {}", thread.thread_id);
             return Err(damaged(&what, "its number is that of another thread, or none"));
         }
     }
     let Some(epoch) = epoch_of(logs) else { return Ok(()) };
-    // A thread that is in a range of this recording has no range of an earlier one.
+    // A thread inside a range of this recording cannot be in one of an earlier recording.
     let contradicts = |thread_id: u32, call: &Call| {
-        let word = RangeWord(call.word);
-        if call.word == 0 || logs.contains(&word.log()) {
+        let tag = RangeTag(call.word);
+        if call.word == 0 || logs.contains(&tag.log()) {
             return false;
         }
-        let Some(thread) = threads.get(&in_epoch(epoch, word.log())) else { return false };
-        let entry = thread.slots.row(word.slot()).and_then(|row| thread.entries.get(row));
+        let Some(thread) = threads.get(&in_epoch(epoch, tag.log())) else { return false };
+        let entry = thread.slots.row(tag.slot()).and_then(|row| thread.entries.get(row));
         thread.thread_id == thread_id
             && entry.is_some_and(|entry| {
                 let is_over = entry.end_ns().is_some_and(|end| end <= call.start_ns);

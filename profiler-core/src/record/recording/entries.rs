@@ -1,21 +1,21 @@
-//! The entries of the two range logs of a thread: how ranges, events and details stand in their words.
+//! The entries of a thread's two range logs, and their encoding in words.
 
 use nvtx::{FieldValue, Payload};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::word::RangeWord;
+use super::tag::RangeTag;
 
 /// Words of an entry.
 pub(crate) const WORDS: usize = 3;
-/// The entry of the range around it plus 1, in the upper half; the index of its label in the lower.
+/// Upper half: the entry of the parent range plus 1. Lower half: the index of the label.
 pub(super) const PLACE: usize = 0;
 pub(super) const START: usize = 1;
 pub(super) const END: usize = 2;
-/// Stands in an entry's start, in the log alone, where the range is open and its thread has ended: `END` is when that was.
+/// Flag in an entry's start, in the log only: the thread ended while the range was open, at `END`.
 pub(super) const LEFT_OPEN: u64 = 1 << 63;
 
-/// One range, as its thread wrote it.
+/// One range as its thread wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RangeEntry([u64; WORDS]);
 
@@ -24,7 +24,7 @@ impl RangeEntry {
         Self(words)
     }
 
-    /// As it stands in the log.
+    /// Decodes an entry of the log.
     pub(super) fn from_log([place, start, end]: [u64; WORDS]) -> Self {
         let end = if start & LEFT_OPEN == 0 { end } else { 0 };
         Self([place, start & !LEFT_OPEN, end])
@@ -34,7 +34,7 @@ impl RangeEntry {
         self.0
     }
 
-    /// The entry of the same thread that it lay in.
+    /// The parent's entry in the same log.
     #[inline]
     pub(crate) fn parent(&self) -> Option<u64> {
         (self.0[PLACE] >> 32).checked_sub(1)
@@ -57,7 +57,7 @@ impl RangeEntry {
         (self.0[END] != 0).then_some(self.0[END])
     }
 
-    /// The same as it was at a time.
+    /// Returns the entry as it was at this time.
     pub(super) fn at(mut self, until_ns: u64) -> Self {
         if self.0[END] >= until_ns {
             self.0[END] = 0;
@@ -66,7 +66,7 @@ impl RangeEntry {
     }
 }
 
-/// What ranges and marks of one kind have in common; texts are indices into the thread's.
+/// The properties shared by ranges and marks of one kind. Texts are indices into `texts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Label {
     pub(crate) name: u32,
@@ -87,7 +87,7 @@ impl Label {
 
 /// Words of an entry of the second log.
 pub(crate) const EVENT_WORDS: usize = 3;
-/// What an entry is stands in the highest byte of its first word.
+/// The kind is in the highest byte of an entry's first word.
 pub(super) const KIND_SHIFT: u32 = 56;
 pub(super) const MARK: u64 = 1;
 pub(super) const PROCESS_START: u64 = 2;
@@ -99,28 +99,28 @@ pub(super) const HANDED: u64 = 7;
 pub(super) const JOINS: u64 = 8;
 pub(super) const MEMBER: u64 = 9;
 pub(super) const PIECE: u64 = 10;
-/// Details of an entry of this log rather than of a range.
+/// Marks details of an entry of the second log rather than of a range.
 pub(super) const OF_EVENT: u64 = 1 << 55;
 pub(super) const SLOT_MASK: u64 = OF_EVENT - 1;
 
 /// An entry of the second log.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Event {
-    /// A mark: its label, when, and the entry of the range it lay in.
+    /// A mark with its label, time and parent entry.
     Mark { label: u32, at_ns: u64, parent: Option<u64> },
-    /// A range of the process begins; its identity is this entry's place.
+    /// The start of a process range, identified by this entry.
     ProcessStart { label: u32, at_ns: u64, parent: Option<u64> },
-    /// The range of the process with this identity ends.
-    ProcessEnd { of: RangeWord, at_ns: u64 },
-    /// A context of several ranges; its word has this entry's place. What is more than two are details of it.
-    Joined { first: RangeWord, second: RangeWord },
-    /// Something more is known of a range, a mark, a range of the process or a context of several ranges.
+    /// The end of this process range.
+    ProcessEnd { of: RangeTag, at_ns: u64 },
+    /// A joined context, identified by this entry. Members after the second are details of it.
+    Joined { first: RangeTag, second: RangeTag },
+    /// A detail of a range, mark, process range or joined context.
     Detail { of: Subject, detail: Detail },
-    /// Of a kind that this version does not know.
+    /// An entry of a newer version.
     Unknown,
 }
 
-/// What a detail belongs to: an entry of either log of the same thread.
+/// The subject of a detail: an entry of either log of the same thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     Range(u64),
@@ -129,16 +129,16 @@ pub(crate) enum Subject {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Detail {
-    /// It is a stay in this range of the process.
-    Within(RangeWord),
-    /// It began in this range of another thread, which was handed to its own; or in several.
-    Handed(RangeWord),
-    /// This one is joined, too.
-    Member(RangeWord),
+    /// The range is an activation of this process range.
+    Within(RangeTag),
+    /// The parent is this range of another thread, or a joined context.
+    Handed(RangeTag),
+    /// A further member of a joined context.
+    Member(RangeTag),
     Payload(Payload),
-    /// Bytes of the text that the next field has for its value; those of the last piece that are beyond the text are 0.
+    /// Bytes of the next field's text value. The last piece is padded with zeros.
     Piece([u8; PIECE_BYTES]),
-    /// Name and unit are indices into the thread's texts.
+    /// `name` and `unit` are indices into the thread's texts.
     Field {
         name: u32,
         unit: u32,
@@ -155,7 +155,7 @@ pub(crate) enum Value {
     Bool(bool),
     /// An index into the thread's texts.
     Text(u32),
-    /// A text of so many bytes, which stands in the pieces just before.
+    /// A text of this many bytes, stored in the pieces just before.
     LongText(u64),
 }
 
@@ -168,11 +168,11 @@ impl Event {
         let detail = match first >> KIND_SHIFT {
             MARK => return Self::Mark { label, at_ns: second, parent },
             PROCESS_START => return Self::ProcessStart { label, at_ns: second, parent },
-            PROCESS_END => return Self::ProcessEnd { of: RangeWord(third), at_ns: second },
-            WITHIN => Detail::Within(RangeWord(second)),
-            HANDED => Detail::Handed(RangeWord(second)),
-            JOINS => return Self::Joined { first: RangeWord(second), second: RangeWord(third) },
-            MEMBER => Detail::Member(RangeWord(second)),
+            PROCESS_END => return Self::ProcessEnd { of: RangeTag(third), at_ns: second },
+            WITHIN => Detail::Within(RangeTag(second)),
+            HANDED => Detail::Handed(RangeTag(second)),
+            JOINS => return Self::Joined { first: RangeTag(second), second: RangeTag(third) },
+            MEMBER => Detail::Member(RangeTag(second)),
             PIECE => {
                 let bits = u128::from(third) << 64 | u128::from(second);
                 Detail::Piece(bits.to_le_bytes())
@@ -198,8 +198,8 @@ impl Event {
 /// Bytes of a text in an entry of the second log.
 pub(super) const PIECE_BYTES: usize = 16;
 
-/// Puts texts that stand in pieces into the table, where there are all of them.
-pub(super) fn put_texts_together(events: &mut Vec<LoggedEvent>, texts: &mut Texts) {
+/// Moves texts that are stored in pieces to the table, unless pieces are missing.
+pub(super) fn assemble_texts(events: &mut Vec<LoggedEvent>, texts: &mut Texts) {
     // An empty text has no piece.
     let is_in_pieces = |(_, words): &LoggedEvent| {
         let event = Event::from_words(*words);
@@ -223,7 +223,7 @@ pub(super) fn put_texts_together(events: &mut Vec<LoggedEvent>, texts: &mut Text
                 let text = usize::try_from(length).ok().and_then(|length| bytes.get(..length));
                 if let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) {
                     let index = known.get(text).copied().unwrap_or_else(|| {
-                        // CAST: as of those that the thread itself adds.
+                        // CAST: as for texts that the thread adds.
                         let index = texts.texts.len() as u32;
                         texts.texts.push(text.to_owned());
                         known.insert(text.to_owned(), index);
@@ -240,7 +240,7 @@ pub(super) fn put_texts_together(events: &mut Vec<LoggedEvent>, texts: &mut Text
     });
 }
 
-/// The kinds of a field's values that are texts.
+/// Kinds of field values that are texts.
 pub(super) const TEXT: u64 = 5;
 pub(super) const PIECES: u64 = 6;
 
@@ -286,7 +286,7 @@ pub(super) fn value_of(kind: u64, bits: u64) -> Option<Value> {
     })
 }
 
-/// What a thread's entries refer to by index.
+/// The texts and labels that a thread's entries refer to by index.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Texts {
     pub(crate) texts: Vec<String>,
@@ -296,18 +296,18 @@ pub(crate) struct Texts {
 /// An entry of the second log, with its slot.
 pub(super) type LoggedEvent = (u64, [u64; EVENT_WORDS]);
 
-/// A text as entries of the second log.
+/// Encodes a text as entries of the second log.
 pub(super) fn pieces(text: &str) -> impl Iterator<Item = [u64; EVENT_WORDS]> {
     text.as_bytes().chunks(PIECE_BYTES).map(|piece| {
         let mut bytes = [0; PIECE_BYTES];
         bytes[..piece.len()].copy_from_slice(piece);
         let bits = u128::from_le_bytes(bytes);
-        // CAST: the lower half and the upper one.
+        // CAST: the lower and the upper half.
         [PIECE << KIND_SHIFT, bits as u64, (bits >> 64) as u64]
     })
 }
 
-/// The most that is said of the fields.
+/// Upper bound of the entries for these fields.
 pub(super) fn entries_of(fields: &[nvtx::Field<'_>]) -> u64 {
     let entries = |field: &nvtx::Field<'_>| match field.value {
         FieldValue::Str(value) => 1 + value.len().div_ceil(PIECE_BYTES) as u64,
@@ -321,10 +321,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_text_has_no_piece_and_is_put_together() {
+    fn empty_text_has_no_piece_and_is_assembled() {
         let mut events = vec![(0, [FIELD << KIND_SHIFT, 0, PIECES])];
         let mut texts = Texts { texts: vec!["id".to_owned()], labels: vec![] };
-        put_texts_together(&mut events, &mut texts);
+        assemble_texts(&mut events, &mut texts);
         let value = Value::Text(1);
         let detail = Detail::Field { name: 0, unit: 0, value };
         let of = Subject::Range(0);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_says_what_its_words_say() {
+    fn entry_decodes_its_words() {
         let entry = RangeEntry::from_words([(7 + 1) << 32 | 3, 5, 9]);
         assert_eq!((entry.parent(), entry.label()), (Some(7), 3));
         assert_eq!((entry.start_ns(), entry.end_ns()), (5, Some(9)));

@@ -1,13 +1,15 @@
-//! A recording as frames: which kinds there are, and what each contains. `frames` defines the container.
+//! The frames of a recording: their kinds and contents. `frames` defines the container.
 //!
-//! Logs are binary, the rest is JSON. A reader skips kinds that it does not know.
+//! Logs are binary, all else is JSON. Readers skip unknown kinds.
 //!
-//! Format 3 starts with [`INFO`]. All other kinds may follow in any order and number: what a frame contains is added to
-//! what the frames before it contained. A long log is divided into frames of [`ENTRIES`] entries. A writer that appends
-//! while the session goes on writes what was new since its last frames, and a [`STATE`] that covers it.
+//! Format 3 starts with [`INFO`]. Other kinds follow in any order and number; the content of a
+//! frame is added to that of earlier frames. Long logs are split into frames of [`ENTRIES`]
+//! entries. A writer that appends during the session writes new entries and a [`STATE`] that covers
+//! them.
 //!
-//! Format 2 has each log in one frame, the state in the closing frame, and the order of [`ORDER`]. In a file of format 1
-//! an entry's index is that of its name, and the session was on all the time.
+//! Format 2 has one frame per log, the state in the closing frame, and the order of [`ORDER`]. In
+//! format 1 an entry holds the index of a name instead of a label, and the session was never
+//! paused.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
@@ -18,15 +20,16 @@ use cupti::{
     ActivityKind, Attribute, AttributeSetting, Call, DataKey, GraphEvent, NameKey, Reading,
     RecordBytes, ThreadCalls, ThreadGraphs, Version,
 };
-use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashSet};
 use serde::de::value::BorrowedStrDeserializer;
 use serde::{Deserialize, Serialize};
 
 use super::check;
 use super::frames::{END, FrameReader, FrameWriter, Kind as FrameKind, Next};
+use super::logs::Logs;
 use super::ranges::{Label, RangeEntry, Slots};
 use super::segment::ThreadRanges;
-use super::word::logs_of_epoch;
+use super::tag::logs_of_epoch;
 use super::{Clocks, Losses, Recording, RecordingInfo};
 use crate::base::error::Error;
 use crate::record::series::{Kind, Series, Source};
@@ -41,12 +44,12 @@ const CALLS: FrameKind = *b"CALL";
 const RUNTIME_CALLS: FrameKind = *b"RTCL";
 const GRAPHS: FrameKind = *b"GRPH";
 const RANGES: FrameKind = *b"RNGE";
-/// The second log of a thread. In formats 1 and 2 of the thread whose ranges came last.
+/// The second log of a thread; in formats 1 and 2, of the thread of the last ranges frame.
 const EVENTS: FrameKind = *b"EVNT";
-/// What samplers saw. Since format 2, in files of newer versions.
+/// Samples. Since format 2, in files of newer versions.
 const SERIES: FrameKind = *b"SERS";
 
-/// The order of frames in formats 1 and 2; the ranges and events of a thread stand together.
+/// The frame order of formats 1 and 2. Ranges and events of a thread are adjacent.
 const ORDER: [&[FrameKind]; 9] = [
     &[INFO],
     &[NAMES],
@@ -59,20 +62,20 @@ const ORDER: [&[FrameKind]; 9] = [
     &[END],
 ];
 
-/// Entries of a log in a frame at most: they fit into a processor's cache, and a truncated file loses no more.
+/// Upper bound of log entries in a frame: they fit a CPU cache, and truncation loses at most these.
 const ENTRIES: usize = 1 << 14;
 
-/// What is known when a recording begins.
+/// The facts known when a recording begins.
 #[derive(Serialize, Deserialize)]
 struct Opening {
     #[serde(flatten)]
     info: RecordingInfo,
-    /// The first number of its logs of ranges, and the one after the last. Since format 3.
+    /// The first log number and the one after the last. Since format 3.
     #[serde(default)]
     logs: Option<(u64, u64)>,
 }
 
-/// The strides of CUPTI's records by kind, and the texts and other bytes that they refer to, by key.
+/// CUPTI's record strides by kind, and the texts and bytes that records refer to, by key.
 #[derive(Default, Serialize, Deserialize)]
 struct Names {
     strides: BTreeMap<u32, u32>,
@@ -82,7 +85,7 @@ struct Names {
 }
 
 impl Names {
-    /// Adds those of a later frame. A key keeps its value.
+    /// Adds the names of a later frame. A key must keep its value.
     fn add(&mut self, later: Self) -> Result<(), Error> {
         fn add<K: Ord, V: PartialEq>(known: &mut BTreeMap<K, V>, later: BTreeMap<K, V>) -> bool {
             later.into_iter().all(|(key, value)| match known.get(&key) {
@@ -105,20 +108,19 @@ struct ThreadHead {
     thread_id: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     thread_name: Option<String>,
-    /// Texts, after those of the frames before.
+    /// Texts, appended to those of earlier frames.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     names: Vec<String>,
-    /// Labels, after those of the frames before. In format 1 there are none: a label is a name.
+    /// Labels, appended to those of earlier frames. Format 1 has none: a label is a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     labels: Option<Vec<Label>>,
-    /// The number of the thread's log less that of the first one. In formats 1 and 2 only if it is not its place among the
-    /// threads.
+    /// The number relative to the first log. In formats 1 and 2 if it differs from the position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     number: Option<u32>,
-    /// Where the first entry stood in the log; the others follow it without gaps.
+    /// The log slot of the first entry, if the slots have no gaps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     first_slot: Option<u64>,
-    /// Where the entries stood in the log, if there are gaps.
+    /// The log slots of the entries, if they have gaps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     slots: Option<Vec<u64>>,
 }
@@ -128,7 +130,7 @@ impl ThreadHead {
         Self { thread_id, ..Self::default() }
     }
 
-    /// Of entries that stood there.
+    /// Sets the slots of the entries.
     fn at(self, mut slots: impl ExactSizeIterator<Item = u64> + Clone) -> Self {
         let first = slots.clone().next().unwrap_or(0);
         let has_gaps = !slots.clone().eq((first..).take(slots.len()));
@@ -139,8 +141,9 @@ impl ThreadHead {
     }
 }
 
-/// What else is known of a recording. In format 3 lists continue those of the states before it, and the last numbers hold;
-/// a window that begins with the last one replaces it, as one that was open and went on.
+/// Windows, clocks, settings and losses. In format 3, lists continue those of earlier states and
+/// the last numbers apply. A window that starts with the last one replaces it: it was open and
+/// continued.
 #[derive(Default, Serialize, Deserialize)]
 struct State {
     window_ns: (u64, u64),
@@ -148,14 +151,14 @@ struct State {
     windows_ns: Option<Vec<(u64, u64)>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pending_from_ns: Option<u64>,
-    /// Number, value before, value asked for, value that it was set to.
+    /// The attribute's id, its previous, requested and actual value.
     #[serde(default)]
     attributes: Vec<(u32, u64, u64, u64)>,
     #[serde(default)]
     missing_kinds: Vec<u32>,
-    /// At start, at stop and perhaps between: when the clocks were compared, and how far CUPTI's was ahead.
+    /// Clock readings at start, stop and possibly between: the time, and the lead of CUPTI's clock.
     clock_ns: Vec<(u64, i64)>,
-    /// Which recording of the process it was, in formats 1 and 2.
+    /// The number of the recording in its process, in formats 1 and 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     epoch: Option<u32>,
     #[serde(default)]
@@ -185,7 +188,7 @@ impl State {
         }
     }
 
-    /// This one with the lists of the states before it.
+    /// Prepends the lists of the state before it.
     fn after(mut self, before: Option<Self>) -> Self {
         let Some(before) = before else { return self };
         let mut windows_ns = before.windows_ns.unwrap_or_default();
@@ -204,27 +207,27 @@ impl State {
     }
 }
 
-/// These types hold only strings and numbers, which always have a JSON form.
+/// Serializes to JSON; types of strings and numbers cannot fail.
 fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// A path says on whose machine a file lay, which a recording is not to tell: only its last part is written. Records of
-/// compilations name the cache by its path; names of functions never begin so.
+/// Reduces a path to its last component: a recording must not reveal the host's folders.
+/// Compilation records contain the path of the cache. Function names never start with `/`.
 fn without_folder(name: &str) -> String {
     let path = name.strip_prefix('/').and_then(|path| path.rsplit('/').next());
     path.unwrap_or(name).to_owned()
 }
 
-/// Frames whose content is the length of a JSON head, the head, and words.
+/// Writes frames that contain the length of a JSON head, the head, and words.
 struct LogWriter<'a> {
     frames: FrameWriter<'a>,
-    /// The words of a frame, kept for the next one.
+    /// A buffer for the words of a frame.
     words: Vec<u8>,
 }
 
 impl LogWriter<'_> {
-    /// Writes a log, in one frame at least: the head of the first, and of each by the rows in it.
+    /// Writes a log in one or more frames. `first` is the first frame's head; `head` adds slots.
     fn log<T, const WORDS: usize>(
         &mut self,
         kind: FrameKind,
@@ -293,7 +296,7 @@ impl LogWriter<'_> {
     }
 }
 
-/// Writes format 3. A truncated recording stays one.
+/// Writes format 3. A truncated recording remains truncated.
 pub(super) fn write(recording: &Recording, out: &mut dyn Write) -> io::Result<()> {
     let mut out = LogWriter { frames: FrameWriter::begin(out)?, words: Vec::new() };
     let opening = Opening {
@@ -301,7 +304,7 @@ pub(super) fn write(recording: &Recording, out: &mut dyn Write) -> io::Result<()
         logs: Some((recording.logs.start, recording.logs.end)),
     };
     out.frames.frame(INFO, &[&json(&opening)])?;
-    // Before the logs, so that a truncated file has its windows and clocks.
+    // Before the logs, so that a truncated file has windows and clocks.
     out.frames.frame(STATE, &[&json(&State::of(recording))])?;
     let (records, mut names) = (&recording.records, Names::default());
     names.strides.extend(records.strides().map(|(kind, stride)| (kind.0, stride)));
@@ -330,7 +333,7 @@ fn parse<T: for<'de> Deserialize<'de>>(bytes: &[u8], what: &str) -> Result<T, Er
         .map_err(|error| Error::format(format!("{what} is damaged: {error}")))
 }
 
-/// What [`LogWriter::headed`] wrote, the words as bytes.
+/// Splits the content of a frame into its head and its words as bytes.
 fn read_headed<'a, T: for<'de> Deserialize<'de>>(
     content: &'a [u8],
     what: &str,
@@ -347,13 +350,13 @@ fn read_headed<'a, T: for<'de> Deserialize<'de>>(
     Ok((head, words))
 }
 
-/// Such logs may be the same, of threads that had the same id one after the other.
+/// Empty logs may be identical: threads may reuse an id.
 fn is_empty_log(kind: FrameKind, content: &[u8]) -> bool {
     let is_log = [CALLS, RUNTIME_CALLS, GRAPHS].contains(&kind);
     is_log && read_headed::<ThreadHead>(content, "a log").is_ok_and(|(_, words)| words.is_empty())
 }
 
-/// `None` if a newer version wrote it: of a sampler, or with a kind of values, that this one does not know.
+/// `None` if a newer version wrote it with an unknown sampler or kind of values.
 fn read_series(content: &[u8]) -> Result<Option<Series>, Error> {
     #[derive(Deserialize)]
     struct Column {
@@ -381,7 +384,7 @@ fn is_known<'a, T: Deserialize<'a>>(name: &'a str) -> bool {
     T::deserialize(BorrowedStrDeserializer::<serde::de::value::Error>::new(name)).is_ok()
 }
 
-/// A thread's frame: its head, and its entries.
+/// Reads the head and entries of a log frame.
 fn read_thread<'a, T, const WORDS: usize>(
     content: &'a [u8],
     what: &str,
@@ -396,7 +399,7 @@ fn read_thread<'a, T, const WORDS: usize>(
     Ok((head, entries))
 }
 
-/// Appends a frame's slots to those before it.
+/// Appends a frame's slots to those of earlier frames.
 fn add_slots(
     slots: &mut Slots,
     head: (Option<u64>, Option<Vec<u64>>),
@@ -415,29 +418,6 @@ fn add_slots(
         }
     }
     Ok(())
-}
-
-/// Logs of threads, each put together of its frames, in the order of their first ones.
-struct Logs<T> {
-    threads: Vec<T>,
-    places: FxHashMap<u32, usize>,
-}
-
-impl<T> Default for Logs<T> {
-    fn default() -> Self {
-        Self { threads: Vec::new(), places: FxHashMap::default() }
-    }
-}
-
-impl<T> Logs<T> {
-    /// The thread of this key, made if it is new.
-    fn thread(&mut self, key: u32, new: impl FnOnce() -> T) -> &mut T {
-        let place = *self.places.entry(key).or_insert_with(|| {
-            self.threads.push(new());
-            self.threads.len() - 1
-        });
-        &mut self.threads[place]
-    }
 }
 
 impl<F: cupti::Function> Logs<ThreadCalls<F>> {

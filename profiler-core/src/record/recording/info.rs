@@ -1,5 +1,4 @@
-//! What a recording says of itself: which machine, which versions, when. Never the host's name, the user, paths or the
-//! environment.
+//! The machine, versions and time of a recording. Never the host, user, paths or environment.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,27 +7,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::units::{NAME_WIDTH, shortened};
 
-/// Where and when a recording was made, and with what.
+/// The machine, versions and time of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RecordingInfo {
     /// Seconds since the Unix epoch at the start.
     pub recorded_at_s: u64,
-    /// CUPTI's API version (`cuptiGetVersion`); 0 if that is not known, as in a capture of another tool.
+    /// CUPTI's API version (`cuptiGetVersion`); 0 if unknown, as in captures of other tools.
     pub cupti_version: u32,
-    /// The newest CUDA version of the driver (`cuDriverGetVersion`): 13000 is 13.0; 0 if that is not known.
+    /// The newest CUDA version of the driver (`cuDriverGetVersion`): 13000 is 13.0; 0 if unknown.
     pub cuda_driver_version: u32,
-    /// The driver's own version, such as 580.159.04, where the kernel module says it.
+    /// The driver release, such as 580.159.04, if the kernel module reports it.
     pub driver_release: Option<String>,
     /// The GPUs of the machine, by CUDA ordinal.
     pub devices: Vec<DeviceInfo>,
-    /// The version of this crate that recorded, or name and version of the tool that did.
+    /// The version of this crate that recorded, or name and version of another tool.
     pub recorder_version: String,
-    /// The kernel's id of the process; `None` in a capture of another tool, and in recordings of versions that did not keep it.
+    /// The kernel's process id; `None` in captures and in recordings of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_id: Option<u32>,
-    /// What was to be added to the recording's clock (`CLOCK_MONOTONIC`) for nanoseconds since the Unix epoch, when it
-    /// began; `None` in recordings of versions that did not keep it. See [`Profile::started_at`](crate::Profile::started_at).
+    /// The offset from the recording's clock (`CLOCK_MONOTONIC`) to nanoseconds since the Unix
+    /// epoch at the start; `None` in recordings of older versions. See
+    /// [`Profile::started_at`](crate::Profile::started_at).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utc_offset_ns: Option<i64>,
 }
@@ -47,23 +47,23 @@ pub struct DeviceInfo {
     pub multiprocessors: u32,
     /// Bytes of device memory.
     pub memory_bytes: u64,
-    /// The highest clock of the multiprocessors in kHz. `None` in recordings from before it was asked for.
+    /// The maximum clock of the multiprocessors in kHz. `None` in recordings of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core_clock_khz: Option<u32>,
-    /// Bytes a second that device memory can move, by its clock and bus. `None` as above.
+    /// Peak bytes per second of device memory, from its clock and bus. `None` as above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bandwidth: Option<u64>,
     /// Bytes of the L2 cache. `None` as above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_bytes: Option<u64>,
-    /// Where it is on the bus, as 0000:1b:00.0. `None` as above.
+    /// The PCI address, such as 0000:1b:00.0. `None` as above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pci_bus_id: Option<String>,
 }
 
 impl RecordingInfo {
     pub(crate) fn now(library: &cupti::Library) -> Self {
-        // The host may be interrupted between the readings: the middle is taken.
+        // Take the middle of two readings: the host may be interrupted in between.
         let before_ns = cupti::clock::now_ns();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_ns = before_ns.midpoint(cupti::clock::now_ns());
@@ -94,14 +94,14 @@ impl RecordingInfo {
 
     /// The date of the recording (UTC), as 2026-11-21.
     pub fn date(&self) -> String {
-        // A damaged file may hold any number; humantime knows the years up to 9999.
+        // A damaged file may contain any number; humantime supports years up to 9999.
         let seconds = self.recorded_at_s.min(253_402_300_799);
         let at = UNIX_EPOCH + Duration::from_secs(seconds);
         humantime::format_rfc3339_seconds(at).to_string().chars().take(10).collect()
     }
 }
 
-/// A name of a device or a version as a line has room for it.
+/// Shortens a device or version name to fit a line.
 fn shown(name: &str) -> String {
     shortened(name, NAME_WIDTH)
 }

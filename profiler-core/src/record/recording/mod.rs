@@ -1,15 +1,17 @@
-//! The recording: three append-only logs (CUPTI's bytes, driver calls, ranges) with what is needed to read them
-//! anywhere. Live runs, replays and tests all go through it; nothing in it is joined or judged yet.
+//! The recording: CUPTI's records, driver calls and ranges as append-only logs, with all that is
+//! needed to read them anywhere. Live runs, replays and tests all use it; nothing in it is joined
+//! yet.
 
 mod check;
 mod entries;
 mod file;
 mod frames;
 mod info;
+mod logs;
 pub(crate) mod ranges;
 pub(crate) mod segment;
 mod slots;
-pub(crate) mod word;
+pub(crate) mod tag;
 
 use std::fs;
 use std::io::{self, BufWriter, Read, Write};
@@ -29,7 +31,7 @@ use crate::record::series::Series;
 pub use info::{DeviceInfo, RecordingInfo};
 use segment::ThreadRanges;
 
-/// Heads of frames and what is smaller than this are written together.
+/// Buffer size for frame heads and smaller contents.
 const WRITE_BYTES: usize = 64 << 10;
 
 /// The raw logs of one session, whole or up to a snapshot. [`Profile::from_recording`](crate::Profile::from_recording) joins them.
@@ -50,16 +52,16 @@ pub struct Recording {
     pub(crate) info: RecordingInfo,
     /// When the session was on, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(crate) window_ns: (u64, u64),
-    /// The parts of it that count: not paused, and switched on. In order and apart.
+    /// The parts of `window_ns` in which the session was on and not paused. Sorted and disjoint.
     pub(crate) windows_ns: Vec<(u64, u64)>,
-    /// In a snapshot: from when on returned calls may have records that have not come yet.
+    /// In a snapshot: calls that returned after this time may still get records.
     pub(crate) pending_from_ns: Option<u64>,
     pub(crate) clocks: Clocks,
-    /// The numbers of its threads' logs, which the range words of its calls carry.
+    /// The log numbers of its threads, contained in the tags of its calls.
     pub(crate) logs: Range<u64>,
-    /// Records that have no call and a correlation id up to this are of calls before those that were kept.
+    /// Records without a call and with an id up to this belong to calls before those kept.
     pub(crate) before_id: u32,
-    /// Ranges of its collection that ended before it are not in it: what was started in them elsewhere has no outer range.
+    /// Earlier ranges of the collection are missing: their children have no parent.
     pub(crate) begins_late: bool,
     pub(crate) records: RecordBytes,
     pub(crate) calls: Vec<ThreadCalls>,
@@ -67,16 +69,16 @@ pub struct Recording {
     pub(crate) graphs: Vec<ThreadGraphs>,
     pub(crate) ranges: Vec<ThreadRanges>,
     pub(crate) attributes: Vec<AttributeSetting>,
-    /// Kinds that were asked for where known, and that the library did not have.
+    /// Requested kinds that the library does not have.
     pub(crate) missing_kinds: Vec<ActivityKind>,
     pub(crate) losses: Losses,
-    /// What samplers saw meanwhile.
+    /// Samples taken during the session.
     pub(crate) series: Vec<Arc<Series>>,
-    /// It was read from a file that ends before the recording does.
+    /// The file ended before the recording did.
     pub(crate) is_truncated: bool,
 }
 
-/// How the records' timestamps relate to `CLOCK_MONOTONIC`: readings in order, at least two.
+/// Clock readings that map CUPTI's timestamps to `CLOCK_MONOTONIC`: sorted, at least two.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Clocks(Vec<Reading>);
 
@@ -95,7 +97,7 @@ impl Clocks {
         Clock { start: at(first), stop: at(first + 1) }
     }
 
-    /// A timestamp of CUPTI in `CLOCK_MONOTONIC`.
+    /// Converts a CUPTI timestamp to `CLOCK_MONOTONIC`.
     #[inline]
     pub(crate) fn monotonic_ns(&self, cupti_ns: u64) -> u64 {
         let begun = match self.0.len() {
@@ -108,125 +110,54 @@ impl Clocks {
         self.between(begun.saturating_sub(1).min(last)).monotonic_ns(cupti_ns)
     }
 
-    /// By how much CUPTI's clock was set between any two readings.
+    /// The largest step of CUPTI's clock between two readings.
     pub(crate) fn step_ns(&self) -> u64 {
         let steps = (0..self.0.len().saturating_sub(1)).map(|first| self.between(first).step_ns());
         steps.max().unwrap_or(0)
     }
 }
 
-/// What the collectors lost, for the health report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Losses {
-    pub(crate) dropped_by_cupti: u64,
-    pub(crate) over_memory_limit: u64,
-    pub(crate) irregular: u64,
-    pub(crate) unreadable_bytes: u64,
-    pub(crate) panics: u64,
-    pub(crate) unfinished_buffers: u64,
-    pub(crate) buffers: u64,
-    pub(crate) pool_misses: u64,
-    #[serde(default)]
-    pub(crate) refused_buffers: u64,
-    #[serde(default)]
-    pub(crate) refused_records: u64,
-    #[serde(default)]
-    pub(crate) before_switch: u64,
-    #[serde(default)]
-    pub(crate) handler_panics: u64,
-    #[serde(default)]
-    pub(crate) unlogged_calls: u64,
-    #[serde(default)]
-    pub(crate) missed_callbacks: u64,
-    #[serde(default)]
-    pub(crate) mismatched_buffers: u64,
-    pub(crate) ranges: u64,
-    #[serde(default)]
-    pub(crate) earlier_contexts: u64,
-    #[serde(default)]
-    pub(crate) failed_threads: u64,
-    #[serde(default)]
-    pub(crate) forgotten_lanes: u64,
+/// Declares [`Losses`] from the names of its counts: those that `cupti::Losses` has, and our own.
+macro_rules! losses {
+    (cupti: $($cupti:ident)+; own: $($own:ident)+) => {
+        /// Counts of lost data, for the health report. Older files lack some of them.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+        #[serde(default)]
+        pub(crate) struct Losses {
+            $(pub(crate) $cupti: u64,)+
+            $(pub(crate) $own: u64,)+
+        }
+
+        impl Losses {
+            pub(crate) fn of(losses: &cupti::Losses) -> Self {
+                Self { $($cupti: losses.$cupti,)+ ..Self::default() }
+            }
+
+            fn counts(&mut self) -> impl Iterator<Item = &mut u64> {
+                [$(&mut self.$cupti,)+ $(&mut self.$own),+].into_iter()
+            }
+        }
+    };
+}
+
+losses! {
+    cupti:
+        dropped_by_cupti over_memory_limit irregular unreadable_bytes panics unfinished_buffers
+        buffers pool_misses refused_buffers refused_records before_switch handler_panics
+        unlogged_calls missed_callbacks mismatched_buffers;
+    own: ranges earlier_contexts failed_threads forgotten_lanes
 }
 
 impl Losses {
-    pub(crate) fn of(losses: &cupti::Losses) -> Self {
-        Self {
-            dropped_by_cupti: losses.dropped_by_cupti,
-            over_memory_limit: losses.over_memory_limit,
-            irregular: losses.irregular,
-            unreadable_bytes: losses.unreadable_bytes,
-            panics: losses.panics,
-            unfinished_buffers: losses.unfinished_buffers,
-            buffers: losses.buffers,
-            pool_misses: losses.pool_misses,
-            refused_buffers: losses.refused_buffers,
-            refused_records: losses.refused_records,
-            before_switch: losses.before_switch,
-            handler_panics: losses.handler_panics,
-            unlogged_calls: losses.unlogged_calls,
-            missed_callbacks: losses.missed_callbacks,
-            mismatched_buffers: losses.mismatched_buffers,
-            ..Self::default()
-        }
-    }
-
-    /// Every count.
-    fn counts(&mut self) -> [&mut u64; 19] {
-        let Self {
-            dropped_by_cupti,
-            over_memory_limit,
-            irregular,
-            unreadable_bytes,
-            panics,
-            unfinished_buffers,
-            buffers,
-            pool_misses,
-            refused_buffers,
-            refused_records,
-            before_switch,
-            handler_panics,
-            unlogged_calls,
-            missed_callbacks,
-            mismatched_buffers,
-            ranges,
-            earlier_contexts,
-            failed_threads,
-            forgotten_lanes,
-        } = self;
-        [
-            dropped_by_cupti,
-            over_memory_limit,
-            irregular,
-            unreadable_bytes,
-            panics,
-            unfinished_buffers,
-            buffers,
-            pool_misses,
-            refused_buffers,
-            refused_records,
-            before_switch,
-            handler_panics,
-            unlogged_calls,
-            missed_callbacks,
-            mismatched_buffers,
-            ranges,
-            earlier_contexts,
-            failed_threads,
-            forgotten_lanes,
-        ]
-    }
-
-    /// As a file says, which may be damaged: no number that is added to overflows.
+    /// Limits the counts of a file, which may be damaged, so that sums do not overflow.
     pub(crate) fn clamped(mut self) -> Self {
-        const MOST: u64 = 1 << 48;
-        self.counts().into_iter().for_each(|count| *count = (*count).min(MOST));
+        self.counts().for_each(|count| *count = (*count).min(1 << 48));
         self
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
         let mut other = *other;
-        for (sum, count) in self.counts().into_iter().zip(other.counts()) {
+        for (sum, count) in self.counts().zip(other.counts()) {
             *sum = sum.saturating_add(*count);
         }
     }
@@ -238,8 +169,7 @@ impl Recording {
         &self.info
     }
 
-    /// The parts of the session that count, in nanoseconds of `CLOCK_MONOTONIC`: those in which it was neither paused nor
-    /// switched off. In order and apart.
+    /// When the session was on and not paused, in ns of `CLOCK_MONOTONIC`. Sorted and disjoint.
     pub fn windows_ns(&self) -> &[(u64, u64)] {
         &self.windows_ns
     }
@@ -255,53 +185,53 @@ impl Recording {
         calls.filter(|call| call.end_ns.is_none())
     }
 
-    /// True if it is a snapshot of a session that went on.
+    /// True if it is a snapshot of a running session.
     pub fn is_snapshot(&self) -> bool {
         self.pending_from_ns.is_some()
     }
 
-    /// True if it was read from a file that ends before the recording does: the writer was killed, the disk was full, or
-    /// it is still being written. [`Health::truncated`](crate::Health::truncated) counts it.
+    /// True if its file ended early: the writer was killed, the disk was full, or writing continues.
+    /// [`Health::truncated`](crate::Health::truncated) counts it.
     pub fn is_truncated(&self) -> bool {
         self.is_truncated
     }
 
-    /// The calls of the runtime API, by thread, where they were logged.
+    /// The runtime API calls by thread, if they were logged.
     pub fn runtime_calls(&self) -> &[ThreadCalls<RuntimeFunction>] {
         &self.runtime_calls
     }
 
-    /// What was done to CUDA graphs, by thread, where that was logged.
+    /// The events of CUDA graphs by thread, if they were logged.
     pub fn graphs(&self) -> &[ThreadGraphs] {
         &self.graphs
     }
 
-    /// CUPTI's attributes that the session had set.
+    /// The CUPTI attributes set by the session.
     pub fn attributes(&self) -> &[AttributeSetting] {
         &self.attributes
     }
 
-    /// Kinds of records that were asked for where known, and that the library did not have.
+    /// Requested kinds of records that the library does not have.
     pub fn missing_kinds(&self) -> &[ActivityKind] {
         &self.missing_kinds
     }
 
-    /// CUPTI's activity records, as it wrote them.
+    /// CUPTI's activity records as bytes.
     pub fn records(&self) -> &RecordBytes {
         &self.records
     }
 
-    /// The driver calls that were logged, by thread.
+    /// The logged driver calls by thread.
     pub fn calls(&self) -> &[ThreadCalls] {
         &self.calls
     }
 
-    /// What samplers saw of the devices meanwhile.
+    /// The samples taken during the session.
     pub fn series(&self) -> &[Arc<Series>] {
         &self.series
     }
 
-    /// The same with one more series: of another sampler, or made by a program. Its times are those of
+    /// Adds a series of another sampler or of a program. Its clock is that of
     /// [`windows_ns`](Self::windows_ns).
     #[must_use]
     pub fn with_series(mut self, series: Series) -> Self {
@@ -309,8 +239,8 @@ impl Recording {
         self
     }
 
-    /// Writes it to a file. What is there already is replaced when the new one is whole, by one with the same permissions; a
-    /// link is followed. After an error it is as it was.
+    /// Writes it to a file. An existing file is replaced only once the new one is complete, and keeps
+    /// its permissions. Links are followed.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -322,10 +252,10 @@ impl Recording {
         })
     }
 
-    /// Writes it to a file, a pipe or a socket, in many small writes: give a buffered one.
+    /// Writes it to a file, a pipe or a socket in many small writes: pass a buffered writer.
     ///
     /// # Errors
-    /// Those of the writer. What it has then is a truncated recording.
+    /// Those of the writer. The output is then a truncated recording.
     pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
         file::write(self, &mut out)?;
         out.flush()
@@ -336,17 +266,16 @@ impl Recording {
 
     /// Reads a file that [`save`](Self::save) wrote, of at most [`MAX_BYTES`](Self::MAX_BYTES).
     ///
-    /// A file that ends before the recording does is no error: see [`is_truncated`](Self::is_truncated).
+    /// A truncated file is no error: see [`is_truncated`](Self::is_truncated).
     ///
     /// # Errors
-    /// The file cannot be read, or [`is_format`](Error::is_format): not a recording, damaged, too large, or written by a
-    /// newer version.
+    /// The file cannot be read; [`is_format`](Error::is_format) if damaged, too large or too new.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::load_up_to(path, Self::MAX_BYTES)
     }
 
-    /// The same with another limit. Reading takes up to ten times the memory of the file, which holds for damaged files
-    /// too.
+    /// As [`load`](Self::load) with another limit. Reading takes up to ten times the size of the file in
+    /// memory, damaged files included.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -363,9 +292,8 @@ impl Recording {
         Self::read_from(file, max_bytes).map_err(|error| error.of_file(path))
     }
 
-    /// Reads a recording from a file, a pipe or a socket to its end, and at most so many bytes. Its frames are read and
-    /// verified one by one: a source without an end is an error as soon as it sends what is no frame, or the limit is
-    /// reached.
+    /// Reads a recording from a file, a pipe or a socket to its end, up to `max_bytes`. Frames are
+    /// verified one by one: an endless source fails at the first invalid frame or at the limit.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -373,7 +301,7 @@ impl Recording {
         file::read(source, max_bytes)
     }
 
-    /// The file's content.
+    /// Returns the content that [`save`](Self::save) writes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         // Writing to memory does not fail.

@@ -1,12 +1,11 @@
-//! The range log: when each range of each thread began and ended, and which one it lay in.
+//! The range log: start, end and parent of each range of each thread.
 //!
-//! The observer below sees every range of the program. It writes an entry at the start and fills in the end, in a log
-//! of the thread's own: two clock reads, a look at the thread's name table, a few stores. It keeps the thread's current
-//! range in the word that driver calls carry (`cupti::calls::set_word`), which is how work finds its range.
+//! The observer writes an entry to the thread's log at the start of a range and fills in the end: two
+//! clock reads, a lookup in the thread's name table, a few stores. It sets the tag that driver calls
+//! carry (`cupti::calls::set_word`), by which work is attributed to the range.
 //!
-//! What only some ranges have (payload, fields, the process range that they are a stay in), marks and ranges of the
-//! process go to a second log of the thread, which begins with its first entry. So do contexts of several ranges, which
-//! have a word of their own.
+//! A thread's second log holds what few ranges have (payload, fields, their process range), marks,
+//! process ranges, and joined contexts, which have their own tags.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -31,27 +30,27 @@ use super::entries::{
     PROCESS_END, PROCESS_START, START, TEXT, UNIT_MASK, WITHIN, entries_of, pieces,
     words_of_payload,
 };
-pub(super) use super::entries::{LoggedEvent, put_texts_together};
+pub(super) use super::entries::{LoggedEvent, assemble_texts};
 pub(crate) use super::slots::Slots;
-use super::word::LOGS_END;
-pub(crate) use super::word::RangeWord;
+use super::tag::LOGS_END;
+pub(crate) use super::tag::RangeTag;
 #[cfg(test)]
-pub(crate) use super::word::SLOTS;
+pub(crate) use super::tag::SLOTS;
 use crate::record::range_tap;
 
-/// A thread's log, as the recording sees it.
+/// A thread's logs as the recording reads them.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// The log's number in the words of its ranges.
+    /// The log's number in the tags of its ranges.
     pub(super) number: u64,
     pub(super) thread_id: u32,
     pub(super) thread_name: Option<String>,
     pub(super) texts: Mutex<Texts>,
-    /// `None` once the thread has ended and all was taken.
+    /// `None` once the thread has ended and all entries were taken.
     readers: Mutex<Option<Readers>>,
 }
 
-/// Those who read a thread's logs hold this lock; the thread itself does when it begins its second log.
+/// Readers of a thread's logs. Locked to read, and by the thread when it starts its second log.
 #[derive(Debug)]
 struct Readers {
     ranges: Reader<WORDS>,
@@ -68,19 +67,39 @@ impl Readers {
     }
 }
 
-/// What was read of a thread's logs.
+/// The entries that were read from the two logs of a thread.
 #[derive(Debug, Clone)]
-pub(super) struct ThreadPart {
+pub(crate) struct ThreadSegment {
     pub(super) shared: Arc<Shared>,
     pub(super) entries: Vec<RangeEntry>,
     pub(super) slots: Slots,
-    pub(super) events: Vec<LoggedEvent>,
+    pub(crate) events: Vec<LoggedEvent>,
 }
 
-impl ThreadPart {
-    pub(super) fn none(shared: &Arc<Shared>) -> Self {
+impl ThreadSegment {
+    pub(super) fn empty(shared: &Arc<Shared>) -> Self {
         let (entries, slots, events) = Default::default();
         Self { shared: shared.clone(), entries, slots, events }
+    }
+
+    /// The log number in the tags of its ranges.
+    pub(crate) fn number(&self) -> u64 {
+        self.shared.number
+    }
+
+    /// The kernel's thread id.
+    pub(crate) fn thread_id(&self) -> u32 {
+        self.shared.thread_id
+    }
+
+    /// Its ranges with their slots.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, &RangeEntry)> {
+        self.slots.iter().zip(&self.entries)
+    }
+
+    /// Calls `with` on the texts and labels that its entries refer to, and possibly more.
+    pub(crate) fn with_texts<R>(&self, with: impl FnOnce(&Texts) -> R) -> R {
+        with(&self.shared.texts.lock())
     }
 }
 
@@ -92,13 +111,14 @@ impl Shared {
         Arc::new(Self { number, thread_id: 0, thread_name: None, texts, readers })
     }
 
-    /// Details come before what they are about, and texts before what refers to them: read after it, they are there.
-    fn read(self: &Arc<Self>, until_ns: u64, take: bool) -> ThreadPart {
+    /// Reads, and with `take` removes, the entries before `until_ns`. Threads write details before their
+    /// subject and texts before references to them, so reading in reverse order finds both.
+    fn read(self: &Arc<Self>, until_ns: u64, take: bool) -> ThreadSegment {
         let mut slots = Slots::default();
         let mut events = Vec::new();
         let mut readers = self.readers.lock();
         let Some(readers) = &mut *readers else {
-            return ThreadPart::none(self);
+            return ThreadSegment::empty(self);
         };
         let mut entries = tables::with_capacity(readers.ranges.len());
         let visit = |slot, words| {
@@ -117,11 +137,11 @@ impl Shared {
             let visit = |slot, words| events.push((slot, words));
             if take { log.drain(until_ns, visit) } else { log.rest(visit) }
         }
-        ThreadPart { shared: self.clone(), entries, slots, events }
+        ThreadSegment { shared: self.clone(), entries, slots, events }
     }
 
-    /// Frees what its logs hold, but for a chunk of each, which the thread keeps with its writers.
-    fn let_go(&self) {
+    /// Frees the logs, except for the chunk of each that the thread's writer holds.
+    fn release(&self) {
         let Some(mut readers) = self.readers.lock().take() else { return };
         readers.ranges.let_go();
         if let Some(log) = &mut readers.events {
@@ -129,7 +149,7 @@ impl Shared {
         }
     }
 
-    /// Whether there is nothing more to come. Then its logs go; what refers to it may stay.
+    /// Whether no entries remain and the thread has ended; frees the logs then.
     fn is_done(&self) -> bool {
         let mut readers = self.readers.lock();
         let is_done = readers.as_ref().is_none_or(Readers::is_done);
@@ -140,10 +160,10 @@ impl Shared {
     }
 }
 
-/// The logs of the threads of the present recording. The number of its first log tells recordings apart.
+/// The thread logs of the current recording. The number of its first log identifies a recording.
 static LOGS: LogRegistry<Arc<Shared>> = LogRegistry::new();
 
-/// The process's one observer of ranges.
+/// The only range observer of the process.
 pub(crate) static RECORDER: Recorder = Recorder {
     lost: AtomicU64::new(0),
     earlier_contexts: AtomicU64::new(0),
@@ -154,9 +174,9 @@ pub(crate) static RECORDER: Recorder = Recorder {
 pub(crate) struct Recorder {
     /// Ranges that could not be recorded.
     lost: AtomicU64,
-    /// Contexts and ranges of the process of earlier recordings that were used in the present one.
+    /// Contexts and process ranges of earlier recordings that were used in the current one.
     earlier_contexts: AtomicU64,
-    /// Lanes that threads forgot to stay within their bound.
+    /// Lanes that threads dropped at their upper bound.
     forgotten_lanes: AtomicU64,
 }
 
@@ -164,7 +184,7 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Begins a recording; gives the number of its first log.
+/// Begins a recording and returns the number of its first log.
 pub(crate) fn begin() -> u64 {
     LOGS.begin(|| {
         RECORDER.lost.store(0, Ordering::Relaxed);
@@ -173,20 +193,20 @@ pub(crate) fn begin() -> u64 {
     })
 }
 
-/// Ends it and gives what of it was not taken. Ranges that are still open have no end.
-pub(super) fn end() -> Vec<ThreadPart> {
+/// Ends the recording and returns the entries that were not taken. Open ranges have no end.
+pub(crate) fn end() -> Vec<ThreadSegment> {
     let threads = LOGS.end();
     let last = |thread: &Arc<Shared>| {
         let part = thread.read(u64::MAX, false);
-        thread.let_go();
+        thread.release();
         part
     };
     threads.iter().map(last).collect()
 }
 
-/// Takes the ranges that had ended before a time, which has passed, and all that was said of any range; threads go on
-/// recording. Only a thread that meets a new name, or begins its second log, may wait.
-pub(super) fn take(until_ns: u64) -> Vec<ThreadPart> {
+/// Takes the ranges that ended before a past time, and all events. Threads continue to record; only a
+/// thread with a new name, or one that starts its second log, may wait.
+pub(super) fn take(until_ns: u64) -> Vec<ThreadSegment> {
     let threads = LOGS.logs();
     let parts = threads.iter().map(|thread| thread.read(until_ns, true));
     let parts = parts.filter(|part| !(part.entries.is_empty() && part.events.is_empty())).collect();
@@ -194,14 +214,14 @@ pub(super) fn take(until_ns: u64) -> Vec<ThreadPart> {
     parts
 }
 
-/// What was recorded before a time, which has passed, and was not taken. What began before it and is being recorded at
-/// this moment is left out, and nothing of another thread can refer to it yet.
-pub(super) fn rest(until_ns: u64) -> Vec<ThreadPart> {
+/// Returns the entries before a past time that were not taken. Entries that are being written at this
+/// moment are missing; no other thread can refer to them yet.
+pub(crate) fn unfinished(until_ns: u64) -> Vec<ThreadSegment> {
     let threads = LOGS.logs();
     threads.iter().map(|thread| thread.read(until_ns, false)).collect()
 }
 
-/// What the present recording lost so far, and what it met of earlier ones.
+/// The losses of the current recording so far.
 pub(crate) fn losses() -> Losses {
     let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     Losses {
@@ -212,17 +232,17 @@ pub(crate) fn losses() -> Losses {
     }
 }
 
-/// The number of the first log of the present recording; 0 without one.
+/// The number of the first log of the current recording; 0 without one.
 pub(crate) fn first_log() -> u64 {
     LOGS.first()
 }
 
-/// Counts a lane that its thread forgot.
+/// Counts a lane that its thread dropped.
 pub(crate) fn count_forgotten_lane() {
     count(&RECORDER.forgotten_lanes);
 }
 
-/// The present thread's part of a recording.
+/// The state of the current thread in a recording.
 struct Thread {
     /// The number of the first log of the recording.
     first_log: u64,
@@ -230,33 +250,33 @@ struct Thread {
     writer: Writer<WORDS>,
     events: Option<Writer<EVENT_WORDS>>,
     shared: Arc<Shared>,
-    /// Labels of names alone, by content: an address may hold another name tomorrow.
+    /// Labels that consist of a name, by content: an address may hold another name later.
     plain: FxHashMap<Box<str>, u64>,
-    /// Some of them by address and content, so that names that come again and again need not be hashed.
+    /// A cache of `plain` by address and content, which avoids hashing repeated names.
     recent: [Recent; RECENT],
     /// The other labels: by name, domain, category's number and colour.
     labels: FxHashMap<(u32, Option<u32>, u32, Option<u32>), u64>,
-    /// All texts but for values of fields that came when these had no more room.
+    /// All texts, except field values beyond [`VALUES`].
     texts: FxHashMap<Box<str>, u32>,
-    /// So many bytes are left for values of fields.
+    /// Bytes left for field values.
     room: usize,
-    /// Details of the entry that comes next, still without the entry's slot.
-    unsaid: Vec<[u64; EVENT_WORDS]>,
-    /// Open ranges and attached ones of other threads, outermost first. Guards may be dropped in any order.
+    /// Details of the next entry, without its slot.
+    pending_details: Vec<[u64; EVENT_WORDS]>,
+    /// Open and attached ranges, outermost first. Guards may be dropped in any order.
     open: Vec<Open>,
     /// Contexts attached so far.
     attached: u64,
 }
 
-/// What a thread is in: a range, by its own guard or as a context that was attached. A range may be there several times.
+/// A range entered by its own guard or by attaching a context. A range may be entered several times.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Open {
-    word: RangeWord,
-    /// Which attachment it is; 0 for the range's own guard.
+    tag: RangeTag,
+    /// The number of the attachment; 0 for the range's own guard.
     attached: u64,
 }
 
-/// A name as it lay in the program when its label was looked up.
+/// A cached label with the address and content of its name.
 #[derive(Default)]
 struct Recent {
     address: usize,
@@ -264,58 +284,58 @@ struct Recent {
     label: u64,
 }
 
-/// Bytes of a thread's tables for values of fields: those that come again and again are there soon. Later ones stand in the log
-/// and go with it, so that a session which lasts does not grow with every request's own id.
+/// Bytes of a thread's tables for field values, which repeated values fill early. Later values are
+/// stored in the log and freed with it, so long sessions do not grow with every request id.
 const VALUES: usize = 256 << 10;
-/// What a text takes beside its bytes: in the table, in the map to its index, and once more its bytes there.
+/// Bytes of a text in the table and the map, besides its content.
 const TEXT_PLACE: usize = 64;
 
-/// What is said of an entry at most, beside its fields.
+/// Upper bound of an entry's details besides its fields.
 const DETAILS: u64 = 3;
 
-/// Places for them; a name has one, by its address.
+/// Slots of the label cache, selected by address.
 const RECENT: usize = 16;
 
-/// Puts a range of any thread up on this one; gives the number of the attachment, or `None` if the range is none of the
-/// present recording, which is counted.
-pub(crate) fn attach(word: RangeWord) -> Option<u64> {
-    if word.log() < LOGS.first() {
+/// Enters a range of any thread on this one and returns the number of the attachment. A range of an
+/// earlier recording is counted and gives `None`.
+pub(crate) fn attach(tag: RangeTag) -> Option<u64> {
+    if tag.log() < LOGS.first() {
         count(&RECORDER.earlier_contexts);
         return None;
     }
     let enter = |thread: &mut Thread| {
-        // Another recording may have begun meanwhile.
-        if !thread.is_of_recording(word) {
+        // Another recording may have begun since.
+        if !thread.is_of_recording(tag) {
             return None;
         }
         thread.attached += 1;
-        thread.enter(Open { word, attached: thread.attached });
+        thread.enter(Open { tag, attached: thread.attached });
         Some(thread.attached)
     };
     RECORDER.with_thread(enter).flatten()
 }
 
-/// Takes away what [`attach`] put up under this number.
-pub(crate) fn detach(word: RangeWord, attached: u64) {
-    RECORDER.with_known_thread(|thread| _ = thread.leave(Open { word, attached }));
+/// Leaves a range that [`attach`] entered under this number.
+pub(crate) fn detach(tag: RangeTag, attached: u64) {
+    RECORDER.with_known_thread(|thread| _ = thread.leave(Open { tag, attached }));
 }
 
-/// The word under which work belongs to several ranges of the present recording, each of which is there once; of one that
-/// of this one, and `None` of none. If it cannot be written down, which is counted, the first one is left.
-pub(crate) fn join(words: impl IntoIterator<Item = RangeWord>) -> Option<RangeWord> {
+/// Returns one tag for several ranges of this recording, deduplicated; the range's own tag if only one
+/// remains; `None` if none. If the entry cannot be written, counts the loss and returns the first tag.
+pub(crate) fn join(tags: impl IntoIterator<Item = RangeTag>) -> Option<RangeTag> {
     let first_log = LOGS.first();
     let mut known = FxHashSet::default();
-    let words = words.into_iter().filter(|word| {
-        let is_of_this = first_log != 0 && word.log() >= first_log;
-        if first_log != 0 && word.0 != 0 && !is_of_this {
+    let tags = tags.into_iter().filter(|tag| {
+        let is_of_this = first_log != 0 && tag.log() >= first_log;
+        if first_log != 0 && tag.0 != 0 && !is_of_this {
             count(&RECORDER.earlier_contexts);
         }
-        is_of_this && known.insert(*word)
+        is_of_this && known.insert(*tag)
     });
-    match words.collect::<Vec<_>>()[..] {
+    match tags.collect::<Vec<_>>()[..] {
         [first, second, ref more @ ..] => {
             let join = |thread: &mut Thread| {
-                // Another recording may have begun meanwhile.
+                // Another recording may have begun since.
                 let is_same = thread.first_log == first_log;
                 let joined = if is_same { thread.join(first, second, more) } else { None };
                 joined.or_else(|| RECORDER.lose())
@@ -342,7 +362,7 @@ impl Thread {
             Arc::new(Shared { number, thread_id, thread_name, texts, readers })
         };
         let Registered { first, log, .. } = LOGS.register(LOGS_END, make)?;
-        // A range that began before this recording is none of it.
+        // The thread may be in a range of an earlier recording.
         set_word(0);
         Some(Self::new(first, log, writer))
     }
@@ -359,16 +379,16 @@ impl Thread {
             labels: FxHashMap::default(),
             texts: FxHashMap::default(),
             room: VALUES,
-            unsaid: Vec::new(),
+            pending_details: Vec::new(),
             open: Vec::with_capacity(32),
             attached: 0,
         }
     }
 
-    /// Whether a word is one of this recording; counts those of earlier ones.
+    /// Whether the tag belongs to this recording; counts tags of earlier ones.
     #[inline]
-    fn is_of_recording(&self, word: RangeWord) -> bool {
-        let is_of_recording = word.log() >= self.first_log;
+    fn is_of_recording(&self, tag: RangeTag) -> bool {
+        let is_of_recording = tag.log() >= self.first_log;
         if !is_of_recording {
             count(&RECORDER.earlier_contexts);
         }
@@ -390,11 +410,11 @@ impl Thread {
 
     #[inline(never)]
     fn plain_label(&mut self, name: &str) -> u64 {
-        // A name that was not seen before is most likely computed, and will not be seen again.
+        // A new name is most likely computed and not repeated, so it is not cached.
         let Some(&label) = self.plain.get(name) else { return self.new_plain_label(name) };
         let address = name.as_ptr().addr();
         let place = &mut self.recent[(address ^ address >> 4) % RECENT];
-        // The first to come keeps it: two names of one place would else copy themselves at each other's turn.
+        // The first name keeps the slot: alternating names would otherwise copy each other out.
         if place.address == 0 {
             *place = Recent { address, name: name.into(), label };
         }
@@ -434,14 +454,14 @@ impl Thread {
             return index;
         }
         let texts = &mut self.shared.texts.lock().texts;
-        // CAST: more texts than this do not fit into memory.
+        // CAST: more texts do not fit into memory.
         let index = texts.len() as u32;
         texts.push(text.to_owned());
         self.texts.insert(text.into(), index);
         index
     }
 
-    /// The index of a field's value, if it has one or there is room for it.
+    /// The index of a field value, if it is known or there is room for it.
     fn value(&mut self, value: &str) -> Option<u32> {
         if let Some(&index) = self.texts.get(value) {
             return Some(index);
@@ -450,25 +470,25 @@ impl Thread {
         Some(self.text(value))
     }
 
-    fn start(&mut self, range: &RangeStart<'_>) -> Option<RangeWord> {
-        // Nothing is written of a range that has no word: it would have no end.
-        let word = match RangeWord::new(self.number, self.writer.len()) {
-            Some(word) => word,
-            None => self.renew().then(|| RangeWord::new(self.number, 0)).flatten()?,
+    fn start(&mut self, range: &RangeStart<'_>) -> Option<RangeTag> {
+        // A range without a tag is not written: its end could not be.
+        let tag = match RangeTag::new(self.number, self.writer.len()) {
+            Some(tag) => tag,
+            None => self.renew().then(|| RangeTag::new(self.number, 0)).flatten()?,
         };
         let label = self.label(range);
         let parent = self.parent();
-        // A parent of another thread is a detail.
-        if has_details(range) || parent == 0 && self.handed().is_some() {
-            self.details(range);
-            self.say(self.writer.len());
+        // A parent on another thread is stored as a detail.
+        if has_details(range) || parent == 0 && self.foreign_parent().is_some() {
+            self.collect_details(range);
+            self.write_details(self.writer.len());
         }
         self.writer.push([parent << 32 | label, now_ns(), 0]);
-        self.enter(Open { word, attached: 0 });
-        Some(word)
+        self.enter(Open { tag, attached: 0 });
+        Some(tag)
     }
 
-    /// Begins new logs in place of full ones; not while a range is open, whose end stands in the old one.
+    /// Starts new logs in place of full ones, unless a range is open: its end belongs in the old log.
     #[cold]
     fn renew(&mut self) -> bool {
         let renewed = if self.open.is_empty() { Self::register() } else { None };
@@ -477,10 +497,10 @@ impl Thread {
 
     fn enter(&mut self, open: Open) {
         self.open.push(open);
-        set_word(open.word.0);
+        set_word(open.tag.0);
     }
 
-    /// Whether the range was open here, in this way.
+    /// Leaves a range; false if this thread had not entered it.
     fn leave(&mut self, guard: Open) -> bool {
         if self.open.last() == Some(&guard) {
             self.open.pop();
@@ -489,45 +509,40 @@ impl Thread {
         } else {
             return false;
         }
-        set_word(self.open.last().map_or(0, |top| top.word.0));
+        set_word(self.open.last().map_or(0, |top| top.tag.0));
         true
     }
 
-    /// What is more than two comes first: whoever reads the entry then finds it.
-    fn join(
-        &mut self,
-        first: RangeWord,
-        second: RangeWord,
-        more: &[RangeWord],
-    ) -> Option<RangeWord> {
+    /// Writes a joined context, further members first: a reader of the context then finds them.
+    fn join(&mut self, first: RangeTag, second: RangeTag, more: &[RangeTag]) -> Option<RangeTag> {
         let slot = self.events.as_ref().map_or(0, Writer::len) + more.len() as u64;
-        let word = RangeWord::joined(self.number, slot)?;
+        let tag = RangeTag::joined(self.number, slot)?;
         for member in more {
             self.event([MEMBER << KIND_SHIFT | OF_EVENT | slot, member.0, 0]);
         }
         self.event([JOINS << KIND_SHIFT, first.0, second.0]);
-        Some(word)
+        Some(tag)
     }
 
-    /// The entry of the innermost open range plus 1; 0 if there is none, or it is one of another thread, or of several.
+    /// The entry of the innermost range plus 1; 0 if there is none, or it is not of this thread.
     fn parent(&self) -> u64 {
-        match self.open.last().and_then(|parent| parent.word.place()) {
+        match self.open.last().and_then(|parent| parent.tag.place()) {
             Some((log, slot)) if log == self.number => slot + 1,
             _ => 0,
         }
     }
 
-    /// The innermost open range, if it is one of another thread, or of several.
+    /// The innermost range if it is of another thread, or a joined context.
     #[inline]
-    fn handed(&self) -> Option<RangeWord> {
-        let innermost = self.open.last()?.word;
+    fn foreign_parent(&self) -> Option<RangeTag> {
+        let innermost = self.open.last()?.tag;
         innermost.place().is_none_or(|(log, _)| log != self.number).then_some(innermost)
     }
 
-    fn end(&mut self, word: RangeWord) {
+    fn end(&mut self, tag: RangeTag) {
         let now = now_ns();
-        if self.leave(Open { word, attached: 0 }) {
-            self.writer.set(word.slot(), END, now);
+        if self.leave(Open { tag, attached: 0 }) {
+            self.writer.set(tag.slot(), END, now);
         }
     }
 
@@ -543,43 +558,43 @@ impl Thread {
         writer.push(words)
     }
 
-    /// A mark, or the start of a range of the process; gives its entry.
-    fn occurrence(&mut self, kind: u64, event: &RangeStart<'_>) -> u64 {
+    /// Writes a mark or the start of a process range, and returns its entry.
+    fn write_event(&mut self, kind: u64, event: &RangeStart<'_>) -> u64 {
         let label = self.label(event);
         let parent = self.parent();
-        if has_details(event) || parent == 0 && self.handed().is_some() {
-            self.details(event);
+        if has_details(event) || parent == 0 && self.foreign_parent().is_some() {
+            self.collect_details(event);
             let next = self.events.as_ref().map_or(0, Writer::len);
-            let slot = next + self.unsaid.len() as u64;
-            self.say(OF_EVENT | slot);
+            let slot = next + self.pending_details.len() as u64;
+            self.write_details(OF_EVENT | slot);
         }
         self.event([kind << KIND_SHIFT | label, now_ns(), parent])
     }
 
-    /// Writes down what is to be said of the entry that comes next: whoever reads that one then finds it. `subject` is
-    /// an entry of the range log, or of the second one with [`OF_EVENT`].
+    /// Writes the pending details before their entry: a reader of the entry then finds them. `subject`
+    /// is an entry of the range log, or with [`OF_EVENT`] of the second log.
     #[inline(never)]
-    fn say(&mut self, subject: u64) {
-        for at in 0..self.unsaid.len() {
-            let [what, first, second] = self.unsaid[at];
+    fn write_details(&mut self, subject: u64) {
+        for at in 0..self.pending_details.len() {
+            let [what, first, second] = self.pending_details[at];
             self.event([what | subject, first, second]);
         }
-        self.unsaid.clear();
+        self.pending_details.clear();
     }
 
-    /// Finds what is to be said of the next entry.
+    /// Collects the details of the next entry.
     #[inline(never)]
-    fn details(&mut self, event: &RangeStart<'_>) {
-        if let Some(parent) = self.handed() {
-            self.unsaid.push([HANDED << KIND_SHIFT, parent.0, 0]);
+    fn collect_details(&mut self, event: &RangeStart<'_>) {
+        if let Some(parent) = self.foreign_parent() {
+            self.pending_details.push([HANDED << KIND_SHIFT, parent.0, 0]);
         }
         if let Some(within) = event.within
-            && self.is_of_recording(RangeWord(within.get()))
+            && self.is_of_recording(RangeTag(within.get()))
         {
-            self.unsaid.push([WITHIN << KIND_SHIFT, within.get(), 0]);
+            self.pending_details.push([WITHIN << KIND_SHIFT, within.get(), 0]);
         }
         if let Some((kind, bits)) = event.payload.and_then(words_of_payload) {
-            self.unsaid.push([PAYLOAD << KIND_SHIFT, bits, kind]);
+            self.pending_details.push([PAYLOAD << KIND_SHIFT, bits, kind]);
         }
         for field in event.fields {
             let (kind, bits) = match field.value {
@@ -590,7 +605,7 @@ impl Thread {
                 FieldValue::Str(value) => match self.value(value) {
                     Some(index) => (TEXT, index.into()),
                     None => {
-                        self.unsaid.extend(pieces(value));
+                        self.pending_details.extend(pieces(value));
                         (PIECES, value.len() as u64)
                     }
                 },
@@ -598,7 +613,7 @@ impl Thread {
             };
             let (name, unit) = (self.text(field.name), self.text(field.unit) & UNIT_MASK);
             let what = u64::from(name) << 32 | u64::from(unit) << 8 | kind;
-            self.unsaid.push([FIELD << KIND_SHIFT, bits, what]);
+            self.pending_details.push([FIELD << KIND_SHIFT, bits, what]);
         }
     }
 }
@@ -609,35 +624,35 @@ fn has_details(event: &RangeStart<'_>) -> bool {
 }
 
 impl Drop for Thread {
-    /// The thread ends, or goes on in another recording. Ranges that are open stay so, and their entries have finished: the
-    /// log can be taken out and freed.
+    /// Runs when the thread ends, or continues in another recording. Its open ranges remain open, but
+    /// their entries are marked as finished, so the log can be taken and freed.
     fn drop(&mut self) {
         let now = now_ns();
-        // The innermost first: what lies in an entry has finished when it has.
+        // Innermost first: children must finish no later than their parent.
         for open in self.open.iter().rev().filter(|open| open.attached == 0) {
-            let slot = open.word.slot();
+            let slot = open.tag.slot();
             self.writer.set(slot, START, self.writer.get(slot, START) | LEFT_OPEN);
             self.writer.set(slot, END, now);
         }
-        // No call that follows on the thread is made in them.
+        // Later calls of the thread are outside these ranges.
         set_word(0);
     }
 }
 
 impl Recorder {
-    /// Counts a range, or a context of several, that could not be recorded.
+    /// Counts a range or joined context that could not be recorded.
     #[cold]
     fn lose<R>(&self) -> Option<R> {
-        // What begins as a recording ends is none of it.
+        // Without a recording, nothing is lost.
         if LOGS.first() != 0 {
             count(&self.lost);
         }
         None
     }
 
-    /// Runs `with` on this thread's part of the recording that is on, which is made if it is new; `None` while none is on, or
-    /// where the thread cannot have a part, which is counted: it is ending, or in here already, as where an allocator has
-    /// ranges.
+    /// Calls `with` on this thread's state in the current recording, which is created if needed. `None`
+    /// without a recording. Counts a loss and returns `None` on a thread that is ending or already in
+    /// here, as when an allocator opens ranges.
     #[inline]
     fn with_thread<R>(&self, with: impl FnOnce(&mut Thread) -> R) -> Option<R> {
         let first_log = LOGS.first();
@@ -655,8 +670,8 @@ impl Recorder {
         result.ok().flatten().or_else(|| self.lose())
     }
 
-    /// Runs `with` on this thread's part of the recording that it was seen in last, if it has one; not on a thread that is
-    /// ending, which has left all that it was in. Where the thread is in here already, that is counted.
+    /// Calls `with` on this thread's state in the recording it last took part in, if any. A thread that
+    /// is ending has left all its ranges. Counts a loss if the thread is already in here.
     #[inline]
     fn with_known_thread(&self, with: impl FnOnce(&mut Thread)) {
         let _ = THREAD.try_with(|thread| match thread.try_borrow_mut() {
@@ -673,44 +688,44 @@ impl Recorder {
 impl Observer for Recorder {
     fn range_start(&self, range: &RangeStart<'_>) -> Token {
         let start = |thread: &mut Thread| thread.start(range).or_else(|| self.lose());
-        let word = self.with_thread(start).flatten();
-        // Without a recording they may be counted. No word of a recording is as small.
-        Token::new(word.map_or_else(|| range_tap::begin(range.name).unwrap_or(0), |word| word.0))
+        let tag = self.with_thread(start).flatten();
+        // Without a recording, ranges may be counted. Their tokens are below all tags.
+        Token::new(tag.map_or_else(|| range_tap::begin(range.name).unwrap_or(0), |tag| tag.0))
     }
 
     fn range_end(&self, token: Token) {
         if token.get() == 0 {
             return;
         }
-        let word = RangeWord(token.get());
-        if word.is_below_logs() {
-            range_tap::end(word.0);
+        let tag = RangeTag(token.get());
+        if tag.is_below_logs() {
+            range_tap::end(tag.0);
         } else {
-            self.with_known_thread(|thread| thread.end(word));
+            self.with_known_thread(|thread| thread.end(tag));
         }
     }
 
     fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {
         let start = |thread: &mut Thread| {
-            // What is said of it comes before it. Nothing is written of one that has no word.
+            // Details precede the entry. Nothing is written without a tag for the entry.
             let room = entries_of(range.fields) + DETAILS;
             let has_room = |thread: &Thread| {
                 let next = thread.events.as_ref().map_or(0, Writer::len);
-                RangeWord::new(thread.number, next + room).is_some()
+                RangeTag::new(thread.number, next + room).is_some()
             };
             if has_room(thread) || thread.renew() && has_room(thread) {
-                let slot = thread.occurrence(PROCESS_START, range);
-                return RangeWord::new(thread.number, slot);
+                let slot = thread.write_event(PROCESS_START, range);
+                return RangeTag::new(thread.number, slot);
             }
             self.lose()
         };
-        self.with_thread(start).flatten().map(|word| Token::new(word.0))
+        self.with_thread(start).flatten().map(|tag| Token::new(tag.0))
     }
 
     fn process_range_end(&self, token: Token) {
-        let of = RangeWord(token.get());
+        let of = RangeTag(token.get());
         self.with_thread(|thread| {
-            // One that began in an earlier recording is none of this one.
+            // Not a range of an earlier recording.
             if of.log() >= thread.first_log {
                 thread.event([PROCESS_END << KIND_SHIFT, now_ns(), of.0]);
             }
@@ -718,7 +733,7 @@ impl Observer for Recorder {
     }
 
     fn mark(&self, mark: &Mark<'_>) {
-        self.with_thread(|thread| thread.occurrence(MARK, mark));
+        self.with_thread(|thread| thread.write_event(MARK, mark));
     }
 }
 
@@ -727,7 +742,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_thread_recorded_is_let_go_but_for_a_chunk() {
+    fn release_frees_all_but_one_chunk_of_each_log() {
         let (mut writer, mut event_writer) = (Writer::new(), Writer::<EVENT_WORDS>::new());
         let shared = Shared::of_thread(0);
         let (log, events) = (writer.log(), event_writer.log());
@@ -741,7 +756,7 @@ mod tests {
         let part = shared.read(u64::MAX, false);
         assert_eq!((part.entries.len(), part.events.len()), (20_000, 20_000));
         assert!(log.held_bytes() == 5 * chunk && events.held_bytes() == 5 * chunk);
-        shared.let_go();
+        shared.release();
         assert_eq!((log.held_bytes(), events.held_bytes()), (chunk, chunk));
         assert!(shared.is_done() && shared.read(u64::MAX, false).entries.is_empty());
         drop((writer, event_writer));
@@ -755,18 +770,18 @@ mod tests {
         *shared.readers.lock() = Readers::of(&writer).into_inner();
         let mut thread = Thread::new(1, shared.clone(), writer);
         let starts = ["outer", "ended", "inner"].map(|name| {
-            let word = thread.start(&RangeStart::new(name)).unwrap();
+            let tag = thread.start(&RangeStart::new(name)).unwrap();
             if name == "ended" {
-                thread.end(word);
+                thread.end(tag);
             }
-            word.slot()
+            tag.slot()
         });
         assert_eq!(starts, [0, 1, 2]);
         let taken = shared.read(u64::MAX, true);
         assert_eq!((taken.slots.iter().collect::<Vec<_>>(), shared.is_done()), (vec![1], false));
         drop(thread);
         assert_eq!(cupti::calls::word(), 0);
-        // A drain up to a time before the thread's end leaves them, and both come together.
+        // A drain up to a time before the thread's end leaves both ranges; they come together.
         assert!(shared.read(1, true).entries.is_empty() && !shared.is_done());
         let rest = shared.read(u64::MAX, false);
         let taken = shared.read(u64::MAX, true);
@@ -780,7 +795,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_texts_has_an_end_and_values_beyond_it_are_put_together() {
+    fn values_beyond_the_table_of_texts_are_assembled_from_pieces() {
         let mut thread = Thread::new(1, Shared::of_thread(1), Writer::new());
         let value = |i: usize| format!("{}{i}", "\u{e9}\u{20ac}".repeat(i % 23));
         const COUNT: usize = 10_000;
@@ -790,8 +805,8 @@ mod tests {
             let next = thread.events.as_ref().map_or(0, Writer::len);
             let mut start = RangeStart::new("");
             start.fields = &fields;
-            thread.details(&start);
-            thread.say(i as u64);
+            thread.collect_details(&start);
+            thread.write_details(i as u64);
             let said = thread.events.as_ref().map_or(0, Writer::len) - next;
             assert!((2..=entries_of(&fields)).contains(&said));
         }
@@ -801,7 +816,7 @@ mod tests {
             let mut events = thread.shared.read(u64::MAX, false).events;
             events.retain(|(slot, _)| Some(*slot) != without);
             let mut texts = thread.shared.texts.lock().clone();
-            put_texts_together(&mut events, &mut texts);
+            assemble_texts(&mut events, &mut texts);
             let values = events.iter().filter_map(|(_, words)| match Event::from_words(*words) {
                 Event::Detail { of: Subject::Range(of), detail } => match detail {
                     Detail::Field { value: Value::Text(index), .. } => {

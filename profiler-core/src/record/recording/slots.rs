@@ -1,9 +1,9 @@
-//! The slots of the entries that were read of a log.
+//! The slots of log entries that were read.
 
-/// Where entries stood in a log of which parts may be gone: ascending, unless parts were put together.
+/// The log slots of the rows of a table. Ascending, unless segments were appended out of order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Slots {
-    /// The first of those that follow each other without a gap, if there is no list.
+    /// The first slot of a run without gaps, if there is no list.
     first: u64,
     len: usize,
     list: Option<Vec<u64>>,

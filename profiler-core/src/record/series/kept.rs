@@ -1,27 +1,26 @@
-//! The newest rows of a sampler that goes on, and what became of the others.
+//! The newest rows of a running sampler, and the losses so far.
 
 use std::mem;
 
 use super::{Failure, Series, Source};
 
-/// What was lost so far.
+/// The losses so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lost {
-    /// Rows that went for newer ones.
+    /// Rows replaced by newer ones.
     gone: u64,
-    /// Rows that came out of order.
+    /// Rows that were out of order.
     refused: u64,
     overflows: u64,
 }
 
-/// A series that a sampler fills, of a bounded number of rows. Sessions take from it what lies in their time, with what of
-/// it was lost.
+/// A bounded series filled by a sampler. Sessions copy the rows and losses of their window.
 #[derive(Debug)]
 pub(crate) struct Kept {
     series: Series,
     most: usize,
     lost: Lost,
-    /// When the first row began that did not go for a newer one.
+    /// The start of the first row that was not replaced.
     gone_until_ns: u64,
 }
 
@@ -30,13 +29,13 @@ impl Kept {
         Self { series: empty, most, lost: Lost::default(), gone_until_ns: 0 }
     }
 
-    /// Adds a row. One that the series refuses is counted.
+    /// Adds a row; counts it if the series refuses it.
     pub(crate) fn push(&mut self, start_ns: u64, end_ns: u64, values: &[f64]) {
         let pushed = self.series.push(start_ns, end_ns, values);
         self.lost.refused += u64::from(pushed.is_err());
     }
 
-    /// Lets the oldest rows go; a quarter at a time, so that it is not done for each.
+    /// Drops the oldest rows, a quarter of the bound at a time.
     pub(crate) fn keep_last(&mut self) {
         let Some(gone) = self.series.len().checked_sub(self.most) else { return };
         if gone > self.most / 4 {
@@ -45,7 +44,7 @@ impl Kept {
         }
     }
 
-    /// Rows went for newer ones, of which the first began then.
+    /// Counts rows that newer ones replaced, of which the first began at `until_ns`.
     pub(crate) fn count_gone(&mut self, rows: u64, until_ns: Option<u64>) {
         self.lost.gone += rows;
         if rows > 0 {
@@ -57,7 +56,7 @@ impl Kept {
         self.lost.overflows += overflows;
     }
 
-    /// Says why there is nothing more; the first reason stays.
+    /// Sets why there are no more samples; the first reason is kept.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.series.head.failure.get_or_insert(failure);
     }
@@ -66,7 +65,7 @@ impl Kept {
         self.series.interval_ns()
     }
 
-    /// When the last row ends; 0 if there is none.
+    /// The end of the last row; 0 if there is none.
     pub(crate) fn reached_ns(&self) -> u64 {
         self.series.end_ns.last().copied().unwrap_or(0)
     }
@@ -75,19 +74,19 @@ impl Kept {
         self.lost
     }
 
-    /// Forgets its rows, and what was lost.
+    /// Removes the rows and losses.
     pub(crate) fn clear(&mut self) {
         self.series.keep(0..0);
         (self.lost, self.gone_until_ns) = (Lost::default(), 0);
     }
 
-    /// What is of a session: of its time, without what was lost before it.
+    /// Returns the rows of a session's window, without losses before it.
     pub(crate) fn within(&self, window_ns: (u64, u64), before: Lost) -> Series {
         let series = self.series.touching(window_ns);
         self.fitted(series, window_ns, before)
     }
 
-    /// The same of the last session, which leaves nothing.
+    /// As [`within`](Self::within), for the last session: removes all rows.
     pub(crate) fn take_within(&mut self, window_ns: (u64, u64), before: Lost) -> Series {
         let Series { head, .. } = &self.series;
         let empty = Series::new(head.device, head.source, head.interval_ns, Vec::new());
@@ -95,8 +94,8 @@ impl Kept {
         self.fitted(series, window_ns, before)
     }
 
-    /// Samplers begin before a session and end after it: of counters a sample at its edges is left out, of what is asked for
-    /// seldom the part within counts. Gaps before the session are none of its own, nor are rows that went and lay before it.
+    /// Samplers start before a session and end after it. Counter samples at the edges are excluded; the
+    /// rare NVML samples are clipped. Gaps and replaced rows before the session do not count.
     fn fitted(&self, mut series: Series, window_ns: (u64, u64), before: Lost) -> Series {
         match series.source() {
             Source::Nvml => series.clip(window_ns),
@@ -119,7 +118,7 @@ mod tests {
     use super::super::{Kind, Metric, Unit};
     use super::*;
 
-    /// Rows of 10 ns, of which at least so many are kept.
+    /// Rows of 10 ns, with this bound.
     fn kept(rows: u64, most: usize) -> Kept {
         let metrics = vec![Metric::new("busy", "busy", Unit::Percent, Kind::Mean)];
         let mut kept = Kept::new(Series::new(0, Source::Counters, 10, metrics), most);
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_went_and_lay_before_a_session_are_none_of_its_losses() {
+    fn rows_replaced_before_a_session_are_not_its_losses() {
         let kept = kept(1_000, 100);
         let of = |from_ns| kept.within((from_ns, 10_000), Lost::default());
         let (first, len) = (kept.gone_until_ns, kept.series.len() as u64);
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sampler_let_go_in_between_is_lost_to_who_was_there() {
+    fn rows_replaced_during_a_session_are_its_losses() {
         let mut kept = kept(10, 100);
         kept.count_gone(40, Some(500));
         kept.push(500, 510, &[0.0]);
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_refused_are_lost_whatever_went() {
+    fn refused_rows_are_lost() {
         let mut kept = kept(1_000, 100);
         kept.push(5, 6, &[0.0]);
         kept.count_overflows(2);

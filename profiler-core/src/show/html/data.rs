@@ -194,7 +194,7 @@ struct ProcessRanges {
     ns: Vec<u64>,
     thread: Vec<u32>,
     open: Vec<u32>,
-    stays: Vec<Vec<u32>>,
+    activations: Vec<Vec<u32>>,
 }
 
 #[derive(Default, Serialize)]
@@ -441,7 +441,7 @@ impl Builder {
             table.start_ns.push(ns(range.start()));
             table.ns.push(ns(range.host_time()));
             table.thread.push(self.thread(range.thread_id()));
-            table.stays.push(range.stays().map(|stay| stay.id.at() as u32).collect());
+            table.activations.push(range.activations().map(|range| range.id.at() as u32).collect());
             if range.is_open() {
                 table.open.push(row as u32);
             }

@@ -20,7 +20,7 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// SHA-256 of the two as the page's policy names them: what else stands in the page never runs. A test holds them.
 const STYLE_HASH: &str = "sha256-8JwcgI5VETK5EyDuTjp8v3TtBNCauX/TbVqDkBf19F4=";
-const SCRIPT_HASH: &str = "sha256-LPijZlc40JgqW9A/Xn4u7L6f93OJNx2e/3QHcbmFsRM=";
+const SCRIPT_HASH: &str = "sha256-P+nxvku0/LNB3AYUCCHpYqbVJcnUrC5UP2VPiatYMow=";
 
 impl Profile {
     /// One page of HTML that shows this profile: [`write_html`](Self::write_html) as text.

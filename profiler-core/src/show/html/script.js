@@ -1059,10 +1059,10 @@
     else if (type === "gap") describeGap(box, from, to, when);
     else if (type === "track") describeSample(box, lanes[selected.lane].track, row, when);
     else if (type === "process") {
-      const stays = data.process_ranges.stays[row];
+      const activations = data.process_ranges.activations[row];
       box.append(facts([...when, ["Duration", time(P.ns[row])], ["Began on", threadLabel(data.process_ranges.thread[row])],
-        ["Ended", data.process_ranges.open.includes(row) ? "not by the stop" : ""], ["Stays", count(stays.length)]]));
-      if (stays.length) box.append(element("p", {}, "First stay: ", jump({ type: "range", row: stays[0] })));
+        ["Ended", data.process_ranges.open.includes(row) ? "not by the stop" : ""], ["Activations", count(activations.length)]]));
+      if (activations.length) box.append(element("p", {}, "First activation: ", jump({ type: "range", row: activations[0] })));
     } else box.append(facts([...when, ["Thread", threadLabel(data.marks.thread[row])]]));
   };
   const describeRange = (box, row, when) => {

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::base::units::nanoseconds;
-use crate::profile::counter_track::{self, Stretch};
+use crate::profile::counter_track::{self, TrackSegment};
 use crate::profile::{Profile, Track};
 use crate::record::series::{Kind, Series, Unit};
 use crate::reports::{NodeTimes, TrackSum};
@@ -15,7 +15,7 @@ const MOST_OF_ALL: usize = 200_000;
 /// Ranges by path that say what was sampled meanwhile.
 const MOST_NODES: usize = 2_000;
 
-/// When the stretches of a track are; several may have the same.
+/// When the segments of a track are; several may have the same.
 #[derive(Debug, PartialEq, Eq, Hash, Serialize)]
 pub(super) struct Times {
     start_delta: Vec<u64>,
@@ -28,21 +28,21 @@ pub(super) struct Times {
 }
 
 impl Times {
-    fn of(stretches: &[Stretch]) -> Self {
+    fn of(segments: &[TrackSegment]) -> Self {
         let mut last = 0;
-        let starts = stretches.iter().map(|stretch| {
-            let delta = stretch.start - last;
-            last = stretch.start;
+        let starts = segments.iter().map(|segment| {
+            let delta = segment.start - last;
+            last = segment.start;
             delta
         });
         let start_delta = starts.collect();
-        let pairs = (0..).zip(stretches.windows(2));
+        let pairs = (0..).zip(segments.windows(2));
         let gaps = pairs.filter(|(_, pair)| pair[0].end < pair[1].start);
-        let samples = stretches.iter().map(|stretch| stretch.samples);
+        let samples = segments.iter().map(|segment| segment.samples);
         Self {
             start_delta,
             gaps: gaps.map(|(row, pair)| (row, pair[0].end)).collect(),
-            end: stretches.last().map_or(0, |stretch| stretch.end),
+            end: segments.last().map_or(0, |segment| segment.end),
             samples: samples.clone().any(|samples| samples != 1).then(|| samples.collect()),
         }
     }
@@ -62,7 +62,7 @@ pub(super) struct TrackPart<'a> {
     times: usize,
     /// Seven digits of each are enough to look at.
     value: Vec<f32>,
-    /// Where stretches are made of several samples.
+    /// Where segments are made of several samples.
     least: Option<Vec<f32>>,
     most: Option<Vec<f32>>,
     /// Over the whole session, of all samples.
@@ -97,13 +97,14 @@ impl<'a> Tracks<'a> {
         let mut rows: FxHashMap<Times, usize> = FxHashMap::default();
         let mut tracks = Vec::new();
         for track in &shown {
-            let stretches = counter_track::of(track, most);
-            let times = Times::of(&stretches);
+            let segments = counter_track::of(track, most);
+            let times = Times::of(&segments);
             // What is greater than fits is none in JSON.
             let fitting = |value: f64| (value as f32).clamp(f32::MIN, f32::MAX);
-            let column =
-                |of: fn(&Stretch) -> f64| stretches.iter().map(|one| fitting(of(one))).collect();
-            let is_merged = stretches.iter().any(|one| one.least != one.most);
+            let column = |of: fn(&TrackSegment) -> f64| {
+                segments.iter().map(|one| fitting(of(one))).collect()
+            };
+            let is_merged = segments.iter().any(|one| one.least != one.most);
             let next = rows.len();
             let sum = TrackSum::of(track);
             tracks.push(TrackPart {
