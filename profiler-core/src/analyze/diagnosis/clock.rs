@@ -249,7 +249,7 @@ fn loads(profile: &Profile, thresholds: &Thresholds) -> Vec<bool> {
     loads
 }
 
-/// Device, process, context and number of a stream are unique together; these three without device.
+/// Process, context and number of an operation's stream.
 pub(super) fn stream_key(operation: &GpuOperation<'_>) -> (u32, u32, u32) {
     (operation.process_id(), operation.context(), operation.stream())
 }
