@@ -62,7 +62,7 @@ fn what_is_compared_with_itself_is_the_same() {
     let times: Vec<_> = same.changes().iter().filter_map(|row| row.times).collect();
     assert!(times.len() > 10 && times.iter().all(|times| !times.is_clear));
     assert!(times.iter().all(|times| times.ratio == 1.0 && times.before == times.after));
-    assert!(same.bottlenecks().iter().all(|of| !of.moved && of.before == of.after));
+    assert!(same.leaders().iter().all(|of| !of.moved && of.before == of.after));
     let text = same.to_string();
     assert!(
         text.contains("Every count is the same") && text.contains("Every time on the GPU"),
@@ -87,7 +87,7 @@ fn of_a_program_that_did_not_change_nothing_is_clear() {
         assert!(!comparison.counts_differ());
         let times: Vec<_> = comparison.changes().iter().filter_map(|row| row.times).collect();
         assert!(times.len() > 20 && !times.iter().any(|times| times.is_clear), "{comparison}");
-        assert!(comparison.bottlenecks().iter().all(|of| !of.moved), "{comparison}");
+        assert!(comparison.leaders().iter().all(|of| !of.moved), "{comparison}");
     }
 }
 
@@ -233,7 +233,7 @@ fn what_leads_is_told_when_it_moved() {
     };
     let (before, after) = (program(5_000_000, 10), program(10_000, 900_000_000));
     let comparison = compare(&before, &after);
-    let [kernel, time, idle] = comparison.bottlenecks() else { panic!("three respects") };
+    let [kernel, time, idle] = comparison.leaders() else { panic!("three respects") };
     assert_eq!((kernel.of, time.of, idle.of), ("kernel", "time", "idle"));
     let leader = kernel.before.as_ref().unwrap();
     assert!(leader.name == "gemm<float>" && (leader.share - 5.0 / 6.0).abs() < 1e-6, "{leader:?}");
@@ -242,7 +242,7 @@ fn what_leads_is_told_when_it_moved() {
     assert!(kernel.to_string().ends_with("-> relu (99.0 %), which is another"), "{kernel}");
     let nothing = record(|_| ());
     assert!(
-        compare(&nothing, &nothing).bottlenecks().iter().all(|of| of.before.is_none() && !of.moved)
+        compare(&nothing, &nothing).leaders().iter().all(|of| of.before.is_none() && !of.moved)
     );
     assert_eq!(compare(&[] as &[Profile], &nothing).before().len(), 0);
 }

@@ -1,8 +1,8 @@
 //! Comparisons of two programs, or of two versions of one: work, times of kernels, and the largest cost of each side.
 //! The function [`compare`] has an example.
 
-mod bottleneck;
 mod clocks;
+mod leaders;
 mod page;
 mod text;
 mod tree;
@@ -17,8 +17,8 @@ use crate::join::health::Health;
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
 use crate::record::recording::RecordingInfo;
-pub use bottleneck::{Bottleneck, Leader};
 pub use clocks::{ClockWarning, Side};
+pub use leaders::{Leader, LeaderChange};
 
 /// Runs of a side from which on a run is one value, as it should be.
 const RUNS: usize = 5;
@@ -108,7 +108,7 @@ impl Compare {
                 .iter()
                 .any(|change| change.differs() && !change.quantity.is_time()),
             confidence: self.confidence,
-            bottlenecks: bottleneck::of(sides),
+            leaders: leaders::of(sides),
             clock_warnings: clocks::warnings(sides),
             changes,
         }
@@ -155,7 +155,8 @@ pub struct Comparison {
     after: Vec<Compared>,
     counts_differ: bool,
     confidence: f64,
-    bottlenecks: Vec<Bottleneck>,
+    #[serde(rename = "bottlenecks")]
+    leaders: Vec<LeaderChange>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     clock_warnings: Vec<ClockWarning>,
     #[serde(rename = "rows")]
@@ -168,9 +169,9 @@ impl Comparison {
         &self.changes
     }
 
-    /// What leads, before and after: the kernel, the kind of work, the cause of idle times.
-    pub fn bottlenecks(&self) -> &[Bottleneck] {
-        &self.bottlenecks
+    /// The leaders before and after: of kernels, kinds of work, and causes of idle time.
+    pub fn leaders(&self) -> &[LeaderChange] {
+        &self.leaders
     }
 
     /// Why times differ for another reason than the program, where clocks [were sampled](crate::Sampling::nvml): throttled, or at

@@ -62,7 +62,7 @@ impl Comparison {
             format!("after: {}", side(&self.after)),
         ];
         lines.extend(self.clock_warnings.iter().map(|warning| format!("warning: {warning}")));
-        lines.extend(self.bottlenecks.iter().map(|of| format!("leads, {of}")));
+        lines.extend(self.leaders.iter().map(|change| format!("leads, {change}")));
         lines.extend(self.varying());
         lines.push(self.caution());
         lines

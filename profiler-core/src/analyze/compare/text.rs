@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use super::{
-    Bottleneck, Change, ChangeKind, Compared, Comparison, Leader, Presence, Quantity, Shape,
+    Change, ChangeKind, Compared, Comparison, Leader, LeaderChange, Presence, Quantity, Shape,
     TimeShift,
 };
 use crate::base::text;
@@ -54,7 +54,7 @@ impl fmt::Display for Leader {
     }
 }
 
-impl fmt::Display for Bottleneck {
+impl fmt::Display for LeaderChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let leader = |leader: &Option<Leader>| match leader {
             Some(leader) => leader.to_string(),
@@ -259,8 +259,8 @@ impl Comparison {
             writeln!(out, "warning: {warning}")?;
         }
         writeln!(out, "\nWhat leads:")?;
-        for bottleneck in &self.bottlenecks {
-            writeln!(out, "  {bottleneck}")?;
+        for change in &self.leaders {
+            writeln!(out, "  {change}")?;
         }
         let counts = self.differing_counts();
         let varying = self.varying();

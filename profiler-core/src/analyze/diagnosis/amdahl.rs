@@ -1,10 +1,10 @@
-//! Amdahl's law: what a part can bring to the whole.
+//! Amdahl's law.
 
-/// By how much the whole gets faster if the part `p` of its time, from 0 to 1, gets faster by the factor `s`:
-/// `1 / ((1 - p) + p / s)` (G. Amdahl, 1967).
+/// The speed-up of the whole if the part `p` of its time, from 0 to 1, gets faster by the factor
+/// `s`: `1 / ((1 - p) + p / s)` (G. Amdahl, 1967).
 ///
-/// An infinite `s` removes the part: the bound of all that can be done about it. `p` outside 0 to 1 counts as the nearer
-/// end, and an `s` that is not above 0 as no end of it: the result is then 0. If either is not a number, so is the result.
+/// An infinite `s` removes the part and gives the bound for any change to it. `p` is clamped to 0
+/// to 1; an `s` of 0 or less gives 0. NaN gives NaN.
 ///
 /// ```
 /// use profiler_core::diagnosis::amdahl;
@@ -29,14 +29,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_amdahls_law() {
+    fn results_follow_amdahls_law() {
         for (p, s, expected) in [
             (0.0, 10.0, 1.0),
             (1.0, 10.0, 10.0),
             (0.5, 1.0, 1.0),
             (0.5, f64::INFINITY, 2.0),
             (1.0, f64::INFINITY, f64::INFINITY),
-            // A loader that is 86 times as fast, in epochs of which it is 31 %.
+            // A data loader that gets 86 times as fast and takes 31 % of an epoch.
             (0.31, 86.0, 1.4417),
             // A part that gets slower.
             (0.5, 0.5, 1.0 / 1.5),
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_falls_with_the_part_or_the_factor() {
+    fn result_never_falls_with_part_or_factor() {
         for step in 0..100 {
             let p = f64::from(step) / 100.0;
             assert!(amdahl(p, 3.0) <= amdahl(p + 0.01, 3.0));

@@ -1,4 +1,4 @@
-//! What a run can be bound by.
+//! Bottlenecks of a run.
 
 use serde::Serialize;
 
@@ -6,25 +6,25 @@ use super::clock::{Part, Sums};
 use crate::base::named_variants::named_variants;
 
 named_variants! {
-    /// What a run, a range or a step is bound by: the patterns that the field tells traces apart by.
+    /// The limit of a run, a range or a step: the known patterns of traces.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum Bottleneck with text in ALL {
-        /// The GPU has work all the time. As it should be: what is left is to have the work done faster.
+        /// The GPU always has work, as it should: only faster work helps.
         GpuCompute = "GPU-compute bound",
-        /// The GPU is done before the next work is asked for: the calls that launch, allocate and free take longer.
+        /// The GPU waits for launches: calls that launch, allocate and free take longer than kernels.
         Launch = "launch bound",
-        /// The host waits for the GPU and the GPU then for the host, again and again, or copies are small and many.
+        /// Host and GPU wait for each other in turn, or copies are small and many.
         Synchronization = "bound by synchronisation and small copies",
         /// The host computes while the GPU is idle.
         Cpu = "CPU bound",
         /// The GPU waits for data that the host loads.
         Data = "data-starved",
-        /// Copies run while no kernel does, or the host is in their calls.
+        /// Copies run without kernels, or the host is in their calls.
         Copy = "copy bound",
-        /// Collectives run and nothing else: GPUs exchange data, or wait for another rank. Which of both is not recorded, so
-        /// that it is a cause and never a verdict.
+        /// Only collectives run: GPUs exchange data, or wait for another rank. Which of both is not
+        /// recorded, so this is a cause and never a verdict.
         Communication = "communication bound",
     }
 }
@@ -47,7 +47,7 @@ impl Bottleneck {
         self.parts().iter().map(|part| sums.get(*part)).sum()
     }
 
-    /// What helps.
+    /// The advice as a text.
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::GpuCompute => {
@@ -81,7 +81,7 @@ impl Bottleneck {
         }
     }
 
-    /// What an estimate of the gain assumes. Compute cannot be removed, so its estimate is for half of it.
+    /// The assumption of its speed-up estimate: half the time for compute, which cannot be removed.
     pub const fn assumption(self) -> &'static str {
         match self {
             Self::GpuCompute => "if it took half the time, all else equal",
@@ -90,7 +90,7 @@ impl Bottleneck {
     }
 }
 
-/// What helps where no collective depends on kernels before it.
+/// Advice if no collective depends on kernels before it.
 pub(super) const INDEPENDENT_COLLECTIVES: &str = "compare the ranks: one that comes late keeps the others waiting in the collective, so divide the work evenly; these \
      collectives wait for no kernel of their own stream and for no event, so they can run beside kernels; send less: lower \
      precision, accumulated gradients, another way to divide the model";

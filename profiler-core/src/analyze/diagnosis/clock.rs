@@ -1,7 +1,8 @@
-//! Where the time of a run went: on every device, every nanosecond of it has one owner.
+//! The clock of a run: on every device, each nanosecond is attributed to one part.
 //!
-//! What runs on a GPU comes before what the host does, and kernels before copies: a copy beside a kernel costs nothing.
-//! Where the GPU is idle, the thread that asks for the next operation says why, as in [`gaps`](crate::query).
+//! GPU work comes before host activity, kernels before copies: a copy beside a kernel costs nothing.
+//! Idle time is attributed to the thread that submits the next operation, as in
+//! [`gaps`](crate::query).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,33 +14,35 @@ use super::Thresholds;
 use crate::base::named_variants::named_variants;
 use crate::join::busy::extent;
 use crate::join::tables::{CallId, Interval, OperationId, RangeId, Store};
-use crate::profile::{OperationKind, Profile};
+use crate::profile::{GpuOperation, OperationKind, Profile};
 use crate::query::Timeline;
 
 named_variants! {
-    /// What a piece of the clock went to.
+    /// A part of the clock.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum Part with text in ALL {
         /// A kernel that is no collective, or a memset, ran.
         Kernels = "kernels",
-        /// Collectives ran, and nothing else. How much of it was spent waiting for other ranks is not recorded.
+        /// Only collectives ran. How much of it they waited for other ranks is not recorded.
         Communication = "communication alone",
-        /// Copies ran, and no kernel but collectives; or the host was in the call of a large copy, and nothing ran.
+        /// Copies ran, with no kernel but collectives; or the host was in the call of a large copy
+        /// and nothing ran.
         Copies = "copies alone and their calls",
-        /// The GPU was idle although its next operation had been asked for before: it waited for other work, or was on its way.
+        /// The GPU was idle with its next operation already submitted: waiting for other work, or
+        /// starting.
         Scheduling = "work asked for, not started",
-        /// The GPU was idle for the calls that launch, allocate and free.
+        /// The GPU was idle for calls that launch, allocate and free.
         Launching = "idle for launches",
-        /// The GPU was idle since a wait of the host had let it run dry; small copies that ran alone are in it, and the time
-        /// until they began.
+        /// The GPU was idle after a wait of the host; includes small copies that ran alone, and the
+        /// time until they began.
         Waiting = "idle for waits and small copies",
-        /// The GPU was idle while the host was in no call, nor in a range of data loading.
+        /// The GPU was idle, the host in no call and in no range of data loading.
         Host = "idle for the host",
-        /// The GPU was idle while the host was in no call, and in a range of data loading.
+        /// The GPU was idle, the host in no call but in a range of data loading.
         Loading = "idle for data",
-        /// The GPU was idle, and the call of its next operation is not known.
+        /// The GPU was idle, and the call of its next operation is unknown.
         Unknown = "idle, not known why",
     }
 }
@@ -52,26 +55,26 @@ impl Part {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     pub(super) time: Interval,
-    /// The device that ran it, or was idle.
+    /// The device that ran or was idle.
     pub(super) device: u32,
     pub(super) part: Part,
     /// The operation that ran, or the next one.
     pub(super) operation: Option<OperationId>,
     pub(super) is_idle: bool,
-    /// The call that the host was in while nothing ran.
+    /// The host's call while nothing ran.
     pub(super) call: Option<CallId>,
-    /// The range that the host was in while nothing ran.
+    /// The host's range while nothing ran.
     pub(super) range: Option<RangeId>,
-    /// The wait that let the GPU run dry before.
+    /// The wait before which the GPU ran out of work.
     pub(super) wait: Option<CallId>,
 }
 
-/// All pieces of a run: device by device, those of each by time and without a hole; pauses of the session are left out.
-/// Every device has the same clock, so that an idle one is not hidden behind a busy one.
+/// All pieces of a run, by device and time, without holes; session pauses are left out. Every device
+/// has the same clock, so a busy device does not hide an idle one.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     pub(super) pieces: Vec<Piece>,
-    /// Where the pieces of each device begin and end.
+    /// The range of pieces of each device.
     devices: Vec<std::ops::Range<usize>>,
     /// The sum of all pieces.
     total_ns: u64,
@@ -90,42 +93,45 @@ impl From<Vec<Piece>> for Clock {
 }
 
 impl Clock {
-    /// How many devices there are; at least 1.
+    /// Number of devices; at least 1.
     pub(super) fn devices(&self) -> u64 {
         self.devices.len().max(1) as u64
     }
 
-    /// The time on the clock: the mean over devices.
+    /// The time of the clock: the mean over devices.
     pub(super) fn ns(&self) -> u64 {
         self.total_ns / self.devices()
     }
 
-    /// The sum over devices, and at least 1: what sums of pieces are divided by for their share.
+    /// The sum over devices, at least 1, as the divisor of shares.
     pub(super) fn total(&self) -> f64 {
         self.total_ns.max(1) as f64
     }
 }
 
-/// A time in which an operation was the one to name.
-type Ran = (Interval, OperationId);
+/// A time attributed to an operation.
+type OperationTime = (Interval, OperationId);
 
-/// The union of the times of operations by start, each piece with the operation that reached furthest.
-fn union(operations: impl Iterator<Item = Ran>) -> Vec<Ran> {
-    let mut ran: Vec<Ran> = Vec::new();
+/// The union of operation times in start order, each piece with the operation that reaches furthest.
+fn union(operations: impl Iterator<Item = OperationTime>) -> Vec<OperationTime> {
+    let mut union: Vec<OperationTime> = Vec::new();
     let mut end = 0;
     for (time, id) in operations {
         let start_ns = time.start_ns.max(end);
         if time.end_ns > start_ns {
-            ran.push((Interval { start_ns, end_ns: time.end_ns }, id));
+            union.push((Interval { start_ns, end_ns: time.end_ns }, id));
             end = time.end_ns;
         }
     }
-    ran
+    union
 }
 
-/// The pieces of `below` that nothing of `above` covers, cut.
-fn uncovered(below: Vec<Ran>, above: &[(Interval, OperationId, Part)]) -> Vec<Ran> {
-    let mut left = Vec::with_capacity(below.len());
+/// The pieces of `below` that nothing in `above` covers.
+fn uncovered(
+    below: Vec<OperationTime>,
+    above: &[(Interval, OperationId, Part)],
+) -> Vec<OperationTime> {
+    let mut uncovered = Vec::with_capacity(below.len());
     let mut first = 0;
     for (time, id) in below {
         let mut at = time.start_ns;
@@ -137,76 +143,72 @@ fn uncovered(below: Vec<Ran>, above: &[(Interval, OperationId, Part)]) -> Vec<Ra
                 break;
             }
             if over.start_ns > at {
-                left.push((Interval { start_ns: at, end_ns: over.start_ns }, id));
+                uncovered.push((Interval { start_ns: at, end_ns: over.start_ns }, id));
             }
             at = at.max(over.end_ns);
         }
         if at < time.end_ns {
-            left.push((Interval { start_ns: at, end_ns: time.end_ns }, id));
+            uncovered.push((Interval { start_ns: at, end_ns: time.end_ns }, id));
         }
     }
-    left
+    uncovered
 }
 
-/// What the GPU is to be blamed on while it is idle.
+/// Attributes the idle time of a device.
 struct Idle<'p> {
     profile: &'p Profile,
-    /// The device that is idle.
+    /// The idle device.
     device: u32,
     timeline: Timeline,
     thresholds: &'p Thresholds,
-    /// For each range whether it, or one around it, loads data.
+    /// Whether each range, or one around it, loads data.
     loads: Vec<bool>,
-    /// Calls that asked for one.
+    /// Calls of large copies.
     large_copies: FxHashSet<CallId>,
     pieces: Vec<Piece>,
 }
 
 impl<'p> Idle<'p> {
-    /// True if the range or one around it loads data.
-    fn is_loading(&self, range: Option<RangeId>) -> bool {
-        range.is_some_and(|range| self.loads[range.at()])
-    }
-
     fn is_small_copy(&self, id: OperationId) -> bool {
         let is_copy = self.profile.operation(id).kind() == OperationKind::Copy;
         is_copy && copied(&self.profile.store, id) <= self.thresholds.get_small_copy_bytes()
     }
 
-    /// Divides a time without work up, `next` being the operation that ends it, or `last` the one before where none does.
+    /// Divides idle time. `next` is the operation that ends it, or `last` the one before it if none
+    /// follows.
     fn add(&mut self, time: Interval, next: Option<OperationId>, last: Option<OperationId>) {
         let (store, device) = (&self.profile.store, self.device);
-        let caused_by = |id: OperationId| store.operations[id.at()].call.get();
-        let Some(call_id) = next.or(last).and_then(caused_by) else {
-            let (operation, call, range, wait) = (next, None, None, None);
-            let part = Part::Unknown;
-            let is_idle = true;
-            self.pieces.push(Piece { time, device, part, operation, is_idle, call, range, wait });
+        let (part, operation, is_idle) = (Part::Unknown, next, true);
+        let (call, range, wait) = (None, None, None);
+        let unknown = Piece { time, device, part, operation, is_idle, call, range, wait };
+        let call_of = |id: OperationId| store.operations[id.at()].call.get();
+        let Some(call_id) = next.or(last).and_then(call_of) else {
+            self.pieces.push(unknown);
             return;
         };
         let call = &store.calls[call_id.at()];
         let has_returned = store.call_kind(call).has_returned;
-        let asked_until = match next {
+        let submitted = match next {
             Some(_) if has_returned => call.time.end_ns.clamp(time.start_ns, time.end_ns),
             _ => time.end_ns,
         };
-        let host = Interval { start_ns: time.start_ns, end_ns: asked_until };
+        let host = Interval { start_ns: time.start_ns, end_ns: submitted };
         let pieces = self.timeline.host(store, call.thread, host);
-        // The host waited when the GPU ran dry: what it takes to fill it again is the wait's, not the launch's.
+        // After a wait of the host, the time to submit new work counts for the wait, not the launch.
         let wait = pieces.first().and_then(|piece| piece.call).filter(|id| {
             let call = &store.calls[id.at()];
             match store.call_kind(call).class {
                 CallClass::Synchronize => true,
-                // It had asked for the copy before, and was held up until that was done.
+                // An earlier copy that blocked the host.
                 CallClass::Memcpy => *id != call_id && call.time.start_ns < time.start_ns,
                 _ => false,
             }
         });
         let after = |part| if wait.is_some() { Part::Waiting } else { part };
         for piece in pieces {
-            let part = match piece.call.map(|id| (id, store.call_kind(&store.calls[id.at()]).class))
-            {
-                None if self.is_loading(piece.range) => Part::Loading,
+            let call = piece.call.map(|id| (id, store.call_kind(&store.calls[id.at()]).class));
+            let part = match call {
+                None if piece.range.is_some_and(|range| self.loads[range.at()]) => Part::Loading,
                 None => Part::Host,
                 Some((_, CallClass::Synchronize)) => Part::Waiting,
                 Some((_, CallClass::Alloc | CallClass::Free)) => Part::Launching,
@@ -214,33 +216,29 @@ impl<'p> Idle<'p> {
                 Some((_, CallClass::Memcpy)) => Part::Waiting,
                 Some(_) => after(Part::Launching),
             };
-            let (call, range) = (piece.call, piece.range);
-            let (time, operation, is_idle) = (piece.time, next, true);
-            self.pieces.push(Piece { time, device, part, operation, is_idle, call, range, wait });
+            let (time, call, range) = (piece.time, piece.call, piece.range);
+            self.pieces.push(Piece { time, part, call, range, wait, ..unknown });
         }
-        if asked_until < time.end_ns {
-            // Nothing was asked of the GPU before it ran dry, or it had other things to wait for.
-            let was_asked = call.time.end_ns <= time.start_ns;
-            let part = match was_asked {
-                // What a small copy costs is that it has to start.
+        if submitted < time.end_ns {
+            let part = match call.time.end_ns <= time.start_ns {
+                // The cost of a small copy is its start.
                 _ if next.is_some_and(|id| self.is_small_copy(id)) => Part::Waiting,
                 true => Part::Scheduling,
                 false => after(Part::Launching),
             };
-            let time = Interval { start_ns: asked_until, ..time };
+            let time = Interval { start_ns: submitted, ..time };
             let (call, range) = (Some(call_id), call.range.get());
-            let (operation, is_idle) = (next, true);
-            self.pieces.push(Piece { time, device, part, operation, is_idle, call, range, wait });
+            self.pieces.push(Piece { time, part, call, range, wait, ..unknown });
         }
     }
 }
 
-/// For each range whether it, or one around it, loads data.
+/// Whether each range, or one around it, loads data.
 fn loads(profile: &Profile, thresholds: &Thresholds) -> Vec<bool> {
     let store = &profile.store;
     let mut by_label: Vec<Option<bool>> = vec![None; store.labels.len()];
     let mut loads = vec![false; store.ranges.len()];
-    // Each comes after the one around it.
+    // A range comes after its parent.
     for id in profile.tree.ranges() {
         let range = &store.ranges[id.at()];
         let own = by_label[range.label.at()].get_or_insert_with(|| {
@@ -251,7 +249,12 @@ fn loads(profile: &Profile, thresholds: &Thresholds) -> Vec<bool> {
     loads
 }
 
-/// The bytes of a copy; 0 of all else.
+/// Process, context and number of an operation's stream.
+pub(super) fn stream_key(operation: &GpuOperation<'_>) -> (u32, u32, u32) {
+    (operation.process_id(), operation.context(), operation.stream())
+}
+
+/// The bytes of a copy; 0 for other operations.
 pub(super) fn copied(store: &Store, id: OperationId) -> u64 {
     match &store.work(&store.operations[id.at()]).what {
         crate::join::tables::What::Copy(copy) => copy.bytes,
@@ -260,7 +263,7 @@ pub(super) fn copied(store: &Store, id: OperationId) -> u64 {
 }
 
 impl Clock {
-    /// Costs some passes over operations, and one over calls and ranges.
+    /// Costs several passes over operations, and one over calls and ranges.
     pub(super) fn new(profile: &Profile, thresholds: &Thresholds) -> Self {
         let store = &profile.store;
         let mut devices: BTreeMap<u32, Vec<OperationId>> = BTreeMap::new();
@@ -272,10 +275,10 @@ impl Clock {
         let ids = devices.values().flatten().copied();
         let large = ids.filter(|id| copied(store, *id) > thresholds.get_small_copy_bytes());
         let large_copies = large.filter_map(|id| store.operations[id.at()].call.get()).collect();
-        let (loads, pieces) =
-            (loads(profile, thresholds), Vec::with_capacity(2 * store.operations.len()));
-        let device = 0;
-        let mut idle = Idle { profile, device, timeline, thresholds, loads, large_copies, pieces };
+        let loads = loads(profile, thresholds);
+        let pieces = Vec::with_capacity(2 * store.operations.len());
+        let mut idle =
+            Idle { profile, device: 0, timeline, thresholds, loads, large_copies, pieces };
         let whole = extent(store);
         for (device, operations) in devices {
             idle.device = device;
@@ -286,25 +289,25 @@ impl Clock {
         pieces.into()
     }
 
-    /// How many pieces these times have, which are by time and apart.
+    /// The number of pieces in these disjoint, ordered times.
     pub(super) fn count_within(&self, times: &[Interval]) -> u64 {
         let count = |pieces: &[Piece], time: &Interval| {
             let first = pieces.partition_point(|piece| piece.time.end_ns <= time.start_ns);
             let end = pieces.partition_point(|piece| piece.time.start_ns < time.end_ns);
             end.saturating_sub(first) as u64
         };
-        let of_device = |of: &std::ops::Range<usize>| -> u64 {
-            times.iter().map(|time| count(&self.pieces[of.clone()], time)).sum()
+        let of_device = |device: &std::ops::Range<usize>| -> u64 {
+            times.iter().map(|time| count(&self.pieces[device.clone()], time)).sum()
         };
         self.devices.iter().map(of_device).sum()
     }
 
-    /// The pieces in these times, which are by time and apart, cut to them: of these devices, or of all if there are none.
+    /// The pieces of these devices (all if empty) clipped to disjoint, ordered times.
     pub(super) fn within(&self, times: &[Interval], devices: &BTreeSet<u32>) -> Vec<Piece> {
         let mut found = Vec::new();
-        for pieces in self.devices.iter().map(|of| &self.pieces[of.clone()]) {
-            let is_meant = |piece: &Piece| devices.is_empty() || devices.contains(&piece.device);
-            if !pieces.first().is_some_and(is_meant) {
+        for pieces in self.devices.iter().map(|device| &self.pieces[device.clone()]) {
+            let is_used = |piece: &Piece| devices.is_empty() || devices.contains(&piece.device);
+            if !pieces.first().is_some_and(is_used) {
                 continue;
             }
             for time in times {
@@ -323,7 +326,7 @@ impl Clock {
 }
 
 impl Idle<'_> {
-    /// Divides the clock of the device up: what ran on it, and the idle times between.
+    /// Divides the clock of the device: operations, and idle times between them.
     fn divide(&mut self, whole: Interval, busy: Vec<(Interval, OperationId, Part)>) {
         let mut at = whole.start_ns;
         let mut last = None;
@@ -344,8 +347,8 @@ impl Idle<'_> {
     }
 }
 
-/// When these operations of one device, which are by start, ran: in pieces by time, kernels before copies before
-/// collectives.
+/// The busy times of one device by start, attributed to kernels before copies before collectives.
+/// `operations` are in start order.
 fn busy(profile: &Profile, operations: &[OperationId]) -> Vec<(Interval, OperationId, Part)> {
     let kind = |id: OperationId| match profile.operation(id).kind() {
         OperationKind::Copy => Part::Copies,
@@ -363,29 +366,23 @@ fn busy(profile: &Profile, operations: &[OperationId]) -> Vec<(Interval, Operati
     busy
 }
 
-/// What lies in these windows.
+/// The pieces within these windows.
 fn cut(pieces: Vec<Piece>, windows: &[(u64, u64)]) -> Vec<Piece> {
-    // Work that was asked for in the session runs on after its end.
-    let last = windows.len() - 1;
-    let windows: Vec<Interval> = windows
-        .iter()
-        .enumerate()
-        .map(|(n, &(start_ns, end_ns))| Interval {
-            start_ns,
-            end_ns: if n == last { u64::MAX } else { end_ns },
-        })
-        .collect();
+    let window = |&(start_ns, end_ns): &(u64, u64)| Interval { start_ns, end_ns };
+    let mut windows: Vec<Interval> = windows.iter().map(window).collect();
+    // Work submitted in the session continues after its end.
+    windows.iter_mut().rev().take(1).for_each(|last| last.end_ns = u64::MAX);
     Clock::from(pieces).within(&windows, &BTreeSet::new())
 }
 
-/// A time in which nothing ran on a device.
+/// An idle time of a device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gap {
     device: u32,
     time: Interval,
 }
 
-/// The times in which nothing ran, in the order of the pieces.
+/// The idle times, in the order of the pieces.
 pub(super) fn gaps(pieces: &[Piece]) -> Vec<Gap> {
     let mut gaps: Vec<Gap> = Vec::new();
     for Piece { device, time, .. } in pieces.iter().filter(|piece| piece.is_idle).copied() {
@@ -399,8 +396,8 @@ pub(super) fn gaps(pieces: &[Piece]) -> Vec<Gap> {
     gaps
 }
 
-/// The nanoseconds that may go with these pieces, of which `part` is taken: of a gap that is half theirs or more all of it,
-/// for what remains of it may be hidden when the host comes in time. They are in the order of the clock.
+/// The nanoseconds that may vanish with the given parts of these pieces, in clock order. A gap counts
+/// as a whole if half or more of it is removed, since the rest may be hidden once the host is in time.
 pub(super) fn reach<'p>(pieces: impl Iterator<Item = (&'p Piece, f64)>, gaps: &[Gap]) -> f64 {
     let mut reach = 0.0;
     let mut gaps = gaps.iter();
@@ -421,10 +418,10 @@ pub(super) fn reach<'p>(pieces: impl Iterator<Item = (&'p Piece, f64)>, gaps: &[
                 && piece.time.start_ns < gap.time.end_ns
         };
         match &mut gap {
-            Some((of, sum)) if is_in(of) => *sum += ns,
+            Some((current, sum)) if is_in(current) => *sum += ns,
             _ => {
                 reach += gap.take().map_or(0.0, whole);
-                gap = gaps.find(|gap| is_in(gap)).map(|of| (*of, ns));
+                gap = gaps.find(|gap| is_in(gap)).map(|found| (*found, ns));
             }
         }
     }

@@ -1,20 +1,20 @@
-//! Copies that cost more than they have to.
+//! Copies that cost more than necessary.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Run;
-use super::clock::{Part, Piece};
-use super::finding::{Draft, Finding, FindingKind};
+use super::clock::{Part, Piece, stream_key};
+use super::finding::{Finding, FindingKind};
 use super::sign::{Sign, SignUnit};
 use crate::base::units::bytes;
 use crate::join::tables::{CallId, OperationId, RangeId};
 use crate::profile::{Copy, OperationKind};
 
-/// Copies in a row that could be one; fewer hardly cost.
+/// Minimum copies in a row; fewer hardly cost.
 const LEAST_IN_A_ROW: usize = 4;
 
-/// Copies on one stream with no other work between them.
-struct Row {
+/// Copies on one stream without other work between them.
+struct CopyRow {
     kind: cupti::CopyKind,
     range: Option<RangeId>,
     copies: Vec<OperationId>,
@@ -38,7 +38,7 @@ impl Run<'_> {
         self.large_copies(FindingKind::BlockingCopies, is_meant)
     }
 
-    /// Those of copies that are not small: small ones cost their call, whatever their memory.
+    /// Copies larger than the small-copy threshold. Small ones cost their call, whatever their memory.
     fn large_copies(
         &self,
         kind: FindingKind,
@@ -68,28 +68,22 @@ impl Run<'_> {
         let count = operations.len();
         let share = self.share_of(is_one);
         let least = self.thresholds.get_finding_share();
-        self.finish(Draft {
-            kind,
-            title: format!("{count} {kind}, {} in all", bytes(moved)),
-            pieces: self.whole(is_one),
-            signs: vec![
-                Sign::at_least("GPU idle or copying for them", share, SignUnit::Share, least)
-                    .deciding(),
-            ],
-        })
+        let sign = Sign::share_at_least("GPU idle or copying for them", share, least);
+        let title = format!("{count} {kind}, {} in all", bytes(moved));
+        self.finish(kind, title, self.whole(is_one), vec![sign])
     }
 
     pub(super) fn tiny_copies(&self) -> Option<Finding> {
         let small = self.thresholds.get_small_copy_bytes();
-        let mut open: FxHashMap<(u32, u32, u32), Row> = FxHashMap::default();
-        let mut rows: Vec<Row> = Vec::new();
+        let mut open: FxHashMap<(u32, u32, u32), CopyRow> = FxHashMap::default();
+        let mut rows: Vec<CopyRow> = Vec::new();
         for operation in self.profile.operations() {
-            let stream = (operation.process_id(), operation.context(), operation.stream());
+            let stream = stream_key(&operation);
             let copy = operation
                 .as_copy()
                 .filter(|copy| copy.bytes() <= small && operation.graph_node().is_none());
             let Some(copy) = copy else {
-                // A memset does not need what was copied, as a kernel may.
+                // A memset does not read the copied data; a kernel may.
                 if operation.kind() != OperationKind::Memset {
                     rows.extend(open.remove(&stream));
                 }
@@ -100,7 +94,7 @@ impl Run<'_> {
             match open.get_mut(&stream) {
                 Some(row) if row.kind == copy.kind() && row.range == range => row.copies.push(id),
                 _ => {
-                    let row = Row { kind: copy.kind(), range, copies: vec![id] };
+                    let row = CopyRow { kind: copy.kind(), range, copies: vec![id] };
                     rows.extend(open.insert(stream, row));
                 }
             }
@@ -108,7 +102,7 @@ impl Run<'_> {
         rows.extend(open.into_values());
         rows.retain(|row| row.copies.len() >= LEAST_IN_A_ROW);
         let copies: usize = rows.iter().map(|row| row.copies.len()).sum();
-        // The first of a row stays.
+        // The first copy of a row remains.
         let others: FxHashSet<OperationId> =
             rows.iter().flat_map(|row| &row.copies[1..]).copied().collect();
         let is_one = |piece: &Piece| {
@@ -116,14 +110,9 @@ impl Run<'_> {
             is_other && (self.is_of_calls(piece) || (piece.part == Part::Waiting && !piece.is_idle))
         };
         let mean = copies as f64 / rows.len().max(1) as f64;
-        self.finish(Draft {
-            kind: FindingKind::TinyCopies,
-            title: format!("{copies} {}, in {} rows", FindingKind::TinyCopies, rows.len()),
-            pieces: self.whole(is_one),
-            signs: vec![
-                Sign::at_least("copies in a row", mean, SignUnit::Count, LEAST_IN_A_ROW as f64)
-                    .deciding(),
-            ],
-        })
+        let least = LEAST_IN_A_ROW as f64;
+        let sign = Sign::at_least("copies in a row", mean, SignUnit::Count, least);
+        let title = format!("{copies} {}, in {} rows", FindingKind::TinyCopies, rows.len());
+        self.finish(FindingKind::TinyCopies, title, self.whole(is_one), vec![sign])
     }
 }

@@ -1,4 +1,4 @@
-//! What a statement rests on: places in the profile.
+//! Evidence of statements: moments of the profile.
 
 use serde::Serialize;
 
@@ -6,16 +6,16 @@ use crate::join::tables::{CallId, Interval, OperationId};
 use crate::profile::{ApiCall, GpuOperation, Profile};
 use crate::query::Span;
 
-/// A place in the profile that a statement rests on.
+/// A time of the profile that supports a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Moment {
-    /// When, since the session's start.
+    /// Time since the session's start.
     #[serde(flatten)]
     pub span: Span,
-    /// The operation that ran, or that the GPU was idle before: its [`number`](GpuOperation::number).
+    /// The operation that ran or that ended the idle time: its [`number`](GpuOperation::number).
     pub operation: Option<usize>,
-    /// The call that the host was in: its place among [`Profile::calls`].
+    /// The host's call: its index in [`Profile::calls`].
     pub call: Option<usize>,
 }
 
@@ -31,31 +31,31 @@ impl Moment {
         Self { span: Span { start, end }, operation, call }
     }
 
-    /// The operation, in the profile that the diagnosis is of.
+    /// The operation, given the diagnosed profile.
     pub fn operation<'a>(&self, profile: &'a Profile) -> Option<GpuOperation<'a>> {
         let id = self.operation.filter(|id| *id < profile.store.operations.len())?;
         Some(profile.operation(OperationId(id as u32)))
     }
 
-    /// The call, in the profile that the diagnosis is of.
+    /// The call, given the diagnosed profile.
     pub fn call<'a>(&self, profile: &'a Profile) -> Option<ApiCall<'a>> {
         let id = self.call.filter(|id| *id < profile.store.calls.len())?;
         Some(profile.call(CallId(id as u32)))
     }
 }
 
-/// What a statement rests on: how many places of the profile, and the costliest of them.
+/// The moments that support a statement: their number, and the longest.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Evidence {
-    /// How many places there are.
+    /// Number of moments.
     pub count: u64,
-    /// Those that took the longest, the longest first: [`Thresholds::evidence`](super::Thresholds::evidence) of them.
+    /// The longest moments: [`Thresholds::evidence`](super::Thresholds::evidence) of them.
     pub longest: Vec<Moment>,
 }
 
 impl Evidence {
-    /// Keeps `most` of them.
+    /// Retains the `most` longest.
     pub(super) fn of(mut moments: Vec<Moment>, most: usize) -> Self {
         let count = moments.len() as u64;
         let time = |moment: &Moment| moment.span.duration();
@@ -64,12 +64,12 @@ impl Evidence {
         Self { count, longest: moments }
     }
 
-    /// The operations of the places that are kept, in the profile that the diagnosis is of.
+    /// The operations of the retained moments, given the diagnosed profile.
     pub fn operations<'a>(&self, profile: &'a Profile) -> impl Iterator<Item = GpuOperation<'a>> {
         self.longest.iter().filter_map(move |moment| moment.operation(profile))
     }
 
-    /// The calls of the places that are kept, in the profile that the diagnosis is of.
+    /// The calls of the retained moments, given the diagnosed profile.
     pub fn calls<'a>(&self, profile: &'a Profile) -> impl Iterator<Item = ApiCall<'a>> {
         self.longest.iter().filter_map(move |moment| moment.call(profile))
     }

@@ -1,4 +1,4 @@
-//! What was found, where, what it costs and what helps.
+//! Findings: their place, cost and remedy.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::Run;
 use super::amdahl::amdahl;
 use super::clock::{Piece, gaps, reach};
 use super::evidence::{Evidence, Moment};
-use super::sign::Sign;
+use super::sign::{Sign, first_decides};
 use super::verdict::{Cost, Estimate, finite};
 use crate::base::named_variants::named_variants;
 use crate::base::statistics::as_ns;
@@ -20,28 +20,28 @@ use crate::join::range_tree::NodeId;
 use crate::profile::RangeNode;
 
 named_variants! {
-    /// What can be found.
+    /// The kinds of findings.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum FindingKind with text {
-        /// Large asynchronous copies of pageable memory, which are synchronous (nsys: `cuda_memcpy_async`).
+        /// Large asynchronous copies of pageable memory, which block (nsys: `cuda_memcpy_async`).
         PageableCopies = "asynchronous copies of pageable memory",
         /// Copies by calls that return when the copy is done (nsys: `cuda_memcpy_sync`).
         BlockingCopies = "blocking copies",
-        /// Small copies one after the other that could be one.
+        /// Consecutive small copies that could be one.
         TinyCopies = "tiny copies that could be one",
-        /// Memory allocated and freed again and again.
+        /// Memory allocated and freed repeatedly.
         RepeatedAllocation = "memory allocated and freed again and again",
-        /// Matrix products of one shape, one after the other, none of which fills the GPU.
+        /// Consecutive matrix products of one shape, none of which fills the GPU.
         SmallGemms = "many small matrix products",
-        /// Kernels of one shape, one after the other, that are short and do not fill the GPU.
+        /// Consecutive kernels of one shape that are short and do not fill the GPU.
         SmallKernels = "many small kernels",
         /// Grids whose last wave leaves most of the GPU empty.
         TailEffect = "tail effect",
-        /// Waits for a stream or a context that nothing was asked of since the last one.
+        /// Waits for a stream or context without new work since the last wait.
         RedundantSyncs = "redundant waits",
-        /// Kernels of several streams that never run at once, though the GPU has room.
+        /// Kernels of several streams that never overlap, though the GPU has room.
         SerialStreams = "streams that do not overlap",
         /// Kernels on CUDA's default stream beside those of other streams.
         DefaultStream = "work on the default stream",
@@ -51,15 +51,15 @@ named_variants! {
         FirstIterations = "slow first steps",
         /// The GPU is idle while the host is in no call into CUDA.
         IdleGaps = "GPU idle while the host is in no CUDA call",
-        /// A GPU that works much less than another.
+        /// A GPU with much less work than another.
         UnderusedGpu = "a GPU with little to do",
-        /// The profiler's own time is a good part of the clock.
+        /// The profiler's own time is a large share of the clock.
         ProfilerOverhead = "the profiler's own time",
     }
 }
 
 impl FindingKind {
-    /// What helps.
+    /// The advice as a text.
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::PageableCopies => {
@@ -108,7 +108,7 @@ impl FindingKind {
         }
     }
 
-    /// What an estimate of the gain assumes.
+    /// The assumption of the speed-up estimate.
     pub const fn assumption(self) -> &'static str {
         match self {
             Self::PageableCopies | Self::BlockingCopies => "if they were hidden, all else equal",
@@ -129,62 +129,63 @@ impl FindingKind {
         }
     }
 
-    /// True for what is to be known, not mended: it comes last, whatever its cost.
+    /// True for a note, which needs no change and comes last, whatever its cost.
     pub const fn is_note(self) -> bool {
         matches!(self, Self::DefaultStream | Self::UnderusedGpu | Self::ProfilerOverhead)
     }
 }
 
-/// A range and what of a finding lies directly in it.
+/// A range and the cost of a finding directly in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Place {
-    /// Its path; `None` is outside any range.
+    /// The range's path; `None` outside any range.
     pub path: Option<String>,
     /// The time on the clock.
     #[serde(rename = "cost_ns", serialize_with = "as_ns")]
     pub cost: Duration,
 }
 
-/// What was found.
+/// A finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What.
+    /// The kind.
     pub kind: FindingKind,
-    /// In a few words, with its numbers.
+    /// A short description with its numbers.
     pub title: String,
-    /// Where, the costliest place first.
+    /// The ranges, costliest first.
     pub places: Vec<Place>,
-    /// The time on the run's clock that it takes.
+    /// Its time on the run's clock.
     #[serde(rename = "cost_ns", serialize_with = "as_ns")]
     pub cost: Duration,
-    /// That as a part of the clock, from 0 to 1.
+    /// `cost` as a share of the clock, from 0 to 1.
     pub share: f64,
-    /// The part of the clock that goes with it: its share, and the rest of the idle times that are half its or more, which
-    /// may be hidden once the host comes in time.
+    /// The share that may vanish: `share`, and the rest of idle times that it is half or more of,
+    /// which may be hidden once the host is in time.
     pub reach: f64,
-    /// How much faster the run is by Amdahl's law under the [`assumption`](Self::assumption), by its reach. Infinite if it
-    /// is the whole. An estimate, not a bound: a change that also shortens other work brings more.
+    /// Estimated speed-up of the run by Amdahl's law, from `reach` under the
+    /// [`assumption`](Self::assumption); infinite for the whole run. Not a bound: a change that also
+    /// shortens other work brings more.
     #[serde(serialize_with = "finite")]
     pub estimate: f64,
-    /// What the estimate assumes.
+    /// The assumption of the estimate.
     pub assumption: &'static str,
-    /// The numbers that speak for it.
+    /// The supporting numbers.
     pub signs: Vec<Sign>,
-    /// Where it shows.
+    /// The supporting moments.
     pub evidence: Evidence,
-    /// What helps.
+    /// The advice.
     pub remedy: &'static str,
 }
 
 impl Finding {
-    /// The path of the range in which most of it lies; `None` if that is outside any range, or not known.
+    /// The path of the costliest range; `None` outside any range, or if unknown.
     pub fn path(&self) -> Option<&str> {
         self.places.first()?.path.as_deref()
     }
 
-    /// What, where, and what it costs.
+    /// The title, place and cost.
     pub(crate) fn line(&self) -> String {
         let mut line = shortened(&self.title, MESSAGE_WIDTH);
         if let Some(path) = self.path() {
@@ -196,7 +197,7 @@ impl Finding {
         line
     }
 
-    /// What it costs and can bring, in words.
+    /// The cost and the estimate as a text.
     pub(crate) fn cost_text(&self) -> String {
         let cost = Cost { time: self.cost, share: self.share, reach: self.reach };
         format!("{cost}, {}", Estimate(self.estimate, self.assumption))
@@ -209,70 +210,72 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A finding in the making.
-pub(super) struct Draft {
-    pub(super) kind: FindingKind,
-    pub(super) title: String,
-    /// Pieces of the clock, and the part of each that goes away.
-    pub(super) pieces: Vec<(Piece, f64)>,
-    pub(super) signs: Vec<Sign>,
-}
-
 impl Run<'_> {
-    /// `None` if it costs less than is worth telling.
-    pub(super) fn finish(&self, draft: Draft) -> Option<Finding> {
+    /// A finding with the parts of pieces that it would remove; `None` below the threshold. The first
+    /// sign decides.
+    pub(super) fn finish(
+        &self,
+        kind: FindingKind,
+        title: String,
+        pieces: Vec<(Piece, f64)>,
+        signs: Vec<Sign>,
+    ) -> Option<Finding> {
         let store = &self.profile.store;
         let mut places: FxHashMap<Option<NodeId>, f64> = FxHashMap::default();
         let mut cost = 0.0;
-        for (piece, part) in &draft.pieces {
-            // The mean over devices, as the clock is.
+        for (piece, part) in &pieces {
+            // The mean over devices, as for the clock.
             let ns = piece.time.ns() as f64 * part / self.clock.devices() as f64;
             cost += ns;
-            let of_operation = || {
-                let operation = &store.operations[piece.operation?.at()];
-                store.range_of(operation.call)
-            };
+            let of_operation = || store.range_of(store.operations[piece.operation?.at()].call);
             let range = if piece.is_idle { piece.range } else { of_operation() };
             let node = range.map(|range| self.profile.tree.of_range[range.at()]);
             *places.entry(node).or_default() += ns;
         }
-        // The bits of numbers that are not negative are in their order.
+        // Floats that are not negative are ordered by their bits.
         let places = places.into_iter().map(|(node, ns)| (ns.max(0.0).to_bits(), node)).collect();
         let places = self.costliest(places, self.thresholds.get_evidence(), |node| *node);
         let place =
             |(bits, node)| Place { path: self.path_of(node), cost: duration(f64::from_bits(bits)) };
-        let places = places.into_iter().map(place).collect();
-        let moments: Vec<Moment> = self.moments(draft.pieces.iter().map(|(piece, _)| piece));
-        let evidence = Evidence::of(moments, self.thresholds.get_evidence());
-        let pieces = draft.pieces.iter().map(|(piece, part)| (piece, *part));
-        let reach = reach(pieces, &gaps(&self.clock.pieces)) / self.clock.total();
-        let estimate = amdahl(reach, f64::INFINITY);
-        let found = self.costing(draft.kind, draft.title, cost);
-        let found = Finding { places, evidence, reach, estimate, ..found };
-        (found.share >= self.thresholds.get_finding_share())
-            .then_some(Finding { signs: draft.signs, ..found })
+        let moments: Vec<Moment> = self.moments(pieces.iter().map(|(piece, _)| piece));
+        let parts = pieces.iter().map(|(piece, part)| (piece, *part));
+        let reach = reach(parts, &gaps(&self.clock.pieces)) / self.clock.total();
+        let found = Finding {
+            places: places.into_iter().map(place).collect(),
+            evidence: Evidence::of(moments, self.thresholds.get_evidence()),
+            reach,
+            estimate: amdahl(reach, f64::INFINITY),
+            ..self.costing(kind, title, cost, signs)
+        };
+        (found.share >= self.thresholds.get_finding_share()).then_some(found)
     }
 
-    /// The first of what lies in nodes, by cost and then by path.
+    /// The `most` costliest entries, by cost and then by the path of their node.
     pub(super) fn costliest<T>(
         &self,
-        mut of: Vec<(u64, T)>,
+        mut entries: Vec<(u64, T)>,
         most: usize,
         node: impl Fn(&T) -> Option<NodeId>,
     ) -> Vec<(u64, T)> {
-        of.sort_unstable_by_key(|(cost, _)| Reverse(*cost));
-        // Paths are made of those alone that may be among the first.
-        if let Some(least) = most.checked_sub(1).and_then(|last| of.get(last)).map(|of| of.0) {
-            let end = of.partition_point(|(cost, _)| *cost >= least);
-            of.truncate(end);
+        entries.sort_unstable_by_key(|(cost, _)| Reverse(*cost));
+        // Only paths of possible results are built.
+        let last = most.checked_sub(1).and_then(|last| entries.get(last));
+        if let Some(least) = last.map(|last| last.0) {
+            entries.truncate(entries.partition_point(|(cost, _)| *cost >= least));
         }
-        of.sort_by_cached_key(|(cost, of)| (Reverse(*cost), self.path_of(node(of))));
-        of.truncate(most);
-        of
+        entries.sort_by_cached_key(|(cost, entry)| (Reverse(*cost), self.path_of(node(entry))));
+        entries.truncate(most);
+        entries
     }
 
-    /// A finding that costs so many nanoseconds.
-    pub(super) fn costing(&self, kind: FindingKind, title: String, cost_ns: f64) -> Finding {
+    /// A finding with this cost in nanoseconds, without place and evidence.
+    pub(super) fn costing(
+        &self,
+        kind: FindingKind,
+        title: String,
+        cost_ns: f64,
+        signs: Vec<Sign>,
+    ) -> Finding {
         let clock = self.clock.ns() as f64;
         let share = if clock == 0.0 { 0.0 } else { (cost_ns / clock).min(1.0) };
         Finding {
@@ -284,7 +287,7 @@ impl Run<'_> {
             reach: share,
             estimate: amdahl(share, f64::INFINITY),
             assumption: kind.assumption(),
-            signs: Vec::new(),
+            signs: first_decides(signs),
             evidence: Evidence::default(),
             remedy: kind.remedy(),
         }

@@ -1,4 +1,4 @@
-//! What a run is bound by, what slows it down, what helps, and an estimate of what that brings.
+//! Diagnosis of a run: its bottleneck, findings, advice, and estimated speed-ups.
 //!
 //! ```no_run
 //! use profiler_core::Profile;
@@ -18,7 +18,7 @@
 //!         println!("  at {:?}", operation.start());
 //!     }
 //! }
-//! // One range, each step, and thresholds of one's own.
+//! // One range, each step, and other thresholds.
 //! println!("{}", profile.diagnose_range("train/forward").map_or(String::new(), |v| v.to_string()));
 //! let strict = profile.diagnosis(Thresholds::new().verdict_share(0.1));
 //! for verdict in strict.steps("train") {
@@ -28,14 +28,15 @@
 //! # }
 //! ```
 //!
-//! The method is that of the field: on every GPU the clock of the wall is divided up without rest, kernels before copies
-//! before collectives before the host's reasons; patterns are recognised by their numbers; the cost of a cause is the time on
-//! that clock, not the sum of what overlaps. Amdahl's law then estimates the gain under an assumption that is printed with
-//! it: that this time is gone (half of it for compute), and all else takes as long as it did. That is no bound. A real
-//! change often shortens other work too, and then brings more: a fused optimizer launches less and also moves less data.
+//! The wall clock of every GPU is divided completely: kernels before copies before collectives before
+//! host activity. Patterns are recognised by numbers. The cost of a cause is its time on that clock,
+//! not the sum of overlapping operations. Amdahl's law then estimates the speed-up under a printed
+//! assumption: this time vanishes (half of it for compute), and all else stays the same. That is no
+//! bound: a real change often shortens other work too. A fused optimizer launches less and also moves
+//! less data.
 //!
-//! Time in which only collectives run is a cause, and never a verdict: whether they transfer data or wait for another rank
-//! is not recorded.
+//! Time with collectives only is a cause and never a verdict: whether they transfer data or wait for
+//! another rank is not recorded.
 
 mod amdahl;
 mod bottleneck;
@@ -64,7 +65,7 @@ use serde::Serialize;
 
 use crate::analyze::kernels::KernelClass;
 use crate::base::kernel_names::Pattern;
-use crate::base::units::nanoseconds;
+use crate::base::units::{NAME_WIDTH, nanoseconds, shortened};
 use crate::join::tables::{Interval, OperationId, WorkId};
 use crate::profile::{Profile, Range, RangeNode};
 use crate::query::Query;
@@ -81,52 +82,52 @@ use verdict::Scope;
 pub use verdict::{Cause, Inconclusive, PartTime, Unmatched, Verdict};
 pub(crate) use verdict::{Factor, finite};
 
-/// How often the operations of a run and the pieces of its clock are looked at, all together, for verdicts of ranges. Ranges
-/// within each other, or beside each other on threads, have the same time.
+/// Passes over the operations and clock pieces of a run for the verdicts of all ranges together.
+/// Nested ranges, and ranges of several threads, share their time.
 const LOOKS: u64 = 64;
 
-/// Looks beyond which a run is looked at [`LEAST_LOOKS`] times only: some seconds.
+/// The number of looks above which [`LEAST_LOOKS`] is the limit: some seconds.
 const MANY_LOOKS: u64 = 4_000_000;
-/// Ranges of most programs are less deep than this.
+/// Depth that ranges of most programs stay below.
 const LEAST_LOOKS: u64 = 8;
 
-/// At how many pieces and operations the verdicts of ranges may look, of a run with so many.
+/// The number of pieces and operations to visit for range verdicts, of a run with so many.
 fn looks(all: u64) -> u64 {
     let few = all.saturating_mul(LEAST_LOOKS).max(MANY_LOOKS);
     all.saturating_mul(LOOKS).min(few)
 }
 
-/// What a run is bound by, and its ranges, and what was found. `{}` is a page of text, and it serializes.
+/// The diagnosis of a run and its ranges. `{}` is a page of text; serializable.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Diagnosis {
     verdict: Verdict,
     ranges: Vec<Verdict>,
-    /// Ranges without one: too short, with too few operations, or beyond [`LOOKS`].
+    /// Ranges without a verdict: too short, with too few operations, or beyond [`LOOKS`].
     ranges_left_out: u64,
     findings: Vec<Finding>,
     thresholds: Thresholds,
 }
 
 impl Diagnosis {
-    /// What the whole run is bound by.
+    /// The verdict on the whole run.
     pub fn verdict(&self) -> &Verdict {
         &self.verdict
     }
 
-    /// What each path of the tree of ranges is bound by, in the order of [`Profile::walk`]: those that take at least
-    /// [`Thresholds::cause_share`] of the clock and have enough operations. Where so many ranges lie within each other that
-    /// this would look at the whole run more than 64 times (of a long run 8 times), the longest have a verdict.
+    /// The verdicts on paths of the range tree, in the order of [`Profile::walk`]: those with at least
+    /// [`Thresholds::cause_share`] of the clock and enough operations. If nested ranges would need
+    /// more than 64 passes over the run (8 for a long run), only the longest have one.
     pub fn ranges(&self) -> &[Verdict] {
         &self.ranges
     }
 
-    /// How many paths were left out.
+    /// Number of paths without a verdict.
     pub fn ranges_left_out(&self) -> u64 {
         self.ranges_left_out
     }
 
-    /// What was found in the whole run, the costliest first; [notes](FindingKind::is_note) come last.
+    /// The findings in the whole run, costliest first; [notes](FindingKind::is_note) come last.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
@@ -149,14 +150,14 @@ impl Diagnosis {
         text
     }
 
-    /// What it went by.
+    /// The thresholds used.
     pub fn thresholds(&self) -> &Thresholds {
         &self.thresholds
     }
 }
 
-/// Verdicts and findings on a profile, by thresholds. Made by [`Profile::diagnosis`], which divides the run's clock up once;
-/// each question costs a pass over what it is about.
+/// Diagnoses a profile with given thresholds. Made by [`Profile::diagnosis`], which divides the run's
+/// clock once; each verdict costs a pass over its scope.
 #[derive(Debug)]
 pub struct Diagnoser<'a> {
     profile: &'a Profile,
@@ -165,7 +166,7 @@ pub struct Diagnoser<'a> {
     known: Known,
 }
 
-/// What is worked out once, of kernels that are alike or of all.
+/// Cached results on kernels and the run.
 #[derive(Debug, Default)]
 struct Known {
     shapes: Shapes,
@@ -176,7 +177,7 @@ struct Known {
     shared_ordinal: OnceCell<Option<Inconclusive>>,
 }
 
-/// What findings and verdicts are worked out from.
+/// The inputs of findings and verdicts.
 struct Run<'a> {
     profile: &'a Profile,
     thresholds: &'a Thresholds,
@@ -185,18 +186,19 @@ struct Run<'a> {
 }
 
 impl Profile {
-    /// What the run is bound by and what slows it down, by the default [`Thresholds`]. Costs some passes over operations,
-    /// calls and ranges: about a microsecond a launch.
+    /// The diagnosis with the default [`Thresholds`]. Costs some passes over operations, calls and
+    /// ranges: about a microsecond a launch.
     pub fn diagnose(&self) -> Diagnosis {
         self.diagnosis(Thresholds::new()).run()
     }
 
-    /// What the ranges of this name, path or pattern are bound by, as [`Profile::range`] finds them. `None` if there is none.
+    /// The verdict on the ranges of this name, path or pattern, as [`Profile::range`] finds them;
+    /// `None` without any.
     pub fn diagnose_range(&self, path: &str) -> Option<Verdict> {
         self.diagnosis(Thresholds::new()).range(path)
     }
 
-    /// Asks for verdicts by thresholds of one's own.
+    /// A diagnoser with other thresholds.
     pub fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_> {
         let known = Known::default();
         let clock = Clock::new(self, &thresholds);
@@ -205,15 +207,15 @@ impl Profile {
 }
 
 impl Run<'_> {
-    /// The pieces as evidence, those that follow each other with the same operation or call as one.
+    /// The pieces as evidence; consecutive ones with the same operation or call are merged.
     fn moments<'p>(&self, pieces: impl Iterator<Item = &'p Piece>) -> Vec<Moment> {
         let store = &self.profile.store;
         let mut moments: Vec<Moment> = Vec::new();
         for piece in pieces {
-            let caused_by = |id: OperationId| store.operations[id.at()].call.get();
-            let asked = || piece.operation.filter(|_| !piece.is_idle).and_then(caused_by);
+            let call_of = |id: OperationId| store.operations[id.at()].call.get();
+            let submitted = || piece.operation.filter(|_| !piece.is_idle).and_then(call_of);
             let wait = piece.wait.filter(|_| piece.part == Part::Waiting);
-            let call = wait.or(piece.call).or_else(asked);
+            let call = wait.or(piece.call).or_else(submitted);
             let new = Moment::new(self.profile, piece.time, piece.operation, call);
             match moments.last_mut() {
                 Some(last)
@@ -237,7 +239,7 @@ impl<'a> Diagnoser<'a> {
         Run { profile, thresholds, clock, known }
     }
 
-    /// All of it: the run's verdict, those of its ranges, and the findings.
+    /// The verdict on the run, verdicts on its ranges, and findings.
     pub fn run(&self) -> Diagnosis {
         let verdict = self.verdict();
         let ranges = self.ranges(&verdict);
@@ -247,7 +249,7 @@ impl<'a> Diagnoser<'a> {
         Diagnosis { verdict, ranges, ranges_left_out, findings, thresholds }
     }
 
-    /// What the whole run is bound by.
+    /// The verdict on the whole run.
     pub fn verdict(&self) -> Verdict {
         let profile = self.profile;
         self.tools().judge(Scope {
@@ -259,39 +261,30 @@ impl<'a> Diagnoser<'a> {
         })
     }
 
-    /// What the ranges of this name, path or pattern are bound by together. `None` if there is none.
+    /// The common verdict on the ranges of this name, path or pattern; `None` without any.
     pub fn range(&self, path: &str) -> Option<Verdict> {
         let summary = self.profile.range(path)?;
-        let is_it = self.profile.matching(&Pattern::new(path));
-        let matching = self.profile.nodes().filter(|node| is_it[node.id.at()]);
-        let ranges = matching.flat_map(|node| node.ranges());
-        Some(self.judge(Judged {
-            path: path.to_owned(),
-            instances: summary.instances(),
-            ranges: ranges.collect(),
-            query: self.profile.query().in_range(path),
-            waits: summary.synchronizations(),
-        }))
+        let is_match = self.profile.matching(&Pattern::new(path));
+        let matching = self.profile.nodes().filter(|node| is_match[node.id.at()]);
+        let ranges: Vec<_> = matching.flat_map(|node| node.ranges()).collect();
+        let (instances, waits) = (summary.instances(), summary.synchronizations());
+        let query = self.profile.query().in_range(path);
+        Some(self.judge(path.to_owned(), instances, &times(&ranges), query, waits))
     }
 
-    /// What this one range is bound by.
+    /// The verdict on one range.
     pub fn instance(&self, range: Range<'a>) -> Verdict {
-        self.judge(Judged {
-            path: range.node().cut_path(),
-            instances: 1,
-            ranges: vec![range],
-            query: range.query(),
-            waits: range.inclusive().synchronizations,
-        })
+        let (path, waits) = (range.node().cut_path(), range.inclusive().synchronizations);
+        self.judge(path, 1, &times(&[range]), range.query(), waits)
     }
 
-    /// What each step is bound by, in the order of [`Profile::steps`].
+    /// The verdicts on the steps, in the order of [`Profile::steps`].
     pub fn steps(&self, path: &str) -> Vec<Verdict> {
         self.profile.steps(path).iter().map(|step| self.instance(step.range())).collect()
     }
 
-    /// The verdicts of the ranges that are worth one. Each costs a look at all that lies in it, so that the longest come
-    /// first, until [`LOOKS`] are used up.
+    /// The verdicts on ranges. Each costs a pass over its content, so the longest come first, until
+    /// [`LOOKS`] are used up.
     fn ranges(&self, verdict: &Verdict) -> Vec<Verdict> {
         let least = self.thresholds.get_cause_share() * verdict.clock.as_secs_f64();
         let time = |node: &RangeNode<'_>| node.host_time().max(node.inclusive().gpu_time());
@@ -306,39 +299,34 @@ impl<'a> Diagnoser<'a> {
         let all = self.clock.pieces.len() + self.profile.store.operations.len();
         let mut left = looks(all as u64);
         let mut verdicts = Vec::new();
-        for (place, node) in nodes {
+        for (index, node) in nodes {
             let looks = node.inclusive().gpu_operations() + node.instances();
             let Some(less) = left.checked_sub(looks) else { continue };
             left = less;
-            let ranges: Vec<_> = node.ranges().collect();
-            let times = times(&ranges);
+            let times = times(&node.ranges().collect::<Vec<_>>());
             let Some(less) = left.checked_sub(self.clock.count_within(&times)) else { continue };
             left = less;
-            verdicts.push((place, self.node(node, &times)));
+            let (instances, waits) = (node.instances(), node.inclusive().synchronizations);
+            let verdict = self.judge(node.cut_path(), instances, &times, node.query(), waits);
+            verdicts.push((index, verdict));
         }
-        verdicts.sort_by_key(|(place, _)| *place);
+        verdicts.sort_by_key(|(index, _)| *index);
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     }
 
-    fn node(&self, node: RangeNode<'a>, times: &[Interval]) -> Verdict {
-        let query = node.query();
-        self.tools().judge(Scope {
-            path: Some(node.cut_path()),
-            instances: node.instances(),
-            pieces: self.clock.within(times, &self.devices(&query)),
-            query,
-            waits: node.inclusive().synchronizations,
-        })
+    fn judge(
+        &self,
+        path: String,
+        instances: u64,
+        times: &[Interval],
+        query: Query<'_>,
+        waits: u64,
+    ) -> Verdict {
+        let pieces = self.clock.within(times, &self.devices(&query));
+        self.tools().judge(Scope { path: Some(path), instances, pieces, query, waits })
     }
 
-    fn judge(&self, judged: Judged<'_>) -> Verdict {
-        let Judged { path, instances, ranges, query, waits } = judged;
-        let pieces = self.clock.within(&times(&ranges), &self.devices(&query));
-        let path = Some(path);
-        self.tools().judge(Scope { path, instances, pieces, query, waits })
-    }
-
-    /// The devices that ranges use, or none for all: a device that they do not use is not idle for them.
+    /// The devices of a query, or none for all: an unused device is not idle for these ranges.
     fn devices(&self, query: &Query<'_>) -> BTreeSet<u32> {
         match self.clock.devices() {
             1 => BTreeSet::new(),
@@ -346,7 +334,7 @@ impl<'a> Diagnoser<'a> {
         }
     }
 
-    /// What was found in the whole run, the costliest first; nothing where the evidence is too thin for a verdict.
+    /// The findings in the whole run, costliest first; none without enough evidence for a verdict.
     pub fn findings(&self) -> Vec<Finding> {
         self.findings_of(&self.verdict())
     }
@@ -356,7 +344,10 @@ impl<'a> Diagnoser<'a> {
             return Vec::new();
         }
         let run = self.tools();
-        let mut found: Vec<Finding> = [
+        let mut found = run.serial_streams();
+        found.extend(run.first_iterations());
+        found.extend(run.idle_gaps());
+        let single = [
             run.tiny_copies(),
             run.pageable_copies(),
             run.blocking_copies(),
@@ -369,28 +360,14 @@ impl<'a> Diagnoser<'a> {
             run.lazy_loading(),
             run.underused_gpu(),
             run.profiler_overhead(),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        found.extend(run.serial_streams());
-        found.extend(run.first_iterations());
-        found.extend(run.idle_gaps());
+        ];
+        let mut found: Vec<Finding> = single.into_iter().flatten().chain(found).collect();
         found.sort_by_key(|finding| (finding.kind.is_note(), Reverse(finding.cost)));
         found
     }
 }
 
-/// Ranges that are judged together.
-struct Judged<'a> {
-    path: String,
-    instances: u64,
-    ranges: Vec<Range<'a>>,
-    query: Query<'a>,
-    waits: u64,
-}
-
-/// From the start of each range to its end, or to that of its last operation; by time and apart.
+/// Disjoint times of ranges, in order: from the start of each to its end or its last operation's.
 fn times(ranges: &[Range<'_>]) -> Vec<Interval> {
     let time = |range: &Range<'_>| {
         let Interval { start_ns, end_ns } = range.row().time;
@@ -412,7 +389,7 @@ fn times(ranges: &[Range<'_>]) -> Vec<Interval> {
     apart
 }
 
-/// Findings that are shown as text; JSON has all.
+/// Findings in a text; JSON has all.
 const SHOWN: usize = 10;
 
 impl fmt::Display for Diagnosis {
@@ -423,11 +400,7 @@ impl fmt::Display for Diagnosis {
         }
         for range in &self.ranges {
             let path = range.path.as_deref().unwrap_or_default();
-            write!(
-                f,
-                "\n  {}: ",
-                crate::base::units::shortened(path, crate::base::units::NAME_WIDTH)
-            )?;
+            write!(f, "\n  {}: ", shortened(path, NAME_WIDTH))?;
             match (range.causes.first(), &range.inconclusive) {
                 (_, Some(why)) => write!(f, "no verdict: {why}")?,
                 (Some(cause), None) => write!(f, "{cause}")?,

@@ -1,10 +1,10 @@
-//! What is about the run as a whole: its first steps, its idle times, its GPUs, its profiler.
+//! Findings on the run as a whole: first steps, idle times, GPUs, profiler overhead.
 
 use rustc_hash::FxHashMap;
 
 use super::clock::{Part, Piece};
 use super::evidence::{Evidence, Moment};
-use super::finding::{Draft, Finding, FindingKind, Place};
+use super::finding::{Finding, FindingKind, Place};
 use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds};
 use crate::base::units::time;
@@ -12,23 +12,23 @@ use crate::join::range_tree::NodeId;
 use crate::profile::RangeNode;
 use crate::query::Step;
 
-/// Steps that are needed to tell the first from the others.
+/// Minimum steps to compare the first with the others.
 const LEAST_STEPS: usize = 5;
-/// Places in which the GPU idles that are told.
+/// Reported ranges with an idle GPU.
 const IDLE_PLACES: usize = 3;
-/// How much less than the busiest a GPU may work.
+/// Busy time relative to the busiest GPU below which a GPU is underused.
 const LEAST_BUSY: f64 = 0.5;
 
 impl Run<'_> {
     /// Outermost ranges whose first instances take longer.
     pub(super) fn first_iterations(&self) -> Vec<Finding> {
-        // What takes less as a whole cannot cost more by its first steps.
+        // A shorter range cannot cost more by its first steps.
         let least = self.thresholds.get_finding_share() * self.clock.ns() as f64;
         let roots = self.profile.roots().filter(|root| {
             let is_long = nanoseconds(root.host_time()) as f64 >= least;
             root.instances() >= LEAST_STEPS as u64 && is_long
         });
-        let of = |root: RangeNode<'_>| {
+        let finding = |root: RangeNode<'_>| {
             let steps = self.profile.steps_of(&root);
             let cold = steps.warm_up();
             if cold == 0 || steps.len() < LEAST_STEPS {
@@ -38,37 +38,30 @@ impl Run<'_> {
             let longer = |step: &Step<'_>| step.host_time().saturating_sub(usual);
             let first = &steps.as_slice()[..cold];
             let cost: f64 = first.iter().map(|step| nanoseconds(longer(step)) as f64).sum();
-            let which = match cold {
-                1 => "the first of".to_owned(),
-                more => format!("the first {more} of"),
+            let (which, verb) = match cold {
+                1 => ("the first".to_owned(), "takes"),
+                more => (format!("the first {more}"), "take"),
             };
-            let longer_than = if cold == 1 { "takes longer than" } else { "take longer than" };
-            let title = format!("{which} {} steps {longer_than} {}", steps.len(), time(usual));
-            let found = self.costing(FindingKind::FirstIterations, title, cost);
-            let moments = first.iter().map(|step| {
-                let time = step.range().row().time;
-                Moment::new(self.profile, time, None, None)
-            });
-            let evidence = Evidence::of(moments.collect(), self.thresholds.get_evidence());
-            let places = vec![Place { path: Some(root.cut_path()), cost: found.cost }];
+            let (count, usual_text) = (steps.len(), time(usual));
+            let title = format!("{which} of {count} steps {verb} longer than {usual_text}");
             let slowest =
                 first.iter().map(|step| step.host_time().as_secs_f64()).fold(0.0, f64::max);
-            let by = slowest / usual.as_secs_f64().max(f64::MIN_POSITIVE);
-            let signs = vec![
-                Sign::at_least("slowest of them by the others", by, SignUnit::Count, 1.1)
-                    .deciding(),
-            ];
-            (found.share >= self.thresholds.get_finding_share()).then_some(Finding {
-                places,
-                evidence,
-                signs,
-                ..found
-            })
+            let factor = slowest / usual.as_secs_f64().max(f64::MIN_POSITIVE);
+            let sign =
+                Sign::at_least("slowest of them by the others", factor, SignUnit::Count, 1.1);
+            let found = self.costing(FindingKind::FirstIterations, title, cost, vec![sign]);
+            let moment =
+                |step: &Step<'_>| Moment::new(self.profile, step.range().row().time, None, None);
+            let moments = first.iter().map(moment).collect();
+            let evidence = Evidence::of(moments, self.thresholds.get_evidence());
+            let places = vec![Place { path: Some(root.cut_path()), cost: found.cost }];
+            let is_found = found.share >= self.thresholds.get_finding_share();
+            is_found.then_some(Finding { places, evidence, ..found })
         };
-        roots.filter_map(of).collect()
+        roots.filter_map(finding).collect()
     }
 
-    /// Idle times in which the host was in no call, by the range it was in.
+    /// Idle times with the host in no call, by the host's range.
     pub(super) fn idle_gaps(&self) -> Vec<Finding> {
         let mut places: FxHashMap<Option<NodeId>, Vec<(Piece, f64)>> = FxHashMap::default();
         for piece in &self.clock.pieces {
@@ -77,23 +70,24 @@ impl Run<'_> {
                 places.entry(node).or_default().push((*piece, 1.0));
             }
         }
-        // Each costs a look at the whole clock: only those that come first are worked out.
-        let cost = |pieces: &[(Piece, f64)]| pieces.iter().map(|of| of.0.time.ns()).sum::<u64>();
-        let places = places.into_iter().map(|(node, pieces)| (cost(&pieces), (node, pieces)));
+        // Each costs a pass over the whole clock: only the costliest are computed.
+        let sum =
+            |pieces: &[(Piece, f64)]| pieces.iter().map(|piece| piece.0.time.ns()).sum::<u64>();
+        let places = places.into_iter().map(|(node, pieces)| (sum(&pieces), (node, pieces)));
         let places = self.costliest(places.collect(), IDLE_PLACES, |(node, _)| *node);
-        let found = places.into_iter().filter_map(|(_, (node, pieces))| {
+        let found = places.into_iter().filter_map(|(ns, (node, pieces))| {
             let is_loading = pieces.iter().all(|(piece, _)| piece.part == Part::Loading);
             let what = if is_loading { "loads data" } else { "is in no CUDA call" };
-            let count = pieces.len();
-            let share = pieces.iter().map(|(piece, _)| piece.time.ns() as f64).sum::<f64>()
-                / self.clock.total();
-            let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+            let times = match pieces.len() {
+                1 => "once".to_owned(),
+                count => format!("{count} times"),
+            };
             let place = if node.is_none() { ", outside any range" } else { "" };
             let title = format!("GPU idle {times} while the host {what}{place}");
             let least = self.thresholds.get_finding_share();
-            let signs =
-                vec![Sign::at_least("GPU idle for it", share, SignUnit::Share, least).deciding()];
-            self.finish(Draft { kind: FindingKind::IdleGaps, title, pieces, signs })
+            let sign =
+                Sign::share_at_least("GPU idle for it", ns as f64 / self.clock.total(), least);
+            self.finish(FindingKind::IdleGaps, title, pieces, vec![sign])
         });
         let mut found: Vec<Finding> = found.collect();
         found.sort_by(|a, b| b.cost.cmp(&a.cost).then_with(|| a.path().cmp(&b.path())));
@@ -101,7 +95,7 @@ impl Run<'_> {
         found
     }
 
-    /// A GPU that does much less than the busiest, or nothing.
+    /// A GPU with much less work than the busiest, or without any.
     pub(super) fn underused_gpu(&self) -> Option<Finding> {
         let devices = self.profile.query().devices();
         let busy = |time: std::time::Duration| nanoseconds(time) as f64;
@@ -117,27 +111,26 @@ impl Run<'_> {
                 devices.len(),
                 time(std::time::Duration::from_nanos(most as u64))
             );
-            let found = self.costing(FindingKind::UnderusedGpu, title, most - mean);
             let sign = Sign::at_most("busy, by the busiest", part, SignUnit::Share, LEAST_BUSY);
-            return Some(Finding { signs: vec![sign.deciding()], ..found });
+            return Some(self.costing(FindingKind::UnderusedGpu, title, most - mean, vec![sign]));
         }
         let (there, used) = (self.profile.recording_info().devices.len(), devices.len());
         (there > used).then(|| {
             let title = format!("{used} of {there} GPUs used");
-            self.costing(FindingKind::UnderusedGpu, title, 0.0)
+            self.costing(FindingKind::UnderusedGpu, title, 0.0, Vec::new())
         })
     }
 
-    /// What recording may have cost.
+    /// The estimated cost of recording.
     pub(super) fn profiler_overhead(&self) -> Option<Finding> {
         let waits = self.profile.totals().synchronizations;
         let query = self.profile.query();
         let ns = self.overhead_ns(&query, waits, query.count());
         let per_call = time(self.thresholds.get_overhead_per_call());
         let title = format!("recording may have taken {per_call} of each call");
-        let found = self.costing(FindingKind::ProfilerOverhead, title, ns as f64);
+        let mut found = self.costing(FindingKind::ProfilerOverhead, title, ns as f64, Vec::new());
         let least = self.thresholds.get_overhead_share();
-        let sign = Sign::at_least("of the clock", found.share, SignUnit::Share, least).deciding();
-        (found.share >= least).then_some(Finding { signs: vec![sign], ..found })
+        found.signs = vec![Sign::share_at_least("of the clock", found.share, least)];
+        (found.share >= least).then_some(found)
     }
 }

@@ -1,4 +1,4 @@
-//! A number that speaks for something, or against it.
+//! Signs: numbers with thresholds that support a cause.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use serde::{Serialize, Serializer};
 
 use crate::base::units;
 
-/// What a sign's numbers count.
+/// The unit of a sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum SignUnit {
-    /// A part of a whole, from 0 to 1.
+    /// A share from 0 to 1.
     Share,
     /// Seconds.
     Seconds,
     /// Bytes.
     Bytes,
-    /// So many, or so many times.
+    /// A number of things, or a factor.
     Count,
 }
 
-/// Which side of its threshold a sign has to be on.
+/// The side of the threshold that a sign must be on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignSide {
@@ -32,38 +32,44 @@ pub enum SignSide {
     AtMost,
 }
 
-/// A number that speaks for a cause, or against it.
+/// A number that supports a cause, or contradicts it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Sign {
-    /// What is measured.
+    /// The measured quantity.
     pub name: &'static str,
-    /// What it is here.
+    /// Its value.
     pub value: f64,
-    /// What both numbers count.
+    /// The unit of value and threshold.
     pub unit: SignUnit,
-    /// The side of the threshold that speaks for the cause.
+    /// The supporting side of the threshold.
     pub side: SignSide,
     /// The threshold.
     pub threshold: f64,
-    /// True if the cause is named for this sign; the others go with it or not.
+    /// True for the sign that the cause is named for; others support it or not.
     pub decides: bool,
+}
+
+/// Makes the first sign the deciding one.
+pub(super) fn first_decides(mut signs: Vec<Sign>) -> Vec<Sign> {
+    signs.iter_mut().skip(1).for_each(|sign| sign.decides = false);
+    signs
 }
 
 impl Sign {
     pub(super) fn at_least(name: &'static str, value: f64, unit: SignUnit, threshold: f64) -> Self {
-        Self { name, value, unit, side: SignSide::AtLeast, threshold, decides: false }
+        Self { name, value, unit, side: SignSide::AtLeast, threshold, decides: true }
+    }
+
+    pub(super) fn share_at_least(name: &'static str, value: f64, threshold: f64) -> Self {
+        Self::at_least(name, value, SignUnit::Share, threshold)
     }
 
     pub(super) fn at_most(name: &'static str, value: f64, unit: SignUnit, threshold: f64) -> Self {
         Self { side: SignSide::AtMost, ..Self::at_least(name, value, unit, threshold) }
     }
 
-    pub(super) fn deciding(self) -> Self {
-        Self { decides: true, ..self }
-    }
-
-    /// True if the value is on the threshold's right side.
+    /// True if the value is on the supporting side of the threshold.
     pub fn is_met(&self) -> bool {
         match self.side {
             SignSide::AtLeast => self.value >= self.threshold,
@@ -72,10 +78,10 @@ impl Sign {
     }
 }
 
-/// A number with its unit.
-struct Shown(f64, SignUnit);
+/// A number with its unit, for people.
+struct WithUnit(f64, SignUnit);
 
-impl fmt::Display for Shown {
+impl fmt::Display for WithUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(value, unit) = *self;
         match unit {
@@ -97,7 +103,8 @@ impl fmt::Display for Sign {
             SignSide::AtLeast => "at least",
             SignSide::AtMost => "at most",
         };
-        let (value, threshold) = (Shown(self.value, self.unit), Shown(self.threshold, self.unit));
+        let [value, threshold] =
+            [self.value, self.threshold].map(|number| WithUnit(number, self.unit));
         let met = if self.is_met() { "" } else { "not " };
         write!(f, "{}: {value} ({met}{side} {threshold})", self.name)
     }

@@ -1,19 +1,19 @@
-//! Kernels that leave the GPU empty: too small, or in waves that do not fill it.
+//! Kernels that do not fill the GPU: small grids, or partial last waves.
 
 use rustc_hash::FxHashMap;
 
 use super::Run;
 use super::clock::{Part, Piece};
-use super::finding::{Draft, Finding, FindingKind};
+use super::finding::{Finding, FindingKind};
 use super::sign::{Sign, SignUnit};
 use crate::analyze::kernels::KernelClass;
-use crate::join::tables::{OperationId, What, WorkId};
+use crate::join::tables::{NameId, OperationId, What, WorkId};
 
-/// From which loss on the last wave counts: Nsight Compute's rule has the same.
+/// Minimum loss of a partial last wave, as in Nsight Compute's rule.
 const LEAST_TAIL: f64 = 0.2;
 
-/// What kernels have in common that could be one.
-type Alike = (crate::join::tables::NameId, [u32; 3], [u32; 3]);
+/// Name, grid and block of kernels that could be merged.
+type Alike = (NameId, [u32; 3], [u32; 3]);
 
 impl Run<'_> {
     fn alike(&self, id: OperationId) -> Option<Alike> {
@@ -33,17 +33,18 @@ impl Run<'_> {
         *self.known.classes.borrow_mut().entry(row.work).or_insert_with(class)
     }
 
-    /// True for a kernel of communication.
+    /// True for a collective.
     pub(super) fn is_communication(&self, id: OperationId) -> bool {
         self.profile.operation(id).is_collective()
     }
 
-    /// Kernels of one shape that follow each other on a stream and do not fill the GPU: products of matrices, whatever
-    /// they take, and others that are short. What would be left if they were one is the part that they fill.
+    /// Consecutive kernels of one shape on a stream that do not fill the GPU: matrix products of any
+    /// duration, or other short kernels. A merged kernel would take the part that they fill.
     pub(super) fn small_kernels(&self, kind: FindingKind) -> Option<Finding> {
         let gemms = kind == FindingKind::SmallGemms;
         let store = &self.profile.store;
         let small_ns = super::nanoseconds(self.thresholds.get_small_kernel());
+        // The fill of each kernel, and whether it is the first of its row.
         let mut part_left: FxHashMap<OperationId, (f64, bool)> = FxHashMap::default();
         let mut count = 0_u64;
         let mut fills = 0.0;
@@ -74,7 +75,7 @@ impl Run<'_> {
         for stream in self.kernels_by_stream().values() {
             let mut row: Vec<OperationId> = Vec::new();
             for &id in stream {
-                // A graph launches its kernels as one already.
+                // A graph launches its kernels together already.
                 let in_graph = self.profile.operation(id).graph_node().is_some();
                 let range = |id: OperationId| store.range_of(store.operations[id.at()].call);
                 let follows = row.last().is_none_or(|last| {
@@ -82,11 +83,11 @@ impl Run<'_> {
                     goes_on && range(*last) == range(id)
                 });
                 let is_kind = (self.class(id) == KernelClass::Gemm) == gemms;
-                let is_meant = !in_graph && is_kind && !self.is_communication(id);
-                if !(follows && is_meant) {
+                let is_candidate = !in_graph && is_kind && !self.is_communication(id);
+                if !(follows && is_candidate) {
                     end(&mut row);
                 }
-                if is_meant {
+                if is_candidate {
                     row.push(id);
                 }
             }
@@ -96,27 +97,18 @@ impl Run<'_> {
             let (fill, is_first) = part_left.get(&piece.operation?)?;
             match piece.part {
                 Part::Kernels => Some(1.0 - fill),
-                // One launch stays.
+                // One launch remains.
                 _ => (!is_first && self.is_of_calls(piece)).then_some(1.0),
             }
         };
-        let pieces = self.clock.pieces.iter().filter_map(|piece| Some((*piece, part(piece)?)));
         let (fill, most) = (fills / count.max(1) as f64, self.thresholds.get_least_fill());
-        self.finish(Draft {
-            kind,
-            title: format!(
-                "{kind}: {count} kernels that fill {:.1} % of the GPU each",
-                100.0 * fill
-            ),
-            pieces: pieces.collect(),
-            signs: vec![
-                Sign::at_most("part of the GPU that each fills", fill, SignUnit::Share, most)
-                    .deciding(),
-            ],
-        })
+        let title =
+            format!("{kind}: {count} kernels that fill {:.1} % of the GPU each", 100.0 * fill);
+        let sign = Sign::at_most("part of the GPU that each fills", fill, SignUnit::Share, most);
+        self.finish(kind, title, self.pieces(part), vec![sign])
     }
 
-    /// Kernels whose last wave is far from full.
+    /// Kernels with a mostly empty last wave.
     pub(super) fn tail_effect(&self) -> Option<Finding> {
         let mut works: FxHashMap<WorkId, f64> = FxHashMap::default();
         let mut count = 0_u64;
@@ -134,23 +126,10 @@ impl Run<'_> {
             let id = piece.operation.filter(|_| piece.part == Part::Kernels)?;
             works.get(&self.profile.store.operations[id.at()].work).copied()
         };
-        let pieces = self.clock.pieces.iter().filter_map(|piece| Some((*piece, part(piece)?)));
-        self.finish(Draft {
-            kind: FindingKind::TailEffect,
-            title: format!(
-                "{}: the last wave of {count} kernels is far from full",
-                FindingKind::TailEffect
-            ),
-            pieces: pieces.collect(),
-            signs: vec![
-                Sign::at_least(
-                    "most of a kernel lost to its last wave",
-                    worst,
-                    SignUnit::Share,
-                    LEAST_TAIL,
-                )
-                .deciding(),
-            ],
-        })
+        let kind = FindingKind::TailEffect;
+        let title = format!("{kind}: the last wave of {count} kernels is far from full");
+        let sign =
+            Sign::share_at_least("most of a kernel lost to its last wave", worst, LEAST_TAIL);
+        self.finish(kind, title, self.pieces(part), vec![sign])
     }
 }

@@ -1,4 +1,4 @@
-//! Streams: whether they overlap, and whether the default one is among them.
+//! Streams: missing overlap, and use of the default stream.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use cupti::{CallClass, SynchronizationKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Run;
-use super::clock::{Part, Piece};
-use super::finding::{Draft, Finding, FindingKind};
+use super::clock::{Part, Piece, stream_key};
+use super::finding::{Finding, FindingKind};
 use super::sign::{Sign, SignUnit};
 use crate::join::busy::Sweep;
 use crate::join::tables::{self, OperationId};
 
-/// What part of the kernels' time a stream has to have to be one of several.
+/// Minimum share of kernel time for a stream to count.
 const LEAST_SHARE: f64 = 0.1;
-/// How often kernels ran at once on average, at most, to count as never.
+/// Maximum mean of concurrent kernels for streams without overlap.
 const MOST_AT_ONCE: f64 = 1.05;
-/// CUPTI's number of the default stream, in the first context of a process.
+/// Context and CUPTI's number of the default stream of a process.
 const DEFAULT_STREAM: (u32, u32) = (1, 7);
 
 impl Run<'_> {
@@ -24,16 +24,14 @@ impl Run<'_> {
     pub(super) fn serial_streams(&self) -> Vec<Finding> {
         let mut devices: BTreeMap<u32, Vec<&[OperationId]>> = BTreeMap::new();
         for stream in self.kernels_by_stream().values() {
-            // A collective beside kernels waits for other ranks and for what those kernels compute.
+            // A collective waits for other ranks, and for the results of concurrent kernels.
             if stream.iter().any(|id| self.is_communication(*id)) {
                 continue;
             }
             devices.entry(self.profile.operation(stream[0]).device()).or_default().push(stream);
         }
-        devices
-            .into_iter()
-            .filter_map(|(device, streams)| self.serial_streams_of(device, streams))
-            .collect()
+        let devices = devices.into_iter();
+        devices.filter_map(|(device, streams)| self.serial_streams_of(device, streams)).collect()
     }
 
     fn serial_streams_of(&self, device: u32, streams: Vec<&[OperationId]>) -> Option<Finding> {
@@ -50,67 +48,51 @@ impl Run<'_> {
         let longest = busy.iter().map(sum).max()? as f64;
         let mut ids: Vec<OperationId> = busy.iter().copied().flatten().copied().collect();
         ids.sort_unstable();
-        let mut sweep: Option<Sweep> = None;
-        for time in ids.iter().filter_map(|id| store.operations[id.at()].time()) {
-            match &mut sweep {
-                Some(sweep) => {
-                    sweep.add(time);
-                }
-                None => sweep = Some(Sweep::new(time)),
-            }
-        }
-        let sweep = sweep?;
+        let mut times = ids.iter().filter_map(|id| store.operations[id.at()].time());
+        let mut sweep = Sweep::new(times.next()?);
+        times.for_each(|time| _ = sweep.add(time));
         let union = sweep.busy_ns as f64;
         let at_once = sweep.gpu_ns as f64 / union.max(1.0);
         if at_once > MOST_AT_ONCE {
             return None;
         }
-        // At best they take what the longest takes, or what fills the GPU.
+        // The lower bound is the longest stream, or the sum of what fills the GPU.
         let full = |id: &OperationId| {
             ns(id) as f64 * self.known.shapes.of(self.profile, *id).map_or(1.0, |shape| shape.fill)
         };
         let ideal = ids.iter().map(full).sum::<f64>().max(longest);
         let part = (1.0 - ideal / union.max(1.0)).max(0.0);
-        let stream_of = |id: &OperationId| {
-            let operation = self.profile.operation(*id);
-            (operation.process_id(), operation.context(), operation.stream())
-        };
-        let changes: FxHashSet<OperationId> = ids
-            .windows(2)
-            .filter(|pair| stream_of(&pair[0]) != stream_of(&pair[1]))
-            .map(|pair| pair[1])
-            .collect();
+        let stream_of = |id: &OperationId| stream_key(&self.profile.operation(*id));
+        let changes = ids.windows(2).filter(|pair| stream_of(&pair[0]) != stream_of(&pair[1]));
+        let changes: FxHashSet<OperationId> = changes.map(|pair| pair[1]).collect();
         let ours: FxHashSet<OperationId> = ids.iter().copied().collect();
         let cost = |piece: &Piece| {
             let id = piece.operation.filter(|id| ours.contains(id))?;
             match piece.part {
                 Part::Kernels => Some(part),
-                // The time from one stream to the next goes as well.
+                // The time between streams vanishes as well.
                 Part::Scheduling if changes.contains(&id) && part > 0.0 => Some(1.0),
                 _ => None,
             }
         };
-        let pieces = self.clock.pieces.iter().filter_map(|piece| Some((*piece, cost(piece)?)));
-        self.finish(Draft {
-            kind: FindingKind::SerialStreams,
-            title: format!("{} {} on GPU {device}", busy.len(), FindingKind::SerialStreams),
-            pieces: pieces.collect(),
-            signs: vec![
-                Sign::at_most("kernels at once", at_once, SignUnit::Count, MOST_AT_ONCE).deciding(),
-                Sign::at_least("of their time that could be saved", part, SignUnit::Share, 0.1),
-            ],
-        })
+        let signs = vec![
+            Sign::at_most("kernels at once", at_once, SignUnit::Count, MOST_AT_ONCE),
+            Sign::share_at_least("of their time that could be saved", part, 0.1),
+        ];
+        let title = format!("{} {} on GPU {device}", busy.len(), FindingKind::SerialStreams);
+        self.finish(FindingKind::SerialStreams, title, self.pieces(cost), signs)
     }
 
-    /// True if a collective may have to wait for kernels or copies: it is a node of a graph, other work precedes it on its
-    /// stream, or its stream waits for an event before it. Advice to overlap such a collective would be wrong.
+    /// True if a collective may have to wait for kernels or copies: it is a graph node, other work
+    /// precedes it on its stream, or its stream waits for an event before it. Such a collective must
+    /// not be advised to overlap.
     pub(super) fn collectives_depend(&self) -> bool {
         *self.known.collectives_depend.get_or_init(|| self.find_dependent_collective())
     }
 
     fn find_dependent_collective(&self) -> bool {
         let store = &self.profile.store;
-        // When the first event wait of a stream was called, and whether other work precedes.
+        // The first event wait of each stream.
         let mut waits: FxHashMap<(u32, u32, u32), u64> = FxHashMap::default();
         for row in &store.synchronizations {
             let cupti::Synchronization { kind, context, stream, .. } = row.record;
@@ -118,12 +100,12 @@ impl Run<'_> {
                 continue;
             }
             let called_ns = row.call.map_or(0, |call| store.calls[call.at()].time.start_ns);
-            // A wait whose stream is not recorded may be of any.
+            // A wait without a recorded stream may be on any.
             let Some(stream) = stream else { return true };
             let first = waits.entry((row.process, context, stream)).or_insert(called_ns);
             *first = (*first).min(called_ns);
         }
-        // Of waits without a record the stream is not known.
+        // The streams of waits without a record are unknown.
         let is_wait = |call: &&tables::Call| store.call_kind(call).class == CallClass::WaitEvent;
         let with_record = store.synchronizations.iter().filter(|row| {
             row.record.kind == SynchronizationKind::StreamWaitEvent && row.call.is_some()
@@ -133,7 +115,7 @@ impl Run<'_> {
         }
         let mut others: FxHashSet<(u32, u32, u32)> = FxHashSet::default();
         self.profile.operations().any(|operation| {
-            let stream = (operation.process_id(), operation.context(), operation.stream());
+            let stream = stream_key(&operation);
             if !operation.is_collective() {
                 others.insert(stream);
                 return false;
@@ -146,8 +128,8 @@ impl Run<'_> {
         })
     }
 
-    /// Kernels on the legacy default stream while others are on streams of their own. A note: what it costs shows as
-    /// streams that do not overlap.
+    /// Kernels on the legacy default stream beside other streams. A note: the cost shows as streams
+    /// that do not overlap.
     pub(super) fn default_stream(&self) -> Option<Finding> {
         let streams = self.kernels_by_stream();
         let (context, stream) = DEFAULT_STREAM;
@@ -160,6 +142,6 @@ impl Run<'_> {
         }
         let title =
             format!("{kernels} kernels on the default stream, beside those of {others} more");
-        Some(self.costing(FindingKind::DefaultStream, title, 0.0))
+        Some(self.costing(FindingKind::DefaultStream, title, 0.0, Vec::new()))
     }
 }

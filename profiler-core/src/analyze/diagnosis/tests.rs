@@ -1,4 +1,4 @@
-//! Runs whose times are laid down, so that every nanosecond of the diagnosis is known.
+//! Synthetic runs with given times, so that every nanosecond of the diagnosis is known.
 
 use std::time::Duration;
 
@@ -15,24 +15,24 @@ use crate::record::recording::RecordingInfo;
 const BASE: u64 = 1_000_000;
 const US: u64 = 1_000;
 
-/// What runs on the GPU.
+/// GPU work.
 #[derive(Clone, Copy)]
 enum Job {
-    /// Name, blocks of 128 threads.
+    /// Name, and blocks of 128 threads.
     Kernel(&'static str, u32),
-    /// Bytes from the host, of pageable memory or not.
+    /// Bytes from the host, from pageable memory or not.
     In(u64, bool),
     /// Bytes to the host.
     Out(u64),
 }
 
-/// A program that is made up call by call, on one host thread.
+/// A synthetic program, built call by call on one host thread.
 struct Program {
     store: Store,
     info: RecordingInfo,
     now: u64,
     open: Vec<RangeId>,
-    /// When each stream is done.
+    /// The end of work on each stream.
     streams: FxHashMap<u32, u64>,
     next_id: u32,
 }
@@ -55,13 +55,8 @@ impl Program {
     }
 
     fn range(&mut self, name: &str, inside: impl FnOnce(&mut Self)) {
-        let label = Label {
-            name: self.store.names.intern(name),
-            domain: None,
-            category: None,
-            color: None,
-        };
-        self.store.labels.push(label);
+        let name = self.store.names.intern(name);
+        self.store.labels.push(Label { name, domain: None, category: None, color: None });
         let id = RangeId(self.store.ranges.len() as u32);
         self.store.ranges.push(tables::Range {
             time: Interval { start_ns: self.now, end_ns: self.now },
@@ -76,7 +71,7 @@ impl Program {
         self.store.ranges[id.at()].time.end_ns = self.now;
     }
 
-    /// The host computes, or sleeps.
+    /// Host time without a call.
     fn host(&mut self, ns: u64) {
         self.now += ns;
     }
@@ -106,7 +101,8 @@ impl Program {
         id
     }
 
-    /// A call of 4 us; the work begins 1 us after it, or when its stream is done. Copies of ordinary memory hold the host up.
+    /// A call of 4 us. Its work begins 1 us later, or after its stream's work. Copies of pageable
+    /// memory block the host.
     fn launch(&mut self, stream: u32, job: Job, ns: u64) {
         let free = self.streams.get(&stream).copied().unwrap_or(0);
         let called = self.now;
@@ -155,7 +151,7 @@ impl Program {
         self.launch(7, Job::Kernel("work", 4_000), ns);
     }
 
-    /// Waits for one stream, or for all; returns 2 us after they are done.
+    /// Waits for one stream or all, and returns 2 us after their end.
     fn wait_for(&mut self, stream: Option<u32>) {
         let done = match stream {
             Some(stream) => self.streams.get(&stream).copied().unwrap_or(0),
@@ -193,7 +189,7 @@ impl Program {
     }
 }
 
-/// 20 steps of the same.
+/// A program of 20 equal steps.
 fn steps(mut step: impl FnMut(&mut Program)) -> Program {
     let mut program = Program::new();
     for _ in 0..20 {
@@ -226,20 +222,20 @@ fn every_nanosecond_of_the_clock_has_one_owner() {
     assert_eq!(sum, verdict.clock);
     assert_eq!(verdict.clock, profile.duration());
     let us = |part| verdict.time_of(part).as_nanos() as u64 / US / 20;
-    // The copy on the other stream hides behind the kernels; the host loads and computes as told, but for what the copy
-    // that held it up had still to do when the step began.
+    // The copy on the other stream is hidden behind kernels. Host and loading time are as given, less
+    // the time that the blocking copy still ran into the step.
     assert_eq!(us(Part::Kernels), 60);
     assert_eq!(us(Part::Loading), 20);
     assert_eq!(us(Part::Host), 30);
-    // The copy, its call before it, and the 2 us of the call after it.
+    // The copy, its call before it, and 2 us of the call after it.
     assert_eq!(us(Part::Copies), 100 + 5 + 2);
     let whole: f64 = verdict.parts.iter().map(|part| part.time.as_secs_f64()).sum();
     assert!((whole - verdict.clock.as_secs_f64()).abs() < 1e-12);
 }
 
-/// What ran in each nanosecond says where it went, whatever runs beside what.
+/// Attribution of random programs matches a count nanosecond by nanosecond.
 #[test]
-fn random_programs_are_divided_up_as_nanosecond_by_nanosecond() {
+fn random_programs_are_attributed_nanosecond_by_nanosecond() {
     let mut rng = fastrand::Rng::with_seed(7);
     for _ in 0..200 {
         let mut program = Program::new();
@@ -274,7 +270,7 @@ fn random_programs_are_divided_up_as_nanosecond_by_nanosecond() {
         assert_eq!(sums.get(Part::Kernels), kernels as u64);
         let alone = count(&|at| covered[at] == 2);
         assert_eq!(sums.get(Part::Communication), alone as u64);
-        // From the first to the last that is known of it.
+        // From the first to the last known time.
         let store = &profile.store;
         let ends = store.calls.iter().map(|c| c.time).chain(store.ranges.iter().map(|r| r.time));
         let ends = ends.chain(store.operations.iter().filter_map(|operation| operation.time()));
@@ -284,7 +280,7 @@ fn random_programs_are_divided_up_as_nanosecond_by_nanosecond() {
         if profile.operations().next().is_some() {
             assert_eq!(sums.total(), last - first);
         }
-        // Without a hole, and in order.
+        // In order, without holes.
         let pieces = &diagnosis.clock.pieces;
         assert!(pieces.windows(2).all(|two| two[0].time.end_ns == two[1].time.start_ns));
         let busy: u64 = pieces.iter().filter(|p| !p.is_idle).map(|p| p.time.ns()).sum();
@@ -292,9 +288,9 @@ fn random_programs_are_divided_up_as_nanosecond_by_nanosecond() {
     }
 }
 
-/// A range that was open long before what is kept of a run, and a call that goes on after it, are none of its time.
+/// A range that began long before the session, and ends long after it, adds no time.
 #[test]
-fn what_lies_outside_the_session_is_no_idle_time() {
+fn time_outside_the_session_is_not_idle() {
     let mut program = Program::new();
     program.now += 10 * US;
     program.range("train", |p| (0..20).for_each(|_| p.kernel(100 * US)));
@@ -314,7 +310,7 @@ fn launches_that_take_longer_than_their_kernels_bind() {
     assert_eq!(verdict, Some(Bottleneck::Launch), "{diagnosis}");
     let cause = diagnosis.verdict().cause().unwrap();
     assert!(cause.signs.iter().all(Sign::is_met), "{diagnosis}");
-    // A kernel of 1 us every 4 us; the first of a step waits for what the wait let run dry, but for that of the run.
+    // A kernel of 1 us every 4 us. The first of a step counts for the wait, except in the first step.
     assert_eq!(cause.cost, Duration::from_micros(20 * 49 * 3 + 5));
     assert!((cause.estimate - 3.59).abs() < 0.01, "{}", cause.estimate);
     let operations: Vec<_> = cause.evidence.longest.iter().filter_map(|m| m.operation).collect();
@@ -330,7 +326,7 @@ fn waits_after_every_kernel_bind() {
         }
     }));
     assert_eq!(verdict, Some(Bottleneck::Synchronization), "{diagnosis}");
-    // 10 us of work in 17: what it takes to launch anew is the wait's.
+    // 10 us of work in 17: the time to launch again counts for the wait.
     let cause = diagnosis.verdict().cause().unwrap();
     assert!((cause.estimate - 1.7).abs() < 0.02, "{}", cause.estimate);
     let (verdict, diagnosis) = verdict_of(steps(|p| {
@@ -357,7 +353,7 @@ fn the_host_and_its_data_bind() {
     assert_eq!(verdict, Some(Bottleneck::Data), "{diagnosis}");
     let cause = diagnosis.verdict().cause().unwrap();
     assert_eq!(cause.cost, 20 * Duration::from_micros(300));
-    // The range alone has no operations of its own.
+    // The inner range has no operations of its own.
     assert!(diagnosis.ranges().iter().all(|range| range.path.as_deref() == Some("step")));
     assert_eq!(diagnosis.ranges_left_out(), 1);
 }
@@ -389,15 +385,15 @@ fn communication_alone_gives_no_verdict() {
         p.launch(7, Job::Kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 24), 100 * US);
         p.wait();
     }));
-    // Whether it transfers or waits for another rank is not recorded.
+    // Transfer and waiting are not distinguished in a recording.
     assert_eq!(verdict, None, "{diagnosis}");
     let why = diagnosis.verdict().inconclusive.unwrap();
     assert!(matches!(why, Inconclusive::Collectives { share } if share > 0.4), "{why}");
     let cause = diagnosis.verdict().cause_of(Bottleneck::Communication).unwrap();
-    // It comes after a kernel of its own stream: overlap is no advice.
+    // It follows a kernel on its own stream: overlap is no advice.
     assert_eq!(cause.remedy, Bottleneck::Communication.remedy());
     assert!(!cause.remedy.contains("beside kernels") && !cause.remedy.contains("overlap"));
-    // Beside a kernel it costs nothing.
+    // Hidden behind a kernel it costs nothing.
     let (verdict, diagnosis) = verdict_of(steps(|p| {
         p.kernel(100 * US);
         p.launch(8, Job::Kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 24), 90 * US);
@@ -406,8 +402,8 @@ fn communication_alone_gives_no_verdict() {
     assert_eq!(verdict, Some(Bottleneck::GpuCompute), "{diagnosis}");
 }
 
-/// A program whose collectives are on stream 8: `wait` gives an event wait of that stream before each.
-fn collectives_on_their_stream(waits_for_event: bool) -> Diagnosis {
+/// Collectives on stream 8, each optionally after an event wait of that stream.
+fn collectives_on_stream_8(waits_for_event: bool) -> Diagnosis {
     steps(|p| {
         p.kernel(100 * US);
         if waits_for_event {
@@ -431,10 +427,10 @@ fn overlap_is_advised_only_for_collectives_that_depend_on_no_kernel() {
     let remedy = |diagnosis: &Diagnosis| {
         diagnosis.verdict().cause_of(Bottleneck::Communication).unwrap().remedy
     };
-    assert!(remedy(&collectives_on_their_stream(false)).contains("beside kernels"));
-    let dependent = collectives_on_their_stream(true);
+    assert!(remedy(&collectives_on_stream_8(false)).contains("beside kernels"));
+    let dependent = collectives_on_stream_8(true);
     assert_eq!(remedy(&dependent), Bottleneck::Communication.remedy());
-    // The streams take turns, as the event makes them: no finding either.
+    // The event makes the streams take turns: no finding either.
     assert!(dependent.finding(FindingKind::SerialStreams).is_none(), "{dependent}");
 }
 
@@ -459,7 +455,7 @@ fn a_busy_gpu_does_not_hide_an_idle_one() {
     assert!(diagnosis.to_string().contains("mean of 2 GPUs"), "{diagnosis}");
 }
 
-/// One GPU computes while the other waits in a collective for it.
+/// One GPU computes while the other waits for it in a collective.
 #[test]
 fn waiting_in_a_collective_is_not_busy() {
     let profile = steps(|p| {
@@ -478,7 +474,7 @@ fn waiting_in_a_collective_is_not_busy() {
 }
 
 #[test]
-fn an_ordinal_that_is_several_gpus_gives_no_verdict() {
+fn an_ordinal_shared_by_gpus_gives_no_verdict() {
     let program = |ordinal: u32| {
         let mut program = Program::new();
         (0..20).for_each(|_| program.kernel(100 * US));
@@ -497,7 +493,7 @@ fn a_few_unmatched_records_leave_a_verdict_possible() {
         program.wait();
         program
     };
-    // The first calls were made before the recording began.
+    // Calls before the start of the recording.
     let mut early = program(3_587);
     for row in &mut early.store.operations[..10] {
         row.correlation_id = 1_000_000;
@@ -517,7 +513,7 @@ fn a_few_unmatched_records_leave_a_verdict_possible() {
     assert_eq!((unmatched.time, unmatched.missing), (10 * Duration::from_micros(100), 0));
     assert!(diagnosis.to_string().contains("0.28 % of the records and calls are unmatched"));
 
-    // The records of the last ones did not come.
+    // Missing records at the end.
     let mut late = program(3_587);
     late.store.operations.truncate(3_577);
     let profile = late.profile();
@@ -527,7 +523,7 @@ fn a_few_unmatched_records_leave_a_verdict_possible() {
     let unmatched = verdict.unmatched.unwrap();
     assert_eq!((unmatched.time, unmatched.missing), (Duration::ZERO, 10));
 
-    // In the middle it is a loss, and of too many nothing is said.
+    // In the middle they are losses, and too many prevent a verdict.
     let mut lost = program(3_587);
     lost.store.operations[100].correlation_id = 1_000_000;
     assert!(!lost.profile().health().is_complete());
@@ -539,7 +535,7 @@ fn a_few_unmatched_records_leave_a_verdict_possible() {
     assert_eq!(profile.diagnose().verdict().inconclusive, Some(Inconclusive::Incomplete));
 }
 
-/// Text and JSON state the same estimate, with its assumption.
+/// Text and JSON state the same estimate and assumption.
 #[test]
 fn estimates_state_their_assumption() {
     let profile = steps(|p| {
@@ -573,7 +569,7 @@ fn tiny_copies_in_a_row_are_found() {
     let diagnosis = tiny(20);
     assert_eq!(diagnosis.verdict().bottleneck, Some(Bottleneck::Synchronization), "{diagnosis}");
     assert_eq!(diagnosis.findings()[0].kind, FindingKind::TinyCopies, "{diagnosis}");
-    // 19 of 20, each of 2 us and the 7 us around it.
+    // 19 of 20 copies, each 2 us with 7 us around it.
     assert_eq!(diagnosis.findings()[0].cost, 20 * 19 * Duration::from_micros(9));
     assert!(tiny(1).finding(FindingKind::TinyCopies).is_none());
     assert!(tiny(3).finding(FindingKind::TinyCopies).is_none());
@@ -581,30 +577,30 @@ fn tiny_copies_in_a_row_are_found() {
 
 #[test]
 fn small_products_tails_and_serial_streams_are_found() {
-    let of = |jobs: Vec<(u32, Job, u64)>| {
+    let diagnose = |jobs: Vec<(u32, Job, u64)>| {
         steps(move |p: &mut Program| {
             jobs.iter().for_each(|(stream, job, ns)| p.launch(*stream, *job, *ns));
             p.wait();
         })
         .diagnose()
     };
-    // On this GPU 132 x 16 blocks of 128 threads run at once.
+    // This GPU runs 132 x 16 blocks of 128 threads at once.
     let gemm = |blocks| (7, Job::Kernel("sgemm_128x64_nn", blocks), 20 * US);
-    let small = of(vec![gemm(132); 16]);
+    let small = diagnose(vec![gemm(132); 16]);
     assert_eq!(small.findings()[0].kind, FindingKind::SmallGemms, "{small}");
     let cost = small.findings()[0].cost.as_secs_f64();
     assert!((cost / (20.0 * 16.0 * 20e-6 * 15.0 / 16.0) - 1.0).abs() < 0.01, "{cost}");
-    assert!(of(vec![gemm(2112); 16]).finding(FindingKind::SmallGemms).is_none());
-    assert!(of(vec![gemm(132); 7]).finding(FindingKind::SmallGemms).is_none());
+    assert!(diagnose(vec![gemm(2112); 16]).finding(FindingKind::SmallGemms).is_none());
+    assert!(diagnose(vec![gemm(132); 7]).finding(FindingKind::SmallGemms).is_none());
 
     let wave = |blocks| vec![(7, Job::Kernel("work", blocks), 100 * US); 4];
-    let tail = of(wave(2112 + 264));
+    let tail = diagnose(wave(2112 + 264));
     assert_eq!(tail.findings()[0].kind, FindingKind::TailEffect, "{tail}");
     // 1.125 waves take 2: 0.4375 of the kernels' time.
     let share = tail.findings()[0].cost.as_secs_f64() / (20.0 * 4.0 * 100e-6);
     assert!((share - 0.4375).abs() < 1e-6, "{share}");
-    assert!(of(wave(2112)).finding(FindingKind::TailEffect).is_none());
-    assert!(of(wave(4 * 2112 + 1900)).finding(FindingKind::TailEffect).is_none());
+    assert!(diagnose(wave(2112)).finding(FindingKind::TailEffect).is_none());
+    assert!(diagnose(wave(4 * 2112 + 1900)).finding(FindingKind::TailEffect).is_none());
 
     let mut serial = Program::new();
     let mut beside = Program::new();
@@ -637,7 +633,7 @@ fn repeated_and_needless_calls_are_found() {
     let found = diagnosis.finding(FindingKind::RepeatedAllocation).unwrap();
     assert_eq!(found.cost, 20 * Duration::from_micros(70));
     assert_eq!(diagnosis.verdict().bottleneck, Some(Bottleneck::Launch));
-    // What is kept is not repeated.
+    // Memory that is kept is not repeated.
     let kept = steps(|p| {
         let until = p.now + 50 * US;
         p.call("cuMemAlloc_v2", CallClass::Alloc, until);
@@ -654,7 +650,7 @@ fn repeated_and_needless_calls_are_found() {
         })
         .diagnose()
     };
-    // The first waits for what is there; a wait for the context covers the streams.
+    // The first wait is needed; a wait for the context covers its streams.
     let redundant = twice(|p| {
         p.wait_for(Some(1));
         p.wait();
@@ -668,7 +664,7 @@ fn repeated_and_needless_calls_are_found() {
     assert!(each.finding(FindingKind::RedundantSyncs).is_none());
 }
 
-/// Ranges of the same name elsewhere are none of its steps.
+/// Ranges of the same name elsewhere are not steps.
 #[test]
 fn the_first_steps_are_those_of_the_range_itself() {
     let mut program = Program::new();
@@ -694,13 +690,13 @@ fn the_first_steps_are_those_of_the_range_itself() {
 
 #[test]
 fn the_default_stream_and_idle_gpus_are_noted() {
-    let of = |streams: [u32; 2]| {
+    let on_streams = |streams: [u32; 2]| {
         steps(move |p: &mut Program| {
             streams.iter().for_each(|s| p.launch(*s, Job::Kernel("work", 4_000), 50 * US));
             p.wait();
         })
     };
-    let mut program = of([7, 8]);
+    let mut program = on_streams([7, 8]);
     let mut second = program.info.devices[0].clone();
     second.id = 1;
     program.info.devices.push(second);
@@ -719,8 +715,8 @@ fn the_default_stream_and_idle_gpus_are_noted() {
     let second = uneven.finding(FindingKind::UnderusedGpu).unwrap();
     assert_eq!(second.title, "GPU 1 is busy for 600.0 us, the busiest of 2 for 1.800 ms");
     assert_eq!(second.cost, Duration::from_micros(20 * 30));
-    assert!(of([8, 9]).diagnose().finding(FindingKind::DefaultStream).is_none());
-    assert!(of([7, 7]).diagnose().finding(FindingKind::DefaultStream).is_none());
+    assert!(on_streams([8, 9]).diagnose().finding(FindingKind::DefaultStream).is_none());
+    assert!(on_streams([7, 7]).diagnose().finding(FindingKind::DefaultStream).is_none());
 }
 
 #[test]
@@ -794,9 +790,9 @@ fn ranges_and_steps_have_verdicts_of_their_own() {
     }
     let profile = program.profile();
     let diagnoser = profile.diagnosis(Thresholds::new());
-    let of = |path: &str| diagnoser.range(path).unwrap().bottleneck;
-    assert_eq!(of("forward"), Some(Bottleneck::GpuCompute));
-    assert_eq!(of("step/post"), Some(Bottleneck::Cpu));
+    let bottleneck = |path: &str| diagnoser.range(path).unwrap().bottleneck;
+    assert_eq!(bottleneck("forward"), Some(Bottleneck::GpuCompute));
+    assert_eq!(bottleneck("step/post"), Some(Bottleneck::Cpu));
     let steps = diagnoser.steps("step");
     assert_eq!(steps.len(), 12);
     assert_eq!(steps[5].bottleneck, Some(Bottleneck::Cpu));
@@ -807,7 +803,7 @@ fn ranges_and_steps_have_verdicts_of_their_own() {
 }
 
 #[test]
-fn it_serializes_and_its_evidence_is_found_again() {
+fn it_serializes_and_its_evidence_is_found_in_the_profile() {
     let profile = steps(|p| {
         p.launch(7, Job::In(16 << 20, true), 400 * US);
         p.kernel(100 * US);
@@ -829,7 +825,7 @@ fn it_serializes_and_its_evidence_is_found_again() {
     }
     assert_eq!(diagnosis.findings()[0].evidence.operations(&profile).count(), 8);
     assert!(diagnosis.verdict().causes[0].evidence.calls(&profile).count() > 0);
-    // In another profile places do not lead astray.
+    // Evidence is not found in another profile.
     let other = Program::new().profile();
     assert_eq!(diagnosis.findings()[0].evidence.operations(&other).count(), 0);
 }

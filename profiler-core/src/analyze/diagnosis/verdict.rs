@@ -1,4 +1,4 @@
-//! What a scope is bound by, or why that cannot be said.
+//! Verdicts on scopes, and reasons for none.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -11,122 +11,121 @@ use super::amdahl::amdahl;
 use super::bottleneck::{Bottleneck, INDEPENDENT_COLLECTIVES};
 use super::clock::{Part, Piece, Sums, gaps, reach};
 use super::evidence::Evidence;
-use super::sign::{Sign, SignUnit};
+use super::sign::{Sign, SignUnit, first_decides};
 use super::{Run, nanoseconds};
 use crate::base::statistics::{Statistics, as_ns};
-use crate::base::units::time;
+use crate::base::units::{PATH_WIDTH, shortened, time};
 use crate::join::tables::OperationId;
 use crate::profile::{GpuOperation, OperationKind};
 use crate::query::Query;
 
-/// What takes a part of the clock, with what it rests on.
+/// A cause that takes a share of the clock, with its evidence.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Cause {
-    /// What.
+    /// The kind.
     pub bottleneck: Bottleneck,
-    /// The time on the clock that it accounts for.
+    /// Its time on the clock.
     #[serde(rename = "cost_ns", serialize_with = "as_ns")]
     pub cost: Duration,
-    /// That as a part of the clock, from 0 to 1.
+    /// `cost` as a share of the clock, from 0 to 1.
     pub share: f64,
-    /// The part of the clock that goes with it: its share, and the rest of the idle times that are half its or more, which
-    /// may be hidden once the host comes in time.
+    /// The share that may vanish, as [`Finding::reach`](super::Finding::reach).
     pub reach: f64,
-    /// How much faster the whole is by Amdahl's law under the [`assumption`](Self::assumption), by its reach. Infinite if
-    /// it is the whole. An estimate, not a bound: a change that also shortens other work brings more.
+    /// Estimated speed-up of the whole by Amdahl's law, as
+    /// [`Finding::estimate`](super::Finding::estimate).
     #[serde(serialize_with = "finite")]
     pub estimate: f64,
-    /// What the estimate assumes.
+    /// The assumption of the estimate.
     pub assumption: &'static str,
-    /// The numbers that speak for it or against it.
+    /// The numbers for or against it.
     pub signs: Vec<Sign>,
-    /// Where it shows.
+    /// The supporting moments.
     pub evidence: Evidence,
-    /// What helps.
+    /// The advice.
     pub remedy: &'static str,
 }
 
-/// JSON knows no infinity.
+/// Writes infinity as `null`, since JSON has none.
 pub(crate) fn finite<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     value.is_finite().then_some(*value).serialize(serializer)
 }
 
 impl Cause {
-    /// How much faster the whole is if this takes an `s`-th of its time: [`amdahl`].
+    /// The speed-up of the whole if this gets faster by the factor `s`: [`amdahl`].
     pub fn speedup(&self, s: f64) -> f64 {
         amdahl(self.share, s)
     }
 }
 
-/// Records without a call, and calls without a record or open at the stop: few enough for a verdict.
+/// Records without a call, and calls without a record or open at the stop; few enough for a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Unmatched {
-    /// The part of all records and calls that they are, from 0 to 1.
+    /// Their share of all records and calls, from 0 to 1.
     pub share: f64,
-    /// The time that operations without a call ran. It is in the clock; what the GPU waited for before them is not known.
+    /// Time of operations without a call. It is in the clock; the cause of the gap before is unknown.
     #[serde(rename = "time_ns", serialize_with = "as_ns")]
     pub time: Duration,
-    /// Calls without a record. The time of their operations is not known, and looks like an idle GPU.
+    /// Calls without a record. The time of their operations is unknown and looks like an idle GPU.
     pub missing: u64,
 }
 
 impl fmt::Display for Unmatched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (percent, time, missing) = (100.0 * self.share, time(self.time), self.missing);
         write!(
             f,
-            "{:.2} % of the records and calls are unmatched: operations without a call ran for {}, {} calls have no record",
-            100.0 * self.share,
-            time(self.time),
-            self.missing
+            "{percent:.2} % of the records and calls are unmatched: operations without a call ran for {time}, {missing} calls have no record"
         )
     }
 }
 
-/// Why there is no verdict.
+/// Reasons for no verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "why")]
 #[non_exhaustive]
 pub enum Inconclusive {
     /// Fewer operations than [`Thresholds::least_operations`](super::Thresholds::least_operations).
     TooFewOperations {
-        /// How many there are.
+        /// Number of operations.
         operations: u64,
-        /// How many are asked for.
+        /// The required number.
         least: u64,
     },
-    /// The profiler's own time may be more than [`Thresholds::most_overhead`](super::Thresholds::most_overhead) of the clock.
+    /// The profiler's own time may be more than
+    /// [`Thresholds::most_overhead`](super::Thresholds::most_overhead) of the clock.
     TooMuchOverhead {
-        /// That part, from 0 to 1.
+        /// That share, from 0 to 1.
         share: f64,
-        /// The most that is allowed.
+        /// The maximum share.
         most: f64,
     },
     /// Records are missing: see [`Health`](crate::Health). A few [unmatched](Unmatched) ones leave a verdict possible.
     Incomplete,
-    /// Collectives alone take the largest part that is not work. Whether they transfer data or wait for another rank is not
-    /// recorded.
+    /// Collectives alone take the largest share that is not work. Whether they transfer data or wait
+    /// for another rank is not recorded.
     Collectives {
-        /// The part of the clock that they take alone.
+        /// Their share of the clock.
         share: f64,
     },
-    /// One CUDA ordinal is several GPUs, since each process numbers those that it sees. Their times cannot be separated.
+    /// One CUDA ordinal is several GPUs, since each process numbers its visible ones. Their times
+    /// cannot be separated.
     SharedOrdinal {
         /// The ordinal.
         device: u32,
     },
     /// No cause takes enough of the clock.
     NoSingleCause {
-        /// The part of the clock that the largest one takes.
+        /// The largest share.
         largest: f64,
-        /// What it would need.
+        /// The required share.
         least: f64,
     },
 }
 
 impl Inconclusive {
-    /// True if the evidence is too thin to say anything.
+    /// True if the evidence is too thin for any statement.
     pub(crate) fn says_nothing(self) -> bool {
         !matches!(self, Self::NoSingleCause { .. } | Self::Collectives { .. })
     }
@@ -170,42 +169,42 @@ impl fmt::Display for Inconclusive {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PartTime {
-    /// Which.
+    /// The part.
     pub part: Part,
-    /// How long.
+    /// Its time.
     #[serde(rename = "time_ns", serialize_with = "as_ns")]
     pub time: Duration,
 }
 
-/// What a scope is bound by.
+/// The verdict on a scope.
 ///
-/// The clock is that of the wall, from the beginning of the scope to its end or to that of its last operation, whichever is
-/// later; what several instances have of it is summed. Every device on which the scope has operations has this clock; times
-/// and shares are the mean over these devices, so that a busy GPU does not hide an idle one.
+/// The clock is wall time from the start of the scope to its end or its last operation's, summed over
+/// instances. Every device with operations of the scope has this clock. Times and shares are means
+/// over these devices, so a busy GPU does not hide an idle one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Verdict {
     /// The path of the range; `None` is the whole run.
     pub path: Option<String>,
-    /// How many instances of it.
+    /// Number of instances.
     pub instances: u64,
-    /// Operations asked for in it.
+    /// Operations submitted in it.
     pub operations: u64,
-    /// The time that all shares are of.
+    /// The time that all shares refer to.
     #[serde(rename = "clock_ns", serialize_with = "as_ns")]
     pub clock: Duration,
-    /// The devices that times and shares are the mean of.
+    /// Number of devices.
     pub devices: u64,
-    /// Where it went; the times add up to the clock.
+    /// The parts of the clock; their times add up to it.
     pub parts: Vec<PartTime>,
-    /// What it is bound by.
+    /// The bottleneck.
     pub bottleneck: Option<Bottleneck>,
     /// Why there is none.
     pub inconclusive: Option<Inconclusive>,
-    /// What is unmatched in the profile, if anything.
+    /// Unmatched records and calls of the profile, if any.
     pub unmatched: Option<Unmatched>,
-    /// What takes at least [`Thresholds::cause_share`](super::Thresholds::cause_share) of the clock: the verdict first, then
-    /// by what they cost. Empty where nothing can be said.
+    /// Causes with at least [`Thresholds::cause_share`](super::Thresholds::cause_share) of the clock:
+    /// the verdict first, then by cost. Empty without enough evidence.
     pub causes: Vec<Cause>,
 }
 
@@ -215,30 +214,30 @@ impl Verdict {
         self.causes.first().filter(|cause| Some(cause.bottleneck) == self.bottleneck)
     }
 
-    /// The cause of this sort, if it is listed.
+    /// The listed cause of this kind.
     pub fn cause_of(&self, bottleneck: Bottleneck) -> Option<&Cause> {
         self.causes.iter().find(|cause| cause.bottleneck == bottleneck)
     }
 
-    /// The time that went to this part.
+    /// The time of a part.
     pub fn time_of(&self, part: Part) -> Duration {
         let time = self.parts.iter().find(|time| time.part == part);
         time.map_or(Duration::ZERO, |time| time.time)
     }
 }
 
-/// What is to be judged.
+/// A scope to judge.
 pub(super) struct Scope<'a> {
     pub(super) path: Option<String>,
     pub(super) instances: u64,
     pub(super) pieces: Vec<Piece>,
-    /// What was asked for in it.
+    /// Its operations.
     pub(super) query: Query<'a>,
-    /// Calls made in it that blocked the host.
+    /// Calls in it that blocked the host.
     pub(super) waits: u64,
 }
 
-/// What of a scope's own operations the signs are about.
+/// Numbers on the operations of a scope, for signs.
 struct Numbers {
     operations: u64,
     launches: u64,
@@ -250,7 +249,7 @@ struct Numbers {
     small_copies: u64,
     median_copy: f64,
     copy_ns: u64,
-    /// The time of large copies beside no kernel, without the time that the host spends in their calls.
+    /// Time of large copies beside no kernel, without the host's time in their calls.
     exposed_ns: u64,
 }
 
@@ -272,14 +271,14 @@ impl Numbers {
             }
         }
         sizes.sort_unstable();
-        let of = |time: fn(&crate::query::Launch<'_>) -> Option<Duration>| {
+        let statistics = |time: fn(&crate::query::Launch<'_>) -> Option<Duration>| {
             Statistics::of_ns(launches.iter().filter_map(|l| time(&l)).map(nanoseconds).collect())
         };
         Self {
             operations,
             launches: launches.count(),
-            kernel: of(|launch| Some(launch.gpu_time())),
-            launch: of(|launch| launch.api_time()),
+            kernel: statistics(|launch| Some(launch.gpu_time())),
+            launch: statistics(|launch| launch.api_time()),
             copies: sizes.len() as u64,
             copy_bytes: sizes.iter().map(|bytes| *bytes as f64).sum(),
             pageable_bytes: pageable as f64,
@@ -294,7 +293,7 @@ impl Numbers {
     }
 }
 
-/// True for a copy whose call returns when the copy is done.
+/// True for a copy whose call returns after the copy.
 fn blocks_host(operation: &GpuOperation<'_>) -> bool {
     let class = operation.call().map(|call| call.class());
     let copy = operation.as_copy();
@@ -306,19 +305,14 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// How many devices these pieces are of; at least 1.
-fn devices(pieces: &[Piece]) -> u64 {
-    pieces.chunk_by(|a, b| a.device == b.device).count().max(1) as u64
-}
-
-/// What a verdict needs of the GPU's time to be on the GPU: more than all else together.
+/// Minimum share of GPU work for a GPU-bound verdict: more than everything else together.
 const HAS_WORK: f64 = 0.5;
 
 impl Run<'_> {
     pub(super) fn judge(&self, scope: Scope<'_>) -> Verdict {
         let sums = Sums::of(scope.pieces.iter());
         let total_ns = sums.total();
-        let devices = devices(&scope.pieces);
+        let devices = scope.pieces.chunk_by(|a, b| a.device == b.device).count().max(1) as u64;
         let clock_ns = total_ns / devices;
         let numbers = Numbers::of(self, &scope.query, &scope.pieces);
         let thresholds = self.thresholds;
@@ -329,13 +323,12 @@ impl Run<'_> {
             .filter(|b| share(*b) >= thresholds.get_cause_share() && share(*b) > 0.0)
             .collect();
         causes.sort_by_key(|bottleneck| Reverse(bottleneck.ns(&sums)));
-        let decided = causes
-            .iter()
-            .copied()
-            .find(|b| *b != Bottleneck::GpuCompute && share(*b) >= thresholds.get_verdict_share())
-            .or_else(|| {
-                (share(Bottleneck::GpuCompute) >= HAS_WORK).then_some(Bottleneck::GpuCompute)
-            });
+        let is_decisive = |b: &Bottleneck| {
+            *b != Bottleneck::GpuCompute && share(*b) >= thresholds.get_verdict_share()
+        };
+        let has_work = share(Bottleneck::GpuCompute) >= HAS_WORK;
+        let decided = causes.iter().copied().find(is_decisive);
+        let decided = decided.or(has_work.then_some(Bottleneck::GpuCompute));
         causes.sort_by_key(|bottleneck| Some(*bottleneck) != decided);
 
         let overhead = self.overhead_ns(&scope.query, scope.waits, numbers.operations);
@@ -343,13 +336,13 @@ impl Run<'_> {
         let least = thresholds.get_least_operations();
         let unmatched = *self.known.unmatched.get_or_init(|| self.unmatched());
         let shared = self.known.shared_ordinal.get_or_init(|| self.shared_ordinal());
-        let is_doubtful = !thresholds.get_incomplete();
+        let must_be_complete = !thresholds.get_incomplete();
         let inconclusive = if numbers.operations < least {
             let operations = numbers.operations;
             Some(Inconclusive::TooFewOperations { operations, least })
-        } else if is_doubtful && self.lacks_records() {
+        } else if must_be_complete && self.lacks_records() {
             Some(Inconclusive::Incomplete)
-        } else if let Some(why) = shared.filter(|_| is_doubtful) {
+        } else if let Some(why) = shared.filter(|_| must_be_complete) {
             Some(why)
         } else if overhead > thresholds.get_most_overhead() {
             let most = thresholds.get_most_overhead();
@@ -366,9 +359,14 @@ impl Run<'_> {
         if inconclusive.is_some_and(Inconclusive::says_nothing) {
             causes.clear();
         }
+        let gaps = gaps(&scope.pieces);
         let cause = |bottleneck: Bottleneck| {
             let ns = bottleneck.ns(&sums);
-            let reach = self.reach(bottleneck, &scope) / total_ns.max(1) as f64;
+            let pieces = || {
+                let parts = bottleneck.parts();
+                scope.pieces.iter().filter(|piece| parts.contains(&piece.part))
+            };
+            let reach = reach(pieces().map(|piece| (piece, 1.0)), &gaps) / total_ns.max(1) as f64;
             Cause {
                 bottleneck,
                 cost: Duration::from_nanos(ns / devices),
@@ -379,11 +377,15 @@ impl Run<'_> {
                     _ => amdahl(reach, f64::INFINITY),
                 },
                 assumption: bottleneck.assumption(),
-                signs: self.signs(bottleneck, &scope, &sums, &numbers),
-                evidence: self.evidence_of(
-                    scope.pieces.iter().filter(|piece| bottleneck.parts().contains(&piece.part)),
-                ),
-                remedy: self.remedy(bottleneck),
+                signs: first_decides(self.signs(bottleneck, &scope, &sums, &numbers)),
+                evidence: Evidence::of(self.moments(pieces()), thresholds.get_evidence()),
+                remedy: match bottleneck {
+                    // Overlap helps only if no collective waits for kernels before it.
+                    Bottleneck::Communication if !self.collectives_depend() => {
+                        INDEPENDENT_COLLECTIVES
+                    }
+                    _ => bottleneck.remedy(),
+                },
             }
         };
         let parts = Part::ALL.into_iter().filter(|part| sums.get(*part) != 0);
@@ -403,20 +405,20 @@ impl Run<'_> {
         }
     }
 
-    /// True if too much is missing for a verdict.
+    /// True if too many records are missing for a verdict.
     fn lacks_records(&self) -> bool {
         let share = self.profile.health().unmatched_share();
         share.is_none_or(|share| share > self.thresholds.get_most_unmatched())
     }
 
-    /// What lacks its call or record.
+    /// The records without a call and the calls without a record.
     fn unmatched(&self) -> Option<Unmatched> {
         let health = self.profile.health();
         let accounts = health.accounts();
-        let missing = accounts.iter().map(|(_, of)| of.calls.saturating_sub(of.matched_calls));
+        let missing = accounts.iter().map(|(_, it)| it.calls.saturating_sub(it.matched_calls));
         let missing = missing.fold(health.open_calls, u64::saturating_add);
-        let all = accounts.iter().map(|(_, of)| of.records.max(of.calls));
-        let without = accounts.iter().map(|(_, of)| of.unmatched());
+        let all = accounts.iter().map(|(_, account)| account.records.max(account.calls));
+        let without = accounts.iter().map(|(_, account)| account.unmatched());
         let without = without.fold(health.open_calls, u64::saturating_add);
         let share = ratio(without, all.fold(health.open_calls, u64::saturating_add));
         let operations = self.profile.store.operations.iter();
@@ -426,7 +428,7 @@ impl Run<'_> {
         (without != 0).then_some(Unmatched { share, time: Duration::from_nanos(ns), missing })
     }
 
-    /// An ordinal that is several GPUs, if operations ran on it.
+    /// An ordinal with operations that is several GPUs, if any.
     fn shared_ordinal(&self) -> Option<Inconclusive> {
         let store = &self.profile.store;
         let ran = |device: &&u32| store.works.rows().iter().any(|w| w.place.device == **device);
@@ -434,25 +436,7 @@ impl Run<'_> {
         Some(Inconclusive::SharedOrdinal { device })
     }
 
-    /// What helps: overlap only where no collective has to wait for kernels before it.
-    fn remedy(&self, bottleneck: Bottleneck) -> &'static str {
-        match bottleneck {
-            Bottleneck::Communication if !self.collectives_depend() => INDEPENDENT_COLLECTIVES,
-            _ => bottleneck.remedy(),
-        }
-    }
-
-    /// The time on the clock that goes with a cause.
-    fn reach(&self, bottleneck: Bottleneck, scope: &Scope<'_>) -> f64 {
-        let of = scope.pieces.iter().filter(|piece| bottleneck.parts().contains(&piece.part));
-        reach(of.map(|piece| (piece, 1.0)), &gaps(&scope.pieces))
-    }
-
-    fn evidence_of<'p>(&self, pieces: impl Iterator<Item = &'p Piece>) -> Evidence {
-        Evidence::of(self.moments(pieces), self.thresholds.get_evidence())
-    }
-
-    /// What recording took of the host's time in a scope, as far as it is known.
+    /// The estimated host time that recording took in a scope.
     pub(super) fn overhead_ns(&self, query: &Query<'_>, waits: u64, operations: u64) -> u64 {
         let mut calls: Vec<_> = query.iter().filter_map(|operation| operation.call_id()).collect();
         calls.sort_unstable();
@@ -483,86 +467,60 @@ impl Run<'_> {
         let total = sums.total();
         let least = self.thresholds.get_verdict_share();
         let share = ratio(bottleneck.ns(sums), total);
-        let idle = [
-            Part::Scheduling,
-            Part::Launching,
-            Part::Waiting,
-            Part::Host,
-            Part::Loading,
-            Part::Unknown,
-        ];
-        let of_idle = ratio(bottleneck.ns(sums), idle.map(|part| sums.get(part)).iter().sum());
+        let busy = [Part::Kernels, Part::Communication, Part::Copies].map(|part| sums.get(part));
+        let of_idle = ratio(bottleneck.ns(sums), total - busy.iter().sum::<u64>());
         let awaited = self.awaited(scope, numbers);
         let seconds = |time: Duration| time.as_secs_f64();
+        let copies = ratio(sums.get(Part::Copies), total);
         match bottleneck {
             Bottleneck::GpuCompute => vec![
-                Sign::at_least("GPU has work", share, Share, HAS_WORK).deciding(),
-                Sign::at_most(
-                    "copies alone and their calls",
-                    ratio(sums.get(Part::Copies), total),
-                    Share,
-                    0.02,
-                ),
+                Sign::share_at_least("GPU has work", share, HAS_WORK),
+                Sign::at_most("copies alone and their calls", copies, Share, 0.02),
                 Sign::at_most("launches that the GPU waited for", awaited, Share, 0.5),
             ],
             Bottleneck::Launch => {
-                let median = seconds(numbers.launch.median());
+                let (launch, kernel) = (numbers.launch.median(), numbers.kernel.median());
                 vec![
-                    Sign::at_least("GPU idle for launches", share, Share, least).deciding(),
-                    Sign::at_most(
-                        "median kernel",
-                        seconds(numbers.kernel.median()),
-                        Seconds,
-                        median,
-                    ),
-                    Sign::at_least("launches that the GPU waited for", awaited, Share, 0.5),
+                    Sign::share_at_least("GPU idle for launches", share, least),
+                    Sign::at_most("median kernel", seconds(kernel), Seconds, seconds(launch)),
+                    Sign::share_at_least("launches that the GPU waited for", awaited, 0.5),
                 ]
             }
             Bottleneck::Synchronization => {
                 let blocked = scope.query.iter().filter(blocks_host).count() as u64;
                 let waits = scope.waits + blocked;
                 let small = self.thresholds.get_small_copy_bytes() as f64;
+                let each = numbers.operations as f64 / waits.max(1) as f64;
                 let mut signs = vec![
-                    Sign::at_least("GPU idle for waits and small copies", share, Share, least)
-                        .deciding(),
-                    Sign::at_most(
-                        "operations for each wait of the host",
-                        numbers.operations as f64 / waits.max(1) as f64,
-                        Count,
-                        16.0,
-                    ),
+                    Sign::share_at_least("GPU idle for waits and small copies", share, least),
+                    Sign::at_most("operations for each wait of the host", each, Count, 16.0),
                 ];
                 if numbers.copies != 0 {
                     signs.push(Sign::at_most("median copy", numbers.median_copy, Bytes, small));
                     let part = ratio(numbers.small_copies, numbers.operations);
-                    signs.push(Sign::at_least(
-                        "operations that are small copies",
-                        part,
-                        Share,
-                        0.5,
-                    ));
+                    signs.push(Sign::share_at_least("operations that are small copies", part, 0.5));
                 }
                 signs
             }
             Bottleneck::Cpu => vec![
-                Sign::at_least("GPU idle, host in no call", share, Share, least).deciding(),
-                Sign::at_least("of the idle time", of_idle, Share, 0.5),
+                Sign::share_at_least("GPU idle, host in no call", share, least),
+                Sign::share_at_least("of the idle time", of_idle, 0.5),
             ],
             Bottleneck::Data => vec![
-                Sign::at_least("GPU idle, host loading data", share, Share, least).deciding(),
-                Sign::at_least("of the idle time", of_idle, Share, 0.5),
+                Sign::share_at_least("GPU idle, host loading data", share, least),
+                Sign::share_at_least("of the idle time", of_idle, 0.5),
             ],
             Bottleneck::Copy => {
                 let exposed = ratio(numbers.exposed_ns, numbers.copy_ns).min(1.0);
                 let pageable = numbers.pageable_bytes / numbers.copy_bytes.max(1.0);
                 vec![
-                    Sign::at_least("copies alone and their calls", share, Share, least).deciding(),
-                    Sign::at_least("copy time behind no kernel", exposed, Share, 0.5),
-                    Sign::at_least("bytes of pageable memory", pageable, Share, 0.5),
+                    Sign::share_at_least("copies alone and their calls", share, least),
+                    Sign::share_at_least("copy time behind no kernel", exposed, 0.5),
+                    Sign::share_at_least("bytes of pageable memory", pageable, 0.5),
                 ]
             }
             Bottleneck::Communication => {
-                vec![Sign::at_least("communication alone", share, Share, least).deciding()]
+                vec![Sign::share_at_least("communication alone", share, least)]
             }
         }
     }
@@ -575,7 +533,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What something takes, as people read it.
+/// A cost for people.
 pub(super) struct Cost {
     pub(super) time: Duration,
     pub(super) share: f64,
@@ -592,7 +550,7 @@ impl fmt::Display for Cost {
     }
 }
 
-/// An estimate with its assumption, as people read it.
+/// An estimate with its assumption, for people.
 pub(super) struct Estimate(pub(super) f64, pub(super) &'static str);
 
 impl fmt::Display for Estimate {
@@ -601,7 +559,7 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// A factor as people read it.
+/// A factor for people.
 pub(crate) struct Factor(pub(crate) f64);
 
 impl fmt::Display for Factor {
@@ -616,12 +574,8 @@ impl fmt::Display for Factor {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.path {
-            Some(path) => {
-                f.write_str(&crate::base::units::shortened(path, crate::base::units::PATH_WIDTH))?
-            }
-            None => f.write_str("the run")?,
-        }
+        let path = self.path.as_ref().map(|path| shortened(path, PATH_WIDTH));
+        f.write_str(path.as_deref().unwrap_or("the run"))?;
         match (self.bottleneck, self.inconclusive) {
             (Some(bottleneck), _) => write!(f, " is {bottleneck}")?,
             (None, Some(why)) => write!(f, ": no verdict: {why}")?,

@@ -1,4 +1,4 @@
-//! Hardware counters kernel by kernel, with the names that a recording of the same work has.
+//! Hardware counters per kernel, matched to kernel names from a recording of the same work.
 
 mod tensor_pipes;
 
@@ -10,23 +10,24 @@ use rustc_hash::FxHashMap;
 
 use crate::analyze::kernels::{Classifier, KernelClass, TensorCoreUse};
 use crate::base::error::{Error, Kind};
-use crate::profile::Profile;
+use crate::profile::{Kernel, Profile};
 use crate::session::profiler::Profiler;
 pub use tensor_pipes::{PipeDisagreement, TensorPipe, TensorPipes};
 
-/// What one run of some work counted, kernel by kernel, and which kernel each is.
+/// Counts of one run, kernel by kernel, with the name of each kernel.
 ///
-/// CUPTI counts kernels in the order of their launches and gives them numbers; a recording of another run of the same work has
-/// their names. Both have to have as many kernels: that they are the same ones is on whoever says so. Kernels of CUDA graphs
-/// are not launched one by one, so work with graphs is better counted by ranges ([`count_ranges`](crate::counters::count_ranges)).
+/// CUPTI numbers the kernels in launch order and has no names; a recording of another run of the
+/// same work has them. Both runs must launch the same kernels: only the number is checked. Kernels
+/// of CUDA graphs are not launched one by one, so count work with graphs by ranges
+/// ([`count_ranges`](crate::counters::count_ranges)).
 #[derive(Debug, Clone)]
 pub struct CountedKernels {
     measured: Measured,
-    kernels: Vec<Named>,
+    kernels: Vec<KernelLabels>,
 }
 
 #[derive(Debug, Clone)]
-struct Named {
+struct KernelLabels {
     name: Arc<str>,
     class: KernelClass,
     tensor_core: TensorCoreUse,
@@ -35,11 +36,11 @@ struct Named {
 /// A kernel with its counts.
 #[derive(Debug, Clone, Copy)]
 pub struct CountedKernel<'a> {
-    named: &'a Named,
+    labels: &'a KernelLabels,
     values: RangeValues<'a>,
 }
 
-/// Records the work once for the names of its kernels, then runs it again and counts each kernel by itself
+/// Records the work once for the kernel names, then runs it again and counts each kernel
 /// ([`RangeProfiler::measure_kernels`]).
 ///
 /// ```no_run
@@ -58,8 +59,8 @@ pub struct CountedKernel<'a> {
 /// ```
 ///
 /// # Errors
-/// The recording or the counting fails, with the errors of [`Profiler::record`] and
-/// [`count_ranges`](crate::counters::count_ranges). The two runs had not as many kernels.
+/// Those of [`Profiler::record`] and [`count_ranges`](crate::counters::count_ranges), or the two
+/// runs launched different numbers of kernels.
 pub fn count_kernels(
     counters: &RangeProfiler,
     profiler: &Profiler,
@@ -73,16 +74,16 @@ pub fn count_kernels(
 }
 
 impl CountedKernels {
-    /// Kernels that [`RangeProfiler::measure_kernels`] counted, with the names of those that a profile has of the same work, by
-    /// the order of their launches.
+    /// Names the kernels that [`RangeProfiler::measure_kernels`] counted by the launch order in a
+    /// profile of the same work.
     ///
     /// # Errors
-    /// There are not as many kernels in the one as in the other.
+    /// The numbers of kernels differ.
     pub fn new(profile: &Profile, measured: Measured) -> Result<Self, Error> {
         Self::with_classifier(profile, measured, &Classifier::new())
     }
 
-    /// The same, with rules of the program's own for what kernels are for.
+    /// As [`new`](Self::new), with a classifier of the program.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -102,54 +103,54 @@ impl CountedKernels {
                 launched.len()
             ))));
         }
-        let mut known: FxHashMap<&str, Named> = FxHashMap::default();
-        let kernels = launched.iter().take(counted).map(|kernel| {
-            let named = known.entry(kernel.name()).or_insert_with(|| Named {
-                name: kernel.demangled_name().into(),
-                class: classifier.classify(kernel.name()),
-                tensor_core: kernel.tensor_core_use_with(classifier),
-            });
-            named.clone()
-        });
-        let kernels = kernels.collect();
+        let mut known: FxHashMap<&str, KernelLabels> = FxHashMap::default();
+        let labels = |kernel: &Kernel<'_>| KernelLabels {
+            name: kernel.demangled_name().into(),
+            class: classifier.classify(kernel.name()),
+            tensor_core: kernel.tensor_core_use_with(classifier),
+        };
+        let kernels = launched[..counted].iter();
+        let kernels = kernels
+            .map(|kernel| known.entry(kernel.name()).or_insert_with(|| labels(kernel)).clone())
+            .collect();
         Ok(Self { measured, kernels })
     }
 
-    /// What was counted.
+    /// The counts.
     pub fn measured(&self) -> &Measured {
         &self.measured
     }
 
-    /// The kernels in the order of their launches.
+    /// The kernels in launch order.
     pub fn kernels(&self) -> impl Iterator<Item = CountedKernel<'_>> {
-        let of = |(named, values)| CountedKernel { named, values };
-        self.kernels.iter().zip(self.measured.ranges()).map(of)
+        let ranges = self.kernels.iter().zip(self.measured.ranges());
+        ranges.map(|(labels, values)| CountedKernel { labels, values })
     }
 }
 
 impl<'a> CountedKernel<'a> {
-    /// Its name as reports show it.
+    /// The name as reports show it.
     pub fn name(&self) -> &'a str {
-        &self.named.name
+        &self.labels.name
     }
 
-    /// What it is for, by its name.
+    /// The class by name.
     pub fn class(&self) -> KernelClass {
-        self.named.class
+        self.labels.class
     }
 
-    /// What its name says of tensor cores.
+    /// Tensor-core use by name.
     pub fn tensor_core_use(&self) -> TensorCoreUse {
-        self.named.tensor_core
+        self.labels.tensor_core
     }
 
-    /// Its counts.
+    /// The counts.
     pub fn values(&self) -> RangeValues<'a> {
         self.values
     }
 }
 
-/// The operations that were counted, by type and units.
+/// The counted operations by type and units.
 pub(crate) fn operations(flops: &Flops) -> impl Iterator<Item = (Dtype, Pipe, f64)> + use<> {
     use Pipe::{Tensor, Vector};
     let counts = [

@@ -1,4 +1,4 @@
-//! Tensor cores as their pipes were counted, beside what names of kernels say of them.
+//! Counted activity of the tensor pipes, beside what kernel names indicate.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -10,130 +10,128 @@ use nvtx::{Dtype, Pipe};
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
-use super::{CountedKernel, CountedKernels, operations};
+use super::{CountedKernels, operations};
 use crate::analyze::kernels::{KernelClass, TcUse, TensorCoreUse};
 use crate::base::named_variants::named_variants;
 use crate::base::units::{NAME_WIDTH, finish, shortened, si, table, time};
 
-/// All launches of a kernel: what its name says of tensor cores, and what they did.
+/// All launches of a kernel: tensor-core use by its name, and as counted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TensorPipe {
     /// The kernel's name.
     pub name: Arc<str>,
-    /// What it is for, by its name.
+    /// Its class, by its name.
     pub class: KernelClass,
-    /// What its name says of tensor cores.
+    /// Tensor-core use by its name.
     pub by_name: TensorCoreUse,
-    /// Whether it used them: whether they did operations, or where those were not counted whether their pipes were busy.
-    /// [`Unknown`](TcUse::Unknown) where nothing of them was counted.
+    /// Whether tensor cores were used: by their operations, or by busy pipes where operations were
+    /// not counted. [`Unknown`](TcUse::Unknown) without either metric.
     pub counted: TcUse,
     /// Launches.
     pub calls: u64,
     /// Nanoseconds (`gpu__time_duration`), of all launches.
     pub time_ns: f64,
-    /// How busy the tensor pipes were, in percent of the cycles in which the multiprocessors were at work; the mean by time.
+    /// Busy share of the tensor pipes in percent of the multiprocessors' active cycles, weighted
+    /// by time.
     pub active_percent: Option<f64>,
-    /// Instructions of warps to the pipes of the tensor cores, of all launches. On an H200 kernels without any operation of
-    /// tensor cores have some: instructions of half precision, with which compilers load constants, seem to go there too.
+    /// Warp instructions issued to the tensor pipes, of all launches. On an H200, kernels without
+    /// tensor-core operations have some: half-precision instructions that load constants seem to
+    /// use the same pipes.
     pub instructions: Option<f64>,
-    /// Operations of tensor cores by the type of their sources, the most first; types with none are left out. Those on the
-    /// padding of a product's last tiles are counted as well.
-    #[serde(serialize_with = "named")]
+    /// Tensor-core operations by source type, most first; types without any are left out. Includes
+    /// operations on the padding of a product's last tiles.
+    #[serde(serialize_with = "operations_by_name")]
     pub operations: Vec<(Dtype, f64)>,
 }
 
 named_variants! {
-    /// Where name and counter differ.
+    /// How name and counters differ.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum PipeDisagreement with text {
-        /// The name says that it uses tensor cores, and they did nothing.
+        /// The name says tensor cores, and none was used.
         IdleThough = "named as using them, and they did nothing",
-        /// The name says that it does without, and they did something.
+        /// The name says no tensor cores, and some were used.
         BusyThough = "named as doing without, and they were used",
-        /// They multiplied another type than the name says. Of f32 that is not said: TF32 and halves stand in for it.
+        /// Another type than in the name. Not checked for f32, which may run as TF32 or halves.
         OtherType = "another type than its name says",
     }
 }
 
 impl TensorPipe {
-    /// Where name and counter differ; `None` where they agree or one of them says nothing.
+    /// How name and counters differ; `None` where they agree or one is unknown.
     pub fn disagreement(&self) -> Option<PipeDisagreement> {
         match (self.by_name.tensor_cores, self.counted) {
             (TcUse::Using, TcUse::NotUsing) => Some(PipeDisagreement::IdleThough),
             (TcUse::NotUsing, TcUse::Using) => Some(PipeDisagreement::BusyThough),
             (TcUse::Using, TcUse::Using) => {
-                let said = self.by_name.data_type.filter(|of| *of != Dtype::F32)?;
+                let named = self.by_name.data_type.filter(|dtype| *dtype != Dtype::F32)?;
                 let (most, _) = self.operations.first()?;
-                (*most != said).then_some(PipeDisagreement::OtherType)
+                (*most != named).then_some(PipeDisagreement::OtherType)
             }
             _ => None,
         }
     }
-
-    fn of(first: &CountedKernel<'_>) -> Self {
-        Self {
-            name: first.named.name.clone(),
-            class: first.class(),
-            by_name: first.tensor_core_use(),
-            counted: TcUse::Unknown,
-            calls: 0,
-            time_ns: 0.0,
-            active_percent: None,
-            instructions: None,
-            operations: Vec::new(),
-        }
-    }
 }
 
-/// Tensor cores by kernel, as they were counted. Made by [`CountedKernels::tensor_pipes`].
+/// Counted tensor-core use by kernel. Made by [`CountedKernels::tensor_pipes`].
 ///
-/// `{}` prints a table, and where names and counters differ.
+/// `{}` prints a table, then each kernel whose name and counters differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TensorPipes {
-    /// The kernels, those first that took most time.
+    /// The kernels, longest total time first.
     pub kernels: Vec<TensorPipe>,
 }
 
 impl CountedKernels {
-    /// What tensor cores did by kernel, from the metrics of [`Set::Tensor`](cupti::counters::Set::Tensor), beside what the
-    /// names say. The operations alone, as [`Set::Roofline`](cupti::counters::Set::Roofline) has them, tell use and types too.
+    /// Tensor-core use by kernel, from the metrics of [`Set::Tensor`](cupti::counters::Set::Tensor).
+    /// The operations of [`Set::Roofline`](cupti::counters::Set::Roofline) alone give use and types.
     pub fn tensor_pipes(&self) -> TensorPipes {
-        let mut places: FxHashMap<&str, usize> = FxHashMap::default();
+        let mut index: FxHashMap<&str, usize> = FxHashMap::default();
         let mut kernels: Vec<TensorPipe> = Vec::new();
         for kernel in self.kernels() {
-            let at = *places.entry(kernel.name()).or_insert_with(|| {
-                kernels.push(TensorPipe::of(&kernel));
+            let at = *index.entry(kernel.name()).or_insert_with(|| {
+                kernels.push(TensorPipe {
+                    name: kernel.labels.name.clone(),
+                    class: kernel.class(),
+                    by_name: kernel.tensor_core_use(),
+                    counted: TcUse::Unknown,
+                    calls: 0,
+                    time_ns: 0.0,
+                    active_percent: None,
+                    instructions: None,
+                    operations: Vec::new(),
+                });
                 kernels.len() - 1
             });
-            let row = &mut kernels[at];
-            let ns = time_ns(&kernel.values()).unwrap_or(0.0);
+            let (row, values) = (&mut kernels[at], kernel.values());
+            let ns = time_ns(&values).unwrap_or(0.0);
             row.calls += 1;
             let before = row.time_ns;
             row.time_ns += ns;
-            if let Some(percent) = tensor_pipe_percent(&kernel.values()) {
+            if let Some(percent) = tensor_pipe_percent(&values) {
                 let sum = row.active_percent.unwrap_or(0.0) * before + percent * ns;
                 row.active_percent =
                     Some(if row.time_ns > 0.0 { sum / row.time_ns } else { percent });
             }
-            if let Some(count) = tensor_instructions(&kernel.values()) {
+            if let Some(count) = tensor_instructions(&values) {
                 *row.instructions.get_or_insert(0.0) += count;
             }
-            let mut tells = false;
-            let counted = operations(&Flops::of(&kernel.values()));
-            for (of, _, count) in counted.filter(|(_, pipe, _)| *pipe == Pipe::Tensor) {
-                tells = true;
-                match row.operations.iter_mut().find(|(known, _)| *known == of) {
+            let mut has_operations = false;
+            let counted = operations(&Flops::of(&values));
+            for (dtype, _, count) in counted.filter(|(_, pipe, _)| *pipe == Pipe::Tensor) {
+                has_operations = true;
+                match row.operations.iter_mut().find(|(known, _)| *known == dtype) {
                     Some((_, sum)) => *sum += count,
-                    None if count > 0.0 => row.operations.push((of, count)),
+                    None if count > 0.0 => row.operations.push((dtype, count)),
                     None => {}
                 }
             }
             let is_busy = row.instructions.or(row.active_percent).map(|busy| busy > 0.0);
-            let is_used = if tells { Some(!row.operations.is_empty()) } else { is_busy };
+            let is_used = if has_operations { Some(!row.operations.is_empty()) } else { is_busy };
             row.counted = match is_used {
                 Some(true) => TcUse::Using,
                 Some(false) => TcUse::NotUsing,
@@ -143,24 +141,27 @@ impl CountedKernels {
         for kernel in &mut kernels {
             kernel.operations.sort_by(|one, other| other.1.total_cmp(&one.1));
         }
-        // CAST: nanoseconds; parts of one do not matter for the order.
+        // CAST: whole nanoseconds suffice for the order.
         kernels.sort_by_key(|kernel| (Reverse(kernel.time_ns as u64), kernel.name.clone()));
         TensorPipes { kernels }
     }
 }
 
 // SIGNATURE: serde gives references.
-fn named<S: Serializer>(operations: &[(Dtype, f64)], to: S) -> Result<S::Ok, S::Error> {
+fn operations_by_name<S: Serializer>(
+    operations: &[(Dtype, f64)],
+    to: S,
+) -> Result<S::Ok, S::Error> {
     to.collect_seq(operations.iter().map(|(dtype, count)| (dtype.name(), count)))
 }
 
 impl TensorPipes {
-    /// The kernels of which name and counter say different things.
+    /// The kernels whose name and counters differ.
     pub fn disagreements(&self) -> impl Iterator<Item = (&TensorPipe, PipeDisagreement)> {
         self.kernels.iter().filter_map(|kernel| Some((kernel, kernel.disagreement()?)))
     }
 
-    /// The kernels whose names do not tell, and the counters do.
+    /// The kernels whose name indicates nothing, and the counters do.
     pub fn settled(&self) -> impl Iterator<Item = &TensorPipe> {
         self.kernels.iter().filter(|kernel| {
             kernel.by_name.tensor_cores == TcUse::Unknown && kernel.counted != TcUse::Unknown
@@ -177,9 +178,9 @@ impl fmt::Display for TensorPipes {
         for kernel in &self.kernels {
             let operations = kernel.operations.iter();
             let operations: Vec<_> = operations
-                .map(|(of, count)| format!("{} {}", si(*count, "FLOP"), of.name()))
+                .map(|(dtype, count)| format!("{} {}", si(*count, "FLOP"), dtype.name()))
                 .collect();
-            // CAST: nanoseconds as people read them.
+            // CAST: tables show nanoseconds.
             let spent = time(Duration::from_nanos(kernel.time_ns as u64));
             rows.add_row([
                 shortened(&kernel.name, NAME_WIDTH),
@@ -195,14 +196,10 @@ impl fmt::Display for TensorPipes {
         }
         write!(f, "{}", finish(&rows))?;
         let (mut differ, settled) = (0, self.settled().count());
-        for (kernel, what) in self.disagreements() {
+        for (kernel, disagreement) in self.disagreements() {
             differ += 1;
-            write!(
-                f,
-                "\n{}: {what} ({})",
-                shortened(&kernel.name, NAME_WIDTH),
-                kernel.by_name.because
-            )?;
+            let (name, because) = (shortened(&kernel.name, NAME_WIDTH), kernel.by_name.because);
+            write!(f, "\n{name}: {disagreement} ({because})")?;
         }
         write!(
             f,

@@ -1,4 +1,4 @@
-//! What a kernel is for.
+//! Classes of kernels.
 
 use std::str::FromStr;
 
@@ -6,45 +6,45 @@ use crate::base::error::{Error, Kind};
 use crate::base::named_variants::named_variants;
 
 named_variants! {
-    /// What a kernel is for, as far as its name says.
+    /// The purpose of a kernel, by its name.
     #[derive(
         Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
     )]
     #[serde(rename_all = "lowercase")]
     #[non_exhaustive]
     pub enum KernelClass with name {
-        /// Products of matrices and vectors, with what is fused into them.
+        /// Products of matrices and vectors, with fused operations.
         Gemm = "gemm",
-        /// Convolutions, their gradients among them.
+        /// Convolutions and their gradients.
         Convolution = "convolution",
-        /// Attention as one kernel, or what belongs to one.
+        /// Attention as one kernel, or a part of it.
         Attention = "attention",
         /// The same arithmetic on every element.
         Elementwise = "elementwise",
-        /// Sums, maxima and the like, and scans.
+        /// Sums, maxima, scans and the like.
         Reduction = "reduction",
         /// Layer, batch, group and RMS normalisation.
         Normalisation = "normalisation",
         /// Softmax by itself.
         Softmax = "softmax",
-        /// Elements moved, put together, chosen or converted.
+        /// Elements moved, concatenated, selected or converted.
         Copy = "copy",
         /// Elements set to a value.
         Memset = "memset",
-        /// Steps of an optimizer on all parameters.
+        /// Optimizer steps on all parameters.
         Optimizer = "optimizer",
         /// Communication between GPUs.
         Collective = "collective",
-        /// No rule knows the name.
+        /// Names without a rule.
         Other = "other",
     }
 }
 
 impl KernelClass {
-    /// All of them.
+    /// All classes.
     pub const ALL: &'static [Self] = &Self::VARIANTS;
 
-    /// True for those whose arithmetic tensor cores do: products, convolutions and attention.
+    /// True for products, convolutions and attention, whose arithmetic tensor cores can do.
     pub const fn is_matrix_math(self) -> bool {
         matches!(self, Self::Gemm | Self::Convolution | Self::Attention)
     }
@@ -53,10 +53,10 @@ impl KernelClass {
 impl FromStr for KernelClass {
     type Err = Error;
 
-    /// By its [`name`](Self::name).
+    /// The class with this [`name`](Self::name).
     ///
     /// # Errors
-    /// There is none of this name; the message lists those there are.
+    /// No class has this name; the message lists all.
     fn from_str(name: &str) -> Result<Self, Error> {
         Self::ALL.iter().copied().find(|class| class.name() == name).ok_or_else(|| {
             let known = Self::ALL.iter().map(|class| class.name()).collect();

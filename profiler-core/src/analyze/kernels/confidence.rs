@@ -1,19 +1,19 @@
-//! How sure it is what a name says.
+//! Confidence of statements by name.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::named_variants::named_variants;
 
 named_variants! {
-    /// How sure it is.
+    /// How reliable a statement by name is.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Confidence {
-        /// What such kernels do by default where types and device allow it.
+        /// The default for such kernels, if type and device allow it.
         Low = "low",
-        /// Mostly so.
+        /// Mostly true.
         Medium = "medium",
-        /// The name says the instruction, or the library has no other kernels.
+        /// The name contains the instruction, or the library has no other kernels.
         High = "high",
     }
 }

@@ -1,67 +1,42 @@
-//! Types of numbers, as far as tensor cores tell them apart.
+//! Number types, as tensor cores distinguish them.
 
 use nvtx::Dtype;
 use serde::{Serialize, Serializer};
 
 use crate::base::kernel_names::Pattern;
 
-/// What stands in names of kernels that multiply it: the first that fits. Rows as in the table of classes.
-const IN_KERNELS: &[(&str, Dtype)] = &[
-    ("*tf32*", Dtype::Tf32),
-    ("*bf16*", Dtype::Bf16),
-    ("*bfloat16*", Dtype::Bf16),
-    ("*e4m3*", Dtype::F8),
-    ("*e5m2*", Dtype::F8),
-    ("*fp8*", Dtype::F8),
-    ("*e2m1*", Dtype::F4),
-    ("*i8816*", Dtype::I8),
-    ("*i8i32*", Dtype::I8),
-    ("*i16832*", Dtype::I8),
-    ("*int8*", Dtype::I8),
-    ("*_s8_*", Dtype::I8),
-    ("*icudnn*", Dtype::I8),
-    ("*dgemm*", Dtype::F64),
-    ("*d884*", Dtype::F64),
-    ("*d16816*", Dtype::F64),
-    ("*f64*", Dtype::F64),
-    ("*<double*", Dtype::F64),
-    ("*, double*", Dtype::F64),
-    ("*h884*", Dtype::F16),
-    ("*h1688*", Dtype::F16),
-    ("*h16816*", Dtype::F16),
-    ("*s884*", Dtype::F16),
-    ("*hgemm*", Dtype::F16),
-    ("*hcudnn*", Dtype::F16),
-    ("*fp16*", Dtype::F16),
-    ("*half*", Dtype::F16),
-    ("*f16*", Dtype::F16),
-    ("nvjet_*hsh_*", Dtype::F16),
-    ("nvjet_*tst_*", Dtype::Bf16),
-    ("*sgemm*", Dtype::F32),
-    ("*scudnn*", Dtype::F32),
-    ("*f32f32*", Dtype::F32),
-    ("*<float*", Dtype::F32),
-    ("*, float*", Dtype::F32),
-    ("*_f32*", Dtype::F32),
+/// Patterns of kernel names and the type they multiply; the first match counts.
+const IN_KERNELS: &[(Dtype, &[&str])] = &[
+    (Dtype::Tf32, &["*tf32*"]),
+    (Dtype::Bf16, &["*bf16*", "*bfloat16*"]),
+    (Dtype::F8, &["*e4m3*", "*e5m2*", "*fp8*"]),
+    (Dtype::F4, &["*e2m1*"]),
+    (Dtype::I8, &["*i8816*", "*i8i32*", "*i16832*", "*int8*", "*_s8_*", "*icudnn*"]),
+    (Dtype::F64, &["*dgemm*", "*d884*", "*d16816*", "*f64*", "*<double*", "*, double*"]),
+    (Dtype::F16, &["*h884*", "*h1688*", "*h16816*", "*s884*", "*hgemm*", "*hcudnn*"]),
+    (Dtype::F16, &["*fp16*", "*half*", "*f16*", "nvjet_*hsh_*"]),
+    (Dtype::Bf16, &["nvjet_*tst_*"]),
+    (Dtype::F32, &["*sgemm*", "*scudnn*", "*f32f32*", "*<float*", "*, float*", "*_f32*"]),
 ];
 
-/// The type that a program calls so: `"f16"`, `"torch.float16"`, `"half"`.
+/// The type that a program names: `"f16"`, `"torch.float16"`, `"half"`.
 pub(super) fn parse(name: &str) -> Option<Dtype> {
     Dtype::named(name.trim().rsplit(['.', ':']).next()?)
 }
 
-/// The type that a kernel multiplies, as far as its name says; the name without parameters, in lower case.
+/// The type in a kernel name (demangled without parameters, in lower case).
 pub(super) fn of_kernel(name: &str) -> Option<Dtype> {
-    let fits = |(pattern, _): &&(&str, Dtype)| Pattern::new(pattern).matches(name);
-    IN_KERNELS.iter().find(fits).map(|(_, of)| *of)
+    let matches = |pattern: &&str| Pattern::new(pattern).matches(name);
+    let row = IN_KERNELS.iter().find(|(_, patterns)| patterns.iter().any(matches));
+    row.map(|(dtype, _)| *dtype)
 }
 
-/// True if the tensor cores of a device of this compute capability multiply the type. They do not multiply f32, but tf32 and
-/// half precision in its place.
+/// True if tensor cores of this compute capability multiply the type. For f32 they do not; tf32 or
+/// half precision can replace it.
 pub(super) fn has_tensor_cores(dtype: Dtype, compute_capability: (u32, u32)) -> bool {
     let from = |first: (u32, u32)| compute_capability >= first;
     match dtype {
-        // Those of workstations have them in name alone.
+        // Workstation GPUs support it in name only.
         Dtype::F64 => matches!(compute_capability, (8, 0) | (9, 0) | (10, 0) | (10, 3)),
         Dtype::F16 => from((7, 0)),
         Dtype::I8 => from((7, 2)),
@@ -72,8 +47,8 @@ pub(super) fn has_tensor_cores(dtype: Dtype, compute_capability: (u32, u32)) -> 
     }
 }
 
-/// The number of which sizes of matrices are to be multiples, so that rows begin at multiples of 16 bytes (cuBLAS's guide, on
-/// tensor cores).
+/// Matrix sizes should be multiples of this number, so that rows are aligned to 16 bytes (tensor
+/// core section of cuBLAS's guide).
 pub(super) fn alignment(dtype: Dtype) -> u64 {
     128 / u64::from(dtype.bits())
 }
@@ -97,32 +72,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_known_by_what_programs_and_kernels_call_them() {
+    fn types_are_known_from_names_of_programs_and_kernels() {
         assert_eq!(parse("torch.bfloat16"), Some(Dtype::Bf16));
         assert_eq!(parse(" F16 "), Some(Dtype::F16));
         assert_eq!(parse("complex64"), None);
-        let of = of_kernel;
         assert_eq!(
-            of("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn"),
+            of_kernel("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn"),
             Some(Dtype::Bf16)
         );
-        assert_eq!(of("cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"), Some(Dtype::F64));
-        assert_eq!(of("volta_sgemm_128x64_nn"), Some(Dtype::F32));
-        assert_eq!(of("matmul_kernel"), None);
+        assert_eq!(
+            of_kernel("cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"),
+            Some(Dtype::F64)
+        );
+        assert_eq!(of_kernel("volta_sgemm_128x64_nn"), Some(Dtype::F32));
+        assert_eq!(of_kernel("matmul_kernel"), None);
     }
 
     #[test]
-    fn tensor_cores_learnt_types_one_by_one() {
-        let first = |of: Dtype| {
-            let all = [(6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)];
-            all.into_iter().find(|capability| has_tensor_cores(of, *capability))
-        };
-        assert_eq!(first(Dtype::F16), Some((7, 0)));
-        assert_eq!(first(Dtype::I8), Some((7, 5)));
-        assert_eq!(first(Dtype::Bf16), Some((8, 0)));
-        assert_eq!(first(Dtype::F8), Some((8, 9)));
-        assert_eq!(first(Dtype::F4), Some((10, 0)));
-        assert_eq!(first(Dtype::F32), None);
+    fn tensor_cores_support_types_by_capability() {
+        let all = [(6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)];
+        for (dtype, first) in [
+            (Dtype::F16, Some((7, 0))),
+            (Dtype::I8, Some((7, 5))),
+            (Dtype::Bf16, Some((8, 0))),
+            (Dtype::F8, Some((8, 9))),
+            (Dtype::F4, Some((10, 0))),
+            (Dtype::F32, None),
+        ] {
+            let found = all.into_iter().find(|capability| has_tensor_cores(dtype, *capability));
+            assert_eq!(found, first, "{dtype}");
+        }
         assert!(!has_tensor_cores(Dtype::F64, (8, 6)));
     }
 }

@@ -1,4 +1,4 @@
-//! Whether an operation of a program could use tensor cores: by what its range says of it, or by its kernels.
+//! Whether an operation could use tensor cores, by the fields of its range or by its kernels.
 
 use nvtx::Dtype;
 use serde::{Deserialize, Serialize};
@@ -8,39 +8,39 @@ use crate::base::named_variants::named_variants;
 use crate::profile::Range;
 
 named_variants! {
-    /// How an operation fares with tensor cores (DLProf's "Using TC", "Not using TC", "Incompatible").
+    /// Tensor-core status of an operation (DLProf's "Using TC", "Not using TC", "Incompatible").
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum TcStatus with name {
-        /// At least one of its kernels uses them.
+        /// At least one of its kernels uses tensor cores.
         Using = "using",
-        /// It could, and none of its kernels does.
+        /// Tensor cores could do it, but none of its kernels uses them.
         EligibleNotUsing = "eligible, not using",
-        /// It could not.
+        /// Tensor cores cannot do it.
         NotEligible = "not eligible",
-        /// Neither its range nor the names of its kernels say it.
+        /// Neither the range nor the kernel names contain the type.
         Unknown = "unknown",
     }
 }
 
-/// What to do for an operation to use tensor cores, or to use them well.
+/// How to make an operation use tensor cores, or use them well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TcRemedy {
-    /// It is of f32 on a device that has tf32.
+    /// For f32 on a device with tf32.
     AllowTf32,
-    /// It is of f32.
+    /// For f32 without tf32.
     MixedPrecision,
-    /// Sizes of its matrices are no multiples of what tensor cores like.
+    /// Matrix sizes are not multiples of 16 bytes.
     PadShape,
-    /// Type and sizes are right, and yet other kernels were chosen.
+    /// Type and sizes are right, but other kernels were chosen.
     CheckAlgorithm,
 }
 
 impl TcRemedy {
-    /// What to do.
+    /// The advice as a text.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::AllowTf32 => {
@@ -61,21 +61,22 @@ impl TcRemedy {
     }
 }
 
-/// What a range says of the product or convolution in it.
+/// The fields of a range about the product or convolution in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Described {
+pub(super) struct OpFields {
     pub(super) data_type: Option<Dtype>,
+    /// Sizes `m`, `n`, `k`.
     /// `m`, `n`, `k`: sizes of a product.
     pub(super) sizes: [Option<u64>; 3],
 }
 
-/// The field that gives the type.
+/// Names of the type field.
 const TYPE: [&str; 3] = ["dtype", "data_type", "type"];
-/// Those that give sizes: of a product, of a convolution.
+/// Names of the size fields, of a product and of a convolution.
 const SIZES: [[&str; 2]; 3] = [["m", "rows"], ["n", "out_channels"], ["k", "in_channels"]];
 
-impl Described {
-    /// `None` if it says no type.
+impl OpFields {
+    /// `None` without a type.
     pub(super) fn of(range: &Range<'_>) -> Option<Self> {
         let text = |names: &[&str]| {
             names.iter().find_map(|name| match range.field(name)? {
@@ -94,22 +95,22 @@ impl Described {
         Some(Self { data_type, sizes: SIZES.map(|names| number(&names)) })
     }
 
-    /// Whether tensor cores can do it, and what to do so that they do; `None` if nothing is known of it.
+    /// Whether tensor cores can do the operation, and what to change; `None` without a type.
     ///
-    /// A product with a vector is none of theirs. Of f32 it can be done as tf32 or with mixed precision. Sizes that are no
-    /// multiples of 16 bytes are eligible (cuBLAS pads since CUDA 11), and slower.
+    /// They cannot do products with a vector. They can do f32 as tf32 or with mixed precision.
+    /// Sizes that are not multiples of 16 bytes are eligible (cuBLAS pads since CUDA 11), but slower.
     pub(super) fn eligible(&self, capability: (u32, u32)) -> Option<(bool, Vec<TcRemedy>)> {
         let data_type = self.data_type?;
         if self.sizes.iter().flatten().any(|size| *size <= 1) {
             return Some((false, Vec::new()));
         }
         let mut remedies = Vec::new();
-        let as_it_is = has_tensor_cores(data_type, capability);
-        let could_be = data_type == Dtype::F32 && has_tensor_cores(Dtype::F16, capability);
-        if !as_it_is && !could_be {
+        let is_supported = has_tensor_cores(data_type, capability);
+        let is_convertible = data_type == Dtype::F32 && has_tensor_cores(Dtype::F16, capability);
+        if !is_supported && !is_convertible {
             return Some((false, remedies));
         }
-        if could_be {
+        if is_convertible {
             let has_tf32 = has_tensor_cores(Dtype::Tf32, capability);
             remedies.push(if has_tf32 { TcRemedy::AllowTf32 } else { TcRemedy::MixedPrecision });
         }
@@ -125,21 +126,21 @@ impl Described {
 mod tests {
     use super::*;
 
-    fn of(data_type: Dtype, sizes: [u64; 3], capability: (u32, u32)) -> (bool, Vec<TcRemedy>) {
-        let described = Described { data_type: Some(data_type), sizes: sizes.map(Some) };
-        described.eligible(capability).unwrap()
+    fn eligible(dtype: Dtype, sizes: [u64; 3], capability: (u32, u32)) -> (bool, Vec<TcRemedy>) {
+        let fields = OpFields { data_type: Some(dtype), sizes: sizes.map(Some) };
+        fields.eligible(capability).unwrap()
     }
 
     #[test]
     fn type_device_and_sizes_decide() {
         use TcRemedy::{AllowTf32, MixedPrecision, PadShape};
-        assert_eq!(of(Dtype::F16, [512, 512, 64], (7, 0)), (true, vec![]));
-        assert_eq!(of(Dtype::F16, [512, 511, 64], (7, 0)), (true, vec![PadShape]));
-        assert_eq!(of(Dtype::F16, [512, 1, 64], (9, 0)), (false, vec![]));
-        assert_eq!(of(Dtype::F32, [512, 512, 64], (7, 0)), (true, vec![MixedPrecision]));
-        assert_eq!(of(Dtype::F32, [512, 510, 64], (9, 0)), (true, vec![AllowTf32, PadShape]));
-        assert_eq!(of(Dtype::Bf16, [512, 512, 64], (7, 5)), (false, vec![]));
-        assert_eq!(of(Dtype::F16, [512, 512, 64], (6, 1)), (false, vec![]));
-        assert_eq!(Described::default().eligible((9, 0)), None);
+        assert_eq!(eligible(Dtype::F16, [512, 512, 64], (7, 0)), (true, vec![]));
+        assert_eq!(eligible(Dtype::F16, [512, 511, 64], (7, 0)), (true, vec![PadShape]));
+        assert_eq!(eligible(Dtype::F16, [512, 1, 64], (9, 0)), (false, vec![]));
+        assert_eq!(eligible(Dtype::F32, [512, 512, 64], (7, 0)), (true, vec![MixedPrecision]));
+        assert_eq!(eligible(Dtype::F32, [512, 510, 64], (9, 0)), (true, vec![AllowTf32, PadShape]));
+        assert_eq!(eligible(Dtype::Bf16, [512, 512, 64], (7, 5)), (false, vec![]));
+        assert_eq!(eligible(Dtype::F16, [512, 512, 64], (6, 1)), (false, vec![]));
+        assert_eq!(OpFields::default().eligible((9, 0)), None);
     }
 }

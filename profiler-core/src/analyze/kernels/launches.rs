@@ -1,4 +1,4 @@
-//! The launches of a profile by kernel and shape: what they leave without work, and which are worth a look with counters.
+//! Launches by kernel and shape: idle parts of the device, and candidates for hardware counters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,34 +15,33 @@ use crate::profile::{Kernel, Profile};
 use crate::query::Query;
 use crate::reports::{Cells, Report, Row, Unit};
 
-/// All launches of one kernel in one shape.
+/// All launches of one kernel with one shape.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct KernelShape {
-    /// The kernel, without parameters.
+    /// The kernel's name without parameters.
     pub name: Arc<str>,
-    /// What it is for, as far as its name says.
+    /// Its class, by its name.
     pub class: KernelClass,
     /// The device's CUDA ordinal.
     pub device: u32,
-    /// Percent of the time of all kernels that were looked at.
+    /// Percent of the time of all kernels in the query.
     pub time_percent: f64,
-    /// Their times on the GPU, summed.
+    /// Sum of their GPU times.
     pub total_ns: u64,
-    /// How many there are.
+    /// Number of launches.
     pub instances: u64,
-    /// Their shape.
+    /// The launch shape.
     #[serde(flatten)]
     pub shape: LaunchShape,
-    /// The part of the device's time that the shape leaves without work: [`LaunchShape::headroom`].
+    /// The idle part of the device's time: [`LaunchShape::headroom`].
     pub headroom: f64,
-    /// `total_ns` x `headroom`: an estimate of what a shape that fills the device saves, if each block takes as long. What
-    /// comes first is worth a look first.
+    /// `total_ns` x `headroom`: estimated saving with a shape that fills the device, if blocks take
+    /// as long. Rows are sorted by it.
     pub estimated_saving_ns: u64,
-    /// What is to be said of the shape.
+    /// Findings on the shape.
     pub findings: Vec<ShapeFinding>,
-    /// A command line of Nsight Compute for the one of the launches whose time is the median: see
-    /// [`LaunchShapes`].
+    /// An Nsight Compute command for the launch with the median time: see [`LaunchShapes`].
     pub ncu: String,
 }
 
@@ -73,14 +72,14 @@ impl Row for KernelShape {
     }
 }
 
-/// Launches by kernel and shape, those first whose time on the GPU times [head-room](LaunchShape::headroom) is most.
-/// Made by [`Query::launch_shapes`].
+/// Launches by kernel and shape, largest [head-room](LaunchShape::headroom) x GPU time first. Made
+/// by [`Query::launch_shapes`].
 ///
-/// Each has a command line of Nsight Compute that measures one launch of it. The launch is found by how many of the same
-/// kernel came before it, in the order of calls, since the session's start: exact if the session began before the first of
-/// them and the program does the same again.
+/// Each row has an Nsight Compute command that measures one launch. The launch is identified by the
+/// number of earlier launches of the same kernel in the session. That number is exact if the session
+/// began before the first launch and the program repeats its launches.
 ///
-/// `{}` prints a table, what to do, and the commands of the first ones.
+/// `{}` prints a table, advice, and the commands of the first rows.
 #[derive(Debug, Clone, Serialize)]
 #[must_use]
 pub struct LaunchShapes {
@@ -91,7 +90,7 @@ pub struct LaunchShapes {
 }
 
 impl LaunchShapes {
-    /// The rows, the most to save first.
+    /// The rows, largest estimated saving first.
     pub fn rows(&self) -> &[KernelShape] {
         self.rows.rows()
     }
@@ -101,41 +100,38 @@ impl LaunchShapes {
         &self.rows
     }
 
-    /// The times of all of them on the GPU, summed.
+    /// Sum of the GPU times of all rows.
     pub fn gpu_time(&self) -> Duration {
         Duration::from_nanos(self.total_ns)
     }
 
-    /// Theoretical occupancy, from 0 to 1: the mean over launches, each as often as it took nanoseconds.
+    /// Mean theoretical occupancy of the launches, from 0 to 1, weighted by time.
     pub fn mean_occupancy(&self) -> f64 {
         self.mean_occupancy
     }
 
-    /// The time of launches of which this is to be said.
+    /// Time of the launches with this finding.
     pub fn time_with(&self, kind: ShapeFindingKind) -> Duration {
         let has = |row: &&KernelShape| row.findings.iter().any(|finding| finding.kind == kind);
         let ns = self.rows().iter().filter(has).map(|row| row.total_ns);
         Duration::from_nanos(ns.fold(0, u64::saturating_add))
     }
 
-    /// Launches that are in no row, for the profile does not know what fits on their device.
+    /// Launches in no row: on devices with unknown limits.
     pub fn unknown(&self) -> u64 {
         self.unknown
     }
 }
 
-/// Commands and names in a text for people.
+/// Commands in a printed text.
 const SHOWN: usize = 3;
 
 impl fmt::Display for LaunchShapes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.rows.fmt(f)?;
         if self.unknown != 0 {
-            let unknown = self.unknown;
-            write!(
-                f,
-                "\n({unknown} launches on devices of which no limits are known are not in it)"
-            )?;
+            let why = "launches on devices of which no limits are known are not in it";
+            write!(f, "\n({} {why})", self.unknown)?;
         }
         if self.rows().is_empty() {
             return Ok(());
@@ -166,46 +162,46 @@ impl fmt::Display for LaunchShapes {
     }
 }
 
-/// What is collected of a row.
-struct Collected<'a> {
+/// The launches of a row.
+struct Launches<'a> {
     kernel: Kernel<'a>,
     shape: LaunchShape,
     count: u64,
-    /// (ns, number of the operation)
+    /// Nanoseconds and operation number.
     times: Vec<(u64, usize)>,
 }
 
 impl<'a> Query<'a> {
-    /// The kernels by name and launch shape, on their devices.
+    /// The kernels by device, name and launch shape.
     pub fn launch_shapes(&self) -> LaunchShapes {
         self.launch_shapes_with(&Classifier::new())
     }
 
-    /// The same, with rules of the program's own for what kernels are for.
+    /// As [`launch_shapes`](Self::launch_shapes), with a classifier of the program.
     pub fn launch_shapes_with(&self, classifier: &Classifier) -> LaunchShapes {
-        // Works that differ in stream or graph node alone are one row.
+        // Works that differ in stream or graph node only share a row.
         let mut of_work: FxHashMap<WorkId, Option<usize>> = FxHashMap::default();
         let mut of_shape: FxHashMap<(u32, &'a str, LaunchShape), usize> = FxHashMap::default();
-        let mut rows: Vec<Collected<'a>> = Vec::new();
+        let mut rows: Vec<Launches<'a>> = Vec::new();
         let (mut unknown, mut left_out) = (0, 0);
         for operation in self.iter() {
-            let known = of_work.get(&operation.row().work).copied();
-            let place = match known {
-                Some(place) => place,
+            let work = operation.row().work;
+            let index = match of_work.get(&work) {
+                Some(index) => *index,
                 None => {
                     let Some(kernel) = operation.as_kernel() else { continue };
-                    let place = kernel.launch_shape().map(|shape| {
+                    let index = kernel.launch_shape().map(|shape| {
                         let key = (kernel.device(), kernel.name(), shape);
                         *of_shape.entry(key).or_insert_with(|| {
-                            rows.push(Collected { kernel, shape, count: 0, times: Vec::new() });
+                            rows.push(Launches { kernel, shape, count: 0, times: Vec::new() });
                             rows.len() - 1
                         })
                     });
-                    of_work.insert(operation.row().work, place);
-                    place
+                    of_work.insert(work, index);
+                    index
                 }
             };
-            let Some(row) = place.and_then(|place| rows.get_mut(place)) else {
+            let Some(row) = index.map(|index| &mut rows[index]) else {
                 unknown += 1;
                 continue;
             };
@@ -215,14 +211,14 @@ impl<'a> Query<'a> {
                 None => left_out += 1,
             }
         }
-        let total = |row: &Collected<'_>| -> u64 {
+        let total = |row: &Launches<'_>| -> u64 {
             row.times.iter().fold(0, |sum, (ns, _)| sum.saturating_add(*ns))
         };
         let total_ns = rows.iter().map(total).fold(0, u64::saturating_add);
         let weighted: f64 =
             rows.iter().map(|row| total(row) as f64 * row.shape.achievable().fraction()).sum();
         let instances = Instances::new(self.profile(), rows.iter().map(|row| row.kernel));
-        let row = |mut row: Collected<'_>| {
+        let row = |mut row: Launches<'_>| {
             let total_of_row = total(&row);
             let class = row.kernel.class_with(classifier);
             let headroom = row.shape.headroom(class);
@@ -265,7 +261,7 @@ impl<'a> Query<'a> {
 }
 
 impl Profile {
-    /// All kernels by name and launch shape. [`Query::launch_shapes`] is for some of them.
+    /// All kernels by name and launch shape; [`Query::launch_shapes`] for a selection.
     pub fn launch_shapes(&self) -> LaunchShapes {
         self.query().launch_shapes()
     }

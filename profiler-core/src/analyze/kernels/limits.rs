@@ -1,50 +1,50 @@
-//! What fits on a multiprocessor, by compute capability.
+//! Resources of a multiprocessor by compute capability.
 
 use serde::{Deserialize, Serialize};
 
 use crate::join::tables::Multiprocessor;
 
-/// What fits on a streaming multiprocessor, and in which units it gives it out.
+/// Resources of a streaming multiprocessor and their allocation units.
 ///
-/// The figures are those of the table of compute capabilities in CUDA's programming guide; the units are those by which
-/// CUDA's own occupancy calculator counts.
+/// Amounts are from the compute capability table of CUDA's programming guide, units from CUDA's
+/// occupancy calculator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SmLimits {
     /// Major and minor: (9, 0) is sm_90.
     pub compute_capability: (u32, u32),
-    /// Warps that are on it at once.
+    /// Maximum resident warps.
     pub warps: u32,
-    /// Blocks that are on it at once.
+    /// Maximum resident blocks.
     pub blocks: u32,
     /// 32-bit registers.
     pub registers: u32,
-    /// Registers that a block can have.
+    /// Maximum registers of a block.
     pub registers_per_block: u32,
-    /// Registers that a thread can have.
+    /// Maximum registers of a thread.
     pub registers_per_thread: u32,
-    /// Threads that a block can have.
+    /// Maximum threads of a block.
     pub threads_per_block: u32,
-    /// Bytes of shared memory, if as little as can be is L1 cache.
+    /// Bytes of shared memory with the smallest L1 cache.
     pub shared_bytes: u32,
-    /// Bytes of shared memory that a block can have, if its kernel opted in to more than is usual.
+    /// Maximum bytes of shared memory of a block whose kernel opted in to more than the default.
     pub shared_bytes_per_block: u32,
-    /// Bytes of shared memory that the system takes for each block.
+    /// Bytes of shared memory that the system reserves for each block.
     pub reserved_shared_bytes_per_block: u32,
-    /// Bytes in which blocks get shared memory.
+    /// Allocation unit of shared memory in bytes.
     pub shared_unit: u32,
-    /// Registers in which warps get theirs.
+    /// Allocation unit of a warp's registers.
     pub register_unit: u32,
-    /// Parts that have registers and a warp scheduler of their own.
+    /// Partitions with their own registers and warp scheduler.
     pub partitions: u32,
 }
 
-/// Threads of a warp.
+/// Threads in a warp.
 pub(super) const WARP: u32 = 32;
 
 const KIB: u32 = 1024;
 
-/// Compute capability, warps, blocks, KiB of shared memory of a multiprocessor and of a block.
+/// Compute capability, warps, blocks, KiB of shared memory per multiprocessor and per block.
 type Row = ((u32, u32), u32, u32, u32, u32);
 
 const TABLE: &[Row] = &[
@@ -57,7 +57,7 @@ const TABLE: &[Row] = &[
     ((8, 9), 48, 24, 100, 99),
     ((9, 0), 64, 32, 228, 227),
     ((10, 0), 64, 32, 228, 227),
-    // As CUDA 12 called what is 11.0 since CUDA 13.
+    // CUDA 12's name for 11.0.
     ((10, 1), 48, 24, 228, 227),
     ((10, 3), 64, 32, 228, 227),
     ((11, 0), 48, 24, 228, 227),
@@ -65,14 +65,14 @@ const TABLE: &[Row] = &[
     ((12, 1), 48, 24, 100, 99),
 ];
 
-/// KiB of shared memory to which a multiprocessor can be set; of each those up to its most.
+/// KiB of shared memory that a multiprocessor can be set to, up to its maximum.
 const CONFIGS: &[u32] = &[0, 8, 16, 32, 64, 96, 100, 132, 164, 196, 228];
 
 impl SmLimits {
-    /// Those of a compute capability from 7.0 to 12.1; `None` of one that is not known.
+    /// The limits of a compute capability from 7.0 to 12.1; `None` for others.
     #[must_use]
     pub fn of(compute_capability: (u32, u32)) -> Option<Self> {
-        let row = TABLE.iter().find(|(of, ..)| *of == compute_capability)?;
+        let row = TABLE.iter().find(|(capability, ..)| *capability == compute_capability)?;
         let &(_, warps, blocks, shared_kib, block_kib) = row;
         let is_before_ampere = compute_capability.0 < 8;
         Some(Self {
@@ -92,45 +92,43 @@ impl SmLimits {
         })
     }
 
-    /// The same, and what a profile's source says of the device instead of the table. One that is newer than the table has the units
-    /// of its last row.
-    pub(super) fn told(capability: (u32, u32), told: &Multiprocessor) -> Option<Self> {
-        let known = Self::of(capability);
-        let says_enough = told.warps != 0 && told.blocks != 0 && told.registers != 0;
-        let is_newer = TABLE.iter().all(|(of, ..)| *of < capability);
-        let newest = || (says_enough && is_newer).then(|| Self::of((12, 1))).flatten();
-        let mut limits = known.or_else(newest)?;
+    /// The limits of a device: those that the profile states, the rest from the table. A device that
+    /// is newer than the table has the units of its last row.
+    pub(super) fn of_device(capability: (u32, u32), stated: &Multiprocessor) -> Option<Self> {
+        let is_complete = stated.warps != 0 && stated.blocks != 0 && stated.registers != 0;
+        let is_newer = TABLE.iter().all(|(known, ..)| *known < capability);
+        let newest = || (is_complete && is_newer).then(|| Self::of((12, 1))).flatten();
+        let mut limits = Self::of(capability).or_else(newest)?;
         limits.compute_capability = capability;
-        let pairs = [
-            (&mut limits.warps, told.warps),
-            (&mut limits.blocks, told.blocks),
-            (&mut limits.registers, told.registers),
-            (&mut limits.registers_per_block, told.registers_per_block),
-            (&mut limits.shared_bytes, told.shared_bytes),
-            (&mut limits.shared_bytes_per_block, told.shared_bytes_per_block),
-        ];
-        for (limit, told) in pairs {
-            if told != 0 {
-                *limit = told;
+        for (limit, stated) in [
+            (&mut limits.warps, stated.warps),
+            (&mut limits.blocks, stated.blocks),
+            (&mut limits.registers, stated.registers),
+            (&mut limits.registers_per_block, stated.registers_per_block),
+            (&mut limits.shared_bytes, stated.shared_bytes),
+            (&mut limits.shared_bytes_per_block, stated.shared_bytes_per_block),
+        ] {
+            if stated != 0 {
+                *limit = stated;
             }
         }
         Some(limits)
     }
 
-    /// Bytes of shared memory to which it can be set; the others of its L1 are cache.
+    /// The settings of shared memory in bytes; the rest of the L1 is cache.
     pub fn shared_configs(&self) -> impl Iterator<Item = u32> + use<> {
         let limits = *self;
         let is_volta = limits.compute_capability.0 == 7 && limits.compute_capability.1 < 5;
         let has = move |kib: &u32| match limits.compute_capability {
             (7, 5) => matches!(*kib, 32 | 64),
-            // 96 is Volta's most, and no step of those after it.
+            // 96 is Volta's maximum, and no setting of later architectures.
             _ => *kib != 96 || is_volta,
         };
         let all = CONFIGS.iter().copied().filter(has).map(|kib| kib * KIB);
         all.filter(move |bytes| *bytes <= limits.shared_bytes)
     }
 
-    /// The smallest setting with so many bytes; the largest there is if none has them.
+    /// The smallest setting with this many bytes, or else the largest.
     pub fn shared_config(&self, bytes: u32) -> u32 {
         self.shared_configs().find(|config| *config >= bytes).unwrap_or(self.shared_bytes)
     }
@@ -141,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_of_shared_memory_end_with_the_most() {
+    fn shared_memory_settings_end_with_the_maximum() {
         for (capability, ..) in TABLE {
             let limits = SmLimits::of(*capability).unwrap();
             assert_eq!(limits.shared_configs().last(), Some(limits.shared_bytes), "{capability:?}");

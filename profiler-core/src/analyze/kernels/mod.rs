@@ -1,4 +1,4 @@
-//! What kernels are, without counters: what they are for, by their names; whether they use tensor cores; and how well
+//! Properties of kernels without counters: their class and tensor-core use by name, and how well
 //! their launch fits the device.
 //!
 //! ```no_run
@@ -9,23 +9,23 @@
 //! let profile = Profile::load("run.gpuprof")?;
 //! println!("{}", profile.kernel_classes()); // gemm 61.3 %, attention 20.1 %, ...
 //! println!("{}", profile.query().in_range("backward").by_kernel_class());
-//! // Names of one's own.
+//! // Rules of the program.
 //! let classifier = Classifier::new().rule("my_fused_mlp*", KernelClass::Gemm);
 //! println!("{}", profile.query().by_kernel_class_with(&classifier));
 //!
-//! // Occupancy, waves and tails; the largest estimated saving comes first, with a command for Nsight Compute.
+//! // Occupancy, waves and tails: largest estimated saving first, with an Nsight Compute command.
 //! println!("{}", profile.launch_shapes());
 //! for kernel in profile.query().in_range("forward").launch_shapes().rows() {
 //!     println!("{}: {}", kernel.name, kernel.shape.occupancy);
 //! }
 //!
-//! // Which operations use tensor cores, which could, and what to do.
+//! // Which operations use tensor cores, which could, and advice.
 //! println!("{}", profile.tensor_cores());
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! An operation is judged best where its range says what it multiplies:
+//! Tensor cores are judged best where a range declares what it multiplies:
 //!
 //! ```
 //! # let (m, n, k) = (512_u64, 512_u64, 64_u64);
@@ -33,10 +33,11 @@
 //! let _range = range.range();
 //! ```
 //!
-//! # How far to trust it
-//! Classes and tensor cores are told by names, by tables that [`Classifier::rules`] and [`TensorCoreUse::because`] show. On an
-//! H200 occupancy is what `cuOccupancyMaxActiveBlocksPerMultiprocessor` says in 1,000 of 1,000 random shapes. Head-room says what a shape
-//! leaves without work, not what a kernel could gain: a kernel that is bound by memory gains less.
+//! # Limits
+//! Classes and tensor cores are derived from names, by tables that [`Classifier::rules`] and
+//! [`TensorCoreUse::because`] show. On an H200, occupancy equals
+//! `cuOccupancyMaxActiveBlocksPerMultiprocessor` for 1,000 of 1,000 random shapes. Head-room is the
+//! idle part of a shape, not the gain of a kernel: a kernel bound by memory gains less.
 
 mod class;
 mod classifier;

@@ -1,14 +1,14 @@
-//! Command lines of Nsight Compute for one launch.
+//! Nsight Compute commands for a launch.
 
 use rustc_hash::FxHashMap;
 
 use crate::join::tables::OperationId;
 use crate::profile::{Kernel, Profile};
 
-/// The launches of some kernels in the order of their calls.
+/// The launches of some kernels in call order.
 pub(super) struct Instances<'a> {
     profile: &'a Profile,
-    /// By process and name: correlation id and start, which orders the nodes of a graph.
+    /// By process and name: correlation id, and start to order the nodes of a graph.
     of_name: FxHashMap<(u32, &'a str), Vec<(u32, u64)>>,
 }
 
@@ -26,7 +26,7 @@ impl<'a> Instances<'a> {
         Self { profile, of_name }
     }
 
-    /// For the launch that has this number among all operations.
+    /// The command for the launch with this operation number.
     pub(super) fn command(&self, kernel: &Kernel<'a>, number: usize) -> String {
         let launch = u32::try_from(number).ok().map(|number| {
             let launch = self.profile.operation(OperationId(number));
@@ -36,7 +36,7 @@ impl<'a> Instances<'a> {
         let skip = launch.zip(instances).map_or(0, |(launch, instances)| {
             instances.partition_point(|instance| *instance < launch)
         });
-        // A capture may not have the name that the compiler made.
+        // A capture may lack the mangled name.
         let base = match kernel.demangled() {
             Some(demangled)
                 if demangled == kernel.name() && demangled.contains([' ', '<', '(']) =>
@@ -52,7 +52,7 @@ impl<'a> Instances<'a> {
     }
 }
 
-/// As a word for a shell.
+/// A name as a shell word.
 fn quoted(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     match name.chars().all(is_plain) && !name.is_empty() {
@@ -66,7 +66,7 @@ mod tests {
     use super::quoted;
 
     #[test]
-    fn names_are_words_of_a_shell() {
+    fn names_are_quoted_for_a_shell() {
         assert_eq!(quoted("_Z4gemmPf"), "_Z4gemmPf");
         assert_eq!(quoted("void k<int>(int *)"), "'void k<int>(int *)'");
         assert_eq!(quoted("it's"), r"'it'\''s'");

@@ -1,4 +1,4 @@
-//! The shape of a launch on its device: how full it makes multiprocessors, and what it leaves without work.
+//! The shape of a launch on its device: occupancy, waves, and idle parts.
 
 use std::fmt;
 
@@ -8,14 +8,16 @@ use super::KernelClass;
 use super::limits::{SmLimits, WARP};
 use super::occupancy::{BlockNeeds, Limiter, Occupancy};
 use crate::base::named_variants::named_variants;
+use crate::join::tables::Multiprocessor;
 use crate::profile::{Kernel, Profile};
+use crate::record::recording::DeviceInfo;
 
-/// Occupancy from which on more is not asked for (Nsight Compute's rule `TheoreticalOccupancy`).
+/// Sufficient occupancy (Nsight Compute's rule `TheoreticalOccupancy`).
 pub(super) const ENOUGH_OCCUPANCY: f64 = 0.8;
-/// The part of the time from which on a partial last wave is worth a word (Nsight Compute's rule `LaunchConfiguration`).
+/// Reported time share of a partial last wave (Nsight Compute's rule `LaunchConfiguration`).
 const MUCH_TAIL: f64 = 0.2;
 
-/// A launch on its device, as far as it can be judged without counters. Made by [`Kernel::launch_shape`].
+/// A launch on its device, judged without counters. Made by [`Kernel::launch_shape`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub struct LaunchShape {
@@ -25,20 +27,20 @@ pub struct LaunchShape {
     pub block: [u32; 3],
     /// Blocks of a cluster in x, y, z (`clusterX`...); zeros without clusters.
     pub cluster: [u32; 3],
-    /// What of it decides how many blocks fit.
+    /// The resources of a block.
     #[serde(flatten)]
     pub needs: BlockNeeds,
-    /// Bytes of local memory a thread (`localMemoryPerThread`): what does not fit into registers, and arrays of a thread.
+    /// Bytes of local memory per thread (`localMemoryPerThread`): spilled registers and thread arrays.
     pub local_bytes_per_thread: u32,
     /// Multiprocessors of the device.
     pub multiprocessors: u32,
-    /// What fits on one of them.
+    /// Resources of one of them.
     #[serde(skip)]
     pub limits: SmLimits,
-    /// As CUDA's calculator has it.
+    /// Occupancy of CUDA's calculator.
     pub occupancy: Occupancy,
-    /// With the shared memory that the driver set for this launch (`sharedMemoryExecuted`), as Nsight Compute has it;
-    /// `None` where it is not known.
+    /// Occupancy with the driver's shared memory setting for this launch (`sharedMemoryExecuted`),
+    /// as in Nsight Compute; `None` if not recorded.
     pub configured: Option<Occupancy>,
 }
 
@@ -53,15 +55,15 @@ impl LaunchShape {
         product(self.block)
     }
 
-    /// How often the device is filled with blocks: those of the grid over those that it can have at once
-    /// (`launch__waves_per_multiprocessor`). `None` if not one block fits.
+    /// Blocks of the grid over resident blocks of the device (`launch__waves_per_multiprocessor`).
+    /// `None` if not one block fits.
     pub fn waves(&self) -> Option<f64> {
         let at_once = self.blocks_at_once();
         (at_once != 0).then(|| self.blocks() as f64 / at_once as f64)
     }
 
-    /// The part of the time that a partial last wave takes, if blocks take equally long: 1 / (full waves + 1). `None` if
-    /// there is no full wave, or none that is not full.
+    /// The time share of a partial last wave if all blocks take as long: 1 / (full waves + 1).
+    /// `None` without a full or without a partial wave.
     pub fn tail(&self) -> Option<f64> {
         let at_once = self.blocks_at_once();
         let full = self.blocks().checked_div(at_once)?;
@@ -69,31 +71,31 @@ impl LaunchShape {
         (full != 0 && is_partial).then(|| 1.0 / (full + 1) as f64)
     }
 
-    /// The part of the lanes of its warps that have a thread, from 0 to 1.
+    /// The share of warp lanes with a thread, from 0 to 1.
     pub fn lanes(&self) -> f64 {
         let lanes = u64::from(self.occupancy.warps_per_block) * u64::from(WARP);
         (self.threads_per_block() as f64 / lanes.max(1) as f64).min(1.0)
     }
 
-    /// The part of the time of multiprocessors in which they have blocks, from 0 to 1, if blocks take equally long. Of
-    /// less than a wave: the grid over the multiprocessors, each with as many blocks as the one with the most; else waves
-    /// over waves rounded up.
+    /// The share of time in which multiprocessors have blocks, from 0 to 1, if blocks take equally
+    /// long: waves over waves rounded up; with less than a wave, the grid over the multiprocessors
+    /// times the blocks on the fullest.
     pub fn balance(&self) -> f64 {
-        let of = |blocks: u64, places: u64| {
-            let waves = blocks.div_ceil(places.max(1)).max(1);
-            blocks as f64 / (waves as f64 * places.max(1) as f64)
+        let balance = |blocks: u64, slots: u64| {
+            let waves = blocks.div_ceil(slots.max(1)).max(1);
+            blocks as f64 / (waves as f64 * slots.max(1) as f64)
         };
         match self.waves() {
-            Some(waves) if waves >= 1.0 => of(self.blocks(), self.blocks_at_once()),
-            _ => of(self.blocks(), self.multiprocessors.into()),
+            Some(waves) if waves >= 1.0 => balance(self.blocks(), self.blocks_at_once()),
+            _ => balance(self.blocks(), self.multiprocessors.into()),
         }
     }
 
-    /// The part of the device's time that the shape leaves without work, from 0 to 1, and so an estimate of what a better
-    /// shape saves if each block takes as long: 1 - [lanes](Self::lanes) x [balance](Self::balance) x min(1, occupancy / 0.8).
+    /// The idle part of the device's time, from 0 to 1: the saving of a better shape if each block
+    /// takes as long. 1 - [lanes](Self::lanes) x [balance](Self::balance) x min(1, occupancy / 0.8).
     ///
-    /// Occupancy does not count for products, convolutions and attention, which hide latency within a thread and are fast
-    /// with little of it.
+    /// Occupancy does not count for products, convolutions and attention, which hide latency within
+    /// a thread and are fast at low occupancy.
     pub fn headroom(&self, class: KernelClass) -> f64 {
         let occupancy = match class.is_matrix_math() {
             true => 1.0,
@@ -102,7 +104,7 @@ impl LaunchShape {
         1.0 - self.lanes() * self.balance() * occupancy
     }
 
-    /// What is to be said of it, the most that may be lost first.
+    /// The findings, largest possible loss first.
     pub fn findings(&self) -> Vec<ShapeFinding> {
         let mut found = Vec::new();
         let mut add = |kind, loss| found.push(ShapeFinding { kind, loss });
@@ -121,11 +123,9 @@ impl LaunchShape {
         }
         let occupancy = self.occupancy.fraction();
         if occupancy < ENOUGH_OCCUPANCY {
-            let is_small = self.occupancy.limiters().eq([Limiter::Blocks]);
-            let kind = if is_small {
-                ShapeFindingKind::SmallBlock
-            } else {
-                ShapeFindingKind::LowOccupancy
+            let kind = match self.occupancy.limiters().eq([Limiter::Blocks]) {
+                true => ShapeFindingKind::SmallBlock,
+                false => ShapeFindingKind::LowOccupancy,
             };
             add(kind, Some(1.0 - occupancy));
         }
@@ -133,7 +133,7 @@ impl LaunchShape {
             && configured.blocks < self.occupancy.blocks
         {
             let loss = 1.0 - f64::from(configured.blocks) / f64::from(self.occupancy.blocks);
-            // What there is to run may fit all the same.
+            // The grid may fit all the same.
             let wanted = blocks.div_ceil(multiprocessors.max(1));
             if wanted > u64::from(configured.blocks) {
                 add(ShapeFindingKind::SharedMemorySetting, Some(loss));
@@ -146,7 +146,7 @@ impl LaunchShape {
         found
     }
 
-    /// With the driver's setting, where that is known.
+    /// With the driver's setting, if recorded.
     pub(super) fn achievable(&self) -> Occupancy {
         self.configured.unwrap_or(self.occupancy)
     }
@@ -156,14 +156,14 @@ impl LaunchShape {
     }
 }
 
-/// Something about a launch's shape that may cost time.
+/// A property of a launch shape that may cost time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ShapeFinding {
-    /// What it is.
+    /// The kind.
     pub kind: ShapeFindingKind,
-    /// The part, from 0 to 1, that is lost: of the device's time, of lanes or of warps, as [`ShapeFindingKind`] says. `None`
-    /// where it is a hint alone.
+    /// The lost part, from 0 to 1, of device time, lanes or warps, as [`ShapeFindingKind`] states.
+    /// `None` for a hint.
     pub loss: Option<f64>,
 }
 
@@ -177,33 +177,33 @@ impl fmt::Display for ShapeFinding {
 }
 
 named_variants! {
-    /// What a launch's shape has that may cost time.
+    /// Properties of launch shapes that may cost time.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum ShapeFindingKind with name {
-        /// Fewer blocks than multiprocessors; lost are those that have none.
+        /// Fewer blocks than multiprocessors. Lost: multiprocessors without a block.
         SmallGrid = "small grid",
-        /// Fewer than two blocks for each multiprocessor: while one waits at a barrier, nothing else runs.
+        /// Fewer than two blocks per multiprocessor: while one waits at a barrier, nothing runs.
         OneBlockEach = "under two blocks a multiprocessor",
-        /// The last wave is partial, and a fifth of the time or more; lost is the part of the device that it leaves without
-        /// blocks, of all of the time.
+        /// A partial last wave of a fifth of the time or more. Lost: the device time that it leaves
+        /// without blocks, of the whole time.
         Tail = "tail",
-        /// The block is no multiple of 32 threads; lost are the lanes without one.
+        /// The block is not a multiple of 32 threads. Lost: lanes without a thread.
         PartialWarp = "partial warp",
-        /// Blocks so small that a multiprocessor cannot have enough of them; lost are the warps that it could have.
+        /// Blocks too small for enough warps per multiprocessor. Lost: missing warps.
         SmallBlock = "small block",
-        /// Theoretical occupancy below 80 %; lost are the warps that a multiprocessor could have.
+        /// Theoretical occupancy below 80 %. Lost: missing warps.
         LowOccupancy = "low occupancy",
-        /// The driver set less shared memory than would hold as many blocks as the kernel could have; lost are those.
+        /// The driver's setting has less shared memory than the possible blocks need. Lost: blocks.
         SharedMemorySetting = "shared memory setting",
-        /// Threads have local memory: registers that spilled, or arrays that are indexed at run time.
+        /// Threads use local memory: spilled registers, or arrays indexed at run time.
         LocalMemory = "local memory",
     }
 }
 
 impl ShapeFindingKind {
-    /// What to do about it.
+    /// The advice as a text.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::SmallGrid => {
@@ -238,35 +238,38 @@ fn product(sizes: [u32; 3]) -> u64 {
 }
 
 impl Profile {
-    /// What fits on a multiprocessor of this device: by its compute capability, and where the profile's source says it, by
-    /// that. `None` if neither is known.
+    /// The resources of a multiprocessor of this device: from the profile's source, or from the
+    /// compute capability. `None` if neither is known.
     pub fn sm_limits(&self, device: u32) -> Option<SmLimits> {
-        let told = self.store.multiprocessors.iter().find(|told| told.device == device);
         let capability = self.capability(device)?;
-        match told {
-            Some(told) => SmLimits::told(capability, told),
+        match self.stated(device) {
+            Some(stated) => SmLimits::of_device(capability, stated),
             None => SmLimits::of(capability),
         }
     }
 
     pub(super) fn capability(&self, device: u32) -> Option<(u32, u32)> {
-        let told = self.store.multiprocessors.iter().find(|told| told.device == device);
-        let told = told.map(|told| told.compute_capability);
-        let info = || self.recording_info().devices.iter().find(|info| info.id == device);
-        told.or_else(|| info().map(|info| info.compute_capability))
+        let stated = self.stated(device).map(|stated| stated.compute_capability);
+        stated.or_else(|| Some(self.device_info(device)?.compute_capability))
     }
 
     pub(super) fn multiprocessors(&self, device: u32) -> Option<u32> {
-        let told = self.store.multiprocessors.iter().find(|told| told.device == device);
-        let told = told.map(|told| told.multiprocessors);
-        let info = || self.recording_info().devices.iter().find(|info| info.id == device);
-        let count = told.or_else(|| info().map(|info| info.multiprocessors));
+        let stated = self.stated(device).map(|stated| stated.multiprocessors);
+        let count = stated.or_else(|| Some(self.device_info(device)?.multiprocessors));
         count.filter(|count| *count != 0)
+    }
+
+    fn stated(&self, device: u32) -> Option<&Multiprocessor> {
+        self.store.multiprocessors.iter().find(|stated| stated.device == device)
+    }
+
+    fn device_info(&self, device: u32) -> Option<&DeviceInfo> {
+        self.recording_info().devices.iter().find(|info| info.id == device)
     }
 }
 
 impl Kernel<'_> {
-    /// Its launch on its device. `None` if the profile does not know what fits on the device, or the launch has no threads.
+    /// The shape of the launch. `None` if the device's limits are unknown, or without threads.
     pub fn launch_shape(&self) -> Option<LaunchShape> {
         let (profile, details) = (self.profile(), self.details());
         let limits = profile.sm_limits(self.device())?;
@@ -300,7 +303,7 @@ impl Kernel<'_> {
 mod tests {
     use super::*;
 
-    /// On an H200, whose 132 multiprocessors have 64 warps each.
+    /// On an H200, with 132 multiprocessors of 64 warps each.
     fn shape(grid: [u32; 3], block: [u32; 3], registers: u32, dynamic: u32) -> LaunchShape {
         let limits = SmLimits::of((9, 0)).unwrap();
         let needs = BlockNeeds {
@@ -330,26 +333,25 @@ mod tests {
     #[test]
     fn waves_tail_and_balance_follow_from_the_grid() {
         // 8 blocks of 256 threads on each of 132 multiprocessors: 1056 at once.
-        let of = |blocks| shape([blocks, 1, 1], [256, 1, 1], 32, 0);
-        assert_eq!((of(1056).waves(), of(1056).tail(), of(1056).balance()), (Some(1.0), None, 1.0));
-        assert_eq!(kinds(&of(1056)), []);
+        let with = |blocks| shape([blocks, 1, 1], [256, 1, 1], 32, 0);
+        let (full, more) = (with(1056), with(1057));
+        assert_eq!((full.waves(), full.tail(), full.balance()), (Some(1.0), None, 1.0));
+        assert_eq!(kinds(&full), []);
         // One block more: a second wave of one block.
-        assert_eq!(
-            (of(1057).tail(), kinds(&of(1057))),
-            (Some(0.5), vec![(ShapeFindingKind::Tail, Some(50))])
-        );
-        assert!((of(1057).headroom(KernelClass::Other) - (1.0 - 1057.0 / 2112.0)).abs() < 1e-12);
-        // Six full waves and a part: a seventh of the time, which is no fifth.
-        assert_eq!((of(6400).tail(), kinds(&of(6400))), (Some(1.0 / 7.0), vec![]));
-        // Less than a wave: 133 blocks are two on one multiprocessor and one on the others.
-        assert_eq!((of(133).tail(), of(133).balance()), (None, 133.0 / 264.0));
-        assert_eq!(kinds(&of(133)), [(ShapeFindingKind::OneBlockEach, None)]);
-        assert_eq!(kinds(&of(33)), [(ShapeFindingKind::SmallGrid, Some(75))]);
-        assert_eq!(of(264).balance(), 1.0);
+        assert_eq!(more.tail(), Some(0.5));
+        assert_eq!(kinds(&more), [(ShapeFindingKind::Tail, Some(50))]);
+        assert!((more.headroom(KernelClass::Other) - (1.0 - 1057.0 / 2112.0)).abs() < 1e-12);
+        // Six full waves and a part: a seventh of the time, less than a fifth.
+        assert_eq!((with(6400).tail(), kinds(&with(6400))), (Some(1.0 / 7.0), vec![]));
+        // Less than a wave: one multiprocessor has two of 133 blocks, the others one.
+        assert_eq!((with(133).tail(), with(133).balance()), (None, 133.0 / 264.0));
+        assert_eq!(kinds(&with(133)), [(ShapeFindingKind::OneBlockEach, None)]);
+        assert_eq!(kinds(&with(33)), [(ShapeFindingKind::SmallGrid, Some(75))]);
+        assert_eq!(with(264).balance(), 1.0);
     }
 
     #[test]
-    fn blocks_that_fit_badly_are_named() {
+    fn badly_fitting_blocks_are_found() {
         // 100 threads are four warps, of which the last has 4 of 32.
         let partial = shape([10_560, 1, 1], [100, 1, 1], 32, 0);
         assert_eq!(partial.lanes(), 100.0 / 128.0);
@@ -358,7 +360,7 @@ mod tests {
         assert_eq!(kinds(&small), [(ShapeFindingKind::SmallBlock, Some(50))]);
         let greedy = shape([132 * 3, 1, 1], [128, 1, 1], 168, 0);
         assert_eq!(kinds(&greedy), [(ShapeFindingKind::LowOccupancy, Some(81))]);
-        // 12 of 64 warps are 18.75 %, of the 80 % that are enough; a product does without.
+        // 12 of 64 warps are 18.75 %, of the sufficient 80 %; a product does not need them.
         assert!((greedy.headroom(KernelClass::Elementwise) - (1.0 - 0.1875 / 0.8)).abs() < 1e-12);
         assert_eq!(greedy.headroom(KernelClass::Gemm), 0.0);
         let local =
@@ -370,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_setting_of_shared_memory_counts_where_more_would_run() {
+    fn the_shared_memory_setting_counts_only_if_more_blocks_would_run() {
         let with = |blocks, config: u32| {
             let shape = shape([blocks, 1, 1], [64, 1, 1], 32, 16 << 10);
             let configured =
@@ -381,10 +383,7 @@ mod tests {
         let few = with(10_000, 100);
         assert_eq!((few.occupancy.blocks, few.waves()), (13, Some(10_000.0 / 660.0)));
         assert!(kinds(&few).contains(&(ShapeFindingKind::SharedMemorySetting, Some(62))));
-        assert!(
-            !kinds(&with(660, 100))
-                .iter()
-                .any(|(kind, _)| *kind == ShapeFindingKind::SharedMemorySetting)
-        );
+        let is_setting = |kind| kind == ShapeFindingKind::SharedMemorySetting;
+        assert!(!kinds(&with(660, 100)).iter().any(|(kind, _)| is_setting(*kind)));
     }
 }

@@ -1,4 +1,4 @@
-//! What kernels of each class came to: of a profile, of a choice, and range by range.
+//! Time of kernel classes: of a profile, of a query, and by range.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,11 +14,11 @@ use crate::profile::{GpuOperation, Kernel, OperationKind, Profile};
 use crate::query::{Groups, Query, RangePath};
 use crate::reports::{Cells, Report, Row, Unit};
 
-/// A class of kernels in a range.
+/// A class of kernels launched in a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub struct RangeClass<'a> {
-    /// The range they were launched in directly.
+    /// The range of the launches, without inner ranges.
     pub range: RangePath<'a>,
     /// The class.
     pub class: KernelClass,
@@ -36,11 +36,11 @@ impl fmt::Display for RangeClass<'_> {
 pub struct KernelClassSum {
     /// The class.
     pub class: KernelClass,
-    /// Percent of the time of all kernels that were looked at.
+    /// Percent of the time of all kernels in the query.
     pub time_percent: f64,
-    /// How many there are, those without timestamps among them.
+    /// Number of kernels, including those without timestamps.
     pub instances: u64,
-    /// Their times on the GPU; those without timestamps are left out.
+    /// Their GPU times; kernels without timestamps are left out.
     pub times: Statistics,
 }
 
@@ -48,17 +48,19 @@ impl Row for KernelClassSum {
     const NAME: &'static str = "kernel_classes";
 
     fn cells(&self, cells: &mut Cells<'_>) {
-        let of = &self.times;
+        let times = &self.times;
         cells.add("Time", Unit::Percent, self.time_percent);
-        cells.add("Total Time", Unit::Duration, ns(of.sum()));
+        cells.add("Total Time", Unit::Duration, ns(times.sum()));
         cells.add("Instances", Unit::Plain, self.instances);
-        cells.add("Avg", Unit::Duration, ns(of.mean())).add("Med", Unit::Duration, ns(of.median()));
-        cells.add("Min", Unit::Duration, ns(of.min())).add("Max", Unit::Duration, ns(of.max()));
+        cells.add("Avg", Unit::Duration, ns(times.mean()));
+        cells.add("Med", Unit::Duration, ns(times.median()));
+        cells.add("Min", Unit::Duration, ns(times.min()));
+        cells.add("Max", Unit::Duration, ns(times.max()));
         cells.add("Class", Unit::Plain, self.class.name());
     }
 }
 
-/// All kernels of one class that were launched in the ranges of one path directly.
+/// All kernels of one class launched in ranges of one path, without inner ranges.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RangeClassSum {
@@ -68,9 +70,9 @@ pub struct RangeClassSum {
     pub class: KernelClass,
     /// Percent of the time of all kernels of this path.
     pub time_percent: f64,
-    /// How many there are, those without timestamps among them.
+    /// Number of kernels, including those without timestamps.
     pub instances: u64,
-    /// Their times on the GPU, summed.
+    /// Sum of their GPU times.
     pub total_ns: u64,
 }
 
@@ -85,7 +87,7 @@ impl Row for RangeClassSum {
     }
 }
 
-/// Asks for the class of each name once.
+/// Classifies each name once.
 pub(super) struct Classes<'c, 'a> {
     classifier: &'c Classifier,
     known: RefCell<FxHashMap<&'a str, KernelClass>>,
@@ -96,7 +98,7 @@ impl<'c, 'a> Classes<'c, 'a> {
         Self { classifier, known: RefCell::default() }
     }
 
-    /// Of a kernel by its name; of a copy or memset what it is.
+    /// The class of a kernel by name, or of a copy or memset.
     pub(super) fn of(&self, operation: &GpuOperation<'a>) -> KernelClass {
         match operation.as_kernel() {
             Some(kernel) => {
@@ -106,28 +108,27 @@ impl<'c, 'a> Classes<'c, 'a> {
             None => match operation.kind() {
                 OperationKind::Copy => KernelClass::Copy,
                 OperationKind::Memset => KernelClass::Memset,
-                // What ran in a graph that was traced as one interval has no name.
+                // A graph traced as one interval has no kernel names.
                 OperationKind::Kernel | OperationKind::Graph => KernelClass::Other,
             },
         }
     }
 }
 
-/// By class.
 impl<'a> Query<'a> {
-    /// By what they are for: kernels by their names, and copies and memsets that are no kernels as what they are.
-    /// Graphs that were traced as one interval are [`KernelClass::Other`].
+    /// Groups operations by class: kernels by name, copies and memsets as such. Graphs traced as one
+    /// interval are [`KernelClass::Other`].
     pub fn by_kernel_class(&self) -> Groups<KernelClass> {
         self.by_kernel_class_with(&Classifier::new())
     }
 
-    /// The same, with rules of the program's own.
+    /// As [`by_kernel_class`](Self::by_kernel_class), with a classifier of the program.
     pub fn by_kernel_class_with(&self, classifier: &Classifier) -> Groups<KernelClass> {
         let classes = Classes::new(classifier);
         self.group_by(|operation| Some(classes.of(operation)))
     }
 
-    /// The kernels by class as a report, for CSV and JSON; copies and memsets that are no kernels are left out.
+    /// Kernels by class as a report, for CSV and JSON, without copies and memsets.
     pub fn kernel_class_sums(&self, classifier: &Classifier) -> Report<KernelClassSum> {
         let mut left_out = 0;
         let groups = self.clone().kernels().by_kernel_class_with(classifier);
@@ -144,7 +145,7 @@ impl<'a> Query<'a> {
         Report::new(rows, "no kernel was recorded").leaving_out(left_out)
     }
 
-    /// The kernels by range and class as a report, for CSV and JSON: by path, and of each those first that took most time.
+    /// Kernels by range and class as a report, for CSV and JSON: by path, then longest time first.
     pub fn range_class_sums(&self, classifier: &Classifier) -> Report<RangeClassSum> {
         let mut left_out = 0;
         let mut of_path: BTreeMap<String, Vec<RangeClassSum>> = BTreeMap::new();
@@ -169,7 +170,7 @@ impl<'a> Query<'a> {
         Report::new(rows, "no kernel was recorded").leaving_out(left_out)
     }
 
-    /// By the range they were asked for in directly, and by what they are for there.
+    /// Groups operations by range, without inner ranges, and class.
     pub fn by_range_and_class(&self, classifier: &Classifier) -> Groups<RangeClass<'a>> {
         let classes = Classes::new(classifier);
         self.group_by(|operation| {
@@ -180,14 +181,14 @@ impl<'a> Query<'a> {
 }
 
 impl Kernel<'_> {
-    /// What it is for, as far as its name says. Costs microseconds.
+    /// Its class, by its name. Costs microseconds.
     pub fn class(&self) -> KernelClass {
         self.class_with(&Classifier::new())
     }
 
-    /// The same, with rules of the program's own.
+    /// As [`class`](Self::class), with a classifier of the program.
     pub fn class_with(&self, classifier: &Classifier) -> KernelClass {
-        // A capture of nsys may know the name that a rule is on as the one or as the other.
+        // A capture of nsys may have the name for a rule in either form.
         match classifier.classify(&self.demangled_name()) {
             KernelClass::Other => classifier.classify(self.name()),
             class => class,
@@ -196,8 +197,8 @@ impl Kernel<'_> {
 }
 
 impl Profile {
-    /// The kernels by what they are for, as far as their names say; copies and memsets that are no kernels are left out.
-    /// [`Query::by_kernel_class`] has them, and those of a range alone.
+    /// Kernels by class, without copies and memsets. [`Query::by_kernel_class`] includes them, and
+    /// can select ranges.
     pub fn kernel_classes(&self) -> Groups<KernelClass> {
         self.query().kernels().by_kernel_class()
     }

@@ -1,11 +1,11 @@
-//! Whether a kernel uses tensor cores, as far as its name says.
+//! Tensor-core use by kernel name.
 
 use nvtx::Dtype;
 use serde::{Deserialize, Serialize};
 
 use super::confidence::Confidence;
 use super::data_type::of_kernel;
-use super::tensor_table::{self, Says};
+use super::tensor_table::{NameUse, patterns};
 use super::{Classifier, KernelClass};
 use crate::base::kernel_names::{Pattern, lower_case};
 use crate::base::named_variants::named_variants;
@@ -16,114 +16,99 @@ named_variants! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum TcUse {
-        /// It does.
+        /// Uses tensor cores.
         Using = "yes",
-        /// It does not.
+        /// Does not use them.
         NotUsing = "no",
-        /// Its name does not say.
+        /// Not known from the name.
         Unknown = "unknown",
     }
 }
 
-/// What a kernel's name says of tensor cores.
+/// Tensor-core use of a kernel, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub struct TensorCoreUse {
     /// Whether it uses them.
     pub tensor_cores: TcUse,
-    /// How sure that is; [`Low`](Confidence::Low) where it is not known.
+    /// The confidence; [`Low`](Confidence::Low) if unknown.
     pub confidence: Confidence,
-    /// The part of the name that says it, or why it is so.
+    /// The deciding part of the name, or another reason.
     pub because: &'static str,
-    /// True for a product, a convolution or attention that does without and is of a kind that tensor cores can do, if its
-    /// type is.
+    /// True for a product, convolution or attention without tensor cores that they could do for a
+    /// suitable type.
     pub is_plain_product: bool,
-    /// The type of the numbers that it multiplies, if its name says it.
+    /// The number type it multiplies, if in the name.
     #[serde(serialize_with = "super::name_if_known")]
     pub data_type: Option<Dtype>,
 }
 
 impl TensorCoreUse {
-    /// Of a kernel of this name. Only products, convolutions and attention use tensor cores: of another class no name is
-    /// asked, but for [`Other`](KernelClass::Other). What the program [said](Classifier::tensor_cores) counts first.
+    /// The use by this name. A [statement of the program](Classifier::tensor_cores) counts first.
+    /// Only products, convolutions, attention and [`Other`](KernelClass::Other) are looked up; other
+    /// classes use no tensor cores.
     #[must_use]
     pub fn of(name: &str, classifier: &Classifier) -> Self {
+        use Confidence::{High, Low};
         let (shown, _) = lower_case(name);
         let class = classifier.classify(name);
-        if let Some(are_used) = classifier.uses_tensor_cores(name) {
-            return Self {
-                tensor_cores: if are_used { TcUse::Using } else { TcUse::NotUsing },
-                confidence: Confidence::High,
-                because: "the program says so",
-                is_plain_product: !are_used && class.is_matrix_math(),
-                data_type: of_kernel(&shown),
-            };
-        }
-        if !class.is_matrix_math() && class != KernelClass::Other {
-            return Self {
-                tensor_cores: TcUse::NotUsing,
-                confidence: Confidence::High,
-                because: class.name(),
-                is_plain_product: false,
-                data_type: None,
-            };
-        }
-        let fits = |row: &&tensor_table::Row| Pattern::new(row.0).matches(&shown);
-        let data_type = of_kernel(&shown);
-        match tensor_table::ROWS.iter().find(fits) {
-            Some(&(because, says, confidence, _)) => Self {
-                tensor_cores: if says == Says::Using { TcUse::Using } else { TcUse::NotUsing },
-                confidence,
-                because,
-                is_plain_product: says == Says::Plain,
-                data_type,
+        let matches = |row: &(&str, NameUse, Confidence)| Pattern::new(row.0).matches(&shown);
+        let mut data_type = of_kernel(&shown);
+        let (tensor_cores, confidence, because, is_plain_product) = match classifier
+            .uses_tensor_cores(name)
+        {
+            Some(true) => (TcUse::Using, High, "the program says so", false),
+            Some(false) => (TcUse::NotUsing, High, "the program says so", class.is_matrix_math()),
+            None if !class.is_matrix_math() && class != KernelClass::Other => {
+                data_type = None;
+                (TcUse::NotUsing, High, class.name(), false)
+            }
+            None => match patterns().find(matches) {
+                Some((because, NameUse::Using, confidence)) => {
+                    (TcUse::Using, confidence, because, false)
+                }
+                Some((because, name_use, confidence)) => {
+                    (TcUse::NotUsing, confidence, because, name_use == NameUse::Plain)
+                }
+                None => (TcUse::Unknown, Low, "no rule knows the name", false),
             },
-            None => Self {
-                tensor_cores: TcUse::Unknown,
-                confidence: Confidence::Low,
-                because: "no rule knows the name",
-                is_plain_product: false,
-                data_type,
-            },
-        }
+        };
+        Self { tensor_cores, confidence, because, is_plain_product, data_type }
     }
 }
 
 impl Kernel<'_> {
-    /// Whether it uses tensor cores, as far as its name says. Costs microseconds.
+    /// Tensor-core use by its name. Costs microseconds.
     pub fn tensor_core_use(&self) -> TensorCoreUse {
         self.tensor_core_use_with(&Classifier::new())
     }
 
-    /// The same, with what the program says of names.
+    /// As [`tensor_core_use`](Self::tensor_core_use), with a classifier of the program.
     pub fn tensor_core_use_with(&self, classifier: &Classifier) -> TensorCoreUse {
         match TensorCoreUse::of(&self.demangled_name(), classifier) {
-            // A capture of nsys may know the name that a rule is on as the one or as the other.
-            of if of.tensor_cores == TcUse::Unknown => TensorCoreUse::of(self.name(), classifier),
-            of => of,
+            // A capture of nsys may have the name for a rule in either form.
+            found if found.tensor_cores == TcUse::Unknown => {
+                TensorCoreUse::of(self.name(), classifier)
+            }
+            found => found,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tensor_table::ROWS;
     use super::*;
 
     #[test]
-    fn no_row_stands_behind_one_that_takes_all_of_its_names() {
-        for (at, row) in tensor_table::ROWS.iter().enumerate() {
-            let name = row.0.replace('*', "");
-            let first =
-                tensor_table::ROWS.iter().position(|row| Pattern::new(row.0).matches(&name));
-            assert_eq!(
-                first,
-                Some(at),
-                "{} is behind {:?}",
-                row.0,
-                first.map(|at| tensor_table::ROWS[at].0)
-            );
-            assert_eq!(row.0, row.0.to_ascii_lowercase());
-            assert!(!row.3.is_empty());
+    fn every_row_is_the_first_match_of_its_own_pattern() {
+        for (at, (pattern, ..)) in patterns().enumerate() {
+            let name = pattern.replace('*', "");
+            let first = patterns().position(|row| Pattern::new(row.0).matches(&name));
+            let before = first.and_then(|first| patterns().nth(first));
+            assert_eq!(first, Some(at), "{pattern} is behind {before:?}");
+            assert_eq!(pattern, pattern.to_ascii_lowercase());
         }
+        assert!(ROWS.iter().all(|(_, _, family, _)| !family.is_empty()));
     }
 }

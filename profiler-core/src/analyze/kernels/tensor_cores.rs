@@ -1,4 +1,4 @@
-//! Tensor cores by operation, kernel and scope, and of the whole: the tables of DLProf.
+//! Tensor cores by operation, kernel and scope, and in total: the tables of DLProf.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::data_type::has_tensor_cores;
-use super::eligibility::Described;
+use super::eligibility::OpFields;
 use super::{Classifier, KernelClass, TcRemedy, TcStatus, TcUse, TensorCoreUse};
 use crate::base::statistics::Statistics;
 use crate::base::units::{nanoseconds as ns, time};
@@ -20,37 +20,37 @@ use crate::reports::{Cells, Report, Row, Unit};
 
 /// An operation of the program: a row of DLProf's "OpNodes".
 ///
-/// It is a range that says the type of its numbers, with all that is within it; or else a range in which kernels were
-/// launched directly, with those alone.
+/// A range whose fields contain a number type, with everything within; or any other range in which
+/// kernels were launched directly, with these alone.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TcOp {
     /// The path of its range.
     pub path: String,
-    /// What its range says of it in the field `op`; or else the class that took most of its time.
+    /// The range's field `op`, or else the class with the most time.
     pub op_type: String,
-    /// The times of its kernels, summed.
+    /// Sum of its kernels' times.
     pub total_ns: u64,
     /// Percent of the time of all kernels.
     pub time_percent: f64,
-    /// How it fares.
+    /// Its status.
     pub status: TcStatus,
-    /// Whether tensor cores can do it; `None` if that is not known.
+    /// Whether tensor cores can do it; `None` if unknown.
     pub eligible: Option<bool>,
-    /// The type of its numbers: as its range says, or the names of its kernels.
+    /// The number type: of the range's fields, or of the kernel names.
     #[serde(serialize_with = "super::name_if_known")]
     pub data_type: Option<Dtype>,
-    /// True if its range says the type, false if names of kernels alone were asked.
+    /// True if the range's fields contain the type; false if only kernel names were used.
     pub described: bool,
     /// Kernels that ran.
     pub kernels: u64,
-    /// Those that use tensor cores.
+    /// Kernels that use tensor cores.
     pub tc_kernels: u64,
-    /// Their times, summed.
+    /// Sum of their times.
     pub tc_ns: u64,
-    /// Those of its products: kernels that use tensor cores, and products, convolutions and attention that do not.
+    /// Time of products: of kernels with tensor cores, and of products, convolutions and attention.
     pub product_ns: u64,
-    /// What to do.
+    /// Advice.
     pub remedies: Vec<TcRemedy>,
 }
 
@@ -79,16 +79,16 @@ impl Row for TcOp {
 pub struct TcKernel {
     /// Its name, without parameters.
     pub name: Arc<str>,
-    /// What it is for.
+    /// Its class.
     pub class: KernelClass,
-    /// Whether it uses tensor cores, and how sure that is.
+    /// Tensor-core use, with its confidence.
     #[serde(flatten)]
     pub tensor_core: TensorCoreUse,
     /// Percent of the time of all kernels.
     pub time_percent: f64,
-    /// How often it ran.
+    /// Number of launches.
     pub calls: u64,
-    /// Its times on the GPU; those without timestamps are left out.
+    /// Its GPU times, of launches with timestamps.
     pub times: Statistics,
 }
 
@@ -96,41 +96,42 @@ impl Row for TcKernel {
     const NAME: &'static str = "tensor_core_kernels";
 
     fn cells(&self, cells: &mut Cells<'_>) {
-        let of = &self.tensor_core;
+        let tensor_core = &self.tensor_core;
         cells.add("Time", Unit::Percent, self.time_percent);
-        cells.add("Using TC", Unit::Plain, of.tensor_cores.to_string());
-        cells.add("Confidence", Unit::Plain, of.confidence.to_string());
+        cells.add("Using TC", Unit::Plain, tensor_core.tensor_cores.to_string());
+        cells.add("Confidence", Unit::Plain, tensor_core.confidence.to_string());
         cells.add("Total Time", Unit::Duration, ns(self.times.sum()));
         cells.add("Calls", Unit::Plain, self.calls);
         cells.add("Avg", Unit::Duration, ns(self.times.mean()));
         cells.add("Min", Unit::Duration, ns(self.times.min()));
         cells.add("Max", Unit::Duration, ns(self.times.max()));
         cells.add("Class", Unit::Plain, self.class.name());
-        cells.add("Because", Unit::Plain, of.because).add("Name", Unit::Plain, &self.name);
+        cells.add("Because", Unit::Plain, tensor_core.because);
+        cells.add("Name", Unit::Plain, &self.name);
     }
 }
 
-/// A scope of ranges with all within it: a row of DLProf's "Group Nodes".
+/// A scope of ranges with everything within: a row of DLProf's "Group Nodes".
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TcGroup {
     /// The path of its range.
     pub path: String,
-    /// How many ranges are around it.
+    /// Number of enclosing ranges.
     pub depth: usize,
-    /// The times of kernels in it and within, summed.
+    /// Sum of the times of kernels in it and within.
     pub total_ns: u64,
-    /// Those of operations that are eligible.
+    /// Time of eligible operations.
     pub eligible_ns: u64,
-    /// Those of kernels that use tensor cores.
+    /// Time of kernels that use tensor cores.
     pub tc_ns: u64,
     /// `tc_ns` in percent of `total_ns`.
     pub tc_percent: f64,
     /// Operations in it and within.
     pub ops: u64,
-    /// Those that are eligible.
+    /// Eligible operations.
     pub eligible_ops: u64,
-    /// Those that use tensor cores.
+    /// Operations that use tensor cores.
     pub using_ops: u64,
 }
 
@@ -142,44 +143,41 @@ impl Row for TcGroup {
         cells.add("TC Time", Unit::Duration, self.tc_ns);
         cells.add("TC Utilization", Unit::Percent, self.tc_percent);
         cells.add("Eligible Time", Unit::Duration, self.eligible_ns);
-        cells.add("Ops", Unit::Plain, self.ops).add(
-            "TC Eligible Ops",
-            Unit::Plain,
-            self.eligible_ops,
-        );
+        cells.add("Ops", Unit::Plain, self.ops);
+        cells.add("TC Eligible Ops", Unit::Plain, self.eligible_ops);
         cells.add("TC Using Ops", Unit::Plain, self.using_ops).add("Name", Unit::Plain, &self.path);
     }
 }
 
-/// Of all operations: DLProf's "Model Summary".
+/// Sums over all operations: DLProf's "Model Summary".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct TcSummary {
     /// Operations.
     pub ops: u64,
-    /// Those that are eligible.
+    /// Eligible operations.
     pub eligible_ops: u64,
-    /// Those of them that use tensor cores.
+    /// Eligible operations that use tensor cores.
     pub using_ops: u64,
-    /// Those of which it is not known.
+    /// Operations with unknown status.
     pub unknown_ops: u64,
-    /// The times of all kernels, summed.
+    /// Sum of all kernel times.
     pub total_ns: u64,
-    /// Those of operations that are eligible.
+    /// Time of eligible operations.
     pub eligible_ns: u64,
-    /// Those of kernels that use tensor cores.
+    /// Time of kernels that use tensor cores.
     pub tc_ns: u64,
-    /// Those of kernels of which it is not known.
+    /// Time of kernels with unknown use.
     pub unknown_ns: u64,
 }
 
 impl TcSummary {
-    /// The part of the GPU's time that kernels with tensor cores take, from 0 to 1.
+    /// Share of GPU time in kernels with tensor cores, from 0 to 1.
     pub fn tc_share(&self) -> f64 {
         share(self.tc_ns, self.total_ns)
     }
 
-    /// The part of the GPU's time that operations take that are eligible, from 0 to 1.
+    /// Share of GPU time in eligible operations, from 0 to 1.
     pub fn eligible_share(&self) -> f64 {
         share(self.eligible_ns, self.total_ns)
     }
@@ -187,7 +185,7 @@ impl TcSummary {
 
 impl fmt::Display for TcSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |ns| time(Duration::from_nanos(ns));
+        let text = |ns| time(Duration::from_nanos(ns));
         write!(
             f,
             "operations {}: {} eligible for tensor cores, {} using them, {} unknown\n\
@@ -196,24 +194,24 @@ impl fmt::Display for TcSummary {
             self.eligible_ops,
             self.using_ops,
             self.unknown_ops,
-            of(self.total_ns),
-            of(self.eligible_ns),
+            text(self.total_ns),
+            text(self.eligible_ns),
             100.0 * self.eligible_share(),
-            of(self.tc_ns),
+            text(self.tc_ns),
             100.0 * self.tc_share(),
-            of(self.unknown_ns),
+            text(self.unknown_ns),
         )
     }
 }
 
-/// Tensor cores by operation, kernel and scope, as DLProf had it. Made by [`Profile::tensor_cores`].
+/// Tensor cores by operation, kernel and scope, as in DLProf. Made by [`Profile::tensor_cores`].
 ///
-/// Whether a kernel uses them is told by its name, with a [`Confidence`](super::Confidence). Whether an operation could is told by what its
-/// range says: the field `dtype` (`"f16"`, `"bf16"`, ...), and if they are given `m`, `n`, `k` of a product, or
-/// `out_channels` and `in_channels`. Where a range says nothing, a product without tensor cores of a type that they know
-/// is eligible, and f32 is such a type.
+/// Kernels are judged by name, with a [`Confidence`](super::Confidence). Operations are judged by
+/// the fields of their range: `dtype` (`"f16"`, `"bf16"`, ...), optionally `m`, `n`, `k` of a
+/// product, or `out_channels` and `in_channels`. Without fields, a product without tensor cores is
+/// eligible if they support its type, or f32.
 ///
-/// `{}` prints the summary, the tables and what to do.
+/// `{}` prints the summary, the tables and the advice.
 #[derive(Debug, Clone, Serialize)]
 #[must_use]
 pub struct TensorCores {
@@ -224,27 +222,27 @@ pub struct TensorCores {
 }
 
 impl TensorCores {
-    /// The whole.
+    /// The sums.
     pub fn summary(&self) -> TcSummary {
         self.summary
     }
 
-    /// The operations, those first that took most time.
+    /// The operations, longest time first.
     pub fn ops(&self) -> &Report<TcOp> {
         &self.ops
     }
 
-    /// The kernels, those first that took most time.
+    /// The kernels, longest time first.
     pub fn kernels(&self) -> &Report<TcKernel> {
         &self.kernels
     }
 
-    /// The scopes: each directly before those within it.
+    /// The scopes, each directly before those within it.
     pub fn groups(&self) -> &Report<TcGroup> {
         &self.groups
     }
 
-    /// What to do, with the time of the operations that it is for: the most first.
+    /// The advice with the time of its operations, longest first.
     pub fn remedies(&self) -> Vec<(TcRemedy, Duration)> {
         let mut times: Vec<(TcRemedy, u64)> = Vec::new();
         for op in self.ops.rows() {
@@ -276,39 +274,39 @@ impl fmt::Display for TensorCores {
     }
 }
 
-/// What was run of one kernel somewhere.
+/// Launches and their time.
 #[derive(Debug, Clone, Copy, Default)]
-struct Ran {
+struct Sum {
     count: u64,
     ns: u64,
 }
 
-impl Ran {
+impl Sum {
     fn add(&mut self, more: Self) {
         self.count += more.count;
         self.ns = self.ns.saturating_add(more.ns);
     }
 }
 
-/// Kernels by name, and what of them ran where.
-struct Known {
-    use_: TensorCoreUse,
+/// A kernel by name.
+struct KernelData {
+    tensor_core: TensorCoreUse,
     class: KernelClass,
     name: Arc<str>,
     times: Vec<u64>,
     calls: u64,
 }
 
-/// What was launched in a range directly: by kernel.
-type Launched = FxHashMap<usize, Ran>;
+/// The direct launches of a range by kernel index.
+type Launched = FxHashMap<usize, Sum>;
 
 impl Profile {
-    /// How its operations fare with tensor cores. Costs one pass over its kernels and its ranges.
+    /// Tensor-core use of the operations. Costs one pass over kernels and ranges.
     pub fn tensor_cores(&self) -> TensorCores {
         self.tensor_cores_with(&Classifier::new())
     }
 
-    /// The same, with rules of the program's own for what kernels are for.
+    /// As [`tensor_cores`](Self::tensor_cores), with a classifier of the program.
     pub fn tensor_cores_with(&self, classifier: &Classifier) -> TensorCores {
         Account::new(self, classifier).finish()
     }
@@ -316,12 +314,12 @@ impl Profile {
 
 struct Account<'a> {
     profile: &'a Profile,
-    kernels: Vec<Known>,
-    /// `None` is the place outside all ranges.
+    kernels: Vec<KernelData>,
+    /// `None` outside any range.
     launched: FxHashMap<Option<NodeId>, Launched>,
     total_ns: u64,
     left_out: u64,
-    /// That of the newest device on which kernels ran.
+    /// The highest compute capability of the used devices.
     capability: Option<(u32, u32)>,
 }
 
@@ -338,9 +336,9 @@ impl<'a> Account<'a> {
         let mut of_name: FxHashMap<&'a str, usize> = FxHashMap::default();
         let mut devices: Vec<u32> = Vec::new();
         for kernel in profile.kernels() {
-            let known = *of_name.entry(kernel.name()).or_insert_with(|| {
-                account.kernels.push(Known {
-                    use_: kernel.tensor_core_use_with(classifier),
+            let index = *of_name.entry(kernel.name()).or_insert_with(|| {
+                account.kernels.push(KernelData {
+                    tensor_core: kernel.tensor_core_use_with(classifier),
                     class: kernel.class_with(classifier),
                     name: kernel.demangled_name().into(),
                     times: Vec::new(),
@@ -350,10 +348,10 @@ impl<'a> Account<'a> {
             });
             let node = kernel.range().map(|range| range.node().id);
             let ns = kernel.row().ns();
-            let ran = account.launched.entry(node).or_default().entry(known).or_default();
-            ran.add(Ran { count: 1, ns });
+            let sum = account.launched.entry(node).or_default().entry(index).or_default();
+            sum.add(Sum { count: 1, ns });
             account.total_ns = account.total_ns.saturating_add(ns);
-            let known = &mut account.kernels[known];
+            let known = &mut account.kernels[index];
             known.calls += 1;
             match kernel.interval() {
                 Some(_) => known.times.push(ns),
@@ -363,63 +361,55 @@ impl<'a> Account<'a> {
                 devices.push(kernel.device());
             }
         }
-        let limits = devices.into_iter().filter_map(|device| profile.capability(device));
-        account.capability = limits.max();
+        let capabilities = devices.into_iter().filter_map(|device| profile.capability(device));
+        account.capability = capabilities.max();
         account
     }
 
     fn finish(self) -> TensorCores {
-        let (ops, of_node) = self.ops();
+        let (mut ops, of_node) = self.ops();
         let summary = self.summary(&ops);
         let groups = self.groups(&ops, &of_node);
-        let mut rows: Vec<TcOp> = ops;
-        rows.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.path.cmp(&b.path)));
+        ops.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.path.cmp(&b.path)));
         let (total_ns, left_out) = (self.total_ns, self.left_out);
-        let mut kernels: Vec<TcKernel> = self
-            .kernels
-            .into_iter()
-            .map(|known| {
-                let ns = known.times.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns));
-                TcKernel {
-                    name: known.name,
-                    class: known.class,
-                    tensor_core: known.use_,
-                    time_percent: 100.0 * share(ns, total_ns),
-                    calls: known.calls,
-                    times: Statistics::of_ns(known.times),
-                }
-            })
-            .collect();
+        let kernels = self.kernels.into_iter().map(|known| {
+            let ns = known.times.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns));
+            TcKernel {
+                name: known.name,
+                class: known.class,
+                tensor_core: known.tensor_core,
+                time_percent: 100.0 * share(ns, total_ns),
+                calls: known.calls,
+                times: Statistics::of_ns(known.times),
+            }
+        });
+        let mut kernels: Vec<TcKernel> = kernels.collect();
         kernels.sort_by(|a, b| b.times.sum().cmp(&a.times.sum()).then_with(|| a.name.cmp(&b.name)));
         const NONE: &str = "no kernel was recorded";
         TensorCores {
             summary,
-            ops: Report::new(rows, NONE).leaving_out(left_out),
+            ops: Report::new(ops, NONE).leaving_out(left_out),
             kernels: Report::new(kernels, NONE).leaving_out(left_out),
             groups: Report::new(groups, "there is no range"),
         }
     }
 
-    /// The operations, and which of them a node is or belongs to.
+    /// The operations, and the index of the operation of each node.
     fn ops(&self) -> (Vec<TcOp>, FxHashMap<NodeId, usize>) {
         let (mut ops, mut of_node) = (Vec::new(), FxHashMap::default());
-        // The depth below which all belongs to the operation before.
+        // The depth of an open operation, which includes all deeper nodes.
         let mut within: Option<usize> = None;
         for (depth, node) in self.profile.walk() {
             if within.is_some_and(|around| depth > around) {
                 continue;
             }
-            let described: Vec<Described> = self.described(node);
-            within = (!described.is_empty()).then_some(depth);
+            let fields = self.fields(node);
+            within = (!fields.is_empty()).then_some(depth);
             let mut launched = Launched::default();
-            let mut add = |id: NodeId| {
-                for (kernel, ran) in self.launched.get(&Some(id)).into_iter().flatten() {
-                    launched.entry(*kernel).or_default().add(*ran);
+            for (_, node) in node.walk().take(if fields.is_empty() { 1 } else { usize::MAX }) {
+                for (kernel, sum) in self.launched.get(&Some(node.id)).into_iter().flatten() {
+                    launched.entry(*kernel).or_default().add(*sum);
                 }
-            };
-            match described.is_empty() {
-                true => add(node.id),
-                false => node.walk().for_each(|(_, node)| add(node.id)),
             }
             if launched.is_empty() {
                 continue;
@@ -429,7 +419,7 @@ impl<'a> Account<'a> {
                 nvtx::FieldValue::Str(text) => Some(text.to_owned()),
                 _ => None,
             });
-            ops.push(self.op(node.cut_path(), op_type, &described, &launched));
+            ops.push(self.op(node.cut_path(), op_type, &fields, &launched));
         }
         if let Some(launched) = self.launched.get(&None) {
             ops.push(self.op("(outside any range)".to_owned(), None, &[], launched));
@@ -437,15 +427,16 @@ impl<'a> Account<'a> {
         (ops, of_node)
     }
 
-    fn described(&self, node: RangeNode<'_>) -> Vec<Described> {
-        // Most programs say nothing of their ranges.
+    /// The distinct fields of the ranges of a node.
+    fn fields(&self, node: RangeNode<'_>) -> Vec<OpFields> {
+        let mut all: Vec<OpFields> = Vec::new();
+        // Most programs have no fields.
         if self.profile.store.details.is_empty() {
-            return Vec::new();
+            return all;
         }
-        let mut all: Vec<Described> = Vec::new();
-        for described in node.ranges().filter_map(|range| Described::of(&range)) {
-            if !all.contains(&described) {
-                all.push(described);
+        for fields in node.ranges().filter_map(|range| OpFields::of(&range)) {
+            if !all.contains(&fields) {
+                all.push(fields);
             }
         }
         all
@@ -455,40 +446,43 @@ impl<'a> Account<'a> {
         &self,
         path: String,
         op_type: Option<String>,
-        described: &[Described],
+        fields: &[OpFields],
         launched: &Launched,
     ) -> TcOp {
         let mut of_class: Vec<(KernelClass, u64)> = Vec::new();
-        let (mut all, mut tc, mut products) = (Ran::default(), Ran::default(), Ran::default());
+        let (mut all, mut tc, mut products) = (Sum::default(), Sum::default(), Sum::default());
         let (mut has_unknown, mut has_other, mut data_type) = (false, false, None);
-        // Products whose names say that they do without.
+        // Products that do not use tensor cores by their names.
         let mut plain: Vec<Option<Dtype>> = Vec::new();
-        let mut kernels: Vec<(&usize, &Ran)> = launched.iter().collect();
-        kernels.sort_unstable_by_key(|(kernel, ran)| (Reverse(ran.ns), **kernel));
-        for (kernel, ran) in kernels {
-            let known = &self.kernels[*kernel];
-            all.add(*ran);
-            if known.use_.tensor_cores == TcUse::Using {
-                tc.add(*ran);
+        let mut kernels: Vec<(&usize, &Sum)> = launched.iter().collect();
+        kernels.sort_unstable_by_key(|(kernel, sum)| (Reverse(sum.ns), **kernel));
+        for (kernel, sum) in kernels {
+            let KernelData { tensor_core, class, .. } = &self.kernels[*kernel];
+            let is_using = tensor_core.tensor_cores == TcUse::Using;
+            all.add(*sum);
+            match of_class.iter_mut().find(|(known, _)| known == class) {
+                Some((_, ns)) => *ns = ns.saturating_add(sum.ns),
+                None => of_class.push((*class, sum.ns)),
             }
-            match of_class.iter_mut().find(|(class, _)| *class == known.class) {
-                Some((_, ns)) => *ns = ns.saturating_add(ran.ns),
-                None => of_class.push((known.class, ran.ns)),
+            if is_using {
+                tc.add(*sum);
             }
-            if known.class.is_matrix_math() || known.use_.tensor_cores == TcUse::Using {
-                products.add(*ran);
-                data_type = data_type.or(known.use_.data_type);
+            if class.is_matrix_math() || is_using {
+                products.add(*sum);
+                data_type = data_type.or(tensor_core.data_type);
             }
-            match known.use_.tensor_cores {
-                TcUse::Unknown if known.class.is_matrix_math() => has_unknown = true,
+            match tensor_core.tensor_cores {
+                TcUse::Unknown if class.is_matrix_math() => has_unknown = true,
                 TcUse::Unknown => has_other = true,
-                TcUse::NotUsing if known.use_.is_plain_product => plain.push(known.use_.data_type),
+                TcUse::NotUsing if tensor_core.is_plain_product => {
+                    plain.push(tensor_core.data_type);
+                }
                 _ => {}
             }
         }
-        // A kernel that could be anything is hardly one where others are known to be the products.
+        // An unclassified kernel is hardly a product beside known products.
         has_unknown |= has_other && plain.is_empty();
-        let (eligible, mut remedies) = self.eligible(described, &plain, tc.count != 0, has_unknown);
+        let (eligible, mut remedies) = self.eligible(fields, &plain, tc.count != 0, has_unknown);
         let status = match eligible {
             _ if tc.count != 0 => TcStatus::Using,
             Some(true) if has_unknown => TcStatus::Unknown,
@@ -500,7 +494,7 @@ impl<'a> Account<'a> {
             TcStatus::EligibleNotUsing if remedies.is_empty() => {
                 remedies.push(TcRemedy::CheckAlgorithm);
             }
-            // It found its way; sizes may still be wrong.
+            // Sizes may still be wrong.
             TcStatus::Using => remedies.retain(|remedy| *remedy == TcRemedy::PadShape),
             TcStatus::NotEligible | TcStatus::Unknown => remedies.clear(),
             TcStatus::EligibleNotUsing => {}
@@ -514,8 +508,8 @@ impl<'a> Account<'a> {
             time_percent: 100.0 * share(all.ns, self.total_ns),
             status,
             eligible: if tc.count != 0 { Some(true) } else { eligible },
-            data_type: described.first().and_then(|of| of.data_type).or(data_type),
-            described: !described.is_empty(),
+            data_type: fields.first().and_then(|fields| fields.data_type).or(data_type),
+            described: !fields.is_empty(),
             kernels: all.count,
             tc_kernels: tc.count,
             tc_ns: tc.ns,
@@ -524,10 +518,10 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Whether tensor cores can do it. What a range says counts before names of kernels.
+    /// Whether tensor cores can do the operation. Fields of the range count before kernel names.
     fn eligible(
         &self,
-        described: &[Described],
+        fields: &[OpFields],
         plain: &[Option<Dtype>],
         is_using: bool,
         has_unknown: bool,
@@ -536,33 +530,28 @@ impl<'a> Account<'a> {
         if !has_tensor_cores(Dtype::F16, capability) {
             return (Some(false), Vec::new());
         }
-        let by_names;
-        let described = match described.is_empty() {
-            true => {
-                let of = |data_type: &Option<Dtype>| Described {
-                    data_type: *data_type,
-                    ..Described::default()
-                };
-                by_names = plain.iter().map(of).collect::<Vec<_>>();
-                &by_names[..]
-            }
-            false => described,
-        };
-        let known: Vec<_> = described.iter().filter_map(|of| of.eligible(capability)).collect();
+        let mut fields = fields.to_vec();
+        if fields.is_empty() {
+            let by_name = |&data_type| OpFields { data_type, ..OpFields::default() };
+            fields.extend(plain.iter().map(by_name));
+        }
+        let known: Vec<_> =
+            fields.iter().filter_map(|fields| fields.eligible(capability)).collect();
         let mut remedies: Vec<TcRemedy> = Vec::new();
         for remedy in known.iter().flat_map(|(_, remedies)| remedies) {
             if !remedies.contains(remedy) {
                 remedies.push(*remedy);
             }
         }
-        let eligible = match known.iter().any(|(eligible, _)| *eligible) {
-            true => Some(true),
-            // Nothing in it is a product.
-            false if described.is_empty() && !has_unknown && !is_using => Some(false),
-            false if !known.is_empty() && known.len() == described.len() && !has_unknown => {
-                Some(false)
-            }
-            false => None,
+        let eligible = if known.iter().any(|(eligible, _)| *eligible) {
+            Some(true)
+        } else {
+            // Without any product, or with products that are all known.
+            let is_known = match fields.is_empty() {
+                true => !is_using,
+                false => known.len() == fields.len(),
+            };
+            (is_known && !has_unknown).then_some(false)
         };
         (eligible, remedies)
     }
@@ -580,9 +569,9 @@ impl<'a> Account<'a> {
                 summary.eligible_ns = summary.eligible_ns.saturating_add(op.total_ns);
             }
         }
-        for (kernel, ran) in self.launched.values().flatten() {
-            if self.kernels[*kernel].use_.tensor_cores == TcUse::Unknown {
-                summary.unknown_ns = summary.unknown_ns.saturating_add(ran.ns);
+        for (kernel, sum) in self.launched.values().flatten() {
+            if self.kernels[*kernel].tensor_core.tensor_cores == TcUse::Unknown {
+                summary.unknown_ns = summary.unknown_ns.saturating_add(sum.ns);
             }
         }
         summary
@@ -591,40 +580,31 @@ impl<'a> Account<'a> {
     fn groups(&self, ops: &[TcOp], of_node: &FxHashMap<NodeId, usize>) -> Vec<TcGroup> {
         let mut groups: Vec<TcGroup> = Vec::new();
         let mut parents: Vec<Option<usize>> = Vec::new();
-        // The groups that are open around the node, the innermost last.
-        let mut around: Vec<usize> = Vec::new();
+        // The open groups, innermost last.
+        let mut open: Vec<usize> = Vec::new();
         for (depth, node) in self.profile.walk() {
-            around.truncate(depth);
-            parents.push(around.last().copied());
-            around.push(groups.len());
+            open.truncate(depth);
+            parents.push(open.last().copied());
+            open.push(groups.len());
+            let op = of_node.get(&node.id).map(|op| &ops[*op]);
+            let eligible = op.filter(|op| op.eligible == Some(true));
             groups.push(TcGroup {
                 path: node.cut_path(),
                 depth,
-                total_ns: 0,
-                eligible_ns: 0,
-                tc_ns: 0,
+                total_ns: op.map_or(0, |op| op.total_ns),
+                eligible_ns: eligible.map_or(0, |op| op.total_ns),
+                tc_ns: op.map_or(0, |op| op.tc_ns),
                 tc_percent: 0.0,
-                ops: 0,
-                eligible_ops: 0,
-                using_ops: 0,
+                ops: u64::from(op.is_some()),
+                eligible_ops: u64::from(eligible.is_some()),
+                using_ops: u64::from(op.is_some_and(|op| op.status == TcStatus::Using)),
             });
-            let Some(op) = of_node.get(&node.id).map(|op| &ops[*op]) else { continue };
-            let Some(group) = groups.last_mut() else { continue };
-            let is_eligible = op.eligible == Some(true);
-            group.total_ns = op.total_ns;
-            group.tc_ns = op.tc_ns;
-            group.ops = 1;
-            group.using_ops = u64::from(op.status == TcStatus::Using);
-            group.eligible_ops = u64::from(is_eligible);
-            group.eligible_ns = if is_eligible { op.total_ns } else { 0 };
         }
-        // Backwards every group is whole before it is added to the one around it.
+        // In reverse, a group is complete before it is added to its parent.
         for (at, parent) in parents.into_iter().enumerate().rev() {
             let Some(parent) = parent else { continue };
             let (outer, inner) = groups.split_at_mut(at);
-            let (Some(outer), Some(inner)) = (outer.get_mut(parent), inner.first()) else {
-                continue;
-            };
+            let (outer, inner) = (&mut outer[parent], &inner[0]);
             outer.total_ns = outer.total_ns.saturating_add(inner.total_ns);
             outer.eligible_ns = outer.eligible_ns.saturating_add(inner.eligible_ns);
             outer.tc_ns = outer.tc_ns.saturating_add(inner.tc_ns);

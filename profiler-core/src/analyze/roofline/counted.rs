@@ -1,9 +1,9 @@
-//! Counted work under the roofs of a device: operations and bytes of the hardware's counters, at each level of the memory,
-//! beside what was declared.
+//! Rooflines of counted work: operations and bytes of hardware counters at each memory level,
+//! beside the declared work.
 //!
-//! Source: T. Koskela et al., *A Novel Multi-Level Integrated Roofline Model Approach for Performance Characterization*, ISC
-//! High Performance 2018; C. Yang, T. Kurth, S. Williams, *Hierarchical Roofline analysis for GPUs*, Concurrency and
-//! Computation 32 (2020).
+//! Source: T. Koskela et al., *A Novel Multi-Level Integrated Roofline Model Approach for
+//! Performance Characterization*, ISC High Performance 2018; C. Yang, T. Kurth, S. Williams,
+//! *Hierarchical Roofline analysis for GPUs*, Concurrency and Computation 32 (2020).
 
 use std::fmt;
 use std::hash::Hash;
@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
+use super::point::ratio;
 use super::{Peaks, Roof, Roofline};
 use crate::analyze::kernel_counters::{CountedKernels, operations};
 use crate::analyze::kernels::{name_if_known, name_of_dtype};
@@ -22,33 +23,33 @@ use crate::base::kernel_names::Level;
 use crate::base::text::serialize_as_text;
 use crate::base::units::{PATH_WIDTH, nanoseconds, number, shortened, si};
 
-/// By how much declared and counted may differ before a table says so: counts of DRAM have what lies in the caches.
+/// Relative difference above which tables report declared and counted work as different.
 pub(super) const TOLERANCE: f64 = 0.1;
 
-/// Counted work of ranges or kernels under the roofs of a device. Made by [`CountedRoofline::of`],
-/// [`Roofline::counted`] and [`CountedKernels::roofline`].
+/// Counted work of ranges or kernels under the roofs of a device. Made by
+/// [`CountedRoofline::of`], [`Roofline::counted`] and [`CountedKernels::roofline`].
 ///
-/// `{}` prints tables; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) have the same for machines and eyes.
+/// `{}` prints tables; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write the same.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CountedRoofline {
-    /// The roofs, with those of the caches as they were counted.
+    /// The roofs, with the counted ones of the caches.
     pub peaks: Peaks,
-    /// The points, the one that took most GPU time first.
+    /// The points, longest GPU time first.
     pub points: Vec<CountedPoint>,
-    /// How often the work ran to be counted; with more than one, time, bytes and operations are each of one run.
+    /// Runs of the work. With more than one, time, bytes and operations are each from one run.
     pub runs: usize,
-    /// Ranges or kernels that had no room, and are in no point.
+    /// Ranges or kernels that were not counted for lack of space; in no point.
     pub dropped: usize,
-    /// Ranges or kernels without a time, and in no point.
+    /// Ranges or kernels without a time; in no point.
     pub without_time: u64,
 }
 
-/// Operations of one type on one sort of units.
+/// Operations of one type on one kind of units.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CountedFlops {
-    /// The type of the numbers; of tensor cores that of their sources.
+    /// The number type; for tensor cores that of the sources.
     #[serde(serialize_with = "name_of_dtype")]
     pub dtype: Dtype,
     /// The units.
@@ -56,7 +57,7 @@ pub struct CountedFlops {
     pub pipe: Pipe,
     /// Operations, of all instances.
     pub flops: f64,
-    /// The roof of type and units, in operations a second.
+    /// The roof for type and units, in operations a second.
     pub roof: Option<Roof>,
 }
 
@@ -66,19 +67,19 @@ pub struct CountedFlops {
 pub struct CountedBytes {
     /// The level.
     pub level: MemoryLevel,
-    /// Bytes that moved there, of all instances.
+    /// Bytes moved there, of all instances.
     pub bytes: f64,
     /// The level's roof, in bytes a second.
     pub roof: Roof,
 }
 
-/// What keeps a point from being faster at best.
+/// What limits the speed of a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
-    /// The units that compute on this type.
+    /// The units for this type.
     Compute(Dtype, Pipe),
-    /// A level of the memory.
+    /// A memory level.
     Memory(MemoryLevel),
 }
 
@@ -93,7 +94,7 @@ impl fmt::Display for Limit {
 
 serialize_as_text!(Limit);
 
-/// What was declared of the same ranges, for one instance.
+/// The declared work of one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeclaredWork {
@@ -101,18 +102,19 @@ pub struct DeclaredWork {
     pub flops: Option<f64>,
     /// Bytes from and to the device's memory.
     pub bytes: Option<f64>,
-    /// The type of the numbers, if one was said.
+    /// The number type, if declared.
     #[serde(serialize_with = "name_if_known")]
     pub dtype: Option<Dtype>,
 }
 
-/// Something that was declared and counted otherwise.
+/// Declared and counted work that differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Disagreement {
-    /// Operations of an instance.
+    /// Operations per instance.
     Flops {
+        /// The point.
         /// The point.
         name: String,
         /// As declared.
@@ -120,7 +122,7 @@ pub enum Disagreement {
         /// As counted.
         counted: f64,
     },
-    /// Bytes of an instance at DRAM.
+    /// DRAM bytes per instance.
     Bytes {
         /// The point.
         name: String,
@@ -143,13 +145,9 @@ pub enum Disagreement {
 impl fmt::Display for Disagreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let amounts = |f: &mut fmt::Formatter<'_>, name, declared: f64, counted: f64, unit| {
-            write!(
-                f,
-                "{name}: {} declared, {} counted ({} x)",
-                si(declared, unit),
-                si(counted, unit),
-                number(counted / declared)
-            )
+            let factor = number(counted / declared);
+            let (declared, counted) = (si(declared, unit), si(counted, unit));
+            write!(f, "{name}: {declared} declared, {counted} counted ({factor} x)")
         };
         let (Self::Flops { name, .. } | Self::Bytes { name, .. } | Self::Type { name, .. }) = self;
         let name = &shortened(name, PATH_WIDTH);
@@ -163,86 +161,87 @@ impl fmt::Display for Disagreement {
     }
 }
 
-/// All instances of a path, or all launches of a kernel, as they were counted.
+/// Counts of all instances of a path, or of all launches of a kernel.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct CountedPoint {
-    /// The range's path; of a kernel its name.
+    /// The range's path, or the kernel's name.
     pub name: String,
-    /// True of a kernel.
+    /// True for a kernel.
     pub is_kernel: bool,
-    /// Ranges, or launches of the kernel.
+    /// Number of ranges or launches.
     pub instances: u64,
-    /// From the first to the last work of each instance, added (`gpu__time_duration`).
+    /// Sum over instances of the time from first to last work (`gpu__time_duration`).
     pub gpu_time: Duration,
-    /// Operations by type, the most first; types with none are left out. Those of kernels in CUDA graphs are there for tensor
-    /// cores alone (CUPTI counts the others by added instructions, which graphs do not have).
+    /// Operations by type, most first; types without any are left out. Kernels in CUDA graphs have
+    /// tensor-core operations only: CUPTI counts the others by instrumentation, which graphs lack.
     pub flops: Vec<CountedFlops>,
-    /// Bytes by level, from DRAM inwards.
+    /// Bytes by level, DRAM first.
     pub bytes: Vec<CountedBytes>,
-    /// What was declared, if anything was.
+    /// The declared work, if any.
     pub declared: Option<DeclaredWork>,
 }
 
 impl CountedPoint {
-    /// Floating-point operations of all types; whole numbers are not among them.
+    /// Floating-point operations of all types, without integer ones.
     pub fn total_flops(&self) -> f64 {
-        let floats = self.flops.iter().filter(|of| of.dtype != Dtype::I8);
-        floats.map(|of| of.flops).sum()
+        let floats = self.flops.iter().filter(|counted| counted.dtype != Dtype::I8);
+        floats.map(|counted| counted.flops).sum()
     }
 
     /// Operations a second.
     pub fn achieved(&self) -> Option<f64> {
-        quotient(self.total_flops(), self.gpu_time.as_secs_f64())
+        ratio(self.total_flops(), self.gpu_time.as_secs_f64())
     }
 
-    /// Bytes that moved at a level; `None` if it was not counted.
+    /// Bytes moved at a level; `None` if not counted.
     pub fn bytes_at(&self, level: MemoryLevel) -> Option<f64> {
         self.at(level).map(|at| at.bytes)
     }
 
     /// Bytes a second at a level.
     pub fn bandwidth_at(&self, level: MemoryLevel) -> Option<f64> {
-        quotient(self.at(level)?.bytes, self.gpu_time.as_secs_f64())
+        ratio(self.at(level)?.bytes, self.gpu_time.as_secs_f64())
     }
 
     /// Operations a byte at a level.
     pub fn intensity_at(&self, level: MemoryLevel) -> Option<f64> {
-        quotient(self.total_flops(), self.at(level)?.bytes)
+        ratio(self.total_flops(), self.at(level)?.bytes)
     }
 
     pub(super) fn at(&self, level: MemoryLevel) -> Option<&CountedBytes> {
         self.bytes.iter().find(|at| at.level == level)
     }
 
-    /// The share of each roof that is known, the nearest first: 1 is at it. Units and levels work beside each other, so that
-    /// the greatest share says how near it is to the best that the device could do with this work.
+    /// The share of each known roof, greatest first; 1 is at the roof. Units and levels work in
+    /// parallel, so the greatest share is the distance to the device's best for this work.
     pub fn shares(&self) -> Vec<(Limit, f64)> {
         let seconds = self.gpu_time.as_secs_f64();
-        let compute = self.flops.iter().filter_map(|of| {
-            let ideal = of.flops / of.roof?.value()?;
-            Some((Limit::Compute(of.dtype, of.pipe), quotient(ideal, seconds)?))
+        let compute = self.flops.iter().filter_map(|counted| {
+            let ideal = counted.flops / counted.roof?.value()?;
+            Some((Limit::Compute(counted.dtype, counted.pipe), ratio(ideal, seconds)?))
         });
         let memory = self.bytes.iter().filter_map(|at| {
             let ideal = at.bytes / at.roof.value()?;
-            Some((Limit::Memory(at.level), quotient(ideal, seconds)?))
+            Some((Limit::Memory(at.level), ratio(ideal, seconds)?))
         });
         let mut shares: Vec<_> = compute.chain(memory).collect();
         shares.sort_by(|one, other| other.1.total_cmp(&one.1));
         shares
     }
 
-    /// The nearest of the roofs, and the share of it that was reached.
+    /// The nearest roof, and the share of it.
     pub fn of_roof(&self) -> Option<(Limit, f64)> {
         self.shares().into_iter().next()
     }
 
-    /// The type and units of most operations.
+    /// Type and units of most operations.
     pub fn main_type(&self) -> Option<(Dtype, Pipe)> {
-        self.flops.first().map(|of| (of.dtype, of.pipe))
+        self.flops.first().map(|counted| (counted.dtype, counted.pipe))
     }
 
-    /// Where an instance was declared otherwise than counted, by more than this share (0.1 is ten percent), or of another type.
+    /// Where declared and counted work of an instance differ: in type, or by more than this share
+    /// (0.1 is ten percent).
     pub fn disagreements(&self, tolerance: f64) -> Vec<Disagreement> {
         let Some(declared) = &self.declared else { return Vec::new() };
         let name = || self.name.clone();
@@ -252,9 +251,10 @@ impl CountedPoint {
         };
         let mut found = Vec::new();
         if let Some(flops) = declared.flops {
-            let of_ints = declared.dtype == Some(Dtype::I8);
-            let ints = self.flops.iter().filter(|of| of.dtype == Dtype::I8).map(|of| of.flops);
-            let counted = each(if of_ints { ints.sum() } else { self.total_flops() });
+            let ints = self.flops.iter().filter(|counted| counted.dtype == Dtype::I8);
+            let is_int = declared.dtype == Some(Dtype::I8);
+            let sum = if is_int { ints.map(|int| int.flops).sum() } else { self.total_flops() };
+            let counted = each(sum);
             if differ(flops, counted) {
                 found.push(Disagreement::Flops { name: name(), declared: flops, counted });
             }
@@ -265,18 +265,14 @@ impl CountedPoint {
                 found.push(Disagreement::Bytes { name: name(), declared: bytes, counted });
             }
         }
-        if let (Some(said), Some((most, _))) = (declared.dtype, self.main_type())
-            && said != most
+        if let (Some(declared), Some((counted, _))) = (declared.dtype, self.main_type())
+            && declared != counted
         {
-            let (declared, counted) = (said.name(), most.name());
+            let (declared, counted) = (declared.name(), counted.name());
             found.push(Disagreement::Type { name: name(), declared, counted });
         }
         found
     }
-}
-
-pub(super) fn quotient(above: f64, below: f64) -> Option<f64> {
-    Some(above / below).filter(|value| value.is_finite())
 }
 
 impl Serialize for CountedPoint {
@@ -321,13 +317,13 @@ impl Serialize for CountedPoint {
     }
 }
 
-/// What is added up for one point.
+/// The sums of one point.
 #[derive(Debug, Default)]
 struct Sum {
     instances: u64,
     ns: f64,
     flops: Vec<(Dtype, Pipe, f64)>,
-    /// By level; `None` once an instance of it was not counted.
+    /// By level; `None` once an instance lacks the metric.
     bytes: [Option<f64>; MemoryLevel::ALL.len()],
 }
 
@@ -337,7 +333,8 @@ impl Sum {
         self.instances += 1;
         self.ns += ns;
         for (dtype, pipe, count) in operations(&Flops::of(range)) {
-            match self.flops.iter_mut().find(|of| (of.0, of.1) == (dtype, pipe)) {
+            let same = |sum: &&mut (Dtype, Pipe, f64)| (sum.0, sum.1) == (dtype, pipe);
+            match self.flops.iter_mut().find(same) {
                 Some((.., sum)) => *sum += count,
                 None => self.flops.push((dtype, pipe, count)),
             }
@@ -349,14 +346,11 @@ impl Sum {
     }
 
     fn point(self, name: String, is_kernel: bool, peaks: &Peaks) -> CountedPoint {
-        let roof = |dtype, pipe| peaks.flops(dtype, Some(pipe)).map(|known| known.roof);
         let flops = self.flops.into_iter().filter(|(.., count)| *count > 0.0);
         let mut flops: Vec<_> = flops
-            .map(|(dtype, pipe, flops)| CountedFlops {
-                dtype,
-                pipe,
-                flops,
-                roof: roof(dtype, pipe),
+            .map(|(dtype, pipe, flops)| {
+                let roof = peaks.flops(dtype, Some(pipe)).map(|known| known.roof);
+                CountedFlops { dtype, pipe, flops, roof }
             })
             .collect();
         flops.sort_by(|one, other| other.flops.total_cmp(&one.flops));
@@ -375,20 +369,20 @@ impl Sum {
     }
 }
 
-/// The paths of counted ranges, each once: what lies within each other lies as deep as a file says.
+/// The distinct paths of counted ranges. Nesting is as deep as the file has it.
 #[derive(Debug, Default)]
 struct CountedPaths<'m> {
     nodes: Vec<PathNode<'m>>,
-    /// By the path around it, and the name.
+    /// By parent node and name.
     known: FxHashMap<(Option<usize>, &'m str), usize>,
-    /// The node of each range, by its place.
+    /// The node of each range, by the range's index.
     of_range: FxHashMap<usize, usize>,
 }
 
 #[derive(Debug)]
 struct PathNode<'m> {
     name: &'m str,
-    around: Option<usize>,
+    parent: Option<usize>,
     level: Level,
 }
 
@@ -412,40 +406,36 @@ impl<'m> CountedPaths<'m> {
         node.unwrap_or(0)
     }
 
-    fn add(&mut self, around: Option<usize>, name: &'m str) -> usize {
+    fn add(&mut self, parent: Option<usize>, name: &'m str) -> usize {
         let at = self.nodes.len();
-        let found = *self.known.entry((around, name)).or_insert(at);
+        let found = *self.known.entry((parent, name)).or_insert(at);
         if found == at {
-            let level = Level::of(at, around.map(|around| self.nodes[around].level));
-            self.nodes.push(PathNode { name, around, level });
+            let level = Level::of(at, parent.map(|parent| self.nodes[parent].level));
+            self.nodes.push(PathNode { name, parent, level });
         }
         found
     }
 
     fn text(&self, node: usize) -> String {
         self.nodes[node].level.path(node, |from| {
-            let node = |at: usize| &self.nodes[at];
-            std::iter::successors(Some(node(from)), move |node| {
-                node.around.map(|at| &self.nodes[at])
-            })
-            .map(|node| node.name)
+            let parent = |node: &&PathNode<'m>| node.parent.map(|at| &self.nodes[at]);
+            std::iter::successors(Some(&self.nodes[from]), parent).map(|node| node.name)
         })
     }
 }
 
 impl CountedRoofline {
-    /// Ranges that were counted with [`Set::Roofline`](cupti::counters::Set::Roofline) under these roofs, to which those of the
-    /// caches are added as they were counted: one point for all ranges of a path. With fewer metrics there are fewer levels and
-    /// types.
+    /// One point per path of ranges counted with [`Set::Roofline`](cupti::counters::Set::Roofline).
+    /// Counted roofs of the caches are added to `peaks`. Fewer metrics give fewer levels and types.
     #[must_use]
     pub fn of(measured: &Measured, peaks: &Peaks) -> Self {
         let mut paths = CountedPaths::default();
         let ranges: Vec<_> = measured.ranges().map(|range| (paths.node(range), range)).collect();
-        Self::made(measured, peaks, ranges.into_iter(), |node| paths.text(node), false)
+        Self::new(measured, peaks, ranges.into_iter(), |node| paths.text(node), false)
     }
 
-    /// One point for all ranges of the same path or name.
-    fn made<'m, K: Hash + Eq>(
+    /// One point for all ranges with the same key.
+    fn new<'m, K: Hash + Eq>(
         measured: &Measured,
         peaks: &Peaks,
         ranges: impl Iterator<Item = (K, RangeValues<'m>)>,
@@ -455,14 +445,14 @@ impl CountedRoofline {
         let peaks = peaks.clone().with_counted(measured);
         let mut sums: FxHashMap<K, Sum> = FxHashMap::default();
         let mut without_time = 0;
-        for (of, range) in ranges {
+        for (key, range) in ranges {
             match time_ns(&range) {
-                Some(ns) => sums.entry(of).or_default().add(&range, ns),
+                Some(ns) => sums.entry(key).or_default().add(&range, ns),
                 None => without_time += 1,
             }
         }
         let mut points: Vec<_> =
-            sums.into_iter().map(|(of, sum)| sum.point(name(of), is_kernel, &peaks)).collect();
+            sums.into_iter().map(|(key, sum)| sum.point(name(key), is_kernel, &peaks)).collect();
         points.sort_by(|one, other| {
             other.gpu_time.cmp(&one.gpu_time).then_with(|| one.name.cmp(&other.name))
         });
@@ -470,47 +460,47 @@ impl CountedRoofline {
         Self { peaks, points, runs, dropped, without_time }
     }
 
-    /// With what a roofline of declared work says of the same paths or kernels. Each is per instance, so that the one may have
-    /// run more often than the other.
+    /// Adds the declared work of the same paths or kernels. Amounts are per instance, since the
+    /// two runs may have different numbers of instances.
     #[must_use]
     pub fn beside(mut self, declared: &Roofline) -> Self {
         for point in &mut self.points {
-            let same = |of: &&super::RooflinePoint| {
-                of.is_kernel == point.is_kernel && of.name == point.name
+            let same = |other: &&super::RooflinePoint| {
+                other.is_kernel == point.is_kernel && other.name == point.name
             };
-            let said: Vec<_> = declared.points.iter().filter(same).collect();
-            let instances: u64 = said.iter().map(|of| of.instances).sum();
+            let same: Vec<_> = declared.points.iter().filter(same).collect();
+            let instances: u64 = same.iter().map(|other| other.instances).sum();
             if instances == 0 {
                 continue;
             }
             let each = |sum: Option<f64>| sum.map(|sum| sum / instances as f64);
-            let dtype = said.iter().find_map(|of| of.dtype);
+            let dtype = same.iter().find_map(|other| other.dtype);
             point.declared = Some(DeclaredWork {
-                flops: each(said.iter().filter_map(|of| of.flops).reduce(|a, b| a + b)),
-                bytes: each(said.iter().filter_map(|of| of.bytes).reduce(|a, b| a + b)),
-                dtype: dtype.filter(|of| said.iter().all(|point| point.dtype == Some(*of))),
+                flops: each(same.iter().filter_map(|other| other.flops).reduce(|a, b| a + b)),
+                bytes: each(same.iter().filter_map(|other| other.bytes).reduce(|a, b| a + b)),
+                dtype: dtype.filter(|_| same.iter().all(|other| other.dtype == dtype)),
             });
         }
         self
     }
 
-    /// Where points were declared otherwise than counted, by more than this share (0.1 is ten percent).
+    /// The disagreements of all points; see [`CountedPoint::disagreements`].
     pub fn disagreements(&self, tolerance: f64) -> Vec<Disagreement> {
         self.points.iter().flat_map(|point| point.disagreements(tolerance)).collect()
     }
 }
 
 impl Roofline {
-    /// What counters say of the same ranges, under the same roofs, beside what was declared.
+    /// Counted work of the same ranges under the same roofs, beside the declared work.
     pub fn counted(&self, measured: &Measured) -> CountedRoofline {
         CountedRoofline::of(measured, &self.peaks).beside(self)
     }
 }
 
 impl CountedKernels {
-    /// The kernels under these roofs, as [`CountedRoofline::of`] has ranges: one point for all launches of a name.
+    /// One point per kernel name, under these roofs.
     pub fn roofline(&self, peaks: &Peaks) -> CountedRoofline {
         let kernels = self.kernels().map(|kernel| (kernel.name(), kernel.values()));
-        CountedRoofline::made(self.measured(), peaks, kernels, str::to_owned, true)
+        CountedRoofline::new(self.measured(), peaks, kernels, str::to_owned, true)
     }
 }

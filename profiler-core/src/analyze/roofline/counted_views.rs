@@ -1,11 +1,12 @@
-//! Counted work as tables, as a plot and as a page.
+//! Counted work as tables, plot and page.
 
 use std::fmt;
 
 use cupti::counters::MemoryLevel;
 
-use super::counted::{CountedPoint, CountedRoofline, TOLERANCE, quotient};
+use super::counted::{CountedFlops, CountedPoint, CountedRoofline, TOLERANCE};
 use super::plot::{self, Shape, Slope, Spot};
+use super::point::ratio;
 use super::{ComputeRoof, percent};
 use crate::base::page::Table;
 use crate::base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
@@ -15,7 +16,7 @@ fn or_none(text: Option<String>) -> String {
 }
 
 impl CountedRoofline {
-    /// The points, with names of at most this width.
+    /// The points, with names shortened to this width.
     fn table(&self, width: usize) -> Table {
         let head = [
             "counted",
@@ -55,7 +56,7 @@ impl CountedRoofline {
         Table::new("Counted", head, self.points.iter().map(row))
     }
 
-    /// Points whose work was declared too; no table if there are none.
+    /// The points with declared work; `None` without any.
     fn table_beside(&self, width: usize) -> Option<Table> {
         let head = [
             "each time",
@@ -70,23 +71,22 @@ impl CountedRoofline {
         let row = |point: &CountedPoint| {
             let declared = point.declared?;
             let each = |sum: f64| sum / point.instances.max(1) as f64;
-            let (flops, bytes) =
-                (each(point.total_flops()), point.bytes_at(MemoryLevel::Dram).map(each));
-            let ratio = |declared: Option<f64>, counted: Option<f64>| {
-                or_none(declared.zip(counted).and_then(|(declared, counted)| {
-                    Some(format!("{} x", number(quotient(counted, declared)?)))
-                }))
+            let flops = each(point.total_flops());
+            let bytes = point.bytes_at(MemoryLevel::Dram).map(each);
+            let factor = |declared: Option<f64>, counted: Option<f64>| {
+                let factor = declared.zip(counted).and_then(|(below, above)| ratio(above, below));
+                or_none(factor.map(|factor| format!("{} x", number(factor))))
             };
-            let amount = |of: Option<f64>, unit| or_none(of.map(|of| si(of, unit)));
+            let amount = |amount: Option<f64>, unit| or_none(amount.map(|value| si(value, unit)));
             Some([
                 shortened(&point.name, width),
                 or_none(declared.dtype.map(|dtype| dtype.to_string())),
                 amount(declared.flops, "FLOP"),
                 si(flops, "FLOP"),
-                ratio(declared.flops, Some(flops)),
+                factor(declared.flops, Some(flops)),
                 amount(declared.bytes, "B"),
                 amount(bytes, "B"),
-                ratio(declared.bytes, bytes),
+                factor(declared.bytes, bytes),
             ])
         };
         let table = Table::new("Declared and counted", head, self.points.iter().filter_map(row));
@@ -97,76 +97,66 @@ impl CountedRoofline {
         let mut notes: Vec<String> =
             self.disagreements(TOLERANCE).iter().map(ToString::to_string).collect();
         notes.extend(self.peaks.notes());
-        if self.runs > 1 {
-            let runs = self.runs;
-            notes.push(format!(
-                "counted in {runs} runs: time, bytes and operations are each of one"
-            ));
-        }
-        if self.points.iter().any(|point| point.of_roof().is_some_and(|(_, share)| share > 1.0)) {
-            notes.push(
-                "above the roof: the roof is low, or time and work are of different runs"
-                    .to_owned(),
-            );
-        }
-        if self.dropped > 0 {
-            notes.push(format!(
-                "{} ranges or kernels had no room and are in no point",
-                self.dropped
-            ));
-        }
-        if self.without_time > 0 {
-            notes.push(format!(
-                "{} ranges or kernels have no time and are in no point: count Set::Roofline",
-                self.without_time
-            ));
-        }
+        let Self { runs, dropped, without_time, .. } = self;
+        let is_above = |point: &CountedPoint| point.of_roof().is_some_and(|(_, share)| share > 1.0);
+        let above = "above the roof: the roof is low, or time and work are of different runs";
+        let conditional = [
+            (
+                *runs > 1,
+                format!("counted in {runs} runs: time, bytes and operations are each of one"),
+            ),
+            (self.points.iter().any(is_above), above.to_owned()),
+            (*dropped > 0, format!("{dropped} ranges or kernels had no room and are in no point")),
+            (
+                *without_time > 0,
+                format!(
+                    "{without_time} ranges or kernels have no time and are in no point: count Set::Roofline"
+                ),
+            ),
+        ];
+        notes.extend(conditional.into_iter().filter_map(|(holds, note)| holds.then_some(note)));
         notes
     }
 
-    /// The compute roofs that points are under.
+    /// The compute roofs of the types and units of the points.
     fn roofs_in_use(&self) -> Vec<ComputeRoof> {
         let is_used = |roof: &&ComputeRoof| {
-            let mut all = self.points.iter().flat_map(|point| &point.flops);
-            all.any(|of| (of.dtype, of.pipe) == (roof.dtype, roof.pipe))
+            let mut counted = self.points.iter().flat_map(|point| &point.flops);
+            counted.any(|flops| (flops.dtype, flops.pipe) == (roof.dtype, roof.pipe))
         };
         self.peaks.compute().filter(is_used).copied().collect()
     }
 
-    /// The plot as SVG: each point at its intensity at DRAM (a circle), L2 (a square) and L1 (a triangle), all at what it
-    /// achieved, a ring where it was declared to be, and the roofs of units and levels.
+    /// The plot as SVG. Each point has a circle at its DRAM intensity, a square at L2, a triangle
+    /// at L1, and a ring at the declared work; the roofs are those of units and levels.
     pub fn to_svg(&self) -> String {
         self.svg(true)
     }
 
-    /// A page with the plot and the tables. It fetches nothing and holds no script.
+    /// A page with the plot and the tables, without scripts or external content.
     pub fn to_html(&self) -> String {
         let is_drawn = |point: &&CountedPoint| {
             point.total_flops() > 0.0 && point.bytes.iter().any(|at| at.bytes > 0.0)
         };
         let left_out = self.points.len() - self.points.iter().filter(is_drawn).count();
-        let said = (left_out != 0).then(|| {
-            format!("{left_out} points without both operations and bytes are in the table alone.")
-        });
         let mut tables = vec![self.table(usize::MAX)];
         tables.extend(self.table_beside(usize::MAX));
         tables.push(self.peaks.table());
-        plot::plot_page(&self.peaks, &self.svg(false), said, &tables, &self.notes())
+        plot::plot_page(&self.peaks, &self.svg(false), left_out, &tables, &self.notes())
     }
 
     fn svg(&self, alone: bool) -> String {
-        let mut slopes = Vec::new();
-        for level in MemoryLevel::ALL {
-            if self.points.iter().any(|point| point.at(level).is_some()) {
-                slopes.push(Slope { label: level.name(), roof: self.peaks.level(level) });
-            }
-        }
+        let is_counted = |level| self.points.iter().any(|point| point.at(level).is_some());
+        let levels = MemoryLevel::ALL.into_iter().filter(|level| is_counted(*level));
+        let slopes: Vec<_> = levels
+            .map(|level| Slope { label: level.name(), roof: self.peaks.level(level) })
+            .collect();
         let spots: Vec<_> = self.points.iter().flat_map(spots).collect();
         plot::svg(&self.peaks, &slopes, &self.roofs_in_use(), &spots, alone)
     }
 }
 
-/// A spot for each level, and one for what was declared.
+/// A spot for each level, and one for the declared work.
 fn spots(point: &CountedPoint) -> Vec<Spot> {
     let Some(achieved) = point.achieved().filter(|rate| *rate > 0.0) else { return Vec::new() };
     let mut spots: Vec<Spot> = Vec::new();
@@ -176,7 +166,8 @@ fn spots(point: &CountedPoint) -> Vec<Spot> {
         (MemoryLevel::L2, Shape::Square),
         (MemoryLevel::L1, Shape::Triangle),
     ] {
-        let Some(intensity) = point.intensity_at(level).filter(|of| *of > 0.0) else { continue };
+        let intensity = point.intensity_at(level).filter(|intensity| *intensity > 0.0);
+        let Some(intensity) = intensity else { continue };
         let is_first = spots.is_empty();
         spots.push(Spot {
             intensity,
@@ -190,9 +181,9 @@ fn spots(point: &CountedPoint) -> Vec<Spot> {
             beside: spots.last().map(|spot| spot.intensity),
         });
     }
-    let declared = point.declared.and_then(|said| {
+    let declared = point.declared.and_then(|work| {
         let each = point.gpu_time.as_secs_f64() / point.instances.max(1) as f64;
-        Some((quotient(said.flops?, said.bytes?)?, quotient(said.flops?, each)?))
+        Some((ratio(work.flops?, work.bytes?)?, ratio(work.flops?, each)?))
     });
     if let Some((intensity, achieved)) = declared.filter(|at| at.0 > 0.0 && at.1 > 0.0) {
         spots.push(Spot {
@@ -210,14 +201,14 @@ fn spots(point: &CountedPoint) -> Vec<Spot> {
     spots
 }
 
-/// What is known of a point, at a level or as declared, a line each.
+/// The facts of a point, at a level or as declared, one a line.
 fn title(point: &CountedPoint, level: Option<MemoryLevel>) -> String {
     let mut lines = vec![shortened(&point.name, 4 * NAME_WIDTH)];
     match level {
         Some(level) => {
             lines.push(format!("{} times, {}", point.instances, time(point.gpu_time)));
-            for of in &point.flops {
-                lines.push(format!("{} {} {}", si(of.flops, "FLOP"), of.dtype, of.pipe));
+            for CountedFlops { dtype, pipe, flops, .. } in &point.flops {
+                lines.push(format!("{} {dtype} {pipe}", si(*flops, "FLOP")));
             }
             if let (Some(bytes), Some(intensity)) =
                 (point.bytes_at(level), point.intensity_at(level))
@@ -229,9 +220,8 @@ fn title(point: &CountedPoint, level: Option<MemoryLevel>) -> String {
             }
         }
         None => {
-            let said = point.declared;
-            let flops = said.and_then(|said| said.flops).map(|flops| si(flops, "FLOP"));
-            let bytes = said.and_then(|said| said.bytes).map(|bytes| si(bytes, "B"));
+            let flops = point.declared.and_then(|work| work.flops).map(|flops| si(flops, "FLOP"));
+            let bytes = point.declared.and_then(|work| work.bytes).map(|bytes| si(bytes, "B"));
             lines.push(format!("declared each time: {}, {}", or_none(flops), or_none(bytes)));
         }
     }

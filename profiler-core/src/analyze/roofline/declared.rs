@@ -1,4 +1,4 @@
-//! What is said of work: by ranges in their fields, and afterwards by path or by kernel.
+//! Declared work: from fields of ranges, or given later by path or kernel.
 
 use nvtx::{Dtype, Field, FieldValue, Pipe, Work};
 
@@ -6,66 +6,68 @@ use super::RooflineTrust;
 use crate::base::kernel_names::Pattern;
 use crate::profile::{Kernel, Profile};
 
-/// Work as it was said, once.
+/// The work of one instance.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Said {
+pub(super) struct WorkAmount {
     pub(super) flops: Option<f64>,
     pub(super) bytes: Option<f64>,
     pub(super) dtype: Option<Dtype>,
     pub(super) pipe: Option<Pipe>,
 }
 
-impl Said {
-    /// What the fields of a range say; of a field given twice, the last. None of something is as if it were not said.
+impl WorkAmount {
+    /// Reads the fields of a range; the last of a repeated field counts. `None` without work.
     pub(super) fn of<'f>(
         fields: impl Iterator<Item = Field<'f>>,
         trust: &mut RooflineTrust,
     ) -> Option<Self> {
-        let mut said = Self { flops: None, bytes: None, dtype: None, pipe: None };
-        // A `dtype` may be anything of a range that says no work.
+        let mut work = Self { flops: None, bytes: None, dtype: None, pipe: None };
+        // A range without work may use `dtype` and `pipe` for anything.
         let mut unreadable_names = 0;
         for field in fields {
-            let unit = |units: &[&str]| {
-                let is_one = |unit: &&str| unit.eq_ignore_ascii_case(field.unit);
-                field.unit.is_empty() || units.iter().any(is_one)
+            let amount = |units: &[&str]| {
+                let is_unit = |unit: &&str| unit.eq_ignore_ascii_case(field.unit);
+                let has_unit = field.unit.is_empty() || units.iter().any(is_unit);
+                amount(field.value).filter(|_| has_unit)
             };
-            let is_read = match field.name {
+            let text = match field.value {
+                FieldValue::Str(text) => Some(text),
+                _ => None,
+            };
+            match field.name {
                 "flops" => {
-                    let amount = amount(field.value).filter(|_| unit(&["flop", "flops"]));
-                    said.flops = amount.or(said.flops);
-                    amount.is_some()
+                    read(&mut work.flops, amount(&["flop", "flops"]), &mut trust.unreadable_fields)
                 }
-                "bytes" => {
-                    let amount = amount(field.value).filter(|_| unit(&["b", "byte", "bytes"]));
-                    said.bytes = amount.or(said.bytes);
-                    amount.is_some()
-                }
+                "bytes" => read(
+                    &mut work.bytes,
+                    amount(&["b", "byte", "bytes"]),
+                    &mut trust.unreadable_fields,
+                ),
                 "dtype" => {
-                    let dtype = text(field.value).and_then(Dtype::named);
-                    said.dtype = dtype.or(said.dtype);
-                    unreadable_names += u64::from(dtype.is_none());
-                    true
+                    read(&mut work.dtype, text.and_then(Dtype::named), &mut unreadable_names)
                 }
-                "pipe" => {
-                    let pipe = text(field.value).and_then(Pipe::named);
-                    said.pipe = pipe.or(said.pipe);
-                    unreadable_names += u64::from(pipe.is_none());
-                    true
-                }
-                _ => true,
-            };
-            trust.unreadable_fields += u64::from(!is_read);
+                "pipe" => read(&mut work.pipe, text.and_then(Pipe::named), &mut unreadable_names),
+                _ => {}
+            }
         }
-        // As tools get what is not said.
-        said.flops = said.flops.filter(|flops| *flops > 0.0);
-        said.bytes = said.bytes.filter(|bytes| *bytes > 0.0);
-        let is_work = said.flops.is_some() || said.bytes.is_some();
+        // NVTX tools get no field for an amount of zero either.
+        work.flops = work.flops.filter(|flops| *flops > 0.0);
+        work.bytes = work.bytes.filter(|bytes| *bytes > 0.0);
+        let is_work = work.flops.is_some() || work.bytes.is_some();
         trust.unreadable_fields += if is_work { unreadable_names } else { 0 };
-        is_work.then_some(said)
+        is_work.then_some(work)
     }
 }
 
-impl From<Work> for Said {
+/// Stores a value that could be read, and counts one that could not.
+fn read<T>(slot: &mut Option<T>, value: Option<T>, unreadable: &mut u64) {
+    match value {
+        Some(value) => *slot = Some(value),
+        None => *unreadable += 1,
+    }
+}
+
+impl From<Work> for WorkAmount {
     fn from(work: Work) -> Self {
         // CAST: the nearest; exact below 2^53.
         let (flops, bytes) = (work.flops().map(|n| n as f64), work.bytes().map(|n| n as f64));
@@ -85,14 +87,7 @@ fn amount(value: FieldValue<'_>) -> Option<f64> {
     (amount.is_finite() && amount >= 0.0).then_some(amount)
 }
 
-fn text(value: FieldValue<'_>) -> Option<&str> {
-    match value {
-        FieldValue::Str(text) => Some(text),
-        _ => None,
-    }
-}
-
-/// Work that is said of ranges and kernels after they ran.
+/// Declares work of ranges and kernels after they ran.
 ///
 /// ```
 /// use nvtx::{Dtype, Work};
@@ -112,41 +107,42 @@ fn text(value: FieldValue<'_>) -> Option<&str> {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Declared {
-    ranges: Vec<(Pattern, Said)>,
-    kernels: Vec<(Pattern, Said)>,
+    ranges: Vec<(Pattern, WorkAmount)>,
+    kernels: Vec<(Pattern, WorkAmount)>,
 }
 
 impl Declared {
-    /// Nothing.
+    /// No work.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Each range of this name or path, with `*` for any text, that says nothing itself is this much work; of several that
-    /// match, the first said.
+    /// Declares the work of each range with this name or path (`*` matches any text) that declares
+    /// none itself. The first of several matching declarations counts.
     #[must_use]
     pub fn range(mut self, path: &str, work: Work) -> Self {
         self.ranges.push((Pattern::new(path), work.into()));
         self
     }
 
-    /// Each launch of a kernel of this name, as the compiler made it or as reports show it, with `*` for any text, is this
-    /// much work; of several that match, the first said.
+    /// Declares the work of each launch of a kernel with this mangled or demangled name (`*`
+    /// matches any text). The first of several matching declarations counts.
     #[must_use]
     pub fn kernel(mut self, name: &str, work: Work) -> Self {
         self.kernels.push((Pattern::new(name), work.into()));
         self
     }
 
-    /// What was said of each node; nothing if nothing was said of any.
-    pub(super) fn of_ranges(&self, profile: &Profile) -> Vec<Option<Said>> {
+    /// The work of each node; empty if none is declared for ranges.
+    pub(super) fn of_ranges(&self, profile: &Profile) -> Vec<Option<WorkAmount>> {
         let mut of_nodes = Vec::new();
-        for (pattern, said) in &self.ranges {
+        for (pattern, work) in &self.ranges {
             of_nodes.resize(profile.tree.nodes.len(), None);
-            for (of_node, _) in of_nodes.iter_mut().zip(profile.matching(pattern)).filter(|of| of.1)
-            {
-                of_node.get_or_insert_with(|| said.clone());
+            for (of_node, is_match) in of_nodes.iter_mut().zip(profile.matching(pattern)) {
+                if is_match {
+                    of_node.get_or_insert_with(|| work.clone());
+                }
             }
         }
         of_nodes
@@ -156,11 +152,11 @@ impl Declared {
         !self.kernels.is_empty()
     }
 
-    /// The name that its point has, and what was said of it.
-    pub(super) fn of_kernel(&self, kernel: &Kernel<'_>) -> Option<(String, Said)> {
+    /// The kernel's name in its point, and its work.
+    pub(super) fn of_kernel(&self, kernel: &Kernel<'_>) -> Option<(String, WorkAmount)> {
         let name = kernel.demangled_name();
         let is_it = |pattern: &Pattern| pattern.matches(kernel.name()) || pattern.matches(&name);
-        let said = self.kernels.iter().find(|(pattern, _)| is_it(pattern));
-        said.map(|(_, said)| (name.clone(), said.clone()))
+        let (_, work) = self.kernels.iter().find(|(pattern, _)| is_it(pattern))?;
+        Some((name.clone(), work.clone()))
     }
 }

@@ -1,39 +1,39 @@
-//! Ceilings: what a copy and a matrix product of the program's own reach on this device.
+//! Measured ceilings: the rates of a copy and a matrix product of the program.
 //!
-//! The library knows nothing of CUDA calls: the program gives what to run, the records say how long it took.
-
-use std::time::Duration;
+//! The program runs the work, since this library makes no CUDA calls; the records have the times.
 
 use cupti::CopyKind;
 use nvtx::{Pipe, Work};
 
-use super::{Peaks, Ran, busy};
+use super::{KernelTime, Peaks, busy};
 use crate::base::error::{Error, Kind};
-use crate::profile::{GpuOperation, OperationKind, Profile};
+use crate::profile::Profile;
 use crate::session::profiler::Profiler;
 
-/// Sessions that are measured; the best one counts, for a ceiling is what can be reached.
+/// Measured sessions. The best one counts, since a ceiling is the highest rate reached.
 const REPEATS: usize = 5;
 
 const BANDWIDTH: &str = "the bandwidth";
 const FLOPS: &str = "the operations a second";
 
 impl Peaks {
-    /// Measures the bandwidth of the memory with a copy within the device, or a fill: `copy` is run once to warm up and five
-    /// times in a session of its own, and the best is kept. Bytes and times are those of the records: a copy reads and writes
-    /// each byte, a fill writes it. Returns bytes a second.
+    /// Measures the memory bandwidth in bytes a second with a copy within the device, or a fill.
     ///
-    /// `copy` waits until the copy is done, and copies several times what the L2 cache holds. Other work of the process at the
-    /// time counts as if it were the copy's. Costs six copies and five sessions.
+    /// `copy` runs once to warm up, then five times in a session each; the best rate is stored and
+    /// returned. A copied byte counts as two, one read and one written; a filled byte as one.
+    /// `copy` must wait until its work is done, and should move several times the size of the L2
+    /// cache. Other copies and fills of the process in these sessions are counted too.
     ///
     /// # Errors
-    /// The profiler cannot start, or there was no such copy.
+    /// The profiler cannot start, or no such copy or fill ran.
     pub fn measure_bandwidth(
         &mut self,
         profiler: &Profiler,
         copy: impl FnMut(),
     ) -> Result<f64, Error> {
-        let rate = best(profiler, copy, |profile| {
+        let missing =
+            "no copy within a device and no fill ran: have the closure do one, and wait for it";
+        let rate = best(profiler, copy, (BANDWIDTH, missing), |profile| {
             let (mut bytes, mut times) = (0u64, Vec::new());
             for operation in profile.operations() {
                 let moved = match (operation.as_copy(), operation.as_memset()) {
@@ -42,23 +42,22 @@ impl Peaks {
                     _ => continue,
                 };
                 bytes = bytes.saturating_add(moved);
-                times.extend(operation.interval().map(|time| Ran::of(&operation, time)));
+                times.extend(KernelTime::of(&operation));
             }
-            rate(bytes as f64, busy(times).0)
+            (bytes as f64, times)
         })?;
-        let none =
-            "no copy within a device and no fill ran: have the closure do one, and wait for it";
-        let rate = rate.ok_or_else(|| ceiling(BANDWIDTH, none))?;
-        *self = self.clone().with_measured_bandwidth(rate);
+        self.bandwidth.measured = Some(rate);
         Ok(rate)
     }
 
-    /// Measures operations a second with kernels that do this work in all, such as a large matrix product: as
-    /// [`measure_bandwidth`](Self::measure_bandwidth), over the busy time of all kernels. Work without operations and with bytes
-    /// measures the bandwidth. Returns operations, or bytes, a second.
+    /// Measures operations a second with kernels that do this work in total, such as a large
+    /// matrix product, over the busy time of all kernels; otherwise as
+    /// [`measure_bandwidth`](Self::measure_bandwidth). Work with bytes and without operations
+    /// measures the bandwidth.
     ///
     /// # Errors
-    /// The profiler cannot start, no kernel ran, or the work says neither operations with their type nor bytes.
+    /// The profiler cannot start, no kernel ran, or the work has neither operations with their
+    /// type nor bytes.
     pub fn measure_work(
         &mut self,
         profiler: &Profiler,
@@ -71,47 +70,39 @@ impl Peaks {
             _ => return Err(ceiling(FLOPS, "say operations and their type, or bytes alone")),
         };
         let what = if compute.is_some() { FLOPS } else { BANDWIDTH };
-        let rate = best(profiler, run, |profile| {
-            let is_kernel = |one: &GpuOperation<'_>| one.kind() == OperationKind::Kernel;
-            let kernels = profile.operations().filter(is_kernel);
-            let times = kernels.filter_map(|one| one.interval().map(|time| Ran::of(&one, time)));
-            rate(amount as f64, busy(times.collect()).0)
+        let missing = "no kernel ran: have the closure launch one, and wait for it";
+        let rate = best(profiler, run, (what, missing), |profile| {
+            let kernels = profile.operations().filter(super::is_kernel);
+            (amount as f64, kernels.filter_map(|kernel| KernelTime::of(&kernel)).collect())
         })?;
-        let none = "no kernel ran: have the closure launch one, and wait for it";
-        let rate = rate.ok_or_else(|| ceiling(what, none))?;
-        *self = match compute {
+        match compute {
             Some(dtype) => {
                 let fastest = self.flops(dtype, work.pipe()).map(|known| known.pipe);
                 let pipe = work.pipe().or(fastest).unwrap_or(Pipe::Vector);
-                self.clone().with_measured_flops(dtype, pipe, rate)
+                self.roof_mut(dtype, pipe).measured = Some(rate);
             }
-            None => self.clone().with_measured_bandwidth(rate),
-        };
+            None => self.bandwidth.measured = Some(rate),
+        }
         Ok(rate)
     }
 }
 
+/// The best rate of several sessions; an error if none had work with a time.
 fn best(
     profiler: &Profiler,
     mut run: impl FnMut(),
-    rate: impl Fn(&Profile) -> Option<f64>,
-) -> Result<Option<f64>, Error> {
+    (what, missing): (&'static str, &str),
+    work: impl Fn(&Profile) -> (f64, Vec<KernelTime>),
+) -> Result<f64, Error> {
     run();
-    let mut best = None;
+    let mut best = 0.0;
     for _ in 0..REPEATS {
         let ((), profile) = profiler.record(&mut run)?;
-        let reached = rate(&profile);
-        best = match (best, reached) {
-            (Some(best), Some(reached)) => Some(f64::max(best, reached)),
-            (best, reached) => best.or(reached),
-        };
+        let (amount, times) = work(&profile);
+        let rate = amount / busy(times).0.as_secs_f64();
+        best = f64::max(best, if rate.is_finite() { rate } else { 0.0 });
     }
-    Ok(best)
-}
-
-fn rate(amount: f64, time: Duration) -> Option<f64> {
-    let rate = amount / time.as_secs_f64();
-    (rate.is_finite() && rate > 0.0).then_some(rate)
+    if best > 0.0 { Ok(best) } else { Err(ceiling(what, missing)) }
 }
 
 fn ceiling(what: &'static str, why: &str) -> Error {

@@ -1,8 +1,8 @@
-//! Rooflines: the work that a program declares for its ranges, compared with the limits of the device.
+//! Rooflines: declared work of ranges compared with the limits of the device.
 //! [`Declared`] has an example.
 //!
-//! Source: S. Williams, A. Waterman, D. Patterson, *Roofline: An Insightful Visual Performance Model for Multicore
-//! Architectures*, Communications of the ACM 52 (2009).
+//! Source: S. Williams, A. Waterman, D. Patterson, *Roofline: An Insightful Visual Performance
+//! Model for Multicore Architectures*, Communications of the ACM 52 (2009).
 
 mod counted;
 mod counted_views;
@@ -30,36 +30,36 @@ pub use counted::{
     CountedBytes, CountedFlops, CountedPoint, CountedRoofline, DeclaredWork, Disagreement, Limit,
 };
 pub use declared::Declared;
-use declared::Said;
+use declared::WorkAmount;
 pub use peaks::{ComputeRoof, Origin, Peaks, Roof};
 pub use point::{Bound, RooflinePoint};
 
-/// Points of ranges under the roofs of a device. Made by [`Profile::roofline`].
+/// Declared work of ranges under the roofs of a device. Made by [`Profile::roofline`].
 ///
-/// `{}` prints a table; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) have the same for machines and eyes.
+/// `{}` prints a table; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write the same.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Roofline {
     /// The roofs.
     pub peaks: Peaks,
-    /// The points, the one that took most GPU time first.
+    /// The points, longest GPU time first.
     pub points: Vec<RooflinePoint>,
-    /// What was declared and is in no point, and what of the points is not known.
+    /// Declared work that is in no point, and unknowns of the points.
     pub trust: RooflineTrust,
 }
 
-/// How far a [`Roofline`] can be trusted: what was left out, counted.
+/// How far a [`Roofline`] can be trusted: counts of what was left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct RooflineTrust {
-    /// Ranges whose work was declared and for which no kernel ran: there is no time to hold it against.
+    /// Ranges with declared work and no kernel, hence no time.
     pub without_kernels: u64,
-    /// Kernels without timestamps: their work counts and their time does not.
+    /// Kernels without timestamps: their work is counted, their time is not.
     pub without_time: u64,
-    /// Fields `flops`, `bytes`, `dtype` or `pipe` that could not be read: no such number, unit or name.
+    /// Fields `flops`, `bytes`, `dtype` or `pipe` with an invalid number, unit or name.
     pub unreadable_fields: u64,
-    /// Ranges of which kernels ran directly and nodes made in them ran in graph launches too: how often the work was done
-    /// is not known, and it counts once.
+    /// Ranges with kernels that ran directly and nodes that ran in graph launches. How often the
+    /// work was done is not known, so it counts once.
     pub run_and_captured: u64,
 }
 
@@ -78,53 +78,57 @@ impl fmt::Display for RooflineTrust {
             (self.unreadable_fields, "fields of work that could not be read"),
             (self.run_and_captured, "ranges that ran and captured kernels, counted once"),
         ];
-        let mut parts = parts.iter().filter(|(count, _)| *count != 0);
-        match parts.next() {
-            None => return f.write_str("complete"),
-            Some((count, what)) => write!(f, "{count} {what}")?,
+        let parts = parts.iter().filter(|(count, _)| *count != 0);
+        let parts: Vec<_> = parts.map(|(count, what)| format!("{count} {what}")).collect();
+        match parts[..] {
+            [] => f.write_str("complete"),
+            _ => f.write_str(&parts.join(", ")),
         }
-        parts.try_for_each(|(count, what)| write!(f, ", {count} {what}"))
     }
 }
 
-/// What has one point.
+/// Identifies a point.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct PointKey {
     name: String,
     domain: Option<String>,
     is_kernel: bool,
-    sort: Sort,
+    kind: WorkKind,
 }
 
-/// What work has to have in common to be added.
+/// The properties that work must share to be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Sort {
+struct WorkKind {
     dtype: Option<Dtype>,
     pipe: Option<Pipe>,
     has_flops: bool,
     has_bytes: bool,
 }
 
-impl Sort {
-    fn of(said: &Said) -> Self {
-        let Said { flops, bytes, dtype, pipe } = *said;
+impl WorkKind {
+    fn of(work: &WorkAmount) -> Self {
+        let WorkAmount { flops, bytes, dtype, pipe } = *work;
         Self { dtype, pipe, has_flops: flops.is_some(), has_bytes: bytes.is_some() }
     }
 }
 
-/// When a kernel ran, and where.
+/// The time of a kernel on its device.
 #[derive(Debug, Clone, Copy)]
-struct Ran {
+struct KernelTime {
     device: u32,
     time: Interval,
     is_collective: bool,
 }
 
-impl Ran {
-    fn of(operation: &GpuOperation<'_>, time: Interval) -> Self {
+impl KernelTime {
+    fn of(operation: &GpuOperation<'_>) -> Option<Self> {
         let (device, is_collective) = (operation.device(), operation.is_collective());
-        Self { device, time, is_collective }
+        Some(Self { device, time: operation.interval()?, is_collective })
     }
+}
+
+fn is_kernel(operation: &GpuOperation<'_>) -> bool {
+    operation.kind() == OperationKind::Kernel
 }
 
 #[derive(Debug, Default)]
@@ -133,15 +137,15 @@ struct Sum {
     kernels: u64,
     flops: f64,
     bytes: f64,
-    times: Vec<Ran>,
+    times: Vec<KernelTime>,
 }
 
 impl Sum {
-    /// Adds what was said, so many times.
-    fn declare(&mut self, said: &Said, times: u64) {
+    /// Adds `times` instances of this work.
+    fn declare(&mut self, work: &WorkAmount, times: u64) {
         self.instances += times;
-        self.flops += said.flops.unwrap_or(0.0) * times as f64;
-        self.bytes += said.bytes.unwrap_or(0.0) * times as f64;
+        self.flops += work.flops.unwrap_or(0.0) * times as f64;
+        self.bytes += work.bytes.unwrap_or(0.0) * times as f64;
     }
 
     fn add(&mut self, other: Self) {
@@ -152,33 +156,34 @@ impl Sum {
         self.times.extend(other.times);
     }
 
-    fn ran(&mut self, operation: &GpuOperation<'_>, trust: &mut RooflineTrust) {
+    fn add_kernel(&mut self, operation: &GpuOperation<'_>, trust: &mut RooflineTrust) {
         self.kernels += 1;
-        match operation.interval() {
-            Some(time) => self.times.push(Ran::of(operation, time)),
-            None => trust.without_time += 1,
-        }
+        let time = KernelTime::of(operation);
+        trust.without_time += u64::from(time.is_none());
+        self.times.extend(time);
     }
 }
 
 impl Profile {
-    /// The work that ranges declared ([`nvtx::Event::flops`], [`nvtx::Event::bytes`], [`nvtx::Work`]) under these roofs. One point for all instances of a path whose work is of one number type.
+    /// The declared work of ranges ([`nvtx::Event::flops`], [`nvtx::Event::bytes`],
+    /// [`nvtx::Work`]) under these roofs: a point per path and kind of work.
     ///
-    /// The time of a point is the busy time of the kernels launched in its instances and within: time in which at least one of
-    /// them ran that is no collective, on several devices the sum of theirs. Of a range of the process, such as an annotated future, they are those of
-    /// its stays. Work declared where a CUDA graph was captured counts for every launch
-    /// of the graph. Kernels of others that run beside them slow them down and are not taken off.
+    /// The time of a point is the busy time of the kernels launched in its instances and their
+    /// children: at least one kernel that is no collective ran, summed over devices. For a range
+    /// of the process, such as an annotated future, the kernels of its entries count. Work
+    /// declared where a CUDA graph was captured counts for every launch of the graph. Slowdown by
+    /// concurrent kernels of other ranges is not corrected.
     ///
-    /// Costs some 0.2 us a range that declared with its kernel, and nothing where none did.
+    /// Costs about 0.2 us per range with declared work and its kernel; nothing without any.
     pub fn roofline(&self, peaks: &Peaks) -> Roofline {
         self.roofline_with(peaks, &Declared::new())
     }
 
-    /// The same with work that is said here of ranges that said none themselves, and of kernels: for recordings of programs
-    /// that declare nothing.
+    /// As [`roofline`](Self::roofline), with work given here for kernels and for ranges that
+    /// declare none.
     pub fn roofline_with(&self, peaks: &Peaks, declared: &Declared) -> Roofline {
         let mut trust = RooflineTrust::default();
-        let mut sums: FxHashMap<Key, Sum> = FxHashMap::default();
+        let mut sums: FxHashMap<PointKey, Sum> = FxHashMap::default();
         let of_ranges = declared.of_ranges(self);
         for (_, node) in self.walk() {
             let of_path = of_ranges.get(node.id.at()).cloned().flatten();
@@ -187,41 +192,37 @@ impl Profile {
             }
             let mut of_node = Vec::new();
             for range in node.ranges() {
-                let own = Said::of(range.fields(), &mut trust);
-                let Some(said) = own.or_else(|| of_path.clone()) else { continue };
+                let own = WorkAmount::of(range.fields(), &mut trust);
+                let Some(work) = own.or_else(|| of_path.clone()) else { continue };
                 let (launched, replayed) = (range.operations(), range.replayed_operations());
-                add_range(&mut of_node, &mut trust, launched, replayed, &said);
+                add_range(&mut of_node, &mut trust, launched, replayed, &work);
             }
-            for (sort, sum) in of_node {
+            for (kind, sum) in of_node {
                 let domain = node.domain().map(str::to_owned);
-                let key = Key { name: node.cut_path(), domain, is_kernel: false, sort };
+                let key = PointKey { name: node.cut_path(), domain, is_kernel: false, kind };
                 sums.entry(key).or_default().add(sum);
             }
         }
         for range in self.process_ranges() {
-            let Some(said) = Said::of(range.fields(), &mut trust) else { continue };
-            let launched = range.activations().flat_map(|activation| activation.operations());
-            let replayed =
-                range.activations().flat_map(|activation| activation.replayed_operations());
+            let Some(work) = WorkAmount::of(range.fields(), &mut trust) else { continue };
+            let launched = range.activations().flat_map(|entry| entry.operations());
+            let replayed = range.activations().flat_map(|entry| entry.replayed_operations());
             let mut of_range = Vec::new();
-            add_range(&mut of_range, &mut trust, launched, replayed, &said);
-            for (sort, sum) in of_range {
-                let around =
-                    range.parent().map_or(String::new(), |around| around.node().cut_path() + "/");
+            add_range(&mut of_range, &mut trust, launched, replayed, &work);
+            for (kind, sum) in of_range {
+                let path = range.parent().map_or(String::new(), |it| it.node().cut_path() + "/");
                 let domain = range.domain().map(str::to_owned);
-                let key = Key { name: around + range.name(), domain, is_kernel: false, sort };
+                let key = PointKey { name: path + range.name(), domain, is_kernel: false, kind };
                 sums.entry(key).or_default().add(sum);
             }
         }
-        if declared.has_kernels() {
-            for kernel in self.kernels() {
-                let Some((name, said)) = declared.of_kernel(&kernel) else { continue };
-                let sort = Sort::of(&said);
-                let key = Key { name, domain: None, is_kernel: true, sort };
-                let sum = sums.entry(key).or_default();
-                sum.declare(&said, 1);
-                sum.ran(&kernel, &mut trust);
-            }
+        for kernel in self.kernels().filter(|_| declared.has_kernels()) {
+            let Some((name, work)) = declared.of_kernel(&kernel) else { continue };
+            let kind = WorkKind::of(&work);
+            let key = PointKey { name, domain: None, is_kernel: true, kind };
+            let sum = sums.entry(key).or_default();
+            sum.declare(&work, 1);
+            sum.add_kernel(&kernel, &mut trust);
         }
         let mut points: Vec<RooflinePoint> =
             sums.into_iter().map(|(key, sum)| point(peaks, key, sum)).collect();
@@ -233,15 +234,14 @@ impl Profile {
     }
 }
 
-/// Adds a range to the sums of its path, of which there are few.
+/// Adds a range to the sums of its path, one per kind of work.
 fn add_range<'p>(
-    sums: &mut Vec<(Sort, Sum)>,
+    sums: &mut Vec<(WorkKind, Sum)>,
     trust: &mut RooflineTrust,
     launched: impl Iterator<Item = GpuOperation<'p>>,
     replayed: impl Iterator<Item = GpuOperation<'p>>,
-    said: &Said,
+    work: &WorkAmount,
 ) {
-    let is_kernel = |one: &GpuOperation<'_>| one.kind() == OperationKind::Kernel;
     let mut launched = launched.filter(is_kernel).peekable();
     let mut replayed = replayed.filter(is_kernel).peekable();
     let is_run = launched.peek().is_some();
@@ -249,51 +249,52 @@ fn add_range<'p>(
         trust.without_kernels += 1;
         return;
     }
-    let sort = Sort::of(said);
-    let at = sums.iter().position(|(of, _)| *of == sort).unwrap_or_else(|| {
-        sums.push((sort, Sum::default()));
+    let kind = WorkKind::of(work);
+    let at = sums.iter().position(|(known, _)| *known == kind).unwrap_or_else(|| {
+        sums.push((kind, Sum::default()));
         sums.len() - 1
     });
     let sum = &mut sums[at].1;
     if is_run {
-        sum.declare(said, 1);
-        launched.for_each(|operation| sum.ran(&operation, trust));
+        sum.declare(work, 1);
+        launched.for_each(|operation| sum.add_kernel(&operation, trust));
         trust.run_and_captured += u64::from(replayed.peek().is_some());
         return;
     }
     let mut launches = FxHashSet::default();
     replayed.for_each(|operation| {
         launches.insert((operation.process_id(), operation.correlation_id()));
-        sum.ran(&operation, trust);
+        sum.add_kernel(&operation, trust);
     });
-    sum.declare(said, launches.len() as u64);
+    sum.declare(work, launches.len() as u64);
 }
 
-fn point(peaks: &Peaks, key: Key, sum: Sum) -> RooflinePoint {
-    let (busy, devices) = busy(sum.times);
-    let compute = key.sort.dtype.and_then(|dtype| peaks.flops(dtype, key.sort.pipe));
+fn point(peaks: &Peaks, key: PointKey, sum: Sum) -> RooflinePoint {
+    let (gpu_time, devices) = busy(sum.times);
+    let PointKey { name, domain, is_kernel, kind } = key;
+    let compute = kind.dtype.and_then(|dtype| peaks.flops(dtype, kind.pipe));
     RooflinePoint {
-        name: key.name,
-        domain: key.domain,
-        is_kernel: key.is_kernel,
+        name,
+        domain,
+        is_kernel,
         instances: sum.instances,
         kernels: sum.kernels,
         devices,
-        flops: key.sort.has_flops.then_some(sum.flops),
-        bytes: key.sort.has_bytes.then_some(sum.bytes),
-        dtype: key.sort.dtype,
-        pipe: compute.map(|compute| compute.pipe).or(key.sort.pipe),
-        gpu_time: busy,
+        flops: kind.has_flops.then_some(sum.flops),
+        bytes: kind.has_bytes.then_some(sum.bytes),
+        dtype: kind.dtype,
+        pipe: compute.map(|compute| compute.pipe).or(kind.pipe),
+        gpu_time,
         compute: compute.map(|compute| compute.roof),
         memory: peaks.bandwidth(),
     }
 }
 
-/// The busy time, device by device and added; and how many devices there were.
-fn busy(mut ran: Vec<Ran>) -> (Duration, u64) {
-    ran.sort_unstable_by_key(|ran| ran.time.start_ns);
+/// The busy time summed over devices, and the number of devices.
+fn busy(mut kernels: Vec<KernelTime>) -> (Duration, u64) {
+    kernels.sort_unstable_by_key(|kernel| kernel.time.start_ns);
     let mut devices: BTreeMap<u32, DeviceSweep> = BTreeMap::new();
-    for Ran { device, time, is_collective } in ran {
+    for KernelTime { device, time, is_collective } in kernels {
         devices.entry(device).or_default().add(time, is_collective);
     }
     let busy_ns = devices.values().map(DeviceSweep::busy_ns).fold(0, u64::saturating_add);
@@ -304,21 +305,18 @@ impl fmt::Display for Roofline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "roofline: {}", shortened(self.peaks.device(), NAME_WIDTH))?;
         if self.points.is_empty() {
-            writeln!(
-                f,
-                "no range declared work: say flops and bytes of ranges, or of paths and kernels"
-            )?;
+            let hint = "say flops and bytes of ranges, or of paths and kernels";
+            writeln!(f, "no range declared work: {hint}")?;
         } else {
             writeln!(f, "{}", self.table(NAME_WIDTH).text(1))?;
         }
         writeln!(f, "\n{}", self.peaks.table().text(2))?;
-        let notes = self.notes();
-        write!(f, "{}", notes.join("\n"))
+        f.write_str(&self.notes().join("\n"))
     }
 }
 
 impl Roofline {
-    /// The points, with names of at most this width.
+    /// The points, with names shortened to this width.
     fn table(&self, width: usize) -> Table {
         let head = [
             "range",
@@ -364,17 +362,12 @@ impl Roofline {
         Table::new("Ranges", head, self.points.iter().map(row))
     }
 
-    /// What is to be said beside the tables.
+    /// The notes below the tables.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        for compute in self.roofs_in_use() {
-            if let Some(ridge) = self.peaks.ridge(compute.dtype, Some(compute.pipe)) {
-                notes.push(format!(
-                    "ridge of {} {}: {} FLOP/B",
-                    compute.dtype,
-                    compute.pipe,
-                    number(ridge)
-                ));
+        for ComputeRoof { dtype, pipe, .. } in self.roofs_in_use() {
+            if let Some(ridge) = self.peaks.ridge(dtype, Some(pipe)) {
+                notes.push(format!("ridge of {dtype} {pipe}: {} FLOP/B", number(ridge)));
             }
         }
         notes.extend(self.peaks.notes());
@@ -391,7 +384,7 @@ impl Roofline {
         notes
     }
 
-    /// The compute roofs that some point is under; all if there is no point.
+    /// The compute roofs of the points; all roofs without a point.
     fn roofs_in_use(&self) -> Vec<ComputeRoof> {
         let is_used = |roof: &&ComputeRoof| {
             let same = |point: &RooflinePoint| {
@@ -413,22 +406,22 @@ mod tests {
 
     #[test]
     fn time_of_overlapping_kernels_counts_once_and_of_devices_each() {
-        let time = |device, start_ns, end_ns| Ran {
+        let time = |device, start_ns, end_ns| KernelTime {
             device,
             time: Interval { start_ns, end_ns },
             is_collective: false,
         };
-        // Given out of order: 0 to 20 and 30 to 40 on one, within it all of 2 to 8, and 10 on another.
+        // Unordered. Device 0 is busy from 0 to 20 and 30 to 40, device 1 for 10.
         let times = vec![
             time(0, 30, 40),
             time(1, 5, 15),
             time(0, 5, 20),
             time(0, 0, 10),
             time(0, 2, 8),
-            // A clock that was set back makes no time.
+            // A clock that was set back adds no time.
             time(0, 50, 45),
-            // A collective may wait, and computes nothing.
-            Ran { is_collective: true, ..time(1, 10, 90) },
+            // A collective may only wait.
+            KernelTime { is_collective: true, ..time(1, 10, 90) },
         ];
         assert_eq!(busy(times), (Duration::from_nanos(40), 2));
         assert_eq!(busy(Vec::new()), (Duration::ZERO, 0));

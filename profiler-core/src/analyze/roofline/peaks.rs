@@ -1,5 +1,6 @@
-//! What a device can do at most: bytes and operations a second, from its attributes, as said, and as measured.
+//! Peak rates of a device in bytes and operations a second: from attributes, given, or measured.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use cupti::counters::{Measured, MemoryLevel};
@@ -16,56 +17,57 @@ use crate::profile::{OperationKind, Profile};
 use crate::record::recording::DeviceInfo;
 
 named_variants! {
-    /// Where a peak is from.
+    /// The source of a peak.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     #[non_exhaustive]
     pub enum Origin {
-        /// The device's attributes: multiprocessors, clock, bus; times the rate of its architecture.
+        /// The device's attributes (multiprocessors, clock, bus) and its architecture's rates.
         Attributes = "attributes",
-        /// The board's data sheet, by the device's name: its clock under tensor cores, or what an old recording lacks.
+        /// The data sheet of the board with the device's name: its clock under tensor cores, or a
+        /// value that an old recording lacks.
         Datasheet = "data sheet",
-        /// Counters of the hardware: what they can count at most in a cycle, at the clock that they saw.
+        /// Hardware counters: their maximum per cycle at the counted clock.
         Counters = "counters",
-        /// The program, or whoever asked.
+        /// The program or user.
         Given = "given",
-        /// Nobody says it: only measured.
+        /// No source: only measured.
         Unknown = "-",
     }
 }
 
-/// A limit: what the device should reach, and what a probe reached.
+/// A limit: the nominal rate, and the rate that a probe reached.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Roof {
-    /// Bytes or operations a second; `None` where it is not known.
+    /// Bytes or operations a second; `None` if unknown.
     pub peak: Option<f64>,
-    /// Where the peak is from.
+    /// The source of the peak.
     pub origin: Origin,
-    /// Bytes or operations a second that a probe reached, if there was one.
+    /// Bytes or operations a second that a probe reached, if one ran.
     pub measured: Option<f64>,
 }
 
 impl Roof {
     pub(super) const UNKNOWN: Roof = Roof { peak: None, origin: Origin::Unknown, measured: None };
 
-    /// The peak; where there is none, what was measured.
+    /// The peak, or else the measured rate.
     pub(super) fn value(&self) -> Option<f64> {
         self.peak.or(self.measured)
     }
 }
 
-/// The roof of one number type on one sort of units.
+/// The roof of one number type on one kind of units.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ComputeRoof {
-    /// The type of the numbers.
+    /// The number type.
     #[serde(serialize_with = "name_of_dtype", deserialize_with = "dtype_of_name")]
     pub dtype: Dtype,
     /// The units.
     #[serde(serialize_with = "name_of_pipe", deserialize_with = "pipe_of_name")]
     pub pipe: Pipe,
-    /// Operations a second. A multiply-add is two; without sparsity.
+    /// Operations a second, without sparsity. A multiply-add counts as two.
     #[serde(flatten)]
     pub roof: Roof,
 }
@@ -78,7 +80,7 @@ struct LevelRoof {
     roof: Roof,
 }
 
-/// What a device can do at most: the roofs of a roofline.
+/// The peak rates of a device: the roofs of a roofline.
 ///
 /// ```
 /// use nvtx::{Dtype, Pipe};
@@ -92,21 +94,20 @@ struct LevelRoof {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Peaks {
     device: String,
-    bandwidth: Roof,
+    pub(super) bandwidth: Roof,
     compute: Vec<ComputeRoof>,
-    /// The caches'.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     caches: Vec<LevelRoof>,
-    /// Why some are not known.
+    /// Why some rates are unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<String>,
-    /// Where the rates of tensor cores are from.
+    /// The source of the tensor-core rates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source: Option<String>,
 }
 
 impl Peaks {
-    /// Of a device of which nothing is known yet.
+    /// A device without known rates.
     #[must_use]
     pub fn new(device: impl Into<String>) -> Self {
         let (device, bandwidth) = (device.into(), Roof::UNKNOWN);
@@ -114,11 +115,12 @@ impl Peaks {
         Self { device, bandwidth, compute, caches, missing: None, source: None }
     }
 
-    /// Of a device as a recording describes it: multiprocessors x highest clock x operations a cycle of its architecture
-    /// (from compute capability 7.0 on, from NVIDIA's whitepapers and data sheets), and the bandwidth of its memory. For
-    /// boards whose data sheet counts tensor cores by a lower clock, such as H100 and H200, by that one.
+    /// The rates of a device in a recording: multiprocessors x highest clock x operations a cycle
+    /// of its architecture, and its memory bandwidth. Architectures from compute capability 7.0 on
+    /// are known, from NVIDIA's whitepapers and data sheets. Boards whose data sheet uses a lower
+    /// clock for tensor cores, such as H100 and H200, use that one.
     ///
-    /// What is not known stays so: [`with_flops`](Self::with_flops) and [`with_bandwidth`](Self::with_bandwidth) say it.
+    /// [`with_flops`](Self::with_flops) and [`with_bandwidth`](Self::with_bandwidth) set what is unknown.
     #[must_use]
     pub fn of(device: &DeviceInfo) -> Self {
         let mut peaks = Self::new(&*device.name);
@@ -162,14 +164,14 @@ impl Peaks {
         peaks
     }
 
-    /// With this bandwidth of the memory, in bytes a second.
+    /// Sets the memory bandwidth in bytes a second.
     #[must_use]
     pub fn with_bandwidth(mut self, bytes_per_second: f64) -> Self {
         self.bandwidth = Roof { measured: self.bandwidth.measured, ..given(bytes_per_second) };
         self
     }
 
-    /// With this many operations a second.
+    /// Sets operations a second for type and units.
     #[must_use]
     pub fn with_flops(mut self, dtype: Dtype, pipe: Pipe, flops_per_second: f64) -> Self {
         let roof = self.roof_mut(dtype, pipe);
@@ -177,21 +179,21 @@ impl Peaks {
         self
     }
 
-    /// With a bandwidth that was measured, in bytes a second.
+    /// Sets the measured bandwidth in bytes a second.
     #[must_use]
     pub fn with_measured_bandwidth(mut self, bytes_per_second: f64) -> Self {
         self.bandwidth.measured = sane(bytes_per_second);
         self
     }
 
-    /// With operations a second that were measured.
+    /// Sets the measured operations a second for type and units.
     #[must_use]
     pub fn with_measured_flops(mut self, dtype: Dtype, pipe: Pipe, flops_per_second: f64) -> Self {
         self.roof_mut(dtype, pipe).measured = sane(flops_per_second);
         self
     }
 
-    /// With what a level of the memory moves at most, in bytes a second.
+    /// Sets the rate of a memory level in bytes a second.
     #[must_use]
     pub fn with_level(self, level: MemoryLevel, bytes_per_second: f64) -> Self {
         match level {
@@ -200,9 +202,9 @@ impl Peaks {
         }
     }
 
-    /// With what counters say that the levels of the memory move at most (the metrics of
-    /// [`Set::Roofline`](cupti::counters::Set::Roofline)): the most of any range or kernel, since clocks differ. What is known
-    /// already stays; no table here has caches.
+    /// Fills in unknown rates of memory levels from the metrics of
+    /// [`Set::Roofline`](cupti::counters::Set::Roofline): the highest of any range or kernel, since
+    /// clocks vary. Cache rates are never known from tables.
     #[must_use]
     pub fn with_counted(mut self, measured: &Measured) -> Self {
         for level in MemoryLevel::ALL {
@@ -229,7 +231,7 @@ impl Peaks {
         self
     }
 
-    fn roof_mut(&mut self, dtype: Dtype, pipe: Pipe) -> &mut Roof {
+    pub(super) fn roof_mut(&mut self, dtype: Dtype, pipe: Pipe) -> &mut Roof {
         let is_it = |known: &ComputeRoof| known.dtype == dtype && known.pipe == pipe;
         let at = self.compute.iter().position(is_it).unwrap_or_else(|| {
             self.compute.push(ComputeRoof { dtype, pipe, roof: Roof::UNKNOWN });
@@ -243,12 +245,12 @@ impl Peaks {
         &self.device
     }
 
-    /// The roof of the memory, in bytes a second.
+    /// The roof of the device memory, in bytes a second.
     pub fn bandwidth(&self) -> Roof {
         self.bandwidth
     }
 
-    /// The roof of a level of the memory, in bytes a second; that of DRAM is [`bandwidth`](Self::bandwidth).
+    /// The roof of a memory level, in bytes a second; [`bandwidth`](Self::bandwidth) for DRAM.
     pub fn level(&self, level: MemoryLevel) -> Roof {
         let known = self.caches.iter().find(|known| known.level == level);
         match level {
@@ -257,72 +259,63 @@ impl Peaks {
         }
     }
 
-    /// The roofs of number types and units.
+    /// The roofs by number type and units.
     pub fn compute(&self) -> impl Iterator<Item = &ComputeRoof> {
         self.compute.iter()
     }
 
-    /// The roof that work on numbers of this type is held against: that of the units, or of the fastest ones where it is not
-    /// said which.
+    /// The roof for numbers of this type, on these units or the fastest.
     pub fn flops(&self, dtype: Dtype, pipe: Option<Pipe>) -> Option<ComputeRoof> {
         let is_it = |known: &&ComputeRoof| {
             known.dtype == dtype && pipe.is_none_or(|pipe| known.pipe == pipe)
         };
-        let known = self
-            .compute
-            .iter()
-            .filter(is_it)
-            .filter_map(|known| Some((known, known.roof.value()?)));
+        let known = self.compute.iter().filter(is_it);
+        let known = known.filter_map(|known| Some((known, known.roof.value()?)));
         known.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(known, _)| *known)
     }
 
-    /// Operations a byte from which on the units are the limit and not the memory.
+    /// Operations a byte above which the units are the limit, not the memory.
     pub fn ridge(&self, dtype: Dtype, pipe: Option<Pipe>) -> Option<f64> {
         Some(self.flops(dtype, pipe)?.roof.value()? / self.bandwidth.value()?)
     }
 
-    /// Where the rates of its tensor cores are from, if they are of the tables of this crate.
+    /// The source of the tensor-core rates, if from the tables of this crate.
     pub fn source(&self) -> Option<&str> {
         self.source.as_deref()
     }
 
-    /// As JSON, which [`from_json`](Self::from_json) reads: to keep measured ceilings with a machine.
+    /// JSON for [`from_json`](Self::from_json), to keep measured ceilings with a machine.
     pub fn to_json(&self) -> String {
-        // Numbers and strings alone: there is no way to fail.
+        // Numbers and strings always serialise.
         crate::base::text::json_pretty(self).unwrap_or_default()
     }
 
-    /// What [`to_json`](Self::to_json) wrote.
+    /// Reads the JSON of [`to_json`](Self::to_json).
     ///
     /// # Errors
-    /// [`is_format`](Error::is_format): the text is something else.
+    /// [`is_format`](Error::is_format): the text has another format.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         serde_json::from_str(text)
             .map_err(|error| Error::new(Kind::Peaks { why: error.to_string() }))
     }
 
-    /// Why some peaks are not known, if so.
+    /// Why some peaks are unknown, if any.
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
 }
 
 impl Profile {
-    /// The peaks of a device of this profile by its CUDA ordinal, or of the one that ran most kernels. `None` if the
-    /// recording describes no such device.
+    /// The peaks of the device with this CUDA ordinal, or by default of the one with the most
+    /// kernels. `None` if the recording has no such device.
     pub fn peaks(&self, device: Option<u32>) -> Option<Peaks> {
         let devices = &self.recording_info().devices;
         let device = device.or_else(|| {
-            let mut kernels: Vec<(u32, u64)> = Vec::new();
+            let mut kernels: BTreeMap<u32, u64> = BTreeMap::new();
             for operation in self.operations().filter(|one| one.kind() == OperationKind::Kernel) {
-                let device = operation.device();
-                match kernels.iter_mut().find(|(of, _)| *of == device) {
-                    Some((_, count)) => *count += 1,
-                    None => kernels.push((device, 1)),
-                }
+                *kernels.entry(operation.device()).or_default() += 1;
             }
-            let most =
-                kernels.into_iter().max_by_key(|(device, count)| (*count, u32::MAX - device));
+            let most = kernels.into_iter().rev().max_by_key(|(_, count)| *count);
             most.map(|(device, _)| device).or(Some(devices.first()?.id))
         })?;
         devices.iter().find(|known| known.id == device).map(Peaks::of)
@@ -330,7 +323,6 @@ impl Profile {
 }
 
 impl Peaks {
-    /// The roofs.
     pub(super) fn table(&self) -> Table {
         let row = |name: String, roof: &Roof, unit| {
             let value =
@@ -347,16 +339,12 @@ impl Peaks {
         Table::new("Roofs", ["roof", "from", "peak", "measured"], rows)
     }
 
-    /// Where they are from, and what is not known.
+    /// The source of the rates, and why some are unknown.
     pub(super) fn notes(&self) -> Vec<String> {
-        let source = self
-            .source
-            .as_ref()
-            .map(|source| format!("rates: {}", shortened(source, MESSAGE_WIDTH)));
-        let missing = self
-            .missing
-            .as_ref()
-            .map(|missing| format!("{}: give the peaks", shortened(missing, MESSAGE_WIDTH)));
+        let short = |text: &String| shortened(text, MESSAGE_WIDTH);
+        let source = self.source.as_ref().map(|source| format!("rates: {}", short(source)));
+        let missing = self.missing.as_ref();
+        let missing = missing.map(|missing| format!("{}: give the peaks", short(missing)));
         source.into_iter().chain(missing).collect()
     }
 }
@@ -379,7 +367,7 @@ fn given(peak: f64) -> Roof {
     roof(peak, Origin::Given)
 }
 
-/// Nothing is held against a roof that is none.
+/// A rate that can be a roof.
 fn sane(value: f64) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(value)
 }
@@ -430,7 +418,7 @@ NVIDIA B200 | 10.0 | 148 | 1965 | bf16 tensor 2250.0, f8 tensor 4500.0, f4 tenso
 NVIDIA GeForce RTX 5090 | 12.0 | 170 | 2407 | f16 tensor 419.0, bf16 tensor 209.5, tf32 tensor 104.8, f8 tensor 838.0, f4 tensor 1676.0, f32 vector 104.8
 NVIDIA RTX PRO 6000 Blackwell Workstation Edition | 12.0 | 188 | 2617 | bf16 tensor 503.8, f4 tensor 2015.2, f32 vector 126.0";
 
-    /// What data sheets state in TFLOP/s, dense.
+    /// `DATA_SHEETS` states the dense TFLOP/s.
     #[test]
     fn peaks_are_those_of_data_sheets() {
         for line in DATA_SHEETS.lines() {
@@ -459,7 +447,7 @@ NVIDIA RTX PRO 6000 Blackwell Workstation Edition | 12.0 | 188 | 2617 | bf16 ten
     }
 
     #[test]
-    fn what_is_not_known_is_said() {
+    fn unknown_rates_have_a_reason() {
         let old = Peaks::of(&device("Tesla P100", (6, 0), 56, Some(1480)));
         assert!(old.missing().unwrap().contains("6.0"));
         assert_eq!(old.flops(Dtype::F32, None), None);
@@ -470,7 +458,7 @@ NVIDIA RTX PRO 6000 Blackwell Workstation Edition | 12.0 | 188 | 2617 | bf16 ten
     }
 
     #[test]
-    fn what_is_given_overrides_and_what_is_no_roof_is_none() {
+    fn given_rates_override_and_invalid_ones_are_unknown() {
         let peaks = Peaks::of(&device("NVIDIA H200", (9, 0), 132, Some(1980)));
         assert_eq!(peaks.bandwidth().peak, Some(4800e9));
         let peaks = peaks
@@ -481,7 +469,7 @@ NVIDIA RTX PRO 6000 Blackwell Workstation Edition | 12.0 | 188 | 2617 | bf16 ten
         assert_eq!((roof.roof.peak, roof.roof.origin), (Some(900e12), Origin::Given));
         assert_eq!(roof.roof.measured, Some(790e12));
         assert_eq!(peaks.bandwidth(), Roof::UNKNOWN);
-        // Unsaid, the fastest units; f64 has both.
+        // Without units the fastest count; f64 has both.
         assert_eq!(peaks.flops(Dtype::F64, None).unwrap().pipe, Pipe::Tensor);
         assert_eq!(peaks.flops(Dtype::F64, Some(Pipe::Vector)).unwrap().pipe, Pipe::Vector);
         let text = serde_json::to_string(&peaks).unwrap();

@@ -1,4 +1,4 @@
-//! A roofline as a picture on logarithmic axes: SVG, and a page of HTML around it. Neither fetches or runs anything.
+//! A roofline as a logarithmic plot: SVG, and an HTML page without scripts or external content.
 
 use std::fmt::Write as _;
 
@@ -15,29 +15,27 @@ const LEFT: f64 = 96.0;
 const RIGHT: f64 = WIDTH - 24.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = HEIGHT - 56.0;
-/// Powers of ten on an axis; what lies further out is drawn at its end.
+/// Maximum powers of ten on an axis; values beyond are drawn at its end.
 const DECADES: i32 = 14;
-/// Points that have their name beside them; all have it as their title.
+/// Maximum points with a visible name; all have it in the title.
 const NAMED: usize = 40;
-/// About what a letter takes.
+/// Approximate width of a character.
 const LETTER: f64 = 7.2;
 const LINE: f64 = 14.0;
 
 impl Roofline {
-    /// The plot as SVG: operations a second over operations a byte, the roofs (measured ones dashed), and a point for every
-    /// path that has both, its colour the number type. Light or dark as the reader likes it; names are text, never markup.
+    /// The plot as SVG: operations a second over operations a byte, the roofs (measured ones
+    /// dashed), and a point for every path that has both, coloured by number type. Follows the
+    /// reader's light or dark scheme; names are escaped.
     pub fn to_svg(&self) -> String {
         self.svg(true)
     }
 
-    /// A page with the plot, the points and the roofs as tables. It fetches nothing and holds no script.
+    /// A page with the plot and tables of points and roofs, without scripts or external content.
     pub fn to_html(&self) -> String {
-        let left_out = self.points.iter().filter(|point| place(point).is_none()).count();
-        let said = (left_out != 0).then(|| {
-            format!("{left_out} points without both operations and bytes are in the table alone.")
-        });
+        let left_out = self.points.iter().filter(|point| position(point).is_none()).count();
         let tables = [self.table(usize::MAX), self.peaks.table()];
-        plot_page(&self.peaks, &self.svg(false), said, &tables, &self.notes())
+        plot_page(&self.peaks, &self.svg(false), left_out, &tables, &self.notes())
     }
 
     fn svg(&self, alone: bool) -> String {
@@ -48,22 +46,25 @@ impl Roofline {
     }
 }
 
-/// A page with a plot and tables. It fetches nothing and holds no script.
+/// A page with a plot and tables. `left_out` counts points that are not in the plot.
 pub(super) fn plot_page(
     peaks: &Peaks,
     svg: &str,
-    said: Option<String>,
+    left_out: usize,
     tables: &[Table],
     notes: &[String],
 ) -> String {
     let mut content = svg.to_owned();
-    content.extend(said.iter().map(|said| paragraph(said)));
+    if left_out != 0 {
+        let only = "points without both operations and bytes are in the table alone.";
+        content += &paragraph(&format!("{left_out} {only}"));
+    }
     content.extend(tables.iter().map(|table| table.html(usize::MAX)));
     content.extend(notes.iter().map(|note| paragraph(note)));
     page(&format!("Roofline: {}", peaks.device()), &content)
 }
 
-/// The plot, by itself or for a page.
+/// The plot. `alone` adds the style and title that a page has by itself.
 pub(super) fn svg(
     peaks: &Peaks,
     slopes: &[Slope],
@@ -89,44 +90,44 @@ pub(super) fn svg(
     svg
 }
 
-/// A roof that rises: bytes a second.
+/// A rising roof: bytes a second.
 #[derive(Debug)]
 pub(super) struct Slope {
     pub(super) label: &'static str,
     pub(super) roof: Roof,
 }
 
-/// What a spot is drawn as.
+/// The shape of a spot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     Circle,
     Square,
     Triangle,
-    /// Declared beside what was counted.
+    /// For declared work beside counted work.
     Ring,
 }
 
-/// Something in the plot.
+/// A point of the plot.
 #[derive(Debug)]
 pub(super) struct Spot {
     /// Operations a byte.
     pub(super) intensity: f64,
     /// Operations a second.
     pub(super) achieved: f64,
-    /// What the dashed line leads to.
+    /// The end of the dashed line.
     pub(super) attainable: Option<f64>,
     pub(super) dtype: Option<Dtype>,
     pub(super) shape: Shape,
     pub(super) name: Option<String>,
     pub(super) title: String,
-    /// What its shape means, if it is one of several.
+    /// The meaning of the shape, if there are several.
     pub(super) key: Option<&'static str>,
-    /// The intensity of the one that a line leads to: of the same work.
+    /// The intensity of another spot of the same work, connected by a line.
     pub(super) beside: Option<f64>,
 }
 
 fn spot(point: &RooflinePoint) -> Option<Spot> {
-    let (intensity, achieved) = place(point)?;
+    let (intensity, achieved) = position(point)?;
     Some(Spot {
         intensity,
         achieved,
@@ -140,8 +141,8 @@ fn spot(point: &RooflinePoint) -> Option<Spot> {
     })
 }
 
-/// Where a point lies; `None` where a logarithm has no place for it.
-fn place(point: &RooflinePoint) -> Option<(f64, f64)> {
+/// The position of a point; `None` if a coordinate has no logarithm.
+fn position(point: &RooflinePoint) -> Option<(f64, f64)> {
     let is_positive = |value: &f64| *value > 0.0;
     Some((point.intensity().filter(is_positive)?, point.achieved().filter(is_positive)?))
 }
@@ -165,7 +166,7 @@ impl Axes {
             y.extend(roof.roof.value());
             x.extend(known().filter_map(|slope| Some(roof.roof.value()? / slope)));
         }
-        // The memory's roof at the left edge.
+        // The memory roof at the left edge.
         let least = x.iter().copied().fold(f64::INFINITY, f64::min);
         y.extend(known().map(|slope| slope * if least.is_finite() { least } else { 1.0 }));
         Self { x: decades(&x, (-2, 3)), y: decades(&y, (9, 13)) }
@@ -200,18 +201,12 @@ impl Axes {
             svg,
             "<path class=\"rl-axis\" d=\"M{LEFT:.1} {TOP:.1}V{BOTTOM:.1}H{RIGHT:.1}\"/>"
         );
-        let middle = (LEFT + RIGHT) / 2.0;
-        svg.push_str(&text(
-            middle,
-            HEIGHT - 14.0,
-            "rl-tick",
-            "middle",
-            "operational intensity in FLOP/B",
-        ));
+        let (x, y) = ((LEFT + RIGHT) / 2.0, HEIGHT - 14.0);
+        svg.push_str(&text(x, y, "rl-tick", "middle", "operational intensity in FLOP/B"));
     }
 }
 
-/// The powers of ten around all values, with room.
+/// The powers of ten around all values, with a margin.
 fn decades(values: &[f64], none: (i32, i32)) -> (i32, i32) {
     let logarithms = values.iter().map(|value| value.log10()).filter(|log| log.is_finite());
     let bounds = logarithms.fold(None, |bounds: Option<(f64, f64)>, log| {
@@ -223,39 +218,37 @@ fn decades(values: &[f64], none: (i32, i32)) -> (i32, i32) {
     (least.max(most - DECADES), most.max(least + 1))
 }
 
-/// The place of a value on an axis; beyond its ends, the end.
+/// The coordinate of a value on an axis, clamped to its ends.
 fn scale(value: f64, (least, most): (i32, i32), from: f64, to: f64) -> f64 {
     let share = (value.log10() - f64::from(least)) / f64::from(most - least);
     from + share.clamp(0.0, 1.0) * (to - from)
 }
 
-/// Left, right and base line of text.
-type Place = (f64, f64, f64);
+/// Left, right and base line of a text.
+type TextBox = (f64, f64, f64);
 
-/// Says where no name should stand.
+/// Draws the roofs, and returns the boxes that names must avoid.
 fn draw_roofs(
     svg: &mut String,
     axes: &Axes,
     slopes: &[Slope],
     roofs: &[ComputeRoof],
-) -> Vec<Place> {
+) -> Vec<TextBox> {
     let mut taken = Vec::new();
     let (least, most) = (10f64.powi(axes.x.0), 10f64.powi(axes.x.1));
     let top = 10f64.powi(axes.y.1);
-    for (class, said, measured) in [("rl-roof", "rl-name", false), ("rl-measured", "rl-said", true)]
+    for (class, label_class, measured) in
+        [("rl-roof", "rl-name", false), ("rl-measured", "rl-said", true)]
     {
-        let bytes = |of: &Slope| if measured { of.roof.measured } else { of.roof.peak };
-        let of = |roof: &ComputeRoof| if measured { roof.roof.measured } else { roof.roof.peak };
+        let rate = |roof: &Roof| if measured { roof.measured } else { roof.peak };
+        let bytes = |slope: &Slope| rate(&slope.roof);
+        let flops = |roof: &ComputeRoof| rate(&roof.roof);
         let suffix = if measured { ", measured" } else { "" };
-        let greatest = |values: &mut dyn Iterator<Item = f64>| {
-            values.fold(None, |most: Option<f64>, value| {
-                Some(most.map_or(value, |most| most.max(value)))
-            })
-        };
+        let greatest = |values: &mut dyn Iterator<Item = f64>| values.reduce(f64::max);
         for slope in slopes {
             let Some(rate) = bytes(slope) else { continue };
-            // Up to the highest roof, or to the top where there is none.
-            let highest = greatest(&mut roofs.iter().filter_map(of));
+            // Up to the highest roof, or to the top without any.
+            let highest = greatest(&mut roofs.iter().filter_map(flops));
             let floor = 10f64.powi(axes.y.0);
             let from = least.max(floor / rate);
             let until = most.min(highest.unwrap_or(top) / rate);
@@ -265,11 +258,11 @@ fn draw_roofs(
                 svg.push_str(&line(class, start, end));
                 let angle = (end.1 - start.1).atan2(end.0 - start.0).to_degrees();
                 let label = format!("{} {}{suffix}", slope.label, per_second(rate, "B"));
-                // Above the line, or below for what lies under it.
+                // Above the line; measured ones below it.
                 let off = if measured { 15.0 } else { -6.0 };
                 let _ = writeln!(
                     svg,
-                    "<text class=\"{said}\" transform=\"translate({:.1} {:.1}) rotate({angle:.1})\" x=\"12\" y=\"{off}\">{}</text>",
+                    "<text class=\"{label_class}\" transform=\"translate({:.1} {:.1}) rotate({angle:.1})\" x=\"12\" y=\"{off}\">{}</text>",
                     start.0,
                     start.1,
                     html(&label)
@@ -278,14 +271,14 @@ fn draw_roofs(
         }
         let steepest = greatest(&mut slopes.iter().filter_map(bytes));
         for roof in roofs {
-            let Some(height) = of(roof) else { continue };
+            let Some(height) = flops(roof) else { continue };
             let from = steepest.map_or(least, |slope| (height / slope).clamp(least, most));
             let y = axes.y(height);
             svg.push_str(&line(class, (axes.x(from), y), (RIGHT, y)));
             let label =
                 format!("{} {} {}{suffix}", roof.dtype, roof.pipe, per_second(height, "FLOP"));
             let y = if measured { y + 15.0 } else { y - 6.0 };
-            svg.push_str(&text(RIGHT - 4.0, y, said, "end", &label));
+            svg.push_str(&text(RIGHT - 4.0, y, label_class, "end", &label));
             taken.push((RIGHT - label.chars().count() as f64 * LETTER, RIGHT, y));
             taken.push((axes.x(from), RIGHT, axes.y(height) + LETTER / 2.0));
         }
@@ -293,7 +286,7 @@ fn draw_roofs(
     taken
 }
 
-fn draw_spots(svg: &mut String, axes: &Axes, spots: &[Spot], mut taken: Vec<Place>) {
+fn draw_spots(svg: &mut String, axes: &Axes, spots: &[Spot], mut taken: Vec<TextBox>) {
     let mut named = 0;
     for spot in spots {
         let (x, y) = (axes.x(spot.intensity), axes.y(spot.achieved));
@@ -315,12 +308,12 @@ fn draw_spots(svg: &mut String, axes: &Axes, spots: &[Spot], mut taken: Vec<Plac
                 if x + 10.0 + wide > RIGHT { ("end", x - 10.0) } else { ("start", x + 10.0) };
             let left = if anchor == "end" { at - wide } else { at };
             let is_free = |height: f64| {
-                let meets = |&(from, until, other): &Place| {
+                let meets = |&(from, until, other): &TextBox| {
                     left < until && from < left + wide && (height - other).abs() < LINE
                 };
                 !taken.iter().any(meets)
             };
-            // The nearest free line, below or above.
+            // The nearest free line, alternately below and above.
             let lines = (0..NAMED).map(|n| {
                 y + 4.0 + LINE * n.div_ceil(2) as f64 * if n % 2 == 0 { 1.0 } else { -1.0 }
             });
@@ -360,7 +353,7 @@ impl Shape {
     }
 }
 
-/// What the shapes mean, where there are several.
+/// Draws the meaning of the shapes, if there are several.
 fn draw_key(svg: &mut String, spots: &[Spot]) {
     let mut keys: Vec<(Shape, &str)> = Vec::new();
     for (shape, key) in spots.iter().filter_map(|spot| Some((spot.shape, spot.key?))) {
@@ -369,7 +362,7 @@ fn draw_key(svg: &mut String, spots: &[Spot]) {
         }
     }
     let wide = |key: &str| 34.0 + key.chars().count() as f64 * LETTER;
-    // At the right, where no title stands.
+    // Right-aligned; the title is at the left.
     let mut x = RIGHT - keys.iter().map(|(_, key)| wide(key)).sum::<f64>();
     for (shape, key) in keys {
         svg.push_str(&shape.drawn(x, TOP - 24.0, None));
@@ -378,7 +371,7 @@ fn draw_key(svg: &mut String, spots: &[Spot]) {
     }
 }
 
-/// All that is known of a point, a line each.
+/// The facts of a point, one a line.
 fn title(point: &RooflinePoint) -> String {
     let mut title = shortened(&point.label(), 4 * NAME_WIDTH);
     if let Some(dtype) = point.dtype {
@@ -436,7 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_hold_all_values_and_never_too_much() {
+    fn axes_hold_all_values_within_the_maximum_decades() {
         assert_eq!(decades(&[1.0], (0, 1)), (-1, 1));
         assert_eq!(decades(&[0.02, 300.0], (0, 1)), (-2, 3));
         assert_eq!(decades(&[], (-2, 3)), (-2, 3));

@@ -1,4 +1,4 @@
-//! One point: work, time, and where it lies under the roofs.
+//! A point of a roofline: work, time, and its distance to the roofs.
 
 use std::time::Duration;
 
@@ -11,52 +11,52 @@ use crate::base::named_variants::named_variants;
 use crate::base::units::nanoseconds;
 
 named_variants! {
-    /// What keeps work from being faster at best.
+    /// What limits the speed of work.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
     #[serde(rename_all = "lowercase")]
     #[non_exhaustive]
     pub enum Bound {
-        /// The bandwidth of the memory: it does fewer operations a byte than the ridge.
+        /// The memory bandwidth: fewer operations a byte than the ridge.
         Memory = "memory",
-        /// The units that compute.
+        /// The compute units.
         Compute = "compute",
     }
 }
 
-/// All instances of a path whose declared work is of one sort, or all launches of a kernel.
+/// All instances of a path with the same kind of work, or all launches of a kernel.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct RooflinePoint {
-    /// The range's path; of a kernel its name.
+    /// The range's path, or the kernel's name.
     pub name: String,
     /// The range's domain; `None` is the default one.
     pub domain: Option<String>,
-    /// True if the work was said of a kernel and not of a range.
+    /// True if the work was declared for a kernel instead of a range.
     pub is_kernel: bool,
-    /// Ranges, or launches of a graph with their nodes, or kernels.
+    /// Number of ranges, graph launches with nodes of the range, or kernels.
     pub instances: u64,
     /// Kernels that ran for them.
     pub kernels: u64,
-    /// Devices on which they ran. The roofs are those of one: time on several is added.
+    /// Devices with these kernels. The roofs are those of one device; the time is summed.
     pub devices: u64,
     /// Operations, of all instances.
     pub flops: Option<f64>,
     /// Bytes from and to the device's memory, of all instances.
     pub bytes: Option<f64>,
-    /// The type of the numbers, if it was said.
+    /// The number type, if declared.
     pub dtype: Option<Dtype>,
-    /// The units whose roof it is held against: as said, or the fastest ones for the type.
+    /// The units of the roof: as declared, or the fastest for the type.
     pub pipe: Option<Pipe>,
-    /// Time in which at least one of its kernels ran.
+    /// Time in which at least one of the kernels ran.
     pub gpu_time: Duration,
-    /// The roof of type and units, in operations a second.
+    /// The roof for type and units, in operations a second.
     pub compute: Option<Roof>,
     /// The roof of the memory, in bytes a second.
     pub memory: Roof,
 }
 
 impl RooflinePoint {
-    /// Operations a byte (operational, or arithmetic, intensity).
+    /// Operations a byte: the operational (arithmetic) intensity.
     pub fn intensity(&self) -> Option<f64> {
         ratio(self.flops?, self.bytes?)
     }
@@ -66,34 +66,34 @@ impl RooflinePoint {
         ratio(self.flops?, self.gpu_time.as_secs_f64())
     }
 
-    /// Bytes a second: those declared, which may be fewer than moved.
+    /// Declared bytes a second; more may have moved.
     pub fn achieved_bandwidth(&self) -> Option<f64> {
         ratio(self.bytes?, self.gpu_time.as_secs_f64())
     }
 
-    /// Operations a byte from which on the units are the limit.
+    /// Operations a byte above which the units are the limit.
     pub fn ridge(&self) -> Option<f64> {
         ratio(self.compute?.value()?, self.memory.value()?)
     }
 
-    /// Operations a second that the roofs allow at this intensity: the lesser of the units' roof and of intensity x bandwidth,
-    /// or the one that is known.
+    /// Operations a second that the roofs allow at this intensity: the lesser of the compute roof
+    /// and intensity x bandwidth, or the known one.
     pub fn attainable(&self) -> Option<f64> {
         ratio(self.flops?, self.ideal_time(Roof::value)?)
     }
 
-    /// The time that it would take at the roof.
+    /// The time at the roof.
     pub fn ideal(&self) -> Option<Duration> {
         Duration::try_from_secs_f64(self.ideal_time(Roof::value)?).ok()
     }
 
-    /// The share of the roof that it reached: 1 is at it. Above 1 where the declared bytes came from a cache, or more was
-    /// declared than done. Where one roof is not known it is that of the other.
+    /// The reached share of the roof; 1 is at it. Above 1 if declared bytes came from a cache, or
+    /// more work was declared than done. With one unknown roof, the share of the other.
     pub fn of_roof(&self) -> Option<f64> {
         ratio(self.ideal_time(Roof::value)?, self.gpu_time.as_secs_f64())
     }
 
-    /// The share of what probes measured that it reached; `None` unless every roof that matters was.
+    /// The reached share of the measured roofs; `None` unless every relevant one was measured.
     pub fn of_measured(&self) -> Option<f64> {
         let known = |declared: Option<f64>, roof: Option<Roof>| {
             declared.is_none() || roof.is_some_and(|roof| roof.measured.is_some())
@@ -103,24 +103,24 @@ impl RooflinePoint {
         ratio(ideal, self.gpu_time.as_secs_f64())
     }
 
-    /// The distance to the roof: how many times as fast it would be there.
+    /// The possible speed-up at the roof.
     pub fn distance(&self) -> Option<f64> {
         ratio(1.0, self.of_roof()?)
     }
 
-    /// Which roof it is under. `None` where one of both, or what was declared for it, is not known: it may be the lower one.
+    /// The lower roof. `None` if a roof or the declared work for it is unknown.
     pub fn bound(&self) -> Option<Bound> {
         let (compute, memory) = self.ideal_times(Roof::value);
         match (compute, memory) {
             (Some(compute), Some(memory)) if compute >= memory => Some(Bound::Compute),
             (Some(_), Some(_)) => Some(Bound::Memory),
-            // Nothing is computed.
+            // Without operations only the memory counts.
             (None, Some(_)) if self.flops.is_none_or(|flops| flops == 0.0) => Some(Bound::Memory),
             _ => None,
         }
     }
 
-    /// Seconds at the units' roof and at the memory's.
+    /// Seconds at the compute roof and at the memory roof.
     fn ideal_times(&self, value: impl Fn(&Roof) -> Option<f64>) -> (Option<f64>, Option<f64>) {
         let compute = self.compute.as_ref().and_then(&value);
         let memory = value(&self.memory);
@@ -137,7 +137,7 @@ impl RooflinePoint {
         .filter(|seconds| *seconds > 0.0)
     }
 
-    /// What it achieved and could attain, in operations, or in bytes where it has none.
+    /// Unit, achieved and attainable rate: operations, or bytes without operations.
     pub(super) fn rate(&self) -> (&'static str, Option<f64>, Option<f64>) {
         match self.flops {
             Some(flops) if flops > 0.0 => ("FLOP", self.achieved(), self.attainable()),
@@ -153,8 +153,8 @@ impl RooflinePoint {
     }
 }
 
-/// A quotient that is a number.
-fn ratio(above: f64, below: f64) -> Option<f64> {
+/// The quotient, if finite.
+pub(super) fn ratio(above: f64, below: f64) -> Option<f64> {
     Some(above / below).filter(|ratio| ratio.is_finite())
 }
 

@@ -1,21 +1,22 @@
-//! Operations a cycle and multiprocessor by architecture, and what is particular to boards.
+//! Operations a cycle and multiprocessor by architecture, and clocks and bandwidths of boards.
 
 use nvtx::{Dtype, Pipe};
 
 use Dtype::{Bf16, F4, F8, F16, F32, F64, I8, Tf32};
 
-/// Dense operations a cycle and multiprocessor, a multiply-add counted as two.
+/// Dense operations a cycle and multiprocessor; a multiply-add counts as two.
 #[derive(Debug)]
 pub(super) struct Architecture {
     pub(super) capability: (u32, u32),
     vector: &'static [(Dtype, u32)],
     tensor: &'static [(Dtype, u32)],
-    /// Where the rates of tensor cores are from. Those of vectors are twice the results a cycle of the table "Throughput of
-    /// Native Arithmetic Instructions" in NVIDIA's CUDA C++ Programming Guide, where nothing else is said.
+    /// The source of the tensor rates. Vector rates are twice the results a cycle of the table
+    /// "Throughput of Native Arithmetic Instructions" in NVIDIA's CUDA C++ Programming Guide,
+    /// unless stated otherwise.
     pub(super) source: &'static str,
 }
 
-/// A rate that is not here is not known for sure: it is left out, not guessed.
+/// Rates that are not known for sure are left out.
 pub(super) static ARCHITECTURES: [Architecture; 13] = [
     Architecture {
         capability: (7, 0),
@@ -110,7 +111,7 @@ impl Architecture {
         ARCHITECTURES.iter().find(|architecture| architecture.capability == capability)
     }
 
-    /// Every rate of a board of this architecture.
+    /// All rates of a board of this architecture.
     pub(super) fn rates(&self, board: &str) -> impl Iterator<Item = (Dtype, Pipe, u32)> {
         let halved = self.halves(board);
         let vector = self.vector.iter().map(|&(dtype, rate)| (dtype, Pipe::Vector, rate));
@@ -121,29 +122,30 @@ impl Architecture {
         vector.chain(tensor)
     }
 
-    /// Boards whose tensor cores sum in 32 bits at half the rate, which bf16 and tf32 always do; f16 can sum in 16 bits.
-    /// Source: the appendices of the whitepapers of GA102, Ada and RTX Blackwell; L40 data sheet.
+    /// True for boards whose tensor cores accumulate in 32 bits at half the rate, as bf16 and tf32
+    /// always do; f16 can accumulate in 16 bits. Source: appendices of the GA102, Ada and RTX
+    /// Blackwell whitepapers; L40 data sheet.
     fn halves(&self, board: &str) -> bool {
         let is_one_of_them = matches!(self.capability, (8, 6) | (8, 9) | (12, 0));
         is_one_of_them && (board.contains("GeForce") || board == "NVIDIA L40")
     }
 }
 
-/// What is particular to a board.
+/// Clocks and bandwidth of a board.
 #[derive(Debug)]
 pub(super) struct Board {
-    /// As the driver names it.
+    /// The driver's name for it.
     name: &'static str,
-    /// The highest clock in MHz, for recordings that do not have it.
+    /// Highest clock in MHz, for recordings without it.
     pub(super) core_mhz: u32,
-    /// The clock in MHz by which the data sheet counts tensor cores, where it is another.
+    /// The clock in MHz that the data sheet uses for tensor cores, if another.
     pub(super) tensor_mhz: Option<u32>,
-    /// GB/s, for recordings that do not have it.
+    /// GB/s, for recordings without it.
     pub(super) bandwidth: f64,
 }
 
-/// Source: the data sheets; for H100 its architecture whitepaper, table 3, which has two boost clocks; for H100 NVL, H200 NVL
-/// and B200 the clock that the stated TFLOP/s of bf16 come to.
+/// Source: data sheets; for H100 table 3 of its whitepaper, which has two boost clocks; for H100
+/// NVL, H200 NVL and B200 the clock that follows from the stated bf16 TFLOP/s.
 static BOARDS: [Board; 25] = [
     board("Tesla V100-SXM2-16GB", 1530, None, 900.0),
     board("Tesla V100-SXM2-32GB", 1530, None, 900.0),
@@ -192,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_architecture_is_there_once_with_each_rate_once() {
+    fn every_architecture_and_rate_is_listed_once() {
         for (at, architecture) in ARCHITECTURES.iter().enumerate() {
             let rates: Vec<_> = architecture.rates("").map(|(d, p, _)| (d, p)).collect();
             let mut apart = rates.clone();

@@ -1,4 +1,4 @@
-//! What takes the most time on each side.
+//! The largest consumer of time on each side.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,38 +7,39 @@ use serde::Serialize;
 
 use crate::profile::Profile;
 
-/// What leads in one respect, before and after.
+/// The largest consumer of time in one respect, before and after.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Bottleneck {
-    /// In what: `kernel`, of the time of all kernels; `time`, whether kernels, copies, memsets, collectives alone or nothing ran, of
-    /// the time from the first to the last operation; `idle`, what the host was in meanwhile, of the idle time.
+pub struct LeaderChange {
+    /// The respect. `kernel`: kernels, of the time of all kernels. `time`: kernels, copies, memsets,
+    /// collectives alone or idle, of the time from the first to the last operation. `idle`: the
+    /// host's activity, of the idle time.
     pub of: &'static str,
-    /// What led.
+    /// The leader before.
     pub before: Option<Leader>,
-    /// What leads.
+    /// The leader after.
     pub after: Option<Leader>,
-    /// Whether it is another.
+    /// True if the leader changed.
     pub moved: bool,
 }
 
-/// Of several, the one that took the most time.
+/// The one of several that took the most time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Leader {
-    /// Which.
+    /// Its name.
     pub name: String,
-    /// Its part, from 0 to 1.
+    /// Its share, from 0 to 1.
     pub share: f64,
 }
 
-/// How one respect is summed up.
+/// Sums up one respect.
 type SumUp = fn(&Profile, &mut Sums);
 
-pub(super) fn of(sides: [&[Profile]; 2]) -> Vec<Bottleneck> {
+pub(super) fn of(sides: [&[Profile]; 2]) -> Vec<LeaderChange> {
     let respects: [(&'static str, SumUp); 3] =
         [("kernel", kernels), ("time", kinds), ("idle", causes)];
-    let bottleneck = |(of, sum): (&'static str, SumUp)| {
+    let change = |(of, sum): (&'static str, SumUp)| {
         let [before, after] = sides.map(|runs| {
             let mut sums = Sums::default();
             runs.iter().for_each(|profile| sum(profile, &mut sums));
@@ -46,9 +47,9 @@ pub(super) fn of(sides: [&[Profile]; 2]) -> Vec<Bottleneck> {
         });
         let name = |leader: &Option<Leader>| leader.as_ref().map(|leader| leader.name.clone());
         let moved = name(&before) != name(&after);
-        Bottleneck { of, before, after, moved }
+        LeaderChange { of, before, after, moved }
     };
-    respects.into_iter().map(bottleneck).collect()
+    respects.into_iter().map(change).collect()
 }
 
 #[derive(Default)]
