@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::range_texts::range_texts;
+use super::texts::range_texts;
 use super::{Ends, EndsWith, Reports, Style, is_imported};
 use crate::base::text::serialize_as_text;
 use crate::join::tables::{Call, Interval, RangeId, Store, ThreadId};

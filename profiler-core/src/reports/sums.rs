@@ -1,50 +1,54 @@
-//! What many durations or sizes come to: the numbers that nsys prints of each group.
+//! Statistics of durations or sizes, as nsys prints them of each group.
 
+use std::cmp::Reverse;
 use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use super::Report;
+use super::table::Row;
 use crate::join::tables::Interval;
 
-/// What durations came to, in nanoseconds. Not rounded; files have one decimal, as nsys's.
+/// Statistics of durations in nanoseconds. The values are not rounded; files have one decimal, as nsys's.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Their sum.
+    /// The sum.
     pub total_ns: u64,
     /// The arithmetic mean.
     pub avg_ns: f64,
-    /// The median; of an even number the mean of the two in the middle.
+    /// The median; for an even number of values the mean of the two in the middle.
     pub med_ns: f64,
-    /// The least.
+    /// The minimum.
     pub min_ns: u64,
-    /// The most.
+    /// The maximum.
     pub max_ns: u64,
-    /// The standard deviation of a sample (by n - 1); 0 of one.
+    /// The standard deviation of a sample (divided by n - 1); 0 for one value.
     pub stddev_ns: f64,
 }
 
-/// What sizes came to, in bytes. Not rounded; files have megabytes of 1,000,000 with three decimals, as nsys's.
+/// Statistics of sizes in bytes. The values are not rounded; files have megabytes of 1,000,000 bytes with three decimals, as
+/// nsys's.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[non_exhaustive]
 pub struct SizeSummary {
-    /// Their sum.
+    /// The sum.
     pub total_bytes: u64,
     /// The arithmetic mean.
     pub avg_bytes: f64,
-    /// The median; of an even number the mean of the two in the middle.
+    /// The median; for an even number of values the mean of the two in the middle.
     pub med_bytes: f64,
-    /// The least.
+    /// The minimum.
     pub min_bytes: u64,
-    /// The most.
+    /// The maximum.
     pub max_bytes: u64,
-    /// The standard deviation of a sample (by n - 1); 0 of one.
+    /// The standard deviation of a sample (divided by n - 1); 0 for one value.
     pub stddev_bytes: f64,
 }
 
 impl Summary {
-    /// Reorders the values. `None` of none.
+    /// Statistics of the values, which it reorders; `None` for no values.
     pub(crate) fn of(values: &mut [u64]) -> Option<Self> {
         let (&first, count) = (values.first()?, values.len());
         let (mut total, mut min, mut max) = (0_u128, first, first);
@@ -66,8 +70,8 @@ impl Summary {
         })
     }
 
-    /// Of values that nobody holds: how many, their sum, the sum of the squares of their distances from the mean, and which
-    /// stands at a place by size. `None` of none.
+    /// Statistics of values that are not listed: their number, their sum, the sum of the squared distances from the mean, and
+    /// a function from a rank to its value. `None` for no values.
     pub(super) fn of_parts(
         count: u64,
         total: u128,
@@ -103,7 +107,7 @@ impl From<Summary> for SizeSummary {
     }
 }
 
-/// Of values of which there is one at least.
+/// The median of at least one value.
 fn median(values: &mut [u64]) -> f64 {
     let middle = values.len() / 2;
     let is_even = values.len().is_multiple_of(2);
@@ -114,12 +118,12 @@ fn median(values: &mut [u64]) -> f64 {
     }
 }
 
-/// Values by what they are of.
+/// Values grouped by a key.
 pub(super) struct Groups<K> {
     ids: FxHashMap<K, u32>,
     groups: Vec<(K, Vec<u64>)>,
-    /// Operations that have no time, and are in no group.
-    pub(super) left_out: u64,
+    /// Operations and calls without a time, which are in no group.
+    left_out: u64,
 }
 
 /// One group of [`Groups`].
@@ -127,7 +131,7 @@ pub(super) struct Group<K> {
     pub(super) key: K,
     pub(super) count: u64,
     pub(super) summary: Summary,
-    /// Percent of the sum of all groups.
+    /// The sum in percent of the sum of all groups.
     pub(super) percent: f64,
 }
 
@@ -145,7 +149,7 @@ impl<K: Copy + Eq + Hash> Groups<K> {
         self.groups[id as usize].1.push(value);
     }
 
-    /// Adds how long something took, or counts it among those left out.
+    /// Adds a duration, or counts a missing one.
     #[inline]
     pub(super) fn add_time(&mut self, time: Option<Interval>, key: impl FnOnce() -> K) {
         match time {
@@ -154,7 +158,7 @@ impl<K: Copy + Eq + Hash> Groups<K> {
         }
     }
 
-    /// The groups, in the order of their first values.
+    /// The groups in the order of their first values.
     pub(super) fn finish(self) -> Vec<Group<K>> {
         let group = |(key, mut values): (K, Vec<u64>)| {
             let summary = Summary::of(&mut values)?;
@@ -165,12 +169,58 @@ impl<K: Copy + Eq + Hash> Groups<K> {
         groups.iter_mut().for_each(|group| group.percent = percent(group.summary.total_ns, whole));
         groups
     }
+
+    /// A row for each group, the largest sum first, then in the order that `row` returns with each row.
+    pub(super) fn report<R: Row, O: Ord>(
+        self,
+        reason: &'static str,
+        row: impl Fn(&Group<K>) -> (O, R),
+    ) -> Report<R> {
+        let left_out = self.left_out;
+        let row = |group: Group<K>| {
+            let (order, row) = row(&group);
+            ((Reverse(group.summary.total_ns), order), row)
+        };
+        let mut rows: Vec<_> = self.finish().into_iter().map(row).collect();
+        rows.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Report::new(rows.into_iter().map(|(_, row)| row).collect(), reason).leaving_out(left_out)
+    }
 }
 
-/// The percentage that a part is of a whole; 0 of nothing.
+/// A part in percent of a whole; 0 if the whole is 0.
 fn percent(part: u64, whole: u128) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
+
+/// Declares the row of a report of sums: share, number and durations of a group, then the columns that name it.
+macro_rules! sum_row {
+    ($(#[$doc:meta])* $type:ident = $name:literal, $count:ident $header:literal of $whole:literal {
+        $($(#[$attribute:meta])* $field:ident: $of:ty => $column:literal $unit:ident,)+
+    }) => {
+        $crate::reports::table::row! {
+            $(#[$doc])*
+            $type = $name {
+                #[doc = concat!("Percent of the time of all ", $whole, ".")]
+                time_percent: f64 => "Time" Percent,
+                /// The number of durations.
+                $count: u64,
+                /// Statistics of the durations.
+                #[serde(flatten)]
+                time: $crate::reports::Summary =>
+                    |row, cells| cells.add_sum($header, row.$count, &row.time),
+                $($(#[$attribute])* $field: $of => $column $unit,)+
+            }
+        }
+
+        impl $type {
+            fn new<K>(group: &$crate::reports::sums::Group<K>, $($field: $of),+) -> Self {
+                let (time_percent, $count, time) = (group.percent, group.count, group.summary);
+                Self { time_percent, $count, time, $($field),+ }
+            }
+        }
+    };
+}
+pub(super) use sum_row;
 
 #[cfg(test)]
 mod tests {
