@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::sums::{Groups, SizeSummary, sum_row};
+use super::groups::{Groups, sum_row};
+use super::sums::SizeSummary;
 use super::table::{Cell, Cells, Unit, Value, row};
 use super::texts::{OperationTexts, function, functions};
 use super::{Report, Reports};

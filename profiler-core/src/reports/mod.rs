@@ -22,6 +22,7 @@
 //! ```
 
 mod by_name;
+mod groups;
 mod idle;
 mod launches;
 mod overlay;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::spans::{NameTree, RangeStack, Spans};
-use super::sums::{Groups, sum_row};
+use super::groups::{Groups, sum_row};
+use super::spans::{NameTree, RangeStack, Spans, range_texts};
 use super::table::{Cell, Value, row};
-use super::texts::{Texts, range_texts};
+use super::texts::Texts;
 use super::{Ends, EndsWith, Report, Reports};
 
 const NO_THREAD_RANGES: &str = "no range of a thread was recorded";

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::Reports;
 use super::spans::Spans;
 use crate::base::kernel_names;
-use crate::join::tables::{Call, KernelNames, Label, Operation, Store, What, Work};
+use crate::join::tables::{Call, KernelNames, Operation, Store, What, Work};
 
 /// Which name of a kernel reports show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -191,15 +191,6 @@ pub(super) fn kernel_details<'a>(store: &'a Store, operation: &Operation) -> Opt
         What::Kernel { details, .. } => Some(details),
         _ => None,
     }
-}
-
-/// The text of every label of the store: the range's name after its domain's, `domain:name`, and `:name` in the default domain.
-pub(super) fn range_texts(store: &Store) -> Vec<Arc<str>> {
-    let text = |label: &Label| {
-        let domain = label.domain.map_or("", |domain| store.names.get(domain));
-        format!("{domain}:{}", store.names.get(label.name)).into()
-    };
-    store.labels.iter().map(text).collect()
 }
 
 #[cfg(test)]
