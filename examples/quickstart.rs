@@ -12,7 +12,8 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use gpu_profiler_examples::args::{Args, Replay, USAGE};
+use clap::Parser as _;
+use gpu_profiler_examples::args::Args;
 use gpu_profiler_examples::mlp::{self, Mlp};
 use profiler_core::{Profile, Profiler};
 
@@ -21,18 +22,7 @@ const DEVICE: usize = 0;
 const BUNDLED: &[u8] = include_bytes!("recordings/quickstart-h200.gpuprof");
 
 fn main() -> ExitCode {
-    let args = match Args::parse(std::env::args_os().skip(1)) {
-        Ok(args) if args.help => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Ok(args) => args,
-        Err(mistake) => {
-            eprintln!("quickstart: {mistake}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    match run(&args) {
+    match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("quickstart: {error}");
@@ -44,13 +34,13 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     if let Some(replay) = &args.replay {
         let profile = match replay {
-            Replay::Bundled => bundled()?,
-            Replay::File(file) => Profile::load(file)?,
+            None => bundled()?,
+            Some(file) => Profile::load(file)?,
         };
         return print_replay(&profile, "asked for with --replay");
     }
     if let Some(why) = mlp::unavailable() {
-        if !args.profiler {
+        if args.no_profiler {
             return Err(format!("cannot train: {why}").into());
         }
         return print_instead(args, &why);
@@ -58,9 +48,9 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
 
     let mut mlp = Mlp::new(SEED, DEVICE)?;
     mlp.warm_up()?;
-    if !args.profiler {
+    if args.no_profiler {
         let _profiling = profiler_core::from_env();
-        return train(&mut mlp, args.batches);
+        return train(&mut mlp, args.batches.get());
     }
 
     let profiler = match Profiler::builder().build().and_then(|p| p.start().map(|()| p)) {
@@ -68,12 +58,12 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         Err(error) if error.is_unavailable() => return print_instead(args, &error.to_string()),
         Err(error) if error.is_busy() => {
             eprintln!("quickstart: training without GPU records: {error}");
-            train(&mut mlp, args.batches)?;
+            train(&mut mlp, args.batches.get())?;
             return nothing_saved(args);
         }
         Err(error) => return Err(error.into()),
     };
-    train(&mut mlp, args.batches)?;
+    train(&mut mlp, args.batches.get())?;
     let profile = profiler.stop()?;
 
     println!("\n{profile}");

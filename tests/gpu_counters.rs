@@ -231,7 +231,7 @@ fn dram_bytes() {
 }
 
 fn gemm() {
-    const SIZE: usize = 4096;
+    const SIZE: u32 = 4096;
     let bench = Bench::new(1);
     let Some(gemm) = Gemm::bf16(&bench.gpu, SIZE) else {
         eprintln!("cuBLAS was not found: no GEMM is counted");
@@ -243,8 +243,8 @@ fn gemm() {
     let ((), measured) =
         profiler.measure_once(|ranges| ranges.within("gemm", || gemm.run())).unwrap();
     save("gemm.txt", &measured.to_string());
-    assert_eq!(value(&measured, "gemm", bf16), 2.0 * (SIZE as f64).powi(3));
-    assert!(value(&measured, "gemm", READ) >= (2 * SIZE * SIZE) as f64);
+    assert_eq!(value(&measured, "gemm", bf16), 2.0 * f64::from(SIZE).powi(3));
+    assert!(value(&measured, "gemm", READ) >= f64::from(2 * SIZE * SIZE));
 }
 
 fn nested() {

@@ -10,7 +10,8 @@ use cupti::record::{ExternalCorrelationKind, UnifiedMemoryKind};
 use cupti::{ActivityKind, Collector, Config, Library, Record};
 use gpu_profiler_tests::cuda::{Gpu, Host};
 use gpu_profiler_tests::harness;
-use gpu_profiler_tests::kinds::{ASKED, Facts, check, counts};
+use gpu_profiler_tests::kinds::{Facts, REQUESTED, check, counts};
+use gpu_profiler_tests::runtime::Runtime;
 use profiler_core::Profiler;
 
 /// Says what a process of its own is to do: one whose NVTX tool is libcupti, or that collects before it has a context, since
@@ -77,7 +78,7 @@ fn from_the_first_context_on() {
         graph: (7, 3),
         ..Facts::default()
     };
-    let config = with_kinds(&ASKED).system_thread_ids(true);
+    let config = with_kinds(&REQUESTED).system_thread_ids(true);
     let profiler = Profiler::builder().library(library).config(config).build().unwrap();
     profiler.start().unwrap();
 
@@ -91,8 +92,7 @@ fn from_the_first_context_on() {
     facts.allocated = (temporary, 3 * MIB as u64);
     gpu.free(temporary);
     facts.allocated_async = (gpu.alloc_and_free_async(5 * MIB, stream), 5 * MIB as u64);
-    let (grid, block, shared) = facts.launch;
-    gpu.launch_shaped(stream, grid, block, shared);
+    gpu.launch_shaped(stream, facts.launch);
     let event = gpu.event();
     gpu.record(event, stream);
     gpu.copy_in_async(a, Host::pageable(&mut host), 70_001, stream);
@@ -104,7 +104,7 @@ fn from_the_first_context_on() {
         gpu.launch_graph(graph, stream);
     }
     gpu.synchronize(stream);
-    facts.runtime = gpu.runtime_synchronize();
+    facts.runtime = Runtime::open().inspect(Runtime::device_synchronize).is_some();
     gpu.free(a);
     gpu.free(b);
 

@@ -228,8 +228,8 @@ fn recorded_launches() {
     let mut by_cuda = Vec::new();
     for launch in &launches {
         by_cuda.push(launch.blocks_by_cuda(&gpu));
-        let shape = (264, launch.threads);
-        gpu.launch_with_address(launch.kernel.function, shape, launch.dynamic, memory);
+        let shape = ([264, 1, 1], [launch.threads, 1, 1], launch.dynamic);
+        gpu.launch(launch.kernel.function, DEFAULT, shape, [memory]);
     }
     gpu.synchronize(DEFAULT);
     let profile = profiler.stop().unwrap();

@@ -1,27 +1,20 @@
-//! Three kernels whose operations and bytes are known to the last one, each with buffers many times larger than an L2 cache,
-//! and two probes for what a device reaches: a copy and a matrix product of cuBLAS.
+//! Three kernels whose operations and bytes are known exactly, each with buffers many times larger than an L2 cache, and two
+//! probes of what a device reaches: a copy and a matrix product by cuBLAS.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::cublas::CudaBlas;
-use cudarc::cublas::result::gemm_ex;
-use cudarc::cublas::sys::cublasOperation_t::CUBLAS_OP_N;
-use cudarc::cublas::sys::{cublasComputeType_t, cublasGemmAlgo_t, cudaDataType};
-use cudarc::cublas::{Gemm, GemmConfig};
+use cudarc::cublas::sys::cudaDataType;
+use cudarc::cublas::{CudaBlas, Gemm};
 use cudarc::driver::{
-    CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, LaunchConfig,
-    PushKernelArg,
+    CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, PushKernelArg,
 };
-use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts};
 use nvtx::{Dtype, Pipe, Work};
 
-type Buffer = CudaSlice<f32>;
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use crate::gpu::{BLOCK, Result, compile, grid, multiply, square, thread_each};
 
-/// Threads in a block; `bound.cu` is compiled for it.
-const BLOCK: u32 = 256;
+type Buffer = CudaSlice<f32>;
+
 /// Columns of the product, and rows of a block.
 const SIDE: u32 = 64;
 /// The length that the product sums over.
@@ -32,10 +25,10 @@ const ROWS: u32 = 1 << 22;
 const LENGTH: u32 = 1 << 28;
 /// Blocks of the first step of the sum.
 const SUM_BLOCKS: u32 = 1024;
-/// The matrices of the probe.
+/// Rows and columns of the probe's matrices.
 const PROBE: u32 = 8192;
 
-/// The kernels, and their buffers on one GPU: 2 GiB and a little.
+/// The kernels and their buffers on one GPU, slightly more than 2 GiB.
 pub struct Bound {
     stream: Arc<CudaStream>,
     blas: CudaBlas,
@@ -55,27 +48,17 @@ impl Bound {
     /// Call [`unavailable`](crate::mlp::unavailable) first.
     ///
     /// # Errors
-    ///
     /// If there is no such GPU, or a CUDA library refuses a call.
     ///
     /// # Panics
-    ///
     /// Inside cudarc, if a CUDA library is missing.
     pub fn new(device: usize) -> Result<Bound> {
         let context = CudaContext::new(device)?;
         // SAFETY: all buffers are used and freed on the one stream made below, in its order.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream()?;
-        let (major, minor) = context.compute_capability()?;
-        let options = vec![
-            format!("--gpu-architecture=compute_{major}{minor}"),
-            format!("--define-macro=BLOCK={BLOCK}"),
-            format!("--define-macro=SIDE={SIDE}"),
-            format!("--define-macro=DEPTH={DEPTH}"),
-        ];
-        let options = CompileOptions { options, ..CompileOptions::default() };
-        let module =
-            context.load_module(compile_ptx_with_opts(include_str!("bound.cu"), options)?)?;
+        let macros = [("BLOCK", BLOCK), ("SIDE", SIDE), ("DEPTH", DEPTH)];
+        let module = compile(&context, include_str!("bound.cu"), &macros)?;
         let bound = Bound {
             blas: CudaBlas::new(stream.clone())?,
             fill: module.load_function("fill")?,
@@ -92,10 +75,9 @@ impl Bound {
         Ok(bound)
     }
 
-    /// Sets `x` and the second factor to 1 and 0.5, and `y` to 2. In no range.
+    /// Sets `x` to 1, the second factor to 0.5 and `y` to 2, outside any range.
     ///
     /// # Errors
-    ///
     /// If the GPU reports one.
     pub fn reset(&mut self) -> Result<()> {
         for (buffer, value) in [(&mut self.x, 1.0f32), (&mut self.y, 2.0), (&mut self.small, 0.5)] {
@@ -103,7 +85,7 @@ impl Bound {
             let mut launch = self.stream.launch_builder(&self.fill);
             launch.arg(buffer).arg(&value).arg(&quarter);
             // SAFETY: the arguments match the kernel's parameters; it writes four times `quarter` numbers, the length.
-            unsafe { launch.launch(blocks(quarter.div_ceil(BLOCK))) }?;
+            unsafe { launch.launch(thread_each(quarter)) }?;
         }
         Ok(self.stream.synchronize()?)
     }
@@ -111,7 +93,6 @@ impl Bound {
     /// `y = 3 x + y`.
     ///
     /// # Errors
-    ///
     /// If the GPU reports one.
     #[nvtx::annotate(work = axpy_work())]
     pub fn axpy(&mut self) -> Result<()> {
@@ -119,14 +100,13 @@ impl Bound {
         let mut launch = self.stream.launch_builder(&self.axpy);
         launch.arg(&mut self.y).arg(&self.x).arg(&a).arg(&quarter);
         // SAFETY: the arguments match the kernel's parameters; it reads and writes LENGTH numbers, as both buffers have.
-        unsafe { launch.launch(blocks(quarter.div_ceil(BLOCK))) }?;
+        unsafe { launch.launch(thread_each(quarter)) }?;
         Ok(())
     }
 
     /// The sum of `x`, in two steps.
     ///
     /// # Errors
-    ///
     /// If the GPU reports one.
     #[nvtx::annotate(work = sum_work())]
     pub fn reduction(&mut self) -> Result<()> {
@@ -135,19 +115,18 @@ impl Bound {
         let mut launch = self.stream.launch_builder(&self.sum);
         launch.arg(&mut sums).arg(&self.x).arg(&first);
         // SAFETY: the arguments match the kernel's parameters; it reads LENGTH numbers and writes one a block.
-        unsafe { launch.launch(blocks(SUM_BLOCKS)) }?;
+        unsafe { launch.launch(grid(SUM_BLOCKS, BLOCK)) }?;
         let mut launch = self.stream.launch_builder(&self.sum);
         let sums = sums.as_view();
         launch.arg(&mut whole).arg(&sums).arg(&second);
         // SAFETY: as above; it reads SUM_BLOCKS numbers and writes the last one of `sums`.
-        unsafe { launch.launch(blocks(1)) }?;
+        unsafe { launch.launch(grid(1, BLOCK)) }?;
         Ok(())
     }
 
     /// `y [ROWS, SIDE] = x [ROWS, DEPTH] small [DEPTH, SIDE]`.
     ///
     /// # Errors
-    ///
     /// If the GPU reports one.
     #[nvtx::annotate(work = gemm_work())]
     pub fn gemm(&mut self) -> Result<()> {
@@ -155,14 +134,13 @@ impl Bound {
         launch.arg(&mut self.y).arg(&self.x).arg(&self.small);
         // SAFETY: the arguments match the kernel's parameters; ROWS / SIDE blocks of SIDE rows read `x` and write `y` below
         // ROWS * 64, which is LENGTH, and read the whole of `small`. The block has the threads that it expects.
-        unsafe { launch.launch(blocks(ROWS / SIDE)) }?;
+        unsafe { launch.launch(grid(ROWS / SIDE, BLOCK)) }?;
         Ok(())
     }
 
     /// A probe: copies `x` to `y`.
     ///
     /// # Errors
-    ///
     /// If the GPU reports one.
     pub fn copy(&mut self) -> Result<()> {
         self.stream.memcpy_dtod(&self.x, &mut self.y)?;
@@ -173,77 +151,36 @@ impl Bound {
     pub const PROBE_WORK: Work =
         Work::gemm(PROBE as u64, PROBE as u64, PROBE as u64, Dtype::F32).with_pipe(Pipe::Vector);
 
-    /// A probe: the product of two large matrices by cuBLAS.
+    /// A probe: the product of two large f32 matrices by cuBLAS.
     ///
     /// # Errors
-    ///
     /// If cuBLAS or the GPU reports one.
     pub fn cublas(&mut self) -> Result<()> {
-        let side = i32::try_from(PROBE)?;
-        let config = GemmConfig {
-            transa: CUBLAS_OP_N,
-            transb: CUBLAS_OP_N,
-            m: side,
-            n: side,
-            k: side,
-            alpha: 1.0,
-            lda: side,
-            ldb: side,
-            beta: 0.0,
-            ldc: side,
-        };
+        let config = square(i32::try_from(PROBE)?);
         let (a, b) = self.x.split_at((PROBE * PROBE) as usize);
-        // SAFETY: the three matrices are square and full, and each buffer has that many numbers or more.
+        // SAFETY: the three matrices are square and full, and each buffer has at least as many numbers.
         unsafe { self.blas.gemm(config, &a, &b, &mut self.y) }?;
         self.wait()
     }
 
-    /// The product of two matrices of bf16 by cuBLAS, which takes the tensor cores.
+    /// The product of two bf16 matrices by cuBLAS, which uses tensor cores.
     ///
     /// # Errors
-    ///
     /// If cuBLAS or the GPU reports one.
     pub fn cublas_bf16(&mut self) -> Result<()> {
         let side = i32::try_from(PROBE)?;
-        let (alpha, beta) = (1.0f32, 0.0f32);
-        let kind = cudaDataType::CUDA_R_16BF;
         let (x, _x) = self.x.device_ptr(&self.stream);
         let (y, _y) = self.y.device_ptr_mut(&self.stream);
-        let factor = u64::from(PROBE) * u64::from(PROBE) * 2;
-        let [a, b, c] = [x, x + factor, y].map(|at| at as usize as *mut std::ffi::c_void);
-        // SAFETY: the three matrices are square and full, of 2 bytes a number, and each buffer has as many bytes or more; the
-        // factors are live floats, as the compute type says.
-        unsafe {
-            gemm_ex(
-                *self.blas.handle(),
-                CUBLAS_OP_N,
-                CUBLAS_OP_N,
-                side,
-                side,
-                side,
-                (&raw const alpha).cast(),
-                a,
-                kind,
-                side,
-                b,
-                kind,
-                side,
-                (&raw const beta).cast(),
-                c,
-                kind,
-                side,
-                cublasComputeType_t::CUBLAS_COMPUTE_32F,
-                cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
-            )
-        }?;
+        let matrices = [x, x + u64::from(PROBE) * u64::from(PROBE) * 2, y];
+        // SAFETY: the three matrices are square and full, of 2 bytes a number, and each buffer has at least as many bytes.
+        unsafe { multiply(&self.blas, side, cudaDataType::CUDA_R_16BF, matrices) }?;
         drop((_x, _y));
         self.wait()
     }
 
-    /// Waits for all of it.
+    /// Waits for all submitted work.
     ///
     /// # Errors
-    ///
     /// If the GPU reports one.
     pub fn wait(&self) -> Result<()> {
         Ok(self.stream.synchronize()?)
@@ -252,7 +189,6 @@ impl Bound {
     /// The first number of `y`, and the sum that [`reduction`](Self::reduction) found.
     ///
     /// # Errors
-    ///
     /// If the GPU reports one.
     pub fn results(&self) -> Result<(f32, f32)> {
         let (mut first, mut sum) = ([f32::NAN], [f32::NAN]);
@@ -269,27 +205,23 @@ impl fmt::Debug for Bound {
     }
 }
 
-/// What [`Bound::axpy`] does.
+/// The work of [`Bound::axpy`].
 pub const fn axpy_work() -> Work {
     Work::elementwise(LENGTH as u64, 2, 1, 2, Dtype::F32)
 }
 
-/// What [`Bound::reduction`] does: its threads begin with 0, so that there are as many additions as numbers, and one less than
-/// threads in each block of both steps. The sums of the first step stay in the cache.
+/// The work of [`Bound::reduction`]: one addition for each number, because threads begin with 0, and one less than the
+/// threads of a block for each block of both steps. The sums of the first step stay in the cache.
 pub const fn sum_work() -> Work {
     let (length, blocks) = (LENGTH as u64, SUM_BLOCKS as u64);
     let flops = length + blocks * (BLOCK as u64 - 1) + blocks + (BLOCK as u64 - 1);
     Work::reduction(length, Dtype::F32).with_flops(flops)
 }
 
-/// What [`Bound::gemm`] does.
+/// The work of [`Bound::gemm`].
 pub const fn gemm_work() -> Work {
     let work = Work::gemm(ROWS as u64, SIDE as u64, DEPTH as u64, Dtype::F32);
     work.with_pipe(Pipe::Vector)
-}
-
-fn blocks(count: u32) -> LaunchConfig {
-    LaunchConfig { grid_dim: (count, 1, 1), block_dim: (BLOCK, 1, 1), shared_mem_bytes: 0 }
 }
 
 const _: () = assert!(ROWS as u64 * DEPTH as u64 == LENGTH as u64 && SIDE == DEPTH);

@@ -1,21 +1,20 @@
-//! Four programs before and after a change that is known to help: what the profiler says before, and what the change brings.
+//! Four programs before and after a change that is known to help, to compare the profiler's estimates with the gain.
 //!
-//! Every step opens the NVTX range `step` and ends with a wait, as those of [`diseases`](crate::diseases) do.
+//! Every step opens the NVTX range `step` and ends with a wait, as in [`diseases`](crate::diseases).
 
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::cublas::sys::{
-    cublasComputeType_t, cublasGemmAlgo_t, cublasOperation_t, cudaDataType_t,
-};
-use cudarc::cublas::{CudaBlas, result};
+use cudarc::cublas::CudaBlas;
+use cudarc::cublas::sys::cudaDataType_t;
 use cudarc::driver::{
     CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr,
-    LaunchConfig, PushKernelArg, ValidAsZeroBits,
+    PushKernelArg, ValidAsZeroBits,
 };
 use nvtx::{Dtype, Pipe, Work};
 
-use crate::diseases::{BLOCK, Gpu, Program, Result, Step, loader, small_gemms};
+use crate::diseases::{Gpu, Program, Step, loader, small_gemms};
+use crate::gpu::{Result, multiply, thread_each};
 
 /// A program and a change of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,18 +24,18 @@ pub enum CaseStudy {
     Loader,
     /// Products of matrices in f32, then in bf16, which tensor cores multiply.
     Bf16,
-    /// Ninety-six products of small matrices, as attention over heads makes, then one batched product.
+    /// Ninety-six products of small matrices, as in attention over heads, then one batched product.
     Batched,
     /// Momentum on 32 tensors with three kernels each, then one kernel over all of them.
     Optimizer,
 }
 
 impl CaseStudy {
-    /// All of them.
+    /// All case studies.
     pub const ALL: [CaseStudy; 4] =
         [CaseStudy::Loader, CaseStudy::Bf16, CaseStudy::Batched, CaseStudy::Optimizer];
 
-    /// A word for file names, such as `loader`.
+    /// The name in file names, such as `loader`.
     pub fn name(self) -> &'static str {
         match self {
             CaseStudy::Loader => "loader",
@@ -46,7 +45,7 @@ impl CaseStudy {
         }
     }
 
-    /// What is changed.
+    /// The change.
     pub fn change(self) -> &'static str {
         match self {
             CaseStudy::Loader => "eight loader threads for one",
@@ -65,16 +64,14 @@ impl CaseStudy {
         }
     }
 
-    /// Prepares the program as it was, or as it is after the change, on GPU number `device`.
+    /// Prepares the program before or after the change on GPU number `device`.
     ///
     /// Call [`unavailable`](crate::mlp::unavailable) first.
     ///
     /// # Errors
-    ///
     /// If there is no such GPU, a CUDA library refuses a call, or the optimizer's kernels do not do what the host does.
     ///
     /// # Panics
-    ///
     /// Inside cudarc, if a CUDA library is missing.
     pub fn program(self, after: bool, device: usize) -> Result<Program> {
         let gpu = Gpu::new(device)?;
@@ -99,7 +96,7 @@ fn bf16(x: f32) -> u16 {
     (x.to_bits() >> 16) as u16
 }
 
-/// Four products of 4096 x 4096 matrices, each in a range that declares its work. Sums are of f32 either way.
+/// Four products of 4096 x 4096 matrices, each in a range that declares its work. Sums are in f32 in both cases.
 fn products<T>(gpu: &Gpu, number: fn(f32) -> T, dtype: Dtype, pipe: Pipe) -> Result<Step>
 where
     T: DeviceRepr + ValidAsZeroBits + Clone + 'static,
@@ -108,7 +105,7 @@ where
     const SIDE: usize = 4096;
     let stream = gpu.stream.clone();
     let blas = CudaBlas::new(stream.clone())?;
-    // Not zeros, which a GPU multiplies at a higher clock.
+    // Zeros would be multiplied at a higher clock.
     let values: Vec<T> =
         (0..SIDE * SIDE).map(|i| number((i * 7919 % 1021) as f32 / 1021.0 - 0.5)).collect();
     let a = stream.clone_htod(&values)?;
@@ -120,40 +117,15 @@ where
         Dtype::Bf16 => cudaDataType_t::CUDA_R_16BF,
         _ => cudaDataType_t::CUDA_R_32F,
     };
-    let (one, zero) = (1.0f32, 0.0f32);
     Ok(Box::new(move || {
         for _ in 0..PRODUCTS {
             let work = Work::gemm(side, side, side, dtype).with_pipe(pipe);
             let _range = nvtx::event("matmul").work(work).range();
-            let none = cublasOperation_t::CUBLAS_OP_N;
             let (a, _a) = a.device_ptr(&stream);
             let (b, _b) = b.device_ptr(&stream);
             let (c, _c) = c.device_ptr_mut(&stream);
-            // SAFETY: the three buffers hold full matrices of the size told, of numbers of the kind told; the factors are
-            // f32, as the compute type wants them.
-            unsafe {
-                result::gemm_ex(
-                    *blas.handle(),
-                    none,
-                    none,
-                    n,
-                    n,
-                    n,
-                    (&raw const one).cast(),
-                    a as *const _,
-                    kind,
-                    n,
-                    b as *const _,
-                    kind,
-                    n,
-                    (&raw const zero).cast(),
-                    c as *mut _,
-                    kind,
-                    n,
-                    cublasComputeType_t::CUBLAS_COMPUTE_32F,
-                    cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
-                )
-            }?;
+            // SAFETY: the three buffers hold full matrices of this size and type.
+            unsafe { multiply(&blas, n, kind, [a, b, c]) }?;
         }
         Ok(stream.synchronize()?)
     }))
@@ -166,7 +138,7 @@ const MOMENTUM: f32 = 0.9;
 const RATE: f32 = 0.01;
 const GRADIENT: f32 = 0.25;
 
-/// Stochastic gradient descent with momentum, tensor by tensor as `add_(..)` and `mul_(..)` do it, or all of it at once.
+/// Stochastic gradient descent with momentum: tensor by tensor, as `add_(..)` and `mul_(..)` do it, or in one fused kernel.
 fn optimizer(gpu: &Gpu, fused: bool) -> Result<Step> {
     let stream = gpu.stream.clone();
     let mut weights: CudaSlice<f32> = stream.alloc_zeros(TENSORS * TENSOR)?;
@@ -174,38 +146,33 @@ fn optimizer(gpu: &Gpu, fused: bool) -> Result<Step> {
     let gradient = stream.clone_htod(&vec![GRADIENT; TENSORS * TENSOR])?;
     let (decay, add_scaled, momentum_step) =
         (gpu.kernel("decay")?, gpu.kernel("add_scaled")?, gpu.kernel("momentum_step")?);
-    let elements = |len: usize| -> Result<(u32, LaunchConfig)> {
-        let len = u32::try_from(len)?;
-        let grid_dim = (len.div_ceil(BLOCK), 1, 1);
-        Ok((len, LaunchConfig { grid_dim, block_dim: (BLOCK, 1, 1), shared_mem_bytes: 0 }))
-    };
     let queue = stream.clone();
     let add = move |y: &mut CudaViewMut<'_, f32>, x: &CudaView<'_, f32>, a: f32| -> Result<()> {
-        let (len, config) = elements(x.len())?;
+        let len = u32::try_from(x.len())?;
         let mut launch = queue.launch_builder(&add_scaled);
         launch.arg(y).arg(x).arg(&a).arg(&len);
         // SAFETY: the arguments match the kernel's parameters; both parts have `len` numbers.
-        unsafe { launch.launch(config) }?;
+        unsafe { launch.launch(thread_each(len)) }?;
         Ok(())
     };
     let queue = stream.clone();
     let mut step = move |weights: &mut CudaSlice<f32>, velocity: &mut CudaSlice<f32>| {
         if fused {
-            let (len, config) = elements(TENSORS * TENSOR)?;
+            let len = u32::try_from(TENSORS * TENSOR)?;
             let mut launch = queue.launch_builder(&momentum_step);
             launch.arg(weights).arg(velocity).arg(&gradient).arg(&MOMENTUM).arg(&RATE).arg(&len);
             // SAFETY: the arguments match the kernel's parameters; the three buffers have `len` numbers.
-            unsafe { launch.launch(config) }?;
+            unsafe { launch.launch(thread_each(len)) }?;
             return Ok(());
         }
         for tensor in 0..TENSORS {
             let part = tensor * TENSOR..(tensor + 1) * TENSOR;
             let mut v = velocity.slice_mut(part.clone());
-            let (len, config) = elements(TENSOR)?;
+            let len = u32::try_from(TENSOR)?;
             let mut launch = queue.launch_builder(&decay);
             launch.arg(&mut v).arg(&MOMENTUM).arg(&len);
             // SAFETY: the arguments match the kernel's parameters; the part has `len` numbers.
-            unsafe { launch.launch(config) }?;
+            unsafe { launch.launch(thread_each(len)) }?;
             add(&mut v, &gradient.slice(part.clone()), 1.0)?;
             add(&mut weights.slice_mut(part.clone()), &velocity.slice(part), -RATE)?;
         }
@@ -219,7 +186,7 @@ fn optimizer(gpu: &Gpu, fused: bool) -> Result<Step> {
     }))
 }
 
-/// Three steps on the GPU are three steps on the host, whichever way they are made.
+/// Checks that three steps on the GPU give the values of three steps on the host.
 fn check_optimizer(
     stream: &Arc<CudaStream>,
     weights: &mut CudaSlice<f32>,

@@ -1,9 +1,8 @@
-//! Nine programs that are slow for one known reason each, and their cured twins, which do the same work.
+//! Nine anti-patterns: programs that are slow for one known reason each, and the same work without it.
 //!
-//! Every step opens the NVTX range `step` and ends with a wait, so that the time of a step is the time of its work. The
-//! cured twin differs in nothing but the cure.
+//! Every step opens the NVTX range `step` and ends with a wait, so that the time of a step is the time of its work. The cured
+//! program differs from the slow one in the cure alone.
 
-use std::error::Error;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
@@ -11,24 +10,20 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cudarc::cublas::sys::cublasOperation_t::CUBLAS_OP_N;
-use cudarc::cublas::{CudaBlas, Gemm, GemmConfig, StridedBatchedConfig};
+use cudarc::cublas::{CudaBlas, Gemm, StridedBatchedConfig};
 use cudarc::driver::sys::{CUdevice_attribute, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaGraph, CudaModule, CudaSlice, CudaStream, DevicePtrMut,
-    LaunchConfig, PushKernelArg, result,
+    PushKernelArg, result,
 };
-use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts};
 use profiler_core::{Profile, Profiler};
 
-pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use crate::gpu::{Result, check, compile, grid, square, thread_each};
 
-/// Threads in a block of an elementwise kernel.
-pub(crate) const BLOCK: u32 = 256;
 /// Threads in a block of `spin`.
 const SPIN_BLOCK: u32 = 128;
 
-/// Why a program is slow.
+/// The reason why a program is slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Disease {
@@ -53,7 +48,7 @@ pub enum Disease {
 }
 
 impl Disease {
-    /// All of them.
+    /// All anti-patterns.
     pub const ALL: [Disease; 9] = [
         Disease::LaunchBound,
         Disease::SyncEveryKernel,
@@ -66,7 +61,7 @@ impl Disease {
         Disease::SerialStreams,
     ];
 
-    /// A word for file names, such as `launch-bound`.
+    /// The name in file names, such as `launch-bound`.
     pub fn name(self) -> &'static str {
         match self {
             Disease::LaunchBound => "launch-bound",
@@ -106,16 +101,14 @@ pub struct Program {
 }
 
 impl Program {
-    /// Prepares the sick program or its cured twin on GPU number `device`.
+    /// Prepares the slow or the cured program on GPU number `device`.
     ///
     /// Call [`unavailable`](crate::mlp::unavailable) first.
     ///
     /// # Errors
-    ///
     /// If there is no such GPU, or a CUDA library refuses a call.
     ///
     /// # Panics
-    ///
     /// Inside cudarc, if a CUDA library is missing.
     pub fn new(disease: Disease, cured: bool, device: usize) -> Result<Program> {
         let gpu = Gpu::new(device)?;
@@ -137,33 +130,29 @@ impl Program {
         Program { step }
     }
 
-    /// Does one step, in the range `step`, and waits for it.
+    /// Runs one step in the range `step` and waits for it.
     ///
     /// # Errors
-    ///
     /// If the GPU or a CUDA library reports one.
     pub fn step(&mut self) -> Result<()> {
         let _range = nvtx::range("step");
         (self.step)()
     }
 
-    /// Does so many steps.
+    /// Runs `steps` steps.
     ///
     /// # Errors
-    ///
     /// As [`step`](Program::step).
     pub fn run(&mut self, steps: usize) -> Result<()> {
         (0..steps).try_for_each(|_| self.step())
     }
 
-    /// Does so many steps without the profiler, the best of five, and with it.
+    /// Measures `steps` steps without the profiler (the best of five runs) and with it.
     ///
     /// # Errors
-    ///
     /// As [`step`](Program::step), and if the profiler does not start.
     ///
     /// # Panics
-    ///
     /// If records were lost.
     pub fn measure(&mut self, steps: usize) -> Result<Measured> {
         self.run(2)?;
@@ -184,15 +173,15 @@ impl Program {
     }
 }
 
-/// What steps took, and their profile. Made by [`Program::measure`].
+/// Durations and the profile of some steps, from [`Program::measure`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Measured {
-    /// Without the profiler.
+    /// The duration without the profiler.
     pub alone: Duration,
-    /// With it.
+    /// The duration with the profiler.
     pub profiled: Duration,
-    /// What it recorded.
+    /// The recorded profile.
     pub profile: Profile,
 }
 
@@ -219,14 +208,8 @@ impl Gpu {
         let context = CudaContext::new(device)?;
         // SAFETY: every program orders the uses of its buffers itself, with one stream or with events.
         unsafe { context.disable_event_tracking() };
-        let (major, minor) = context.compute_capability()?;
-        let options = vec![format!("--gpu-architecture=compute_{major}{minor}")];
-        let options = CompileOptions { options, ..CompileOptions::default() };
-        let ptx = compile_ptx_with_opts(
-            concat!(include_str!("diseases.cu"), include_str!("case_studies.cu")),
-            options,
-        )?;
-        let module = context.load_module(ptx)?;
+        let source = concat!(include_str!("diseases.cu"), include_str!("case_studies.cu"));
+        let module = compile(&context, source, &[])?;
         Ok(Gpu {
             stream: context.new_stream()?,
             spin: module.load_function("spin")?,
@@ -241,18 +224,13 @@ impl Gpu {
         Ok(self.module.load_function(name)?)
     }
 
-    /// Keeps `blocks` blocks busy for so long each.
+    /// Keeps `blocks` blocks busy for `time` each.
     fn spin(&self, stream: &Arc<CudaStream>, blocks: u32, time: Duration) -> Result<()> {
         let nanoseconds = u64::try_from(time.as_nanos())?;
-        let config = LaunchConfig {
-            grid_dim: (blocks, 1, 1),
-            block_dim: (SPIN_BLOCK, 1, 1),
-            shared_mem_bytes: 0,
-        };
         let mut launch = stream.launch_builder(&self.spin);
         launch.arg(&nanoseconds);
         // SAFETY: the argument matches the kernel's parameter; it touches no memory.
-        unsafe { launch.launch(config) }?;
+        unsafe { launch.launch(grid(blocks, SPIN_BLOCK)) }?;
         Ok(())
     }
 
@@ -264,15 +242,10 @@ impl Gpu {
         m: &mut CudaSlice<f32>,
     ) -> Result<()> {
         let len = u32::try_from(m.len())?;
-        let config = LaunchConfig {
-            grid_dim: (len.div_ceil(BLOCK), 1, 1),
-            block_dim: (BLOCK, 1, 1),
-            shared_mem_bytes: 0,
-        };
         let mut launch = stream.launch_builder(kernel);
         launch.arg(m).arg(&len);
         // SAFETY: the arguments match the parameters of both kernels; they stay below `len`, the buffer's length.
-        unsafe { launch.launch(config) }?;
+        unsafe { launch.launch(thread_each(len)) }?;
         Ok(())
     }
 
@@ -285,11 +258,11 @@ impl Gpu {
     }
 }
 
-/// Page-locked host memory. cudarc's own would add events to every copy.
+/// Page-locked host memory. The type of cudarc would add events to every copy.
 struct Pinned {
     memory: *mut f32,
     len: usize,
-    /// Its memory goes with the context.
+    /// Keeps the context alive, which owns the memory.
     _context: Arc<CudaContext>,
 }
 
@@ -298,7 +271,7 @@ impl Pinned {
         gpu.context.bind_to_thread()?;
         // SAFETY: any size is allowed, and no flags.
         let memory = unsafe { result::malloc_host(len * size_of::<f32>(), 0) }?.cast::<f32>();
-        // SAFETY: the memory was just made with room for `len` values.
+        // SAFETY: the memory was just allocated with room for `len` values.
         unsafe { memory.write_bytes(0, len) };
         Ok(Pinned { memory, len, _context: gpu.context.clone() })
     }
@@ -309,15 +282,15 @@ impl Pinned {
     }
 
     fn values_mut(&mut self) -> &mut [f32] {
-        // SAFETY: as above, and borrowed by nobody else.
+        // SAFETY: as above, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.memory, self.len) }
     }
 
-    /// Copies all of it to the GPU; the caller waits for the stream before the memory is written or freed.
+    /// Copies all values to the GPU; the caller waits for the stream before the memory is written or freed.
     fn copy_in(&self, stream: &Arc<CudaStream>, m: &mut CudaSlice<f32>) -> Result<()> {
         check(m.len() == self.len, "copy_in")?;
         let (to, _guard) = m.device_ptr_mut(stream);
-        // SAFETY: both sides hold `len` values; the callers wait as told above.
+        // SAFETY: both sides hold `len` values; the callers wait for the stream, as documented above.
         unsafe { result::memcpy_htod_async(to, self.values(), stream.cu_stream()) }?;
         Ok(())
     }
@@ -325,12 +298,12 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: it came from `malloc_host` and is not used any more. There is nobody to tell of an error.
+        // SAFETY: the memory came from `malloc_host` and is not used any more. `drop` cannot report an error.
         let _ = unsafe { result::free_host(self.memory.cast::<c_void>()) };
     }
 }
 
-/// 100 kernels on 1,024 values, of some 2 us each; a launch takes longer.
+/// 100 kernels of about 2 us on 1,024 values; a launch takes longer.
 fn launch_bound(gpu: Gpu, cured: bool) -> Result<Step> {
     const KERNELS: usize = 100;
     let stream = gpu.stream.clone();
@@ -350,7 +323,7 @@ fn launch_bound(gpu: Gpu, cured: bool) -> Result<Step> {
     let graph: CudaGraph = stream.end_capture(flags)?.ok_or("nothing was captured")?;
     captured?;
     Ok(Box::new(move || {
-        // The buffer that the graph works on.
+        // Keeps the buffer alive that the graph works on.
         let _alive = &kernels;
         graph.launch()?;
         Ok(stream.synchronize()?)
@@ -389,7 +362,7 @@ fn pageable_copies(gpu: Gpu, cured: bool) -> Result<Step> {
     let mut next: CudaSlice<f32> = stream.alloc_zeros(LEN)?;
     let copies = gpu.context.new_stream()?;
     Ok(Box::new(move || {
-        // The kernel works on what the last step fetched.
+        // The kernel works on the data of the last step.
         gpu.spin(&stream, 64, WORK)?;
         host.copy_in(&copies, &mut next)?;
         std::mem::swap(&mut now, &mut next);
@@ -398,7 +371,7 @@ fn pageable_copies(gpu: Gpu, cured: bool) -> Result<Step> {
     }))
 }
 
-/// What the host does to each value.
+/// The host's transformation of each value.
 fn log_square(x: f32) -> f32 {
     (1.0 + x * x).ln()
 }
@@ -427,8 +400,8 @@ fn host_preprocessing(gpu: Gpu, cured: bool) -> Result<Step> {
     }))
 }
 
-/// Loading takes 3 ms, the kernel 1 ms. Without workers each step loads its data itself; each of them holds two batches ready
-/// at most.
+/// Loading takes 3 ms, the kernel 1 ms. Without workers each step loads its own data; each worker prepares up to two batches
+/// ahead.
 pub(crate) fn loader(gpu: Gpu, workers: usize) -> Result<Step> {
     const LEN: usize = 16 << 10;
     const LOADING: Duration = Duration::from_millis(3);
@@ -442,7 +415,7 @@ pub(crate) fn loader(gpu: Gpu, workers: usize) -> Result<Step> {
         let (sender, receiver) = sync_channel(2 * workers);
         for _ in 0..workers {
             let sender = sender.clone();
-            // Ends when nobody takes its data any more.
+            // Ends when the receiver is dropped.
             thread::spawn(move || while sender.send(load()).is_ok() {});
         }
         receiver
@@ -490,9 +463,7 @@ pub(crate) fn small_gemms(gpu: Gpu, count: usize, side: usize, batched: bool) ->
     let b: CudaSlice<f32> = stream.alloc_zeros(count * side * side)?;
     let mut c: CudaSlice<f32> = stream.alloc_zeros(count * side * side)?;
     let n = i32::try_from(side)?;
-    let (transa, transb) = (CUBLAS_OP_N, CUBLAS_OP_N);
-    let (m, k, lda, ldb, ldc) = (n, n, n, n, n);
-    let gemm = GemmConfig { transa, transb, m, n, k, alpha: 1.0, lda, ldb, beta: 0.0, ldc };
+    let gemm = square(n);
     let stride = i64::from(n * n);
     let batch_size = i32::try_from(count)?;
     Ok(Box::new(move || {
@@ -505,7 +476,7 @@ pub(crate) fn small_gemms(gpu: Gpu, count: usize, side: usize, batched: bool) ->
             for matrix in 0..count {
                 let part = matrix * side * side..(matrix + 1) * side * side;
                 let mut c = c.slice_mut(part.clone());
-                // SAFETY: the three parts are full matrices of the sizes told.
+                // SAFETY: the three parts are full matrices of this size.
                 unsafe { blas.gemm(gemm, &a.slice(part.clone()), &b.slice(part), &mut c) }?;
             }
         }
@@ -513,8 +484,8 @@ pub(crate) fn small_gemms(gpu: Gpu, count: usize, side: usize, batched: bool) ->
     }))
 }
 
-/// 10 kernels whose blocks take 80 us, an eighth more of them than the GPU runs at once. Cured: no more than that, each
-/// with an eighth more to do.
+/// 10 kernels with blocks of 80 us, an eighth more blocks than the GPU runs at once. Cured: one full wave, each block with an
+/// eighth more work.
 fn tail_effect(gpu: Gpu, cured: bool) -> Result<Step> {
     const KERNELS: usize = 10;
     let at_once = gpu.spinning_blocks()?;
@@ -528,7 +499,7 @@ fn tail_effect(gpu: Gpu, cured: bool) -> Result<Step> {
     }))
 }
 
-/// Four streams with 8 kernels of 100 us on a few blocks each, by turns.
+/// Four streams with 8 kernels of 100 us each, submitted in turn; a kernel has a few blocks.
 fn serial_streams(gpu: Gpu, cured: bool) -> Result<Step> {
     const KERNELS: usize = 8;
     let streams =
@@ -547,8 +518,4 @@ fn serial_streams(gpu: Gpu, cured: bool) -> Result<Step> {
         }
         streams.iter().try_for_each(|stream| Ok(stream.synchronize()?))
     }))
-}
-
-fn check(fits: bool, call: &str) -> Result<()> {
-    if fits { Ok(()) } else { Err(format!("{call}: the buffers do not fit each other").into()) }
 }

@@ -1,21 +1,18 @@
-//! Safe calls for what the network runs on the GPU: six small kernels and the matrix product.
+//! Safe calls of the network's GPU work: six small kernels and the matrix product.
 //!
 //! Every function checks the sizes it is given, so that no caller can make a kernel leave its
 //! buffers; the `unsafe` launches rest on those checks.
 
-use std::error::Error;
 use std::sync::Arc;
 
 use cudarc::cublas::sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
 use cudarc::cublas::{CudaBlas, Gemm, GemmConfig};
 use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, LaunchConfig, PushKernelArg};
-use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts};
+
+use crate::gpu::{BLOCK, Result, check, compile, thread_each};
 
 type Buffer = CudaSlice<f32>;
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Threads in a block; `kernels.cu` is compiled for it.
-const BLOCK: u32 = 256;
 /// Columns that a block of `col_sum` takes.
 const COLUMNS: u32 = 32;
 
@@ -35,15 +32,8 @@ pub(crate) struct Kernels {
 impl Kernels {
     /// Compiles the kernels for the stream's device.
     pub(crate) fn new(stream: &Arc<CudaStream>) -> Result<Kernels> {
-        let context = stream.context();
-        let (major, minor) = context.compute_capability()?;
-        let options = vec![
-            format!("--gpu-architecture=compute_{major}{minor}"),
-            format!("--define-macro=BLOCK={BLOCK}"),
-        ];
-        let options = CompileOptions { options, ..CompileOptions::default() };
-        let module =
-            context.load_module(compile_ptx_with_opts(include_str!("kernels.cu"), options)?)?;
+        let source = include_str!("kernels.cu");
+        let module = compile(stream.context(), source, &[("BLOCK", BLOCK)])?;
         Ok(Kernels {
             stream: stream.clone(),
             blas: CudaBlas::new(stream.clone())?,
@@ -77,25 +67,22 @@ impl Kernels {
 
     /// `m = max(m + bias, 0)`, `bias` added to every row.
     pub(crate) fn bias_relu(&self, m: &mut Buffer, bias: &Buffer) -> Result<()> {
-        let (len, cols) = (length(m)?, length(bias)?);
-        check(cols > 0, "bias_relu")?;
-        let mut launch = self.stream.launch_builder(&self.bias_relu);
-        launch.arg(m).arg(bias).arg(&cols).arg(&len);
-        // SAFETY: the arguments match the kernel's parameters; it reads and writes `m` below `len`
-        // and reads `bias` below `cols`, their lengths.
-        unsafe { launch.launch(one_thread_each(len)) }?;
-        Ok(())
+        self.add_bias(&self.bias_relu, m, bias)
     }
 
     /// `m = m + bias`, `bias` added to every row.
     pub(crate) fn bias_add(&self, m: &mut Buffer, bias: &Buffer) -> Result<()> {
+        self.add_bias(&self.bias_add, m, bias)
+    }
+
+    fn add_bias(&self, kernel: &CudaFunction, m: &mut Buffer, bias: &Buffer) -> Result<()> {
         let (len, cols) = (length(m)?, length(bias)?);
-        check(cols > 0, "bias_add")?;
-        let mut launch = self.stream.launch_builder(&self.bias_add);
+        check(cols > 0, "bias")?;
+        let mut launch = self.stream.launch_builder(kernel);
         launch.arg(m).arg(bias).arg(&cols).arg(&len);
-        // SAFETY: the arguments match the kernel's parameters; it reads and writes `m` below `len`
-        // and reads `bias` below `cols`, their lengths.
-        unsafe { launch.launch(one_thread_each(len)) }?;
+        // SAFETY: the arguments match the parameters of both kernels; they read and write `m` below
+        // `len` and read `bias` below `cols`, their lengths.
+        unsafe { launch.launch(thread_each(len)) }?;
         Ok(())
     }
 
@@ -114,7 +101,7 @@ impl Kernels {
         launch.arg(gradient).arg(loss).arg(out).arg(target).arg(&len);
         // SAFETY: the arguments match the kernel's parameters; it stays below `len`, the length of
         // three buffers, and writes the first value of `loss`, which has one.
-        unsafe { launch.launch(one_thread_each(len)) }?;
+        unsafe { launch.launch(thread_each(len)) }?;
         Ok(())
     }
 
@@ -126,7 +113,7 @@ impl Kernels {
         launch.arg(gradient).arg(activation).arg(&len);
         // SAFETY: the arguments match the kernel's parameters; it stays below `len`, the length of
         // both buffers.
-        unsafe { launch.launch(one_thread_each(len)) }?;
+        unsafe { launch.launch(thread_each(len)) }?;
         Ok(())
     }
 
@@ -164,7 +151,7 @@ impl Kernels {
         launch.arg(value).arg(velocity).arg(gradient).arg(&rate).arg(&momentum).arg(&len);
         // SAFETY: the arguments match the kernel's parameters; it stays below `len`, the length of
         // all three buffers.
-        unsafe { launch.launch(one_thread_each(len)) }?;
+        unsafe { launch.launch(thread_each(len)) }?;
         Ok(())
     }
 }
@@ -197,7 +184,7 @@ impl Product {
         Product { b_transposed: true, ..Product::plain(m, n, k) }
     }
 
-    /// What to tell cuBLAS, whose matrices are column-major, when it is given `(B, A, C)`.
+    /// The arguments for cuBLAS, whose matrices are column-major, when it is given `(B, A, C)`.
     ///
     /// A row-major matrix read as column-major is its own transpose, with the row length as leading
     /// dimension. So cuBLAS sees `C` as `C^T[n, m]`, and we ask for `C^T = B^T * A^T`:
@@ -216,20 +203,8 @@ impl Product {
     }
 }
 
-fn one_thread_each(len: u32) -> LaunchConfig {
-    LaunchConfig {
-        grid_dim: (len.div_ceil(BLOCK), 1, 1),
-        block_dim: (BLOCK, 1, 1),
-        shared_mem_bytes: 0,
-    }
-}
-
 fn length(buffer: &Buffer) -> Result<u32> {
     Ok(u32::try_from(buffer.len())?)
-}
-
-fn check(fits: bool, call: &str) -> Result<()> {
-    if fits { Ok(()) } else { Err(format!("{call}: the buffers do not fit each other").into()) }
 }
 
 #[cfg(test)]

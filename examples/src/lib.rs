@@ -1,5 +1,5 @@
-//! What the example programs share: a small network that trains on the GPU, kernels whose work can be counted, and programs
-//! that are slow for a known reason or before a change that is known to help.
+//! Shared code of the example programs: a small network that trains on the GPU, kernels whose work can be counted, and
+//! programs before and after a change that is known to help.
 //!
 //! It is a library so that benches and tests can train the same network as the examples.
 
@@ -10,5 +10,6 @@ pub mod diseases;
 pub mod mlp;
 
 mod data;
+mod gpu;
 mod kernels;
 mod reference;

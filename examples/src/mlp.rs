@@ -8,36 +8,42 @@
 //!
 //! Every batch opens the NVTX range `batch` and in it `copy to device`, `forward`, `backward` and
 //! `optimizer`; the loss is read back after those. All work goes to one stream. Buffers are made
-//! once, so that a batch holds nothing but copies, one memset, kernels and one wait. The host's side
+//! once, so that a batch has nothing but copies, one memset, kernels and one wait. The host's side
 //! of the copies is ordinary (pageable) memory: pinned memory would make cudarc add events.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
 
 use crate::data::{BATCH, Data, HIDDEN, INPUT, InitialWeights, LEARNING_RATE, MOMENTUM, OUTPUT};
+use crate::gpu::Result;
 use crate::kernels::{Kernels, Product};
 
 pub use crate::reference::reference_losses;
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
-
-/// Why CUDA cannot be used here, or `None` if it can.
-///
-/// Ask before anything else: cudarc panics where a library is missing, this does not.
-pub fn unavailable() -> Option<String> {
+/// Why the CUDA driver cannot be used here, or `None` if it can.
+#[must_use]
+pub fn driver_unavailable() -> Option<String> {
     // SAFETY: opens and closes the library, whose initialisers are meant to run in any program.
     if !unsafe { cudarc::driver::sys::is_culib_present() } {
         return Some("the CUDA driver (libcuda) was not found".into());
     }
     match CudaContext::device_count() {
-        Ok(0) => return Some("the CUDA driver sees no GPU".into()),
-        Ok(_) => {}
-        Err(error) => return Some(format!("the CUDA driver does not start: {:?}", error.0)),
+        Ok(0) => Some("the CUDA driver sees no GPU".into()),
+        Ok(_) => None,
+        Err(error) => Some(format!("the CUDA driver does not start: {:?}", error.0)),
     }
-    // SAFETY: as above.
+}
+
+/// Why CUDA cannot be used here, or `None` if it can.
+///
+/// Call this before anything else: cudarc panics where a library is missing.
+pub fn unavailable() -> Option<String> {
+    if let Some(why) = driver_unavailable() {
+        return Some(why);
+    }
+    // SAFETY: as in `driver_unavailable`.
     if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
         return Some("the CUDA compiler library (libnvrtc) was not found".into());
     }
@@ -75,11 +81,9 @@ impl Mlp {
     /// Call [`unavailable`] first.
     ///
     /// # Errors
-    ///
     /// If there is no such GPU, or a CUDA library refuses a call.
     ///
     /// # Panics
-    ///
     /// Inside cudarc, if a CUDA library is missing.
     pub fn new(seed: u64, device: usize) -> Result<Mlp> {
         let context = CudaContext::new(device)?;
@@ -112,7 +116,6 @@ impl Mlp {
     /// The data set repeats, so any `batch` will do; a run counts from 0.
     ///
     /// # Errors
-    ///
     /// If the GPU or a CUDA library reports one.
     pub fn train_batch(&mut self, batch: usize) -> Result<f32> {
         let _batch = nvtx::range("batch");
@@ -137,10 +140,9 @@ impl Mlp {
 
     /// Runs one batch without ranges, then puts the first weights back.
     ///
-    /// The first use of a kernel or of cuBLAS loads code. A measured run should not hold that.
+    /// The first use of a kernel or of cuBLAS loads code, which a measured run should not contain.
     ///
     /// # Errors
-    ///
     /// If the GPU or a CUDA library reports one.
     pub fn warm_up(&mut self) -> Result<()> {
         self.copy_to_device(0)?;

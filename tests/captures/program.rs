@@ -85,7 +85,7 @@ struct Machine {
 
 impl Machine {
     fn new(gpu: Gpu) -> Machine {
-        let named = |name: &&str| gpu.kernel(&ptx(name), &std::ffi::CString::new(*name).unwrap());
+        let named = |name: &&str| gpu.kernel(&ptx(name), name);
         let kernels = NAMES.iter().map(named).collect();
         Machine { gpu, kernels }
     }
@@ -95,7 +95,7 @@ impl Machine {
         let kernel = self.kernels[which % self.kernels.len()];
         let n = which as u32;
         let shape = ([1 + n % 3, 1 + n % 2, 1], [32 * (1 + n % 4), 1 + n % 2, 1], 128 * (n % 3));
-        self.gpu.launch(kernel, stream, shape, nanoseconds);
+        self.gpu.launch(kernel, stream, shape, [nanoseconds]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Products of cuBLAS in every type of numbers, each call checked.
+//! Matrix products by cuBLAS in every number type, each call checked.
 
 use std::ffi::c_void;
 
@@ -17,7 +17,7 @@ pub fn unavailable() -> Option<String> {
     (!is_there).then(|| "cuBLAS (libcublas) was not found".to_owned())
 }
 
-/// What is multiplied, and how.
+/// The number type of the matrices and of the sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {
     /// f16, summed in f32.
@@ -26,7 +26,7 @@ pub enum Numbers {
     Bf16,
     /// f32 as tf32.
     Tf32,
-    /// f32, by what cuBLAS promises without any shortcut.
+    /// f32, in cuBLAS's pedantic mode.
     F32,
     /// f64.
     F64,
@@ -35,10 +35,10 @@ pub enum Numbers {
 }
 
 impl Numbers {
-    /// All of them.
+    /// All number types.
     pub const ALL: [Self; 6] = [Self::F16, Self::Bf16, Self::Tf32, Self::F32, Self::F64, Self::I8];
 
-    /// As ranges call it in the field `dtype`.
+    /// The name in the field `dtype` of ranges.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F16 => "f16",
@@ -50,7 +50,7 @@ impl Numbers {
         }
     }
 
-    /// Multiplications with additions that a multiprocessor does in a cycle without tensor cores, from Volta on, at most.
+    /// Upper bound on the fused multiply-adds of a multiprocessor in a cycle without tensor cores, from Volta on.
     pub const fn plain_per_cycle(self) -> u32 {
         match self {
             Self::F64 => 64,
@@ -82,14 +82,14 @@ pub struct Blas {
 }
 
 impl Blas {
-    /// For matrices of at most this many numbers, in the current context.
+    /// Allocates matrices of up to `most` numbers in the current context.
     ///
     /// # Panics
-    /// Where cuBLAS refuses.
+    /// If cuBLAS fails.
     #[must_use]
     pub fn new(gpu: &Gpu, most: usize) -> Self {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: a place for the handle.
+        // SAFETY: `handle` is a live variable.
         let status = unsafe { sys::cublasCreate_v2(&mut handle) };
         assert_eq!(status, cublasStatus_t::CUBLAS_STATUS_SUCCESS);
         let memory = [0, 1, 2].map(|_| {
@@ -100,16 +100,16 @@ impl Blas {
         Self { handle: Handle(handle), memory, most }
     }
 
-    /// C = A^T B, of m x k and k x n numbers. `false` if cuBLAS cannot do it.
+    /// Computes C = A^T B for m x k and k x n numbers; `false` if cuBLAS does not support the type.
     ///
     /// # Panics
-    /// If the matrices are larger than said, or cuBLAS fails.
+    /// If the matrices are larger than `most`, or cuBLAS fails.
     pub fn multiply(&self, numbers: Numbers, [m, n, k]: [u32; 3]) -> bool {
         let [m, n, k] = [m, n, k].map(|size| size as usize);
         assert!(m * k <= self.most && n * k <= self.most && m * n <= self.most);
         let [m, n, k] = [m, n, k].map(|size| i32::try_from(size).unwrap_or(i32::MAX));
         let (from, to, compute) = numbers.types();
-        // One and zero of any type that is used here: floats of 32 and 64 bits, and whole numbers.
+        // One and zero in the type of the sums: 32-bit or 64-bit floats, or 32-bit integers.
         let (mut one, zero) = ([0_u8; 8], [0_u8; 8]);
         match numbers {
             Numbers::F64 => one = 1.0_f64.to_ne_bytes(),

@@ -1,28 +1,16 @@
 //! The CUDA driver calls that tests make, each checked, on one primary context.
 //!
-//! They are the raw calls, so that a test knows exactly what it asked for.
+//! These are raw driver calls, so that a test knows exactly which calls the profiler has to see.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CString, c_void};
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{
-    self, CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUresult, CUstream,
+    self, CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUmodule, CUresult, CUstream,
 };
 
-/// Why CUDA cannot be used here, or `None` if it can.
-#[must_use]
-pub fn unavailable() -> Option<String> {
-    // SAFETY: opens and closes the library, whose initialisers are meant to run in any program.
-    if !unsafe { sys::is_culib_present() } {
-        return Some("the CUDA driver (libcuda) was not found".into());
-    }
-    match CudaContext::device_count() {
-        Ok(0) => Some("the CUDA driver sees no GPU".into()),
-        Ok(_) => None,
-        Err(error) => Some(format!("the CUDA driver does not start: {:?}", error.0)),
-    }
-}
+pub use gpu_profiler_examples::mlp::driver_unavailable as unavailable;
 
 /// Two kernels: one does nothing, one runs for a number of nanoseconds of the GPU's timer.
 const PTX: &str = r"
@@ -53,7 +41,7 @@ pub struct Gpu {
     spin: Handle<CUfunction>,
 }
 
-/// A CUDA handle. The driver takes them on any thread.
+/// A CUDA handle. The driver accepts it on any thread.
 #[derive(Debug, Clone, Copy)]
 pub struct Handle<T>(pub T);
 // SAFETY: CUDA handles may be used on any thread; the driver synchronises.
@@ -61,18 +49,18 @@ unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
 
-/// Host memory that the GPU copies from or to. Whoever makes one keeps the memory until the copies are done.
+/// Host memory that the GPU copies from or to. The caller keeps the memory alive until the copies end.
 #[derive(Debug, Clone, Copy)]
 pub struct Host(*mut c_void);
 
 impl Host {
-    /// Ordinary, pageable memory.
+    /// Pageable memory.
     #[must_use]
     pub fn pageable(memory: &mut [u8]) -> Self {
         Self(memory.as_mut_ptr().cast())
     }
 
-    /// No memory, for copies of nothing.
+    /// A null pointer, for copies of 0 bytes.
     #[must_use]
     pub fn none() -> Self {
         Self(std::ptr::null_mut())
@@ -82,12 +70,15 @@ impl Host {
 /// A stream.
 pub type Stream = Handle<CUstream>;
 
+/// The grid, the block, and the bytes of dynamic shared memory of a launch.
+pub type Shape = ([u32; 3], [u32; 3], u32);
+
 /// The default stream.
 pub const DEFAULT: Stream = Handle(std::ptr::null_mut());
 
 #[track_caller]
-#[allow(clippy::panic)] // a test's call that fails fails the test
-fn check(result: CUresult) {
+#[allow(clippy::panic)] // a failed call fails the test
+pub(crate) fn check(result: CUresult) {
     if result != CUresult::CUDA_SUCCESS {
         panic!("CUDA call failed: {result:?}");
     }
@@ -95,7 +86,7 @@ fn check(result: CUresult) {
 
 macro_rules! cuda {
     ($function:ident($($argument:expr),* $(,)?)) => {{
-        // SAFETY: the arguments are live places, live handles, or memory of the sizes told.
+        // SAFETY: the arguments are pointers to live variables, live handles, or memory of at least the given sizes.
         let result = unsafe { sys::$function($($argument),*) };
         check(result);
     }};
@@ -105,7 +96,7 @@ impl Gpu {
     /// GPU 0. The first call loads the kernels.
     ///
     /// # Panics
-    /// Where CUDA refuses.
+    /// If a CUDA call fails.
     #[must_use]
     #[allow(clippy::unwrap_used)] // as check
     pub fn get() -> Self {
@@ -120,7 +111,7 @@ impl Gpu {
         gpu.clone()
     }
 
-    /// The same GPU in a new context, which is current on this thread then and is never destroyed.
+    /// The same GPU in a new context, which becomes current on this thread and is never destroyed.
     #[must_use]
     pub fn in_another_context(&self) -> Self {
         let mut context = std::ptr::null_mut();
@@ -129,12 +120,12 @@ impl Gpu {
         Self::with_kernels(self.context.clone(), Handle(context))
     }
 
-    /// Loads the kernels in the context that is current.
+    /// Loads the kernels in the current context.
     fn with_kernels(context: Arc<CudaContext>, current: Handle<CUcontext>) -> Self {
-        Self { context, current, empty: load(PTX, c"empty"), spin: load(PTX, c"spin") }
+        Self { context, current, empty: load(PTX, "empty"), spin: load(PTX, "spin") }
     }
 
-    /// Another GPU, in its primary context, which is current on this thread then; `None` if there is no such GPU.
+    /// Another GPU in its primary context, which becomes current on this thread; `None` if the GPU does not exist.
     #[allow(clippy::unwrap_used)] // as check
     pub fn other_device(&self, ordinal: usize) -> Option<Self> {
         if CudaContext::device_count().unwrap() as usize <= ordinal {
@@ -146,12 +137,12 @@ impl Gpu {
         Some(Self::with_kernels(context, current))
     }
 
-    /// Lets its context, which is current, reach the other's memory.
+    /// Lets this context, which must be current, access the memory of `peer`.
     pub fn enable_peer_access(&self, peer: &Self) {
         cuda!(cuCtxEnablePeerAccess(peer.current.0, 0));
     }
 
-    /// Copies from a device to another, in stream order.
+    /// Copies from this device to another, in stream order.
     pub fn copy_to_peer(
         &self,
         (to, peer): (CUdeviceptr, &Self),
@@ -163,7 +154,7 @@ impl Gpu {
         cuda!(cuMemcpyPeerAsync(to, there, from, here, bytes, stream.0));
     }
 
-    /// Makes its context the current one of this thread.
+    /// Makes this context current on this thread.
     pub fn make_current(&self) {
         cuda!(cuCtxSetCurrent(self.current.0));
     }
@@ -173,7 +164,7 @@ impl Gpu {
         cuda!(cuStreamDestroy_v2(stream.0));
     }
 
-    /// A new stream that does not wait for the default one.
+    /// A new non-blocking stream.
     pub fn stream(&self) -> Stream {
         let mut stream = std::ptr::null_mut();
         cuda!(cuStreamCreate(&mut stream, 1));
@@ -199,7 +190,7 @@ impl Gpu {
         Host(memory)
     }
 
-    /// (free, all) bytes of device memory.
+    /// Free and total bytes of device memory.
     pub fn memory(&self) -> (usize, usize) {
         let (mut free, mut all) = (0, 0);
         cuda!(cuMemGetInfo_v2(&mut free, &mut all));
@@ -208,52 +199,31 @@ impl Gpu {
 
     /// Launches the kernel that does nothing.
     pub fn launch_empty(&self, stream: Stream) {
-        let (no_arguments, no_extra) = (std::ptr::null_mut(), std::ptr::null_mut());
-        cuda!(cuLaunchKernel(self.empty.0, 1, 1, 1, 32, 1, 1, 0, stream.0, no_arguments, no_extra));
+        self.launch_shaped(stream, ([1; 3], [32, 1, 1], 0));
     }
 
-    /// The same, in a shape of one's own and with shared memory.
-    pub fn launch_shaped(&self, stream: Stream, grid: [u32; 3], block: [u32; 3], shared: u32) {
-        let (no_arguments, no_extra) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
-        let (kernel, stream) = (self.empty.0, stream.0);
-        cuda!(cuLaunchKernel(
-            kernel,
-            gx,
-            gy,
-            gz,
-            bx,
-            by,
-            bz,
-            shared,
-            stream,
-            no_arguments,
-            no_extra
-        ));
+    /// Launches the kernel that does nothing in a given shape.
+    pub fn launch_shaped(&self, stream: Stream, shape: Shape) {
+        self.launch(self.empty, stream, shape, []);
     }
 
-    /// Loads a kernel of one's own into the context that is current.
-    pub fn kernel(&self, ptx: &str, name: &CStr) -> Handle<CUfunction> {
+    /// Loads a kernel into the current context.
+    pub fn kernel(&self, ptx: &str, name: &str) -> Handle<CUfunction> {
         load(ptx, name)
     }
 
-    /// Launches a kernel that takes one number.
-    pub fn launch(
+    /// Launches a kernel with `N` parameters, which are numbers or addresses of at most 8 bytes.
+    pub fn launch<const N: usize>(
         &self,
         kernel: Handle<CUfunction>,
         stream: Stream,
-        (grid, block, shared): ([u32; 3], [u32; 3], u32),
-        number: u64,
+        shape: Shape,
+        arguments: [u64; N],
     ) {
-        let mut number = number;
-        let mut arguments = [(&raw mut number).cast::<c_void>()];
-        let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
-        let (arguments, no_extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
-        let (kernel, stream) = (kernel.0, stream.0);
-        cuda!(cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, arguments, no_extra));
+        check(launch(kernel, stream, shape, arguments));
     }
 
-    /// Device memory of the stream's pool, freed in stream order too.
+    /// Allocates and frees device memory in stream order; returns its former address.
     pub fn alloc_and_free_async(&self, bytes: usize, stream: Stream) -> CUdeviceptr {
         let mut memory = 0;
         cuda!(cuMemAllocAsync(&mut memory, bytes, stream.0));
@@ -282,63 +252,14 @@ impl Gpu {
         unsafe { std::slice::from_raw_parts(memory, bytes) }.to_vec()
     }
 
-    /// A call of the runtime API. The toolkit's library is opened for it; `false` where there is none.
-    pub fn runtime_synchronize(&self) -> bool {
-        let names = ["libcudart.so.13", "libcudart.so.12", "libcudart.so"];
-        // SAFETY: the runtime's initialisers are meant to run in any program.
-        let open = |name| unsafe { libloading::Library::new(name) }.ok();
-        let Some(library) = names.into_iter().find_map(open) else { return false };
-        // SAFETY: this is the function's type.
-        let function =
-            unsafe { library.get::<unsafe extern "C" fn() -> i32>(b"cudaDeviceSynchronize") };
-        let called = function.is_ok_and(|function| {
-            // SAFETY: it takes nothing.
-            unsafe { function() == 0 }
-        });
-        // CUPTI keeps what it learnt of the library.
-        std::mem::forget(library);
-        called
-    }
-
-    /// Launches it with more threads than a block may have; gives the error.
+    /// Launches the empty kernel with more threads than a block may have; returns the error.
     pub fn launch_wrongly(&self, stream: Stream) -> CUresult {
-        let null = std::ptr::null_mut();
-        // SAFETY: the driver checks the sizes and refuses; no kernel runs.
-        unsafe {
-            sys::cuLaunchKernel(
-                self.empty.0,
-                1,
-                1,
-                1,
-                4096,
-                1,
-                1,
-                0,
-                stream.0,
-                null,
-                std::ptr::null_mut(),
-            )
-        }
+        launch(self.empty, stream, ([1; 3], [4096, 1, 1], 0), [])
     }
 
     /// Launches the kernel that runs for this long.
     pub fn launch_spin(&self, stream: Stream, nanoseconds: u64) {
-        let mut nanoseconds = nanoseconds;
-        let mut arguments = [(&raw mut nanoseconds).cast::<c_void>()];
-        let no_extra = std::ptr::null_mut();
-        cuda!(cuLaunchKernel(
-            self.spin.0,
-            1,
-            1,
-            1,
-            1,
-            1,
-            1,
-            0,
-            stream.0,
-            arguments.as_mut_ptr(),
-            no_extra
-        ));
+        self.launch(self.spin, stream, ([1; 3], [1; 3], 0), [nanoseconds]);
     }
 
     /// Copies to the device and returns when the source may be reused.
@@ -361,7 +282,7 @@ impl Gpu {
         cuda!(cuMemcpy(to.0 as CUdeviceptr, from.0 as CUdeviceptr, bytes));
     }
 
-    /// Copies through two CUDA arrays: from the host, to the other, to and from device memory, and to the host.
+    /// Copies from the host through two CUDA arrays and device memory back to the host.
     pub fn copy_through_arrays(&self, memory: CUdeviceptr, host: &mut [u8]) {
         let format = sys::CUarray_format::CU_AD_FORMAT_UNSIGNED_INT8;
         let wanted = sys::CUDA_ARRAY_DESCRIPTOR {
@@ -382,17 +303,17 @@ impl Gpu {
         cuda!(cuArrayDestroy(b));
     }
 
-    /// Copies to the device in the order of a stream.
+    /// Copies to the device in stream order.
     pub fn copy_in_async(&self, to: CUdeviceptr, from: Host, bytes: usize, stream: Stream) {
         cuda!(cuMemcpyHtoDAsync_v2(to, from.0, bytes, stream.0));
     }
 
-    /// Copies from the device in the order of a stream.
+    /// Copies from the device in stream order.
     pub fn copy_out_async(&self, to: Host, from: CUdeviceptr, bytes: usize, stream: Stream) {
         cuda!(cuMemcpyDtoHAsync_v2(to.0, from, bytes, stream.0));
     }
 
-    /// Copies within the device in the order of a stream.
+    /// Copies within the device in stream order.
     pub fn copy_within_async(
         &self,
         to: CUdeviceptr,
@@ -408,12 +329,12 @@ impl Gpu {
         cuda!(cuMemsetD8_v2(memory, value, bytes));
     }
 
-    /// Fills with a byte in the order of a stream.
+    /// Fills with a byte in stream order.
     pub fn fill_async(&self, memory: CUdeviceptr, value: u8, bytes: usize, stream: Stream) {
         cuda!(cuMemsetD8Async(memory, value, bytes, stream.0));
     }
 
-    /// Fills a rectangle with a 32-bit value in the order of a stream.
+    /// Fills a rectangle with a 32-bit value in stream order.
     pub fn fill_2d_async(
         &self,
         memory: CUdeviceptr,
@@ -435,7 +356,7 @@ impl Gpu {
         cuda!(cuCtxSynchronize());
     }
 
-    /// Asks whether a stream is done.
+    /// True if all work of a stream has completed.
     pub fn is_done(&self, stream: Stream) -> bool {
         // SAFETY: a live stream.
         let result = unsafe { sys::cuStreamQuery(stream.0) };
@@ -459,26 +380,26 @@ impl Gpu {
         cuda!(cuEventSynchronize(event.0));
     }
 
-    /// Asks whether an event is done.
+    /// True if an event has completed.
     pub fn event_is_done(&self, event: Handle<CUevent>) -> bool {
         // SAFETY: a live event.
         let result = unsafe { sys::cuEventQuery(event.0) };
         result == CUresult::CUDA_SUCCESS
     }
 
-    /// Has a stream wait for an event.
+    /// Makes a stream wait for an event.
     pub fn wait(&self, stream: Stream, event: Handle<CUevent>) {
         cuda!(cuStreamWaitEvent(stream.0, event.0, 0));
     }
 
-    /// Nanoseconds between two events that are done.
+    /// Nanoseconds between two completed events.
     pub fn elapsed_ns(&self, from: Handle<CUevent>, to: Handle<CUevent>) -> f64 {
         let mut milliseconds = 0.0;
         cuda!(cuEventElapsedTime_v2(&mut milliseconds, from.0, to.0));
         f64::from(milliseconds) * 1e6
     }
 
-    /// Captures what `work` asks of a stream into a graph, ready to launch.
+    /// Captures the work that `work` submits to a stream into an executable graph.
     pub fn capture(&self, stream: Stream, work: impl FnOnce()) -> Handle<CUgraphExec> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         cuda!(cuStreamBeginCapture_v2(stream.0, mode));
@@ -491,7 +412,7 @@ impl Gpu {
         Handle(executable)
     }
 
-    /// Destroys what [`capture`](Self::capture) gave.
+    /// Destroys a graph of [`capture`](Self::capture).
     pub fn destroy_graph(&self, graph: Handle<CUgraphExec>) {
         cuda!(cuGraphExecDestroy(graph.0));
     }
@@ -501,43 +422,30 @@ impl Gpu {
         cuda!(cuGraphLaunch(graph.0, stream.0));
     }
 
-    /// Tells profilers that what comes is of interest.
+    /// Begins the part of the program that profilers record.
     pub fn profiler_start(&self) {
         cuda!(cuProfilerStart());
     }
 
-    /// Tells them that it is over.
+    /// Ends the part of the program that profilers record.
     pub fn profiler_stop(&self) {
         cuda!(cuProfilerStop());
     }
 
-    /// Makes a context of its own, launches the empty kernel in it this often, and destroys it, waiting for nothing.
+    /// Creates a context, launches the empty kernel in it `launches` times, and destroys the context without a wait.
     pub fn launch_in_own_context(&self, launches: usize) {
         let mut context = std::ptr::null_mut();
         cuda!(cuCtxCreate_v4(&mut context, std::ptr::null_mut(), 0, 0));
-        let empty = load(PTX, c"empty");
-        for _ in 0..launches {
-            let (no_arguments, no_extra) = (std::ptr::null_mut(), std::ptr::null_mut());
-            let default = DEFAULT.0;
-            cuda!(cuLaunchKernel(empty.0, 1, 1, 1, 32, 1, 1, 0, default, no_arguments, no_extra));
-        }
+        let empty = load(PTX, "empty");
+        (0..launches).for_each(|_| self.launch(empty, DEFAULT, ([1; 3], [32, 1, 1], 0), []));
         cuda!(cuCtxDestroy_v2(context));
         cuda!(cuCtxSetCurrent(self.context.cu_ctx()));
     }
 
     /// The kernels of these names in a module of PTX.
-    #[allow(clippy::unwrap_used)] // as check
     pub fn load_ptx(&self, ptx: &str, names: &[String]) -> Vec<Handle<CUfunction>> {
-        let image = CString::new(ptx).unwrap();
-        let mut module = std::ptr::null_mut();
-        cuda!(cuModuleLoadData(&mut module, image.as_ptr().cast()));
-        let function = |name: &String| {
-            let name = CString::new(name.as_str()).unwrap();
-            let mut function = std::ptr::null_mut();
-            cuda!(cuModuleGetFunction(&mut function, module, name.as_ptr()));
-            Handle(function)
-        };
-        names.iter().map(function).collect()
+        let module = load_module(ptx);
+        names.iter().map(|name| function(module, name)).collect()
     }
 
     /// An attribute of a kernel.
@@ -569,7 +477,7 @@ impl Gpu {
         value
     }
 
-    /// How many blocks of a kernel CUDA says a multiprocessor can have at once.
+    /// How many blocks of a kernel fit on a multiprocessor at once, according to CUDA.
     #[must_use]
     pub fn blocks_per_multiprocessor(
         &self,
@@ -579,53 +487,53 @@ impl Gpu {
     ) -> u32 {
         let mut blocks = 0;
         let threads = threads.cast_signed();
-        cuda!(cuOccupancyMaxActiveBlocksPerMultiprocessor(
-            &mut blocks,
-            kernel.0,
-            threads,
-            dynamic_shared
-        ));
+        let (kernel, shared) = (kernel.0, dynamic_shared);
+        cuda!(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, kernel, threads, shared));
         blocks.cast_unsigned()
     }
 
-    /// Launches a kernel that takes an address.
-    pub fn launch_with_address(
-        &self,
-        kernel: Handle<CUfunction>,
-        (grid, block): (u32, u32),
-        dynamic_shared: u32,
-        address: CUdeviceptr,
-    ) {
-        let mut address = address;
-        let mut arguments = [(&raw mut address).cast::<c_void>()];
-        let (arguments, no_extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
-        cuda!(cuLaunchKernel(
-            kernel.0,
-            grid,
-            1,
-            1,
-            block,
-            1,
-            1,
-            dynamic_shared,
-            DEFAULT.0,
-            arguments,
-            no_extra
-        ));
-    }
-
-    /// Resets the primary context, with all that was made in it. Nothing of this type may be used afterwards.
+    /// Resets the primary context with everything made in it. No value of this type may be used afterwards.
     pub fn reset(&self) {
         cuda!(cuDevicePrimaryCtxReset_v2(0));
     }
 }
 
-/// The kernel of this name in the current context.
+/// Launches a kernel with `N` parameters, which are numbers or addresses of at most 8 bytes.
+pub(crate) fn launch<const N: usize>(
+    kernel: Handle<CUfunction>,
+    stream: Stream,
+    (grid, block, shared): Shape,
+    mut arguments: [u64; N],
+) -> CUresult {
+    let mut pointers = arguments.each_mut().map(|argument| std::ptr::from_mut(argument).cast());
+    let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+    let (kernel, stream, pointers) = (kernel.0, stream.0, pointers.as_mut_ptr());
+    let no_extra: *mut *mut c_void = std::ptr::null_mut();
+    // SAFETY: the kernel is live and has N parameters of at most 8 bytes, each with a pointer to a live number that is read
+    // during the call; the driver checks the sizes; memory behind addresses is the caller's.
+    unsafe {
+        sys::cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, pointers, no_extra)
+    }
+}
+
+/// Loads a kernel into the current context.
+fn load(ptx: &str, name: &str) -> Handle<CUfunction> {
+    function(load_module(ptx), name)
+}
+
+/// Loads PTX into the current context.
 #[allow(clippy::unwrap_used)] // as check
-fn load(ptx: &str, name: &CStr) -> Handle<CUfunction> {
+pub(crate) fn load_module(ptx: &str) -> CUmodule {
     let image = CString::new(ptx).unwrap();
     let mut module = std::ptr::null_mut();
     cuda!(cuModuleLoadData(&mut module, image.as_ptr().cast()));
+    module
+}
+
+/// A kernel of a module.
+#[allow(clippy::unwrap_used)] // as check
+pub(crate) fn function(module: CUmodule, name: &str) -> Handle<CUfunction> {
+    let name = CString::new(name).unwrap();
     let mut function = std::ptr::null_mut();
     cuda!(cuModuleGetFunction(&mut function, module, name.as_ptr()));
     Handle(function)

@@ -1,14 +1,14 @@
-//! GPU tests as ordinary trials: ignored with the reason on standard error where there is no GPU, failed with it if
-//! `GPU_TESTS=require`. They take turns, in the process and across processes: CUPTI serves one at a time.
+//! Runs GPU tests as ordinary trials. Without a GPU they are ignored, or fail if `GPU_TESTS=require`, and the reason goes to
+//! standard error. Only one runs at a time on the machine, because CUPTI serves one subscriber.
 
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 use profiler_core::testing::{GpuLock, gpu_tests_required};
 
-/// A GPU test: its name and what it does.
+/// A GPU test: its name and its function.
 pub type Test = (&'static str, fn());
 
-/// Runs the tests, as the command line asks.
-#[allow(clippy::print_stderr)] // the reason belongs to the test's result
+/// Runs the tests that the command line selects.
+#[allow(clippy::print_stderr)] // the reason is part of the test's result
 pub fn run(tests: &[Test]) -> Conclusion {
     let arguments = Arguments::from_args();
     let missing = crate::cuda::unavailable();
@@ -25,7 +25,7 @@ pub fn run(tests: &[Test]) -> Conclusion {
         let run = move || match why {
             Some(why) => Err(Failed::from(why)),
             None => {
-                let _turn = GpuLock::wait();
+                let _lock = GpuLock::wait();
                 test();
                 Ok(())
             }

@@ -1,6 +1,6 @@
-//! A program that has CUPTI give records of as many kinds as the hardware can, and what must be true of them.
+//! Checks of the records of a program that uses as many activity kinds as the hardware supports.
 //!
-//! On a GPU the records are checked as they come; what was recorded there once is checked wherever the tests run.
+//! On a GPU the records are checked as they arrive; a recording of them is checked on every machine.
 
 #![allow(clippy::panic, clippy::expect_used)] // checks of a test
 
@@ -10,10 +10,10 @@ use cupti::record::{JitEntry, MemoryOperationKind, PcieNode};
 use cupti::{ActivityKind, CopyKind, Kernel, NameKey, Record, RecordBytes};
 use serde::{Deserialize, Serialize};
 
-/// The kinds that are requested, besides those of every session. Where a library lacks one it is left out.
+/// The kinds that are requested in addition to those of every session. Kinds that a library lacks are left out.
 ///
-/// No CUPTI tried gives MODULE (it answers INVALID_KIND) or DEVICE_ATTRIBUTE (NOT_COMPATIBLE) to a program that asks.
-pub const ASKED: [ActivityKind; 16] = [
+/// Every CUPTI tried refuses MODULE (INVALID_KIND) and DEVICE_ATTRIBUTE (NOT_COMPATIBLE).
+pub const REQUESTED: [ActivityKind; 16] = [
     ActivityKind::DRIVER,
     ActivityKind::RUNTIME,
     ActivityKind::INTERNAL_LAUNCH_API,
@@ -32,12 +32,12 @@ pub const ASKED: [ActivityKind; 16] = [
     ActivityKind::NAME,
 ];
 
-/// What CUDA and the system say of the program; the records are to agree.
+/// Values that CUDA and the operating system report of the program; the records must agree.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Facts {
     /// CUPTI's API version.
     pub version: u32,
-    /// The process.
+    /// The process id.
     pub process: u32,
     /// The kernel's id of the thread that made the calls.
     pub thread: u32,
@@ -49,7 +49,7 @@ pub struct Facts {
     pub compute_capability: (u32, u32),
     /// `cuDeviceTotalMem`.
     pub memory_bytes: u64,
-    /// The highest clock in kHz, bytes a second of the memory, bytes of the L2 cache, where they were requested.
+    /// The highest clock in kHz, memory bandwidth in bytes a second, and bytes of the L2 cache, if they were queried.
     #[serde(default)]
     pub speeds: Option<(u32, u64, u64)>,
     /// The kernel's grid, block and dynamic shared memory.
@@ -62,13 +62,13 @@ pub struct Facts {
     pub copied: (u64, u64),
     /// The value and bytes of the fill.
     pub filled: (u32, u64),
-    /// Nodes of the graph, each a kernel, and how often it was launched.
+    /// The number of nodes of the graph, each a kernel, and the number of its launches.
     pub graph: (u64, u64),
     /// Whether a call of the runtime API could be made.
     pub runtime: bool,
 }
 
-/// How many records of each kind there are.
+/// The number of records of each kind.
 #[must_use]
 pub fn counts(records: &RecordBytes) -> BTreeMap<ActivityKind, u64> {
     let mut counts = BTreeMap::new();
@@ -101,10 +101,10 @@ macro_rules! of {
     };
 }
 
-/// Checks the fields of every kind that must be there.
+/// Checks the fields of the records of every required kind.
 ///
 /// # Panics
-/// Where a record does not agree with the facts.
+/// If a record does not agree with the facts.
 pub fn check(records: &RecordBytes, facts: &Facts) {
     let name = |key: NameKey| records.name(key).unwrap_or_default();
     for record in records {
@@ -115,7 +115,7 @@ pub fn check(records: &RecordBytes, facts: &Facts) {
         }
     }
 
-    // The kernel that was launched by itself, its call, its function and module.
+    // The kernel outside the graph, its call, its function and module.
     let (grid, block, shared) = facts.launch;
     let kernel = only("that kernel", of!(records, Kernel).filter(|k| k.grid == grid));
     assert_eq!((kernel.block, kernel.dynamic_shared_bytes), (block, shared));
@@ -184,7 +184,7 @@ fn check_allocations(records: &RecordBytes, facts: &Facts) {
 /// The device, contexts, streams, events, compilations and links.
 fn check_environment(records: &RecordBytes, facts: &Facts, kernel: &Kernel) {
     let name = |key: NameKey| records.name(key).unwrap_or_default();
-    // CUPTI writes the device's record only where the kind was on before the first context was made.
+    // CUPTI writes the device's record only if the kind was enabled before the first context was created.
     for device in of!(records, Device) {
         assert_eq!(device.name.map(name), Some(facts.device_name.as_str()));
         assert_eq!(
@@ -193,7 +193,7 @@ fn check_environment(records: &RecordBytes, facts: &Facts, kernel: &Kernel) {
         );
         if let Some((clock_khz, bandwidth, l2_bytes)) = facts.speeds {
             assert_eq!((device.core_clock_khz, u64::from(device.l2_bytes)), (clock_khz, l2_bytes));
-            // The record has whole kB/s.
+            // The record is in whole kB/s.
             let recorded = device.memory_bandwidth_kb_per_s * 1000;
             assert!(recorded.abs_diff(bandwidth) <= 1000, "{recorded} is not {bandwidth}");
         }
@@ -220,7 +220,7 @@ fn check_environment(records: &RecordBytes, facts: &Facts, kernel: &Kernel) {
     }
 }
 
-/// Every launch has a record of each node, with the launch's id.
+/// Checks that every launch of the graph has a record of each node, with the launch's correlation id.
 fn check_graph(records: &RecordBytes, facts: &Facts) {
     let (nodes, launches) = facts.graph;
     let of_graph: Vec<_> =

@@ -1,23 +1,23 @@
-//! Nsight Compute (`ncu`) as a referee: its counts of the kernels of a program, read from its CSV.
+//! Nsight Compute (`ncu`) as a referee: reads its counts of a program's kernels from its CSV.
 
 use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A kernel as `ncu` saw it.
+/// A kernel in the output of `ncu`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// Its name.
+    /// The kernel's name.
     pub name: String,
-    /// Metrics with their values, in base units.
+    /// The values of the metrics, in base units.
     pub values: BTreeMap<String, f64>,
 }
 
-/// Where `ncu` is: as `NCU` says, in `PATH`, or where the toolkit puts it.
+/// Finds `ncu`: the file named by `NCU`, else in `PATH`, else in the toolkit's folders.
 ///
 /// # Errors
-/// It is nowhere.
+/// `ncu` is in none of them.
 pub fn find() -> Result<PathBuf, String> {
     if let Some(named) = env::var_os("NCU").map(PathBuf::from) {
         let missing = format!("NCU names {}, which is not there", named.display());
@@ -31,11 +31,11 @@ pub fn find() -> Result<PathBuf, String> {
     files.find(|file| file.is_file()).ok_or_else(|| "ncu was not found; NCU names it".into())
 }
 
-/// Has `ncu` count these metrics over the kernels that a program launches between `cuProfilerStart` and `cuProfilerStop`, with
-/// the clocks as they are.
+/// Counts metrics with `ncu` over the kernels that a program launches between `cuProfilerStart` and `cuProfilerStop`. The
+/// clocks are not locked.
 ///
 /// # Errors
-/// `ncu` or the program fails, or says nothing that can be read.
+/// `ncu` or the program fails, or the output cannot be read.
 pub fn count(
     ncu: &Path,
     cache_control: &str,
@@ -56,15 +56,17 @@ pub fn count(
         };
     }
     let output = command.output().map_err(|error| format!("{}: {error}", ncu.display()))?;
-    let [said, complained] =
+    let [output_text, error_text] =
         [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     if !output.status.success() {
-        return Err(format!("ncu: {}\n{said}\n{complained}", output.status));
+        return Err(format!("ncu: {}\n{output_text}\n{error_text}", output.status));
     }
-    parse(&said).ok_or_else(|| format!("ncu said nothing that can be read:\n{said}\n{complained}"))
+    parse(&output_text)
+        .ok_or_else(|| format!("the output of ncu cannot be read:\n{output_text}\n{error_text}"))
 }
 
-/// The kernels of `--csv --page raw`: a line of names, one of units, and one for each kernel; other lines are the program's.
+/// Reads the output of `--csv --page raw`: a line of names, one of units, and one for each kernel. Other lines are the
+/// program's.
 #[must_use]
 pub fn parse(text: &str) -> Option<Vec<Row>> {
     let mut lines = text.lines().skip_while(|line| !line.starts_with("\"ID\""));
@@ -84,7 +86,7 @@ pub fn parse(text: &str) -> Option<Vec<Row>> {
     rows.collect()
 }
 
-/// The cells of a line, each in quotation marks, which are doubled within.
+/// Splits a line into its quoted cells; quotation marks in a cell are doubled.
 fn fields(line: &str) -> Vec<String> {
     let (mut cells, mut cell, mut within) = (Vec::new(), String::new(), false);
     let mut letters = line.chars().peekable();

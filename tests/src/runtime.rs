@@ -1,15 +1,16 @@
-//! The calls of CUDA's runtime API that tests make, each checked. The toolkit's library is opened for them.
+//! The CUDA runtime API calls that tests make, each checked. The library is the toolkit's, opened at run time.
 
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 
 use libloading::Library;
 
 type Pointer = *mut c_void;
 
-/// The runtime. Its library stays loaded: CUPTI keeps what it learnt of it.
+/// The runtime. Its library stays loaded, because CUPTI keeps pointers into it.
 #[derive(Debug)]
 pub struct Runtime {
-    library: Library,
+    library: ManuallyDrop<Library>,
 }
 
 /// `dim3`.
@@ -21,7 +22,7 @@ struct Extent {
     z: c_uint,
 }
 
-/// A pointer or handle of the runtime, good on any thread.
+/// A pointer or handle of the runtime, valid on any thread.
 #[derive(Debug, Clone, Copy)]
 pub struct Object(Pointer);
 // SAFETY: handles and memory of CUDA may be used on any thread; the runtime synchronises.
@@ -30,18 +31,18 @@ unsafe impl Send for Object {}
 unsafe impl Sync for Object {}
 
 impl Object {
-    /// Nothing, or the default stream.
+    /// A null pointer, which is also the default stream.
     pub const NULL: Object = Object(std::ptr::null_mut());
 
-    /// Host memory. Whoever makes one keeps the memory until the copies are done.
+    /// Host memory. The caller keeps the memory alive until the copies end.
     #[must_use]
     pub fn host(memory: &mut [u8]) -> Object {
         Object(memory.as_mut_ptr().cast())
     }
 }
 
-/// `cudaMemcpyDefault`: the runtime sees from the pointers which way.
-const DEFAULT_WAY: c_int = 4;
+/// `cudaMemcpyDefault`: the runtime infers the direction from the pointers.
+const DEFAULT_DIRECTION: c_int = 4;
 
 macro_rules! call {
     ($runtime:expr, $name:literal, $($kind:ty: $argument:expr),* $(,)?) => {{
@@ -50,7 +51,7 @@ macro_rules! call {
             $runtime.library.get::<unsafe extern "C" fn($($kind),*) -> c_int>($name.as_bytes())
         };
         match function {
-            // SAFETY: the arguments are live places, live handles, or memory of the sizes told.
+            // SAFETY: the arguments are pointers to live variables, live handles, or memory of at least the given sizes.
             Ok(function) => check($name, unsafe { function($($argument),*) }),
             Err(error) => panic!("{}: {error}", $name),
         }
@@ -58,7 +59,7 @@ macro_rules! call {
 }
 
 #[track_caller]
-#[allow(clippy::panic)] // a test's call that fails fails the test
+#[allow(clippy::panic)] // a failed call fails the test
 fn check(name: &str, result: c_int) {
     if result != 0 {
         panic!("{name} failed: error {result}");
@@ -67,13 +68,14 @@ fn check(name: &str, result: c_int) {
 
 #[allow(clippy::panic)] // as check
 impl Runtime {
-    /// Opens the library, `None` where there is none.
+    /// Opens the library; `None` if it is not found.
     #[must_use]
     pub fn open() -> Option<Runtime> {
         let names = ["libcudart.so.13", "libcudart.so.12", "libcudart.so"];
         // SAFETY: the runtime's initialisers are meant to run in any program.
         let open = |name| unsafe { Library::new(name) }.ok();
-        names.into_iter().find_map(open).map(|library| Runtime { library })
+        let library = names.into_iter().find_map(open)?;
+        Some(Runtime { library: ManuallyDrop::new(library) })
     }
 
     /// `cudaMalloc`.
@@ -97,14 +99,14 @@ impl Runtime {
 
     /// `cudaMemcpy`.
     pub fn memcpy(&self, to: Object, from: Object, bytes: usize) {
-        let way = DEFAULT_WAY;
-        call!(self, "cudaMemcpy", Pointer: to.0, Pointer: from.0, usize: bytes, c_int: way);
+        let direction = DEFAULT_DIRECTION;
+        call!(self, "cudaMemcpy", Pointer: to.0, Pointer: from.0, usize: bytes, c_int: direction);
     }
 
     /// `cudaMemcpyAsync`.
     pub fn memcpy_async(&self, to: Object, from: Object, bytes: usize, stream: Object) {
-        let (to, from, stream, way) = (to.0, from.0, stream.0, DEFAULT_WAY);
-        call!(self, "cudaMemcpyAsync", Pointer: to, Pointer: from, usize: bytes, c_int: way, Pointer: stream);
+        let (to, from, stream, direction) = (to.0, from.0, stream.0, DEFAULT_DIRECTION);
+        call!(self, "cudaMemcpyAsync", Pointer: to, Pointer: from, usize: bytes, c_int: direction, Pointer: stream);
     }
 
     /// `cudaMemset`.
@@ -156,7 +158,7 @@ impl Runtime {
             *mut Pointer: arguments.as_mut_ptr(), usize: 0, Pointer: stream.0);
     }
 
-    /// Captures what `work` asks of a stream into a graph, ready to launch.
+    /// Captures the work that `work` submits to a stream into an executable graph.
     pub fn capture(&self, stream: Object, work: impl FnOnce()) -> Object {
         let (mut graph, mut executable) = (Object::NULL.0, Object::NULL.0);
         // cudaStreamCaptureModeThreadLocal

@@ -12,9 +12,9 @@ use rustc_hash::FxHashMap;
 const NO_LAUNCHES: &str = "no kernel was recorded whose launch is known";
 
 row! {
-    /// What the launches of one kernel came to: a row of `cuda_kern_exec_sum`.
+    /// Statistics of the launches of one kernel: a row of `cuda_kern_exec_sum`.
     ///
-    /// A launch waits in the queue from its return to the kernel's start; a kernel that started before did not.
+    /// A launch waits in the queue from its return to the kernel's start; a kernel that starts before the return does not wait.
     CudaKernExecSum = "cuda_kern_exec_sum" {
         /// The kernel's id of the process that launched.
         pid: u32 => "PID" Plain,
@@ -22,9 +22,9 @@ row! {
         tid: u32 => "TID" Plain,
         /// The device's CUDA ordinal.
         device: u32 => "DevId" Plain,
-        /// How many kernels ran.
+        /// The number of kernels.
         count: u64 => "Count" Plain,
-        /// How many of them waited in the queue.
+        /// The number of kernels that waited in the queue.
         queue_count: u64 => "QCount" Plain,
         /// From the call until both the call and the kernel had ended.
         total: Summary => |row, cells| cells.add_spread(
@@ -32,13 +32,13 @@ row! {
         /// The call, on the host.
         api: Summary => |row, cells| cells.add_spread(
             ["AAvg", "AMed", "AMin", "AMax", "AStdDev"], Some(&row.api)),
-        /// The time in the queue of those that waited; `None` if none did.
+        /// The time in the queue of the kernels that waited; `None` if none did.
         queue: Option<Summary> => |row, cells| cells.add_spread(
             ["QAvg", "QMed", "QMin", "QMax", "QStdDev"], row.queue.as_ref()),
         /// The kernel, on the GPU.
         kernel: Summary => |row, cells| cells.add_spread(
             ["KAvg", "KMed", "KMin", "KMax", "KStdDev"], Some(&row.kernel)),
-        /// The function that launched.
+        /// The launching function.
         api_name: Arc<str> => "API Name" Plain,
         /// The kernel.
         kernel_name: Arc<str> => "Kernel Name" Plain,
@@ -48,17 +48,17 @@ row! {
 row! {
     /// One kernel with its launch: a row of `cuda_kern_exec_trace`.
     CudaKernExecTrace = "cuda_kern_exec_trace" {
-        /// When the launch was called.
+        /// The start of the launch call.
         api_start_ns: i64 => "API Start" Time,
-        /// How long the call took on the host.
+        /// The duration of the call on the host.
         api_duration_ns: u64 => "API Dur" Duration,
-        /// When it had returned, if the kernel waited from then on.
+        /// The return of the call, if the kernel waited in the queue.
         queue_start_ns: Option<i64> => "Queue Start" Time,
-        /// How long the kernel waited from then on, if it did.
+        /// The time in the queue, if the kernel waited.
         queue_duration_ns: Option<u64> => "Queue Dur" Duration,
-        /// When the kernel started on the GPU.
+        /// The start of the kernel on the GPU.
         kernel_start_ns: i64 => "Kernel Start" Time,
-        /// How long it ran.
+        /// The duration of the kernel on the GPU.
         kernel_duration_ns: u64 => "Kernel Dur" Duration,
         /// From the call until both the call and the kernel had ended.
         total_duration_ns: u64 => "Total Dur" Duration,
@@ -68,7 +68,7 @@ row! {
         tid: u32 => "TID" Plain,
         /// The device's CUDA ordinal.
         device: u32 => "DevId" Plain,
-        /// The function that launched.
+        /// The launching function.
         api_function: Arc<str> => "API Function" Plain,
         /// Blocks in x, y, z.
         grid: [u32; 3] => "GridXYZ" Plain,
@@ -107,7 +107,7 @@ struct Times {
 }
 
 impl<'a> Reports<'a> {
-    /// Kernels of which the launch and all times are known, and how many others there are.
+    /// Kernels with a known launch and times, and the number of kernels without times.
     fn launches(self) -> (Vec<Launch<'a>>, u64) {
         let store = self.store();
         let mut left_out = 0;

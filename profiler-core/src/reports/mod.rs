@@ -21,22 +21,19 @@
 //! # }
 //! ```
 
-mod api;
-mod gpu;
-mod gpu_trace;
+mod by_name;
+mod groups;
 mod idle;
-mod kernels;
 mod launches;
-mod memory;
 mod overlay;
 mod projection;
-mod range_texts;
 mod ranges;
 mod rules;
 mod spans;
 mod sums;
 mod table;
 mod texts;
+mod traces;
 mod tracks;
 mod unified;
 
@@ -49,13 +46,12 @@ use crate::join::tables::{
     Call, Interval, Operation, ProcessRange, Range, RangesBy, Store, Thread, ThreadId, What,
 };
 use crate::profile::Profile;
-pub use api::{CudaApiSum, CudaApiTrace};
-pub use gpu::{Category, CudaApiGpuSum, CudaGpuSum};
-pub use gpu_trace::CudaGpuTrace;
+pub use by_name::{
+    Category, CudaApiGpuSum, CudaApiSum, CudaGpuKernGbSum, CudaGpuKernSum, CudaGpuMemSizeSum,
+    CudaGpuMemTimeSum, CudaGpuSum,
+};
 pub use idle::{GapThreshold, GpuGap, GpuTimeUtil};
-pub use kernels::{CudaGpuKernGbSum, CudaGpuKernSum};
 pub use launches::{CudaKernExecSum, CudaKernExecTrace};
-pub use memory::{CudaGpuMemSizeSum, CudaGpuMemTimeSum};
 pub use projection::{NvtxGpuProjSum, NvtxGpuProjTrace, NvtxKernSum};
 pub use ranges::{NvtxPushpopSum, NvtxPushpopTrace, NvtxStartendSum, NvtxSum, Style};
 pub use rules::{CudaApiSync, CudaMemcpyAsync, CudaMemcpySync, CudaMemsetSync, Rule, Rules};
@@ -64,6 +60,7 @@ pub use sums::{SizeSummary, Summary};
 pub(crate) use table::{Cells, Row, Unit};
 pub use texts::KernelNaming;
 pub(crate) use texts::memory_text;
+pub use traces::{CudaApiTrace, CudaGpuTrace};
 pub(crate) use tracks::NodeTimes;
 pub use tracks::{RangeTrackSum, TrackSum};
 pub use unified::{UmCpuPageFaultsSum, UmSum, UmTotalSum};

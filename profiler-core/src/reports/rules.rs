@@ -1,4 +1,4 @@
-//! The rules of `nsys analyze`: what makes the host wait, and where the GPU has nothing to do.
+//! The rules of `nsys analyze`: waits of the host, and idle times of the GPU.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ named! {
 }
 
 impl Rule {
-    /// What to do about what it finds.
+    /// The remedy for a finding.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::CudaApiSync => {
@@ -51,9 +51,9 @@ impl Rule {
 row! {
     /// A call that waited: a row of the rule `cuda_api_sync`.
     CudaApiSync = "cuda_api_sync" {
-        /// How long the host waited.
+        /// The duration of the wait on the host.
         duration_ns: u64 => "Duration" Duration,
-        /// When it was called.
+        /// The start of the call.
         start_ns: i64 => "Start" Time,
         /// The kernel's id of the process.
         pid: u32 => "PID" Plain,
@@ -64,20 +64,20 @@ row! {
     }
 }
 
-macro_rules! copies {
-    ($(#[$doc:meta])* $type:ident = $name:literal) => {
+/// Declares the row of a rule on copies or memsets, with the kinds of memory of the record among its columns.
+macro_rules! transfer_row {
+    ($(#[$doc:meta])* $type:ident = $name:literal of $record:ident: $of:ty {
+        $($(#[$attribute:meta])* $memory:ident = $kind:expr => $header:literal,)+
+    }) => {
         row! {
             $(#[$doc])*
             $type = $name {
-                /// How long it took on the GPU.
+                /// The duration on the GPU.
                 duration_ns: u64 => "Duration" Duration,
-                /// When it started on the GPU.
+                /// The start on the GPU.
                 start_ns: i64 => "Start" Time,
-                /// The memory that was read.
-                source_memory: &'static str => "Src Kind" Plain,
-                /// The memory that was written.
-                destination_memory: &'static str => "Dst Kind" Plain,
-                /// Bytes moved.
+                $($(#[$attribute])* $memory: &'static str => $header Plain,)+
+                /// Bytes copied or set.
                 bytes: u64 => "Bytes" Bytes,
                 /// The kernel's id of the process.
                 pid: u32 => "PID" Plain,
@@ -85,24 +85,23 @@ macro_rules! copies {
                 device: u32 => "Device ID" Plain,
                 /// CUPTI's id of the context.
                 context: u32 => "Context ID" Plain,
-                /// The id of the green context, where the source says it.
+                /// The id of the green context, if the source has it.
                 green_context: Option<u32> => "Green Context ID" Plain,
                 /// CUPTI's id of the stream.
                 stream: u32 => "Stream ID" Plain,
-                /// The function that asked for it.
+                /// The submitting function.
                 api_name: Arc<str> => "API Name" Plain,
             }
         }
 
         impl $type {
-            fn new(rules: &Rules<'_>, found: &Found<'_>, copy: &cupti::Memcpy) -> Self {
+            fn new(rules: &Rules<'_>, found: &Found<'_>, $record: &$of) -> Self {
                 let work = rules.store().work(found.operation);
                 Self {
                     duration_ns: found.time.ns(),
                     start_ns: rules.reports().at(found.time.start_ns),
-                    source_memory: memory_text(copy.source),
-                    destination_memory: memory_text(copy.destination),
-                    bytes: copy.bytes,
+                    $($memory: memory_text($kind),)+
+                    bytes: $record.bytes,
                     pid: rules.reports().pid(work.process),
                     device: work.place.device,
                     context: work.place.context,
@@ -115,43 +114,34 @@ macro_rules! copies {
     };
 }
 
-copies! {
+transfer_row! {
     /// A copy of pageable memory by an asynchronous call: a row of the rule `cuda_memcpy_async`.
-    CudaMemcpyAsync = "cuda_memcpy_async"
+    CudaMemcpyAsync = "cuda_memcpy_async" of copy: cupti::Memcpy {
+        /// The memory that was read.
+        source_memory = copy.source => "Src Kind",
+        /// The memory that was written.
+        destination_memory = copy.destination => "Dst Kind",
+    }
 }
-copies! {
+transfer_row! {
     /// A copy by a synchronous call: a row of the rule `cuda_memcpy_sync`.
-    CudaMemcpySync = "cuda_memcpy_sync"
+    CudaMemcpySync = "cuda_memcpy_sync" of copy: cupti::Memcpy {
+        /// The memory that was read.
+        source_memory = copy.source => "Src Kind",
+        /// The memory that was written.
+        destination_memory = copy.destination => "Dst Kind",
+    }
 }
-
-row! {
+transfer_row! {
     /// A memset by a synchronous call: a row of the rule `cuda_memset_sync`.
-    CudaMemsetSync = "cuda_memset_sync" {
-        /// How long it took on the GPU.
-        duration_ns: u64 => "Duration" Duration,
-        /// When it started on the GPU.
-        start_ns: i64 => "Start" Time,
+    CudaMemsetSync = "cuda_memset_sync" of memset: cupti::Memset {
         /// The memory that was set.
-        memory: &'static str => "Memory Kind" Plain,
-        /// Bytes set.
-        bytes: u64 => "Bytes" Bytes,
-        /// The kernel's id of the process.
-        pid: u32 => "PID" Plain,
-        /// The device's CUDA ordinal.
-        device: u32 => "Device ID" Plain,
-        /// CUPTI's id of the context.
-        context: u32 => "Context ID" Plain,
-        /// The id of the green context, where the source says it.
-        green_context: Option<u32> => "Green Context ID" Plain,
-        /// CUPTI's id of the stream.
-        stream: u32 => "Stream ID" Plain,
-        /// The function that asked for it.
-        api_name: Arc<str> => "API Name" Plain,
+        memory = memset.memory => "Memory Kind",
     }
 }
 
 impl Profile {
-    /// The rules of nsys on this profile, with the defaults that [`Rules`] tells of.
+    /// The rules of nsys on this profile, with the defaults of [`Rules`].
     pub fn rules(&self) -> Rules<'_> {
         let of_nsys = is_imported(&self.store);
         let gap = match of_nsys {
@@ -171,11 +161,10 @@ impl Profile {
     }
 }
 
-/// Checks the rules of `nsys analyze`, each anew: a few nanoseconds an operation or call.
+/// Checks the rules of `nsys analyze`. Each call computes its rule again, at a few nanoseconds an operation or call.
 ///
-/// On a capture of nsys they are nsys's own by default: calls of the runtime API alone, gaps of half a second. On all else
-/// they look at the driver API too, without which a program that uses no other would have no findings, and at gaps of a
-/// hundredth of the time that is looked at.
+/// On a capture of nsys the defaults are nsys's own: calls of the runtime API alone, gaps of half a second. On other profiles
+/// the driver API counts too, since a program may use no other, and gaps count from a hundredth of the examined time on.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub struct Rules<'a> {
@@ -189,31 +178,31 @@ pub struct Rules<'a> {
     pub(super) below_percent: f64,
 }
 
-/// An operation that a rule may name.
+/// An operation and the function that submitted it.
 struct Found<'a> {
     operation: &'a Operation,
     time: Interval,
     function: Arc<str>,
 }
 
-/// Which calls and operations a rule looks at: all, or those of the instances of a range.
+/// The calls and operations that a rule examines: all, or those of the instances of a range.
 pub(super) struct Scopes {
-    /// By range: which instance it lies in.
-    of: Option<Vec<Option<u32>>>,
+    /// The instance around each range; `None` examines everything.
+    instances: Option<Vec<Option<u32>>>,
 }
 
 impl Scopes {
-    /// The instance that this belongs to; 0 if there are none. `None` if it is not looked at.
+    /// The number of the instance around a range, 0 without a restriction; `None` if the range is not examined.
     pub(super) fn of(&self, range: Option<RangeId>) -> Option<u32> {
-        match &self.of {
+        match &self.instances {
             None => Some(0),
-            Some(of) => of[range?.at()],
+            Some(instances) => instances[range?.at()],
         }
     }
 }
 
 impl<'a> Rules<'a> {
-    /// How many rows each rule has at most; `None` is all. 50 by default.
+    /// The maximum number of rows of each rule; `None` is all. 50 by default.
     /// [`Outline::more_rows`](super::Outline::more_rows) states how many more there were.
     pub fn rows(self, rows: Option<usize>) -> Self {
         Self { rows, ..self }
@@ -224,29 +213,29 @@ impl<'a> Rules<'a> {
         Self { driver_api, ..self }
     }
 
-    /// Looks at the work of ranges alone, by path as in [`Profile::range`]: gaps and idle times are those of each instance
-    /// by itself.
+    /// Restricts rules to the work of ranges, by path as in [`Profile::range`]. Gaps and idle times are those of each
+    /// instance separately.
     pub fn within(self, path: &'a str) -> Self {
         Self { path: Some(path), ..self }
     }
 
-    /// Looks alone at what started and ended between these times since the session's start.
+    /// Restricts rules to events that start and end between these times since the session's start.
     pub fn between(self, start: Duration, end: Duration) -> Self {
         let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         Self { between_ns: (ns(start), ns(end)), ..self }
     }
 
-    /// From which length on a gap counts.
+    /// The minimum length of a gap.
     pub fn gap(self, gap: GapThreshold) -> Self {
         Self { gap, ..self }
     }
 
-    /// In how many parts `gpu_time_util` cuts the time, from 1 to 1,000; 30 unless told otherwise.
+    /// The number of parts into which `gpu_time_util` divides the time, from 1 to 1,000; 30 by default.
     pub fn chunks(self, chunks: u32) -> Self {
         Self { chunks: chunks.clamp(1, 1000), ..self }
     }
 
-    /// Below which use, in percent, `gpu_time_util` names a part; 50 unless told otherwise.
+    /// The use in percent below which `gpu_time_util` lists a part; 50 by default.
     pub fn below_percent(self, below_percent: f64) -> Self {
         Self { below_percent, ..self }
     }
@@ -263,7 +252,7 @@ impl<'a> Rules<'a> {
         report.limited(self.rows)
     }
 
-    /// The operations in the scope that a rule means and cannot look at.
+    /// The number of operations in the scope that lack the times a rule needs.
     pub(super) fn without_time(&self, is_meant: impl Fn(&What) -> bool) -> u64 {
         let (store, scopes) = (self.store(), self.scopes());
         self.reports().without_time(|row| {
@@ -272,7 +261,7 @@ impl<'a> Rules<'a> {
     }
 
     pub(super) fn scopes(&self) -> Scopes {
-        let Some(path) = self.path else { return Scopes { of: None } };
+        let Some(path) = self.path else { return Scopes { instances: None } };
         let (pattern, store) = (Pattern::new(path), self.store());
         let matches = self.profile.matching(&pattern);
         let tree = &self.profile.tree;
@@ -281,14 +270,14 @@ impl<'a> Rules<'a> {
             .map(RangeId)
             .filter(|range| matches[tree.of_range[range.at()].at()])
             .collect();
-        // One within another is of that.
+        // An instance within another instance belongs to the outer one.
         instances.sort_by_key(|&range| store.order(range));
         for (scope, &instance) in (0..).zip(&instances) {
             if of[instance.at()].is_none() {
                 tree.within(instance).for_each(|range| of[range.at()] = Some(scope));
             }
         }
-        Scopes { of: Some(of) }
+        Scopes { instances: Some(of) }
     }
 
     pub(super) fn is_between(&self, time: Interval) -> bool {
@@ -297,7 +286,7 @@ impl<'a> Rules<'a> {
         start_ns <= reports.at(time.start_ns) && reports.at(time.end_ns) <= end_ns
     }
 
-    /// What of a call's name stands behind its API's prefix; `None` of an API that does not count.
+    /// A call's name without the prefix of its API; `None` for an API that does not count.
     fn verb(&self, call: &Call) -> Option<&'a str> {
         let name = recorded_function(self.store(), call);
         match self.store().call_kind(call).api {
@@ -306,7 +295,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// The operations that a call of such a name asked for, the longest first.
+    /// The operations that calls of matching names submitted, the longest first.
     fn found(&self, is_meant: impl Fn(&str) -> bool) -> Vec<Found<'a>> {
         let store = self.store();
         let scopes = self.scopes();
@@ -404,18 +393,8 @@ impl<'a> Rules<'a> {
             let work = store.work(found.operation);
             let What::Memset(memset) = &work.what else { return None };
             let waits = [cupti::MemoryKind::PINNED, cupti::MemoryKind::MANAGED];
-            waits.contains(&memset.memory).then(|| CudaMemsetSync {
-                duration_ns: found.time.ns(),
-                start_ns: self.reports().at(found.time.start_ns),
-                memory: memory_text(memset.memory),
-                bytes: memset.bytes,
-                pid: self.reports().pid(work.process),
-                device: work.place.device,
-                context: work.place.context,
-                green_context: work.green_context.filter(|id| *id != 0),
-                stream: work.place.stream,
-                api_name: found.function,
-            })
+            let waits = waits.contains(&memset.memory);
+            waits.then(|| CudaMemsetSync::new(&self, &found, memset))
         });
         let report = Report::new(rows.collect(), "no memset made the host wait");
         self.limited(report.leaving_out(self.without_time(|what| matches!(what, What::Memset(_)))))

@@ -6,10 +6,18 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::range_texts::range_texts;
 use super::{Ends, EndsWith, Reports, Style, is_imported};
 use crate::base::text::serialize_as_text;
-use crate::join::tables::{Call, Interval, RangeId, Store, ThreadId};
+use crate::join::tables::{Call, Interval, Label, RangeId, Store, ThreadId};
+
+/// The text of every label of the store: the range's name after its domain's, `domain:name`, and `:name` in the default domain.
+pub(super) fn range_texts(store: &Store) -> Vec<Arc<str>> {
+    let text = |label: &Label| {
+        let domain = label.domain.map_or("", |domain| store.names.get(domain));
+        format!("{domain}:{}", store.names.get(label.name)).into()
+    };
+    store.labels.iter().map(text).collect()
+}
 
 /// A range of either style.
 #[derive(Debug, Clone, Copy)]

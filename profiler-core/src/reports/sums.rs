@@ -1,50 +1,46 @@
-//! What many durations or sizes come to: the numbers that nsys prints of each group.
+//! Statistics of durations or sizes, as nsys prints them of each group.
 
-use std::hash::Hash;
-
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::join::tables::Interval;
-
-/// What durations came to, in nanoseconds. Not rounded; files have one decimal, as nsys's.
+/// Statistics of durations in nanoseconds. The values are not rounded; files have one decimal, as nsys's.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Their sum.
+    /// The sum.
     pub total_ns: u64,
     /// The arithmetic mean.
     pub avg_ns: f64,
-    /// The median; of an even number the mean of the two in the middle.
+    /// The median; for an even number of values the mean of the two in the middle.
     pub med_ns: f64,
-    /// The least.
+    /// The minimum.
     pub min_ns: u64,
-    /// The most.
+    /// The maximum.
     pub max_ns: u64,
-    /// The standard deviation of a sample (by n - 1); 0 of one.
+    /// The standard deviation of a sample (divided by n - 1); 0 for one value.
     pub stddev_ns: f64,
 }
 
-/// What sizes came to, in bytes. Not rounded; files have megabytes of 1,000,000 with three decimals, as nsys's.
+/// Statistics of sizes in bytes. The values are not rounded; files have megabytes of 1,000,000 bytes with three decimals, as
+/// nsys's.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[non_exhaustive]
 pub struct SizeSummary {
-    /// Their sum.
+    /// The sum.
     pub total_bytes: u64,
     /// The arithmetic mean.
     pub avg_bytes: f64,
-    /// The median; of an even number the mean of the two in the middle.
+    /// The median; for an even number of values the mean of the two in the middle.
     pub med_bytes: f64,
-    /// The least.
+    /// The minimum.
     pub min_bytes: u64,
-    /// The most.
+    /// The maximum.
     pub max_bytes: u64,
-    /// The standard deviation of a sample (by n - 1); 0 of one.
+    /// The standard deviation of a sample (divided by n - 1); 0 for one value.
     pub stddev_bytes: f64,
 }
 
 impl Summary {
-    /// Reorders the values. `None` of none.
+    /// Statistics of the values, which it reorders; `None` for no values.
     pub(crate) fn of(values: &mut [u64]) -> Option<Self> {
         let (&first, count) = (values.first()?, values.len());
         let (mut total, mut min, mut max) = (0_u128, first, first);
@@ -66,8 +62,8 @@ impl Summary {
         })
     }
 
-    /// Of values that nobody holds: how many, their sum, the sum of the squares of their distances from the mean, and which
-    /// stands at a place by size. `None` of none.
+    /// Statistics of values that are not listed: their number, their sum, the sum of the squared distances from the mean, and
+    /// a function from a rank to its value. `None` for no values.
     pub(super) fn of_parts(
         count: u64,
         total: u128,
@@ -103,7 +99,7 @@ impl From<Summary> for SizeSummary {
     }
 }
 
-/// Of values of which there is one at least.
+/// The median of at least one value.
 fn median(values: &mut [u64]) -> f64 {
     let middle = values.len() / 2;
     let is_even = values.len().is_multiple_of(2);
@@ -112,64 +108,6 @@ fn median(values: &mut [u64]) -> f64 {
         Some(&lower) if is_even => (lower as f64 + upper as f64) / 2.0,
         _ => upper as f64,
     }
-}
-
-/// Values by what they are of.
-pub(super) struct Groups<K> {
-    ids: FxHashMap<K, u32>,
-    groups: Vec<(K, Vec<u64>)>,
-    /// Operations that have no time, and are in no group.
-    pub(super) left_out: u64,
-}
-
-/// One group of [`Groups`].
-pub(super) struct Group<K> {
-    pub(super) key: K,
-    pub(super) count: u64,
-    pub(super) summary: Summary,
-    /// Percent of the sum of all groups.
-    pub(super) percent: f64,
-}
-
-impl<K: Copy + Eq + Hash> Groups<K> {
-    pub(super) fn new() -> Self {
-        Self { ids: FxHashMap::default(), groups: Vec::new(), left_out: 0 }
-    }
-
-    #[inline]
-    pub(super) fn add(&mut self, key: K, value: u64) {
-        let id = *self.ids.entry(key).or_insert_with(|| {
-            self.groups.push((key, Vec::new()));
-            self.groups.len() as u32 - 1
-        });
-        self.groups[id as usize].1.push(value);
-    }
-
-    /// Adds how long something took, or counts it among those left out.
-    #[inline]
-    pub(super) fn add_time(&mut self, time: Option<Interval>, key: impl FnOnce() -> K) {
-        match time {
-            Some(time) => self.add(key(), time.ns()),
-            None => self.left_out += 1,
-        }
-    }
-
-    /// The groups, in the order of their first values.
-    pub(super) fn finish(self) -> Vec<Group<K>> {
-        let group = |(key, mut values): (K, Vec<u64>)| {
-            let summary = Summary::of(&mut values)?;
-            Some(Group { key, count: values.len() as u64, summary, percent: 0.0 })
-        };
-        let mut groups: Vec<_> = self.groups.into_iter().filter_map(group).collect();
-        let whole = groups.iter().map(|group| u128::from(group.summary.total_ns)).sum();
-        groups.iter_mut().for_each(|group| group.percent = percent(group.summary.total_ns, whole));
-        groups
-    }
-}
-
-/// The percentage that a part is of a whole; 0 of nothing.
-fn percent(part: u64, whole: u128) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
 #[cfg(test)]
@@ -186,10 +124,5 @@ mod tests {
         assert!((four.stddev_ns - 2.943_920_288_775_949).abs() < 1e-12);
         assert_eq!(Summary::of(&mut []), None);
         assert_eq!(of(&mut [u64::MAX, u64::MAX]).total_ns, u64::MAX);
-    }
-
-    #[test]
-    fn a_share_of_nothing_is_0() {
-        assert_eq!((percent(0, 0), percent(1, 4)), (0.0, 25.0));
     }
 }

@@ -1,4 +1,4 @@
-//! The names that reports have for kernels, copies, calls and ranges.
+//! The names of kernels, copies, calls and ranges in reports.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use rustc_hash::FxHashMap;
 use super::Reports;
 use super::spans::Spans;
 use crate::base::kernel_names;
-use crate::join::tables::{Call, Operation, Store, What, Work};
+use crate::join::tables::{Call, KernelNames, Operation, Store, What, Work};
 
-/// Which of a kernel's names reports show.
+/// Which name of a kernel reports show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum KernelNaming {
-    /// A C++ name with its template arguments and parameters. That of a capture of nsys is nsys's own; others spell the
-    /// same name differently here and there.
+    /// The C++ name with template arguments and parameters. A capture has nsys's own spelling, which differs in places from
+    /// that of other demanglers.
     #[default]
     Demangled,
-    /// The function's own name, without namespaces, template arguments and parameters.
+    /// The function's name without namespaces, template arguments and parameters.
     Base,
-    /// As the compiler made it; where a capture has none, as [`Demangled`](Self::Demangled).
+    /// The mangled name; where a capture has none, as [`Demangled`](Self::Demangled).
     Mangled,
 }
 
-/// Texts, each held once.
+/// Interned texts.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     all: Vec<Arc<str>>,
@@ -49,14 +49,14 @@ impl Texts {
     }
 }
 
-/// What reports call GPU operations. Kernels with the same text are one, whatever their names.
+/// The texts of GPU operations. Kernels with the same text are grouped as one.
 pub(super) struct OperationTexts<'a> {
     reports: Reports<'a>,
     pub(super) texts: Texts,
-    /// By work.
+    /// The text of each work.
     ids: Vec<u32>,
     spans: Option<Spans>,
-    /// With the label of the range before it.
+    /// The texts with a range before the name, by text and label of the range.
     in_ranges: FxHashMap<(u32, u32), u32>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> OperationTexts<'a> {
         let text = |work: &Work| match &work.what {
             What::Kernel { names, .. } => *named
                 .entry((names.name, names.demangled))
-                .or_insert_with(|| texts.intern(&kernel_text(reports, &work.what))),
+                .or_insert_with(|| texts.intern(&kernel_text(reports, names))),
             What::Copy(copy) => texts.intern(copy_text(work.copy_kind, copy.kind)),
             What::Memset(_) => texts.intern("[CUDA memset]"),
             What::Graph(_) => texts.intern("[CUDA graph]"),
@@ -99,24 +99,21 @@ impl<'a> OperationTexts<'a> {
     }
 }
 
-fn kernel_text(reports: Reports<'_>, what: &What) -> String {
-    let What::Kernel { names: of, .. } = what else {
-        return String::new();
-    };
+fn kernel_text(reports: Reports<'_>, names: &KernelNames) -> String {
     let name = |id| reports.store().names.get(id);
-    let demangled = || match of.demangled {
+    let demangled = || match names.demangled {
         Some(demangled) => name(demangled).to_owned(),
-        None => kernel_names::with_parameters(name(of.name)),
+        None => kernel_names::with_parameters(name(names.name)),
     };
-    match (reports.naming, of.short) {
+    match (reports.naming, names.short) {
         (KernelNaming::Demangled, _) => demangled(),
         (KernelNaming::Base, Some(short)) => name(short).to_owned(),
         (KernelNaming::Base, None) => kernel_names::without_scope(&demangled()),
-        (KernelNaming::Mangled, _) => name(of.name).to_owned(),
+        (KernelNaming::Mangled, _) => name(names.name).to_owned(),
     }
 }
 
-/// nsys's labels of `ENUM_CUDA_MEMCPY_OPER`, as it calls operations; by the source's number where it has one.
+/// The operation name of nsys (`ENUM_CUDA_MEMCPY_OPER`), by the source's number of the kind if it has one.
 fn copy_text(number: u8, kind: CopyKind) -> &'static str {
     match (number, kind) {
         (3, _) => "[CUDA memcpy Host-to-Array]",
@@ -136,7 +133,7 @@ fn copy_text(number: u8, kind: CopyKind) -> &'static str {
     }
 }
 
-/// nsys's labels of `ENUM_CUDA_MEM_KIND`.
+/// The label of nsys for a kind of memory (`ENUM_CUDA_MEM_KIND`).
 pub(crate) fn memory_text(kind: MemoryKind) -> &'static str {
     match kind {
         MemoryKind::PAGEABLE => "Pageable",
@@ -150,13 +147,13 @@ pub(crate) fn memory_text(kind: MemoryKind) -> &'static str {
     }
 }
 
-/// A function's name without the version that it came with: `cudaMemcpyAsync_v3020`. nsys knows those of four digits.
+/// A function's name without its version: `cudaMemcpyAsync_v3020`. nsys strips versions of four digits.
 pub(super) fn function(name: &str) -> &str {
     let is_version = |at: &usize| name.as_bytes().get(*at..*at + 2) == Some(b"_v");
     name.len().checked_sub(6).filter(is_version).map_or(name, |at| &name[..at])
 }
 
-/// The functions' names, by the kind of call.
+/// The functions' names by kind of call.
 pub(super) fn functions(reports: Reports<'_>) -> Vec<Arc<str>> {
     let store = reports.store();
     let mut texts = Texts::default();
@@ -166,7 +163,7 @@ pub(super) fn functions(reports: Reports<'_>) -> Vec<Arc<str>> {
     ids.into_iter().map(|id| texts.get(id).clone()).collect()
 }
 
-/// The name of a call's function as it was recorded.
+/// The recorded name of a call's function.
 pub(super) fn recorded_function<'a>(store: &'a Store, call: &Call) -> &'a str {
     store.names.get(store.call_kind(call).name)
 }

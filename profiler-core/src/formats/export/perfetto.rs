@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use rustc_hash::FxHashMap;
 
 use super::args::{self, Args, Value};
-use super::counters::{self, Samples};
+use super::counters;
 use super::lanes::{APART, Lanes, NESTED};
 use super::protobuf::Message;
 use super::format::{About, Export};
@@ -20,7 +20,7 @@ const END: u64 = 2;
 const INSTANT: u64 = 3;
 const COUNTER: u64 = 4;
 
-/// `BuiltinClock`: the one whose times are told, unless a trace says another, and that of the calendar.
+/// `BuiltinClock`: the default clock of a trace's times, and the calendar's.
 const BOOTTIME: u64 = 6;
 const REALTIME: u64 = 1;
 
@@ -113,6 +113,8 @@ fn devices(
     let mut sampled = counters::sampled(timeline, most_samples).peekable();
     let (queued, bandwidth) = (counters::queued(timeline), counters::copy_bandwidth(timeline));
     let memory = counters::memory(timeline);
+    let whole = |event: &mut Message, value| event.signed(30, value); // counter_value
+    let real = |event: &mut Message, value| event.double(44, value); // double_counter_value
     for (device, name) in timeline.devices() {
         let name = match name {
             Some(name) => format!("GPU {device}: {name}"),
@@ -124,15 +126,15 @@ fn devices(
             stream(trace, timeline, flows, (gpu, &name), rows)?;
             if let Some(samples) = queued.get(&place) {
                 let name = format!("{name}: operations asked for and not finished");
-                trace.counter(gpu, &name, Unit::Known(UNIT_COUNT), samples)?;
+                trace.counter(gpu, (&name, Unit::Known(UNIT_COUNT)), samples, whole)?;
             }
         }
         if let Some(samples) = bandwidth.get(&device) {
-            trace.counter(gpu, "copy bandwidth", Unit::Named("B/s"), samples)?;
+            trace.counter(gpu, ("copy bandwidth", Unit::Named("B/s")), samples, whole)?;
         }
         if let Some(samples) = memory.get(&device) {
             let name = "device memory allocated since the start";
-            trace.counter(gpu, name, Unit::Known(UNIT_BYTES), samples)?;
+            trace.counter(gpu, (name, Unit::Known(UNIT_BYTES)), samples, whole)?;
         }
         // By device, as these are.
         while let Some(sampled) = sampled.next_if(|sampled| sampled.device == device) {
@@ -142,7 +144,7 @@ fn devices(
                 series::Unit::Bytes => Unit::Known(UNIT_BYTES),
                 _ => Unit::Named(&unit),
             };
-            trace.counter_of_reals(gpu, &sampled.name, unit, &sampled.values)?;
+            trace.counter(gpu, (&sampled.name, unit), &sampled.values, real)?;
         }
     }
     Ok(())
@@ -170,7 +172,7 @@ fn stream(
     slices.finish(trace)
 }
 
-/// A number for every operation with a call, the same on both.
+/// Flow numbers: one for every operation with a call, the same on both.
 struct Flows<'a> {
     timeline: &'a Timeline<'a>,
     ids: Vec<u64>,
@@ -211,12 +213,12 @@ struct Slices<'a> {
 }
 
 impl<'a> Slices<'a> {
-    /// The first of the tracks is there already.
+    /// Slices whose first track exists already.
     fn new(first: u64, parent: Option<u64>, name: &'a str, depth: usize) -> Self {
         Self { parent, name, lanes: Lanes::new(depth), tracks: vec![(first, Vec::new())] }
     }
 
-    /// All of them are tracks of this name below another; Perfetto shows them as one.
+    /// Slices on tracks of one name below another track; Perfetto shows them as one.
     fn among(parent: u64, name: &'a str, depth: usize) -> Self {
         Self { parent: Some(parent), name, lanes: Lanes::new(depth), tracks: Vec::new() }
     }
@@ -265,12 +267,12 @@ enum Unit<'a> {
     Named(&'a str),
 }
 
-/// Texts with numbers, each said once.
+/// Interned texts.
 #[derive(Default)]
 struct Interned(FxHashMap<Box<str>, u64>);
 
 impl Interned {
-    /// The number of a text; if it is new, it is put into the packet's `InternedData`.
+    /// The number of a text; a new text is added to the packet's `InternedData`.
     fn id(&mut self, text: &str, field: u64, data: &mut Message) -> u64 {
         if let Some(id) = self.0.get(text) {
             return *id;
@@ -294,7 +296,7 @@ struct Trace<'w> {
     names: Interned,
     arg_names: Interned,
     texts: Interned,
-    /// What the next packet says first.
+    /// The interned data of the next packet.
     interned: Message,
     event: Message,
     arg: Message,
@@ -329,7 +331,7 @@ impl<'w> Trace<'w> {
         }
     }
 
-    /// What time it was when those of the trace began.
+    /// Writes the calendar time at time 0 of the trace.
     fn clocks(&mut self, epoch_ns: u64) -> io::Result<()> {
         let mut snapshot = Message::default();
         for (clock, at_ns) in [(BOOTTIME, 0), (REALTIME, epoch_ns)] {
@@ -376,7 +378,7 @@ impl<'w> Trace<'w> {
                 track.message(8, &inner); // counter
             }
         }
-        // Children in the order they are described.
+        // Children are shown in the order of their descriptors.
         track.number(11, 3); // child_ordering: EXPLICIT
         track.number(12, id); // sibling_order_rank
         self.packet.clear();
@@ -412,33 +414,18 @@ impl<'w> Trace<'w> {
         self.finish_event(at)
     }
 
-    fn counter(
+    /// Writes a counter track; `set` adds a value to the event of its time.
+    fn counter<V: Copy>(
         &mut self,
         parent: u64,
-        name: &str,
-        unit: Unit<'_>,
-        samples: &Samples,
+        (name, unit): (&str, Unit<'_>),
+        samples: &[(u64, V)],
+        set: impl Fn(&mut Message, V),
     ) -> io::Result<()> {
         let track = self.track(Some(parent), Kind::Counter(name, unit))?;
         for &(at, value) in samples {
             self.begin_event(track, COUNTER);
-            self.event.signed(30, value); // counter_value
-            self.finish_event(at)?;
-        }
-        Ok(())
-    }
-
-    fn counter_of_reals(
-        &mut self,
-        parent: u64,
-        name: &str,
-        unit: Unit<'_>,
-        values: &[(u64, f64)],
-    ) -> io::Result<()> {
-        let track = self.track(Some(parent), Kind::Counter(name, unit))?;
-        for &(at, value) in values {
-            self.begin_event(track, COUNTER);
-            self.event.double(44, value); // double_counter_value
+            set(&mut self.event, value);
             self.finish_event(at)?;
         }
         Ok(())
@@ -484,7 +471,7 @@ impl<'w> Trace<'w> {
 
     fn finish_event(&mut self, at: u64) -> io::Result<()> {
         self.packet.clear();
-        // Times are those of one clock, which the trace does not name: they begin at the session's start.
+        // Times are nanoseconds since the session's start, in the trace's default clock.
         self.packet.number(8, at); // timestamp
         self.packet.message(11, &self.event); // track_event
         self.finish_packet()
@@ -494,7 +481,7 @@ impl<'w> Trace<'w> {
         let first = self.packets == 0;
         self.packets += 1;
         self.packet.number(10, 1); // trusted_packet_sequence_id
-        // SEQ_NEEDS_INCREMENTAL_STATE, which the first one sets up: SEQ_INCREMENTAL_STATE_CLEARED.
+        // SEQ_NEEDS_INCREMENTAL_STATE; the first packet adds SEQ_INCREMENTAL_STATE_CLEARED.
         self.packet.number(13, if first { 3 } else { 2 }); // sequence_flags
         if first {
             self.packet.number(87, 1); // first_packet_on_sequence

@@ -39,8 +39,8 @@ const STEPS: u64 = 64 << 10;
 /// And further steps a byte: a row takes two for each of its bytes, and some tables are read three times.
 const STEPS_A_BYTE: u64 = 16;
 
-/// The tables that are read whose rows have a `start`.
-const TIMES: [&str; 14] = [
+/// The tables that are read and whose rows have a `start`; all tables of CUPTI that are read are among them.
+pub(super) const TIMED_TABLES: [&str; 14] = [
     "CUPTI_ACTIVITY_KIND_RUNTIME",
     "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_MEMCPY",
@@ -101,7 +101,7 @@ impl File {
     /// The earliest time of all rows that have one.
     fn earliest(&self) -> rusqlite::Result<Option<i64>> {
         let mut earliest: Option<i64> = None;
-        for table in TIMES {
+        for table in TIMED_TABLES {
             let columns = self.tables.get(table);
             let has =
                 |of: &str| columns.is_some_and(|columns| columns.iter().any(|name| name == of));
@@ -135,7 +135,7 @@ impl File {
         let mut rows = names.query(())?;
         while let Some(row) = rows.next()? {
             let name: String = row.get(0)?;
-            let is_of_capture = TIMES.iter().any(|table| name.eq_ignore_ascii_case(table))
+            let is_of_capture = TIMED_TABLES.iter().any(|table| name.eq_ignore_ascii_case(table))
                 || name.eq_ignore_ascii_case("StringIds");
             count += u64::from(is_of_capture);
         }

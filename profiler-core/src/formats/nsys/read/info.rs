@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::super::file::TIMED_TABLES;
 use super::super::{format, schema};
 use super::Reader;
 use crate::base::error::Error;
@@ -71,7 +72,7 @@ impl Reader<'_> {
     /// Tables of CUDA that may be of a newer schema.
     fn count_unused(&mut self) -> Result<(), Error> {
         for table in self.file.tables() {
-            if table.starts_with("CUPTI_ACTIVITY_KIND_") && !READ.contains(&table) {
+            if table.starts_with("CUPTI_ACTIVITY_KIND_") && !TIMED_TABLES.contains(&table) {
                 self.health.unused_records += self.file.count(table)?;
             }
         }
@@ -153,14 +154,3 @@ impl Reader<'_> {
 
 /// The newest schema whose changes are all of them breaking that is known.
 const SCHEMA_MAJOR: u32 = 3;
-
-/// Those of CUPTI's tables that are read.
-const READ: [&str; 7] = [
-    "CUPTI_ACTIVITY_KIND_KERNEL",
-    "CUPTI_ACTIVITY_KIND_MEMCPY",
-    "CUPTI_ACTIVITY_KIND_MEMSET",
-    "CUPTI_ACTIVITY_KIND_RUNTIME",
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-    "CUPTI_ACTIVITY_KIND_OVERHEAD",
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-];

@@ -1,20 +1,44 @@
-//! Every kernel, copy and memset.
+//! Every call into CUDA, and every kernel, copy and memset.
 
 use std::sync::Arc;
 
 use super::table::{Cells, Unit, row};
-use super::texts::{Devices, OperationTexts, memory_text};
+use super::texts::{Devices, OperationTexts, functions, memory_text};
 use super::{Report, Reports};
 use crate::join::tables::What;
 
 row! {
-    /// One kernel, copy or memset: a row of `cuda_gpu_trace`. What a kernel has is `None` for the others, and the other way.
-    CudaGpuTrace = "cuda_gpu_trace" {
-        /// When it started on the GPU.
+    /// One call: a row of `cuda_api_trace`.
+    CudaApiTrace = "cuda_api_trace" {
+        /// The start of the call.
         start_ns: i64 => "Start" Time,
-        /// How long it ran.
+        /// The duration on the host; `None` if the call had not returned.
+        duration_ns: Option<u64> => "Duration" Duration,
+        /// The function.
+        name: Arc<str> => "Name" Plain,
+        /// The returned `CUresult` or `cudaError_t`.
+        result: u32 => "Result" Plain,
+        /// The correlation id, which the submitted GPU work shares.
+        correlation_id: u32 => "CorrID" Plain,
+        /// The kernel's id of the process.
+        pid: u32 => "Pid" Plain,
+        /// The kernel's id of the thread.
+        tid: u32 => "Tid" Plain,
+        /// The thread's priority, if the source has it.
+        thread_priority: Option<i64> => "T-Pri" Plain,
+        /// The thread's name, if it has one.
+        thread_name: Option<Arc<str>> => "Thread Name" Plain,
+    }
+}
+
+row! {
+    /// One kernel, copy or memset: a row of `cuda_gpu_trace`. Fields of the other kinds are `None`.
+    CudaGpuTrace = "cuda_gpu_trace" {
+        /// The start on the GPU.
+        start_ns: i64 => "Start" Time,
+        /// The duration on the GPU.
         duration_ns: u64 => "Duration" Duration,
-        /// The id that the call that caused it has too.
+        /// The correlation id, which the submitting call shares.
         correlation_id: u32 => "CorrId" Plain,
         /// Blocks in x, y, z.
         grid: Option<[u32; 3]> => |row, cells| add_size(cells, ["GrdX", "GrdY", "GrdZ"], row.grid),
@@ -22,14 +46,14 @@ row! {
         block: Option<[u32; 3]> => |row, cells| add_size(cells, ["BlkX", "BlkY", "BlkZ"], row.block),
         /// Registers of a thread.
         registers_per_thread: Option<u32> => "Reg/Trd" Plain,
-        /// Shared memory of a block that the kernel has of itself.
+        /// Static shared memory of a block.
         static_shared_bytes: Option<u64> => "StcSMem" Bytes,
-        /// Shared memory of a block that the launch asked for.
+        /// Dynamic shared memory of a block.
         dynamic_shared_bytes: Option<u64> => "DymSMem" Bytes,
         /// Bytes moved or set.
         bytes: Option<u64> => "Bytes" Bytes,
-        /// Bytes a second as nsys counts them: by how often the duration goes into a second, whole times alone. `None` of
-        /// what took no time.
+        /// Bytes a second as nsys computes them: the bytes times the whole number of durations in a second. `None` for a
+        /// duration of 0.
         throughput_bytes_per_s: Option<u64> => "Throughput" Throughput,
         /// The memory that was read, or set.
         source_memory: Option<&'static str> => "SrcMemKd" Plain,
@@ -37,9 +61,9 @@ row! {
         destination_memory: Option<&'static str> => "DstMemKd" Plain,
         /// `NVIDIA H200 (0)`.
         device: Arc<str> => "Device" Plain,
-        /// CUPTI's id of the context; `None` for a move of managed memory that is of none.
+        /// CUPTI's id of the context; `None` for migrations of managed memory without a context.
         context: Option<u32> => "Ctx" Plain,
-        /// The id of the green context, where the source says it.
+        /// The id of the green context, if the source has it.
         green_context: Option<u32> => "GreenCtx" Plain,
         /// CUPTI's id of the stream; `None` as for the context.
         stream: Option<u32> => "Strm" Plain,
@@ -48,7 +72,7 @@ row! {
     }
 }
 
-/// A column for each axis.
+/// Adds a column for each axis.
 fn add_size(cells: &mut Cells<'_>, names: [&'static str; 3], size: Option<[u32; 3]>) {
     for (axis, name) in names.into_iter().enumerate() {
         cells.add(name, Unit::Plain, size.map(|size| size[axis]));
@@ -60,6 +84,34 @@ fn throughput(bytes: u64, duration_ns: u64) -> Option<u64> {
 }
 
 impl Reports<'_> {
+    /// Every call by start; calls of a thread with one start in the order of the calls.
+    pub fn cuda_api_trace(self) -> Report<CudaApiTrace> {
+        let store = self.store();
+        let functions = functions(self);
+        let thread_names: Vec<Option<Arc<str>>> =
+            store.threads.iter().map(|thread| thread.name.as_deref().map(Into::into)).collect();
+        let mut rows: Vec<CudaApiTrace> = self
+            .calls()
+            .map(|call| {
+                let kind = store.call_kind(call);
+                let thread = self.thread(call.thread);
+                CudaApiTrace {
+                    start_ns: self.at(call.time.start_ns),
+                    duration_ns: kind.has_returned.then(|| call.time.ns()),
+                    name: functions[call.kind.at()].clone(),
+                    result: kind.result,
+                    correlation_id: call.correlation_id,
+                    pid: self.pid(thread.process),
+                    tid: thread.id,
+                    thread_priority: thread.priority,
+                    thread_name: thread_names[call.thread.at()].clone(),
+                }
+            })
+            .collect();
+        rows.sort_by_key(|row| row.start_ns);
+        Report::new(rows, "no call into CUDA was recorded")
+    }
+
     /// Every kernel, copy and memset by start.
     pub fn cuda_gpu_trace(self) -> Report<CudaGpuTrace> {
         let store = self.store();
