@@ -34,7 +34,7 @@ macro_rules! group {
                     $($name: {
                         type Function = unsafe extern "C" fn(*mut $params) -> CuptiResult;
                         // SAFETY: the type is CUPTI's declaration of this function in every version that has it.
-                        unsafe { os::function::<Function>(library, $symbol.as_bytes()) }.ok()?
+                        unsafe { os::function::<Function>(library, $symbol) }.ok()?
                     },)*
                 })
             }

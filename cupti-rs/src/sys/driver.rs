@@ -35,7 +35,7 @@ macro_rules! functions {
             unsafe fn load(library: &libloading::Library) -> Result<Self, libloading::Error> {
                 Ok(Self {
                     // SAFETY: the type is the driver API's declaration of this function.
-                    $($name: unsafe { os::function::<$type>(library, $symbol.as_bytes()) }?,)*
+                    $($name: unsafe { os::function::<$type>(library, $symbol) }?,)*
                 })
             }
         }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-
 use crate::base::text::serialize_fields;
 use crate::base::units::{nanoseconds, time};
 

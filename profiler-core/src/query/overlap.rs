@@ -5,7 +5,6 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{Query, Span};
-use crate::base::order;
 use crate::base::statistics::as_ns;
 use crate::base::units::time;
 use crate::profile::OperationKind;

@@ -3,6 +3,8 @@
 use cupti::ThreadCalls;
 use rustc_hash::FxHashMap;
 
+use crate::base::order;
+
 /// Logs by thread, assembled from frames or segments, in the order of their first ones.
 pub(super) struct Logs<T> {
     pub(super) threads: Vec<T>,
@@ -45,8 +47,6 @@ impl<F> Logs<ThreadCalls<F>> {
 
 pub(super) fn sort_calls<F>(threads: &mut [ThreadCalls<F>]) {
     for thread in threads {
-        if !thread.calls.is_sorted_by_key(|call| call.start_ns) {
-            thread.calls.sort_by_key(|call| call.start_ns);
-        }
+        order::sort_by_number(&mut thread.calls, |call| call.start_ns);
     }
 }
