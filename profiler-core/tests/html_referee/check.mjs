@@ -435,7 +435,7 @@ const checks = {
     assert.match(await panel(page), /<\/script><script>alert\(1\)<\/script>/);
     await isLaidOut(page);
     await page.waitForTimeout(700); // the page scrolls there
-    for (const [type, says] of [["range", "Host time"], ["operation", "GPU time"], ["process", "Stays"], ["mark", "Thread"], ["call", "Result"]]) {
+    for (const [type, says] of [["range", "Host time"], ["operation", "GPU time"], ["process", "Activations"], ["mark", "Thread"], ["call", "Result"]]) {
       const rows = await page.evaluate((type) => profile.lanes.filter((lane) => lane.type === type).flatMap((lane) => [...lane.rows]), type);
       assert.equal(rows.length, 8, type);
       for (const row of rows) {
