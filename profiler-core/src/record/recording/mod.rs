@@ -119,22 +119,34 @@ impl Clocks {
 
 /// Declares [`Losses`] from the names of its counts: those that `cupti::Losses` has, and our own.
 macro_rules! losses {
-    (cupti: $($cupti:ident)+; own: $($own:ident)+) => {
-        /// Counts of lost data, for the health report. Older files lack some of them.
+    (
+        cupti: $($cupti:ident)+; cupti, later: $($cupti_later:ident)+;
+        own: $($own:ident)+; own, later: $($own_later:ident)+
+    ) => {
+        /// Counts of lost data, for the health report. The first files lack what came later.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-        #[serde(default)]
         pub(crate) struct Losses {
             $(pub(crate) $cupti: u64,)+
+            $(#[serde(default)] pub(crate) $cupti_later: u64,)+
             $(pub(crate) $own: u64,)+
+            $(#[serde(default)] pub(crate) $own_later: u64,)+
         }
 
         impl Losses {
             pub(crate) fn of(losses: &cupti::Losses) -> Self {
-                Self { $($cupti: losses.$cupti,)+ ..Self::default() }
+                Self {
+                    $($cupti: losses.$cupti,)+
+                    $($cupti_later: losses.$cupti_later,)+
+                    ..Self::default()
+                }
             }
 
             fn counts(&mut self) -> impl Iterator<Item = &mut u64> {
-                [$(&mut self.$cupti,)+ $(&mut self.$own),+].into_iter()
+                [
+                    $(&mut self.$cupti,)+ $(&mut self.$cupti_later,)+
+                    $(&mut self.$own,)+ $(&mut self.$own_later,)+
+                ]
+                .into_iter()
             }
         }
     };
@@ -143,9 +155,12 @@ macro_rules! losses {
 losses! {
     cupti:
         dropped_by_cupti over_memory_limit irregular unreadable_bytes panics unfinished_buffers
-        buffers pool_misses refused_buffers refused_records before_switch handler_panics
-        unlogged_calls missed_callbacks mismatched_buffers;
-    own: ranges earlier_contexts failed_threads forgotten_lanes
+        buffers pool_misses;
+    cupti, later:
+        refused_buffers refused_records before_switch handler_panics unlogged_calls
+        missed_callbacks mismatched_buffers;
+    own: ranges;
+    own, later: earlier_contexts failed_threads forgotten_lanes
 }
 
 impl Losses {
@@ -315,5 +330,33 @@ impl Recording {
     /// [`is_format`](Error::is_format): not a recording, damaged, or written by a newer version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         Self::read_from(bytes, u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Formats 1 and 2 have no checksums: a damaged key must not hide a loss.
+    #[test]
+    fn losses_without_a_count_that_all_files_have_are_damaged() {
+        let whole = serde_json::to_string(&Losses { dropped_by_cupti: 7, ..Losses::default() });
+        let whole = whole.unwrap();
+        assert_eq!(serde_json::from_str::<Losses>(&whole).unwrap().dropped_by_cupti, 7);
+        let required = [
+            "dropped_by_cupti",
+            "over_memory_limit",
+            "irregular",
+            "unreadable_bytes",
+            "panics",
+            "unfinished_buffers",
+            "buffers",
+            "pool_misses",
+            "ranges",
+        ];
+        for name in required {
+            let damaged = whole.replace(&format!("\"{name}\""), "\"damaged\"");
+            assert!(serde_json::from_str::<Losses>(&damaged).is_err(), "{name}");
+        }
     }
 }
