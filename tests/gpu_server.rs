@@ -248,7 +248,7 @@ fn submit_requests(client: u64, rate: u64, submit: &SyncSender<Request>, closed:
             break;
         }
         next += step;
-        // A pause of the server is not followed by a burst at full speed, in which CUPTI falls behind.
+        // A pause of the server is not followed by a burst at full speed, in which CUPTI may fall behind.
         next = next.max(Instant::now() - LONGEST_BURST);
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         let id = number * CLIENTS as u64 + client;

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use crate::call_class::CallClass;
 use crate::graphs::{self, GraphEvent, GraphReader, GraphWriter, ThreadGraphs};
+use crate::launch_hold;
 use crate::session::{Epoch, State};
 use crate::sys::functions::{DRIVER_CALLS, LoggedCall, RUNTIME_CALLS};
 use crate::sys::os;
@@ -361,6 +362,22 @@ pub(crate) fn read_until(until_ns: u64, part: Part) -> Read {
         LOGS.lock().retain(|logs| !logs.is_done());
     }
     read
+}
+
+/// When a driver call was last seen to begin or to return, 0 before the first; `None` while a launch is under way. Costs a
+/// step for each thread and each of its chunks.
+pub(crate) fn quiet_since() -> Option<u64> {
+    let logs = LOGS.lock().clone();
+    let mut last_ns = 0;
+    for words in logs.iter().filter_map(|logs| logs.calls.lock().last()) {
+        let function = DriverFunction(((words[ID] & !RUNTIME) >> 32) as u32);
+        let is_open = words[END] == 0 && words[ID] & RUNTIME == 0;
+        if is_open && launch_hold::concerns(function.class()) {
+            return None;
+        }
+        last_ns = last_ns.max(words[START]).max(words[END]);
+    }
+    Some(last_ns)
 }
 
 /// Bytes that the logs take in memory.

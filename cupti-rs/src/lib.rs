@@ -59,6 +59,7 @@ mod forked;
 mod graph_gate;
 mod graphs;
 mod kind;
+mod launch_hold;
 mod library;
 #[doc(hidden)]
 pub mod log_registry;

@@ -26,6 +26,8 @@ pub(crate) const SWITCH: u64 = 1 << 4;
 const SWITCHED_ON: u64 = 1 << 5;
 /// Launches of graphs and flushes exclude each other.
 pub(crate) const GATED: u64 = 1 << 6;
+/// Launches wait, because kinds are being disabled.
+pub(crate) const HELD: u64 = 1 << 7;
 
 const FLAGS: u64 = 0xff;
 const STRETCH: u64 = 1 << 8;
@@ -54,7 +56,7 @@ impl State {
     /// Whether logging is all that a callback does with a driver call.
     #[inline]
     pub(crate) fn only_logs(self) -> bool {
-        self.0 & (ON | HANDLER | SWITCH | GATED) == ON
+        self.0 & (ON | HANDLER | SWITCH | GATED | HELD) == ON
     }
 
     /// Which collection and which stretch of it.
@@ -95,6 +97,16 @@ pub(crate) fn resume() {
     };
     graph_gate::begin();
     let _ = STATE.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+}
+
+/// Holds launches back.
+pub(crate) fn hold() {
+    STATE.fetch_or(HELD, Ordering::AcqRel);
+}
+
+/// Holds launches back no longer.
+pub(crate) fn release() {
+    STATE.fetch_and(!HELD, Ordering::AcqRel);
 }
 
 /// Pauses the collection.

@@ -326,6 +326,16 @@ impl<const WORDS: usize> Reader<WORDS> {
         self.release_passed();
     }
 
+    /// The words of the entry that was appended last.
+    pub fn last(&self) -> Option<[u64; WORDS]> {
+        let slot = self.log.len().checked_sub(1)?;
+        let mut link = &self.link;
+        while link.chunk.number < slot / CHUNK {
+            link = link.next.get()?;
+        }
+        Some(link.chunk.words(slot, self.last.unwrap_or(0)))
+    }
+
     /// Frees the chunks before the current one, except those of open entries.
     fn release_passed(&self) {
         let mut first = self.log.first.lock();

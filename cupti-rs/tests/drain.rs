@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 use std::collections::{BTreeMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -646,6 +647,46 @@ fn memory_stays_small() {
     let drained = collector.drain().unwrap();
     assert_eq!((drained.calls.len(), drained.graphs.len()), (101, 100));
     assert!(collector.held_bytes() <= 3 * 4096 * 5 * 8, "{}", collector.held_bytes());
+}
+
+/// CUPTI loses kernels of the next session where kinds are disabled while work is under way (13.0.1 on an H100).
+#[test]
+fn kinds_are_disabled_while_no_launch_is_under_way() {
+    for pauses in [false, true] {
+        let fake = Fake::new();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        fake.launch_around(&Work::kernel(c"k"), std::thread::yield_now);
+                    }
+                });
+            }
+            let run = |session: usize| {
+                let mut collector = start(&fake, &Config::new());
+                std::thread::sleep(Duration::from_millis(2));
+                if pauses {
+                    collector.pause().unwrap();
+                    collector.resume().unwrap();
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                let collected = collector.stop().unwrap();
+                let came: HashSet<u32> = kernels(&collected).into_iter().collect();
+                let calls = collected.calls.iter().flat_map(|thread| &thread.calls);
+                let within = |call: &&Call| {
+                    let is_on = |at_ns| collected.was_on(at_ns);
+                    is_on(call.start_ns) && call.end_ns.is_some_and(is_on)
+                };
+                let lost = calls.filter(within).filter(|call| !came.contains(&call.correlation_id));
+                assert_eq!(lost.count(), 0, "session {session}, pauses: {pauses}");
+            };
+            // A failed assertion must not leave the threads running.
+            let ran = catch_unwind(AssertUnwindSafe(|| (0..20).for_each(run)));
+            done.store(true, Ordering::Relaxed);
+            ran.unwrap_or_else(|panic| resume_unwind(panic));
+        });
+    }
 }
 
 /// CUPTI before 13.0 could hang.

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::error::{Error, Kind};
 use crate::flusher::Flusher;
 use crate::kind::ActivityKind;
+use crate::launch_hold;
 use crate::library::Library;
 use crate::record::RecordBytes;
 use crate::session;
@@ -161,7 +162,8 @@ impl Collector {
     ///
     /// Waits for the GPU as [`stop`](Self::stop) does: work that is unfinished when its kind is disabled may get its end
     /// only when the kind is enabled again. A call that another thread is in may be logged without its end. Calls that
-    /// other threads begin during the wait are left out, like those in the pause.
+    /// other threads begin during the wait are left out, like those in the pause. Launches of other threads wait as
+    /// in a stop.
     ///
     /// # Errors
     /// CUPTI's refusal to flush, or a process forked off after the start. The collection is paused all the same.
@@ -170,7 +172,7 @@ impl Collector {
         let Some(since) = self.on_since_ns.take() else { return Ok(()) };
         let held = self.wait_idle();
         self.windows.push((since, self.waited_until(&held).max(since)));
-        self.apart_from_graphs(|| self.turn_off());
+        self.disable();
         self.turn_callbacks_off();
         session::pause();
         self.unfinished = self.unfinished.saturating_add(held?);
@@ -205,7 +207,7 @@ impl Collector {
     ///
     /// Waits until the GPU has finished what was launched, as [`wait_idle`](Self::wait_idle) does, and at most 1 s for a
     /// last flush. Where other threads launch meanwhile, [`Collected::window_ns`] ends at the time up to which all records
-    /// have arrived.
+    /// have arrived, and their launches wait while the kinds are disabled: until the GPU is idle, at most 100 ms.
     ///
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start. The collection is over all the same.
@@ -460,11 +462,21 @@ impl Collector {
         }
     }
 
+    /// Disables the kinds while no work is under way.
+    fn disable(&self) {
+        launch_hold::without_launches(&self.flusher, || {
+            self.apart_from_graphs(|| self.turn_off());
+        });
+    }
+
     /// Disables everything, restores the settings and returns the switch's marks. Ignores errors: no caller could act on
     /// them.
     fn end(&mut self) -> Vec<(u64, bool)> {
         self.ended = true;
-        self.apart_from_graphs(|| self.turn_off());
+        match self.on_since_ns {
+            Some(_) => self.disable(),
+            None => self.turn_off(),
+        }
         self.flusher.end();
         POOL.keep(self.config.buffers);
         self.subscription.end();

@@ -61,6 +61,10 @@ pub(super) fn execute(work: &Work, correlation: u32, node: Option<(u32, u64)>) {
         if !state.kinds.contains(&work.kind()) {
             return;
         }
+        if work.name().is_some() && state.forgotten > 0 {
+            state.forgotten -= 1;
+            return;
+        }
         let now = state.now();
         let (mut start, mut end) = if work.is_on_gpu() {
             let free = state.streams.entry(work.stream()).or_default();
@@ -108,11 +112,13 @@ pub(super) struct Frame {
     pub(super) bytes: u64,
     pub(super) symbol: Option<&'static CStr>,
     kept: u64,
+    /// A launch that began while kernels were recorded.
+    is_recorded: bool,
 }
 
 impl Frame {
     pub(super) fn new(domain: u32, id: u32, correlation: u32) -> Self {
-        Self { domain, id, correlation, bytes: 1, symbol: None, kept: 0 }
+        Self { domain, id, correlation, bytes: 1, symbol: None, kept: 0, is_recorded: false }
     }
 
     fn data(&mut self, site: u32, params: Option<&[u64; 8]>, result: Option<&u32>) -> CallbackData {
@@ -154,10 +160,15 @@ impl Frame {
         let data = self.data(API_ENTER, Some(&params), None);
         // SAFETY: a live CUpti_CallbackData, whose parameter block has room for all sizes that are read.
         unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
+        let mut state = STATE.lock();
+        self.is_recorded =
+            self.launches() && state.kinds.contains(&ActivityKind::CONCURRENT_KERNEL.0);
+        state.launching += usize::from(self.is_recorded);
     }
 
     /// The call returns.
     pub(super) fn exit(&mut self, result: u32) {
+        STATE.lock().launching -= usize::from(self.is_recorded);
         tie(self.domain, self.id, self.correlation);
         let data = self.data(API_ENTER + 1, None, Some(&result));
         // SAFETY: a live CUpti_CallbackData, which points to a live result.

@@ -53,6 +53,10 @@ pub(super) struct State {
     /// Whether a library that needs a buffer got none.
     pub(super) crashed: bool,
     pub(super) correlation: u32,
+    /// Recorded launches that have passed their callback and have not returned.
+    pub(super) launching: usize,
+    /// Kernels that get no record: the next ones after kernels were disabled within launches.
+    pub(super) forgotten: u32,
     /// When the work of each stream ends.
     pub(super) streams: HashMap<u32, u64>,
     /// External correlation ids, by thread and kind.

@@ -17,7 +17,8 @@ use crate::callbacks::{
 use crate::calls::{self, DriverFunction, RuntimeFunction};
 use crate::graph_gate;
 use crate::graphs::{self, GraphEvent};
-use crate::session::{self, GATED, GRAPHS, HANDLER, ON, RUNTIME_CALLS, SWITCH, State};
+use crate::launch_hold;
+use crate::session::{self, GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State};
 
 /// `CUpti_CallbackFunc`.
 ///
@@ -206,7 +207,7 @@ fn log_runtime_call(state: State, call: ApiData<'_>) {
 
 /// All but a driver call that is only logged. By value, so that the hot callback need not keep it in memory.
 #[inline(never)]
-fn other(state: State, payload: Payload) {
+fn other(mut state: State, payload: Payload) {
     let Some(call) = payload.api_call() else {
         if state.has(ON) {
             event(state, &payload);
@@ -220,6 +221,13 @@ fn other(state: State, payload: Payload) {
         return;
     }
     let is_driver = call.domain == DOMAIN_DRIVER_API;
+    if state.has(HELD) && is_driver && call.is_entering() && launch_hold::concerns(call.class()) {
+        launch_hold::wait();
+        state = State::load();
+        if !state.has(ON) {
+            return;
+        }
+    }
     let log = if is_driver { log_driver_call } else { log_runtime_call };
     // The handler's time is no part of the call's.
     let entering = call.is_entering();
