@@ -1,8 +1,7 @@
 //! Every output of a profile takes time in proportion to the profile, whatever its shape: deep, wide, of many names, threads,
 //! streams or shared contexts.
 //!
-//! The time is the CPU time of the test's own thread, so a busy machine does not count. `GROWTH_ROWS` sets the rows of the
-//! small profile.
+//! The time is the CPU time of the test's own thread, so a busy machine does not count.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
@@ -16,10 +15,7 @@ use profiler_core::reports::{Rule, StatsReport};
 use profiler_core::{Context, Format, Profile, Profiler, at_most, compare, expect};
 
 /// Rows of the small profile; the large one has [`TIMES`] as many.
-fn rows() -> usize {
-    std::env::var("GROWTH_ROWS").map_or(200, |rows| rows.parse().unwrap())
-}
-
+const ROWS: usize = 200;
 const TIMES: usize = 8;
 /// A step of n log n grows by less than 12, one of n * n by 64.
 const MOST: f64 = 26.0;
@@ -328,7 +324,7 @@ fn is_too_much(small: u64, large: u64) -> bool {
 
 fn check_all(shape: &str) {
     let (_, make) = SHAPES.iter().find(|(name, _)| *name == shape).unwrap();
-    let profiles = [make(rows()), make(TIMES * rows())];
+    let profiles = [make(ROWS), make(TIMES * ROWS)];
     for profile in &profiles {
         profile.health().assert_complete();
     }
