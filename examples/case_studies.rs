@@ -1,7 +1,7 @@
 //! Runs four programs before and after a change that is known to help, and compares what it brought with the estimates.
 //!
 //! ```text
-//! cargo run --release -p gpu-profiler-examples --example case_studies -- [--save FOLDER] [NAME...]
+//! cargo run --release -p gpu-profiler-examples --features analysis --example case_studies -- [--save FOLDER] [NAME...]
 //! ```
 //!
 //! For each it prints the diagnosis of the program before, the comparison of both, and the diagnosis after; and at the end

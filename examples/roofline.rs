@@ -1,7 +1,7 @@
 //! Runs kernels whose operations and bytes are declared, and shows where they lie under the roofs of the GPU.
 //!
 //! ```text
-//! cargo run --release -p gpu-profiler-examples --example roofline -- --ceilings --html roofline.html
+//! cargo run --release -p gpu-profiler-examples --features analysis --example roofline -- --ceilings --html roofline.html
 //! ```
 //!
 //! With `--count` the hardware's counters say what the kernels did, beside what they declare, in seven more runs; with

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release --example quickstart -- --save run.gpuprof     # on a machine with a GPU
-//! cargo run --release --example summary -- run.gpuprof
+//! cargo run --release --features analysis --example summary -- run.gpuprof
 //! ```
 //!
 //! [`Profile::json_lines`] says what the lines hold.

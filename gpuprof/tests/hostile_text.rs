@@ -11,6 +11,7 @@ use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
@@ -269,15 +270,29 @@ fn gpuprof(words: &[&OsStr]) -> (Option<i32>, String, String) {
     (ran.status.code(), text(ran.stdout), text(ran.stderr))
 }
 
+/// Calls `work` with each item, on as many threads as there are cores. A panic of one fails the test.
+fn for_each_in_parallel<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().unwrap().get() {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    work(item);
+                }
+            });
+        }
+    });
+}
+
 /// Everything that the program says of a file, and of two.
 fn look_at_the_program(folder: &Folder, file: &Path, other: &Path) {
-    let mut answered = 0;
-    for (for_people, words) in COMMANDS {
+    let answered = AtomicU32::new(0);
+    for_each_in_parallel(&COMMANDS, |&(for_people, words)| {
         let words: Vec<&OsStr> = words.iter().map(OsStr::new).chain([file.as_os_str()]).collect();
         let (status, out, error) = gpuprof(&words);
         let what = format!("{words:?}");
         assert!(matches!(status, Some(0..=3)), "{what}: {status:?} {error}");
-        answered += u32::from(!out.is_empty());
+        answered.fetch_add(u32::from(!out.is_empty()), Ordering::Relaxed);
         is_readable(&what, &error);
         match for_people {
             true => is_readable(&what, &out),
@@ -286,9 +301,10 @@ fn look_at_the_program(folder: &Folder, file: &Path, other: &Path) {
         if words.iter().any(|word| word.to_string_lossy() == "--format=csv") {
             no_formula(&what, &out);
         }
-    }
+    });
+    let answered = answered.into_inner();
     assert!(answered >= 35, "{answered} commands printed something");
-    for format in ["table", "csv", "json", "markdown", "html"] {
+    for_each_in_parallel(&["table", "csv", "json", "markdown", "html"], |format| {
         let format = format!("--format={format}");
         for words in [&["diff", &format, "--by-range", "--fail-above=0"][..], &["diff", &format]] {
             let files = [file.as_os_str(), other.as_os_str()];
@@ -301,7 +317,7 @@ fn look_at_the_program(folder: &Folder, file: &Path, other: &Path) {
                 no_formula(&format, &out);
             }
         }
-    }
+    });
     // A baseline holds names too.
     let baseline = folder.0.join("baseline.json");
     let words = |more: &[&'static str], of: &'static str| {
@@ -458,26 +474,32 @@ fn look_at_the_library(folder: &Folder, profile: &Profile, other: &Profile) {
     }
 }
 
-#[test]
-fn no_text_of_a_recording_reaches_an_output_unchanged() {
+/// One of the two files has overlong names; the program reads that one first if `long_first`.
+fn no_text_reaches_an_output_unchanged(fixture: &str, long_first: bool) {
     let folder = Folder::new();
-    let root = Path::new(FIXTURES);
-    let fixtures =
-        ["recordings/samples-h200.gpuprof", "../../examples/recordings/quickstart-h200.gpuprof"];
-    for (number, fixture) in fixtures.into_iter().enumerate() {
-        let files = [false, true].map(|long| {
-            let path = folder.0.join(format!("{number}-{long}.gpuprof"));
-            fs::write(&path, poisoned_recording(&root.join(fixture), long)).unwrap();
-            path
-        });
-        let profiles = [&files[0], &files[1]].map(|file| Profile::load(file).unwrap());
-        assert!(profiles[0].recording_info().devices[0].name.starts_with(ATTACK));
-        assert!(profiles.iter().all(|profile| profile.kernels().next().is_some()));
-        look_at_the_library(&folder, &profiles[0], &profiles[1]);
-        look_at_the_library(&folder, &profiles[1], &profiles[0]);
-        // One fixture as it is, the other with overlong names.
-        look_at_the_program(&folder, &files[number], &files[1 - number]);
-    }
+    let files = [false, true].map(|long| {
+        let path = folder.0.join(format!("{long}.gpuprof"));
+        fs::write(&path, poisoned_recording(&Path::new(FIXTURES).join(fixture), long)).unwrap();
+        path
+    });
+    let profiles = [&files[0], &files[1]].map(|file| Profile::load(file).unwrap());
+    assert!(profiles[0].recording_info().devices[0].name.starts_with(ATTACK));
+    assert!(profiles.iter().all(|profile| profile.kernels().next().is_some()));
+    look_at_the_library(&folder, &profiles[0], &profiles[1]);
+    look_at_the_library(&folder, &profiles[1], &profiles[0]);
+    let first = usize::from(long_first);
+    look_at_the_program(&folder, &files[first], &files[1 - first]);
+}
+
+#[test]
+fn no_text_of_a_recording_with_samples_reaches_an_output_unchanged() {
+    no_text_reaches_an_output_unchanged("recordings/samples-h200.gpuprof", false);
+}
+
+#[test]
+fn no_text_of_a_recorded_training_reaches_an_output_unchanged() {
+    let quickstart = "../../examples/recordings/quickstart-h200.gpuprof";
+    no_text_reaches_an_output_unchanged(quickstart, true);
 }
 
 #[test]

@@ -101,64 +101,68 @@ fn json_lines_say_what_the_queries_say() {
 }
 
 /// Text as long as all paths, all stacks of numbers or the times in all ranges would be gigabytes.
-#[test]
-fn ranges_20_000_deep_are_told_in_no_more_text_than_they_need() {
+fn deep_ranges_need_little_text(name: impl Fn(usize) -> String + Copy) {
     const DEPTH: usize = 20_000;
-    for name in [|depth: usize| format!("range {depth}"), |_| "again".to_owned()] {
-        let profile = record(|fake| {
-            let mut open = Vec::with_capacity(DEPTH);
-            for depth in 0..DEPTH {
-                open.push(range(&name(depth)));
-                fake.launch(Work::kernel(c"deep").taking_ns(1_000 + depth as u64 % 7));
-            }
-            // From the inside out.
-            while open.pop().is_some() {}
-        });
-        let text = profile.json_lines();
-        assert!(text.len() < DEPTH * 4_000, "{} bytes", text.len());
-        let lines: Vec<serde_json::Value> =
-            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(lines.len(), DEPTH + 1);
-        let path = |line: usize| lines[line]["path"].as_str().unwrap();
-        let names = |from: usize, to: usize| (from..to).map(name).collect::<Vec<_>>().join("/");
-        assert_eq!(path(127), names(0, 128));
-        let (first, last) = (names(0, 64), names(65, 129));
-        assert_eq!(path(128), format!("{first}/…(1 more)…/{last}"));
-        assert!(lines[0].get("parent").is_none());
-        let is_within = |(line, row): (usize, &serde_json::Value)| row["parent"] == line as u64;
-        assert!(lines[1..DEPTH].iter().enumerate().all(is_within));
-        assert_eq!(lines[DEPTH - 1]["inclusive"]["kernels"], 1);
+    let profile = record(|fake| {
+        let mut open = Vec::with_capacity(DEPTH);
+        for depth in 0..DEPTH {
+            open.push(range(&name(depth)));
+            fake.launch(Work::kernel(c"deep").taking_ns(1_000 + depth as u64 % 7));
+        }
+        // From the inside out.
+        while open.pop().is_some() {}
+    });
+    let text = profile.json_lines();
+    assert!(text.len() < DEPTH * 4_000, "{} bytes", text.len());
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), DEPTH + 1);
+    let path = |line: usize| lines[line]["path"].as_str().unwrap();
+    let names = |from: usize, to: usize| (from..to).map(name).collect::<Vec<_>>().join("/");
+    assert_eq!(path(127), names(0, 128));
+    let (first, last) = (names(0, 64), names(65, 129));
+    assert_eq!(path(128), format!("{first}/…(1 more)…/{last}"));
+    assert!(lines[0].get("parent").is_none());
+    let is_within = |(line, row): (usize, &serde_json::Value)| row["parent"] == line as u64;
+    assert!(lines[1..DEPTH].iter().enumerate().all(is_within));
+    assert_eq!(lines[DEPTH - 1]["inclusive"]["kernels"], 1);
 
-        for &report in StatsReport::ALL {
-            let text = profile.stats(report).to_string();
-            assert!(text.len() < 20_000, "{report}: {} bytes", text.len());
-        }
-        let counts = profile.counts();
-        assert!(counts.len() < DEPTH * 1_000, "{} bytes", counts.len());
-        let deep = format!("{}… 65: 1 x {}: 1 launches, 1 kernels\n", "  ".repeat(64), name(65));
-        assert!(counts.contains(&deep), "{}", &counts[..10_000]);
-        let mut folded = Vec::new();
-        profile.export(profiler_core::Format::Folded, &mut folded).unwrap();
-        assert!(folded.len() < DEPTH * 4_000, "{} bytes", folded.len());
-        let rows = profile.reports().nvtx_kern_sum().into_rows();
-        let of = |name: &str| rows.iter().find(|row| row.nvtx_range.as_deref() == Some(name));
-        if rows.len() == 1 {
-            let row = of(":again").unwrap();
-            let (depth, once) = (DEPTH as u64, row.time.min_ns);
-            assert_eq!((row.nvtx_instances, row.kernel_instances, once), (depth, depth, 1_000));
-            let times: u64 = (1..=depth).map(|times| times * (1_000 + (times - 1) % 7)).sum();
-            assert_eq!(row.time.total_ns, times);
-        } else {
-            assert_eq!(rows.len(), DEPTH);
-            let row = of(":range 19990").unwrap();
-            assert_eq!((row.nvtx_instances, row.kernel_instances), (1, 10));
-            // 19,990 is 5 more than 7 divides.
-            let times: Vec<u64> = (0..10).map(|place| 1_000 + (5 + place) % 7).collect();
-            assert_eq!(row.time.total_ns, times.iter().sum::<u64>());
-            assert_eq!(
-                (row.time.min_ns, row.time.max_ns, row.time.med_ns),
-                (1_000, 1_006, 1_003.5)
-            );
-        }
+    for &report in StatsReport::ALL {
+        let text = profile.stats(report).to_string();
+        assert!(text.len() < 20_000, "{report}: {} bytes", text.len());
     }
+    let counts = profile.counts();
+    assert!(counts.len() < DEPTH * 1_000, "{} bytes", counts.len());
+    let deep = format!("{}… 65: 1 x {}: 1 launches, 1 kernels\n", "  ".repeat(64), name(65));
+    assert!(counts.contains(&deep), "{}", &counts[..10_000]);
+    let mut folded = Vec::new();
+    profile.export(profiler_core::Format::Folded, &mut folded).unwrap();
+    assert!(folded.len() < DEPTH * 4_000, "{} bytes", folded.len());
+    let rows = profile.reports().nvtx_kern_sum().into_rows();
+    let of = |name: &str| rows.iter().find(|row| row.nvtx_range.as_deref() == Some(name));
+    if rows.len() == 1 {
+        let row = of(":again").unwrap();
+        let (depth, once) = (DEPTH as u64, row.time.min_ns);
+        assert_eq!((row.nvtx_instances, row.kernel_instances, once), (depth, depth, 1_000));
+        let times: u64 = (1..=depth).map(|times| times * (1_000 + (times - 1) % 7)).sum();
+        assert_eq!(row.time.total_ns, times);
+    } else {
+        assert_eq!(rows.len(), DEPTH);
+        let row = of(":range 19990").unwrap();
+        assert_eq!((row.nvtx_instances, row.kernel_instances), (1, 10));
+        // 19,990 is 5 more than 7 divides.
+        let times: Vec<u64> = (0..10).map(|place| 1_000 + (5 + place) % 7).collect();
+        assert_eq!(row.time.total_ns, times.iter().sum::<u64>());
+        assert_eq!((row.time.min_ns, row.time.max_ns, row.time.med_ns), (1_000, 1_006, 1_003.5));
+    }
+}
+
+#[test]
+fn ranges_of_many_names_20_000_deep_are_told_in_no_more_text_than_they_need() {
+    deep_ranges_need_little_text(|depth| format!("range {depth}"));
+}
+
+#[test]
+fn ranges_of_one_name_20_000_deep_are_told_in_no_more_text_than_they_need() {
+    deep_ranges_need_little_text(|_| "again".to_owned());
 }

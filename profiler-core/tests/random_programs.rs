@@ -18,7 +18,7 @@ mod worker;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 use cupti::CopyKind;
@@ -344,16 +344,26 @@ fn compare(seen: &Outcome, truth: &Outcome, what: &str) {
     assert_eq!((seen.totals, seen.outside), (truth.totals, truth.outside), "sums of {what}");
 }
 
-/// Checks one program, and counts what of all that may come out did.
+/// What the sessions saw of one part of a program, with its truth.
+struct Recorded {
+    whole: Recording,
+    within: Recording,
+    summary: Summary,
+    /// The threads of the program.
+    threads: Vec<u32>,
+    truth: Outcomes,
+}
+
+/// Runs one program, and counts what of all that may come out did.
 ///
 /// Three sessions see each part of it: one from before the others to after them, one that another surrounds, and one that
 /// keeps sums. The logs are taken out again and again meanwhile.
-fn check(
+fn record(
     fake: &'static Fake,
     [profiler, within]: &[Profiler; 2],
     (program, mut truths): (Program, Vec<Option<Outcomes>>),
     met: &mut BTreeMap<String, u64>,
-) {
+) -> Vec<Recorded> {
     for truth in truths.iter_mut().flatten().flatten() {
         truth.operations.values_mut().for_each(|rows| sort(rows));
         for (what, count) in truth.kinds() {
@@ -387,36 +397,43 @@ fn check(
         let (summary, within) = (sums.stop().unwrap(), within.stop_recording().unwrap());
         recordings.push((profiler.stop_recording().unwrap(), within, summary, ids));
     });
-    for ((recording, within, summary, ids), [truth, of_within, of_sums]) in
-        recordings.into_iter().zip(truths.into_iter().flatten())
-    {
-        let replayed = Recording::from_bytes(&recording.to_bytes()).unwrap();
-        assert_eq!(replayed, recording);
-        let within_replayed = Recording::from_bytes(&within.to_bytes()).unwrap();
-        assert_eq!(within_replayed, within);
-        for (recording, truth, what) in [
-            (recording, &truth, "the live profile"),
-            (replayed, &truth, "the replay"),
-            (within, &of_within, "the session within"),
-        ] {
-            let profile = Profile::from_recording(recording);
-            let seen = Seen::new(&profile, &ids).outcome(truth.summaries.keys().cloned());
-            compare(&seen, truth, what);
-            let health = profile.health();
-            assert_eq!((health.lost_ranges, health.calls_in_unknown_ranges), (0, 0), "{health}");
-        }
-        compare_maps(&paths(&summary), &of_sums.nodes, "paths of the summary");
-        assert_eq!(
-            (sums(summary.totals()), sums(summary.outside_ranges())),
-            (of_sums.totals, of_sums.outside),
-            "sums of the summary"
-        );
-        compare_maps(&wholes(&summary), &true_wholes(&of_sums), "lives of the summary");
-        let marks = summary.marks().map(|(domain, name, count)| (owned(domain, name), count));
-        compare_maps(&marks.collect(), &true_marks(&of_sums), "marks of the summary");
-        assert_eq!(accounts(summary.health()), of_sums.accounts, "accounts of the summary");
-        assert_eq!(facts(summary.health()), of_sums.facts, "facts of the summary");
+    let truths = truths.into_iter().flatten();
+    let recorded = recordings.into_iter().zip(truths).map(|(seen, truth)| {
+        let (whole, within, summary, threads) = seen;
+        Recorded { whole, within, summary, threads, truth }
+    });
+    recorded.collect()
+}
+
+/// Compares the profiles and the summary of one part with its truth.
+fn check(recorded: Recorded) {
+    let Recorded { whole, within, summary, threads, truth: [truth, of_within, of_sums] } = recorded;
+    let replayed = Recording::from_bytes(&whole.to_bytes()).unwrap();
+    assert_eq!(replayed, whole);
+    let within_replayed = Recording::from_bytes(&within.to_bytes()).unwrap();
+    assert_eq!(within_replayed, within);
+    for (recording, truth, what) in [
+        (whole, &truth, "the live profile"),
+        (replayed, &truth, "the replay"),
+        (within, &of_within, "the session within"),
+    ] {
+        let profile = Profile::from_recording(recording);
+        let seen = Seen::new(&profile, &threads).outcome(truth.summaries.keys().cloned());
+        compare(&seen, truth, what);
+        let health = profile.health();
+        assert_eq!((health.lost_ranges, health.calls_in_unknown_ranges), (0, 0), "{health}");
     }
+    compare_maps(&paths(&summary), &of_sums.nodes, "paths of the summary");
+    assert_eq!(
+        (sums(summary.totals()), sums(summary.outside_ranges())),
+        (of_sums.totals, of_sums.outside),
+        "sums of the summary"
+    );
+    compare_maps(&wholes(&summary), &true_wholes(&of_sums), "lives of the summary");
+    let marks = summary.marks().map(|(domain, name, count)| (owned(domain, name), count));
+    compare_maps(&marks.collect(), &true_marks(&of_sums), "marks of the summary");
+    assert_eq!(accounts(summary.health()), of_sums.accounts, "accounts of the summary");
+    assert_eq!(facts(summary.health()), of_sums.facts, "facts of the summary");
 }
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -465,16 +482,31 @@ fn random_programs_come_back_as_they_were_made() {
     let mut of_version = None;
     let (first, count) = (setting("RANDOM_PROGRAMS_SEED", 0), setting("RANDOM_PROGRAMS", 500));
     let mut met = BTreeMap::new();
-    for seed in first..first + count {
-        let _named = Named(seed);
-        let (program, truths) = Generator::program(seed);
-        if of_version.as_ref().is_none_or(|(version, _)| *version != program.version) {
-            fake.replace(program.version);
-            of_version = Some((program.version, [profiler(), profiler()]));
+    // Another thread compares while the next programs run.
+    let (sender, receiver) = mpsc::sync_channel::<(u64, Vec<Recorded>)>(4);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for (seed, recorded) in receiver {
+                let _named = Named(seed);
+                recorded.into_iter().for_each(check);
+            }
+        });
+        for seed in first..first + count {
+            let _named = Named(seed);
+            let (program, truths) = Generator::program(seed);
+            if of_version.as_ref().is_none_or(|(version, _)| *version != program.version) {
+                fake.replace(program.version);
+                of_version = Some((program.version, [profiler(), profiler()]));
+            }
+            let (_, profilers) = of_version.as_ref().unwrap();
+            let recorded = record(fake, profilers, (program, truths), &mut met);
+            // The other thread is gone only if a comparison failed; the end of the scope reports that.
+            if sender.send((seed, recorded)).is_err() {
+                break;
+            }
         }
-        let (_, profilers) = of_version.as_ref().unwrap();
-        check(fake, profilers, (program, truths), &mut met);
-    }
+        drop(sender);
+    });
     eprintln!("{count} programs from seed {first}: {met:#?}");
     // A generator that no longer makes something proves nothing of it.
     assert!(count < 200 || met.values().all(|count| *count > 0), "{met:?}");
