@@ -1,4 +1,4 @@
-//! What a budget can be set on, how much of it there is, and what it is made of.
+//! Quantities of budgets: their names, units and amounts.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::profile::{ApiCall, Copy, GpuOperation};
 const PAGEABLE: MemoryKind = MemoryKind(1);
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Quantity {
+pub(crate) enum Quantity {
     Instances,
     Kernels,
     KernelsNamed(Pattern),
@@ -39,7 +39,7 @@ pub(super) enum Quantity {
     Idle,
 }
 
-/// What a quantity is made of, and so what can be missing from it.
+/// The data a quantity is computed from, which determines its unknowns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Ranges,
@@ -106,7 +106,7 @@ impl Quantity {
         }
     }
 
-    /// The operations that count.
+    /// The operations counted for this quantity.
     pub(super) fn operations<'a>(&self, instance: &Instance<'a>) -> Vec<GpuOperation<'a>> {
         let copy = |operation: &GpuOperation<'a>, counts: &dyn Fn(&Copy<'a>) -> bool| {
             operation.as_copy().is_some_and(|copy| counts(&copy))
@@ -141,7 +141,7 @@ impl Quantity {
         of_instance.iter().copied().filter(counts).collect()
     }
 
-    /// The calls that count.
+    /// The calls counted for this quantity.
     pub(super) fn calls<'a>(&self, instance: &Instance<'a>) -> Vec<ApiCall<'a>> {
         let counts = |call: &&ApiCall<'a>| {
             let class = call.class();
@@ -160,7 +160,7 @@ impl Quantity {
         instance.calls.iter().filter(counts).copied().collect()
     }
 
-    /// How much there is in these groups together.
+    /// The amount in these groups together.
     pub(super) fn measure(&self, groups: &[&Group<'_>]) -> u64 {
         let instances = || groups.iter().flat_map(|group| &group.instances);
         let operations = || instances().flat_map(|instance| self.operations(instance));
@@ -198,7 +198,7 @@ impl Quantity {
     }
 }
 
-/// The stream that an operation ran on: device, context and CUPTI's number.
+/// The stream of an operation: device, context and CUPTI's number.
 pub(super) fn stream(operation: &GpuOperation<'_>) -> (u32, u32, u32) {
     (operation.device(), operation.context(), operation.stream())
 }
@@ -207,7 +207,7 @@ pub(super) fn ns(operation: &GpuOperation<'_>) -> u64 {
     operation.interval().map_or(0, |time| time.ns())
 }
 
-/// Whether the host waits for the copy; `None` if the record does not say.
+/// Whether the host waits for the copy; `None` if the record lacks it.
 pub(super) fn blocks(copy: &Copy<'_>) -> Option<bool> {
     let details = copy.details();
     if details.graph_node.is_some() {
@@ -224,7 +224,7 @@ pub(super) fn blocks(copy: &Copy<'_>) -> Option<bool> {
     }
 }
 
-/// Whether it reads or writes pageable memory; `None` if the record does not say.
+/// Whether the copy reads or writes pageable memory; `None` if the record lacks it.
 pub(super) fn is_pageable(copy: &Copy<'_>) -> Option<bool> {
     let ends = [copy.details().source, copy.details().destination];
     if ends.contains(&PAGEABLE) {
@@ -240,15 +240,15 @@ fn is_known(kind: MemoryKind) -> bool {
 /// The time from the first operation of an instance on a device to the end of the last.
 pub(super) struct Span<'a> {
     pub(super) total: u64,
-    /// In which at least one ran that is no collective.
+    /// Time in which an operation other than a collective ran.
     pub(super) busy: u64,
-    /// In which none ran.
+    /// Time in which no operation ran.
     pub(super) idle: u64,
-    /// In which none did: how long, and the operation that ended it.
+    /// Length of each gap, and the operation that ended it.
     pub(super) gaps: Vec<(u64, GpuOperation<'a>)>,
 }
 
-/// The sum, or the largest number: a damaged file may hold any.
+/// The saturating sum: a damaged file may contain any number.
 fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.fold(0, u64::saturating_add)
 }
@@ -256,7 +256,7 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
 pub(super) fn spans<'a>(instance: &Instance<'a>) -> Vec<Span<'a>> {
     let mut open: FxHashMap<u32, (DeviceSweep, Vec<(u64, GpuOperation<'a>)>)> =
         FxHashMap::default();
-    // They are in the order of their starts.
+    // Operations are in the order of their starts.
     for operation in &instance.operations {
         let Some(time) = operation.interval() else {
             continue;
