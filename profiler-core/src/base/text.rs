@@ -249,6 +249,7 @@ pub(crate) fn write_json_fragment<W: ?Sized + io::Write>(
 }
 
 /// Writes JSON on one line with [printable] strings, for a page whose script would decode escapes.
+/// It can be inside a `script` element: it contains no `<`.
 pub(crate) fn write_page_json(
     out: impl io::Write,
     value: &impl Serialize,
@@ -264,7 +265,7 @@ impl Formatter for Shown {
         writer: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
-        writer.write_all(printable(fragment).as_bytes())
+        writer.write_all(printable(fragment).replace('<', "\\u003c").as_bytes())
     }
 
     fn write_char_escape<W: ?Sized + io::Write>(
