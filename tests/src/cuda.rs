@@ -137,11 +137,6 @@ impl Gpu {
         Some(Self::with_kernels(context, current))
     }
 
-    /// Lets this context, which must be current, access the memory of `peer`.
-    pub fn enable_peer_access(&self, peer: &Self) {
-        cuda!(cuCtxEnablePeerAccess(peer.current.0, 0));
-    }
-
     /// Copies from this device to another, in stream order.
     pub fn copy_to_peer(
         &self,
@@ -159,11 +154,6 @@ impl Gpu {
         cuda!(cuCtxSetCurrent(self.current.0));
     }
 
-    /// Destroys a stream.
-    pub fn destroy(&self, stream: Stream) {
-        cuda!(cuStreamDestroy_v2(stream.0));
-    }
-
     /// A new non-blocking stream.
     pub fn stream(&self) -> Stream {
         let mut stream = std::ptr::null_mut();
@@ -176,11 +166,6 @@ impl Gpu {
         let mut memory = 0;
         cuda!(cuMemAlloc_v2(&mut memory, bytes));
         memory
-    }
-
-    /// Frees device memory.
-    pub fn free(&self, memory: CUdeviceptr) {
-        cuda!(cuMemFree_v2(memory));
     }
 
     /// Page-locked host memory, never freed.
@@ -262,26 +247,6 @@ impl Gpu {
         self.launch(self.spin, stream, ([1; 3], [1; 3], 0), [nanoseconds]);
     }
 
-    /// Copies to the device and returns when the source may be reused.
-    pub fn copy_in(&self, to: CUdeviceptr, from: &[u8]) {
-        cuda!(cuMemcpyHtoD_v2(to, from.as_ptr().cast(), from.len()));
-    }
-
-    /// Copies from the device.
-    pub fn copy_out(&self, to: &mut [u8], from: CUdeviceptr) {
-        cuda!(cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from, to.len()));
-    }
-
-    /// Copies within the device.
-    pub fn copy_within(&self, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) {
-        cuda!(cuMemcpyDtoD_v2(to, from, bytes));
-    }
-
-    /// Copies from pinned memory to pinned memory.
-    pub fn copy_on_host(&self, to: Host, from: Host, bytes: usize) {
-        cuda!(cuMemcpy(to.0 as CUdeviceptr, from.0 as CUdeviceptr, bytes));
-    }
-
     /// Copies from the host through two CUDA arrays and device memory back to the host.
     pub fn copy_through_arrays(&self, memory: CUdeviceptr, host: &mut [u8]) {
         let format = sys::CUarray_format::CU_AD_FORMAT_UNSIGNED_INT8;
@@ -303,59 +268,6 @@ impl Gpu {
         cuda!(cuArrayDestroy(b));
     }
 
-    /// Copies to the device in stream order.
-    pub fn copy_in_async(&self, to: CUdeviceptr, from: Host, bytes: usize, stream: Stream) {
-        cuda!(cuMemcpyHtoDAsync_v2(to, from.0, bytes, stream.0));
-    }
-
-    /// Copies from the device in stream order.
-    pub fn copy_out_async(&self, to: Host, from: CUdeviceptr, bytes: usize, stream: Stream) {
-        cuda!(cuMemcpyDtoHAsync_v2(to.0, from, bytes, stream.0));
-    }
-
-    /// Copies within the device in stream order.
-    pub fn copy_within_async(
-        &self,
-        to: CUdeviceptr,
-        from: CUdeviceptr,
-        bytes: usize,
-        stream: Stream,
-    ) {
-        cuda!(cuMemcpyDtoDAsync_v2(to, from, bytes, stream.0));
-    }
-
-    /// Fills with a byte.
-    pub fn fill(&self, memory: CUdeviceptr, value: u8, bytes: usize) {
-        cuda!(cuMemsetD8_v2(memory, value, bytes));
-    }
-
-    /// Fills with a byte in stream order.
-    pub fn fill_async(&self, memory: CUdeviceptr, value: u8, bytes: usize, stream: Stream) {
-        cuda!(cuMemsetD8Async(memory, value, bytes, stream.0));
-    }
-
-    /// Fills a rectangle with a 32-bit value in stream order.
-    pub fn fill_2d_async(
-        &self,
-        memory: CUdeviceptr,
-        pitch: usize,
-        width: usize,
-        height: usize,
-        stream: Stream,
-    ) {
-        cuda!(cuMemsetD2D32Async(memory, pitch, 5, width, height, stream.0));
-    }
-
-    /// Waits for a stream.
-    pub fn synchronize(&self, stream: Stream) {
-        cuda!(cuStreamSynchronize(stream.0));
-    }
-
-    /// Waits for the context.
-    pub fn synchronize_context(&self) {
-        cuda!(cuCtxSynchronize());
-    }
-
     /// True if all work of a stream has completed.
     pub fn is_done(&self, stream: Stream) -> bool {
         // SAFETY: a live stream.
@@ -370,26 +282,11 @@ impl Gpu {
         Handle(event)
     }
 
-    /// Records an event in a stream.
-    pub fn record(&self, event: Handle<CUevent>, stream: Stream) {
-        cuda!(cuEventRecord(event.0, stream.0));
-    }
-
-    /// Waits for an event.
-    pub fn synchronize_event(&self, event: Handle<CUevent>) {
-        cuda!(cuEventSynchronize(event.0));
-    }
-
     /// True if an event has completed.
     pub fn event_is_done(&self, event: Handle<CUevent>) -> bool {
         // SAFETY: a live event.
         let result = unsafe { sys::cuEventQuery(event.0) };
         result == CUresult::CUDA_SUCCESS
-    }
-
-    /// Makes a stream wait for an event.
-    pub fn wait(&self, stream: Stream, event: Handle<CUevent>) {
-        cuda!(cuStreamWaitEvent(stream.0, event.0, 0));
     }
 
     /// Nanoseconds between two completed events.
@@ -410,26 +307,6 @@ impl Gpu {
         cuda!(cuGraphInstantiateWithFlags(&mut executable, graph, 0));
         cuda!(cuGraphDestroy(graph));
         Handle(executable)
-    }
-
-    /// Destroys a graph of [`capture`](Self::capture).
-    pub fn destroy_graph(&self, graph: Handle<CUgraphExec>) {
-        cuda!(cuGraphExecDestroy(graph.0));
-    }
-
-    /// Launches a graph.
-    pub fn launch_graph(&self, graph: Handle<CUgraphExec>, stream: Stream) {
-        cuda!(cuGraphLaunch(graph.0, stream.0));
-    }
-
-    /// Begins the part of the program that profilers record.
-    pub fn profiler_start(&self) {
-        cuda!(cuProfilerStart());
-    }
-
-    /// Ends the part of the program that profilers record.
-    pub fn profiler_stop(&self) {
-        cuda!(cuProfilerStop());
     }
 
     /// Creates a context, launches the empty kernel in it `launches` times, and destroys the context without a wait.
@@ -460,16 +337,6 @@ impl Gpu {
         value
     }
 
-    /// Sets an attribute of a kernel.
-    pub fn set_kernel_attribute(
-        &self,
-        kernel: Handle<CUfunction>,
-        attribute: sys::CUfunction_attribute,
-        value: i32,
-    ) {
-        cuda!(cuFuncSetAttribute(kernel.0, attribute, value));
-    }
-
     /// An attribute of the device.
     pub fn device_attribute(&self, attribute: sys::CUdevice_attribute) -> i32 {
         let mut value = 0;
@@ -491,11 +358,69 @@ impl Gpu {
         cuda!(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, kernel, threads, shared));
         blocks.cast_unsigned()
     }
+}
 
+/// Declares methods that make one driver call each.
+macro_rules! calls {
+    ($(#[doc = $doc:literal] $name:ident($($argument:ident: $type:ty),*) = $function:ident($($value:expr),*);)+) => {
+        impl Gpu {$(
+            #[doc = $doc]
+            pub fn $name(&self, $($argument: $type),*) {
+                cuda!($function($($value),*));
+            }
+        )+}
+    };
+}
+
+calls! {
+    /// Destroys a stream.
+    destroy(stream: Stream) = cuStreamDestroy_v2(stream.0);
+    /// Frees device memory.
+    free(memory: CUdeviceptr) = cuMemFree_v2(memory);
+    /// Copies to the device and returns when the source may be reused.
+    copy_in(to: CUdeviceptr, from: &[u8]) = cuMemcpyHtoD_v2(to, from.as_ptr().cast(), from.len());
+    /// Copies from the device.
+    copy_out(to: &mut [u8], from: CUdeviceptr) = cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from, to.len());
+    /// Copies within the device.
+    copy_within(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) = cuMemcpyDtoD_v2(to, from, bytes);
+    /// Copies from pinned memory to pinned memory.
+    copy_on_host(to: Host, from: Host, bytes: usize) = cuMemcpy(to.0 as CUdeviceptr, from.0 as CUdeviceptr, bytes);
+    /// Copies to the device in stream order.
+    copy_in_async(to: CUdeviceptr, from: Host, bytes: usize, stream: Stream) = cuMemcpyHtoDAsync_v2(to, from.0, bytes, stream.0);
+    /// Copies from the device in stream order.
+    copy_out_async(to: Host, from: CUdeviceptr, bytes: usize, stream: Stream) = cuMemcpyDtoHAsync_v2(to.0, from, bytes, stream.0);
+    /// Copies within the device in stream order.
+    copy_within_async(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: Stream) = cuMemcpyDtoDAsync_v2(to, from, bytes, stream.0);
+    /// Fills with a byte.
+    fill(memory: CUdeviceptr, value: u8, bytes: usize) = cuMemsetD8_v2(memory, value, bytes);
+    /// Fills with a byte in stream order.
+    fill_async(memory: CUdeviceptr, value: u8, bytes: usize, stream: Stream) = cuMemsetD8Async(memory, value, bytes, stream.0);
+    /// Fills a rectangle with a 32-bit value in stream order.
+    fill_2d_async(memory: CUdeviceptr, pitch: usize, width: usize, height: usize, stream: Stream) = cuMemsetD2D32Async(memory, pitch, 5, width, height, stream.0);
+    /// Waits for a stream.
+    synchronize(stream: Stream) = cuStreamSynchronize(stream.0);
+    /// Waits for the context.
+    synchronize_context() = cuCtxSynchronize();
+    /// Records an event in a stream.
+    record(event: Handle<CUevent>, stream: Stream) = cuEventRecord(event.0, stream.0);
+    /// Waits for an event.
+    synchronize_event(event: Handle<CUevent>) = cuEventSynchronize(event.0);
+    /// Makes a stream wait for an event.
+    wait(stream: Stream, event: Handle<CUevent>) = cuStreamWaitEvent(stream.0, event.0, 0);
+    /// Destroys a graph of [`capture`](Self::capture).
+    destroy_graph(graph: Handle<CUgraphExec>) = cuGraphExecDestroy(graph.0);
+    /// Launches a graph.
+    launch_graph(graph: Handle<CUgraphExec>, stream: Stream) = cuGraphLaunch(graph.0, stream.0);
+    /// Begins the part of the program that profilers record.
+    profiler_start() = cuProfilerStart();
+    /// Ends the part of the program that profilers record.
+    profiler_stop() = cuProfilerStop();
     /// Resets the primary context with everything made in it. No value of this type may be used afterwards.
-    pub fn reset(&self) {
-        cuda!(cuDevicePrimaryCtxReset_v2(0));
-    }
+    reset() = cuDevicePrimaryCtxReset_v2(0);
+    /// Sets an attribute of a kernel.
+    set_kernel_attribute(kernel: Handle<CUfunction>, attribute: sys::CUfunction_attribute, value: i32) = cuFuncSetAttribute(kernel.0, attribute, value);
+    /// Lets this context, which must be current, access the memory of `peer`.
+    enable_peer_access(peer: &Self) = cuCtxEnablePeerAccess(peer.current.0, 0);
 }
 
 /// Launches a kernel with `N` parameters, which are numbers or addresses of at most 8 bytes.
