@@ -80,7 +80,7 @@ impl<K: Copy + Eq + Hash> Groups<K> {
 }
 
 /// A part in percent of a whole; 0 if the whole is 0.
-fn percent(part: u64, whole: u128) -> f64 {
+pub(super) fn percent(part: u64, whole: u128) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 

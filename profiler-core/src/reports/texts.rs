@@ -168,24 +168,6 @@ pub(super) fn recorded_function<'a>(store: &'a Store, call: &Call) -> &'a str {
     store.names.get(store.call_kind(call).name)
 }
 
-/// Device names as nsys prints them: `NVIDIA H200 (0)`.
-#[derive(Debug)]
-pub(super) struct Devices(FxHashMap<u32, Arc<str>>);
-
-impl Devices {
-    pub(super) fn new(reports: Reports<'_>) -> Self {
-        let devices = &reports.profile.recording_info().devices;
-        let text = |device: &crate::record::recording::DeviceInfo| {
-            (device.id, format!("{} ({})", device.name, device.id).into())
-        };
-        Self(devices.iter().map(text).collect())
-    }
-
-    pub(super) fn get(&mut self, device: u32) -> Arc<str> {
-        self.0.entry(device).or_insert_with(|| format!(" ({device})").into()).clone()
-    }
-}
-
 pub(super) fn kernel_details<'a>(store: &'a Store, operation: &Operation) -> Option<&'a Kernel> {
     match &store.work(operation).what {
         What::Kernel { details, .. } => Some(details),
