@@ -44,14 +44,14 @@ pub fn unavailable() -> Option<String> {
         return Some(why);
     }
     // SAFETY: as in `driver_unavailable`.
-    if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
-        return Some("the CUDA compiler library (libnvrtc) was not found".into());
+    let (has_nvrtc, has_cublas) = unsafe {
+        (cudarc::nvrtc::sys::is_culib_present(), cudarc::cublas::sys::is_culib_present())
+    };
+    match (has_nvrtc, has_cublas) {
+        (false, _) => Some("the CUDA compiler library (libnvrtc) was not found".into()),
+        (true, false) => Some("cuBLAS (libcublas) was not found".into()),
+        (true, true) => None,
     }
-    // SAFETY: as above.
-    if !unsafe { cudarc::cublas::sys::is_culib_present() } {
-        return Some("cuBLAS (libcublas) was not found".into());
-    }
-    None
 }
 
 /// The network, its training data, and its buffers on one GPU.

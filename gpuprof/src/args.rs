@@ -37,7 +37,7 @@ pub(crate) enum Command {
     /// Ranges, kernels and the health of the recording
     Report {
         /// A table for people, or a line of JSON for every range
-        #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+        #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
         #[command(flatten)]
         gate: CompleteArgs,
@@ -363,19 +363,6 @@ fn class_rule(text: &str) -> Result<(String, KernelClass), String> {
     Ok((name.to_owned(), class))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum RooflineFormat {
-    /// Tables for people
-    #[default]
-    Text,
-    /// For programs
-    Json,
-    /// An image
-    Svg,
-    /// A self-contained page with the image and tables
-    Html,
-}
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiffArgs {
     /// The format; csv and json also have what is equal
@@ -474,58 +461,28 @@ pub(crate) enum Gated {
     All,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum TableFormat {
-    /// For people
-    #[default]
-    Table,
-    /// With a header, for programs
-    Csv,
-    /// For programs
-    Json,
+/// Declares output formats with their help texts. The first one is the default.
+macro_rules! output_formats {
+    ($($type:ident: $default:ident $default_help:literal, $($format:ident $help:literal),+;)+) => {$(
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+        pub(crate) enum $type {
+            #[default]
+            #[doc = $default_help]
+            $default,
+            $(#[doc = $help] $format,)+
+        }
+    )+};
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum DiffFormat {
-    /// For people
-    #[default]
-    Table,
-    /// With a header, for programs
-    Csv,
-    /// For programs
-    Json,
-    /// For a comment on a pull request
-    Markdown,
-    /// One page for a browser
-    Html,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum TextFormat {
-    /// For people
-    #[default]
-    Text,
-    /// For programs
-    Json,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum PageFormat {
-    /// For people
-    #[default]
-    Text,
-    /// For programs
-    Json,
-    /// For a comment on a pull request
-    Markdown,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReportFormat {
-    /// For people
-    Table,
-    /// An object a line, for programs
-    Json,
+output_formats! {
+    TableFormat: Table "For people", Csv "With a header, for programs", Json "For programs";
+    DiffFormat: Table "For people", Csv "With a header, for programs", Json "For programs",
+        Markdown "For a comment on a pull request", Html "One page for a browser";
+    TextFormat: Text "For people", Json "For programs";
+    PageFormat: Text "For people", Json "For programs", Markdown "For a comment on a pull request";
+    ReportFormat: Table "For people", Json "An object a line, for programs";
+    RooflineFormat: Text "Tables for people", Json "For programs", Svg "An image",
+        Html "A self-contained page with the image and tables";
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::run::Run;
 use crate::base::error::{Error, Kind};
@@ -109,7 +109,8 @@ impl Count {
 }
 
 /// The times of each run in order, in nanoseconds. In the file they are one text on one line.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(into = "WrittenTimes", try_from = "WrittenTimes")]
 pub(crate) struct Times(pub(crate) Vec<f64>);
 
 impl Times {
@@ -133,24 +134,21 @@ struct WrittenTimes {
     runs_ns: String,
 }
 
-impl Serialize for Times {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let texts: Vec<String> = self.0.iter().map(|ns| tenths(*ns).to_string()).collect();
-        WrittenTimes {
-            median_ns: tenths(self.median()),
-            deviation_ns: tenths(self.deviation()),
-            runs_ns: texts.join(" "),
-        }
-        .serialize(serializer)
+impl From<Times> for WrittenTimes {
+    fn from(times: Times) -> Self {
+        let texts: Vec<String> = times.0.iter().map(|ns| tenths(*ns).to_string()).collect();
+        let (median_ns, deviation_ns) = (tenths(times.median()), tenths(times.deviation()));
+        Self { median_ns, deviation_ns, runs_ns: texts.join(" ") }
     }
 }
 
-impl<'de> Deserialize<'de> for Times {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let written = WrittenTimes::deserialize(deserializer)?;
+impl TryFrom<WrittenTimes> for Times {
+    type Error = String;
+
+    fn try_from(written: WrittenTimes) -> Result<Self, String> {
         let one = |text: &str| match text.parse() {
             Ok(ns) if f64::is_finite(ns) && ns >= 0.0 => Ok(ns),
-            _ => Err(serde::de::Error::custom(format!("{text:?} is no time in nanoseconds"))),
+            _ => Err(format!("{text:?} is no time in nanoseconds")),
         };
         written.runs_ns.split_whitespace().map(one).collect::<Result<_, _>>().map(Self)
     }

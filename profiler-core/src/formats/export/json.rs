@@ -88,18 +88,8 @@ impl<'a> Event<'a> {
         }
     }
 
-    pub(super) fn lasting(mut self, ns: u64) -> Self {
-        self.dur = Some(Micros(ns));
-        self
-    }
-
     pub(super) fn category(mut self, category: &'static str) -> Self {
         self.cat = Some(category);
-        self
-    }
-
-    pub(super) fn id(mut self, id: u64) -> Self {
-        self.id = Some(id);
         self
     }
 

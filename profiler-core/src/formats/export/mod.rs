@@ -118,6 +118,13 @@ impl Profile {
         };
         let tracks: Vec<Track<'_>> = self.tracks().filter(|track| !track.is_empty()).collect();
         let times = (!tracks.is_empty()).then(|| NodeTimes::of(self, &tracks));
+        let sampled = |(row, mean): (usize, Sampled)| SampledPart {
+            device: tracks[row].device(),
+            name: tracks[row].name(),
+            mean: mean.value,
+            samples: mean.samples,
+            covered_ns: timeline::ns(mean.covered),
+        };
         for node in self.nodes() {
             add(text::json(&RangeLine {
                 path: node.cut_path(),
@@ -128,10 +135,7 @@ impl Profile {
                 exclusive: node.exclusive(),
                 shared: shared(&node),
                 sampled: match &times {
-                    Some(times) => times
-                        .means(&node, &tracks)
-                        .map(|mean| SampledPart::of(&tracks, mean))
-                        .collect(),
+                    Some(times) => times.means(&node, &tracks).map(sampled).collect(),
                     None => Vec::new(),
                 },
             }));
@@ -172,19 +176,6 @@ struct SampledPart<'a> {
     mean: f64,
     samples: usize,
     covered_ns: u64,
-}
-
-impl<'a> SampledPart<'a> {
-    fn of(tracks: &[Track<'a>], (row, mean): (usize, Sampled)) -> Self {
-        let track = &tracks[row];
-        Self {
-            device: track.device(),
-            name: track.name(),
-            mean: mean.value,
-            samples: mean.samples,
-            covered_ns: timeline::ns(mean.covered),
-        }
-    }
 }
 
 /// The shared work, if any.

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::args::{self, Args};
 use super::counters;
-use super::json::{Event, Events, Named, Track, TrackIds};
+use super::json::{Event, Events, Micros, Named, Track, TrackIds};
 use super::lanes::{Lanes, NESTED};
 use super::timeline::{Place, Span, Timeline, ns};
 
@@ -39,7 +39,8 @@ pub(super) struct Said<'a> {
 
 impl Said<'_> {
     fn slice(&self, track: (u64, u64), span: Span) -> Event<'_> {
-        let event = Event::new("X", &self.name, track, span.start).lasting(span.ns());
+        let event = Event::new("X", &self.name, track, span.start);
+        let event = Event { dur: Some(Micros(span.ns())), ..event };
         event.category(self.category).args(self.args.clone())
     }
 }
@@ -143,8 +144,10 @@ fn host(
 fn process_ranges(events: &mut Events<'_>, timeline: &Timeline<'_>) -> io::Result<()> {
     for (id, (range, span)) in (1..).zip(&timeline.process_ranges) {
         let thread = (timeline.host, range.thread_id().into());
-        let end =
-            |ph, at| Event::new(ph, range.name(), thread, at).category("process range").id(id);
+        let end = |ph, at| Event {
+            id: Some(id),
+            ..Event::new(ph, range.name(), thread, at).category("process range")
+        };
         events.add(&end("b", span.start).args(args::of_process_range(range)))?;
         events.add(&end("e", span.end.max(span.start)))?;
     }
@@ -203,8 +206,8 @@ fn arrow(
     let mut ends = [(from.start, thread), (to.start, stream)];
     ends.sort_by_key(|(at, _)| *at);
     let [begin, end] = ends.map(|(at, track)| {
-        let event = Event::new("s", category, track, at);
-        event.category(category).id(operation as u64 + 1)
+        let event = Event::new("s", category, track, at).category(category);
+        Event { id: Some(operation as u64 + 1), ..event }
     });
     events.add(&begin)?;
     events.add(&Event { ph: "f", bp: Some("e"), ..end })

@@ -24,14 +24,14 @@ pub(super) struct File {
     /// The lower-case columns of each table.
     tables: FxHashMap<String, Vec<String>>,
     /// Cells of an unexpected type or outside the range of their column.
-    odd_cells: Cell<u64>,
-    bytes: u64,
+    pub(super) odd_cells: Cell<u64>,
+    pub(super) bytes: u64,
     /// Bytes of text read from the current table.
     text_bytes: Cell<u64>,
     /// The offset added to the capture's times, which makes all of them positive.
-    zero_ns: u64,
+    pub(super) zero_ns: u64,
     /// Views and virtual tables with the name of a capture's table.
-    computed_tables: u64,
+    pub(super) computed_tables: u64,
 }
 
 /// SQLite steps for any file, in thousands; SQLite takes about 50 million a second.
@@ -142,11 +142,6 @@ impl File {
         Ok(count)
     }
 
-    /// The store's time at the capture's time 0.
-    pub(super) fn zero_ns(&self) -> u64 {
-        self.zero_ns
-    }
-
     /// The store's time at the start of the capture: its time 0, or an earlier first event.
     pub(super) fn first_ns(&self) -> u64 {
         u64::from(self.zero_ns != 0)
@@ -155,10 +150,6 @@ impl File {
     /// Converts a time of the capture; `None` before [`first_ns`](Self::first_ns).
     pub(super) fn at(&self, ns: i64) -> Option<u64> {
         self.zero_ns.checked_add_signed(ns)
-    }
-
-    pub(super) fn computed_tables(&self) -> u64 {
-        self.computed_tables
     }
 
     /// Limits lengths and steps: cyclic pages and overlapping texts would make a small file
@@ -196,19 +187,6 @@ impl File {
 
     pub(super) fn tables(&self) -> impl Iterator<Item = &str> {
         self.tables.keys().map(String::as_str)
-    }
-
-    /// The file's length.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub(super) fn odd_cells(&self) -> u64 {
-        self.odd_cells.get()
-    }
-
-    pub(super) fn set_odd_cells(&self, odd_cells: u64) {
-        self.odd_cells.set(odd_cells);
     }
 
     /// The number of rows of a table.

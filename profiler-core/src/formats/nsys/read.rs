@@ -215,7 +215,7 @@ impl Reader<'_> {
     /// Creates threads in the order of their ids; the order of rows is meaningless.
     fn read_threads(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let odd_cells = file.odd_cells();
+        let odd_cells = file.odd_cells.get();
         let mut threads = BTreeSet::new();
         for (table, columns) in [
             ("NVTX_EVENTS", "globalTid, endGlobalTid"),
@@ -233,7 +233,7 @@ impl Reader<'_> {
             })?;
         }
         // Odd cells are counted when the tables are read.
-        file.set_odd_cells(odd_cells);
+        file.odd_cells.set(odd_cells);
         threads.into_iter().for_each(|global| _ = self.thread(global));
         Ok(())
     }
@@ -391,7 +391,7 @@ impl Reader<'_> {
             return None;
         };
         self.end_ns = self.end_ns.max(time.end_ns);
-        let zero_ns = self.file.zero_ns();
+        let zero_ns = self.file.zero_ns;
         let time = Some(time).filter(|time| (time.start_ns, time.end_ns) != (zero_ns, zero_ns));
         let mut place = Place::default();
         place.device = row.number(2).unwrap_or(0);
@@ -743,13 +743,13 @@ impl Reader<'_> {
         store.overheads.sort_by_key(|overhead| {
             (overhead.time.start_ns, overhead.time.end_ns, overhead.process, overhead.holds_gpu)
         });
-        self.health.unknown_records += self.file.odd_cells();
-        self.health.computed_tables = self.file.computed_tables();
+        self.health.unknown_records += self.file.odd_cells.get();
+        self.health.computed_tables = self.file.computed_tables;
         store.session = Session {
             window_ns: (self.file.first_ns(), self.end_ns),
             windows_ns: vec![(0, u64::MAX)],
             ranges_by: RangesBy::Containment,
-            zero_ns: self.file.zero_ns(),
+            zero_ns: self.file.zero_ns,
             last_annotation_ns: self.last_annotation_ns,
             ..Session::default()
         };

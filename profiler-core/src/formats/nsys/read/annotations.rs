@@ -245,7 +245,7 @@ impl Reader<'_> {
         let parse = || Some(fields_of(store, strings.text(id)?)?.into());
         let fields = registry.payloads.entry(id).or_insert_with(parse).clone()?;
         let shared = registry.shared_fields.saturating_add(fields.len() as u64);
-        if shared > SHARED_FIELDS.saturating_add(self.file.bytes()) {
+        if shared > SHARED_FIELDS.saturating_add(self.file.bytes) {
             return None;
         }
         registry.shared_fields = shared;

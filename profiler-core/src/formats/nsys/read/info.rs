@@ -42,7 +42,7 @@ impl Reader<'_> {
             utc_ns = row.number::<i64>(0).filter(|ns| *ns >= 0);
         })?;
         let recorded_at_s = utc_ns.unwrap_or(0).unsigned_abs() / 1_000_000_000;
-        let utc_offset_ns = utc_ns.and_then(|ns| ns.checked_sub_unsigned(file.zero_ns()));
+        let utc_offset_ns = utc_ns.and_then(|ns| ns.checked_sub_unsigned(file.zero_ns));
         file.rows(("ANALYSIS_DETAILS", "stopTime"), |row| {
             self.end_ns = self.end_ns.max(row.time(0).unwrap_or(0));
         })?;
