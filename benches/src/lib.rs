@@ -1,4 +1,5 @@
-//! Shared code of the benchmarks: statistics of paired rounds, criterion's settings and memory settings.
+//! Shared code of the benchmarks: statistics of paired rounds, criterion's settings and memory
+//! settings.
 
 pub mod stats;
 
@@ -27,8 +28,8 @@ pub fn criterion(seconds: u64) -> Criterion {
 
 /// Makes the allocator take every larger allocation from the kernel from now on.
 ///
-/// A growing log pays a page fault for each new page. Without this a benchmark with several sessions
-/// would reuse the pages of earlier sessions, and show a log that is too cheap.
+/// A growing log pays a page fault for each new page. Without this a benchmark with several
+/// sessions would reuse the pages of earlier sessions, and show a log that is too cheap.
 pub fn fresh_memory() {
     // SAFETY: `mallopt` takes two integers and refuses invalid ones.
     let _ = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 64 << 10) };

@@ -17,8 +17,8 @@ fn median_of(values: &mut [f64]) -> f64 {
     }
 }
 
-/// The 95 % interval of the median: percentiles of the medians of `resamples` bootstrap samples. The
-/// same seed gives the same interval; no values give NaN.
+/// The 95 % interval of the median: percentiles of the medians of `resamples` bootstrap samples.
+/// The same seed gives the same interval; no values give NaN.
 #[must_use]
 pub fn bootstrap_median(values: &[f64], resamples: usize, seed: u64) -> (f64, f64) {
     if values.is_empty() || resamples == 0 {

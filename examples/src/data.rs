@@ -1,4 +1,4 @@
-//! The data set and the first weights, the same on every machine.
+//! The data set and the initial weights, equal on every machine.
 //!
 //! All random numbers are uniform and come from integer arithmetic, so a seed gives the same bits
 //! everywhere and the GPU's losses can be compared with [`crate::mlp::reference_losses`].
@@ -16,7 +16,7 @@ pub(crate) const BATCHES: usize = 4;
 
 /// Step size, for a loss that is the mean over all outputs of a batch.
 pub(crate) const LEARNING_RATE: f32 = 0.3;
-/// Share of the last step that goes into the next one.
+/// Share of the previous step in the next one.
 pub(crate) const MOMENTUM: f32 = 0.8;
 
 /// Width of the teacher's hidden layer: few units, so that targets cost the host little.
@@ -47,7 +47,8 @@ impl Data {
         Data { inputs, targets }
     }
 
-    /// Inputs `[BATCH, INPUT]` and targets `[BATCH, OUTPUT]` of one batch of the endless training run.
+    /// Inputs `[BATCH, INPUT]` and targets `[BATCH, OUTPUT]` of one batch of the endless training
+    /// run.
     pub(crate) fn batch(&self, batch: usize) -> (&[f32], &[f32]) {
         let at = batch % BATCHES;
         let (x, y) = (BATCH * INPUT, BATCH * OUTPUT);
@@ -66,11 +67,11 @@ pub(crate) struct InitialWeights {
 
 impl InitialWeights {
     pub(crate) fn new(seed: u64) -> InitialWeights {
-        // Not the numbers that the data set is made of.
+        // Other numbers than those of the data set.
         let mut random = SplitMix64(!seed);
         InitialWeights {
-            // Half of the usual size: what passes a ReLU has a mean, and a large one makes the first
-            // steps overshoot.
+            // Half of the usual size: what passes a ReLU has a mean, and a large one makes the
+            // first steps overshoot.
             hidden: random.values(HIDDEN * INPUT, 0.5 * variance_keeping(INPUT)),
             output: random.values(OUTPUT * HIDDEN, variance_keeping(HIDDEN)),
         }

@@ -49,7 +49,8 @@ unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
 
-/// Host memory that the GPU copies from or to. The caller keeps the memory alive until the copies end.
+/// Host memory that the GPU copies from or to. The caller keeps the memory alive until the copies
+/// end.
 #[derive(Debug, Clone, Copy)]
 pub struct Host(*mut c_void);
 
@@ -86,7 +87,8 @@ pub(crate) fn check(result: CUresult) {
 
 macro_rules! cuda {
     ($function:ident($($argument:expr),* $(,)?)) => {{
-        // SAFETY: the arguments are pointers to live variables, live handles, or memory of at least the given sizes.
+        // SAFETY: the arguments are pointers to live variables, live handles, or memory of at least
+        // the given sizes.
         let result = unsafe { sys::$function($($argument),*) };
         check(result);
     }};
@@ -125,7 +127,8 @@ impl Gpu {
         Self { context, current, empty: load(PTX, "empty"), spin: load(PTX, "spin") }
     }
 
-    /// Another GPU in its primary context, which becomes current on this thread; `None` if the GPU does not exist.
+    /// Another GPU in its primary context, which becomes current on this thread; `None` if the GPU
+    /// does not exist.
     #[allow(clippy::unwrap_used)] // as check
     pub fn other_device(&self, ordinal: usize) -> Option<Self> {
         if CudaContext::device_count().unwrap() as usize <= ordinal {
@@ -226,7 +229,8 @@ impl Gpu {
     /// Fills managed memory on the CPU; the GPU must be done with it.
     pub fn fill_on_cpu(&self, managed: CUdeviceptr, value: u8, bytes: usize) {
         let memory = managed as usize as *mut u8;
-        // SAFETY: the memory is managed and has as many bytes, so the CPU may write it while no GPU work does.
+        // SAFETY: the memory is managed and has as many bytes, so the CPU may write it while no GPU
+        // work does.
         unsafe { memory.write_bytes(value, bytes) };
     }
 
@@ -309,7 +313,8 @@ impl Gpu {
         Handle(executable)
     }
 
-    /// Creates a context, launches the empty kernel in it `launches` times, and destroys the context without a wait.
+    /// Creates a context, launches the empty kernel in it `launches` times, and destroys the
+    /// context without a wait.
     pub fn launch_in_own_context(&self, launches: usize) {
         let mut context = std::ptr::null_mut();
         cuda!(cuCtxCreate_v4(&mut context, std::ptr::null_mut(), 0, 0));
@@ -415,7 +420,8 @@ calls! {
     profiler_start() = cuProfilerStart();
     /// Ends the part of the program that profilers record.
     profiler_stop() = cuProfilerStop();
-    /// Resets the primary context with everything made in it. No value of this type may be used afterwards.
+    /// Resets the primary context with everything made in it. No value of this type may be used
+    /// afterwards.
     reset() = cuDevicePrimaryCtxReset_v2(0);
     /// Sets an attribute of a kernel.
     set_kernel_attribute(kernel: Handle<CUfunction>, attribute: sys::CUfunction_attribute, value: i32) = cuFuncSetAttribute(kernel.0, attribute, value);
@@ -434,8 +440,9 @@ pub(crate) fn launch<const N: usize>(
     let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
     let (kernel, stream, pointers) = (kernel.0, stream.0, pointers.as_mut_ptr());
     let no_extra: *mut *mut c_void = std::ptr::null_mut();
-    // SAFETY: the kernel is live and has N parameters of at most 8 bytes, each with a pointer to a live number that is read
-    // during the call; the driver checks the sizes; memory behind addresses is the caller's.
+    // SAFETY: the kernel is live and has N parameters of at most 8 bytes, each with a pointer to a
+    // live number that is read during the call; the driver checks the sizes; memory behind
+    // addresses is the caller's.
     unsafe {
         sys::cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, pointers, no_extra)
     }

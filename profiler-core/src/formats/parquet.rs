@@ -82,7 +82,7 @@ impl Profile {
     /// SELECT value, count(*), sum("end" - start)
     /// FROM read_parquet('profile/CUPTI_ACTIVITY_KIND_KERNEL/**/*.parquet', hive_partitioning = true)
     /// JOIN read_parquet('profile/StringIds/**/*.parquet', hive_partitioning = true) s
-    ///     USING (host, rank) -- where there are several parts: each counts its ids anew
+    ///     USING (host, rank) -- with several parts: each has its own ids
     /// WHERE s.id = demangledName GROUP BY value
     /// ```
     ///
@@ -107,10 +107,6 @@ impl Profile {
     /// The files contain no environment, user, host name or path. Rows are buffered and written in
     /// groups of 122,880, compressed with LZ4. Writing takes about 0.6 us, and 9 bytes of file, for
     /// an operation with its call.
-    ///
-    /// It holds no environment, user, host name or path. Rows are held and go out in groups of
-    /// 122,880, compressed by LZ4. Costs some 0.6 us and 9 bytes of file an operation with its
-    /// call.
     ///
     /// # Errors
     /// The folder or a file cannot be written, or the label of the host is empty. Files replaced

@@ -15,8 +15,8 @@ use crate::join::tables::{Call, KernelNames, Operation, Store, What, Work};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum KernelNaming {
-    /// The C++ name with template arguments and parameters. A capture has nsys's own spelling, which differs in places from
-    /// that of other demanglers.
+    /// The C++ name with template arguments and parameters. A capture has nsys's own spelling,
+    /// which differs in places from that of other demanglers.
     #[default]
     Demangled,
     /// The function's name without namespaces, template arguments and parameters.
@@ -113,7 +113,8 @@ fn kernel_text(reports: Reports<'_>, names: &KernelNames) -> String {
     }
 }
 
-/// The operation name of nsys (`ENUM_CUDA_MEMCPY_OPER`), by the source's number of the kind if it has one.
+/// The operation name of nsys (`ENUM_CUDA_MEMCPY_OPER`), by the source's number of the kind if it
+/// has one.
 fn copy_text(number: u8, kind: CopyKind) -> &'static str {
     match (number, kind) {
         (3, _) => "[CUDA memcpy Host-to-Array]",
@@ -147,7 +148,8 @@ pub(crate) fn memory_text(kind: MemoryKind) -> &'static str {
     }
 }
 
-/// A function's name without its version: `cudaMemcpyAsync_v3020`. nsys strips versions of four digits.
+/// A function's name without its version: `cudaMemcpyAsync_v3020`. nsys strips versions of four
+/// digits.
 pub(super) fn function(name: &str) -> &str {
     let is_version = |at: &usize| name.as_bytes().get(*at..*at + 2) == Some(b"_v");
     name.len().checked_sub(6).filter(is_version).map_or(name, |at| &name[..at])

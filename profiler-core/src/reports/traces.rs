@@ -54,8 +54,8 @@ row! {
         dynamic_shared_bytes: Option<u64> => "DymSMem" Bytes,
         /// Bytes moved or set.
         bytes: Option<u64> => "Bytes" Bytes,
-        /// Bytes a second as nsys computes them: the bytes times the whole number of durations in a second. `None` for a
-        /// duration of 0.
+        /// Bytes a second as nsys computes them: the bytes times the whole number of durations in a
+        /// second. `None` for a duration of 0.
         throughput_bytes_per_s: Option<u64> => "Throughput" Throughput,
         /// The memory that was read, or set.
         source_memory: Option<&'static str> => "SrcMemKd" Plain,

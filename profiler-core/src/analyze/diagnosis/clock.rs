@@ -1,7 +1,7 @@
 //! The clock of a run: on every device, each nanosecond is attributed to one part.
 //!
-//! GPU work comes before host activity, kernels before copies: a copy beside a kernel costs nothing.
-//! Idle time is attributed to the thread that submits the next operation, as in
+//! GPU work comes before host activity, kernels before copies: a copy beside a kernel costs
+//! nothing. Idle time is attributed to the thread that submits the next operation, as in
 //! [`gaps`](crate::query).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,8 +69,8 @@ pub(super) struct Piece {
     pub(super) wait: Option<CallId>,
 }
 
-/// All pieces of a run, by device and time, without holes; session pauses are left out. Every device
-/// has the same clock, so a busy device does not hide an idle one.
+/// All pieces of a run, by device and time, without holes; session pauses are left out. Every
+/// device has the same clock, so a busy device does not hide an idle one.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     pub(super) pieces: Vec<Piece>,
@@ -112,7 +112,8 @@ impl Clock {
 /// A time attributed to an operation.
 type OperationTime = (Interval, OperationId);
 
-/// The union of operation times in start order, each piece with the operation that reaches furthest.
+/// The union of operation times in start order, each piece with the operation that reaches
+/// furthest.
 fn union(operations: impl Iterator<Item = OperationTime>) -> Vec<OperationTime> {
     let mut union: Vec<OperationTime> = Vec::new();
     let mut end = 0;
@@ -194,7 +195,8 @@ impl<'p> Idle<'p> {
         };
         let host = Interval { start_ns: time.start_ns, end_ns: submitted };
         let pieces = self.timeline.host(store, call.thread, host);
-        // After a wait of the host, the time to submit new work counts for the wait, not the launch.
+        // After a wait of the host, the time to submit new work counts for the wait, not the
+        // launch.
         let wait = pieces.first().and_then(|piece| piece.call).filter(|id| {
             let call = &store.calls[id.at()];
             match store.call_kind(call).class {
@@ -396,8 +398,9 @@ pub(super) fn gaps(pieces: &[Piece]) -> Vec<Gap> {
     gaps
 }
 
-/// The nanoseconds that may vanish with the given parts of these pieces, in clock order. A gap counts
-/// as a whole if half or more of it is removed, since the rest may be hidden once the host is in time.
+/// The nanoseconds that may vanish with the given parts of these pieces, in clock order. A gap
+/// counts as a whole if half or more of it is removed, since the rest may be hidden once the host
+/// is in time.
 pub(super) fn reach<'p>(pieces: impl Iterator<Item = (&'p Piece, f64)>, gaps: &[Gap]) -> f64 {
     let mut reach = 0.0;
     let mut gaps = gaps.iter();

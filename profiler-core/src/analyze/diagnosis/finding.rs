@@ -165,8 +165,8 @@ pub struct Finding {
     /// which may be hidden once the host is in time.
     pub reach: f64,
     /// Estimated speed-up of the run by Amdahl's law, from `reach` under the
-    /// [`assumption`](Self::assumption); infinite for the whole run. Not a bound: a change that also
-    /// shortens other work brings more.
+    /// [`assumption`](Self::assumption); infinite for the whole run. Not a bound: a change that
+    /// also shortens other work brings more.
     #[serde(serialize_with = "finite")]
     pub estimate: f64,
     /// The assumption of the estimate.
@@ -211,8 +211,8 @@ impl fmt::Display for Finding {
 }
 
 impl Run<'_> {
-    /// A finding with the parts of pieces that it would remove; `None` below the threshold. The first
-    /// sign decides.
+    /// A finding with the parts of pieces that it would remove; `None` below the threshold. The
+    /// first sign decides.
     pub(super) fn finish(
         &self,
         kind: FindingKind,

@@ -84,8 +84,8 @@ impl Run<'_> {
     }
 
     /// True if a collective may have to wait for kernels or copies: it is a graph node, other work
-    /// precedes it on its stream, or its stream waits for an event before it. Such a collective must
-    /// not be advised to overlap.
+    /// precedes it on its stream, or its stream waits for an event before it. Such a collective
+    /// must not be advised to overlap.
     pub(super) fn collectives_depend(&self) -> bool {
         *self.known.collectives_depend.get_or_init(|| self.find_dependent_collective())
     }

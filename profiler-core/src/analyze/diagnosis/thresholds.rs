@@ -54,14 +54,15 @@ macro_rules! thresholds {
 }
 
 thresholds! {
-    /// Minimum share of the clock for a verdict. Default 0.2: removing it makes the whole 1.25 times
-    /// as fast, which is the variation of runs (10 to 30 % on the machine of the measurements).
+    /// Minimum share of the clock for a verdict. Default 0.2: removing it makes the whole 1.25
+    /// times as fast, which is the variation of runs (10 to 30 % on the machine of the
+    /// measurements).
     verdict_share get_verdict_share: f64 = 0.2;
-    /// Minimum share of the clock for a listed cause. Default 0.05: removing it makes the whole 1.05
-    /// times as fast.
+    /// Minimum share of the clock for a listed cause. Default 0.05: removing it makes the whole
+    /// 1.05 times as fast.
     cause_share get_cause_share: f64 = 0.05;
-    /// Minimum share of the clock for a finding. Default 0.02: less is lost in the variation of runs.
-    /// Findings without a cost are always reported.
+    /// Minimum share of the clock for a finding. Default 0.02: less is lost in the variation of
+    /// runs. Findings without a cost are always reported.
     finding_share get_finding_share: f64 = 0.02;
     /// Minimum operations of a scope for a verdict. Default 10: with fewer, one that is late by
     /// chance is more than a tenth of them.
@@ -90,8 +91,9 @@ thresholds! {
     /// Whether a profile that lacks records gets a verdict. Default false: a lost kernel looks like
     /// an idle GPU. Also for an ordinal that is several GPUs.
     incomplete get_incomplete: bool = false;
-    /// Maximum [unmatched](crate::Health::unmatched_share) share of records and calls for a verdict.
-    /// Default 0.01: work of calls just before the recording began or ended. The verdict states it.
+    /// Maximum [unmatched](crate::Health::unmatched_share) share of records and calls for a
+    /// verdict. Default 0.01: work of calls just before the recording began or ended. The verdict
+    /// states it.
     most_unmatched get_most_unmatched: f64 = 0.01;
     /// Number of moments that each cause and finding retains, longest first. Default 8; all count.
     evidence get_evidence: usize = 8;

@@ -87,8 +87,9 @@ pub struct TensorPipes {
 }
 
 impl CountedKernels {
-    /// Tensor-core use by kernel, from the metrics of [`Set::Tensor`](cupti::counters::Set::Tensor).
-    /// The operations of [`Set::Roofline`](cupti::counters::Set::Roofline) alone give use and types.
+    /// Tensor-core use by kernel, from the metrics of
+    /// [`Set::Tensor`](cupti::counters::Set::Tensor). The operations of
+    /// [`Set::Roofline`](cupti::counters::Set::Roofline) alone give use and types.
     pub fn tensor_pipes(&self) -> TensorPipes {
         let mut index: FxHashMap<&str, usize> = FxHashMap::default();
         let mut kernels: Vec<TensorPipe> = Vec::new();

@@ -92,8 +92,8 @@ impl SmLimits {
         })
     }
 
-    /// The limits of a device: those that the profile states, the rest from the table. A device that
-    /// is newer than the table has the units of its last row.
+    /// The limits of a device: those that the profile states, the rest from the table. A device
+    /// that is newer than the table has the units of its last row.
     pub(super) fn of_device(capability: (u32, u32), stated: &Multiprocessor) -> Option<Self> {
         let is_complete = stated.warps != 0 && stated.blocks != 0 && stated.registers != 0;
         let is_newer = TABLE.iter().all(|(known, ..)| *known < capability);

@@ -57,7 +57,8 @@ pub struct Occupancy {
     pub most_warps: u32,
     /// Blocks if limited by warps only (`launch__occupancy_limit_warps` of Nsight Compute).
     pub by_warps: u32,
-    /// Blocks if limited by registers only (`launch__occupancy_limit_registers`); `None` without any.
+    /// Blocks if limited by registers only (`launch__occupancy_limit_registers`); `None` without
+    /// any.
     pub by_registers: Option<u32>,
     /// Blocks if limited by shared memory only (`launch__occupancy_limit_shared_mem`); `None`
     /// without any.

@@ -116,8 +116,8 @@ impl<'c, 'a> Classes<'c, 'a> {
 }
 
 impl<'a> Query<'a> {
-    /// Groups operations by class: kernels by name, copies and memsets as such. Graphs traced as one
-    /// interval are [`KernelClass::Other`].
+    /// Groups operations by class: kernels by name, copies and memsets as such. Graphs traced as
+    /// one interval are [`KernelClass::Other`].
     pub fn by_kernel_class(&self) -> Groups<KernelClass> {
         self.by_kernel_class_with(&Classifier::new())
     }

@@ -45,8 +45,8 @@ pub struct TensorCoreUse {
 
 impl TensorCoreUse {
     /// The use by this name. A [statement of the program](Classifier::tensor_cores) counts first.
-    /// Only products, convolutions, attention and [`Other`](KernelClass::Other) are looked up; other
-    /// classes use no tensor cores.
+    /// Only products, convolutions, attention and [`Other`](KernelClass::Other) are looked up;
+    /// other classes use no tensor cores.
     #[must_use]
     pub fn of(name: &str, classifier: &Classifier) -> Self {
         use Confidence::{High, Low};

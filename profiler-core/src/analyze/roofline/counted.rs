@@ -29,7 +29,8 @@ pub(super) const TOLERANCE: f64 = 0.1;
 /// Counted work of ranges or kernels under the roofs of a device. Made by
 /// [`CountedRoofline::of`], [`Roofline::counted`] and [`CountedKernels::roofline`].
 ///
-/// `{}` prints tables; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write the same.
+/// `{}` prints tables; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write the
+/// same.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CountedRoofline {

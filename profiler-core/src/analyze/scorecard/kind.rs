@@ -7,57 +7,60 @@ use crate::analyze::diagnosis::Thresholds;
 use crate::base::named_variants::named_variants;
 
 named_variants! {
-    /// A value of a scorecard. Shares are of the clock of the [diagnosis](crate::analyze::diagnosis)
-    /// unless stated otherwise. [`Targets`](super::Targets) sets other targets.
+    /// A value of a scorecard. Shares are of the clock of the
+    /// [diagnosis](crate::analyze::diagnosis) unless stated otherwise. [`Targets`](super::Targets)
+    /// sets other targets.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum ScoreKind with text in ALL {
-        /// Whether nothing was lost ([`Health`](crate::Health)). Good if complete: missing records look
-        /// like an idle GPU.
+        /// Whether nothing was lost ([`Health`](crate::Health)). Good if complete: missing records
+        /// look like an idle GPU.
         Health = "recording",
         /// Time in which a GPU ran anything but collectives; the mean of several GPUs
-        /// ([`DeviceTimes::busy`](crate::query::DeviceTimes::busy)). Good from 90 %: without the rest the
-        /// run is 1.11 times as fast. Bad up to 50 %: the host decides more than the GPU.
+        /// ([`DeviceTimes::busy`](crate::query::DeviceTimes::busy)). Good from 90 %: without the
+        /// rest the run is 1.11 times as fast. Bad up to 50 %: the host decides more than the GPU.
         GpuBusy = "GPU busy",
-        /// The largest estimate of all causes and findings: the speed-up of the run under the assumption
-        /// in the note (Amdahl). GPU compute is no such cause. Good up to the estimate of a good share,
-        /// 1.05; bad from that of a bad share, 1.25.
+        /// The largest estimate of all causes and findings: the speed-up of the run under the
+        /// assumption in the note (Amdahl). GPU compute is no such cause. Good up to the estimate
+        /// of a good share, 1.05; bad from that of a bad share, 1.25.
         Estimate = "estimated for one change",
-        /// The GPU was idle for calls that launch, allocate and free. Good up to 5 %: without it the run
-        /// is 1.05 times as fast, less than the variation of runs. Bad from 20 %, the share of a verdict
-        /// ([`Thresholds::cause_share`], [`Thresholds::verdict_share`]).
+        /// The GPU was idle for calls that launch, allocate and free. Good up to 5 %: without it
+        /// the run is 1.05 times as fast, less than the variation of runs. Bad from 20 %, the share
+        /// of a verdict ([`Thresholds::cause_share`], [`Thresholds::verdict_share`]).
         Launch = "idle for launches",
-        /// The GPU was idle because the host waited for it, or small copies ran alone. Targets as for
-        /// [`Launch`](Self::Launch).
+        /// The GPU was idle because the host waited for it, or small copies ran alone. Targets as
+        /// for [`Launch`](Self::Launch).
         Synchronization = "idle for waits and small copies",
         /// The GPU was idle while the host computed. Targets as for [`Launch`](Self::Launch).
         Host = "idle for the host",
         /// The GPU was idle while the host loaded data. Targets as for [`Launch`](Self::Launch).
         Loading = "idle for data",
-        /// Copies ran without kernels, or the host was in their calls and nothing ran. Targets as for
-        /// [`Launch`](Self::Launch).
+        /// Copies ran without kernels, or the host was in their calls and nothing ran. Targets as
+        /// for [`Launch`](Self::Launch).
         Copy = "copies alone and their calls",
         /// Only collectives ran: GPUs exchanged data, or waited for another rank. Targets as for
         /// [`Launch`](Self::Launch).
         Communication = "communication alone",
-        /// The share of the copies' time with concurrent kernels. Good from 80 %, bad up to 20 %. Unknown
-        /// if copies alone take no more than is good for [`Copy`](Self::Copy): hiding them brings little.
+        /// The share of the copies' time with concurrent kernels. Good from 80 %, bad up to 20 %.
+        /// Unknown if copies alone take no more than is good for [`Copy`](Self::Copy): hiding them
+        /// brings little.
         Overlap = "copies hidden behind kernels",
-        /// The share of the kernels' time in kernels shorter than [`Thresholds::small_kernel`], 20 us.
-        /// Good up to 20 %, bad from 50 %: a launch takes 3 to 5 us, a fifth or more of such a kernel,
-        /// which also hardly fills the GPU.
+        /// The share of the kernels' time in kernels shorter than [`Thresholds::small_kernel`], 20
+        /// us. Good up to 20 %, bad from 50 %: a launch takes 3 to 5 us, a fifth or more of such a
+        /// kernel, which also hardly fills the GPU.
         SmallKernels = "kernels too short",
-        /// Theoretical occupancy, the mean over kernels by time. Good from 25 %: four warps for each of
-        /// the four schedulers of a multiprocessor with 64, as many as the latency of dependent
-        /// instructions in cycles since Volta. Bad up to 6.25 %, one warp each. Between them are kernels
-        /// with much work a thread, such as products.
+        /// Theoretical occupancy, the mean over kernels by time. Good from 25 %: four warps for
+        /// each of the four schedulers of a multiprocessor with 64, as many as the latency of
+        /// dependent instructions in cycles since Volta. Bad up to 6.25 %, one warp each. Between
+        /// them are kernels with much work a thread, such as products.
         Occupancy = "theoretical occupancy",
-        /// The share of the time of eligible products in kernels that use tensor cores. Good from 90 %,
-        /// bad up to 50 %. Unknown if the rest takes no more than is good for [`Launch`](Self::Launch).
+        /// The share of the time of eligible products in kernels that use tensor cores. Good from
+        /// 90 %, bad up to 50 %. Unknown if the rest takes no more than is good for
+        /// [`Launch`](Self::Launch).
         TensorCores = "tensor cores, where they can",
-        /// The achieved share of the roofline in ranges with declared work, by time. Good from 60 %, bad
-        /// up to 15 %: the limits of Nsight Compute's rules.
+        /// The achieved share of the roofline in ranges with declared work, by time. Good from 60
+        /// %, bad up to 15 %: the limits of Nsight Compute's rules.
         OfRoof = "achieved of the roof",
     }
 }

@@ -204,7 +204,7 @@ impl Card<'_> {
         }
     }
 
-    /// A share of the clock, which says nothing where a diagnosis does not either.
+    /// A share of the clock; unreliable if the diagnosis is inconclusive.
     fn of_clock(&self, value: f64, note: String) -> Known {
         match self.verdict.inconclusive.filter(|why| why.says_nothing()) {
             Some(Inconclusive::Incomplete) => {
@@ -268,8 +268,8 @@ impl Card<'_> {
         self.of_clock(share, note)
     }
 
-    /// A share; unreliable if it misses its target and so little of the clock depends on it that this
-    /// time would be good.
+    /// A share; unreliable if it misses its target and so little of the clock depends on it that
+    /// this time would be good.
     fn share_at_stake(&self, kind: ScoreKind, share: f64, note: String, time: Duration) -> Known {
         let of_clock = if kind == ScoreKind::Overlap { ScoreKind::Copy } else { ScoreKind::Launch };
         let good = |kind| self.targets.get(kind).good;
@@ -335,7 +335,7 @@ impl Card<'_> {
         let (mut using, mut eligible, mut has_f32) = (0_u64, 0_u64, false);
         for op in tensor_cores.ops().rows() {
             if matches!(op.status, TcStatus::Using | TcStatus::EligibleNotUsing) {
-                // A range may say what it multiplies where names of kernels do not.
+                // A range may declare products that kernel names do not show.
                 let products = if op.product_ns == 0 { op.total_ns } else { op.product_ns };
                 using = using.saturating_add(op.tc_ns);
                 eligible = eligible.saturating_add(products);
@@ -397,7 +397,7 @@ impl Card<'_> {
     }
 
     fn estimate(&self) -> Known {
-        // Of two that bring the same the finding, which says where.
+        // Of equal estimates the finding, which has a position.
         let all = self.findings().chain(self.all_causes());
         let largest = all.fold(None, |largest: Option<Mending>, next| match largest {
             Some(largest) if largest.estimate >= next.estimate => Some(largest),
@@ -411,13 +411,13 @@ impl Card<'_> {
         }
     }
 
-    /// The cause that is the verdict, unless that is the work of the GPU.
+    /// The cause of the verdict, unless that is GPU work.
     fn causes(&self) -> impl Iterator<Item = Mending> {
         let decided = self.verdict.bottleneck.filter(|of| *of != Bottleneck::GpuCompute);
         self.all_causes().take(usize::from(decided.is_some()))
     }
 
-    /// All causes but the work of the GPU, that of the verdict first.
+    /// All causes except GPU work, the verdict's first.
     fn all_causes(&self) -> impl Iterator<Item = Mending> {
         let causes = self.verdict.causes.iter();
         let causes = causes.filter(|cause| cause.bottleneck != Bottleneck::GpuCompute);
@@ -429,7 +429,7 @@ impl Card<'_> {
         })
     }
 
-    /// What is to be mended, the costliest first.
+    /// The findings to mend, costliest first.
     fn findings(&self) -> impl Iterator<Item = Mending> {
         let findings = self.findings.iter().filter(|found| !found.kind.is_note());
         findings.map(|found| Mending {
@@ -448,7 +448,7 @@ fn sum(times: impl Iterator<Item = Duration>) -> Duration {
     times.fold(Duration::ZERO, Duration::saturating_add)
 }
 
-/// A factor as people read it.
+/// A factor as text.
 fn factor(factor: f64) -> String {
     crate::analyze::diagnosis::Factor(factor).to_string()
 }

@@ -179,8 +179,7 @@ CREATE TABLE NVTX_EVENTS (
 );
 ";
 
-/// Tables that are written only where there is something for them: a report takes an empty one for
-/// a finding.
+/// Tables written only with rows: a report treats an empty one as a finding.
 pub(crate) const MANAGED_TABLES: &str = "
 CREATE TABLE CUDA_UM_CPU_PAGE_FAULT_EVENTS (
     start INTEGER NOT NULL, globalPid INTEGER NOT NULL, address INTEGER NOT NULL, originalFaultPc INTEGER,
@@ -192,8 +191,8 @@ CREATE TABLE CUDA_UM_GPU_PAGE_FAULT_EVENTS (
 );
 ";
 
-/// Written only where counters were sampled. nsys rounds values to whole numbers; these stand as
-/// they are.
+/// Written only if counters were sampled. nsys rounds values to whole numbers; these are not
+/// rounded.
 pub(crate) const METRICS_TABLES: &str = "
 CREATE TABLE TARGET_INFO_GPU_METRICS (
     typeId INTEGER NOT NULL, sourceId INTEGER NOT NULL, typeName TEXT NOT NULL, metricId INTEGER NOT NULL,
@@ -205,7 +204,7 @@ CREATE TABLE GPU_METRICS (
 );
 ";
 
-/// Written only where graphs were traced as one interval each.
+/// Written only if graphs were traced as one interval each.
 pub(crate) const GRAPHS_TABLE: &str = "
 CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (
     start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL,
@@ -226,7 +225,8 @@ pub(super) fn enumeration(table: &str) -> String {
     format!("CREATE TABLE {table} (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);")
 }
 
-/// Enumerations that reports and other readers look up: tables with a number, a name and a label in each row.
+/// Enumerations that reports and other readers look up: tables with a number, a name and a label in
+/// each row.
 pub(super) const ENUMERATIONS: &str = "\
 ENUM_NSYS_EVENT_CLASS
 0 TRACE_PROCESS_EVENT_CUDA_RUNTIME CUDA runtime
