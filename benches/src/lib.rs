@@ -1,5 +1,4 @@
-//! Shared code of the benchmarks: statistics of paired rounds, criterion's settings and memory
-//! settings.
+//! Shared code of the benchmarks: statistics of paired rounds, settings of criterion and memory.
 
 pub mod stats;
 

@@ -1,6 +1,5 @@
-//! Three kernels whose operations and bytes are known exactly, each with buffers many times larger
-//! than an L2 cache, and two probes of what a device reaches: a copy and a matrix product by
-//! cuBLAS.
+//! Three kernels whose operations and bytes are known exactly, with buffers many times larger than
+//! an L2 cache, and two probes of a device: a copy and a matrix product by cuBLAS.
 
 use std::fmt;
 use std::sync::Arc;

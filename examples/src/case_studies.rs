@@ -99,8 +99,7 @@ fn bf16(x: f32) -> u16 {
     (x.to_bits() >> 16) as u16
 }
 
-/// Four products of 4096 x 4096 matrices, each in a range that declares its work. Sums are in f32
-/// in both cases.
+/// Four products of 4096 x 4096 matrices, each in a range that declares its work. Sums are in f32.
 fn products<T>(gpu: &Gpu, number: fn(f32) -> T, dtype: Dtype, pipe: Pipe) -> Result<Step>
 where
     T: DeviceRepr + ValidAsZeroBits + Clone + 'static,

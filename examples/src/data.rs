@@ -49,8 +49,7 @@ impl Data {
         Data { inputs, targets }
     }
 
-    /// Inputs `[BATCH, INPUT]` and targets `[BATCH, OUTPUT]` of one batch of the endless training
-    /// run.
+    /// Inputs `[BATCH, INPUT]` and targets `[BATCH, OUTPUT]` of one batch of the endless run.
     pub(crate) fn batch(&self, batch: usize) -> (&[f32], &[f32]) {
         let at = batch % BATCHES;
         let (x, y) = (BATCH * INPUT, BATCH * OUTPUT);

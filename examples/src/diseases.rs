@@ -1,5 +1,4 @@
-//! Nine anti-patterns: programs that are slow for one known reason each, and the same work without
-//! it.
+//! Nine anti-patterns: programs that are slow for one known reason, and the same without it.
 //!
 //! Every step opens the NVTX range `step` and ends with a wait, so its time is the time of its
 //! work. The program after the change differs from the one before in that change only.
@@ -32,8 +31,7 @@ pub enum Disease {
     LaunchBound,
     /// A wait after every kernel. Cured: one at the end.
     SyncEveryKernel,
-    /// Large copies from ordinary memory. Cured: pinned memory, and the next copy beside the
-    /// kernel.
+    /// Large copies from pageable memory. Cured: pinned memory, the next copy beside the kernel.
     PageableCopies,
     /// The host computes between kernels. Cured: the GPU does it.
     HostPreprocessing,
@@ -287,8 +285,7 @@ impl Pinned {
         unsafe { std::slice::from_raw_parts_mut(self.memory, self.len) }
     }
 
-    /// Copies all values to the GPU; the caller waits for the stream before the memory is written
-    /// or freed.
+    /// Copies all values to the GPU; the caller waits before the memory is written or freed.
     fn copy_in(&self, stream: &Arc<CudaStream>, m: &mut CudaSlice<f32>) -> Result<()> {
         check(m.len() == self.len, "copy_in")?;
         let (to, _guard) = m.device_ptr_mut(stream);

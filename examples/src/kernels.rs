@@ -86,8 +86,7 @@ impl Kernels {
         Ok(())
     }
 
-    /// Adds the mean squared difference to `loss[0]` and sets `gradient` to its derivative by
-    /// `out`.
+    /// Adds the mean squared difference to `loss[0]`, and sets `gradient` to its derivative.
     pub(crate) fn mse_grad(
         &self,
         gradient: &mut Buffer,

@@ -56,8 +56,7 @@ pub(crate) enum Command {
     TensorCores(TensorCoresArgs),
     /// The run on one page: a dozen values, each with its target and a flag
     Scorecard(ScorecardArgs),
-    /// The bottlenecks of the run and its ranges, anti-patterns, remedies, and estimates of their
-    /// effect
+    /// Bottlenecks of the run and its ranges, anti-patterns, remedies, and estimates of the gain
     Diagnose(DiagnoseArgs),
     /// Writes a profile for other tools
     Export {
@@ -186,8 +185,7 @@ pub(crate) struct AnalyzeArgs {
     /// Only the work of these ranges: a name or a path, `*` for any text
     #[arg(long, value_name = "PATH")]
     pub(crate) within: Option<String>,
-    /// The minimum length of gpu_gaps in milliseconds [default: 500 for a capture, else a hundredth
-    /// of the time]
+    /// Minimum ms of gpu_gaps [default: 500 for a capture, else a hundredth of the time]
     #[arg(long, value_name = "MS", value_parser = at_least_zero)]
     pub(crate) gap: Option<f64>,
     /// Fail (status 3) if a rule finds anything
@@ -211,8 +209,7 @@ pub(crate) struct KernelsArgs {
     /// Also the classes of each range
     #[arg(long)]
     pub(crate) by_range: bool,
-    /// The class of kernels with this name, as in my_mlp*=gemm; overrides the known names of
-    /// libraries
+    /// The class of kernels with this name, as in my_mlp*=gemm; overrides known names
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,
     #[command(flatten)]
@@ -239,8 +236,7 @@ pub(crate) struct TensorCoresArgs {
     /// The format; files have nanoseconds
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: TableFormat,
-    /// The class of kernels with this name, as in my_mlp*=gemm; overrides the known names of
-    /// libraries
+    /// The class of kernels with this name, as in my_mlp*=gemm; overrides known names
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,
     /// Kernels that use tensor cores, as in my_wgmma*; overrides the known names of libraries
@@ -374,8 +370,7 @@ pub(crate) struct DiffArgs {
     /// Every row of the tables
     #[arg(long)]
     pub(crate) all: bool,
-    /// Fail (status 3) if anything grew by more than this percentage, or if a file is incomplete; 0
-    /// is any growth
+    /// Fail (status 3) if anything grew by more than this, or a file is incomplete; 0 is any
     #[arg(long, value_name = "PERCENT", value_parser = at_least_zero)]
     pub(crate) fail_above: Option<f64>,
     /// The quantities for --fail-above
@@ -413,8 +408,7 @@ pub(crate) struct GateArgs {
     /// The name of the build in the baseline
     #[arg(long, value_name = "NAME", default_value = "release")]
     pub(crate) build: String,
-    /// Exclude the times of these kernels and ranges: a name or a path, `*` for any text; may be
-    /// repeated
+    /// Exclude times of these kernels and ranges: a name or a path, `*` for any text; repeatable
     #[arg(long, value_name = "NAME")]
     pub(crate) ignore_times: Vec<String>,
     #[command(flatten)]

@@ -50,8 +50,8 @@ impl Numbers {
         }
     }
 
-    /// Upper bound on the fused multiply-adds of a multiprocessor in a cycle without tensor cores,
-    /// from Volta on.
+    /// Upper bound on multiply-adds of a multiprocessor in a cycle without tensor cores, since
+    /// Volta.
     pub const fn plain_per_cycle(self) -> u32 {
         match self {
             Self::F64 => 64,

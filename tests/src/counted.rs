@@ -10,9 +10,8 @@ pub const BLOCK: u32 = 256;
 
 /// The PTX of a kernel with the parameters `x`, `y` and `n`.
 ///
-/// The body begins with the number of the thread in `%i3`, its offset in bytes in `%d0`, and the
-/// two addresses in `%d1` and `%d2`; the kernel ends by storing `%f0` for each thread at `%d2 +
-/// %d0`.
+/// The body begins with the thread's number in `%i3`, its offset in bytes in `%d0`, and the two
+/// addresses in `%d1` and `%d2`; the kernel ends by storing `%f0` for each thread at `%d2 + %d0`.
 fn kernel(name: &str, (number, bytes): (&str, u32), body: &str) -> String {
     format!(
         r".visible .entry {name}(.param .u64 x, .param .u64 y, .param .u64 n) {{
@@ -139,15 +138,14 @@ impl Counted {
         launch(self.copy, stream, blocks, [x, y, 0]);
     }
 
-    /// Gathers this many blocks of floats, a power of two; neighbouring threads read addresses far
-    /// apart.
+    /// Gathers this many blocks of floats, a power of two; neighbouring threads read far apart.
     pub fn gather(&self, stream: Stream, blocks: u32, x: CUdeviceptr, y: CUdeviceptr) {
         let last = u64::from(blocks) * u64::from(BLOCK) - 1;
         launch(self.gather, stream, blocks, [x, y, last]);
     }
 
-    /// Adds up `blocks * BLOCK * each` floats; every thread adds `each` times, and 5 times more
-    /// within its warp.
+    /// Adds up `blocks * BLOCK * each` floats; a thread adds `each` times, and 5 times within its
+    /// warp.
     pub fn reduce(&self, stream: Stream, blocks: u32, each: u32, x: CUdeviceptr, sum: CUdeviceptr) {
         launch(self.reduce, stream, blocks, [x, sum, u64::from(each)]);
     }

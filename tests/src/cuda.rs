@@ -49,8 +49,7 @@ unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
 
-/// Host memory that the GPU copies from or to. The caller keeps the memory alive until the copies
-/// end.
+/// Host memory that the GPU copies from or to. The caller keeps it alive until the copies end.
 #[derive(Debug, Clone, Copy)]
 pub struct Host(*mut c_void);
 
@@ -127,8 +126,7 @@ impl Gpu {
         Self { context, current, empty: load(PTX, "empty"), spin: load(PTX, "spin") }
     }
 
-    /// Another GPU in its primary context, which becomes current on this thread; `None` if the GPU
-    /// does not exist.
+    /// Another GPU in its primary context, which becomes current on this thread, if it exists.
     #[allow(clippy::unwrap_used)] // as check
     pub fn other_device(&self, ordinal: usize) -> Option<Self> {
         if CudaContext::device_count().unwrap() as usize <= ordinal {
@@ -420,7 +418,7 @@ calls! {
     profiler_start() = cuProfilerStart();
     /// Ends the part of the program that profilers record.
     profiler_stop() = cuProfilerStop();
-    /// Resets the primary context with everything made in it. No value of this type may be used
+    /// Resets the primary context with everything in it. No value of this type is usable
     /// afterwards.
     reset() = cuDevicePrimaryCtxReset_v2(0);
     /// Sets an attribute of a kernel.

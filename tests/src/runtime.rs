@@ -1,5 +1,4 @@
-//! The CUDA runtime API calls that tests make, each checked. The library is the toolkit's, opened
-//! at run time.
+//! The CUDA runtime API calls of tests, each checked. The toolkit's library is opened at run time.
 
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;

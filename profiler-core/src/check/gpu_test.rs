@@ -1,5 +1,4 @@
-//! GPU tests: warm-up, repeats, exclusive use of the GPU, and a visible skip on machines without
-//! one.
+//! GPU tests: warm-up, repeats, exclusive use of the GPU, and a visible skip without one.
 
 use std::io::Write as _;
 

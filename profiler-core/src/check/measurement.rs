@@ -29,8 +29,7 @@ use crate::session::profiler::Profiler;
 /// Each sample of criterion is a session, which waits for the GPU at its end: some milliseconds a
 /// sample, and 0.2 us an operation for the join, neither of which is in the result. The routine
 /// need not synchronise. Work of other threads during the sample is included. Records take about
-/// 250 bytes a kernel: choose a short `measurement_time`, since criterion plans its iterations by
-/// host time.
+/// 250 bytes a kernel: choose a short `measurement_time`: criterion plans by host time.
 ///
 /// A sample fails if its session cannot start or stop, or if records were lost. It then writes its
 /// reason to standard error and counts as no time, and criterion gives up on that benchmark. A
@@ -63,8 +62,7 @@ fn end(profiler: &Profiler, started: Result<(), Error>, quantity: &Quantity) -> 
 macro_rules! measurement {
     ($name:ident, $quantity:expr) => {
         impl $name {
-            /// Uses this profiler, which must not be running. Starts and stops a session as a
-            /// check.
+            /// Uses this profiler, which must be stopped. Starts and stops a session as a check.
             ///
             /// # Errors
             /// As [`Profiler::start`] and [`Profiler::stop`].

@@ -44,8 +44,7 @@ impl ParquetOptions {
         Self::default()
     }
 
-    /// Sets a label for the machine: any text except the empty one. DuckDB reads a numeric label as
-    /// a number.
+    /// Sets a label for the machine, any text but the empty one. DuckDB reads digits as a number.
     #[must_use]
     pub fn host(mut self, label: impl Into<String>) -> Self {
         self.host = Some(label.into());

@@ -126,8 +126,7 @@ fn add_sizes(cells: &mut Cells<'_>, count: u64, sizes: &SizeSummary) {
 }
 
 impl<'a> Reports<'a> {
-    /// Groups the durations of the operations for which `key` returns a key by it and by their
-    /// text.
+    /// Groups the durations of operations with a key by the key and their text.
     fn grouped<K: Copy + Eq + Hash>(
         self,
         key: impl Fn(&What) -> Option<K>,

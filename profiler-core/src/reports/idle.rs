@@ -14,8 +14,7 @@ use crate::join::tables::Interval;
 pub enum GapThreshold {
     /// Longer than this.
     LongerThan(Duration),
-    /// Longer than this share of the time from the first operation to the end of the last: 0.01 is
-    /// a hundredth.
+    /// Longer than this share of the time from the first operation to the end of the last.
     Share(f64),
 }
 
@@ -52,8 +51,7 @@ row! {
     GpuTimeUtil = "gpu_time_util" {
         /// The number of the row, from 1.
         row: u64 => "Row#" Plain,
-        /// The sum of operation times in percent of the length; concurrent operations add up, also
-        /// beyond 100.
+        /// The sum of operation times in percent of the length; more than 100 if concurrent.
         in_use_percent: f64 => "In-Use" Percent,
         /// The length.
         duration_ns: u64 => "Duration" Duration,

@@ -116,9 +116,8 @@ impl Outline {
 
 /// The rows of one report.
 ///
-/// `{}` prints a text table of at most 50 rows (`{:#}`: of all). `serde` writes the sequence of
-/// rows with their field names and units; [`csv`](Self::csv) and [`json`](Self::json) write nsys's
-/// formats.
+/// `{}` prints a text table of at most 50 rows (`{:#}`: of all). `serde` writes the rows with their
+/// field names and units; [`csv`](Self::csv) and [`json`](Self::json) write nsys's formats.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct Report<R> {
@@ -140,8 +139,7 @@ impl<R: Row> Report<R> {
         table::csv(&self.rows)
     }
 
-    /// The text of `nsys stats --format json`: an object for each row, with the names of the CSV
-    /// columns.
+    /// The text of `nsys stats --format json`: an object for each row, by names of the CSV columns.
     pub fn json(&self) -> String {
         table::json(&self.rows)
     }

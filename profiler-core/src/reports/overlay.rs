@@ -114,8 +114,7 @@ fn one_by_one(values: &[u64], parts: &[Part]) -> Option<Summary> {
 struct Ordered {
     /// All values by size.
     sizes: Vec<u64>,
-    /// For each bit of the rank, highest first: the number of values with 0 there before each
-    /// position.
+    /// For each bit of the rank, highest first: the number of zeros before each position.
     zeros: Vec<Vec<u32>>,
     /// Subtracted from each value before it is squared, which keeps the squares small.
     middle: i128,

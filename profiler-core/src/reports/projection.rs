@@ -81,8 +81,7 @@ row! {
 row! {
     /// Kernels of one name launched in ranges of one name by one thread: a row of `nvtx_kern_sum`.
     ///
-    /// A kernel counts in every range around its launch; in two of the same name its time counts
-    /// twice.
+    /// A kernel counts in every range around its launch; its time counts twice in two of one name.
     NvtxKernSum = "nvtx_kern_sum" {
         /// The ranges' domain and name; `None` for kernels launched outside ranges.
         nvtx_range: Option<Arc<str>> => "NVTX Range" Plain,
@@ -131,8 +130,8 @@ fn merge(into: &mut Option<Projected>, other: Projected) {
     *into = Some(into.map_or(other, |into| into.with(other)));
 }
 
-/// A kernel in a range of a thread: the range's position, the kernel's time, the range, and the
-/// kernel's row.
+/// A kernel in a thread range: the range's position, the kernel's time, the range, the kernel's
+/// row.
 type Placed = (usize, u64, RangeId, u32);
 
 /// A span with work, and the number of its direct children with work.
@@ -436,8 +435,7 @@ impl Reports<'_> {
         Report::new(rows, "no kernel was recorded").leaving_out(left_out)
     }
     /// For each group of kernels sorted by position: by name, the kernels under ranges of that
-    /// name. A range handed to other threads may have many groups below it, with ranges of few
-    /// names between.
+    /// name. A range handed to other threads may have many groups below it.
     fn by_names<'a>(
         self,
         groups: impl Iterator<Item = &'a [Placed]>,
@@ -501,8 +499,7 @@ impl Reports<'_> {
 struct Outer {
     /// The number of ranges around each range, plus 1.
     depths: Vec<u32>,
-    /// The parent, and a further ancestor: the jump combines two equal jumps of the parent and one
-    /// step.
+    /// The parent, and an ancestor further out: two equal jumps of the parent and one step.
     jumps: Vec<[Option<RangeId>; 2]>,
 }
 

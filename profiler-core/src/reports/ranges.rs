@@ -32,8 +32,7 @@ impl Cell for Style {
 }
 
 sum_row! {
-    /// All ranges of one name and style: a row of `nvtx_sum`. Nested ranges all count in the
-    /// percentage.
+    /// All ranges of one name and style: a row of `nvtx_sum`. Nested ranges all count.
     NvtxSum = "nvtx_sum", instances "Instances" of "ranges" {
         /// The style of the ranges.
         style: Style => "Style" Plain,

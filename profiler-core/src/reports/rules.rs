@@ -64,8 +64,7 @@ row! {
     }
 }
 
-/// Declares the row of a rule on copies or memsets, with the kinds of memory of the record among
-/// its columns.
+/// Declares the row of a rule on copies or memsets, with columns for kinds of memory.
 macro_rules! transfer_row {
     ($(#[$doc:meta])* $type:ident = $name:literal of $record:ident: $of:ty {
         $($(#[$attribute:meta])* $memory:ident = $kind:expr => $header:literal,)+
@@ -195,8 +194,7 @@ pub(super) struct Scopes {
 }
 
 impl Scopes {
-    /// The number of the instance around a range, 0 without a restriction; `None` if the range is
-    /// not examined.
+    /// The number of the instance around a range, 0 without a restriction; `None` outside.
     pub(super) fn of(&self, range: Option<RangeId>) -> Option<u32> {
         match &self.instances {
             None => Some(0),
@@ -234,8 +232,7 @@ impl<'a> Rules<'a> {
         Self { gap, ..self }
     }
 
-    /// The number of parts into which `gpu_time_util` divides the time, from 1 to 1,000; 30 by
-    /// default.
+    /// The number of parts of the time for `gpu_time_util`, from 1 to 1,000; 30 by default.
     pub fn chunks(self, chunks: u32) -> Self {
         Self { chunks: chunks.clamp(1, 1000), ..self }
     }

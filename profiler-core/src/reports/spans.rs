@@ -58,8 +58,7 @@ pub(super) struct Spans {
 struct Overlaps {
     /// By start.
     spans: Vec<(Interval, u32)>,
-    /// A tree of the latest ends: the children of node n are 2n and 2n + 1, the leaves are the
-    /// spans.
+    /// A tree of the latest ends: node n has the children 2n and 2n + 1, the leaves are spans.
     last_end_ns: Vec<u64>,
 }
 
@@ -194,8 +193,7 @@ impl Spans {
         }
     }
 
-    /// Nests ranges of threads and process ranges: each in the shortest span of the other style
-    /// around it.
+    /// Nests thread and process ranges: each in the shortest span of the other style around it.
     fn nest(&mut self, store: &Store) {
         if self.process.is_empty() {
             return;
@@ -338,8 +336,7 @@ impl Spans {
     }
 }
 
-/// The numbers of a range and the ranges around it; as text and for `serde` outermost first:
-/// `:1:2`.
+/// The numbers of a range and those around it; as text and for `serde` outermost first: `:1:2`.
 ///
 /// The stacks of a report share their data: separate texts would be as long as ranges are deep.
 #[derive(Clone)]

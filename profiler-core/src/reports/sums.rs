@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-/// Statistics of durations in nanoseconds. The values are not rounded; files have one decimal, as
-/// nsys's.
+/// Statistics of durations in nanoseconds, not rounded; files have one decimal, as nsys's.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Summary {

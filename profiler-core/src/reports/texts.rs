@@ -113,8 +113,7 @@ fn kernel_text(reports: Reports<'_>, names: &KernelNames) -> String {
     }
 }
 
-/// The operation name of nsys (`ENUM_CUDA_MEMCPY_OPER`), by the source's number of the kind if it
-/// has one.
+/// nsys's name (`ENUM_CUDA_MEMCPY_OPER`), by the source's number of the kind if it has one.
 fn copy_text(number: u8, kind: CopyKind) -> &'static str {
     match (number, kind) {
         (3, _) => "[CUDA memcpy Host-to-Array]",
@@ -148,8 +147,7 @@ pub(crate) fn memory_text(kind: MemoryKind) -> &'static str {
     }
 }
 
-/// A function's name without its version: `cudaMemcpyAsync_v3020`. nsys strips versions of four
-/// digits.
+/// A function's name without a version of four digits, as in nsys: `cudaMemcpyAsync_v3020`.
 pub(super) fn function(name: &str) -> &str {
     let is_version = |at: &usize| name.as_bytes().get(*at..*at + 2) == Some(b"_v");
     name.len().checked_sub(6).filter(is_version).map_or(name, |at| &name[..at])

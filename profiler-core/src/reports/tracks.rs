@@ -152,8 +152,7 @@ row! {
         whole: u64 => "Whole" Plain,
         /// The sampled part of the time.
         covered_ns: u64,
-        /// From the first start to the last end of each instance's work on the device, without
-        /// overlaps.
+        /// From the first start to the last end of each instance's work, without overlaps.
         asked_ns: u64 => |row, cells| {
             cells.add("Time", Unit::Duration, row.asked_ns);
             cells.add("Known", Unit::Percent, percent(row.covered_ns, row.asked_ns.into()));

@@ -14,8 +14,7 @@ row! {
     UmCpuPageFaultsSum = "um_cpu_page_faults_sum" {
         /// The number of faults.
         cpu_page_faults: u64 => "CPU Page Faults" Plain,
-        /// The accessing instruction: in a capture its function, else its address; `None` if
-        /// unknown.
+        /// The instruction: in a capture its function, else its address; `None` if unknown.
         cpu_instruction: Option<Arc<str>> => "CPU Instruction Address" Plain,
         /// The source file; `None` if unknown.
         source_file: Option<Arc<str>> => "Source File" Plain,
@@ -54,8 +53,7 @@ row! {
         cpu_page_faults: u64 => "Total CPU Page Faults" Plain,
         /// Page faults of devices; `None` if none.
         gpu_page_faults: Option<u64> => "Total GPU PageFaults" Plain,
-        /// The lowest address; as in nsys `None` unless there were faults and migrations on both
-        /// sides.
+        /// The lowest address; as in nsys `None` without faults and migrations on both sides.
         minimum_virtual_address: Option<u64> => "Minimum Virtual Address" Address,
         /// The highest address; `None` as above.
         maximum_virtual_address: Option<u64> => "Maximum Virtual Address" Address,

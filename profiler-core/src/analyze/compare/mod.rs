@@ -166,8 +166,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Every quantity of the profile, every range and every kernel, also equal ones. Counts precede
-    /// times.
+    /// Every quantity of the profile, each range and each kernel, also equal ones; counts first.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
@@ -178,8 +177,7 @@ impl Comparison {
     }
 
     /// Reasons for different times other than the program, if clocks [were
-    /// sampled](crate::Sampling::nvml): throttling or different clocks. Empty without such reasons
-    /// or samples.
+    /// sampled](crate::Sampling::nvml): throttling or different clocks. Empty without any.
     pub fn clock_warnings(&self) -> &[ClockWarning] {
         &self.clock_warnings
     }
@@ -353,8 +351,7 @@ impl Change {
 /// The shift between two sets of times.
 ///
 /// The factor is the Hodges-Lehmann estimate, the median of all ratios of a time after to one
-/// before; its bounds are by ranks (Mann and Whitney). They only assume independent times on each
-/// side.
+/// before; its bounds are by ranks (Mann and Whitney), and assume independent times only.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TimeShift {

@@ -30,8 +30,7 @@ named_variants! {
         /// Copies ran, with no kernel but collectives; or the host was in the call of a large copy
         /// and nothing ran.
         Copies = "copies alone and their calls",
-        /// The GPU was idle with its next operation already submitted: waiting for other work, or
-        /// starting.
+        /// The GPU was idle with its next operation submitted: waiting for other work, or starting.
         Scheduling = "work asked for, not started",
         /// The GPU was idle for calls that launch, allocate and free.
         Launching = "idle for launches",
@@ -112,8 +111,7 @@ impl Clock {
 /// A time attributed to an operation.
 type OperationTime = (Interval, OperationId);
 
-/// The union of operation times in start order, each piece with the operation that reaches
-/// furthest.
+/// The union of operation times in start order, each piece with its furthest operation.
 fn union(operations: impl Iterator<Item = OperationTime>) -> Vec<OperationTime> {
     let mut union: Vec<OperationTime> = Vec::new();
     let mut end = 0;
@@ -175,8 +173,7 @@ impl<'p> Idle<'p> {
         is_copy && copied(&self.profile.store, id) <= self.thresholds.get_small_copy_bytes()
     }
 
-    /// Divides idle time. `next` is the operation that ends it, or `last` the one before it if none
-    /// follows.
+    /// Divides idle time. `next` is the operation that ends it; without any, `last` precedes it.
     fn add(&mut self, time: Interval, next: Option<OperationId>, last: Option<OperationId>) {
         let (store, device) = (&self.profile.store, self.device);
         let (part, operation, is_idle) = (Part::Unknown, next, true);
@@ -195,8 +192,7 @@ impl<'p> Idle<'p> {
         };
         let host = Interval { start_ns: time.start_ns, end_ns: submitted };
         let pieces = self.timeline.host(store, call.thread, host);
-        // After a wait of the host, the time to submit new work counts for the wait, not the
-        // launch.
+        // After a wait of the host, the time to submit new work counts for the wait.
         let wait = pieces.first().and_then(|piece| piece.call).filter(|id| {
             let call = &store.calls[id.at()];
             match store.call_kind(call).class {

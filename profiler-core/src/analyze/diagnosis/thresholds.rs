@@ -55,8 +55,7 @@ macro_rules! thresholds {
 
 thresholds! {
     /// Minimum share of the clock for a verdict. Default 0.2: removing it makes the whole 1.25
-    /// times as fast, which is the variation of runs (10 to 30 % on the machine of the
-    /// measurements).
+    /// times as fast, the variation of runs (10 to 30 % on the measured machine).
     verdict_share get_verdict_share: f64 = 0.2;
     /// Minimum share of the clock for a listed cause. Default 0.05: removing it makes the whole
     /// 1.05 times as fast.
@@ -80,7 +79,7 @@ thresholds! {
     /// Minimum repetitions. Default 8: as one, they would take little more than an eighth.
     least_repeats get_least_repeats: u64 = 8;
     /// Cost of recording a call. Default 1.2 us: the additional time of a launch while kernels are
-    /// recorded (on an NVIDIA H200 with CUPTI 13.0: 1.0 us for the kernel's record, 0.2 us for the
+    /// recorded (on an NVIDIA H200 with CUPTI 13.0: 1.0 us for the record, 0.2 us for the
     /// callback).
     #[serde(rename = "overhead_per_call_ns", serialize_with = "as_ns")]
     overhead_per_call get_overhead_per_call: Duration = Duration::from_nanos(1_200);
@@ -92,8 +91,7 @@ thresholds! {
     /// an idle GPU. Also for an ordinal that is several GPUs.
     incomplete get_incomplete: bool = false;
     /// Maximum [unmatched](crate::Health::unmatched_share) share of records and calls for a
-    /// verdict. Default 0.01: work of calls just before the recording began or ended. The verdict
-    /// states it.
+    /// verdict. Default 0.01: work of calls just before the recording's start or end.
     most_unmatched get_most_unmatched: f64 = 0.01;
     /// Number of moments that each cause and finding retains, longest first. Default 8; all count.
     evidence get_evidence: usize = 8;

@@ -58,15 +58,13 @@ impl Cause {
     }
 }
 
-/// Records without a call, and calls without a record or open at the stop; few enough for a
-/// verdict.
+/// Records without a call, and calls without a record or open at the stop: few enough to judge.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Unmatched {
     /// Their share of all records and calls, from 0 to 1.
     pub share: f64,
-    /// Time of operations without a call. It is in the clock; the cause of the gap before is
-    /// unknown.
+    /// Time of operations without a call. It is in the clock; the gap before has no known cause.
     #[serde(rename = "time_ns", serialize_with = "as_ns")]
     pub time: Duration,
     /// Calls without a record. The time of their operations is unknown and looks like an idle GPU.

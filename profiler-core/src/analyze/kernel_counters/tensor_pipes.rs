@@ -32,8 +32,7 @@ pub struct TensorPipe {
     pub calls: u64,
     /// Nanoseconds (`gpu__time_duration`), of all launches.
     pub time_ns: f64,
-    /// Busy share of the tensor pipes in percent of the multiprocessors' active cycles, weighted
-    /// by time.
+    /// Busy share of the tensor pipes in percent of the multiprocessors' active cycles, by time.
     pub active_percent: Option<f64>,
     /// Warp instructions issued to the tensor pipes, of all launches. On an H200, kernels without
     /// tensor-core operations have some: half-precision instructions that load constants seem to

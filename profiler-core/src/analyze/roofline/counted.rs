@@ -29,8 +29,7 @@ pub(super) const TOLERANCE: f64 = 0.1;
 /// Counted work of ranges or kernels under the roofs of a device. Made by
 /// [`CountedRoofline::of`], [`Roofline::counted`] and [`CountedKernels::roofline`].
 ///
-/// `{}` prints tables; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write the
-/// same.
+/// `{}` prints tables; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CountedRoofline {
@@ -115,7 +114,6 @@ pub struct DeclaredWork {
 pub enum Disagreement {
     /// Operations per instance.
     Flops {
-        /// The point.
         /// The point.
         name: String,
         /// As declared.

@@ -36,8 +36,7 @@ pub use point::{Bound, RooflinePoint};
 
 /// Declared work of ranges under the roofs of a device. Made by [`Profile::roofline`].
 ///
-/// `{}` prints a table; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write the
-/// same.
+/// `{}` prints a table; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Roofline {

@@ -120,8 +120,7 @@ impl Peaks {
     /// are known, from NVIDIA's whitepapers and data sheets. Boards whose data sheet uses a lower
     /// clock for tensor cores, such as H100 and H200, use that one.
     ///
-    /// [`with_flops`](Self::with_flops) and [`with_bandwidth`](Self::with_bandwidth) set what is
-    /// unknown.
+    /// [`with_flops`](Self::with_flops) and [`with_bandwidth`](Self::with_bandwidth) set the rest.
     #[must_use]
     pub fn of(device: &DeviceInfo) -> Self {
         let mut peaks = Self::new(&*device.name);
@@ -402,8 +401,7 @@ mod tests {
         serde_json::from_value(text).unwrap()
     }
 
-    /// Name, compute capability, multiprocessors, MHz: what the data sheet states in TFLOP/s,
-    /// dense.
+    /// Name, compute capability, multiprocessors, MHz: the data sheet's dense TFLOP/s.
     const DATA_SHEETS: &str = "\
 Tesla V100-SXM2-32GB | 7.0 | 80 | 1530 | f16 tensor 125.0, f32 vector 15.7, f64 vector 7.8
 Tesla T4 | 7.5 | 40 | 1590 | f16 tensor 65.0, i8 tensor 130.0, f32 vector 8.1

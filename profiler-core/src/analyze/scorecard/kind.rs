@@ -43,8 +43,7 @@ named_variants! {
         /// [`Launch`](Self::Launch).
         Communication = "communication alone",
         /// The share of the copies' time with concurrent kernels. Good from 80 %, bad up to 20 %.
-        /// Unknown if copies alone take no more than is good for [`Copy`](Self::Copy): hiding them
-        /// brings little.
+        /// Unknown if copies alone take no more than is good for [`Copy`](Self::Copy).
         Overlap = "copies hidden behind kernels",
         /// The share of the kernels' time in kernels shorter than [`Thresholds::small_kernel`], 20
         /// us. Good up to 20 %, bad from 50 %: a launch takes 3 to 5 us, a fifth or more of such a
@@ -152,8 +151,7 @@ named_variants! {
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum Flag with text {
-        /// It cannot be decided, or so little depends on it that it does not matter; the note gives
-        /// the reason.
+        /// Undecided or unimportant; the note has the reason.
         Unknown = "unknown",
         /// At its target.
         Good = "good",

@@ -59,8 +59,7 @@ fn known<S: serde::Serializer>(value: &Option<f64>, serializer: S) -> Result<S::
 pub struct Mending {
     /// The cause or finding in words.
     pub what: String,
-    /// The speed-up of the run under the [`assumption`](Self::assumption); infinite for the whole
-    /// run.
+    /// The speed-up of the run under [`assumption`](Self::assumption); infinite for all of it.
     #[serde(serialize_with = "finite")]
     pub estimate: f64,
     /// The assumption of the estimate.
@@ -69,8 +68,7 @@ pub struct Mending {
     pub remedy: &'static str,
 }
 
-/// A run on one page, made by [`Profile::scorecard`]. `{}` is at most 20 lines of text;
-/// serializable.
+/// A run on one page, by [`Profile::scorecard`]. `{}` is up to 20 lines of text.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Scorecard {

@@ -68,8 +68,7 @@ impl Targets {
         self
     }
 
-    /// Sets the thresholds of the diagnosis: small kernels, names of loading ranges, and default
-    /// shares.
+    /// Sets the diagnosis' thresholds: small kernels, names of loading ranges, default shares.
     pub fn thresholds(mut self, thresholds: Thresholds) -> Self {
         self.thresholds = thresholds;
         self

@@ -1,5 +1,4 @@
-//! Budgets for tests: limits for ranges, and failures with the measured amount. [`expect`] has an
-//! example.
+//! Budgets for tests: limits for ranges, with the measured amount. [`expect`] has an example.
 
 mod amount;
 mod parts;
@@ -52,13 +51,11 @@ pub use violations::{Violation, Violations};
 ///
 /// An amount that the recording does not determine is a violation with the reason, never a pass: a
 /// budget on kernels if records were dropped, on times if CUPTI had none, on a range that is
-/// missing. Counts are exact and repeat on every run of a deterministic program. Times vary: give
-/// them room.
+/// missing. Counts repeat exactly on every run of a deterministic program. Times vary.
 ///
 /// Work of several ranges ([`Context::join`](crate::Context::join)) counts in the budgets of the
 /// range it is attributed to, the first, and of the ranges around it. A budget of another range
-/// excludes it, except [`shared_kernels`](Expect::shared_kernels); its failure message names the
-/// amount.
+/// excludes it, except [`shared_kernels`](Expect::shared_kernels); its message has the amount.
 ///
 /// Each budget walks the operations and calls of its range once; do not use it in hot code.
 pub fn expect<P: Profiles + ?Sized>(profiles: &P) -> Expect<'_> {
@@ -94,8 +91,7 @@ pub struct Expect<'a> {
 
 impl<'a> Expect<'a> {
     /// Applies the following budgets to all ranges of this name or path together, as found by
-    /// [`Profile::range`], with the work of the ranges within them. A match within another match
-    /// counts once.
+    /// [`Profile::range`], with the ranges within them. A match within another counts once.
     ///
     /// A missing range is a violation unless [`instances`](Self::instances) has a budget.
     pub fn range(self, path: &str) -> Self {
@@ -103,8 +99,7 @@ impl<'a> Expect<'a> {
         self.enter(Scope::range(profiles, Pattern::new(path), false))
     }
 
-    /// Applies the following budgets to every instance of the range separately. No effect on the
-    /// whole profile.
+    /// Applies the following budgets to each instance of the range. No effect on the whole profile.
     pub fn each(mut self) -> Self {
         let Some(pattern) = self.scope.pattern().cloned() else {
             return self;
@@ -221,8 +216,7 @@ macro_rules! budgets {
 }
 
 budgets! {
-    /// Entries into the range; runs, for the whole profile. [`exactly(0)`](exactly) forbids the
-    /// range.
+    /// Entries into the range; runs, for the whole profile. [`exactly(0)`](exactly) forbids it.
     instances: u64 = Quantity::Instances;
     /// Kernels that ran, including those of graphs.
     kernels: u64 = Quantity::Kernels;
@@ -234,8 +228,7 @@ budgets! {
     launches: u64 = Quantity::Launches;
     /// The launches that launched a graph.
     graph_launches: u64 = Quantity::GraphLaunches;
-    /// Calls that block the host until the GPU reaches a point, such as `cuStreamSynchronize`; not
-    /// blocking copies.
+    /// Calls that block the host, such as `cuStreamSynchronize`, except blocking copies.
     synchronizations: u64 = Quantity::Synchronizations;
     /// Copies that block the host by CUDA's rules: synchronous copies from or to the host, and
     /// asynchronous copies from the device to pageable memory. Copies between devices and copies in

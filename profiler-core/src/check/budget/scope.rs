@@ -187,8 +187,7 @@ fn instances<'a>(profile: &'a Profile, pattern: &Pattern, each: bool) -> Vec<Ins
         all_of(call.range(), &mut |instance| instance.calls.push(call));
     }
     if profile.has_shared_work() {
-        // Without `each`, the first instance that shares an operation gets it, unless an instance
-        // counts it.
+        // Without `each`, the first instance that shares an operation gets it, if none counts it.
         let mut first: FxHashMap<Option<ShareId>, Option<usize>> = FxHashMap::default();
         for operation in profile.operations().filter(GpuOperation::is_shared) {
             if !each {

@@ -17,8 +17,7 @@ mod known {
     pub(crate) struct Clocks(Result<Gpu, String>);
 
     impl Clocks {
-        /// Opens the GPU with this CUDA ordinal; unavailable if it does not report throttle
-        /// reasons.
+        /// Opens the GPU with this ordinal; unavailable if it reports no throttle reasons.
         pub(crate) fn open(info: &RecordingInfo, ordinal: u32) -> Self {
             let clocks = Gpu::find(info, ordinal).and_then(|gpu| match reasons(&gpu) {
                 Ok(_) => Ok(gpu),

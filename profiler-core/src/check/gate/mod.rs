@@ -44,8 +44,7 @@ const VARIABLE: &str = "GPU_BASELINES";
 /// # What is compared
 /// Counts have to equal those of the baseline: instances, launches, copies, bytes, waits,
 /// allocations of each range, and its kernels by name and shape (grid and block). New and missing
-/// kernels fail. A count that differed among the runs of the baseline has to lie within their
-/// range.
+/// kernels fail. A count that differed in the baseline has to lie within its range.
 ///
 /// Times are those of every kernel in every range (the midmean of a run) and of all kernels in a
 /// range. The factor of a change is the median of all ratios, with bounds by ranks
@@ -61,12 +60,10 @@ const VARIABLE: &str = "GPU_BASELINES";
 ///   rate is divided among the looks, so the union bound holds however they depend on each other;
 /// - if nothing is slower by the minimum effect or more, any time is reported as slower in at most
 ///   1 % of all gates. Here the rate is also divided among the times;
-/// - the rate of *undecided* gates without a slowdown depends on noise and budget alone and has no
-///   bound.
+/// - the rate of *undecided* gates without a slowdown depends on noise and budget, without a bound.
 ///
 /// Runs are assumed to be independent, and the process of the baseline to be like any other. If
-/// times differ between processes, for example by memory placement, both bounds shift by that
-/// difference.
+/// times differ between processes, as by memory placement, both bounds shift by that.
 ///
 /// Replayed on H200 measurements of 20 processes, which differ by up to 0.6 %: of 1,000 gates
 /// without a change none failed within 8 runs, and each of 600 gates on a kernel with 5 % more work

@@ -69,8 +69,7 @@ impl fmt::Display for CountChange {
 pub struct TimeChange {
     /// The path of the range.
     pub range: String,
-    /// The kernel with grid and block; `None` for the sum of all kernels in the range and within
-    /// it.
+    /// The kernel with grid and block; `None` for all kernels in the range and within, summed.
     pub kernel: Option<String>,
     /// The median over the runs of the baseline, in nanoseconds.
     pub before_ns: f64,
@@ -131,8 +130,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// True if every count equals the baseline and no time is slower, or if the baseline was
-    /// written.
+    /// True if all counts equal the baseline and no time is slower, or the baseline was written.
     pub fn is_pass(&self) -> bool {
         self.counts.is_empty() && self.times.iter().all(|time| time.outcome.is_pass())
     }

@@ -1,7 +1,6 @@
 //! Lanes of a track: slices that overlap without nesting get tracks of their own.
 //!
-//! Trace viewers nest the slices of a track, and drop a slice that begins in another and outlives
-//! it.
+//! Trace viewers nest the slices of a track, and drop one that begins in another and outlives it.
 
 use std::collections::BTreeSet;
 

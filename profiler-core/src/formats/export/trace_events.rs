@@ -1,5 +1,4 @@
-//! The common parts of Chrome's and Kineto's traces: threads, streams, and arrows from calls to
-//! operations.
+//! Common parts of Chrome's and Kineto's traces: threads, streams, arrows from calls to operations.
 
 use std::borrow::Cow;
 use std::io;

@@ -152,8 +152,7 @@ impl File {
         self.zero_ns.checked_add_signed(ns)
     }
 
-    /// Limits lengths and steps: cyclic pages and overlapping texts would make a small file
-    /// endless.
+    /// Limits lengths and steps: cyclic pages and overlapping texts make a small file endless.
     fn limit(&mut self) -> rusqlite::Result<()> {
         let length = i32::try_from(self.bytes).unwrap_or(i32::MAX).max(1 << 20);
         self.connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, length)?;
@@ -197,7 +196,7 @@ impl File {
         Ok(count)
     }
 
-    /// Visits the rows of a table, if it exists. Missing columns of a list such as `start, end` are
+    /// Visits the rows of a table, if it exists. Missing columns of `start, end` and so on are
     /// NULL.
     pub(super) fn rows(
         &self,
@@ -269,8 +268,7 @@ impl Header {
 
 /// Opens the file for reading. For a file with a write-ahead log, SQLite writes a shared index
 /// beside it even to read. In a read-only folder that fails, so a copy of both files is read;
-/// elsewhere SQLite leaves files behind. With an empty log the file is opened as immutable, which
-/// needs neither.
+/// elsewhere SQLite leaves files behind. With an empty log the file is opened as immutable.
 fn connect(path: &Path, header: &Header) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let log = beside(path, "-wal");

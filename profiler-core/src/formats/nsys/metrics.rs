@@ -100,8 +100,7 @@ fn all_series(device: u32, metrics: Vec<Metric>, values: Vec<Value>) -> Vec<Seri
     some.map(|(metric, values)| series(device, vec![metric], &values)).collect()
 }
 
-/// A series from values in order of time. A sample ends at the next one, or after the usual
-/// interval.
+/// A series from values by time. A sample ends at the next one, or after the usual interval.
 fn series(device: u32, metrics: Vec<Metric>, values: &[Value]) -> Series {
     let samples: Vec<_> = values.chunk_by(|a, b| a.0 == b.0).collect();
     let starts: Vec<u64> = samples.iter().map(|sample| sample[0].0).collect();

@@ -64,8 +64,7 @@ impl Profile {
     /// the result wrong.
     ///
     /// # Errors
-    /// The file cannot be opened, or [`is_format`](Error::is_format): no SQLite, no capture, or a
-    /// damaged one.
+    /// The file cannot be opened, or [`is_format`](Error::is_format): no capture, or a damaged one.
     pub fn from_nsys(path: impl AsRef<Path>) -> Result<Self, Error> {
         let (store, info, health) = read::read(&file::File::open(path.as_ref())?)?;
         Ok(Self::from_store(store, info, health))
@@ -87,8 +86,7 @@ impl Profile {
     /// Writing takes about 2 us for an operation with its call.
     ///
     /// # Errors
-    /// The file cannot be written, or the path is a directory, a device, a pipe, or a dangling
-    /// link.
+    /// The file cannot be written, or the path is a directory, device, pipe, or dangling link.
     pub fn write_nsys(
         &self,
         path: impl AsRef<Path>,

@@ -191,8 +191,7 @@ CREATE TABLE CUDA_UM_GPU_PAGE_FAULT_EVENTS (
 );
 ";
 
-/// Written only if counters were sampled. nsys rounds values to whole numbers; these are not
-/// rounded.
+/// Written only if counters were sampled. nsys rounds values; these are not rounded.
 pub(crate) const METRICS_TABLES: &str = "
 CREATE TABLE TARGET_INFO_GPU_METRICS (
     typeId INTEGER NOT NULL, sourceId INTEGER NOT NULL, typeName TEXT NOT NULL, metricId INTEGER NOT NULL,
@@ -225,8 +224,7 @@ pub(super) fn enumeration(table: &str) -> String {
     format!("CREATE TABLE {table} (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);")
 }
 
-/// Enumerations that reports and other readers look up: tables with a number, a name and a label in
-/// each row.
+/// Enumerations for reports and other readers: tables with number, name and label in each row.
 pub(super) const ENUMERATIONS: &str = "\
 ENUM_NSYS_EVENT_CLASS
 0 TRACE_PROCESS_EVENT_CUDA_RUNTIME CUDA runtime

@@ -364,8 +364,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         launched
     }
 
-    /// The addresses of managed memory migrations, which operations lack; the first of equal keys
-    /// is last.
+    /// The addresses of migrations, which operations lack; the first of equal keys is last.
     fn migrations(&self) -> FxHashMap<(u32, u64, u8), Vec<u64>> {
         let mut migrations: FxHashMap<_, Vec<u64>> = FxHashMap::default();
         for event in self.store.managed.iter().rev() {

@@ -22,8 +22,7 @@ use crate::record::recording::{DeviceInfo, RecordingInfo};
 const UNKNOWN: i64 = -1;
 
 /// The page's data. Rows refer to each other by index; a column of references contains the index
-/// plus one, 0 for none. Columns whose names end in `_delta` contain differences to the previous
-/// value.
+/// plus one, 0 for none. Columns `*_delta` contain differences to the previous value.
 #[derive(Serialize)]
 pub(super) struct Data<'a> {
     what: String,

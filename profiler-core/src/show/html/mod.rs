@@ -18,8 +18,7 @@ use crate::profile::Profile;
 const TEMPLATE: &str = include_str!("template.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
-/// The SHA-256 hashes in the page's content security policy, which blocks all other code. A test
-/// checks them.
+/// The SHA-256 hashes in the page's content security policy, checked by a test.
 const STYLE_HASH: &str = "sha256-8JwcgI5VETK5EyDuTjp8v3TtBNCauX/TbVqDkBf19F4=";
 const SCRIPT_HASH: &str = "sha256-P+nxvku0/LNB3AYUCCHpYqbVJcnUrC5UP2VPiatYMow=";
 

@@ -238,8 +238,7 @@ impl Reader<'_> {
         is_any.then_some(Details { payload, within: None, fields })
     }
 
-    /// The fields of a payload with an id, parsed once. `None` also beyond the limit of the file's
-    /// size.
+    /// The fields of a payload with an id, parsed once. `None` also beyond the limit of fields.
     fn shared_fields(&mut self, id: i64, registry: &mut Registry) -> Option<Vec<Field>> {
         let Self { store, strings, .. } = self;
         let parse = || Some(fields_of(store, strings.text(id)?)?.into());
