@@ -216,9 +216,9 @@ pub const fn axpy_work() -> Work {
     Work::elementwise(LENGTH as u64, 2, 1, 2, Dtype::F32)
 }
 
-/// The work of [`Bound::reduction`]: one addition for each number, because threads begin with 0,
-/// and one less than the threads of a block for each block of both steps. The sums of the first
-/// step stay in the cache.
+/// The work of [`Bound::reduction`]: one addition for each number (threads begin with 0), and one
+/// less than a block's threads for each block of both steps. The sums of the first step stay in the
+/// cache.
 pub const fn sum_work() -> Work {
     let (length, blocks) = (LENGTH as u64, SUM_BLOCKS as u64);
     let flops = length + blocks * (BLOCK as u64 - 1) + blocks + (BLOCK as u64 - 1);

@@ -1,5 +1,4 @@
-//! Four programs before and after a change that is known to help, to compare the profiler's
-//! estimates with the gain.
+//! Four programs before and after a known gain, to compare it with the profiler's estimates.
 //!
 //! Every step opens the NVTX range `step` and ends with a wait, as in
 //! [`diseases`](crate::diseases).
@@ -141,8 +140,7 @@ const MOMENTUM: f32 = 0.9;
 const RATE: f32 = 0.01;
 const GRADIENT: f32 = 0.25;
 
-/// Stochastic gradient descent with momentum: tensor by tensor, as `add_(..)` and `mul_(..)` do it,
-/// or in one fused kernel.
+/// Stochastic gradient descent with momentum: by tensor, as `add_(..)` and `mul_(..)`, or fused.
 fn optimizer(gpu: &Gpu, fused: bool) -> Result<Step> {
     let stream = gpu.stream.clone();
     let mut weights: CudaSlice<f32> = stream.alloc_zeros(TENSORS * TENSOR)?;

@@ -71,8 +71,7 @@ impl InitialWeights {
         // Other numbers than those of the data set.
         let mut random = Rng::with_seed(!seed);
         InitialWeights {
-            // Half of the usual size: what passes a ReLU has a mean, and a large one makes the
-            // first steps overshoot.
+            // Half of the usual size: the mean after a ReLU would make the first steps overshoot.
             hidden: values(&mut random, HIDDEN * INPUT, 0.5 * variance_keeping(INPUT)),
             output: values(&mut random, OUTPUT * HIDDEN, variance_keeping(HIDDEN)),
         }

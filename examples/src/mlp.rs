@@ -44,14 +44,12 @@ pub fn unavailable() -> Option<String> {
         return Some(why);
     }
     // SAFETY: as in `driver_unavailable`.
-    let (has_nvrtc, has_cublas) = unsafe {
-        (cudarc::nvrtc::sys::is_culib_present(), cudarc::cublas::sys::is_culib_present())
-    };
-    match (has_nvrtc, has_cublas) {
-        (false, _) => Some("the CUDA compiler library (libnvrtc) was not found".into()),
-        (true, false) => Some("cuBLAS (libcublas) was not found".into()),
-        (true, true) => None,
+    if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
+        return Some("the CUDA compiler library (libnvrtc) was not found".into());
     }
+    // SAFETY: as above.
+    let has_cublas = unsafe { cudarc::cublas::sys::is_culib_present() };
+    (!has_cublas).then(|| "cuBLAS (libcublas) was not found".into())
 }
 
 /// The network, its training data, and its buffers on one GPU.

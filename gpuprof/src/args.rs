@@ -288,8 +288,7 @@ pub(crate) struct ScorecardArgs {
     /// Text for people, one JSON object for programs, or Markdown for a pull request
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: PageFormat,
-    /// Fail (status 3) if any value has this flag or a worse one, or if the recording is too
-    /// incomplete to decide
+    /// Fail (status 3) if a value has this flag or a worse one, or the recording is too incomplete
     #[arg(long, value_enum, value_name = "FLAG")]
     pub(crate) fail_on: Option<FailOn>,
     /// Another target for a value, as gpu_busy=0.95,0.7: the bounds of good and of bad. Shares are
@@ -401,8 +400,7 @@ pub(crate) struct GateArgs {
     /// The minimum growth of a slower time in percent
     #[arg(long, value_name = "PERCENT", value_parser = at_least_zero, default_value_t = 3.0)]
     pub(crate) minimum_effect: f64,
-    /// The error rate of a gate in percent, above 0 and up to 50: passing a slower time, or calling
-    /// an equal time slower
+    /// The error rate of a gate in percent, above 0 and up to 50, of passes and of failures
     #[arg(long, value_name = "PERCENT", value_parser = error_rate, default_value_t = 1.0)]
     pub(crate) error_rate: f64,
     /// The name of the build in the baseline

@@ -3,8 +3,8 @@
 use cupti::{Counters, Holder, Support};
 use serde_json::{Map, Value, json};
 
-/// One object. Texts are for people and may change; names, numbers and the words of `holder` and
-/// `counters` are stable.
+/// One object. Texts may change; names, numbers and the words of `holder` and `counters` are
+/// stable.
 pub(crate) fn json(support: &Support) -> Value {
     let driver = match &support.driver {
         Ok(driver) => json!({

@@ -50,8 +50,7 @@ impl Numbers {
         }
     }
 
-    /// Upper bound on multiply-adds of a multiprocessor in a cycle without tensor cores, since
-    /// Volta.
+    /// Upper bound on multiply-adds a cycle and multiprocessor without tensor cores, since Volta.
     pub const fn plain_per_cycle(self) -> u32 {
         match self {
             Self::F64 => 64,

@@ -60,8 +60,7 @@ const GATHER: &str = "ld.param.u32 %i4, [n];
     add.u64 %d1, %d1, %d3;
     ld.global.f32 %f0, [%d1];";
 
-/// Every thread adds up `n` elements a grid apart; each warp's sum is stored by all its threads, so
-/// that none does less.
+/// Every thread adds up `n` elements a grid apart, and stores its warp's sum: none does less.
 const REDUCE: &str = "mov.u32 %i4, %nctaid.x;
     mul.lo.u32 %i4, %i4, %i1;
     mul.wide.u32 %d3, %i4, 4;
@@ -144,8 +143,7 @@ impl Counted {
         launch(self.gather, stream, blocks, [x, y, last]);
     }
 
-    /// Adds up `blocks * BLOCK * each` floats; a thread adds `each` times, and 5 times within its
-    /// warp.
+    /// Adds up `blocks * BLOCK * each` floats: `each` times a thread, and 5 times within its warp.
     pub fn reduce(&self, stream: Stream, blocks: u32, each: u32, x: CUdeviceptr, sum: CUdeviceptr) {
         launch(self.reduce, stream, blocks, [x, sum, u64::from(each)]);
     }

@@ -311,8 +311,7 @@ impl Gpu {
         Handle(executable)
     }
 
-    /// Creates a context, launches the empty kernel in it `launches` times, and destroys the
-    /// context without a wait.
+    /// Launches the empty kernel `launches` times in a new context, destroyed without a wait.
     pub fn launch_in_own_context(&self, launches: usize) {
         let mut context = std::ptr::null_mut();
         cuda!(cuCtxCreate_v4(&mut context, std::ptr::null_mut(), 0, 0));
@@ -418,8 +417,7 @@ calls! {
     profiler_start() = cuProfilerStart();
     /// Ends the part of the program that profilers record.
     profiler_stop() = cuProfilerStop();
-    /// Resets the primary context with everything in it. No value of this type is usable
-    /// afterwards.
+    /// Resets the primary context with everything in it. No value of this type is usable then.
     reset() = cuDevicePrimaryCtxReset_v2(0);
     /// Sets an attribute of a kernel.
     set_kernel_attribute(kernel: Handle<CUfunction>, attribute: sys::CUfunction_attribute, value: i32) = cuFuncSetAttribute(kernel.0, attribute, value);

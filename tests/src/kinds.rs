@@ -49,8 +49,7 @@ pub struct Facts {
     pub compute_capability: (u32, u32),
     /// `cuDeviceTotalMem`.
     pub memory_bytes: u64,
-    /// The highest clock in kHz, memory bandwidth in bytes a second, and bytes of the L2 cache, if
-    /// they were queried.
+    /// The highest clock in kHz, bytes a second of memory, and bytes of L2, if queried.
     #[serde(default)]
     pub speeds: Option<(u32, u64, u64)>,
     /// The kernel's grid, block and dynamic shared memory.

@@ -10,8 +10,7 @@ use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use crate::base::text::shortened;
 
-/// Exclusive use of the GPU among the threads of this process and the processes of this user.
-/// Dropping releases it.
+/// Exclusive use of the GPU among threads and the processes of this user, until dropped.
 #[derive(Debug)]
 #[must_use = "the turn ends when this is dropped"]
 pub struct GpuLock(ReentrantMutexGuard<'static, RefCell<Held>>);
@@ -29,8 +28,8 @@ impl GpuLock {
     /// Waits without a limit for the lock, and writes its holder to standard error. A thread that
     /// holds the lock gets it again at once.
     ///
-    /// Processes lock the file `gpu-profiler-tests-UID.lock` in the folder for temporary files. No
-    /// other user can hold it.
+    /// Processes lock `gpu-profiler-tests-UID.lock` among temporary files; no other user can hold
+    /// it.
     ///
     /// # Panics
     /// If the file cannot be opened or locked, or belongs to another user.

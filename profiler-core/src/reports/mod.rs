@@ -57,7 +57,7 @@ pub use ranges::{NvtxPushpopSum, NvtxPushpopTrace, NvtxStartendSum, NvtxSum, Sty
 pub use rules::{CudaApiSync, CudaMemcpyAsync, CudaMemcpySync, CudaMemsetSync, Rule, Rules};
 pub use spans::{NameTree, RangeStack};
 pub use sums::{SizeSummary, Summary};
-pub(crate) use table::{Cells, Row, Unit};
+pub(crate) use table::{Cells, Row, Unit, row};
 pub use texts::KernelNaming;
 pub(crate) use texts::memory_text;
 pub use traces::{CudaApiTrace, CudaGpuTrace};

@@ -130,8 +130,7 @@ fn merge(into: &mut Option<Projected>, other: Projected) {
     *into = Some(into.map_or(other, |into| into.with(other)));
 }
 
-/// A kernel in a thread range: the range's position, the kernel's time, the range, the kernel's
-/// row.
+/// A kernel in a thread range: the range's position, the kernel's time, the range, the row.
 type Placed = (usize, u64, RangeId, u32);
 
 /// A span with work, and the number of its direct children with work.

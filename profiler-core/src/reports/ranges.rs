@@ -66,8 +66,7 @@ row! {
         duration_ns: u64 => "Duration" Duration,
         /// The sum of the durations of the direct children.
         child_duration_ns: u64 => "DurChild" Duration,
-        /// The duration without the direct children; negative where children on other threads ran
-        /// at the same time.
+        /// The duration without the direct children; negative with concurrent children.
         non_child_duration_ns: i64 => "DurNonChild" Duration,
         /// The domain and name: `domain:name`, in the default domain `:name`.
         name: Arc<str> => "Name" Plain,

@@ -161,8 +161,7 @@ impl Profile {
     }
 }
 
-/// Checks the rules of `nsys analyze`. Each call computes its rule again, at a few nanoseconds an
-/// operation or call.
+/// Checks the rules of `nsys analyze`, each anew, at a few nanoseconds an operation or call.
 ///
 /// On a capture of nsys the defaults are nsys's own: calls of the runtime API alone, gaps of half a
 /// second. On other profiles the driver API counts too, since a program may use no other, and gaps

@@ -36,8 +36,8 @@ row! {
         cpu_page_faults: Option<u64> => "CPU Page Faults" Plain,
         /// Page faults of devices; `None` if none.
         gpu_page_faults: Option<u64> => " GPU Page Faults" Plain,
-        /// Bytes per second as nsys computes them: the bytes times the whole number of migration
-        /// times in a second.
+        /// Bytes per second as in nsys: the bytes times the whole number of migration times in a
+        /// second.
         throughput_bytes_per_s: Option<u64> => "Migration Throughput" Throughput,
     }
 }

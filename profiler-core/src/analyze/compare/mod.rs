@@ -94,8 +94,7 @@ impl Compare {
     /// one value, and the bounds include the variation between runs. With fewer, consecutive
     /// instances make a value, and they exclude it.
     ///
-    /// Costs a pass over the operations of each run, and a sort of at most 4,096 ratios for each
-    /// range and kernel.
+    /// Costs a pass over each run's operations, and a sort of up to 4,096 ratios for each subject.
     pub fn between<A, B>(&self, before: &A, after: &B) -> Comparison
     where
         A: Profiles + ?Sized,

@@ -23,7 +23,7 @@ impl Comparison {
         out
     }
 
-    /// One self-contained HTML page without scripts, with escaped names. Tables have up to 1,000
+    /// One self-contained HTML page without scripts. Names are escaped, tables have up to 1,000
     /// rows.
     pub fn to_html(&self) -> String {
         let mut content = paragraph(&self.headline()) + "<ul>\n";

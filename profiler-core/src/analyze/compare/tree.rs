@@ -91,8 +91,7 @@ pub(super) fn changes(sides: [&[Profile]; 2], compare: &Compare) -> Vec<Change> 
                 let (instances, totals) = (node.instances(), node.inclusive());
                 let row = &mut tree.nodes[id].row;
                 row.add(place, |quantity| of(quantity, instances, &totals));
-                // Each sum is a pass over inner ranges, which all levels of a recursion would
-                // repeat.
+                // Each sum is a pass over inner ranges; all levels of a recursion would repeat it.
                 if depth < LEVELS && totals.gpu_operations() != 0 {
                     node.ranges().for_each(|range| row.add_time(place, ns(&range.inclusive())));
                 }

@@ -1,8 +1,7 @@
 //! The clock of a run: on every device, each nanosecond is attributed to one part.
 //!
 //! GPU work comes before host activity, kernels before copies: a copy beside a kernel costs
-//! nothing. Idle time is attributed to the thread that submits the next operation, as in
-//! [`gaps`](crate::query).
+//! nothing. Idle time belongs to the thread of the next operation, as in [`gaps`](crate::query).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,15 +26,13 @@ named_variants! {
         Kernels = "kernels",
         /// Only collectives ran. How much of it they waited for other ranks is not recorded.
         Communication = "communication alone",
-        /// Copies ran, with no kernel but collectives; or the host was in the call of a large copy
-        /// and nothing ran.
+        /// Copies ran without kernels but collectives, or nothing ran in the call of a large copy.
         Copies = "copies alone and their calls",
         /// The GPU was idle with its next operation submitted: waiting for other work, or starting.
         Scheduling = "work asked for, not started",
         /// The GPU was idle for calls that launch, allocate and free.
         Launching = "idle for launches",
-        /// The GPU was idle after a wait of the host; includes small copies that ran alone, and the
-        /// time until they began.
+        /// The GPU was idle after a wait of the host; includes small copies alone and their start.
         Waiting = "idle for waits and small copies",
         /// The GPU was idle, the host in no call and in no range of data loading.
         Host = "idle for the host",
@@ -395,8 +392,7 @@ pub(super) fn gaps(pieces: &[Piece]) -> Vec<Gap> {
 }
 
 /// The nanoseconds that may vanish with the given parts of these pieces, in clock order. A gap
-/// counts as a whole if half or more of it is removed, since the rest may be hidden once the host
-/// is in time.
+/// counts as a whole if half or more of it is removed: the host may then hide the rest.
 pub(super) fn reach<'p>(pieces: impl Iterator<Item = (&'p Piece, f64)>, gaps: &[Gap]) -> f64 {
     let mut reach = 0.0;
     let mut gaps = gaps.iter();

@@ -211,8 +211,7 @@ impl fmt::Display for Finding {
 }
 
 impl Run<'_> {
-    /// A finding with the parts of pieces that it would remove; `None` below the threshold. The
-    /// first sign decides.
+    /// A finding with the parts that it would remove; `None` below the threshold of its first sign.
     pub(super) fn finish(
         &self,
         kind: FindingKind,

@@ -192,8 +192,7 @@ impl Profile {
         self.diagnosis(Thresholds::new()).run()
     }
 
-    /// The verdict on the ranges of this name, path or pattern, as [`Profile::range`] finds them;
-    /// `None` without any.
+    /// The verdict on the ranges that [`Profile::range`] finds; `None` without any.
     pub fn diagnose_range(&self, path: &str) -> Option<Verdict> {
         self.diagnosis(Thresholds::new()).range(path)
     }
@@ -283,8 +282,8 @@ impl<'a> Diagnoser<'a> {
         self.profile.steps(path).iter().map(|step| self.instance(step.range())).collect()
     }
 
-    /// The verdicts on ranges. Each costs a pass over its content, so the longest come first, until
-    /// [`LOOKS`] are used up.
+    /// The verdicts on ranges, longest first until [`LOOKS`] are used up: each passes over its
+    /// content.
     fn ranges(&self, verdict: &Verdict) -> Vec<Verdict> {
         let least = self.thresholds.get_cause_share() * verdict.clock.as_secs_f64();
         let time = |node: &RangeNode<'_>| node.host_time().max(node.inclusive().gpu_time());

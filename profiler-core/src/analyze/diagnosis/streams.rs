@@ -128,8 +128,7 @@ impl Run<'_> {
         })
     }
 
-    /// Kernels on the legacy default stream beside other streams. A note: the cost shows as streams
-    /// that do not overlap.
+    /// Kernels on the legacy default stream beside others. A note: the cost is in serial streams.
     pub(super) fn default_stream(&self) -> Option<Finding> {
         let streams = self.kernels_by_stream();
         let (context, stream) = DEFAULT_STREAM;

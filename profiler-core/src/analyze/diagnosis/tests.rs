@@ -101,8 +101,8 @@ impl Program {
         id
     }
 
-    /// A call of 4 us. Its work begins 1 us later, or after its stream's work. Copies of pageable
-    /// memory block the host.
+    /// A call of 4 us. Its work begins 1 us later or after its stream's. Pageable copies block the
+    /// host.
     fn launch(&mut self, stream: u32, job: Job, ns: u64) {
         let free = self.streams.get(&stream).copied().unwrap_or(0);
         let called = self.now;

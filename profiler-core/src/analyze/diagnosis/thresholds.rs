@@ -57,8 +57,7 @@ thresholds! {
     /// Minimum share of the clock for a verdict. Default 0.2: removing it makes the whole 1.25
     /// times as fast, the variation of runs (10 to 30 % on the measured machine).
     verdict_share get_verdict_share: f64 = 0.2;
-    /// Minimum share of the clock for a listed cause. Default 0.05: removing it makes the whole
-    /// 1.05 times as fast.
+    /// Minimum share of the clock for a listed cause. Default 0.05: 1.05 times as fast without it.
     cause_share get_cause_share: f64 = 0.05;
     /// Minimum share of the clock for a finding. Default 0.02: less is lost in the variation of
     /// runs. Findings without a cost are always reported.
@@ -78,9 +77,8 @@ thresholds! {
     least_fill get_least_fill: f64 = 0.5;
     /// Minimum repetitions. Default 8: as one, they would take little more than an eighth.
     least_repeats get_least_repeats: u64 = 8;
-    /// Cost of recording a call. Default 1.2 us: the additional time of a launch while kernels are
-    /// recorded (on an NVIDIA H200 with CUPTI 13.0: 1.0 us for the record, 0.2 us for the
-    /// callback).
+    /// Cost of recording a call. Default 1.2 us: the extra time of a launch with kernel records (on
+    /// an H200 with CUPTI 13.0: 1.0 us for the record, 0.2 us for the callback).
     #[serde(rename = "overhead_per_call_ns", serialize_with = "as_ns")]
     overhead_per_call get_overhead_per_call: Duration = Duration::from_nanos(1_200);
     /// Minimum share of the clock at which the profiler's own time is reported. Default 0.1.

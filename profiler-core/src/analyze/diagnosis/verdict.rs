@@ -101,8 +101,7 @@ pub enum Inconclusive {
         /// The maximum share.
         most: f64,
     },
-    /// Records are missing: see [`Health`](crate::Health). A few [unmatched](Unmatched) ones leave
-    /// a verdict possible.
+    /// Records are missing, more than a few [unmatched](Unmatched): see [`Health`](crate::Health).
     Incomplete,
     /// Collectives alone take the largest share that is not work. Whether they transfer data or
     /// wait for another rank is not recorded.
@@ -110,8 +109,7 @@ pub enum Inconclusive {
         /// Their share of the clock.
         share: f64,
     },
-    /// One CUDA ordinal is several GPUs, since each process numbers its visible ones. Their times
-    /// cannot be separated.
+    /// One CUDA ordinal is several GPUs of different processes, whose times cannot be separated.
     SharedOrdinal {
         /// The ordinal.
         device: u32,

@@ -35,8 +35,7 @@ pub struct TensorPipe {
     /// Busy share of the tensor pipes in percent of the multiprocessors' active cycles, by time.
     pub active_percent: Option<f64>,
     /// Warp instructions issued to the tensor pipes, of all launches. On an H200, kernels without
-    /// tensor-core operations have some: half-precision instructions that load constants seem to
-    /// use the same pipes.
+    /// tensor-core operations have some: half-precision loads of constants seem to use these pipes.
     pub instructions: Option<f64>,
     /// Tensor-core operations by source type, most first; types without any are left out. Includes
     /// operations on the padding of a product's last tiles.

@@ -6,8 +6,7 @@ use crate::join::tables::Multiprocessor;
 
 /// Resources of a streaming multiprocessor and their allocation units.
 ///
-/// Amounts are from the compute capability table of CUDA's programming guide, units from CUDA's
-/// occupancy calculator.
+/// Amounts are from the table of CUDA's programming guide, units from its occupancy calculator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SmLimits {

@@ -162,8 +162,7 @@ impl LaunchShape {
 pub struct ShapeFinding {
     /// The kind.
     pub kind: ShapeFindingKind,
-    /// The lost part, from 0 to 1, of device time, lanes or warps, as [`ShapeFindingKind`] states.
-    /// `None` for a hint.
+    /// The lost part, from 0 to 1, as [`ShapeFindingKind`] defines it. `None` for a hint.
     pub loss: Option<f64>,
 }
 

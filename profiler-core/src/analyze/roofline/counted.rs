@@ -239,8 +239,7 @@ impl CountedPoint {
         self.flops.first().map(|counted| (counted.dtype, counted.pipe))
     }
 
-    /// Where declared and counted work of an instance differ: in type, or by more than this share
-    /// (0.1 is ten percent).
+    /// Differences of declared and counted work: in type, or by more than this share.
     pub fn disagreements(&self, tolerance: f64) -> Vec<Disagreement> {
         let Some(declared) = &self.declared else { return Vec::new() };
         let name = || self.name.clone();

@@ -179,8 +179,7 @@ impl Profile {
         self.roofline_with(peaks, &Declared::new())
     }
 
-    /// As [`roofline`](Self::roofline), with work given here for kernels and for ranges that
-    /// declare none.
+    /// As [`roofline`](Self::roofline), with work for kernels and for ranges that declare none.
     pub fn roofline_with(&self, peaks: &Peaks, declared: &Declared) -> Roofline {
         let mut trust = RooflineTrust::default();
         let mut sums: FxHashMap<PointKey, Sum> = FxHashMap::default();

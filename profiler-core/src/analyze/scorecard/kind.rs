@@ -7,15 +7,14 @@ use crate::analyze::diagnosis::Thresholds;
 use crate::base::named_variants::named_variants;
 
 named_variants! {
-    /// A value of a scorecard. Shares are of the clock of the
-    /// [diagnosis](crate::analyze::diagnosis) unless stated otherwise. [`Targets`](super::Targets)
-    /// sets other targets.
+    /// A value of a scorecard. Shares are of the [diagnosis'](crate::analyze::diagnosis) clock by
+    /// default. [`Targets`](super::Targets) sets other targets.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum ScoreKind with text in ALL {
-        /// Whether nothing was lost ([`Health`](crate::Health)). Good if complete: missing records
-        /// look like an idle GPU.
+        /// Whether nothing was lost ([`Health`](crate::Health)): missing records look like an idle
+        /// GPU.
         Health = "recording",
         /// Time in which a GPU ran anything but collectives; the mean of several GPUs
         /// ([`DeviceTimes::busy`](crate::query::DeviceTimes::busy)). Good from 90 %: without the

@@ -266,8 +266,7 @@ impl Card<'_> {
         self.of_clock(share, note)
     }
 
-    /// A share; unreliable if it misses its target and so little of the clock depends on it that
-    /// this time would be good.
+    /// A share; unreliable if it misses its target and this time on the clock would be good.
     fn share_at_stake(&self, kind: ScoreKind, share: f64, note: String, time: Duration) -> Known {
         let of_clock = if kind == ScoreKind::Overlap { ScoreKind::Copy } else { ScoreKind::Launch };
         let good = |kind| self.targets.get(kind).good;

@@ -174,8 +174,7 @@ impl<'a> Expect<'a> {
     }
 
     /// A statistic of the GPU times of single instances, over all runs; of whole runs for the whole
-    /// profile. A range within another match counts for the outer one, also after
-    /// [`each`](Self::each).
+    /// profile. Inner matches count for the outer one, also after [`each`](Self::each).
     pub fn gpu_time_of(self, statistic: Statistic, budget: Budget<Duration>) -> Self {
         self.judge(Quantity::GpuTimeOf(statistic), budget)
     }
@@ -221,8 +220,7 @@ budgets! {
     /// Kernels that ran, including those of graphs.
     kernels: u64 = Quantity::Kernels;
     /// Kernels of work shared with other ranges and attributed to one of those. With all instances
-    /// together, each kernel counts once, and none that is attributed to one of them. Always 0 for
-    /// the whole profile.
+    /// together, each counts once, and none attributed to one of them. 0 for the whole profile.
     shared_kernels: u64 = Quantity::SharedKernels;
     /// Successful calls that launched a kernel or a graph, except into a graph under capture.
     launches: u64 = Quantity::Launches;
@@ -231,8 +229,8 @@ budgets! {
     /// Calls that block the host, such as `cuStreamSynchronize`, except blocking copies.
     synchronizations: u64 = Quantity::Synchronizations;
     /// Copies that block the host by CUDA's rules: synchronous copies from or to the host, and
-    /// asynchronous copies from the device to pageable memory. Copies between devices and copies in
-    /// graphs never block.
+    /// asynchronous ones from the device to pageable memory. Copies between devices and in graphs
+    /// never block.
     blocking_copies: u64 = Quantity::BlockingCopies;
     /// Copies from or to pageable host memory, which go through a staging buffer.
     pageable_copies: u64 = Quantity::PageableCopies;

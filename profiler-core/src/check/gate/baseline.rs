@@ -203,8 +203,8 @@ impl fmt::Display for Key {
 }
 
 impl Entry {
-    /// An entry from runs of one program on one machine. A count missing in a run is 0; a missing
-    /// time is left out.
+    /// An entry from runs on one machine. A count missing in a run is 0; a missing time is left
+    /// out.
     pub(crate) fn of(key: Key, recorded: String, runs: &[Run]) -> Self {
         let mut ranges: BTreeMap<String, RangeEntry> = BTreeMap::new();
         for (path, part) in runs.iter().flat_map(|run| &run.0) {

@@ -1,5 +1,4 @@
-//! Baselines: reviewed counts and times of a program, and gates that compare new runs with them.
-//! [`Gate`] has an example.
+//! Baselines: reviewed counts and times, and gates that compare new runs. [`Gate`] has an example.
 
 mod baseline;
 mod clocks;
@@ -51,8 +50,7 @@ const VARIABLE: &str = "GPU_BASELINES";
 /// ([`TimeChange`]), which assume nothing about the distribution of times. A time
 /// - passes if it certainly grew by less than the [minimum effect](Self::minimum_effect),
 /// - fails if it certainly grew by more,
-/// - and is tested again after more [runs](Self::runs) otherwise. A time that is undecided at the
-///   last look fails.
+/// - and is tested again after more [runs](Self::runs) otherwise. Undecided at the last look fails.
 ///
 /// # Error rates
 /// With an [error rate](Self::error_rate) of 1 % and three looks:
@@ -133,8 +131,8 @@ impl Gate {
         self
     }
 
-    /// Excludes the times, not the counts, of these kernels and ranges: a name or path of the file,
-    /// `*` for any text.
+    /// Excludes the times of these kernels and ranges: a name or path of the file, `*` for any
+    /// text.
     pub fn ignore_times(mut self, pattern: &str) -> Self {
         self.ignored.push(Pattern::new(pattern));
         self

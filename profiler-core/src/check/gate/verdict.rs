@@ -110,8 +110,7 @@ impl fmt::Display for TimeChange {
     }
 }
 
-/// The result of a [`Gate`](crate::gate::Gate). `{}` is text for the log of a test or CI; JSON
-/// contains all fields.
+/// The result of a [`Gate`](crate::gate::Gate). `{}` is text for a log; JSON contains all fields.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
     pub(super) baseline: String,

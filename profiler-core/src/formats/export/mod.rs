@@ -96,8 +96,8 @@ impl Profile {
         out + state + "\n"
     }
 
-    /// One JSON object on each line, for scripts: every range by path, parents first, and a last
-    /// line with everything.
+    /// One JSON object a line, for scripts: every range by path, parents first, and then
+    /// everything.
     ///
     /// A range has `path`, `parent` (the line of the parent range, counted from 0; absent for an
     /// outermost range), `instances`, `host_ns`, `inclusive` and `exclusive` with the fields of

@@ -196,8 +196,7 @@ impl File {
         Ok(count)
     }
 
-    /// Visits the rows of a table, if it exists. Missing columns of `start, end` and so on are
-    /// NULL.
+    /// Visits the rows of a table, if it exists. Missing columns of a list are NULL.
     pub(super) fn rows(
         &self,
         (table, columns): (&str, &str),

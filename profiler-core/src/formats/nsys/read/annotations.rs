@@ -32,8 +32,7 @@ struct Registry {
     shared_fields: u64,
 }
 
-/// Limit of fields from shared payloads, plus one per byte of the file: a small file may refer to
-/// one text from many rows.
+/// Limit of fields from shared payloads, plus one per byte of the file: many rows may share one.
 const SHARED_FIELDS: u64 = 1 << 20;
 
 /// A row of `NVTX_EVENTS` before it is in the store.
