@@ -195,6 +195,17 @@ fn escaped(text: &str, push: impl Fn(char, &mut String)) -> String {
     out
 }
 
+/// Percent-encodes all bytes except letters, digits, `.`, `_`, `-` and `kept`.
+#[cfg(any(feature = "nsys", feature = "parquet"))]
+pub(crate) fn percent_encoded(bytes: &[u8], kept: &[u8]) -> String {
+    let encoded = |&byte: &u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' => char::from(byte).into(),
+        byte if kept.contains(&byte) => char::from(byte).into(),
+        byte => format!("%{byte:02X}"),
+    };
+    bytes.iter().map(encoded).collect()
+}
+
 // --- JSON ---
 
 /// Writes JSON on one line with active characters as `\uXXXX`.

@@ -18,10 +18,10 @@ use rustc_hash::FxHashMap;
 
 use crate::base::error::{Error, Kind};
 use crate::base::replace::{Replacement, Target};
+use crate::base::text::percent_encoded;
 use crate::formats::nsys::schema;
 use crate::formats::nsys::tables::{Cell, Rows, Tables};
 use crate::formats::nsys::write::Writer;
-use crate::formats::percent_encoded;
 use crate::join::tables::RangeId;
 use crate::profile::Profile;
 

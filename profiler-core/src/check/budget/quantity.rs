@@ -49,61 +49,55 @@ pub(super) enum Source {
 }
 
 impl Quantity {
-    pub(super) fn name(&self) -> String {
-        let in_direction = |what: &str, kind: &Option<CopyKind>| match kind {
-            Some(kind) => format!("{what} {kind}"),
-            None => what.to_owned(),
-        };
+    /// The name, without its parameter, the unit and the source.
+    const fn properties(&self) -> (&'static str, Unit, Source) {
         match self {
-            Self::Instances => "instances".into(),
-            Self::Kernels => "kernels".into(),
-            Self::KernelsNamed(name) => format!("kernels named `{}`", name.text()),
-            Self::KernelsOtherThan(names) => {
-                let names: Vec<_> = names.iter().map(|name| format!("`{}`", name.text())).collect();
-                format!("kernels other than {}", names.join(", "))
+            Self::Instances => ("instances", Unit::Count, Source::Ranges),
+            Self::Kernels => ("kernels", Unit::Count, Source::Work),
+            Self::KernelsNamed(_) => ("kernels named", Unit::Count, Source::Work),
+            Self::KernelsOtherThan(_) => ("kernels other than", Unit::Count, Source::Work),
+            Self::SharedKernels => {
+                ("kernels that count for other ranges", Unit::Count, Source::Work)
             }
-            Self::SharedKernels => "kernels that count for other ranges".into(),
-            Self::Launches => "launches".into(),
-            Self::GraphLaunches => "graph launches".into(),
-            Self::Synchronizations => "synchronisations".into(),
-            Self::BlockingCopies => "blocking copies".into(),
-            Self::PageableCopies => "pageable copies".into(),
-            Self::Copies(kind) => in_direction("copies", kind),
-            Self::CopiedBytes(kind) => in_direction("bytes copied", kind),
-            Self::Memsets => "memsets".into(),
-            Self::Allocations => "allocations".into(),
-            Self::Frees => "frees".into(),
-            Self::Streams => "streams".into(),
-            Self::GpuTime => "GPU time".into(),
-            Self::GpuTimeOf(statistic) => format!("{} GPU time of an instance", statistic.name()),
-            Self::BusyTime => "busy time".into(),
-            Self::BusyShare => "busy share".into(),
-            Self::Idle => "idle time".into(),
+            Self::Launches => ("launches", Unit::Count, Source::Calls),
+            Self::GraphLaunches => ("graph launches", Unit::Count, Source::Calls),
+            Self::Synchronizations => ("synchronisations", Unit::Count, Source::Calls),
+            Self::BlockingCopies => ("blocking copies", Unit::Count, Source::Work),
+            Self::PageableCopies => ("pageable copies", Unit::Count, Source::Work),
+            Self::Copies(_) => ("copies", Unit::Count, Source::Work),
+            Self::CopiedBytes(_) => ("bytes copied", Unit::Bytes, Source::Work),
+            Self::Memsets => ("memsets", Unit::Count, Source::Work),
+            Self::Allocations => ("allocations", Unit::Count, Source::Calls),
+            Self::Frees => ("frees", Unit::Count, Source::Calls),
+            Self::Streams => ("streams", Unit::Count, Source::Work),
+            Self::GpuTime | Self::GpuTimeOf(_) => ("GPU time", Unit::Time, Source::Times),
+            Self::BusyTime => ("busy time", Unit::Time, Source::Times),
+            Self::BusyShare => ("busy share", Unit::Share, Source::Times),
+            Self::Idle => ("idle time", Unit::Time, Source::Times),
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        let (name, ..) = self.properties();
+        let quoted = |pattern: &Pattern| format!("`{}`", pattern.text());
+        match self {
+            Self::KernelsNamed(pattern) => format!("{name} {}", quoted(pattern)),
+            Self::KernelsOtherThan(patterns) => {
+                let patterns: Vec<_> = patterns.iter().map(quoted).collect();
+                format!("{name} {}", patterns.join(", "))
+            }
+            Self::Copies(Some(kind)) | Self::CopiedBytes(Some(kind)) => format!("{name} {kind}"),
+            Self::GpuTimeOf(statistic) => format!("{} {name} of an instance", statistic.name()),
+            _ => name.to_owned(),
         }
     }
 
     pub(super) fn unit(&self) -> Unit {
-        match self {
-            Self::CopiedBytes(_) => Unit::Bytes,
-            Self::GpuTime | Self::GpuTimeOf(_) | Self::BusyTime | Self::Idle => Unit::Time,
-            Self::BusyShare => Unit::Share,
-            _ => Unit::Count,
-        }
+        self.properties().1
     }
 
     pub(super) fn source(&self) -> Source {
-        match self {
-            Self::Instances => Source::Ranges,
-            Self::Launches
-            | Self::GraphLaunches
-            | Self::Synchronizations
-            | Self::Allocations
-            | Self::Frees => Source::Calls,
-            Self::GpuTime | Self::GpuTimeOf(_) | Self::BusyTime | Self::BusyShare | Self::Idle => {
-                Source::Times
-            }
-            _ => Source::Work,
-        }
+        self.properties().2
     }
 
     /// The operations counted for this quantity.

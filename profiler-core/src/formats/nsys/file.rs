@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 use rustc_hash::FxHashMap;
 
 use crate::base::error::{Error, Kind};
-use crate::formats::percent_encoded;
+use crate::base::text::percent_encoded;
 
 /// A capture opened for reading.
 pub(super) struct File {
