@@ -143,15 +143,6 @@ struct Folder {
 }
 
 impl Folder {
-    /// Writes the rows of tables without an `Insert`.
-    fn write_idle(&self) -> Result<(), Error> {
-        for table in self.tables.borrow().values().filter(|table| Rc::strong_count(table) == 1) {
-            let mut table = table.borrow_mut();
-            table.write_group().map_err(|error| unwritable(&table.path, io_error(error)))?;
-        }
-        Ok(())
-    }
-
     /// Completes all files, then moves all of them to their paths.
     fn finish(self) -> Result<(), Error> {
         let mut whole = Vec::new();
@@ -207,7 +198,11 @@ impl Tables for &Folder {
     }
 
     fn insert(&self, table: &str, columns: &str) -> Result<Insert, Error> {
-        self.write_idle()?;
+        // The rows of tables without an `Insert`.
+        for table in self.tables.borrow().values().filter(|table| Rc::strong_count(table) == 1) {
+            let mut table = table.borrow_mut();
+            table.write_group().map_err(|error| unwritable(&table.path, io_error(error)))?;
+        }
         let Some(found) = self.tables.borrow().get(table).cloned() else {
             let why = format!("there is no table {table}");
             return Err(unwritable(&self.path, io::Error::other(why)));
@@ -267,7 +262,11 @@ impl Rows for Insert {
     fn row(&mut self) -> Result<(), Error> {
         self.next = 0;
         let mut table = self.table.borrow_mut();
-        table.end_row().map_err(|error| unwritable(&table.path, io_error(error)))
+        table.rows += 1;
+        if table.rows < ROWS_A_GROUP {
+            return Ok(());
+        }
+        table.write_group().map_err(|error| unwritable(&table.path, io_error(error)))
     }
 }
 
@@ -303,12 +302,6 @@ impl Table {
     #[inline]
     fn put(&mut self, column: usize, cell: Cell<'_>) -> Result<(), String> {
         self.columns[column].put(self.rows, cell)
-    }
-
-    #[inline]
-    fn end_row(&mut self) -> Result<(), ParquetError> {
-        self.rows += 1;
-        if self.rows == ROWS_A_GROUP { self.write_group() } else { Ok(()) }
     }
 
     #[cold]

@@ -185,22 +185,17 @@ impl Finding {
         self.places.first()?.path.as_deref()
     }
 
-    /// The title, place and cost.
+    /// The title, place, cost and estimate.
     pub(crate) fn line(&self) -> String {
         let mut line = shortened(&self.title, MESSAGE_WIDTH);
         if let Some(path) = self.path() {
             line.push_str(&format!(", in {}", shortened(path, PATH_WIDTH)));
         }
         if self.cost != Duration::ZERO {
-            line.push_str(&format!(": {}", self.cost_text()));
+            let cost = Cost { time: self.cost, share: self.share, reach: self.reach };
+            line.push_str(&format!(": {cost}, {}", Estimate(self.estimate, self.assumption)));
         }
         line
-    }
-
-    /// The cost and the estimate as a text.
-    pub(crate) fn cost_text(&self) -> String {
-        let cost = Cost { time: self.cost, share: self.share, reach: self.reach };
-        format!("{cost}, {}", Estimate(self.estimate, self.assumption))
     }
 }
 

@@ -18,7 +18,7 @@ use serde::{Serialize, Serializer};
 use super::point::ratio;
 use super::{Peaks, Roof, Roofline};
 use crate::analyze::kernel_counters::{CountedKernels, operations};
-use crate::analyze::kernels::{name_if_known, name_of_dtype};
+use crate::analyze::kernels::{as_text, name_if_known};
 use crate::base::kernel_names::Level;
 use crate::base::text::serialize_as_text;
 use crate::base::units::{PATH_WIDTH, nanoseconds, number, shortened, si};
@@ -50,10 +50,10 @@ pub struct CountedRoofline {
 #[non_exhaustive]
 pub struct CountedFlops {
     /// The number type; for tensor cores that of the sources.
-    #[serde(serialize_with = "name_of_dtype")]
+    #[serde(serialize_with = "as_text")]
     pub dtype: Dtype,
     /// The units.
-    #[serde(serialize_with = "super::peaks::name_of_pipe")]
+    #[serde(serialize_with = "as_text")]
     pub pipe: Pipe,
     /// Operations, of all instances.
     pub flops: f64,

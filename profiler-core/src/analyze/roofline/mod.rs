@@ -215,7 +215,7 @@ impl Profile {
                 sums.entry(key).or_default().add(sum);
             }
         }
-        for kernel in self.kernels().filter(|_| declared.has_kernels()) {
+        for kernel in self.kernels().filter(|_| !declared.kernels.is_empty()) {
             let Some((name, work)) = declared.of_kernel(&kernel) else { continue };
             let kind = WorkKind::of(&work);
             let key = PointKey { name, domain: None, is_kernel: true, kind };

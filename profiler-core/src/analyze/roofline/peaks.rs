@@ -5,10 +5,10 @@ use std::fmt;
 
 use cupti::counters::{Measured, MemoryLevel};
 use nvtx::{Dtype, Pipe};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::rates::{Architecture, Board};
-use crate::analyze::kernels::name_of_dtype;
+use crate::analyze::kernels::as_text;
 use crate::base::error::{Error, Kind};
 use crate::base::named_variants::named_variants;
 use crate::base::page::Table;
@@ -62,10 +62,10 @@ impl Roof {
 #[non_exhaustive]
 pub struct ComputeRoof {
     /// The number type.
-    #[serde(serialize_with = "name_of_dtype", deserialize_with = "dtype_of_name")]
+    #[serde(serialize_with = "as_text", deserialize_with = "dtype_of_name")]
     pub dtype: Dtype,
     /// The units.
-    #[serde(serialize_with = "name_of_pipe", deserialize_with = "pipe_of_name")]
+    #[serde(serialize_with = "as_text", deserialize_with = "pipe_of_name")]
     pub pipe: Pipe,
     /// Operations a second, without sparsity. A multiply-add counts as two.
     #[serde(flatten)]
@@ -376,11 +376,6 @@ fn dtype_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<Dtype, D::Error> 
     let name = String::deserialize(from)?;
     let unknown = || serde::de::Error::custom(format!("there is no number type {name:?}"));
     Dtype::named(&name).ok_or_else(unknown)
-}
-
-// SIGNATURE: serde gives references.
-pub(super) fn name_of_pipe<S: Serializer>(pipe: &Pipe, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(pipe.name())
 }
 
 fn pipe_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<Pipe, D::Error> {

@@ -105,7 +105,7 @@ impl<'a> Expect<'a> {
             return self;
         };
         let scope = Scope::range(self.profiles, pattern, true);
-        if self.open.is_untouched() {
+        if !self.open.touched {
             self.scope = scope;
             return self;
         }

@@ -89,7 +89,7 @@ pub(super) struct Section {
     /// The run whose report is shown: that of the first violation.
     run: usize,
     /// True if the section has a budget.
-    touched: bool,
+    pub(super) touched: bool,
     /// True if a budget is on the number of instances, which may be 0.
     on_instances: bool,
 }
@@ -131,10 +131,6 @@ impl Section {
             _ => format!("run {} of {runs}", run + 1),
         };
         Self::plain(&title, "completeness", format!("something was lost\n  {health}"))
-    }
-
-    pub(super) fn is_untouched(&self) -> bool {
-        !self.touched
     }
 
     /// Checks one budget and adds its violation.
