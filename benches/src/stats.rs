@@ -72,16 +72,17 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_covers_a_known_median_about_95_times_in_100() {
-        // Sums of uniform numbers have their median at the middle.
+    fn the_interval_covers_a_known_median_at_least_90_times_in_100() {
+        // Sums of uniform numbers have their median at the middle. Of 15 values the interval is from
+        // the 4th or 5th smallest to the 4th or 5th largest: about 92 % of trials, 1 % is the error.
         let mut random = fastrand::Rng::with_seed(7);
         let mut covered = 0;
-        for trial in 0..400 {
+        for trial in 0..1_200 {
             let values: Vec<f64> =
                 (0..15).map(|_| (0..4).map(|_| f64::from(random.u32(..1_000))).sum()).collect();
             let (low, high) = bootstrap_median(&values, 1_000, trial);
             covered += u32::from(low <= 1_998.0 && 1_998.0 <= high);
         }
-        assert!((360..=400).contains(&covered), "{covered} of 400");
+        assert!((1_080..=1_164).contains(&covered), "{covered} of 1,200");
     }
 }
