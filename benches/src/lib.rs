@@ -1,4 +1,4 @@
-//! What the benchmarks share: the statistics of paired rounds, and the setting that makes memory cost what it costs.
+//! Shared code of the benchmarks: statistics of paired rounds, settings of criterion and memory.
 
 pub mod stats;
 
@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use criterion::Criterion;
 
-/// True under `cargo bench`; false under `cargo test`, where each benchmark is only to show that it runs.
+/// True under `cargo bench`; false under `cargo test`, where a benchmark only shows that it runs.
 #[must_use]
 pub fn is_measuring() -> bool {
     std::env::args().any(|arg| arg == "--bench")
 }
 
-/// Criterion with some seconds of measurement, or with its quickest settings where a benchmark is only to show that it
-/// runs.
+/// Criterion with some seconds of measurement, or with its default settings under `cargo test`.
 #[must_use]
 pub fn criterion(seconds: u64) -> Criterion {
     let criterion = Criterion::default();
@@ -26,11 +25,11 @@ pub fn criterion(seconds: u64) -> Criterion {
     }
 }
 
-/// Has every larger allocation come fresh from the kernel from now on.
+/// Makes the allocator take every larger allocation from the kernel from now on.
 ///
-/// A log that only grows pays a page fault for each new page. A benchmark that runs session after session would get the
-/// pages of the last one back from the allocator, and would show a log that is cheaper than it is.
+/// A growing log pays a page fault for each new page. Without this a benchmark with several
+/// sessions would reuse the pages of earlier sessions, and show a log that is too cheap.
 pub fn fresh_memory() {
-    // SAFETY: takes two integers; a value that it does not like is refused.
+    // SAFETY: `mallopt` takes two integers and refuses invalid ones.
     let _ = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 64 << 10) };
 }

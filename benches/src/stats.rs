@@ -1,6 +1,6 @@
-//! Medians, and how sure one can be of them.
+//! Medians and their confidence intervals.
 
-/// The median; NaN of nothing.
+/// The median; NaN without values.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -17,52 +17,24 @@ fn median_of(values: &mut [f64]) -> f64 {
     }
 }
 
-/// The 95 % interval of the median, by percentiles of the medians of `resamples` bootstrap samples. The same seed gives
-/// the same interval; nothing gives NaN.
+/// The 95 % interval of the median: percentiles of the medians of `resamples` bootstrap samples.
+/// The same seed gives the same interval; no values give NaN.
 #[must_use]
 pub fn bootstrap_median(values: &[f64], resamples: usize, seed: u64) -> (f64, f64) {
     if values.is_empty() || resamples == 0 {
         return (f64::NAN, f64::NAN);
     }
-    let mut random = XorShift::new(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut sample = vec![0.0; values.len()];
     let mut medians: Vec<f64> = (0..resamples)
         .map(|_| {
-            for place in &mut sample {
-                *place = values[random.below(values.len())];
-            }
+            sample.fill_with(|| values[random.usize(..values.len())]);
             median_of(&mut sample)
         })
         .collect();
     medians.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| medians[((resamples - 1) as f64 * share).round() as usize];
     (at(0.025), at(0.975))
-}
-
-/// Marsaglia's xorshift64: enough for resampling, and the same everywhere.
-#[derive(Debug, Clone)]
-pub struct XorShift(u64);
-
-impl XorShift {
-    /// A generator that starts from this seed.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        // The state must never be 0; the multiplication spreads small seeds over all bits.
-        Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// The next number.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// A number below `n`, which is not 0.
-    pub fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next_u64()) * n as u128) >> 64) as usize
-    }
 }
 
 #[cfg(test)]
@@ -100,26 +72,17 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_covers_a_known_median_about_95_times_in_100() {
-        // Sums of uniform numbers have their median at the middle.
-        let mut random = XorShift::new(7);
+    fn the_interval_covers_a_known_median_at_least_90_times_in_100() {
+        // Sums of uniform numbers have their median at the middle. Of 15 values the interval is from
+        // the 4th or 5th smallest to the 4th or 5th largest: about 92 % of trials, 1 % is the error.
+        let mut random = fastrand::Rng::with_seed(7);
         let mut covered = 0;
-        for trial in 0..400 {
+        for trial in 0..1_200 {
             let values: Vec<f64> =
-                (0..15).map(|_| (0..4).map(|_| random.below(1_000) as f64).sum()).collect();
+                (0..15).map(|_| (0..4).map(|_| f64::from(random.u32(..1_000))).sum()).collect();
             let (low, high) = bootstrap_median(&values, 1_000, trial);
             covered += u32::from(low <= 1_998.0 && 1_998.0 <= high);
         }
-        assert!((360..=400).contains(&covered), "{covered} of 400");
-    }
-
-    #[test]
-    fn numbers_below_n_reach_all_of_them_alike() {
-        let mut random = XorShift::new(0);
-        let mut counts = [0u32; 9];
-        for _ in 0..90_000 {
-            counts[random.below(9)] += 1;
-        }
-        assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");
+        assert!((1_080..=1_164).contains(&covered), "{covered} of 1,200");
     }
 }

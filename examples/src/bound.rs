@@ -1,5 +1,5 @@
-//! Three kernels whose operations and bytes are known exactly, each with buffers many times larger than an L2 cache, and two
-//! probes of what a device reaches: a copy and a matrix product by cuBLAS.
+//! Three kernels whose operations and bytes are known exactly, with buffers many times larger than
+//! an L2 cache, and two probes of a device: a copy and a matrix product by cuBLAS.
 
 use std::fmt;
 use std::sync::Arc;
@@ -84,7 +84,8 @@ impl Bound {
             let quarter = u32::try_from(buffer.len() / 4)?;
             let mut launch = self.stream.launch_builder(&self.fill);
             launch.arg(buffer).arg(&value).arg(&quarter);
-            // SAFETY: the arguments match the kernel's parameters; it writes four times `quarter` numbers, the length.
+            // SAFETY: the arguments match the kernel's parameters; it writes four times `quarter`
+            // numbers, the length.
             unsafe { launch.launch(thread_each(quarter)) }?;
         }
         Ok(self.stream.synchronize()?)
@@ -99,7 +100,8 @@ impl Bound {
         let (a, quarter) = (3.0f32, LENGTH / 4);
         let mut launch = self.stream.launch_builder(&self.axpy);
         launch.arg(&mut self.y).arg(&self.x).arg(&a).arg(&quarter);
-        // SAFETY: the arguments match the kernel's parameters; it reads and writes LENGTH numbers, as both buffers have.
+        // SAFETY: the arguments match the kernel's parameters; it reads and writes LENGTH numbers,
+        // as both buffers have.
         unsafe { launch.launch(thread_each(quarter)) }?;
         Ok(())
     }
@@ -114,7 +116,8 @@ impl Bound {
         let (mut sums, mut whole) = self.sums.split_at_mut(SUM_BLOCKS as usize);
         let mut launch = self.stream.launch_builder(&self.sum);
         launch.arg(&mut sums).arg(&self.x).arg(&first);
-        // SAFETY: the arguments match the kernel's parameters; it reads LENGTH numbers and writes one a block.
+        // SAFETY: the arguments match the kernel's parameters; it reads LENGTH numbers and writes
+        // one a block.
         unsafe { launch.launch(grid(SUM_BLOCKS, BLOCK)) }?;
         let mut launch = self.stream.launch_builder(&self.sum);
         let sums = sums.as_view();
@@ -132,8 +135,9 @@ impl Bound {
     pub fn gemm(&mut self) -> Result<()> {
         let mut launch = self.stream.launch_builder(&self.gemm);
         launch.arg(&mut self.y).arg(&self.x).arg(&self.small);
-        // SAFETY: the arguments match the kernel's parameters; ROWS / SIDE blocks of SIDE rows read `x` and write `y` below
-        // ROWS * 64, which is LENGTH, and read the whole of `small`. The block has the threads that it expects.
+        // SAFETY: the arguments match the kernel's parameters; ROWS / SIDE blocks of SIDE rows read
+        // `x` and write `y` below ROWS * 64, which is LENGTH, and read the whole of `small`. The
+        // block has the threads that it expects.
         unsafe { launch.launch(grid(ROWS / SIDE, BLOCK)) }?;
         Ok(())
     }
@@ -158,7 +162,8 @@ impl Bound {
     pub fn cublas(&mut self) -> Result<()> {
         let config = square(i32::try_from(PROBE)?);
         let (a, b) = self.x.split_at((PROBE * PROBE) as usize);
-        // SAFETY: the three matrices are square and full, and each buffer has at least as many numbers.
+        // SAFETY: the three matrices are square and full, and each buffer has at least as many
+        // numbers.
         unsafe { self.blas.gemm(config, &a, &b, &mut self.y) }?;
         self.wait()
     }
@@ -172,7 +177,8 @@ impl Bound {
         let (x, _x) = self.x.device_ptr(&self.stream);
         let (y, _y) = self.y.device_ptr_mut(&self.stream);
         let matrices = [x, x + u64::from(PROBE) * u64::from(PROBE) * 2, y];
-        // SAFETY: the three matrices are square and full, of 2 bytes a number, and each buffer has at least as many bytes.
+        // SAFETY: the three matrices are square and full, of 2 bytes a number, and each buffer has
+        // at least as many bytes.
         unsafe { multiply(&self.blas, side, cudaDataType::CUDA_R_16BF, matrices) }?;
         drop((_x, _y));
         self.wait()
@@ -210,8 +216,9 @@ pub const fn axpy_work() -> Work {
     Work::elementwise(LENGTH as u64, 2, 1, 2, Dtype::F32)
 }
 
-/// The work of [`Bound::reduction`]: one addition for each number, because threads begin with 0, and one less than the
-/// threads of a block for each block of both steps. The sums of the first step stay in the cache.
+/// The work of [`Bound::reduction`]: one addition for each number (threads begin with 0), and one
+/// less than a block's threads for each block of both steps. The sums of the first step stay in the
+/// cache.
 pub const fn sum_work() -> Work {
     let (length, blocks) = (LENGTH as u64, SUM_BLOCKS as u64);
     let flops = length + blocks * (BLOCK as u64 - 1) + blocks + (BLOCK as u64 - 1);

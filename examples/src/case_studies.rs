@@ -1,6 +1,7 @@
-//! Four programs before and after a change that is known to help, to compare the profiler's estimates with the gain.
+//! Four programs before and after a known gain, to compare it with the profiler's estimates.
 //!
-//! Every step opens the NVTX range `step` and ends with a wait, as in [`diseases`](crate::diseases).
+//! Every step opens the NVTX range `step` and ends with a wait, as in
+//! [`diseases`](crate::diseases).
 
 use std::fmt;
 use std::sync::Arc;
@@ -69,7 +70,8 @@ impl CaseStudy {
     /// Call [`unavailable`](crate::mlp::unavailable) first.
     ///
     /// # Errors
-    /// If there is no such GPU, a CUDA library refuses a call, or the optimizer's kernels do not do what the host does.
+    /// If there is no such GPU, a CUDA library refuses a call, or the optimizer's kernels do not do
+    /// what the host does.
     ///
     /// # Panics
     /// Inside cudarc, if a CUDA library is missing.
@@ -96,7 +98,7 @@ fn bf16(x: f32) -> u16 {
     (x.to_bits() >> 16) as u16
 }
 
-/// Four products of 4096 x 4096 matrices, each in a range that declares its work. Sums are in f32 in both cases.
+/// Four products of 4096 x 4096 matrices, each in a range that declares its work. Sums are in f32.
 fn products<T>(gpu: &Gpu, number: fn(f32) -> T, dtype: Dtype, pipe: Pipe) -> Result<Step>
 where
     T: DeviceRepr + ValidAsZeroBits + Clone + 'static,
@@ -138,7 +140,7 @@ const MOMENTUM: f32 = 0.9;
 const RATE: f32 = 0.01;
 const GRADIENT: f32 = 0.25;
 
-/// Stochastic gradient descent with momentum: tensor by tensor, as `add_(..)` and `mul_(..)` do it, or in one fused kernel.
+/// Stochastic gradient descent with momentum: by tensor, as `add_(..)` and `mul_(..)`, or fused.
 fn optimizer(gpu: &Gpu, fused: bool) -> Result<Step> {
     let stream = gpu.stream.clone();
     let mut weights: CudaSlice<f32> = stream.alloc_zeros(TENSORS * TENSOR)?;
@@ -161,7 +163,8 @@ fn optimizer(gpu: &Gpu, fused: bool) -> Result<Step> {
             let len = u32::try_from(TENSORS * TENSOR)?;
             let mut launch = queue.launch_builder(&momentum_step);
             launch.arg(weights).arg(velocity).arg(&gradient).arg(&MOMENTUM).arg(&RATE).arg(&len);
-            // SAFETY: the arguments match the kernel's parameters; the three buffers have `len` numbers.
+            // SAFETY: the arguments match the kernel's parameters; the three buffers have `len`
+            // numbers.
             unsafe { launch.launch(thread_each(len)) }?;
             return Ok(());
         }

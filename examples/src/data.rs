@@ -1,7 +1,9 @@
-//! The data set and the first weights, the same on every machine.
+//! The data set and the initial weights, equal on every machine.
 //!
-//! All random numbers are uniform and come from integer arithmetic, so a seed gives the same bits
-//! everywhere and the GPU's losses can be compared with [`crate::mlp::reference_losses`].
+//! A seed gives the same random numbers everywhere, so the GPU's losses can be compared with
+//! [`crate::mlp::reference_losses`].
+
+use fastrand::Rng;
 
 /// Width of the input.
 pub(crate) const INPUT: usize = 256;
@@ -16,7 +18,7 @@ pub(crate) const BATCHES: usize = 4;
 
 /// Step size, for a loss that is the mean over all outputs of a batch.
 pub(crate) const LEARNING_RATE: f32 = 0.3;
-/// Share of the last step that goes into the next one.
+/// Share of the previous step in the next one.
 pub(crate) const MOMENTUM: f32 = 0.8;
 
 /// Width of the teacher's hidden layer: few units, so that targets cost the host little.
@@ -33,10 +35,10 @@ pub(crate) struct Data {
 
 impl Data {
     pub(crate) fn new(seed: u64) -> Data {
-        let mut random = SplitMix64(seed);
-        let first = random.values(TEACHER_HIDDEN * INPUT, variance_keeping(INPUT));
-        let second = random.values(OUTPUT * TEACHER_HIDDEN, variance_keeping(TEACHER_HIDDEN));
-        let inputs = random.values(BATCHES * BATCH * INPUT, 1.0);
+        let mut random = Rng::with_seed(seed);
+        let first = values(&mut random, TEACHER_HIDDEN * INPUT, variance_keeping(INPUT));
+        let second = values(&mut random, OUTPUT * TEACHER_HIDDEN, variance_keeping(TEACHER_HIDDEN));
+        let inputs = values(&mut random, BATCHES * BATCH * INPUT, 1.0);
 
         let mut targets = Vec::with_capacity(BATCHES * BATCH * OUTPUT);
         for input in inputs.chunks_exact(INPUT) {
@@ -47,7 +49,7 @@ impl Data {
         Data { inputs, targets }
     }
 
-    /// Inputs `[BATCH, INPUT]` and targets `[BATCH, OUTPUT]` of one batch of the endless training run.
+    /// Inputs `[BATCH, INPUT]` and targets `[BATCH, OUTPUT]` of one batch of the endless run.
     pub(crate) fn batch(&self, batch: usize) -> (&[f32], &[f32]) {
         let at = batch % BATCHES;
         let (x, y) = (BATCH * INPUT, BATCH * OUTPUT);
@@ -66,13 +68,12 @@ pub(crate) struct InitialWeights {
 
 impl InitialWeights {
     pub(crate) fn new(seed: u64) -> InitialWeights {
-        // Not the numbers that the data set is made of.
-        let mut random = SplitMix64(!seed);
+        // Other numbers than those of the data set.
+        let mut random = Rng::with_seed(!seed);
         InitialWeights {
-            // Half of the usual size: what passes a ReLU has a mean, and a large one makes the first
-            // steps overshoot.
-            hidden: random.values(HIDDEN * INPUT, 0.5 * variance_keeping(INPUT)),
-            output: random.values(OUTPUT * HIDDEN, variance_keeping(HIDDEN)),
+            // Half of the usual size: the mean after a ReLU would make the first steps overshoot.
+            hidden: values(&mut random, HIDDEN * INPUT, 0.5 * variance_keeping(INPUT)),
+            output: values(&mut random, OUTPUT * HIDDEN, variance_keeping(HIDDEN)),
         }
     }
 }
@@ -96,26 +97,11 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     sum
 }
 
-/// A tiny generator with a 64-bit state, by Vigna (public domain).
-#[derive(Debug)]
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// `len` uniform values of mean 0 and standard deviation `deviation`.
-    fn values(&mut self, len: usize, deviation: f32) -> Vec<f32> {
-        // A uniform value from [-1, 1) has the variance 1/3.
-        let scale = deviation * 3.0f32.sqrt();
-        let unit = |bits: u64| (bits >> 40) as f32 / (1u32 << 23) as f32 - 1.0;
-        (0..len).map(|_| scale * unit(self.next())).collect()
-    }
+/// `len` uniform values of mean 0 and standard deviation `deviation`.
+fn values(random: &mut Rng, len: usize, deviation: f32) -> Vec<f32> {
+    // A uniform value from [-1, 1) has the variance 1/3.
+    let scale = deviation * 3.0f32.sqrt();
+    (0..len).map(|_| scale * (2.0 * random.f32() - 1.0)).collect()
 }
 
 #[cfg(test)]
@@ -123,15 +109,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn generator_gives_the_published_sequence() {
-        let mut random = SplitMix64(1234567);
-        assert_eq!(random.next(), 6457827717110365317);
-        assert_eq!(random.next(), 3203168211198807973);
-    }
-
-    #[test]
     fn values_have_the_deviation_asked_for() {
-        let values = SplitMix64(1).values(100_000, 2.0);
+        let values = values(&mut Rng::with_seed(1), 100_000, 2.0);
         let mean = values.iter().sum::<f32>() / values.len() as f32;
         let variance = values.iter().map(|v| v * v).sum::<f32>() / values.len() as f32;
         assert!(mean.abs() < 0.02, "mean {mean}");

@@ -1,7 +1,7 @@
-//! Nine anti-patterns: programs that are slow for one known reason each, and the same work without it.
+//! Nine anti-patterns: programs that are slow for one known reason, and the same without it.
 //!
-//! Every step opens the NVTX range `step` and ends with a wait, so that the time of a step is the time of its work. The cured
-//! program differs from the slow one in the cure alone.
+//! Every step opens the NVTX range `step` and ends with a wait, so its time is the time of its
+//! work. The program after the change differs from the one before in that change only.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -31,7 +31,7 @@ pub enum Disease {
     LaunchBound,
     /// A wait after every kernel. Cured: one at the end.
     SyncEveryKernel,
-    /// Large copies from ordinary memory. Cured: pinned memory, and the next copy beside the kernel.
+    /// Large copies from pageable memory. Cured: pinned memory, the next copy beside the kernel.
     PageableCopies,
     /// The host computes between kernels. Cured: the GPU does it.
     HostPreprocessing,
@@ -61,31 +61,28 @@ impl Disease {
         Disease::SerialStreams,
     ];
 
-    /// The name in file names, such as `launch-bound`.
-    pub fn name(self) -> &'static str {
+    fn name_and_steps(self) -> (&'static str, usize) {
         match self {
-            Disease::LaunchBound => "launch-bound",
-            Disease::SyncEveryKernel => "sync-every-kernel",
-            Disease::PageableCopies => "pageable-copies",
-            Disease::HostPreprocessing => "host-preprocessing",
-            Disease::SlowLoader => "slow-loader",
-            Disease::TinyCopies => "tiny-copies",
-            Disease::SmallGemms => "small-gemms",
-            Disease::TailEffect => "tail-effect",
-            Disease::SerialStreams => "serial-streams",
+            Disease::LaunchBound => ("launch-bound", 5),
+            Disease::SyncEveryKernel => ("sync-every-kernel", 5),
+            Disease::PageableCopies => ("pageable-copies", 30),
+            Disease::HostPreprocessing => ("host-preprocessing", 30),
+            Disease::SlowLoader => ("slow-loader", 30),
+            Disease::TinyCopies => ("tiny-copies", 5),
+            Disease::SmallGemms => ("small-gemms", 5),
+            Disease::TailEffect => ("tail-effect", 10),
+            Disease::SerialStreams => ("serial-streams", 10),
         }
     }
 
-    /// Steps of a run; a recording of them stays small.
+    /// The name in file names, such as `launch-bound`.
+    pub fn name(self) -> &'static str {
+        self.name_and_steps().0
+    }
+
+    /// Steps of a run; a recording of them is small.
     pub fn steps(self) -> usize {
-        match self {
-            Disease::LaunchBound
-            | Disease::SyncEveryKernel
-            | Disease::TinyCopies
-            | Disease::SmallGemms => 5,
-            Disease::TailEffect | Disease::SerialStreams => 10,
-            Disease::PageableCopies | Disease::HostPreprocessing | Disease::SlowLoader => 30,
-        }
+        self.name_and_steps().1
     }
 }
 
@@ -101,7 +98,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Prepares the slow or the cured program on GPU number `device`.
+    /// Prepares the slow program, or the `cured` one, on GPU number `device`.
     ///
     /// Call [`unavailable`](crate::mlp::unavailable) first.
     ///
@@ -206,7 +203,8 @@ pub(crate) struct Gpu {
 impl Gpu {
     pub(crate) fn new(device: usize) -> Result<Gpu> {
         let context = CudaContext::new(device)?;
-        // SAFETY: every program orders the uses of its buffers itself, with one stream or with events.
+        // SAFETY: every program orders the uses of its buffers itself, with one stream or with
+        // events.
         unsafe { context.disable_event_tracking() };
         let source = concat!(include_str!("diseases.cu"), include_str!("case_studies.cu"));
         let module = compile(&context, source, &[])?;
@@ -244,7 +242,8 @@ impl Gpu {
         let len = u32::try_from(m.len())?;
         let mut launch = stream.launch_builder(kernel);
         launch.arg(m).arg(&len);
-        // SAFETY: the arguments match the parameters of both kernels; they stay below `len`, the buffer's length.
+        // SAFETY: the arguments match the parameters of both kernels; they stay below `len`, the
+        // buffer's length.
         unsafe { launch.launch(thread_each(len)) }?;
         Ok(())
     }
@@ -286,11 +285,12 @@ impl Pinned {
         unsafe { std::slice::from_raw_parts_mut(self.memory, self.len) }
     }
 
-    /// Copies all values to the GPU; the caller waits for the stream before the memory is written or freed.
+    /// Copies all values to the GPU; the caller waits before the memory is written or freed.
     fn copy_in(&self, stream: &Arc<CudaStream>, m: &mut CudaSlice<f32>) -> Result<()> {
         check(m.len() == self.len, "copy_in")?;
         let (to, _guard) = m.device_ptr_mut(stream);
-        // SAFETY: both sides hold `len` values; the callers wait for the stream, as documented above.
+        // SAFETY: both sides hold `len` values; the callers wait for the stream, as documented
+        // above.
         unsafe { result::memcpy_htod_async(to, self.values(), stream.cu_stream()) }?;
         Ok(())
     }
@@ -298,7 +298,8 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: the memory came from `malloc_host` and is not used any more. `drop` cannot report an error.
+        // SAFETY: the memory came from `malloc_host` and is not used any more. `drop` cannot report
+        // an error.
         let _ = unsafe { result::free_host(self.memory.cast::<c_void>()) };
     }
 }
@@ -400,8 +401,8 @@ fn host_preprocessing(gpu: Gpu, cured: bool) -> Result<Step> {
     }))
 }
 
-/// Loading takes 3 ms, the kernel 1 ms. Without workers each step loads its own data; each worker prepares up to two batches
-/// ahead.
+/// Loading takes 3 ms, the kernel 1 ms. Without workers each step loads its own data; each worker
+/// prepares up to two batches ahead.
 pub(crate) fn loader(gpu: Gpu, workers: usize) -> Result<Step> {
     const LEN: usize = 16 << 10;
     const LOADING: Duration = Duration::from_millis(3);
@@ -484,8 +485,8 @@ pub(crate) fn small_gemms(gpu: Gpu, count: usize, side: usize, batched: bool) ->
     }))
 }
 
-/// 10 kernels with blocks of 80 us, an eighth more blocks than the GPU runs at once. Cured: one full wave, each block with an
-/// eighth more work.
+/// 10 kernels with blocks of 80 us, an eighth more blocks than the GPU runs at once. Cured: one
+/// full wave, each block with an eighth more work.
 fn tail_effect(gpu: Gpu, cured: bool) -> Result<Step> {
     const KERNELS: usize = 10;
     let at_once = gpu.spinning_blocks()?;

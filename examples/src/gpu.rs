@@ -51,11 +51,12 @@ pub(crate) fn square(side: i32) -> GemmConfig<f32> {
     GemmConfig { transa, transb, m, n, k, alpha, lda, ldb, beta, ldc }
 }
 
-/// Multiplies two square matrices of numbers of this type, with sums in f32. `matrices` holds the addresses of both factors
-/// and of the product.
+/// Multiplies two square matrices of numbers of this type, with sums in f32. `matrices` holds the
+/// addresses of both factors and of the product.
 ///
 /// # Safety
-/// Each address is that of `side * side` numbers of the type on the device of `blas`; the product is borrowed mutably.
+/// Each address is that of `side * side` numbers of the type on the device of `blas`; the product
+/// is borrowed mutably.
 pub(crate) unsafe fn multiply(
     blas: &CudaBlas,
     side: i32,
@@ -69,7 +70,8 @@ pub(crate) unsafe fn multiply(
     let algorithm = cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT;
     let (n, kind) = (side, dtype);
     let (one, zero) = (one.cast(), zero.cast());
-    // SAFETY: the matrices are as the caller promises, and the two scalars are statics of the type of the sums.
+    // SAFETY: the matrices are as the caller promises, and the two scalars are statics of the type
+    // of the sums.
     let result = unsafe {
         gemm_ex(
             *blas.handle(),

@@ -86,7 +86,7 @@ impl Kernels {
         Ok(())
     }
 
-    /// Adds the mean squared difference to `loss[0]` and sets `gradient` to its derivative by `out`.
+    /// Adds the mean squared difference to `loss[0]`, and sets `gradient` to its derivative.
     pub(crate) fn mse_grad(
         &self,
         gradient: &mut Buffer,
@@ -211,7 +211,7 @@ fn length(buffer: &Buffer) -> Result<u32> {
 mod tests {
     use super::*;
 
-    /// What the BLAS standard says `sgemm` does, for column-major matrices.
+    /// `sgemm` of the BLAS standard, for column-major matrices.
     fn sgemm(cfg: &GemmConfig<f32>, a: &[f32], b: &[f32], c: &mut [f32]) {
         let (m, n, k) = (cfg.m as usize, cfg.n as usize, cfg.k as usize);
         let (lda, ldb, ldc) = (cfg.lda as usize, cfg.ldb as usize, cfg.ldc as usize);

@@ -1,5 +1,5 @@
-//! Shared code of the example programs: a small network that trains on the GPU, kernels whose work can be counted, and
-//! programs before and after a change that is known to help.
+//! Shared code of the example programs: a small network that trains on the GPU, kernels whose work
+//! can be counted, and programs before and after a change that is known to help.
 //!
 //! It is a library so that benches and tests can train the same network as the examples.
 

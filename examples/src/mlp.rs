@@ -48,10 +48,8 @@ pub fn unavailable() -> Option<String> {
         return Some("the CUDA compiler library (libnvrtc) was not found".into());
     }
     // SAFETY: as above.
-    if !unsafe { cudarc::cublas::sys::is_culib_present() } {
-        return Some("cuBLAS (libcublas) was not found".into());
-    }
-    None
+    let has_cublas = unsafe { cudarc::cublas::sys::is_culib_present() };
+    (!has_cublas).then(|| "cuBLAS (libcublas) was not found".into())
 }
 
 /// The network, its training data, and its buffers on one GPU.

@@ -13,10 +13,11 @@ use profiler_core::{Format, Profile, Recording};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Reports, exports and differences of GPU profiles: recordings (.gpuprof) and captures of Nsight Systems (SQLite).
+/// Reports, exports and differences of GPU profiles: recordings (.gpuprof) and captures of Nsight
+/// Systems (SQLite).
 ///
-/// What a file is says its content, not its name. Results go to standard output or the file of -o, all else to standard
-/// error.
+/// The file type is detected from the content, not the extension. Results go to standard output or
+/// the file of -o, messages to standard error.
 #[derive(Debug, Parser)]
 #[command(
     name = "gpuprof",
@@ -24,7 +25,7 @@ use crate::output::Output;
     after_help = "Exit status: 0 success, 1 error, 2 arguments that make no sense, 3 a gate that failed."
 )]
 pub(crate) struct Args {
-    /// The size of the largest recording to read; also ends the reading of a pipe
+    /// The maximum size of a recording, also of one read from a pipe
     #[arg(long, global = true, value_name = "BYTES", default_value_t = Recording::MAX_BYTES)]
     pub(crate) max_bytes: u64,
     #[command(subcommand)]
@@ -33,10 +34,10 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Ranges, kernels and how far to trust them
+    /// Ranges, kernels and the health of the recording
     Report {
         /// A table for people, or a line of JSON for every range
-        #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+        #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
         #[command(flatten)]
         gate: CompleteArgs,
@@ -45,54 +46,54 @@ pub(crate) enum Command {
     },
     /// The reports of `nsys stats`, by nsys's names and with its columns
     Stats(StatsArgs),
-    /// The rules of `nsys analyze`: what makes the host wait, and where the GPU has nothing to do
+    /// The rules of `nsys analyze`: waits of the host, and idle times of the GPU
     Analyze(AnalyzeArgs),
-    /// Kernels by what they are for, and by launch shape: occupancy, waves, and which are worth a look with counters
+    /// Kernels by class and by launch shape: occupancy, waves, and candidates for counters
     Kernels(KernelsArgs),
-    /// What samplers saw of the devices: hardware counters and NVML, over the run and range by range
+    /// Sampled tracks of the devices, hardware counters and NVML: over the run and by range
     Tracks(TracksArgs),
-    /// Which operations use tensor cores, which could, and what to do: the tables of DLProf
+    /// Operations that use tensor cores, those that could, and remedies: the tables of DLProf
     TensorCores(TensorCoresArgs),
     /// The run on one page: a dozen values, each with its target and a flag
     Scorecard(ScorecardArgs),
-    /// What the run and its ranges are bound by, what slows them down, what helps, and an estimate of what that brings
+    /// Bottlenecks of the run and its ranges, anti-patterns, remedies, and estimates of the gain
     Diagnose(DiagnoseArgs),
     /// Writes a profile for other tools
     Export {
         /// The format
         #[arg(long, value_enum)]
         format: ExportFormat,
-        /// Which of several processes it is; for kineto
+        /// The rank of this process, for kineto
         #[arg(long, requires = "world_size")]
         rank: Option<u32>,
-        /// How many processes there are; for kineto
+        /// The number of processes, for kineto
         #[arg(long, requires = "rank")]
         world_size: Option<u32>,
-        /// Values of each sampled track at most, those after each other summed up to a mean; 0 is all; for perfetto, kineto
-        /// and chrome
+        /// The maximum number of values of each sampled track; longer tracks are downsampled to
+        /// means; 0 is no limit; for perfetto, kineto and chrome
         #[arg(long, value_name = "COUNT")]
         samples: Option<usize>,
         #[command(flatten)]
         io: FileArgs,
     },
-    /// Writes a page of HTML for a browser: timeline, ranges, kernels and calls, with nothing to fetch
+    /// Writes a self-contained HTML page for a browser: timeline, ranges, kernels and calls
     Html(FileArgs),
-    /// Declared operations and bytes of ranges under the roofs of the device: which are near, and what bounds the others
+    /// Declared operations and bytes of ranges under the roofs of the device, and the bound of each
     Roofline(RooflineArgs),
-    /// What is different in B: counts, which are exact, before times, which are as they were measured
+    /// Differences of B from A: counts, which are exact, before times, which vary
     Diff(DiffArgs),
-    /// Judges recorded runs by a baseline: counts exactly, times by their noise
+    /// Compares recorded runs with a baseline: counts exactly, times by their noise
     Gate(GateArgs),
-    /// What GPU profiling this machine and process allow, and what to do about what they do not
+    /// The GPU profiling that this machine and process allow, and remedies for what is missing
     Doctor {
         /// A page for people, or an object for programs
         #[arg(long, value_enum, default_value_t)]
         format: TextFormat,
-        /// Fail (status 3) where GPU profiling is not ready
+        /// Fail (status 3) if GPU profiling is not ready
         #[arg(long)]
         require: bool,
     },
-    /// Prints a script that completes the arguments of gpuprof in a shell
+    /// Prints a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -115,11 +116,19 @@ pub(crate) struct FileArgs {
 }
 
 impl FileArgs {
-    /// Where the result goes; not to the file, nor to another one that is read.
+    /// The output, which must not be the file or another input.
     pub(crate) fn output(&self, other_inputs: &[&Option<PathBuf>]) -> Result<Output, Failure> {
         let others = other_inputs.iter().filter_map(|file| file.as_deref());
         let inputs: Vec<&Path> = others.chain([&*self.file]).collect();
         Output::new(self.output.output.clone(), &inputs)
+    }
+
+    /// The output and the profile, whose losses are written to standard error.
+    pub(crate) fn open(&self) -> Result<(Output, Profile), Failure> {
+        let output = self.output(&[])?;
+        let profile = crate::input::profile(&self.file)?;
+        crate::note_losses(&self.file, &profile);
+        Ok((output, profile))
     }
 }
 
@@ -148,14 +157,14 @@ impl CompleteArgs {
                   the list of reports, and with a FILE how many rows each has."
 )]
 pub(crate) struct StatsArgs {
-    /// How it is written; files have nanoseconds and nsys's columns
+    /// The format; files have nanoseconds and nsys's columns
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: TableFormat,
     #[command(flatten)]
     pub(crate) gate: CompleteArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-    /// Which reports, and last the file
+    /// The reports, then the file
     #[arg(value_name = "NAME... FILE", value_hint = ValueHint::FilePath)]
     pub(crate) words: Vec<OsString>,
 }
@@ -167,16 +176,16 @@ pub(crate) struct StatsArgs {
                   with a FILE how much each finds."
 )]
 pub(crate) struct AnalyzeArgs {
-    /// How it is written; files have nanoseconds and nsys's columns
+    /// The format; files have nanoseconds and nsys's columns
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: TableFormat,
-    /// How many rows each rule has at most; 0 is all
+    /// The maximum number of rows of each rule; 0 is no limit
     #[arg(long, default_value_t = 50)]
     pub(crate) rows: usize,
-    /// Look at the work of these ranges alone: a name or a path, `*` for any text
+    /// Only the work of these ranges: a name or a path, `*` for any text
     #[arg(long, value_name = "PATH")]
     pub(crate) within: Option<String>,
-    /// From how many milliseconds on gpu_gaps counts a gap [default: 500 of a capture, else a hundredth of the time]
+    /// Minimum ms of gpu_gaps [default: 500 for a capture, else a hundredth of the time]
     #[arg(long, value_name = "MS", value_parser = at_least_zero)]
     pub(crate) gap: Option<f64>,
     /// Fail (status 3) if a rule finds anything
@@ -184,23 +193,23 @@ pub(crate) struct AnalyzeArgs {
     pub(crate) fail_if_found: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-    /// Which rules, and last the file
+    /// The rules, then the file
     #[arg(value_name = "RULE... FILE", value_hint = ValueHint::FilePath)]
     pub(crate) words: Vec<OsString>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct KernelsArgs {
-    /// How it is written; files have nanoseconds
+    /// The format; files have nanoseconds
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: TableFormat,
-    /// Look at the work of these ranges alone: a name or a path, `*` for any text
+    /// Only the work of these ranges: a name or a path, `*` for any text
     #[arg(long, value_name = "PATH")]
     pub(crate) within: Option<String>,
-    /// Classes of each range by itself, too
+    /// Also the classes of each range
     #[arg(long)]
     pub(crate) by_range: bool,
-    /// What kernels of this name are for, as in my_mlp*=gemm; counts before what is known of libraries
+    /// The class of kernels with this name, as in my_mlp*=gemm; overrides known names
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,
     #[command(flatten)]
@@ -209,13 +218,13 @@ pub(crate) struct KernelsArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TracksArgs {
-    /// How it is written; files have nanoseconds, and values without a prefix
+    /// The format; files have nanoseconds, and values without a prefix
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: TableFormat,
-    /// The means of each range by itself, too: while its work was on the device
+    /// Also the means of each range, while its work was on the device
     #[arg(long)]
     pub(crate) by_range: bool,
-    /// Fail (status 3) if a sampler saw nothing, ended early, or lost samples
+    /// Fail (status 3) if a sampler has no samples, ended early, or lost samples
     #[arg(long)]
     pub(crate) fail_if_incomplete: bool,
     #[command(flatten)]
@@ -224,13 +233,13 @@ pub(crate) struct TracksArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TensorCoresArgs {
-    /// How it is written; files have nanoseconds
+    /// The format; files have nanoseconds
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: TableFormat,
-    /// What kernels of this name are for, as in my_mlp*=gemm; counts before what is known of libraries
+    /// The class of kernels with this name, as in my_mlp*=gemm; overrides known names
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,
-    /// Kernels of this name use tensor cores, as in my_wgmma*; counts before what is known of libraries
+    /// Kernels that use tensor cores, as in my_wgmma*; overrides the known names of libraries
     #[arg(long = "using", value_name = "NAME")]
     pub(crate) using: Vec<String>,
     /// Fail (status 3) if an operation could use tensor cores and does not
@@ -245,26 +254,26 @@ pub(crate) struct TensorCoresArgs {
     after_help = "Exit status: 0 whatever is found, unless --fail-above asks for 3; 1 if the file cannot be read."
 )]
 pub(crate) struct DiagnoseArgs {
-    /// For people, or everything as one object of JSON for programs
+    /// Text for people, or one JSON object for programs
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: TextFormat,
-    /// The verdict on these ranges alone: a name or a path, `*` for any text
+    /// The verdict on these ranges only: a name or a path, `*` for any text
     #[arg(long, value_name = "PATH", conflicts_with = "steps")]
     pub(crate) range: Option<String>,
     /// A verdict on each instance of these ranges
     #[arg(long, value_name = "PATH")]
     pub(crate) steps: Option<String>,
-    /// Names of ranges in which data is loaded, besides those that are known by their words; `*` for any text
+    /// Further names of ranges that load data, besides the known words; `*` for any text
     #[arg(long, value_name = "PATTERN")]
     pub(crate) loading: Vec<String>,
-    /// What part of the clock a cause has to take to be the verdict, from 0 to 1
+    /// The minimum share of the clock of a cause that is the verdict, from 0 to 1
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) verdict_share: Option<f64>,
     /// Give verdicts even if records are missing
     #[arg(long)]
     pub(crate) incomplete: bool,
-    /// Fail (status 3) if mending one thing could make it faster by more than this: 1.25 is 25 %, or if nothing can be
-    /// said of it. What the GPU computes does not count, nor do notes
+    /// Fail (status 3) if one change could make the run faster by more than this factor (1.25 is 25
+    /// %), or if there is no verdict. GPU compute and notes do not count
     #[arg(long, value_name = "FACTOR", value_parser = at_least_zero)]
     pub(crate) fail_above: Option<f64>,
     #[command(flatten)]
@@ -276,20 +285,20 @@ pub(crate) struct DiagnoseArgs {
     after_help = "Exit status: 0 whatever the flags are, unless --fail-on asks for 3; 1 if the file cannot be read."
 )]
 pub(crate) struct ScorecardArgs {
-    /// For people, as one object of JSON for programs, or for a comment on a pull request
+    /// Text for people, one JSON object for programs, or Markdown for a pull request
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: PageFormat,
-    /// Fail (status 3) if any value has this flag or a worse one, or if the recording is too thin to tell
+    /// Fail (status 3) if a value has this flag or a worse one, or the recording is too incomplete
     #[arg(long, value_enum, value_name = "FLAG")]
     pub(crate) fail_on: Option<FailOn>,
-    /// Another target for a value, as gpu_busy=0.95,0.7: from where on it is good, and from where on bad. Shares count from
-    /// 0 to 1; JSON has the names
+    /// Another target for a value, as gpu_busy=0.95,0.7: the bounds of good and of bad. Shares are
+    /// from 0 to 1; JSON has the names
     #[arg(long, value_name = "NAME=GOOD,BAD", value_parser = crate::scorecard::target)]
     pub(crate) target: Vec<(ScoreKind, Target)>,
-    /// Names of ranges in which data is loaded, besides those that are known by their words; `*` for any text
+    /// Further names of ranges that load data, besides the known words; `*` for any text
     #[arg(long, value_name = "PATTERN")]
     pub(crate) loading: Vec<String>,
-    /// Take the roofs from this file, as Peaks::to_json writes them
+    /// A file with the roofs, as Peaks::to_json writes them
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) peaks: Option<PathBuf>,
     #[command(flatten)]
@@ -300,7 +309,7 @@ pub(crate) struct ScorecardArgs {
 pub(crate) enum FailOn {
     /// Values far from their target
     Bad,
-    /// Those that are worth a look, too
+    /// Also values worth a look
     Look,
 }
 
@@ -310,37 +319,37 @@ pub(crate) enum FailOn {
                   --range 'step/gemm:flops=2.1e9,bytes=8e6,dtype=bf16'. It is that of one range or launch."
 )]
 pub(crate) struct RooflineArgs {
-    /// How it is written
+    /// The format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: RooflineFormat,
-    /// Whose roofs, by CUDA ordinal [default: the device that ran most kernels]
+    /// The CUDA ordinal of the device for the roofs [default: the device that ran most kernels]
     #[arg(long)]
     pub(crate) device: Option<u32>,
-    /// Take the roofs from this file, as Peaks::to_json writes them, with what was measured
+    /// A file with the roofs, as Peaks::to_json writes them, including measured ones
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "device")]
     pub(crate) peaks: Option<PathBuf>,
-    /// The memory's bandwidth in GB/s, whatever the device says
+    /// The memory bandwidth in GB/s, instead of the device's
     #[arg(long, value_name = "GB/S", value_parser = above_zero)]
     pub(crate) bandwidth: Option<f64>,
-    /// A roof in TFLOP/s, whatever the device says: f32=67, or f64/tensor=67; of a type alone it is that of vectors for f32
-    /// and f64, else of tensor cores
+    /// A roof in TFLOP/s, instead of the device's: f32=67, or f64/tensor=67; a type alone means
+    /// vector units for f32 and f64, else tensor cores
     #[arg(long, value_name = "DTYPE[/PIPE]=TFLOPS", value_parser = crate::roofline::peak)]
     pub(crate) peak: Vec<crate::roofline::Peak>,
-    /// The work of each range of this name or path that says none itself, `*` for any text
+    /// The work of each range of this name or path that declares none itself, `*` for any text
     #[arg(long, value_name = "PATH:WORK", value_parser = crate::roofline::named_work)]
     pub(crate) range: Vec<crate::roofline::NamedWork>,
     /// The work of each launch of kernels of this name, `*` for any text
     #[arg(long, value_name = "NAME:WORK", value_parser = crate::roofline::named_work)]
     pub(crate) kernel: Vec<crate::roofline::NamedWork>,
-    /// What counters said of the same ranges, as serde writes Measured: drawn at each level of the memory, beside what was
-    /// declared
+    /// A file with counters of the same ranges, as serde writes Measured: drawn at each level of
+    /// the memory, beside the declared work
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) counted: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) io: FileArgs,
 }
 
-/// The last `=` parts them: names of operators have some too.
+/// The last `=` is the separator: names of operators contain `=` too.
 fn class_rule(text: &str) -> Result<(String, KernelClass), String> {
     let Some((name, class)) = text.rsplit_once('=') else {
         return Err("give a name and a class with = between them".to_owned());
@@ -349,42 +358,29 @@ fn class_rule(text: &str) -> Result<(String, KernelClass), String> {
     Ok((name.to_owned(), class))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum RooflineFormat {
-    /// Tables for people
-    #[default]
-    Text,
-    /// For programs
-    Json,
-    /// A picture
-    Svg,
-    /// A page with picture and tables, with nothing to fetch
-    Html,
-}
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiffArgs {
-    /// How it is written; csv and json have what is the same, too
+    /// The format; csv and json also have what is equal
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: DiffFormat,
-    /// Kernels of each range by itself instead of all of one name
+    /// Kernels by range instead of by name
     #[arg(long)]
     pub(crate) by_range: bool,
     /// Every row of the tables
     #[arg(long)]
     pub(crate) all: bool,
-    /// Fail (status 3) if anything grew by more than this, or if a file is incomplete; 0 is any growth
+    /// Fail (status 3) if anything grew by more than this, or a file is incomplete; 0 is any
     #[arg(long, value_name = "PERCENT", value_parser = at_least_zero)]
     pub(crate) fail_above: Option<f64>,
-    /// What --fail-above looks at
+    /// The quantities for --fail-above
     #[arg(long, value_enum, default_value_t = Gated::All, requires = "fail_above")]
     pub(crate) of: Gated,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-    /// What it was
+    /// The profile before
     #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
     pub(crate) a: PathBuf,
-    /// What it is
+    /// The profile after
     #[arg(value_name = "B", value_hint = ValueHint::FilePath)]
     pub(crate) b: PathBuf,
 }
@@ -395,22 +391,22 @@ pub(crate) struct DiffArgs {
                   baseline is a file for version control: --update writes it, a review accepts it."
 )]
 pub(crate) struct GateArgs {
-    /// How the verdict is written
+    /// The format of the verdict
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: PageFormat,
     /// Write the baseline from these runs instead of judging them
     #[arg(long)]
     pub(crate) update: bool,
-    /// From how many percent on a time is slower
+    /// The minimum growth of a slower time in percent
     #[arg(long, value_name = "PERCENT", value_parser = at_least_zero, default_value_t = 3.0)]
     pub(crate) minimum_effect: f64,
-    /// How often a gate may be wrong, in percent, above 0 and up to 50: pass what is slower, or call slower what is not
+    /// The error rate of a gate in percent, above 0 and up to 50, of passes and of failures
     #[arg(long, value_name = "PERCENT", value_parser = error_rate, default_value_t = 1.0)]
     pub(crate) error_rate: f64,
-    /// What the build is called in the baseline
+    /// The name of the build in the baseline
     #[arg(long, value_name = "NAME", default_value = "release")]
     pub(crate) build: String,
-    /// Leave the times of these kernels and ranges out: a name or a path, `*` for any text; may be given again
+    /// Exclude times of these kernels and ranges: a name or a path, `*` for any text; repeatable
     #[arg(long, value_name = "NAME")]
     pub(crate) ignore_times: Vec<String>,
     #[command(flatten)]
@@ -442,7 +438,7 @@ fn share(text: &str) -> Result<f64, String> {
     number(text, |number| (0.0..=1.0).contains(&number), "from 0 to 1")
 }
 
-/// A gate that is wrong more often than a coin decides nothing, and one that is never wrong never decides.
+/// A rate of 50 % is a coin toss, and a rate of 0 never decides.
 fn error_rate(text: &str) -> Result<f64, String> {
     number(text, |number| number > 0.0 && number <= 50.0, "of percent above 0 and up to 50")
 }
@@ -451,69 +447,39 @@ fn error_rate(text: &str) -> Result<f64, String> {
 pub(crate) enum Gated {
     /// Counts and bytes, which are exact
     Counts,
-    /// Time on the GPU, which is never twice the same
+    /// Time on the GPU, which varies
     GpuTime,
     /// Both
     All,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum TableFormat {
-    /// For people
-    #[default]
-    Table,
-    /// With a header, for programs
-    Csv,
-    /// For programs
-    Json,
+/// Declares output formats with their help texts. The first one is the default.
+macro_rules! output_formats {
+    ($($type:ident: $default:ident $default_help:literal, $($format:ident $help:literal),+;)+) => {$(
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+        pub(crate) enum $type {
+            #[default]
+            #[doc = $default_help]
+            $default,
+            $(#[doc = $help] $format,)+
+        }
+    )+};
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum DiffFormat {
-    /// For people
-    #[default]
-    Table,
-    /// With a header, for programs
-    Csv,
-    /// For programs
-    Json,
-    /// For a comment on a pull request
-    Markdown,
-    /// One page for a browser
-    Html,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum TextFormat {
-    /// For people
-    #[default]
-    Text,
-    /// For programs
-    Json,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum PageFormat {
-    /// For people
-    #[default]
-    Text,
-    /// For programs
-    Json,
-    /// For a comment on a pull request
-    Markdown,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReportFormat {
-    /// For people
-    Table,
-    /// An object a line, for programs
-    Json,
+output_formats! {
+    TableFormat: Table "For people", Csv "With a header, for programs", Json "For programs";
+    DiffFormat: Table "For people", Csv "With a header, for programs", Json "For programs",
+        Markdown "For a comment on a pull request", Html "One page for a browser";
+    TextFormat: Text "For people", Json "For programs";
+    PageFormat: Text "For people", Json "For programs", Markdown "For a comment on a pull request";
+    ReportFormat: Table "For people", Json "An object a line, for programs";
+    RooflineFormat: Text "Tables for people", Json "For programs", Svg "An image",
+        Html "A self-contained page with the image and tables";
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExportFormat {
-    /// Of the library's list.
+    /// A format of the library.
     Trace(Format),
     Nsys,
     Json,

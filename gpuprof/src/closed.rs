@@ -1,17 +1,17 @@
-//! Whether the program was started with a standard output.
+//! Whether the program was started with an open standard output.
 //!
-//! Rust's runtime opens `/dev/null` in place of a closed one before `main`, and what is written there is lost in silence. So
-//! this is looked at before the runtime starts.
+//! Rust's runtime replaces a closed one by `/dev/null` before `main`, which loses the output
+//! silently. So the check runs before the runtime starts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static WAS_OPEN: AtomicBool = AtomicBool::new(true);
 
 ctor::declarative::ctor! {
-    /// Runs before the runtime: calls the system, and uses nothing else of the standard library.
+    /// Runs before the runtime: only calls the system.
     #[ctor]
     fn look() {
-        // Without /proc nothing is known, and an open one is the rule.
+        // Without /proc, assume that it is open.
         let has_proc = std::fs::symlink_metadata("/proc/self/fd").is_ok();
         let is_open = std::fs::symlink_metadata("/proc/self/fd/1").is_ok();
         WAS_OPEN.store(is_open || !has_proc, Ordering::Relaxed);

@@ -83,7 +83,7 @@ fn worst_of(verdict: &Verdict) -> f64 {
     causes.map(|cause| cause.estimate).fold(1.0, f64::max)
 }
 
-/// Why nothing can be said of it: what is not known is no pass.
+/// Why there is no verdict: an unknown result must not pass.
 fn unsaid(verdict: &Verdict) -> Option<Inconclusive> {
     verdict.inconclusive.filter(|why| !matches!(why, Inconclusive::NoSingleCause { .. }))
 }

@@ -1,4 +1,4 @@
-//! `diff`: two profiles beside each other, and a gate on how much anything grew.
+//! `diff`: a comparison of two profiles, and a gate on growth.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::input;
 use crate::output::Output;
 use crate::tables::write_json;
 
-/// Values that the message of a gate names.
+/// Values named in the message of a gate.
 const NAMED: usize = 5;
 
 pub(crate) fn diff(args: DiffArgs) -> Result<(), Failure> {

@@ -1,9 +1,10 @@
-//! What GPU profiling this machine allows: as a page for people, or as one object of JSON.
+//! `doctor`: the GPU profiling that this machine allows, as JSON.
 
 use cupti::{Counters, Holder, Support};
 use serde_json::{Map, Value, json};
 
-/// One object. Texts are for people and may change; names, numbers and the words of `holder` and `counters` stay.
+/// One object. Texts may change; names, numbers and the words of `holder` and `counters` are
+/// stable.
 pub(crate) fn json(support: &Support) -> Value {
     let driver = match &support.driver {
         Ok(driver) => json!({
@@ -37,7 +38,7 @@ pub(crate) fn json(support: &Support) -> Value {
         Holder::Nobody => ("nobody", None),
         Holder::ThisCrate => ("this program", None),
         Holder::Other(name) => ("other", name.as_deref()),
-        // It may be of a newer library.
+        // A newer library may have more variants.
         _ => ("unknown", None),
     };
     let counters = match support.counters {

@@ -1,22 +1,22 @@
-//! Why the program ends early, and its messages.
+//! Failures with their exit status, and messages.
 
 use std::error::Error as _;
 use std::io::{self, Write as _};
 
 use profiler_core::formats::text::shortened;
 
-/// Longest message: names in it may be as long as files make them.
+/// The longest message: names from files may be arbitrarily long.
 pub(crate) const MESSAGE_WIDTH: usize = 2000;
 
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What was tried, what came back, what to do.
+    /// The failed operation, its error and a remedy.
     Error(String),
-    /// Arguments that make no sense together.
+    /// Contradictory arguments.
     Usage(String),
-    /// What a gate found.
+    /// A failed gate.
     Gate(String),
-    /// Nobody reads the output any more.
+    /// The reader closed the output.
     Closed,
 }
 
@@ -57,7 +57,7 @@ impl From<profiler_core::Error> for Failure {
     }
 }
 
-/// One line on standard error; where that fails too there is nobody to tell.
+/// Writes one line to standard error and ignores errors.
 pub(crate) fn note(message: &str) {
     let message = shortened(message, MESSAGE_WIDTH);
     let _: io::Result<()> = writeln!(io::stderr(), "gpuprof: {message}");

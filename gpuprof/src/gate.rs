@@ -1,4 +1,4 @@
-//! `gate`: recorded runs beside a baseline.
+//! `gate`: recorded runs compared with a baseline.
 
 use profiler_core::gate::Gate;
 

@@ -1,4 +1,4 @@
-//! Files that are profiles: what one is says its content, not its name.
+//! Input files. The file type is detected from the content, not the extension.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,23 +16,23 @@ const SQLITE: &[u8] = b"SQLite format 3\0";
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// What files there are for this program.
+/// The accepted files, for messages.
 const GIVE: &str =
     "give a recording (.gpuprof) or what `nsys export --type sqlite` made of a capture";
 
-/// How large a recording may be that is read: of `--max-bytes`.
+/// The maximum size of a recording, from `--max-bytes`.
 static MAX_BYTES: AtomicU64 = AtomicU64::new(Recording::MAX_BYTES);
 
 pub(crate) fn set_max_bytes(max_bytes: u64) {
     MAX_BYTES.store(max_bytes, Ordering::Relaxed);
 }
 
-/// Without the logs of a recording, which take more memory than what is asked of them.
+/// Reads a profile without the logs of its recording, which take more memory than the profile.
 pub(crate) fn profile(path: &Path) -> Result<Profile, Failure> {
     read(path, Profile::without_recording)
 }
 
-/// With them.
+/// Reads a profile with the logs of its recording.
 pub(crate) fn recorded(path: &Path) -> Result<Profile, Failure> {
     read(path, |profile| profile)
 }
@@ -80,7 +80,7 @@ fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, F
     Err(Failure::Error(format!("{} is {}: {GIVE}", path.display(), unknown(path, &bytes))))
 }
 
-/// True for a file that begins so, and for one that was cut off within these bytes.
+/// True for a file with this magic, and for one cut off within it.
 fn begins(bytes: &[u8], magic: &[u8]) -> bool {
     bytes.starts_with(magic) || (!bytes.is_empty() && magic.starts_with(bytes))
 }

@@ -1,24 +1,17 @@
-//! `kernels` and `tensor-cores`: what kernels are, by their names and launches.
+//! `kernels` and `tensor-cores`: kernels by name and launch.
 
 use profiler_core::kernels::{Classifier, KernelClass, TcStatus};
 use profiler_core::reports::AnyReport;
 
 use crate::args::{KernelsArgs, TableFormat, TensorCoresArgs};
 use crate::failure::Failure;
-use crate::{input, note_losses, tables};
+use crate::tables;
 
 pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
-    let output = args.io.output(&[])?;
-    let profile = input::profile(&args.io.file)?;
-    note_losses(&args.io.file, &profile);
+    let (output, profile) = args.io.open()?;
     let mut query = profile.query().kernels();
     if let Some(path) = args.within.as_deref() {
-        if profile.range(path).is_none() {
-            return Err(Failure::Error(format!(
-                "{} has no range {path:?} for --within: `gpuprof report` shows those it has",
-                args.io.file.display()
-            )));
-        }
+        tables::check_within(&args.io.file, &profile, path)?;
         query = query.in_range(path);
     }
     let classifier = classifier(args.classes);
@@ -34,28 +27,25 @@ pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
             Ok(writeln!(out, "{shapes:#}")?)
         }
         format => {
-            let mut reports = vec![classes.into()];
-            reports.extend(by_range.map(AnyReport::from));
-            reports.push(shapes.report().clone().into());
+            let by_range = by_range.map(AnyReport::from);
+            let reports = [classes.into()].into_iter().chain(by_range);
+            let reports = reports.chain([shapes.report().clone().into()]).collect();
             tables::write(out, format, named(reports))
         }
     })
 }
 
 pub(crate) fn tensor_cores(args: TensorCoresArgs) -> Result<(), Failure> {
-    let output = args.io.output(&[])?;
-    let profile = input::profile(&args.io.file)?;
-    note_losses(&args.io.file, &profile);
+    let (output, profile) = args.io.open()?;
     let says = |classifier: Classifier, name: &String| classifier.tensor_cores(name, true);
     let classifier = args.using.iter().fold(classifier(args.classes), says);
     let tensor_cores = profile.tensor_cores_with(&classifier);
     output.write(|out| match args.format {
         TableFormat::Table => Ok(writeln!(out, "{tensor_cores:#}")?),
         format => {
-            let ops = tensor_cores.ops().clone().into();
-            let kernels = tensor_cores.kernels().clone().into();
-            let groups = tensor_cores.groups().clone().into();
-            tables::write(out, format, named(vec![ops, kernels, groups]))
+            let (ops, kernels) = (tensor_cores.ops().clone(), tensor_cores.kernels().clone());
+            let groups = tensor_cores.groups().clone();
+            tables::write(out, format, named(vec![ops.into(), kernels.into(), groups.into()]))
         }
     })?;
     let unused = tensor_cores.ops().rows().iter();

@@ -4,8 +4,9 @@
 //! cargo run --release -p gpuprof -- report run.gpuprof
 //! ```
 //!
-//! Results go to standard output or the file of `-o`, all else to standard error. The exit status is 0 for success, 1 for an
-//! error, 2 for arguments that make no sense, 3 for a gate that failed. Who stops reading the output ends it with success.
+//! Results go to standard output or the file of `-o`, messages to standard error. The exit status
+//! is 0 for success, 1 for an error, 2 for contradictory arguments, 3 for a failed gate. A reader
+//! that closes the output ends the program with success.
 
 mod args;
 mod closed;
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What `--help` and `--version` print is a result; what else clap has to say ends the program with its status.
+/// Prints `--help` and `--version` as results; other messages of clap exit with its status.
 fn parsed(error: clap::Error) -> Failure {
     if error.use_stderr() {
         error.exit();
@@ -85,7 +86,7 @@ fn run(command: Command) -> Result<(), Failure> {
             let output = io.output(&[])?;
             output.check(format)?;
             let profile = match format {
-                // It has columns that the records alone know.
+                // Some columns need the records.
                 ExportFormat::Nsys => input::recorded(&io.file)?,
                 _ => input::profile(&io.file)?,
             };
@@ -118,7 +119,7 @@ fn run(command: Command) -> Result<(), Failure> {
             Ok(())
         }
         Command::Completions { shell } => {
-            // It panics where it cannot write.
+            // It panics if it cannot write.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "gpuprof", &mut script);
             Output::Standard.write(|out| Ok(out.write_all(&script)?))
@@ -175,7 +176,7 @@ fn export(
     output.write(|out| Ok(profile.export(export, out)?))
 }
 
-/// For what does not show the health itself.
+/// For commands that do not show the health themselves.
 fn note_losses(file: &Path, profile: &Profile) {
     let health = profile.health();
     if !health.is_complete() {

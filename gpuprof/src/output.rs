@@ -1,4 +1,4 @@
-//! Where results go: standard output, a stream, or a file that gets its content when that is whole.
+//! Outputs: standard output, a stream, or a file that is replaced when the content is complete.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -13,14 +13,14 @@ use crate::progress;
 
 pub(crate) enum Output {
     Standard,
-    /// A device or a pipe, which is written to and not replaced.
+    /// A device or a pipe, which is appended to.
     Stream(PathBuf),
-    /// Not a link.
+    /// A regular file, with links resolved.
     File(PathBuf),
 }
 
 impl Output {
-    /// Refuses to write over a file that is to be read.
+    /// Refuses to overwrite an input.
     pub(crate) fn new(to: Option<PathBuf>, inputs: &[&Path]) -> Result<Self, Failure> {
         let Some(to) = to else { return Ok(Self::Standard) };
         match Target::of(&to).map_err(|error| unwritable(&to, &error))? {
@@ -42,7 +42,7 @@ impl Output {
         }
     }
 
-    /// Whether this format can go there.
+    /// Checks that this output can take the format.
     pub(crate) fn check(&self, format: ExportFormat) -> Result<(), Failure> {
         match (format, self) {
             (ExportFormat::Trace(format), _) if !format.is_text() => {
@@ -64,7 +64,7 @@ impl Output {
         }
     }
 
-    /// A reader that stops reading is no failure: gates decide all the same.
+    /// Writes the content. A reader that closes the output is no failure: gates still decide.
     pub(crate) fn write(
         &self,
         content: impl FnOnce(&mut dyn Write) -> Result<(), Failure>,
@@ -105,7 +105,7 @@ impl Output {
     }
 }
 
-/// Standard output, which is an error where the program was started without one.
+/// Standard output, or an error if the program was started without one.
 pub(crate) fn standard() -> Result<io::StdoutLock<'static>, Failure> {
     match crate::closed::was_stdout_open() {
         true => Ok(io::stdout().lock()),
@@ -135,7 +135,7 @@ fn fill(
     content(&mut out).and_then(|()| Ok(out.flush()?))
 }
 
-/// True for this process's own standard output, as `/dev/stdout` leads to.
+/// True for this process's standard output, the target of `/dev/stdout`.
 fn is_standard(stream: &Path) -> bool {
     stream == Path::new(&format!("/proc/{}/fd/1", std::process::id()))
 }

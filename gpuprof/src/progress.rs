@@ -1,15 +1,15 @@
-//! How far long work is, on standard error where that is a terminal.
+//! Progress of long work, on standard error if that is a terminal.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What is smaller is done before one could read how far it is.
+/// Smaller files are finished before progress could be read.
 const LARGE: u64 = 8 << 20;
 
 const TICK: Duration = Duration::from_millis(120);
 
-/// Of a known number of bytes or rows.
+/// A bar for a known number of bytes or rows.
 pub(crate) fn bar(what: &'static str, of: u64, is_bytes: bool) -> ProgressBar {
     let template = match is_bytes {
         true => "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}, {eta} left",
@@ -18,7 +18,7 @@ pub(crate) fn bar(what: &'static str, of: u64, is_bytes: bool) -> ProgressBar {
     styled(ProgressBar::new(of), template).with_message(what)
 }
 
-/// Of work whose end is not known.
+/// A spinner for work of unknown length.
 pub(crate) fn spinner(what: &'static str, is_long: bool) -> ProgressBar {
     if !is_long {
         return ProgressBar::hidden();

@@ -14,7 +14,7 @@ use crate::output::Output;
 use crate::tables::write_json;
 use crate::{input, note_losses};
 
-/// A roof of `--peak`, in operations a second.
+/// A roof of `--peak`, in operations per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Peak {
     dtype: Dtype,
@@ -22,7 +22,7 @@ pub(crate) struct Peak {
     per_second: f64,
 }
 
-/// A pattern and the work of one that matches.
+/// A pattern and the work of each match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamedWork {
     pattern: String,
@@ -73,11 +73,9 @@ fn write(
 
 /// Counts as serde writes them.
 fn read_counted(file: &Path) -> Result<Measured, Failure> {
-    let name = file.display();
-    let written = text::read_file(file)
-        .map_err(|error| Failure::Error(format!("could not read {name}: {error}")))?;
-    serde_json::from_str(&written)
-        .map_err(|error| Failure::Error(format!("{name} has no counts of ranges: {error}")))
+    serde_json::from_str(&read_text(file)?).map_err(|error| {
+        Failure::Error(format!("{} has no counts of ranges: {error}", file.display()))
+    })
 }
 
 fn peaks(args: &RooflineArgs, profile: &Profile) -> Result<Peaks, Failure> {
@@ -109,12 +107,15 @@ fn peaks(args: &RooflineArgs, profile: &Profile) -> Result<Peaks, Failure> {
     Ok(args.peak.iter().fold(known, give))
 }
 
-/// Roofs as `Peaks::to_json` wrote them.
+/// Roofs in the format of `Peaks::to_json`.
 pub(crate) fn read_peaks(file: &Path) -> Result<Peaks, Failure> {
-    let name = file.display();
-    let written = text::read_file(file)
-        .map_err(|error| Failure::Error(format!("could not read {name}: {error}")))?;
-    Peaks::from_json(&written).map_err(|error| Failure::Error(format!("{name}: {error}")))
+    Peaks::from_json(&read_text(file)?)
+        .map_err(|error| Failure::Error(format!("{}: {error}", file.display())))
+}
+
+fn read_text(file: &Path) -> Result<String, Failure> {
+    text::read_file(file)
+        .map_err(|error| Failure::Error(format!("could not read {}: {error}", file.display())))
 }
 
 /// `f32=67`, `f64/tensor=67`.
@@ -139,7 +140,7 @@ pub(crate) fn peak(text: &str) -> Result<Peak, String> {
     }
 }
 
-/// `step/gemm:flops=2.1e9,bytes=8e6,dtype=bf16`. The work holds no colon, a path may.
+/// `step/gemm:flops=2.1e9,bytes=8e6,dtype=bf16`. Only the pattern may contain colons.
 pub(crate) fn named_work(text: &str) -> Result<NamedWork, String> {
     let (pattern, said) = text
         .rsplit_once(':')
@@ -171,7 +172,7 @@ fn amount(key: &str, value: &str) -> Result<u64, String> {
         return Ok(number);
     }
     match value.parse::<f64>() {
-        // CAST: what is too large becomes the greatest number.
+        // CAST: too large numbers become the maximum.
         Ok(number) if number.is_finite() && number >= 0.0 => Ok(number.round() as u64),
         _ => Err(format!("{value:?} is no number of {key}")),
     }

@@ -53,7 +53,7 @@ fn gate(card: &Scorecard, fail_on: FailOn, file: &str) -> Result<(), Failure> {
     if !failed.is_empty() {
         return Err(Failure::Gate(format!("--fail-on {word}: {file}: {}", failed.join("; "))));
     }
-    // Where the clock says nothing, no flag is no good news.
+    // Without a verdict the flags are unknown, which must not pass.
     let undecided = |score: &&Score| score.flag == Flag::Unknown;
     match card.score(ScoreKind::GpuBusy).filter(undecided) {
         Some(score) => {
@@ -77,7 +77,7 @@ pub(crate) fn target(text: &str) -> Result<(ScoreKind, Target), String> {
         _ => Err(format!("{text:?} is no number")),
     };
     let target = Target::new(number(good)?, number(bad)?);
-    // A share in percent would be a target that everything meets, or nothing.
+    // A share in percent would be a target that everything or nothing meets.
     let is_share = !matches!(kind, ScoreKind::Health | ScoreKind::Estimate);
     if is_share && (target.good > 1.0 || target.bad > 1.0) {
         return Err(format!("{name} is a share, which counts from 0 to 1: give 0.9 for 90 %"));

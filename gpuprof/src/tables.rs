@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use profiler_core::formats::text;
-use profiler_core::reports::{AnyReport, GapThreshold, KernelNaming, Rule, Rules, StatsReport};
+use profiler_core::reports::{AnyReport, GapThreshold, KernelNaming, Rule, StatsReport};
 use profiler_core::{Error, Profile};
 use serde::Serialize;
 
@@ -15,22 +15,15 @@ use crate::failure::{Failure, note};
 use crate::output::Output;
 use crate::{input, note_losses};
 
-/// What the words of a command line ask for.
-enum ReportRequest<T> {
-    /// Which there are, and what of them is in a file.
-    List(Option<PathBuf>),
-    Some(Vec<(String, T)>, PathBuf),
-}
-
-/// A report with how it names kernels.
+/// A report and its kernel names.
 #[derive(Clone, Copy)]
-struct Chosen {
+struct NamedReport {
     report: StatsReport,
     naming: KernelNaming,
     with_range: bool,
 }
 
-impl Chosen {
+impl NamedReport {
     fn plain(report: StatsReport) -> Self {
         Self { report, naming: KernelNaming::default(), with_range: false }
     }
@@ -63,20 +56,16 @@ impl Chosen {
 }
 
 pub(crate) fn stats(args: StatsArgs) -> Result<(), Failure> {
-    let all = StatsReport::ALL.iter().map(|&report| (report.name(), Chosen::plain(report)));
-    let (chosen, file) = match asked("report", &args.words, Chosen::parse, all)? {
-        ReportRequest::Some(chosen, file) => (chosen, file),
-        ReportRequest::List(file) => {
-            let all =
-                StatsReport::ALL.iter().map(|&report| (report, report.name(), report.about()));
-            return list(args.format, args.output.output, file, all, |profile, report| {
-                profile.stats(report)
-            });
-        }
+    let all = StatsReport::ALL
+        .iter()
+        .map(|&report| (report.name(), report.about(), NamedReport::plain(report)));
+    let count = |profile: &Profile, chosen: NamedReport| profile.stats(chosen.report).len();
+    let words = (&args.words[..], "report");
+    let Some(Opened { chosen, file, profile, output }) =
+        open(words, args.format, args.output.output, NamedReport::parse, all, count)?
+    else {
+        return Ok(());
     };
-    let output = Output::new(args.output.output, &[&file])?;
-    let profile = input::profile(&file)?;
-    note_losses(&file, &profile);
     output.write(|out| {
         let reports = chosen.into_iter().map(|(name, chosen)| (name, chosen.of(&profile), None));
         write(out, args.format, reports)
@@ -85,29 +74,24 @@ pub(crate) fn stats(args: StatsArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn analyze(args: AnalyzeArgs) -> Result<(), Failure> {
-    let all = Rule::ALL.iter().map(|&rule| (rule.name(), rule));
+    let all = Rule::ALL.iter().map(|&rule| (rule.name(), rule.about(), rule));
     let parse = |word: &str| word.parse::<Rule>().map_err(|error| usage(&error));
-    let (chosen, file) = match asked("rule", &args.words, parse, all)? {
-        ReportRequest::Some(chosen, file) => (chosen, file),
-        ReportRequest::List(file) => {
-            let all = Rule::ALL.iter().map(|&rule| (rule, rule.name(), rule.about()));
-            return list(args.format, args.output.output, file, all, |profile, rule| {
-                profile.rules().rows(None).get(rule)
-            });
-        }
+    let count = |profile: &Profile, rule| profile.rules().rows(None).get(rule).len();
+    let words = (&args.words[..], "rule");
+    let Some(Opened { chosen, file, profile, output }) =
+        open(words, args.format, args.output.output, parse, all, count)?
+    else {
+        return Ok(());
     };
-    let output = Output::new(args.output.output, &[&file])?;
-    let profile = input::profile(&file)?;
-    note_losses(&file, &profile);
-    if let Some(path) = args.within.as_deref()
-        && profile.range(path).is_none()
-    {
-        return Err(Failure::Error(format!(
-            "{} has no range {path:?} for --within: `gpuprof report` shows those it has",
-            file.display()
-        )));
+    let mut rules = profile.rules().rows((args.rows != 0).then_some(args.rows));
+    if let Some(path) = args.within.as_deref() {
+        check_within(&file, &profile, path)?;
+        rules = rules.within(path);
     }
-    let rules = rules(&profile, args.rows, args.within.as_deref(), args.gap);
+    if let Some(ms) = args.gap {
+        let gap = Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::MAX);
+        rules = rules.gap(GapThreshold::LongerThan(gap));
+    }
     let mut found = Vec::new();
     output.write(|out| {
         let reports = chosen.into_iter().map(|(name, rule)| {
@@ -126,38 +110,44 @@ pub(crate) fn analyze(args: AnalyzeArgs) -> Result<(), Failure> {
     }
 }
 
-fn rules<'a>(
-    profile: &'a Profile,
-    rows: usize,
-    within: Option<&'a str>,
-    gap_ms: Option<f64>,
-) -> Rules<'a> {
-    let mut rules = profile.rules().rows((rows != 0).then_some(rows));
-    if let Some(path) = within {
-        rules = rules.within(path);
+pub(crate) fn check_within(file: &Path, profile: &Profile, path: &str) -> Result<(), Failure> {
+    match profile.range(path) {
+        Some(_) => Ok(()),
+        None => Err(Failure::Error(format!(
+            "{} has no range {path:?} for --within: `gpuprof report` shows those it has",
+            file.display()
+        ))),
     }
-    if let Some(ms) = gap_ms {
-        let gap = Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::MAX);
-        rules = rules.gap(GapThreshold::LongerThan(gap));
-    }
-    rules
 }
 
 fn usage(error: &Error) -> Failure {
     Failure::Usage(error.to_string())
 }
 
-fn asked<T: Copy>(
-    what: &str,
-    words: &[OsString],
+/// The requested reports or rules, and the opened files.
+struct Opened<T> {
+    chosen: Vec<(String, T)>,
+    file: PathBuf,
+    profile: Profile,
+    output: Output,
+}
+
+/// Opens the files of a command line, or writes a list of all reports or rules and returns `None`.
+fn open<T: Copy>(
+    (words, what): (&[OsString], &str),
+    format: TableFormat,
+    to: Option<PathBuf>,
     parse: impl Fn(&str) -> Result<T, Failure>,
-    all: impl Iterator<Item = (&'static str, T)> + Clone,
-) -> Result<ReportRequest<T>, Failure> {
-    let Some((last, names)) = words.split_last() else { return Ok(ReportRequest::List(None)) };
+    all: impl Iterator<Item = (&'static str, &'static str, T)> + Clone,
+    count: impl Fn(&Profile, T) -> usize,
+) -> Result<Option<Opened<T>>, Failure> {
+    let Some((last, names)) = words.split_last() else {
+        return list(format, to, None, all, count).map(|()| None);
+    };
     let is_name =
         |word: &OsString| word.to_str().is_some_and(|word| word == "all" || parse(word).is_ok());
-    match names {
-        [] if last == "list" => return Ok(ReportRequest::List(None)),
+    let file = match names {
+        [] if last == "list" => None,
         [] if is_name(last) => {
             return Err(Failure::Usage(format!(
                 "no file is named: the last word is the file, as in {} run.gpuprof",
@@ -170,10 +160,16 @@ fn asked<T: Copy>(
                 last.display()
             )));
         }
-        [] => return Ok(ReportRequest::List(Some(last.into()))),
-        [list] if list == "list" => return Ok(ReportRequest::List(Some(last.into()))),
-        _ => {}
-    }
+        _ => Some(PathBuf::from(last)),
+    };
+    let is_list = match names {
+        [] => true,
+        [list] => list == "list",
+        _ => false,
+    };
+    let Some(file) = file.clone().filter(|_| !is_list) else {
+        return list(format, to, file, all, count).map(|()| None);
+    };
     let mut chosen: Vec<(String, T)> = Vec::new();
     let mut add = |name: &str, one: T| {
         if !chosen.iter().any(|(known, _)| known == name) {
@@ -184,20 +180,22 @@ fn asked<T: Copy>(
         let word = word.to_string_lossy();
         for name in word.split(',').filter(|name| !name.is_empty()) {
             match name {
-                "all" => all.clone().for_each(|(name, one)| add(name, one)),
+                "all" => all.clone().for_each(|(name, _, one)| add(name, one)),
                 _ => add(name, parse(name)?),
             }
         }
     }
-    match chosen.is_empty() {
-        true => {
-            Err(Failure::Usage(format!("no {what} is named: `list` says which {what}s there are")))
-        }
-        false => Ok(ReportRequest::Some(chosen, last.into())),
+    if chosen.is_empty() {
+        let why = format!("no {what} is named: `list` says which {what}s there are");
+        return Err(Failure::Usage(why));
     }
+    let output = Output::new(to, &[&file])?;
+    let profile = input::profile(&file)?;
+    note_losses(&file, &profile);
+    Ok(Some(Opened { chosen, file, profile, output }))
 }
 
-/// A report or a rule that there is.
+/// A row of the list of reports or rules.
 #[derive(Serialize)]
 struct Listed {
     name: &'static str,
@@ -212,7 +210,7 @@ impl Listed {
     }
 }
 
-/// In columns. The names are our own: ASCII on one line.
+/// In columns. The names are ASCII on one line.
 fn write_list(out: &mut dyn Write, all: &[Listed]) -> std::io::Result<()> {
     let has_rows = all.iter().any(|listed| listed.rows.is_some());
     let header = ["name", "shows", if has_rows { "rows" } else { "" }];
@@ -232,8 +230,8 @@ fn list<T>(
     format: TableFormat,
     to: Option<PathBuf>,
     file: Option<PathBuf>,
-    all: impl Iterator<Item = (T, &'static str, &'static str)>,
-    report: impl Fn(&Profile, T) -> AnyReport,
+    all: impl Iterator<Item = (&'static str, &'static str, T)>,
+    count: impl Fn(&Profile, T) -> usize,
 ) -> Result<(), Failure> {
     let inputs: Vec<_> = file.iter().map(PathBuf::as_path).collect();
     let output = Output::new(to, &inputs)?;
@@ -242,8 +240,8 @@ fn list<T>(
         note_losses(file, profile);
     }
     let all: Vec<_> = all
-        .map(|(one, name, shows)| {
-            let rows = profile.as_ref().map(|profile| report(profile, one).len() as u64);
+        .map(|(name, shows, one)| {
+            let rows = profile.as_ref().map(|profile| count(profile, one) as u64);
             Listed { name, shows, rows }
         })
         .collect();
@@ -263,8 +261,8 @@ fn list<T>(
     })
 }
 
-/// Reports one after the other. Several are told apart in CSV by a line `# name` before each, and in JSON by being the
-/// fields of an object.
+/// Writes reports in sequence. In CSV a line `# name` precedes each of several reports; in JSON
+/// several reports are the fields of an object.
 pub(crate) fn write(
     out: &mut dyn Write,
     format: TableFormat,
@@ -306,7 +304,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// What a table says below its rows, for formats that have no place for it.
+/// Writes the notes below a table as messages, for formats without a place for them.
 fn note_rest(name: &str, report: &AnyReport) {
     if let Some(reason) = report.skipped() {
         note(&format!("{name} has no rows: {reason}"));

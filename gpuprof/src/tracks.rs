@@ -1,16 +1,14 @@
-//! `tracks`: what samplers saw.
+//! `tracks`: sampled tracks.
 
 use profiler_core::formats::text::shortened;
 use profiler_core::series::Series;
 
 use crate::args::{TableFormat, TracksArgs};
 use crate::failure::{Failure, MESSAGE_WIDTH, note};
-use crate::{input, note_losses, tables};
+use crate::tables;
 
 pub(crate) fn tracks(args: TracksArgs) -> Result<(), Failure> {
-    let output = args.io.output(&[])?;
-    let profile = input::profile(&args.io.file)?;
-    note_losses(&args.io.file, &profile);
+    let (output, profile) = args.io.open()?;
     let mut reports = vec![("tracks".to_owned(), profile.track_sums().into(), None)];
     if args.by_range {
         reports.push(("range_tracks".to_owned(), profile.range_track_sums().into(), None));
@@ -39,13 +37,13 @@ pub(crate) fn tracks(args: TracksArgs) -> Result<(), Failure> {
     Err(Failure::Gate(format!("--fail-if-incomplete: {why}")))
 }
 
-/// Metrics that the chip has not are no loss of what was sampled.
+/// Metrics that the chip lacks are no loss.
 fn is_incomplete(series: &Series) -> bool {
     let lost = series.dropped() > 0 || series.overflows() > 0 || series.gaps().0 > 0;
     lost || series.failure().is_some()
 }
 
-/// What a sampler did not see, if anything.
+/// The losses of a sampler, if any.
 fn losses(series: &Series) -> Option<String> {
     let losses = series.losses();
     let who = format!("GPU {}, {}", series.device(), series.source());

@@ -50,7 +50,7 @@ impl Numbers {
         }
     }
 
-    /// Upper bound on the fused multiply-adds of a multiprocessor in a cycle without tensor cores, from Volta on.
+    /// Upper bound on multiply-adds a cycle and multiprocessor without tensor cores, since Volta.
     pub const fn plain_per_cycle(self) -> u32 {
         match self {
             Self::F64 => 64,
@@ -118,7 +118,8 @@ impl Blas {
         }
         let [a, b, c] = self.memory;
         let pointer = |memory: u64| memory as usize as *mut c_void;
-        // SAFETY: a live handle, scalars that live until it returns, and device memory of at least the matrices' sizes.
+        // SAFETY: a live handle, scalars that live until it returns, and device memory of at least
+        // the matrices' sizes.
         let status = unsafe {
             sys::cublasGemmEx(
                 self.handle.0,

@@ -10,8 +10,8 @@ pub const BLOCK: u32 = 256;
 
 /// The PTX of a kernel with the parameters `x`, `y` and `n`.
 ///
-/// The body begins with the number of the thread in `%i3`, its offset in bytes in `%d0`, and the two addresses in `%d1` and
-/// `%d2`; the kernel ends by storing `%f0` for each thread at `%d2 + %d0`.
+/// The body begins with the thread's number in `%i3`, its offset in bytes in `%d0`, and the two
+/// addresses in `%d1` and `%d2`; the kernel ends by storing `%f0` for each thread at `%d2 + %d0`.
 fn kernel(name: &str, (number, bytes): (&str, u32), body: &str) -> String {
     format!(
         r".visible .entry {name}(.param .u64 x, .param .u64 y, .param .u64 n) {{
@@ -60,7 +60,7 @@ const GATHER: &str = "ld.param.u32 %i4, [n];
     add.u64 %d1, %d1, %d3;
     ld.global.f32 %f0, [%d1];";
 
-/// Every thread adds up `n` elements a grid apart; each warp's sum is stored by all its threads, so that none does less.
+/// Every thread adds up `n` elements a grid apart, and stores its warp's sum: none does less.
 const REDUCE: &str = "mov.u32 %i4, %nctaid.x;
     mul.lo.u32 %i4, %i4, %i1;
     mul.wide.u32 %d3, %i4, 4;
@@ -137,13 +137,13 @@ impl Counted {
         launch(self.copy, stream, blocks, [x, y, 0]);
     }
 
-    /// Gathers this many blocks of floats, a power of two; neighbouring threads read addresses far apart.
+    /// Gathers this many blocks of floats, a power of two; neighbouring threads read far apart.
     pub fn gather(&self, stream: Stream, blocks: u32, x: CUdeviceptr, y: CUdeviceptr) {
         let last = u64::from(blocks) * u64::from(BLOCK) - 1;
         launch(self.gather, stream, blocks, [x, y, last]);
     }
 
-    /// Adds up `blocks * BLOCK * each` floats; every thread adds `each` times, and 5 times more within its warp.
+    /// Adds up `blocks * BLOCK * each` floats: `each` times a thread, and 5 times within its warp.
     pub fn reduce(&self, stream: Stream, blocks: u32, each: u32, x: CUdeviceptr, sum: CUdeviceptr) {
         launch(self.reduce, stream, blocks, [x, sum, u64::from(each)]);
     }

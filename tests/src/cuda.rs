@@ -49,7 +49,7 @@ unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
 
-/// Host memory that the GPU copies from or to. The caller keeps the memory alive until the copies end.
+/// Host memory that the GPU copies from or to. The caller keeps it alive until the copies end.
 #[derive(Debug, Clone, Copy)]
 pub struct Host(*mut c_void);
 
@@ -86,7 +86,8 @@ pub(crate) fn check(result: CUresult) {
 
 macro_rules! cuda {
     ($function:ident($($argument:expr),* $(,)?)) => {{
-        // SAFETY: the arguments are pointers to live variables, live handles, or memory of at least the given sizes.
+        // SAFETY: the arguments are pointers to live variables, live handles, or memory of at least
+        // the given sizes.
         let result = unsafe { sys::$function($($argument),*) };
         check(result);
     }};
@@ -125,7 +126,7 @@ impl Gpu {
         Self { context, current, empty: load(PTX, "empty"), spin: load(PTX, "spin") }
     }
 
-    /// Another GPU in its primary context, which becomes current on this thread; `None` if the GPU does not exist.
+    /// Another GPU in its primary context, which becomes current on this thread, if it exists.
     #[allow(clippy::unwrap_used)] // as check
     pub fn other_device(&self, ordinal: usize) -> Option<Self> {
         if CudaContext::device_count().unwrap() as usize <= ordinal {
@@ -135,11 +136,6 @@ impl Gpu {
         context.bind_to_thread().unwrap();
         let current = Handle(context.cu_ctx());
         Some(Self::with_kernels(context, current))
-    }
-
-    /// Lets this context, which must be current, access the memory of `peer`.
-    pub fn enable_peer_access(&self, peer: &Self) {
-        cuda!(cuCtxEnablePeerAccess(peer.current.0, 0));
     }
 
     /// Copies from this device to another, in stream order.
@@ -159,11 +155,6 @@ impl Gpu {
         cuda!(cuCtxSetCurrent(self.current.0));
     }
 
-    /// Destroys a stream.
-    pub fn destroy(&self, stream: Stream) {
-        cuda!(cuStreamDestroy_v2(stream.0));
-    }
-
     /// A new non-blocking stream.
     pub fn stream(&self) -> Stream {
         let mut stream = std::ptr::null_mut();
@@ -176,11 +167,6 @@ impl Gpu {
         let mut memory = 0;
         cuda!(cuMemAlloc_v2(&mut memory, bytes));
         memory
-    }
-
-    /// Frees device memory.
-    pub fn free(&self, memory: CUdeviceptr) {
-        cuda!(cuMemFree_v2(memory));
     }
 
     /// Page-locked host memory, never freed.
@@ -241,7 +227,8 @@ impl Gpu {
     /// Fills managed memory on the CPU; the GPU must be done with it.
     pub fn fill_on_cpu(&self, managed: CUdeviceptr, value: u8, bytes: usize) {
         let memory = managed as usize as *mut u8;
-        // SAFETY: the memory is managed and has as many bytes, so the CPU may write it while no GPU work does.
+        // SAFETY: the memory is managed and has as many bytes, so the CPU may write it while no GPU
+        // work does.
         unsafe { memory.write_bytes(value, bytes) };
     }
 
@@ -260,26 +247,6 @@ impl Gpu {
     /// Launches the kernel that runs for this long.
     pub fn launch_spin(&self, stream: Stream, nanoseconds: u64) {
         self.launch(self.spin, stream, ([1; 3], [1; 3], 0), [nanoseconds]);
-    }
-
-    /// Copies to the device and returns when the source may be reused.
-    pub fn copy_in(&self, to: CUdeviceptr, from: &[u8]) {
-        cuda!(cuMemcpyHtoD_v2(to, from.as_ptr().cast(), from.len()));
-    }
-
-    /// Copies from the device.
-    pub fn copy_out(&self, to: &mut [u8], from: CUdeviceptr) {
-        cuda!(cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from, to.len()));
-    }
-
-    /// Copies within the device.
-    pub fn copy_within(&self, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) {
-        cuda!(cuMemcpyDtoD_v2(to, from, bytes));
-    }
-
-    /// Copies from pinned memory to pinned memory.
-    pub fn copy_on_host(&self, to: Host, from: Host, bytes: usize) {
-        cuda!(cuMemcpy(to.0 as CUdeviceptr, from.0 as CUdeviceptr, bytes));
     }
 
     /// Copies from the host through two CUDA arrays and device memory back to the host.
@@ -303,59 +270,6 @@ impl Gpu {
         cuda!(cuArrayDestroy(b));
     }
 
-    /// Copies to the device in stream order.
-    pub fn copy_in_async(&self, to: CUdeviceptr, from: Host, bytes: usize, stream: Stream) {
-        cuda!(cuMemcpyHtoDAsync_v2(to, from.0, bytes, stream.0));
-    }
-
-    /// Copies from the device in stream order.
-    pub fn copy_out_async(&self, to: Host, from: CUdeviceptr, bytes: usize, stream: Stream) {
-        cuda!(cuMemcpyDtoHAsync_v2(to.0, from, bytes, stream.0));
-    }
-
-    /// Copies within the device in stream order.
-    pub fn copy_within_async(
-        &self,
-        to: CUdeviceptr,
-        from: CUdeviceptr,
-        bytes: usize,
-        stream: Stream,
-    ) {
-        cuda!(cuMemcpyDtoDAsync_v2(to, from, bytes, stream.0));
-    }
-
-    /// Fills with a byte.
-    pub fn fill(&self, memory: CUdeviceptr, value: u8, bytes: usize) {
-        cuda!(cuMemsetD8_v2(memory, value, bytes));
-    }
-
-    /// Fills with a byte in stream order.
-    pub fn fill_async(&self, memory: CUdeviceptr, value: u8, bytes: usize, stream: Stream) {
-        cuda!(cuMemsetD8Async(memory, value, bytes, stream.0));
-    }
-
-    /// Fills a rectangle with a 32-bit value in stream order.
-    pub fn fill_2d_async(
-        &self,
-        memory: CUdeviceptr,
-        pitch: usize,
-        width: usize,
-        height: usize,
-        stream: Stream,
-    ) {
-        cuda!(cuMemsetD2D32Async(memory, pitch, 5, width, height, stream.0));
-    }
-
-    /// Waits for a stream.
-    pub fn synchronize(&self, stream: Stream) {
-        cuda!(cuStreamSynchronize(stream.0));
-    }
-
-    /// Waits for the context.
-    pub fn synchronize_context(&self) {
-        cuda!(cuCtxSynchronize());
-    }
-
     /// True if all work of a stream has completed.
     pub fn is_done(&self, stream: Stream) -> bool {
         // SAFETY: a live stream.
@@ -370,26 +284,11 @@ impl Gpu {
         Handle(event)
     }
 
-    /// Records an event in a stream.
-    pub fn record(&self, event: Handle<CUevent>, stream: Stream) {
-        cuda!(cuEventRecord(event.0, stream.0));
-    }
-
-    /// Waits for an event.
-    pub fn synchronize_event(&self, event: Handle<CUevent>) {
-        cuda!(cuEventSynchronize(event.0));
-    }
-
     /// True if an event has completed.
     pub fn event_is_done(&self, event: Handle<CUevent>) -> bool {
         // SAFETY: a live event.
         let result = unsafe { sys::cuEventQuery(event.0) };
         result == CUresult::CUDA_SUCCESS
-    }
-
-    /// Makes a stream wait for an event.
-    pub fn wait(&self, stream: Stream, event: Handle<CUevent>) {
-        cuda!(cuStreamWaitEvent(stream.0, event.0, 0));
     }
 
     /// Nanoseconds between two completed events.
@@ -412,27 +311,7 @@ impl Gpu {
         Handle(executable)
     }
 
-    /// Destroys a graph of [`capture`](Self::capture).
-    pub fn destroy_graph(&self, graph: Handle<CUgraphExec>) {
-        cuda!(cuGraphExecDestroy(graph.0));
-    }
-
-    /// Launches a graph.
-    pub fn launch_graph(&self, graph: Handle<CUgraphExec>, stream: Stream) {
-        cuda!(cuGraphLaunch(graph.0, stream.0));
-    }
-
-    /// Begins the part of the program that profilers record.
-    pub fn profiler_start(&self) {
-        cuda!(cuProfilerStart());
-    }
-
-    /// Ends the part of the program that profilers record.
-    pub fn profiler_stop(&self) {
-        cuda!(cuProfilerStop());
-    }
-
-    /// Creates a context, launches the empty kernel in it `launches` times, and destroys the context without a wait.
+    /// Launches the empty kernel `launches` times in a new context, destroyed without a wait.
     pub fn launch_in_own_context(&self, launches: usize) {
         let mut context = std::ptr::null_mut();
         cuda!(cuCtxCreate_v4(&mut context, std::ptr::null_mut(), 0, 0));
@@ -460,16 +339,6 @@ impl Gpu {
         value
     }
 
-    /// Sets an attribute of a kernel.
-    pub fn set_kernel_attribute(
-        &self,
-        kernel: Handle<CUfunction>,
-        attribute: sys::CUfunction_attribute,
-        value: i32,
-    ) {
-        cuda!(cuFuncSetAttribute(kernel.0, attribute, value));
-    }
-
     /// An attribute of the device.
     pub fn device_attribute(&self, attribute: sys::CUdevice_attribute) -> i32 {
         let mut value = 0;
@@ -491,11 +360,69 @@ impl Gpu {
         cuda!(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, kernel, threads, shared));
         blocks.cast_unsigned()
     }
+}
 
-    /// Resets the primary context with everything made in it. No value of this type may be used afterwards.
-    pub fn reset(&self) {
-        cuda!(cuDevicePrimaryCtxReset_v2(0));
-    }
+/// Declares methods that make one driver call each.
+macro_rules! calls {
+    ($(#[doc = $doc:literal] $name:ident($($argument:ident: $type:ty),*) = $function:ident($($value:expr),*);)+) => {
+        impl Gpu {$(
+            #[doc = $doc]
+            pub fn $name(&self, $($argument: $type),*) {
+                cuda!($function($($value),*));
+            }
+        )+}
+    };
+}
+
+calls! {
+    /// Destroys a stream.
+    destroy(stream: Stream) = cuStreamDestroy_v2(stream.0);
+    /// Frees device memory.
+    free(memory: CUdeviceptr) = cuMemFree_v2(memory);
+    /// Copies to the device and returns when the source may be reused.
+    copy_in(to: CUdeviceptr, from: &[u8]) = cuMemcpyHtoD_v2(to, from.as_ptr().cast(), from.len());
+    /// Copies from the device.
+    copy_out(to: &mut [u8], from: CUdeviceptr) = cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from, to.len());
+    /// Copies within the device.
+    copy_within(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) = cuMemcpyDtoD_v2(to, from, bytes);
+    /// Copies from pinned memory to pinned memory.
+    copy_on_host(to: Host, from: Host, bytes: usize) = cuMemcpy(to.0 as CUdeviceptr, from.0 as CUdeviceptr, bytes);
+    /// Copies to the device in stream order.
+    copy_in_async(to: CUdeviceptr, from: Host, bytes: usize, stream: Stream) = cuMemcpyHtoDAsync_v2(to, from.0, bytes, stream.0);
+    /// Copies from the device in stream order.
+    copy_out_async(to: Host, from: CUdeviceptr, bytes: usize, stream: Stream) = cuMemcpyDtoHAsync_v2(to.0, from, bytes, stream.0);
+    /// Copies within the device in stream order.
+    copy_within_async(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: Stream) = cuMemcpyDtoDAsync_v2(to, from, bytes, stream.0);
+    /// Fills with a byte.
+    fill(memory: CUdeviceptr, value: u8, bytes: usize) = cuMemsetD8_v2(memory, value, bytes);
+    /// Fills with a byte in stream order.
+    fill_async(memory: CUdeviceptr, value: u8, bytes: usize, stream: Stream) = cuMemsetD8Async(memory, value, bytes, stream.0);
+    /// Fills a rectangle with a 32-bit value in stream order.
+    fill_2d_async(memory: CUdeviceptr, pitch: usize, width: usize, height: usize, stream: Stream) = cuMemsetD2D32Async(memory, pitch, 5, width, height, stream.0);
+    /// Waits for a stream.
+    synchronize(stream: Stream) = cuStreamSynchronize(stream.0);
+    /// Waits for the context.
+    synchronize_context() = cuCtxSynchronize();
+    /// Records an event in a stream.
+    record(event: Handle<CUevent>, stream: Stream) = cuEventRecord(event.0, stream.0);
+    /// Waits for an event.
+    synchronize_event(event: Handle<CUevent>) = cuEventSynchronize(event.0);
+    /// Makes a stream wait for an event.
+    wait(stream: Stream, event: Handle<CUevent>) = cuStreamWaitEvent(stream.0, event.0, 0);
+    /// Destroys a graph of [`capture`](Self::capture).
+    destroy_graph(graph: Handle<CUgraphExec>) = cuGraphExecDestroy(graph.0);
+    /// Launches a graph.
+    launch_graph(graph: Handle<CUgraphExec>, stream: Stream) = cuGraphLaunch(graph.0, stream.0);
+    /// Begins the part of the program that profilers record.
+    profiler_start() = cuProfilerStart();
+    /// Ends the part of the program that profilers record.
+    profiler_stop() = cuProfilerStop();
+    /// Resets the primary context with everything in it. No value of this type is usable then.
+    reset() = cuDevicePrimaryCtxReset_v2(0);
+    /// Sets an attribute of a kernel.
+    set_kernel_attribute(kernel: Handle<CUfunction>, attribute: sys::CUfunction_attribute, value: i32) = cuFuncSetAttribute(kernel.0, attribute, value);
+    /// Lets this context, which must be current, access the memory of `peer`.
+    enable_peer_access(peer: &Self) = cuCtxEnablePeerAccess(peer.current.0, 0);
 }
 
 /// Launches a kernel with `N` parameters, which are numbers or addresses of at most 8 bytes.
@@ -509,8 +436,9 @@ pub(crate) fn launch<const N: usize>(
     let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
     let (kernel, stream, pointers) = (kernel.0, stream.0, pointers.as_mut_ptr());
     let no_extra: *mut *mut c_void = std::ptr::null_mut();
-    // SAFETY: the kernel is live and has N parameters of at most 8 bytes, each with a pointer to a live number that is read
-    // during the call; the driver checks the sizes; memory behind addresses is the caller's.
+    // SAFETY: the kernel is live and has N parameters of at most 8 bytes, each with a pointer to a
+    // live number that is read during the call; the driver checks the sizes; memory behind
+    // addresses is the caller's.
     unsafe {
         sys::cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, pointers, no_extra)
     }

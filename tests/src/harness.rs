@@ -1,5 +1,6 @@
-//! Runs GPU tests as ordinary trials. Without a GPU they are ignored, or fail if `GPU_TESTS=require`, and the reason goes to
-//! standard error. Only one runs at a time on the machine, because CUPTI serves one subscriber.
+//! Runs GPU tests as ordinary trials. Without a GPU they are ignored, or fail if
+//! `GPU_TESTS=require`, and the reason goes to standard error. Only one runs at a time on the
+//! machine, because CUPTI serves one subscriber.
 
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 use profiler_core::testing::{GpuLock, gpu_tests_required};

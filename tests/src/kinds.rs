@@ -1,6 +1,6 @@
 //! Checks of the records of a program that uses as many activity kinds as the hardware supports.
 //!
-//! On a GPU the records are checked as they arrive; a recording of them is checked on every machine.
+//! On a GPU the records are checked as they arrive; a recording of them on every machine.
 
 #![allow(clippy::panic, clippy::expect_used)] // checks of a test
 
@@ -10,7 +10,7 @@ use cupti::record::{JitEntry, MemoryOperationKind, PcieNode};
 use cupti::{ActivityKind, CopyKind, Kernel, NameKey, Record, RecordBytes};
 use serde::{Deserialize, Serialize};
 
-/// The kinds that are requested in addition to those of every session. Kinds that a library lacks are left out.
+/// The kinds requested beyond those of every session. Kinds that a library lacks are left out.
 ///
 /// Every CUPTI tried refuses MODULE (INVALID_KIND) and DEVICE_ATTRIBUTE (NOT_COMPATIBLE).
 pub const REQUESTED: [ActivityKind; 16] = [
@@ -49,7 +49,7 @@ pub struct Facts {
     pub compute_capability: (u32, u32),
     /// `cuDeviceTotalMem`.
     pub memory_bytes: u64,
-    /// The highest clock in kHz, memory bandwidth in bytes a second, and bytes of the L2 cache, if they were queried.
+    /// The highest clock in kHz, bytes a second of memory, and bytes of L2, if queried.
     #[serde(default)]
     pub speeds: Option<(u32, u64, u64)>,
     /// The kernel's grid, block and dynamic shared memory.
@@ -184,7 +184,7 @@ fn check_allocations(records: &RecordBytes, facts: &Facts) {
 /// The device, contexts, streams, events, compilations and links.
 fn check_environment(records: &RecordBytes, facts: &Facts, kernel: &Kernel) {
     let name = |key: NameKey| records.name(key).unwrap_or_default();
-    // CUPTI writes the device's record only if the kind was enabled before the first context was created.
+    // CUPTI writes the device's record only if the kind was enabled before the first context.
     for device in of!(records, Device) {
         assert_eq!(device.name.map(name), Some(facts.device_name.as_str()));
         assert_eq!(
@@ -220,7 +220,7 @@ fn check_environment(records: &RecordBytes, facts: &Facts, kernel: &Kernel) {
     }
 }
 
-/// Checks that every launch of the graph has a record of each node, with the launch's correlation id.
+/// Checks that every launch of the graph has a record of each node, with its correlation id.
 fn check_graph(records: &RecordBytes, facts: &Facts) {
     let (nodes, launches) = facts.graph;
     let of_graph: Vec<_> =

@@ -1,4 +1,4 @@
-//! Shared code of the GPU tests: a harness that ignores them on machines without a GPU, and the CUDA calls they make.
+//! Shared code of the GPU tests: a harness that ignores them without a GPU, and CUDA calls.
 
 pub mod blas;
 pub mod counted;

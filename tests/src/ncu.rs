@@ -31,8 +31,8 @@ pub fn find() -> Result<PathBuf, String> {
     files.find(|file| file.is_file()).ok_or_else(|| "ncu was not found; NCU names it".into())
 }
 
-/// Counts metrics with `ncu` over the kernels that a program launches between `cuProfilerStart` and `cuProfilerStop`. The
-/// clocks are not locked.
+/// Counts metrics with `ncu` over the kernels that a program launches between `cuProfilerStart` and
+/// `cuProfilerStop`. The clocks are not locked.
 ///
 /// # Errors
 /// `ncu` or the program fails, or the output cannot be read.
@@ -65,8 +65,8 @@ pub fn count(
         .ok_or_else(|| format!("the output of ncu cannot be read:\n{output_text}\n{error_text}"))
 }
 
-/// Reads the output of `--csv --page raw`: a line of names, one of units, and one for each kernel. Other lines are the
-/// program's.
+/// Reads the output of `--csv --page raw`: a line of names, one of units, and one for each kernel.
+/// Other lines are the program's.
 #[must_use]
 pub fn parse(text: &str) -> Option<Vec<Row>> {
     let mut lines = text.lines().skip_while(|line| !line.starts_with("\"ID\""));

@@ -1,4 +1,4 @@
-//! The CUDA runtime API calls that tests make, each checked. The library is the toolkit's, opened at run time.
+//! The CUDA runtime API calls of tests, each checked. The toolkit's library is opened at run time.
 
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
@@ -51,7 +51,8 @@ macro_rules! call {
             $runtime.library.get::<unsafe extern "C" fn($($kind),*) -> c_int>($name.as_bytes())
         };
         match function {
-            // SAFETY: the arguments are pointers to live variables, live handles, or memory of at least the given sizes.
+            // SAFETY: the arguments are pointers to live variables, live handles, or memory of at
+            // least the given sizes.
             Ok(function) => check($name, unsafe { function($($argument),*) }),
             Err(error) => panic!("{}: {error}", $name),
         }

@@ -195,6 +195,17 @@ fn escaped(text: &str, push: impl Fn(char, &mut String)) -> String {
     out
 }
 
+/// Percent-encodes all bytes except letters, digits, `.`, `_`, `-` and `kept`.
+#[cfg(any(feature = "nsys", feature = "parquet"))]
+pub(crate) fn percent_encoded(bytes: &[u8], kept: &[u8]) -> String {
+    let encoded = |&byte: &u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' => char::from(byte).into(),
+        byte if kept.contains(&byte) => char::from(byte).into(),
+        byte => format!("%{byte:02X}"),
+    };
+    bytes.iter().map(encoded).collect()
+}
+
 // --- JSON ---
 
 /// Writes JSON on one line with active characters as `\uXXXX`.
@@ -249,6 +260,7 @@ pub(crate) fn write_json_fragment<W: ?Sized + io::Write>(
 }
 
 /// Writes JSON on one line with [printable] strings, for a page whose script would decode escapes.
+/// It can be inside a `script` element: it contains no `<`.
 pub(crate) fn write_page_json(
     out: impl io::Write,
     value: &impl Serialize,
@@ -264,7 +276,7 @@ impl Formatter for Shown {
         writer: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
-        writer.write_all(printable(fragment).as_bytes())
+        writer.write_all(printable(fragment).replace('<', "\\u003c").as_bytes())
     }
 
     fn write_char_escape<W: ?Sized + io::Write>(

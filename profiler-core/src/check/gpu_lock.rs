@@ -1,4 +1,4 @@
-//! The lock of GPU tests: CUPTI serves one session at a time, and tests run beside each other.
+//! The lock of GPU tests: CUPTI serves one session at a time, and tests run concurrently.
 
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -10,8 +10,7 @@ use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use crate::base::text::shortened;
 
-/// The right to be the only one that measures, among the threads of this process and the processes of this user. Ends when
-/// dropped.
+/// Exclusive use of the GPU among threads and the processes of this user, until dropped.
 #[derive(Debug)]
 #[must_use = "the turn ends when this is dropped"]
 pub struct GpuLock(ReentrantMutexGuard<'static, RefCell<Held>>);
@@ -26,14 +25,14 @@ static TURN: ReentrantMutex<RefCell<Held>> =
     ReentrantMutex::new(RefCell::new(Held { depth: 0, file: None }));
 
 impl GpuLock {
-    /// Waits until nobody else has it, for however long that is, and says on standard error for whom. A thread that has it
-    /// already has it again at once.
+    /// Waits without a limit for the lock, and writes its holder to standard error. A thread that
+    /// holds the lock gets it again at once.
     ///
-    /// Processes are kept apart by a lock on `gpu-profiler-tests-UID.lock` in the folder for temporary files, with the number
-    /// of the user: nobody else can hold it.
+    /// Processes lock `gpu-profiler-tests-UID.lock` among temporary files; no other user can hold
+    /// it.
     ///
     /// # Panics
-    /// The file cannot be opened or locked, or belongs to another user.
+    /// If the file cannot be opened or locked, or belongs to another user.
     #[track_caller]
     #[allow(clippy::panic)] // an assertion for tests, as documented
     pub fn wait() -> Self {
@@ -50,7 +49,7 @@ impl GpuLock {
     }
 }
 
-/// The user that this process runs as.
+/// The user of this process.
 fn user() -> io::Result<u32> {
     Ok(fs::metadata("/proc/self")?.uid())
 }
@@ -60,7 +59,7 @@ fn lock_file() -> Result<PathBuf, String> {
     Ok(std::env::temp_dir().join(format!("gpu-profiler-tests-{user}.lock")))
 }
 
-/// The file with its lock, and this process's number in it for those who wait.
+/// Opens and locks the file, and writes this process's id into it for waiting processes.
 fn locked(path: &Path) -> Result<File, String> {
     let failed = |error: &dyn std::fmt::Display| {
         let path = shortened(&path.display().to_string(), 500);
@@ -77,7 +76,7 @@ fn locked(path: &Path) -> Result<File, String> {
         Err(TryLockError::Error(error)) => return Err(failed(&error)),
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
-            // What cannot be read or said is no reason not to wait.
+            // Reading the holder and writing the message may fail; waiting still works.
             let _: io::Result<usize> = (&file).take(20).read_to_string(&mut holder);
             let holder = shortened(holder.trim(), 20);
             let path = shortened(&path.display().to_string(), 500);
@@ -93,7 +92,7 @@ fn locked(path: &Path) -> Result<File, String> {
     }
     let number = std::process::id().to_string();
     let said = file.set_len(0).and_then(|()| io::Seek::rewind(&mut file));
-    // Those who wait are told less.
+    // A failure only shortens the message of waiting processes.
     let _: io::Result<()> = said.and_then(|()| file.write_all(number.as_bytes()));
     Ok(file)
 }
@@ -119,7 +118,7 @@ mod tests {
         assert!(why.contains("/no/such/folder/x.lock: No such file"), "{why}");
         assert!(why.ends_with("set TMPDIR to a folder of your own"), "{why}");
         assert!(locked(Path::new("/proc")).unwrap_err().contains("/proc: "));
-        // A file of the system stands for that of another user, whom it may not be opened by at all.
+        // Without the right to change owners, a file of the system stands for another user's.
         let name = format!("turn-{}.lock", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::write(&path, "").unwrap();

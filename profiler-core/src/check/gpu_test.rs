@@ -1,4 +1,4 @@
-//! Tests that measure: warmed up, repeated, one at a time, and skipped aloud where there is no GPU.
+//! GPU tests: warm-up, repeats, exclusive use of the GPU, and a visible skip without one.
 
 use std::io::Write as _;
 
@@ -17,18 +17,18 @@ pub struct GpuTest {
     profiler: Profiler,
     warm_up: u32,
     repeats: u32,
-    /// Ends last: the profiler may have a session.
+    /// Dropped last: the profiler may have a session.
     _turn: GpuLock,
 }
 
-/// What a [`GpuTest`] saw: a profile of every repeat, and what the last one gave.
+/// The profiles of all repeats of a [`GpuTest`], and the result of the last one.
 #[derive(Debug)]
 pub struct Measured<R> {
     profiles: Vec<Profile>,
     result: R,
 }
 
-/// Begins a measured test, or says why it is skipped.
+/// Starts a measured test, or reports why it is skipped.
 ///
 /// ```no_run
 /// use profiler_core::{at_most, exactly, expect, gpu_test};
@@ -46,27 +46,27 @@ pub struct Measured<R> {
 /// }
 /// ```
 ///
-/// `#[gpu_test]` ([`macro@crate::gpu_test`]) does the same with less to write.
+/// `#[gpu_test]` ([`macro@crate::gpu_test`]) is a shorter form.
 ///
-/// Tests that begin so take turns ([`GpuLock`]) until the [`GpuTest`] is gone: those of other threads and processes wait.
-/// Work of threads that measure nothing is seen all the same.
+/// These tests exclude each other across threads and processes until the [`GpuTest`] is dropped
+/// ([`GpuLock`]). The GPU work of other threads is recorded too.
 ///
-/// Where there is no GPU, driver or CUPTI it gives `None`, and writes the reason straight to standard error, where
-/// `cargo test` shows it also for a test that passes. With `GPU_TESTS=require` in the environment it fails instead, so
-/// that a machine that should have a GPU cannot pass without one.
+/// Without a GPU, driver or CUPTI it returns `None` and writes the reason directly to standard
+/// error, which `cargo test` shows also for a passing test. With `GPU_TESTS=require` in the
+/// environment it fails instead, so that a machine that should have a GPU cannot pass without one.
 ///
 /// # Panics
-/// Where there is no GPU, with `GPU_TESTS=require`.
+/// If the GPU is unavailable, with `GPU_TESTS=require`.
 #[must_use]
 #[track_caller]
 pub fn gpu_test() -> Option<GpuTest> {
     gpu_test_with(Profiler::builder().build())
 }
 
-/// The same with a profiler of one's own making.
+/// As [`gpu_test`], with an existing profiler.
 ///
 /// # Panics
-/// If the profiler could not be made for another reason than a GPU that is not there, and as [`gpu_test`].
+/// If the profiler failed for another reason than an unavailable GPU, and as [`gpu_test`].
 #[must_use]
 #[track_caller]
 pub fn gpu_test_with(profiler: Result<Profiler, Error>) -> Option<GpuTest> {
@@ -78,49 +78,49 @@ pub fn gpu_test_with(profiler: Result<Profiler, Error>) -> Option<GpuTest> {
     };
     assert!(error.is_unavailable(), "the profiler could not be made: {error}");
     assert!(!gpu_tests_required(), "GPU_TESTS=require, and the GPU cannot be used: {error}");
-    // The macros that print are captured by the test harness; what cannot be written is no reason to fail.
+    // The test harness captures the print macros. A failed write is no reason to fail the test.
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("a GPU test");
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {error}");
     None
 }
 
-/// Whether `GPU_TESTS=require` is in the environment: tests that need a GPU then fail where there is none.
+/// Whether `GPU_TESTS=require` is set: tests that need a GPU then fail without one.
 #[must_use]
 pub fn gpu_tests_required() -> bool {
     std::env::var_os("GPU_TESTS").is_some_and(|value| value == "require")
 }
 
 impl GpuTest {
-    /// How often the work is done before it is measured; once, if not told. Warm-up runs have a session of their own,
-    /// which is thrown away, so that what a first session costs is not measured either.
+    /// The warm-up runs before the measurement; 1 by default. They share a discarded session, which
+    /// also takes the cost of a first session.
     pub fn warm_up(mut self, runs: u32) -> Self {
         self.warm_up = runs;
         self
     }
 
-    /// How often the work is measured, each time in a session of its own; once, if not told, and never less.
+    /// The measured runs, each in its own session; 1 by default and at least.
     pub fn repeats(mut self, runs: u32) -> Self {
         self.repeats = runs.max(1);
         self
     }
 
-    /// Does the work, warm-up first, and gives the profiles of the repeats. A session costs milliseconds to start and
-    /// stop; the stop waits for the GPU.
+    /// Runs the warm-up and the repeats, and returns the profiles of the repeats. A session takes
+    /// milliseconds to start and stop; the stop waits for the GPU.
     ///
     /// # Panics
-    /// If a session cannot be started or stopped, as under nsys; and as `work` does.
+    /// If a session cannot start or stop, as under nsys; and as `work` does.
     #[track_caller]
     pub fn run<R>(self, work: impl FnMut() -> R) -> Measured<R> {
         match self.try_run(work) {
             Ok(measured) => measured,
-            // An assertion, as all that is wrong in a test.
+            // An assertion, like every failure in a test.
             #[allow(clippy::panic)]
             Err(error) => panic!("the test could not be measured: {error}"),
         }
     }
 
-    /// The same, for tests that return their errors.
+    /// As [`run`](Self::run), for tests that return their errors.
     ///
     /// # Errors
     /// As [`Profiler::record`].
@@ -141,17 +141,17 @@ impl GpuTest {
 
 #[cfg(feature = "analysis")]
 impl GpuTest {
-    /// Measures until it is decided whether the work is what the baseline has: see [`Gate`], which says what is compared and
-    /// how sure that is. A path will do for a gate, relative to the package's folder.
+    /// Measures until the work is decided to match the baseline or not: see [`Gate`]. A path,
+    /// relative to the package's folder, also makes a gate.
     ///
-    /// How often is the gate's to say ([`Gate::runs`]), not [`repeats`](Self::repeats). With `GPU_BASELINES=update` in the
-    /// environment the baseline is written instead.
+    /// The gate determines the number of runs ([`Gate::runs`]), not [`repeats`](Self::repeats).
+    /// With `GPU_BASELINES=update` in the environment the baseline is written instead.
     pub fn baseline(self, gate: impl Into<Gate>) -> GatedTest {
         GatedTest { test: self, gate: gate.into() }
     }
 }
 
-/// A test that compares with a baseline. Made by [`GpuTest::baseline`].
+/// A test against a baseline, made by [`GpuTest::baseline`].
 #[cfg(feature = "analysis")]
 #[derive(Debug)]
 #[must_use = "nothing is measured until `run` is called"]
@@ -162,11 +162,12 @@ pub struct GatedTest {
 
 #[cfg(feature = "analysis")]
 impl GatedTest {
-    /// Does the work, warm-up first, and gives the verdict. A baseline that was written is told on standard error.
+    /// Runs the warm-up and the measurement, and returns the verdict. Writes to standard error if
+    /// the baseline was written.
     ///
     /// # Panics
-    /// If the gate fails or cannot decide; if a session cannot be started or stopped, as under nsys; as
-    /// [`Gate::run`] has errors; and as `work` does.
+    /// If the gate fails or cannot decide; if a session cannot start or stop, as under nsys; if
+    /// [`Gate::run`] returns an error; and as `work` does.
     #[track_caller]
     pub fn run<R>(self, work: impl FnMut() -> R) -> Verdict {
         match self.try_run(work) {
@@ -177,13 +178,13 @@ impl GatedTest {
                 }
                 verdict
             }
-            // An assertion, as all that is wrong in a test.
+            // An assertion, like every failure in a test.
             #[allow(clippy::panic)]
             Err(error) => panic!("the test could not be judged: {error}"),
         }
     }
 
-    /// The same, for tests that look at the verdict themselves: one that fails is no error.
+    /// As [`run`](Self::run), for tests that examine the verdict: a failed gate is no error.
     ///
     /// # Errors
     /// As [`Profiler::record`] and [`Gate::run`].
@@ -197,17 +198,17 @@ impl GatedTest {
 }
 
 impl<R> Measured<R> {
-    /// The profiles of the repeats, in their order. There is at least one.
+    /// The profiles of the repeats in order; at least one.
     pub fn profiles(&self) -> &[Profile] {
         &self.profiles
     }
 
-    /// What the last repeat gave.
+    /// The result of the last repeat.
     pub fn result(&self) -> &R {
         &self.result
     }
 
-    /// The same, without the profiles.
+    /// As [`result`](Self::result), consuming the profiles.
     #[must_use]
     pub fn into_result(self) -> R {
         self.result
@@ -220,9 +221,9 @@ impl<R> Profiles for Measured<R> {
     }
 }
 
-/// What a skipped test returns. For `#[gpu_test]`.
+/// The result of a skipped test, for `#[gpu_test]`.
 pub trait Skipped {
-    /// A pass.
+    /// The value of a pass.
     fn skipped() -> Self;
 }
 

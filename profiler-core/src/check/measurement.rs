@@ -1,4 +1,4 @@
-//! GPU time as what `criterion` measures.
+//! GPU time as a measurement of `criterion`.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -7,11 +7,10 @@ use std::time::Duration;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 
 use crate::base::error::Error;
-use crate::check::budget;
-use crate::profile::Profile;
+use crate::check::budget::{self, Quantity};
 use crate::session::profiler::Profiler;
 
-/// Measures the time of all GPU operations, summed: two kernels that run at once count twice.
+/// Measures the sum of the times of all GPU operations: concurrent kernels count twice.
 ///
 /// ```no_run
 /// use criterion::Criterion;
@@ -27,46 +26,43 @@ use crate::session::profiler::Profiler;
 /// # }
 /// ```
 ///
-/// Each of criterion's samples is a session of its own, which waits for the GPU at its end: some milliseconds a sample
-/// on top of its iterations, and some 0.2 us an operation for the join, none of which is in the result. Nothing
-/// needs to be synchronised in the routine. Work of other threads in that time is in the result. Records take memory,
-/// some 250 bytes a kernel: choose a short `measurement_time`, since criterion plans its iterations by the time on the
-/// host's clock.
+/// Each sample of criterion is a session, which waits for the GPU at its end: some milliseconds a
+/// sample, and 0.2 us an operation for the join, neither of which is in the result. The routine
+/// need not synchronise. Work of other threads during the sample is included. Records take about
+/// 250 bytes a kernel: choose a short `measurement_time`: criterion plans by host time.
 ///
-/// A sample that cannot be known (a session that cannot start or stop, records that were lost) writes its reason to
-/// standard error and counts as no time at all, for which criterion gives up on that benchmark; so does a routine
-/// that does nothing on the GPU.
+/// A sample fails if its session cannot start or stop, or if records were lost. It then writes its
+/// reason to standard error and counts as no time, and criterion gives up on that benchmark. A
+/// routine without GPU work has the same effect.
 #[derive(Debug)]
 pub struct GpuTime(Arc<Profiler>);
 
-/// Measures the time in which at least one GPU operation ran: two kernels that run at once on a device count once, those
-/// on two devices twice. Otherwise as [`GpuTime`].
+/// Measures the time in which at least one GPU operation ran: concurrent kernels count once on a
+/// device, and separately on each of several devices. Otherwise as [`GpuTime`].
 #[derive(Debug)]
 pub struct BusyTime(Arc<Profiler>);
 
-/// Starts and stops once, so that what is wrong is known before the first sample.
+/// Starts and stops once, so that errors appear before the first sample.
 fn tried(profiler: Arc<Profiler>) -> Result<Arc<Profiler>, Error> {
     profiler.start()?;
     profiler.stop_recording()?;
     Ok(profiler)
 }
 
-fn end(
-    profiler: &Profiler,
-    started: Result<(), Error>,
-    time: fn(&Profile) -> Result<Duration, String>,
-) -> Option<Duration> {
+fn end(profiler: &Profiler, started: Result<(), Error>, quantity: &Quantity) -> Option<Duration> {
     let profile = started.and_then(|()| profiler.stop());
-    let time = profile.map_err(|error| error.to_string()).and_then(|profile| time(&profile));
-    // The trait has no way to give an error.
+    let time = profile
+        .map_err(|error| error.to_string())
+        .and_then(|profile| budget::time(&profile, quantity));
+    // `Measurement` cannot return an error.
     time.map_err(|why| writeln!(std::io::stderr(), "the GPU time of a sample is not known: {why}"))
         .ok()
 }
 
 macro_rules! measurement {
-    ($name:ident, $time:path) => {
+    ($name:ident, $quantity:expr) => {
         impl $name {
-            /// With this profiler, which must not be running. Starts and stops a session, to see that it can.
+            /// Uses this profiler, which must be stopped. Starts and stops a session as a check.
             ///
             /// # Errors
             /// As [`Profiler::start`] and [`Profiler::stop`].
@@ -77,7 +73,7 @@ macro_rules! measurement {
 
         impl Measurement for $name {
             type Intermediate = Result<(), Error>;
-            /// `None` if it is not known.
+            /// `None` if the time is unknown.
             type Value = Option<Duration>;
 
             fn start(&self) -> Self::Intermediate {
@@ -85,7 +81,7 @@ macro_rules! measurement {
             }
 
             fn end(&self, started: Self::Intermediate) -> Self::Value {
-                end(&self.0, started, $time)
+                end(&self.0, started, &$quantity)
             }
 
             fn add(&self, one: &Self::Value, other: &Self::Value) -> Self::Value {
@@ -101,12 +97,12 @@ macro_rules! measurement {
             }
 
             fn formatter(&self) -> &dyn ValueFormatter {
-                // Nanoseconds, scaled to what suits.
+                // Scales nanoseconds to a fitting unit.
                 WallTime.formatter()
             }
         }
     };
 }
 
-measurement!(GpuTime, budget::gpu_time);
-measurement!(BusyTime, budget::busy_time);
+measurement!(GpuTime, Quantity::GpuTime);
+measurement!(BusyTime, Quantity::BusyTime);

@@ -1,4 +1,4 @@
-//! Profiles for other programs, captures of Nsight Systems, and [`text`] that is safe in outputs.
+//! Exports for other programs, captures of Nsight Systems, and [`text`] escaped for outputs.
 //! [`Profile::export`](crate::Profile::export) has an example.
 
 #[cfg(feature = "analysis")]

@@ -1,7 +1,6 @@
-//! A profile as Parquet files: the tables of a capture, one folder each.
+//! A profile as Parquet files: one folder for each table of a capture.
 
 use std::cell::RefCell;
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::mem;
@@ -19,21 +18,22 @@ use rustc_hash::FxHashMap;
 
 use crate::base::error::{Error, Kind};
 use crate::base::replace::{Replacement, Target};
+use crate::base::text::percent_encoded;
 use crate::formats::nsys::schema;
 use crate::formats::nsys::tables::{Cell, Rows, Tables};
 use crate::formats::nsys::write::Writer;
 use crate::join::tables::RangeId;
 use crate::profile::Profile;
 
-/// Which part of a data set a profile is: by nothing, by host, by rank or by both.
+/// The part of a data set that a profile is: without labels, by host, by rank or by both.
 ///
-/// Profiles that are written into one folder must have labels of the same kinds.
+/// All profiles in one folder must have the same kinds of labels.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ParquetOptions {
-    /// A label for the machine. The machine's own name is never asked for.
+    /// A label for the machine. The machine's own name is never read.
     pub host: Option<String>,
-    /// The process's number among those of one job.
+    /// The process's rank in its job.
     pub rank: Option<u32>,
 }
 
@@ -44,35 +44,25 @@ impl ParquetOptions {
         Self::default()
     }
 
-    /// A label for the machine, in whatever letters but not empty. DuckDB takes one that reads as a number for a number.
+    /// Sets a label for the machine, any text but the empty one. DuckDB reads digits as a number.
     #[must_use]
     pub fn host(mut self, label: impl Into<String>) -> Self {
         self.host = Some(label.into());
         self
     }
 
-    /// The process's number among those of one job.
+    /// Sets the process's rank in its job.
     #[must_use]
     pub fn rank(mut self, rank: u32) -> Self {
         self.rank = Some(rank);
         self
     }
 
-    /// Where in the folder of a table the files of this part are: `host=a/rank=3`, as Hive has it.
+    /// The path of this part in the folder of a table, as in Hive: `host=a/rank=3`.
     fn part(&self) -> PathBuf {
         let mut part = PathBuf::new();
         if let Some(host) = &self.host {
-            let mut name = "host=".to_owned();
-            for byte in host.bytes() {
-                match byte {
-                    b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' => {
-                        name.push(byte.into());
-                    }
-                    // A String takes all that is written.
-                    _ => _ = write!(name, "%{byte:02X}"),
-                }
-            }
-            part.push(name);
+            part.push(format!("host={}", percent_encoded(host.as_bytes(), b"")));
         }
         if let Some(rank) = self.rank {
             part.push(format!("rank={rank}"));
@@ -82,40 +72,44 @@ impl ParquetOptions {
 }
 
 impl Profile {
-    /// Writes the profile as a data set of Parquet files, for DuckDB, Polars, Spark and what else reads those: a folder a
-    /// table, and in it `host=HOST/rank=RANK/data.parquet`, which such tools know as Hive partitioning. A level that
-    /// `options` do not name is left out. Many processes may write into one folder. A file is there when it is whole; one
-    /// of the same part is replaced.
+    /// Writes the profile as a data set of Parquet files for DuckDB, Polars, Spark and others: a
+    /// folder for each table, with `host=HOST/rank=RANK/data.parquet` in it, which is Hive
+    /// partitioning. Levels without a label are left out. Several processes may write into one
+    /// folder. Each file appears when complete; a file of the same part is replaced.
     ///
     /// ```sql
     /// SELECT value, count(*), sum("end" - start)
     /// FROM read_parquet('profile/CUPTI_ACTIVITY_KIND_KERNEL/**/*.parquet', hive_partitioning = true)
     /// JOIN read_parquet('profile/StringIds/**/*.parquet', hive_partitioning = true) s
-    ///     USING (host, rank) -- where there are several parts: each counts its ids anew
+    ///     USING (host, rank) -- with several parts: each has its own ids
     /// WHERE s.id = demangledName GROUP BY value
     /// ```
     ///
-    /// Tables and columns are those of Nsight Systems' SQLite export, with the same names, numbers and NULLs, and all of
-    /// them are there, if need be without rows. 64 bits stand as a signed number. Times are nanoseconds since the session's
-    /// start, which is each process's own: `TARGET_INFO_SESSION_START_TIME` says when that was: see
-    /// [`started_at`](Profile::started_at). It holds
-    /// what the feature `nsys` writes too, and beyond it: the table `RANGES` (`id`, `parentId`, `path` as
-    /// [`json_lines`](Profile::json_lines) has it, `domain`,
-    /// `instance` among those of its path from 0, `globalTid`, `start`, and `end`, NULL if it was open), a column `rangeId`
-    /// in the tables of operations, calls, synchronisations and allocations, which is the range that
-    /// [`GpuOperation::range`](crate::profile::GpuOperation::range) names, and in those of operations `capturedRangeId`, the range
-    /// of [`captured_in`](crate::profile::GpuOperation::captured_in).
+    /// Tables and columns are those of Nsight Systems' SQLite export with the same names, numbers
+    /// and NULLs. All tables exist, some without rows. 64-bit values are stored as signed numbers.
+    /// Times are nanoseconds since the start of each process's own session;
+    /// `TARGET_INFO_SESSION_START_TIME` contains that start, see
+    /// [`started_at`](Profile::started_at). Beyond the data of the feature `nsys` it has: the table
+    /// `RANGES` (`id`, `parentId`, `path` as in [`json_lines`](Profile::json_lines), `domain`,
+    /// `instance` counted from 0 in its path, `globalTid`, `start`, and `end`, NULL for an open
+    /// range); a column `rangeId` in the tables of operations, calls, synchronisations and
+    /// allocations, for [`GpuOperation::range`](crate::profile::GpuOperation::range); and a column
+    /// `capturedRangeId` in those of operations, for
+    /// [`captured_in`](crate::profile::GpuOperation::captured_in).
     ///
-    /// What was [sampled](Self::tracks) is in the table `SAMPLES`: a row for each value with `device`, `source`, `metric` (its
-    /// name), `label`, `unit`, `kind`, `start`, `end` and `value`, totals as such and NULL where it is not known. `SAMPLERS`
-    /// says how each sampled (`intervalNs`, `samples`), what it lost (`dropped`, `overflows`, `gaps`, `gapNs`), which metrics
-    /// were `missing`, and its `failure`. All samples are there, at some 10 bytes each.
+    /// [Samples](Self::tracks) are in the table `SAMPLES`: a row for each value with `device`,
+    /// `source`, `metric` (its name), `label`, `unit`, `kind`, `start`, `end` and `value`. Totals
+    /// are stored as totals; an unknown value is NULL. `SAMPLERS` contains each sampler's settings
+    /// (`intervalNs`, `samples`), losses (`dropped`, `overflows`, `gaps`, `gapNs`), `missing`
+    /// metrics and `failure`. All samples are included, at about 10 bytes each.
     ///
-    /// It holds no environment, user, host name or path. Rows are held and go out in groups of 122,880, compressed by LZ4.
-    /// Costs some 0.6 us and 9 bytes of file an operation with its call.
+    /// The files contain no environment, user, host name or path. Rows are buffered and written in
+    /// groups of 122,880, compressed with LZ4. Writing takes about 0.6 us, and 9 bytes of file, for
+    /// an operation with its call.
     ///
     /// # Errors
-    /// The folder or a file cannot be written, or the label of the host is empty. What was replaced by then stays so.
+    /// The folder or a file cannot be written, or the label of the host is empty. Files replaced
+    /// before the error stay replaced.
     pub fn write_parquet(
         &self,
         folder: impl AsRef<Path>,
@@ -140,7 +134,7 @@ fn unwritable(path: &Path, source: io::Error) -> Error {
     Error::new(Kind::Io { what: "write", path: path.to_owned(), source: Arc::new(source) })
 }
 
-/// The tables by name.
+/// The tables of a data set by name.
 #[derive(Default)]
 struct Folder {
     path: PathBuf,
@@ -149,16 +143,7 @@ struct Folder {
 }
 
 impl Folder {
-    /// Writes the rows of tables that nobody fills any more.
-    fn write_idle(&self) -> Result<(), Error> {
-        for table in self.tables.borrow().values().filter(|table| Rc::strong_count(table) == 1) {
-            let mut table = table.borrow_mut();
-            table.write_group().map_err(|error| unwritable(&table.path, io_error(error)))?;
-        }
-        Ok(())
-    }
-
-    /// Ends all files, and puts them where they are to be when all are whole.
+    /// Completes all files, then moves all of them to their paths.
     fn finish(self) -> Result<(), Error> {
         let mut whole = Vec::new();
         for table in self.tables.into_inner().into_values().filter_map(Rc::into_inner) {
@@ -213,7 +198,11 @@ impl Tables for &Folder {
     }
 
     fn insert(&self, table: &str, columns: &str) -> Result<Insert, Error> {
-        self.write_idle()?;
+        // The rows of tables without an `Insert`.
+        for table in self.tables.borrow().values().filter(|table| Rc::strong_count(table) == 1) {
+            let mut table = table.borrow_mut();
+            table.write_group().map_err(|error| unwritable(&table.path, io_error(error)))?;
+        }
         let Some(found) = self.tables.borrow().get(table).cloned() else {
             let why = format!("there is no table {table}");
             return Err(unwritable(&self.path, io::Error::other(why)));
@@ -233,7 +222,7 @@ impl Tables for &Folder {
 
 struct Insert {
     table: Rc<RefCell<Table>>,
-    /// Where in the table each column of the rows is.
+    /// The index in the table of each column of the rows.
     columns: Vec<usize>,
     next: usize,
     ranges: [Option<usize>; 2],
@@ -273,17 +262,21 @@ impl Rows for Insert {
     fn row(&mut self) -> Result<(), Error> {
         self.next = 0;
         let mut table = self.table.borrow_mut();
-        table.end_row().map_err(|error| unwritable(&table.path, io_error(error)))
+        table.rows += 1;
+        if table.rows < ROWS_A_GROUP {
+            return Ok(());
+        }
+        table.write_group().map_err(|error| unwritable(&table.path, io_error(error)))
     }
 }
 
-/// Rows that go out together: what DuckDB, which reads groups side by side, takes for itself.
+/// Rows of a row group: DuckDB's own size, which it reads in parallel.
 const ROWS_A_GROUP: usize = 122_880;
 
-/// Columns that go up, or nearly so: their differences take little room.
+/// Sorted or nearly sorted columns, which delta encoding compresses well.
 const RISING: [&str; 7] = ["start", "end", "correlationId", "id", "graphNodeId", RANGE, CAPTURED];
 
-/// A file with the rows of its last group.
+/// A file and the rows of its current group.
 struct Table {
     path: PathBuf,
     file: SerializedFileWriter<Replacement>,
@@ -309,12 +302,6 @@ impl Table {
     #[inline]
     fn put(&mut self, column: usize, cell: Cell<'_>) -> Result<(), String> {
         self.columns[column].put(self.rows, cell)
-    }
-
-    #[inline]
-    fn end_row(&mut self) -> Result<(), ParquetError> {
-        self.rows += 1;
-        if self.rows == ROWS_A_GROUP { self.write_group() } else { Ok(()) }
     }
 
     #[cold]
@@ -368,20 +355,20 @@ fn properties() -> WriterPropertiesPtr {
     Arc::new(properties.build())
 }
 
-/// What stands in one column of the rows of a group.
+/// The values of one column of a row group.
 struct ColumnRows {
     name: String,
-    /// For each row 0 if it is NULL and 1 if it is not, as Parquet has it; those at the end that are missing are NULL. `None`
-    /// where none may be.
+    /// Parquet's definition levels: 0 for NULL, 1 for a value. Missing levels at the end are NULL.
+    /// `None` for a required column.
     levels: Option<Vec<i16>>,
     values: Values,
 }
 
-/// Without the NULLs.
+/// The values without NULLs.
 enum Values {
     Integer(Vec<i64>),
     Real(Vec<f64>),
-    /// Most texts are there again and again.
+    /// Texts are shared: most occur often.
     Text {
         values: Vec<ByteArray>,
         known: FxHashMap<Box<str>, ByteArray>,
@@ -399,7 +386,7 @@ impl ColumnRows {
         Self { name: column.name.to_owned(), levels, values }
     }
 
-    /// Rows that were left out before this one are NULL.
+    /// Adds a value. Rows without a value before this one are NULL.
     #[inline]
     fn put(&mut self, row: usize, cell: Cell<'_>) -> Result<(), String> {
         if cell == Cell::Null {
@@ -435,7 +422,7 @@ impl ColumnRows {
             values: &mut Vec<T::T>,
             levels: Option<&[i16]>,
         ) -> Result<(), ParquetError> {
-            // The room is given back: these may be the last rows.
+            // Free the memory: these may be the last rows.
             let values = mem::take(values);
             writer.typed::<T>().write_batch(&values, levels, None).map(drop)
         }
@@ -468,7 +455,7 @@ impl ColumnRows {
     }
 }
 
-/// What nsys has no table for: each range, with all that is around it as its path.
+/// The ranges with their paths, which nsys has no table for.
 const RANGES_TABLE: &str = "
 CREATE TABLE RANGES (
     id INTEGER NOT NULL PRIMARY KEY, parentId INTEGER, path TEXT NOT NULL, domain TEXT, instance INTEGER NOT NULL,
@@ -476,7 +463,7 @@ CREATE TABLE RANGES (
 );
 ";
 
-/// Every sample of every track, and what is known of the samplers.
+/// All samples of all tracks, and the samplers.
 const SAMPLES_TABLE: &str = "
 CREATE TABLE SAMPLES (
     device INTEGER NOT NULL, source TEXT NOT NULL, metric TEXT NOT NULL, label TEXT NOT NULL, unit TEXT NOT NULL,
@@ -489,11 +476,11 @@ CREATE TABLE SAMPLERS (
 );
 ";
 
-/// The column for a row's range, and the one for that in which its graph node was made, both of [`RANGES_TABLE`].
+/// The columns for an operation's range and for the range of its graph node's capture.
 const RANGE: &str = "rangeId";
 const CAPTURED: &str = "capturedRangeId";
 
-/// The tables that have them beside that one.
+/// The tables with these columns.
 const WITH_RANGE: [&str; 7] = [
     "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_MEMCPY",
@@ -522,7 +509,7 @@ enum ColumnType {
     Text,
 }
 
-/// The names and the columns of tables that are given as `CREATE TABLE` statements of this crate.
+/// Parses the `CREATE TABLE` statements of this crate into table names and columns.
 fn tables_of(statements: &str) -> impl Iterator<Item = (&str, Vec<Column<'_>>)> {
     statements.split(';').filter_map(|statement| {
         let (name, columns) = statement.trim().strip_prefix("CREATE TABLE ")?.split_once('(')?;

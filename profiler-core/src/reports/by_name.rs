@@ -126,7 +126,7 @@ fn add_sizes(cells: &mut Cells<'_>, count: u64, sizes: &SizeSummary) {
 }
 
 impl<'a> Reports<'a> {
-    /// Groups the durations of the operations for which `key` returns a key by it and by their text.
+    /// Groups the durations of operations with a key by the key and their text.
     fn grouped<K: Copy + Eq + Hash>(
         self,
         key: impl Fn(&What) -> Option<K>,
@@ -165,7 +165,8 @@ impl<'a> Reports<'a> {
         })
     }
 
-    /// Kernels by name, grid and block, in the order of [`cuda_gpu_kern_sum`](Self::cuda_gpu_kern_sum).
+    /// Kernels by name, grid and block, in the order of
+    /// [`cuda_gpu_kern_sum`](Self::cuda_gpu_kern_sum).
     pub fn cuda_gpu_kern_gb_sum(self) -> Report<CudaGpuKernGbSum> {
         let (groups, texts) = self.grouped(|what| match what {
             What::Kernel { details, .. } => Some((details.grid, details.block)),

@@ -62,7 +62,7 @@ impl<K: Copy + Eq + Hash> Groups<K> {
         groups
     }
 
-    /// A row for each group, the largest sum first, then in the order that `row` returns with each row.
+    /// A row for each group, largest sum first, then in the order that `row` returns with it.
     pub(super) fn report<R: Row, O: Ord>(
         self,
         reason: &'static str,
@@ -80,11 +80,11 @@ impl<K: Copy + Eq + Hash> Groups<K> {
 }
 
 /// A part in percent of a whole; 0 if the whole is 0.
-fn percent(part: u64, whole: u128) -> f64 {
+pub(super) fn percent(part: u64, whole: u128) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
-/// Declares the row of a report of sums: share, number and durations of a group, then the columns that name it.
+/// Declares the row of a report of sums: share, number and durations, then the columns of the key.
 macro_rules! sum_row {
     ($(#[$doc:meta])* $type:ident = $name:literal, $count:ident $header:literal of $whole:literal {
         $($(#[$attribute:meta])* $field:ident: $of:ty => $column:literal $unit:ident,)+

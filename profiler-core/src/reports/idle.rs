@@ -1,4 +1,4 @@
-//! When a GPU had nothing to do, or little: the rules `gpu_gaps` and `gpu_time_util`.
+//! The rules `gpu_gaps` and `gpu_time_util`: idle and underused times of GPUs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use super::{Report, Rules, is_imported};
 use crate::base::units::nanoseconds;
 use crate::join::tables::Interval;
 
-/// From which length on a gap between GPU operations counts.
+/// The minimum length of a gap between GPU operations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum GapThreshold {
     /// Longer than this.
     LongerThan(Duration),
-    /// Longer than this part of the time from the first operation to the end of the last: 0.01 is a hundredth.
+    /// Longer than this share of the time from the first operation to the end of the last.
     Share(f64),
 }
 
@@ -22,20 +22,20 @@ impl GapThreshold {
     fn ns(self, whole: Interval) -> u64 {
         match self {
             Self::LongerThan(time) => nanoseconds(time),
-            // CAST: saturates, and nothing is less than 0 long.
+            // CAST: saturates; a negative share gives 0.
             Self::Share(share) => (whole.ns() as f64 * share) as u64,
         }
     }
 }
 
 row! {
-    /// A time in which a GPU had nothing to do: a row of the rule `gpu_gaps`.
+    /// An idle time of a GPU: a row of the rule `gpu_gaps`.
     GpuGap = "gpu_gaps" {
-        /// From 1 on, the longest first.
+        /// The number of the row, from 1.
         row: u64 => "Row#" Plain,
-        /// How long it was.
+        /// The length.
         duration_ns: u64 => "Duration" Duration,
-        /// When it began.
+        /// The start.
         start_ns: i64 => "Start" Time,
         /// The kernel's id of the process.
         pid: u32 => "PID" Plain,
@@ -47,30 +47,30 @@ row! {
 }
 
 row! {
-    /// A time in which a GPU had little to do: a row of the rule `gpu_time_util`.
+    /// An underused time of a GPU: a row of the rule `gpu_time_util`.
     GpuTimeUtil = "gpu_time_util" {
-        /// From 1 on, the least used first.
+        /// The number of the row, from 1.
         row: u64 => "Row#" Plain,
-        /// The time of its operations in percent of its own; what runs side by side adds up, beyond 100 too.
+        /// The sum of operation times in percent of the length; more than 100 if concurrent.
         in_use_percent: f64 => "In-Use" Percent,
-        /// How long it was.
+        /// The length.
         duration_ns: u64 => "Duration" Duration,
-        /// When it began.
+        /// The start.
         start_ns: i64 => "Start" Time,
         /// The kernel's id of the process.
         pid: u32 => "PID" Plain,
         /// The device's CUDA ordinal.
         device: u32 => "Device ID" Plain,
-        /// CUPTI's id of the context of the first operation that was looked at.
+        /// CUPTI's id of the context of the operation that ended last.
         context: u32 => "Context ID" Plain,
     }
 }
 
-/// What kept one device busy for one process, in one instance of a range or in all.
+/// The operations of one process on one device, in one instance of a range or in all.
 struct Busy {
     pid: u32,
     device: u32,
-    /// With the context, by start.
+    /// Times and contexts by start.
     operations: Vec<(Interval, u32)>,
     /// From the first start to the last end.
     whole: Interval,
@@ -84,7 +84,7 @@ impl Rules<'_> {
             let Some(time) = operation.time().filter(|time| self.is_between(*time)) else {
                 continue;
             };
-            // nsys leaves out what started before its session.
+            // nsys leaves out operations that started before its session.
             if is_imported(store) && self.reports().at(time.start_ns) <= 0 {
                 continue;
             }
@@ -100,7 +100,7 @@ impl Rules<'_> {
                 let whole = Interval { start_ns: first.start_ns, end_ns };
                 let inside =
                     |time: Interval| whole.start_ns < time.start_ns && time.end_ns < whole.end_ns;
-                // What the profiler itself took is nobody's gap.
+                // Profiler overhead is no gap of the program.
                 let overheads = store.overheads.iter().filter(|overhead| {
                     overhead.holds_gpu && overhead.process == pid && inside(overhead.time)
                 });
@@ -115,7 +115,7 @@ impl Rules<'_> {
             .collect()
     }
 
-    /// Times between operations of a device in which it had nothing to do, the longest first.
+    /// Idle times between operations of a device, longest first.
     pub fn gpu_gaps(self) -> Report<GpuGap> {
         let mut rows = Vec::new();
         for Busy { pid, device, operations, whole } in self.busy() {
@@ -148,15 +148,14 @@ impl Rules<'_> {
         self.limited(report.leaving_out(self.without_time(|_| true)))
     }
 
-    /// Times in which a device was in use for a small part alone, the least used first. Parts of the time that lie beside
-    /// each other are one row.
+    /// Times with low use of a device, lowest first. Adjacent parts of the time are one row.
     pub fn gpu_time_util(self) -> Report<GpuTimeUtil> {
         let mut rows = Vec::new();
         for busy in self.busy() {
             self.add_parts(&busy, &mut rows);
         }
         rows.sort_by_key(|row: &GpuTimeUtil| {
-            // CAST: as it is printed, with one decimal.
+            // CAST: as printed, with one decimal.
             ((row.in_use_percent * 10.0).round() as u64, row.duration_ns, row.start_ns)
         });
         for (number, row) in (1..).zip(&mut rows) {
@@ -184,10 +183,10 @@ impl Rules<'_> {
                 at_ns = until_ns;
             }
         }
-        // nsys names the context of what ended last.
+        // nsys names the context of the operation that ended last.
         let last = operations.iter().max_by_key(|(time, _)| time.end_ns);
         let context = last.map_or(0, |(_, context)| *context);
-        // Of parts beside each other: when they begin, their length and use.
+        // Of adjacent parts: start, length and use.
         let mut open: Option<(u64, u64, u64)> = None;
         let mut close = |open: Option<(u64, u64, u64)>| {
             let Some((start_ns, duration_ns, used_ns)) = open else { return };

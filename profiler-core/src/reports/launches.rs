@@ -14,7 +14,8 @@ const NO_LAUNCHES: &str = "no kernel was recorded whose launch is known";
 row! {
     /// Statistics of the launches of one kernel: a row of `cuda_kern_exec_sum`.
     ///
-    /// A launch waits in the queue from its return to the kernel's start; a kernel that starts before the return does not wait.
+    /// A launch waits in the queue from its return to the kernel's start; a kernel that starts
+    /// before the return does not wait.
     CudaKernExecSum = "cuda_kern_exec_sum" {
         /// The kernel's id of the process that launched.
         pid: u32 => "PID" Plain,
@@ -131,8 +132,8 @@ impl<'a> Reports<'a> {
         (launches, left_out)
     }
 
-    /// Kernels by name, launching function, thread and device. Those that took longest from launch to end in the mean
-    /// come first.
+    /// Kernels by name, launching function, thread and device. Those that took longest from launch
+    /// to end in the mean come first.
     pub fn cuda_kern_exec_sum(self) -> Report<CudaKernExecSum> {
         let store = self.store();
         let mut texts = OperationTexts::new(self);

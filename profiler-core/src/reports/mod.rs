@@ -1,7 +1,7 @@
 //! The reports of Nsight Systems as typed rows.
 //!
-//! Each report has the name, the columns and the arithmetic that `nsys stats` of Nsight Systems 2025.3 gives it, so that
-//! what was written for its CSV reads ours.
+//! Each report has the name, columns and arithmetic of `nsys stats` of Nsight Systems 2025.3, so
+//! readers of its CSV also read ours.
 //!
 //! ```no_run
 //! use profiler_core::Profile;
@@ -57,7 +57,7 @@ pub use ranges::{NvtxPushpopSum, NvtxPushpopTrace, NvtxStartendSum, NvtxSum, Sty
 pub use rules::{CudaApiSync, CudaMemcpyAsync, CudaMemcpySync, CudaMemsetSync, Rule, Rules};
 pub use spans::{NameTree, RangeStack};
 pub use sums::{SizeSummary, Summary};
-pub(crate) use table::{Cells, Row, Unit};
+pub(crate) use table::{Cells, Row, Unit, row};
 pub use texts::KernelNaming;
 pub(crate) use texts::memory_text;
 pub use traces::{CudaApiTrace, CudaGpuTrace};
@@ -65,7 +65,7 @@ pub(crate) use tracks::NodeTimes;
 pub use tracks::{RangeTrackSum, TrackSum};
 pub use unified::{UmCpuPageFaultsSum, UmSum, UmTotalSum};
 
-/// What a report has beside its rows: [`Report`] and [`AnyReport`] dereference to it.
+/// The properties of a report besides its rows; [`Report`] and [`AnyReport`] dereference to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outline {
     name: &'static str,
@@ -107,41 +107,17 @@ impl Outline {
         self.more
     }
 
-    /// Launches of CUDA graphs that were traced as one interval each. They are in no row: nsys leaves them out of its
-    /// reports on GPU work, as if the GPU had been idle. 0 in reports without GPU work.
+    /// Launches of CUDA graphs traced as one interval each. They are in no row: nsys leaves them
+    /// out of its reports on GPU work, as if the GPU had been idle. 0 in reports without GPU work.
     pub fn whole_graphs(&self) -> u64 {
         self.whole_graphs
-    }
-
-    fn write(&self, rows: &dyn Rows, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.skipped() {
-            Some(reason) => write!(f, "{}: {reason}", self.name)?,
-            None => {
-                writeln!(f, "{}:", self.name)?;
-                rows.write_table(f)?;
-            }
-        }
-        if self.more != 0 {
-            write!(f, "\n({} more rows than were asked for)", self.more)?;
-        }
-        if self.left_out != 0 {
-            write!(f, "\n({} without timestamps are not in it)", self.left_out)?;
-        }
-        if self.whole_graphs != 0 {
-            let graphs = self.whole_graphs;
-            write!(
-                f,
-                "\n({graphs} graph launches traced as a whole are not in it, as nsys leaves them out)"
-            )?;
-        }
-        Ok(())
     }
 }
 
 /// The rows of one report.
 ///
-/// `{}` prints a table for people, of at most 50 rows (`{:#}`: of all). `serde` writes the sequence of the rows, with the
-/// names and units of their fields; [`csv`](Self::csv) and [`json`](Self::json) write what nsys writes.
+/// `{}` prints a text table of at most 50 rows (`{:#}`: of all). `serde` writes the rows with their
+/// field names and units; [`csv`](Self::csv) and [`json`](Self::json) write nsys's formats.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct Report<R> {
@@ -157,13 +133,13 @@ impl<R: Row> Report<R> {
         Self { outline, rows }
     }
 
-    /// As `nsys stats --format csv` writes it: times in nanoseconds, sizes in megabytes of 1,000,000 bytes. Empty without
-    /// rows.
+    /// The text of `nsys stats --format csv`: times in nanoseconds, sizes in megabytes of 1,000,000
+    /// bytes. Empty without rows.
     pub fn csv(&self) -> String {
         table::csv(&self.rows)
     }
 
-    /// As `nsys stats --format json` writes it: an object a row, by the names of the CSV's columns.
+    /// The text of `nsys stats --format json`: an object for each row, by names of the CSV columns.
     pub fn json(&self) -> String {
         table::json(&self.rows)
     }
@@ -180,7 +156,7 @@ impl<R> Report<R> {
         self
     }
 
-    /// Keeps the first rows alone; `None` is all.
+    /// Keeps the first rows; `None` keeps all.
     fn limited(mut self, rows: Option<usize>) -> Self {
         if let Some(rows) = rows.filter(|&rows| rows < self.rows.len()) {
             self.outline.more = (self.rows.len() - rows) as u64;
@@ -211,7 +187,27 @@ impl<R> Deref for Report<R> {
 
 impl<R: Row> fmt::Display for Report<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.outline.write(&self.rows, f)
+        match self.skipped() {
+            Some(reason) => write!(f, "{}: {reason}", self.outline.name)?,
+            None => {
+                writeln!(f, "{}:", self.outline.name)?;
+                table::write_table(&self.rows, f)?;
+            }
+        }
+        if self.outline.more != 0 {
+            write!(f, "\n({} more rows than were asked for)", self.outline.more)?;
+        }
+        if self.outline.left_out != 0 {
+            write!(f, "\n({} without timestamps are not in it)", self.outline.left_out)?;
+        }
+        if self.outline.whole_graphs != 0 {
+            let graphs = self.outline.whole_graphs;
+            write!(
+                f,
+                "\n({graphs} graph launches traced as a whole are not in it, as nsys leaves them out)"
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -229,67 +225,59 @@ impl<R> IntoIterator for Report<R> {
     }
 }
 
-/// Rows of any type.
-trait Rows: fmt::Debug {
-    fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+/// A report with rows of any type.
+trait Rows: fmt::Debug + fmt::Display + Deref<Target = Outline> {
     fn csv(&self) -> String;
     fn json(&self) -> String;
 }
 
-impl<R: Row> Rows for Vec<R> {
-    fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        table::write_table(self, f)
-    }
-
+impl<R: Row> Rows for Report<R> {
     fn csv(&self) -> String {
-        table::csv(self)
+        table::csv(&self.rows)
     }
 
     fn json(&self) -> String {
-        table::json(self)
+        table::json(&self.rows)
     }
 }
 
-/// A report by its name; its rows have no type. `{}` prints a table for people.
+/// A report by name, without a type for its rows. `{}` prints a text table.
 #[derive(Debug)]
 #[must_use]
-pub struct AnyReport {
-    outline: Outline,
-    rows: Box<dyn Rows>,
-}
+pub struct AnyReport(Box<dyn Rows>);
 
 impl AnyReport {
     /// See [`Report::csv`].
     pub fn csv(&self) -> String {
-        self.rows.csv()
+        self.0.csv()
     }
 
     /// See [`Report::json`].
     pub fn json(&self) -> String {
-        self.rows.json()
+        self.0.json()
     }
 }
 
 impl<R: Row + 'static> From<Report<R>> for AnyReport {
     fn from(report: Report<R>) -> Self {
-        Self { outline: report.outline, rows: Box::new(report.rows) }
+        Self(Box::new(report))
     }
 }
 
 impl Deref for AnyReport {
     type Target = Outline;
     fn deref(&self) -> &Outline {
-        &self.outline
+        &self.0
     }
 }
 
 impl fmt::Display for AnyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.outline.write(&*self.rows, f)
+        self.0.fmt(f)
     }
 }
 
-/// Declares the reports of a maker: their variants, their methods, which have nsys's names, and what they list.
+/// Declares reports: their variants, their methods with nsys's names, and what they list.
 macro_rules! named {
     ($(#[$doc:meta])* $type:ident: $what:literal of $maker:ident {
         $($variant:ident = $name:ident $text:literal,)+
@@ -386,21 +374,22 @@ impl Profile {
         Reports { profile: self, naming: KernelNaming::default(), with_range: false }
     }
 
-    /// One report by name, with nsys's defaults. For typed rows and options see [`reports`](Self::reports).
+    /// One report by name, with nsys's defaults. For typed rows and options see
+    /// [`reports`](Self::reports).
     pub fn stats(&self, report: StatsReport) -> AnyReport {
         self.reports().get(report)
     }
 }
 
-/// Makes reports, each anew from the profile: a few nanoseconds an operation or call, and for kernels with C++ names once
-/// a name some microseconds.
+/// Computes reports, each anew from the profile: a few nanoseconds an operation or call, and some
+/// microseconds for each C++ kernel name.
 ///
-/// Of a program that was recorded by a [`Profiler`](crate::Profiler) the calls of the driver API count, and those of the
-/// runtime API where they were recorded. Times are nanoseconds since the session's start, negative before it, as
-/// events of a capture of nsys may be; process ids are 0 in recordings that do not know theirs.
+/// In a recording of a [`Profiler`](crate::Profiler) the calls of the driver API count, and
+/// recorded calls of the runtime API. Times are nanoseconds since the session's start, negative for
+/// earlier events of a capture. Process ids are 0 in recordings without them.
 ///
-/// A range is around a call if the call was made in it; of a capture of nsys, if it lies in it on the same thread. Ranges
-/// of the process count where they began and ended on one thread, by time.
+/// A range contains the calls made in it; in a capture of nsys, the calls within it by time on the
+/// same thread. Process ranges that began and ended on one thread contain calls by time.
 #[derive(Debug, Clone, Copy)]
 pub struct Reports<'a> {
     profile: &'a Profile,
@@ -409,14 +398,14 @@ pub struct Reports<'a> {
 }
 
 impl<'a> Reports<'a> {
-    /// How kernels are named: nsys's `:base` and `:mangled`.
+    /// Sets the names of kernels: nsys's `:base` and `:mangled`.
     #[must_use]
     pub fn kernel_names(self, naming: KernelNaming) -> Self {
         Self { naming, ..self }
     }
 
-    /// Puts the innermost range before the names of kernels, as nsys's `:nvtx-name` does: `forward/gemm`. Not in
-    /// `nvtx_kern_sum`, which has a column for it.
+    /// Prefixes kernel names with the innermost range, as nsys's `:nvtx-name`: `forward/gemm`. Not
+    /// in `nvtx_kern_sum`, which has a column for it.
     #[must_use]
     pub fn with_range_names(self) -> Self {
         Self { with_range: true, ..self }
@@ -426,23 +415,23 @@ impl<'a> Reports<'a> {
         &self.profile.store
     }
 
-    /// The operations of nsys's reports: all but graphs that were traced as one interval.
+    /// The operations of nsys's reports: all except graphs traced as one interval.
     fn operations(self) -> impl Iterator<Item = &'a Operation> {
         let store = self.store();
         store.operations.iter().filter(|row| !matches!(store.work(row).what, What::Graph(_)))
     }
 
-    /// How many graphs that leaves out.
+    /// The number of graphs traced as one interval.
     fn whole_graphs(self) -> u64 {
         self.profile.totals().graphs
     }
 
-    /// The operations that a report means and cannot have in a row.
+    /// The operations of a report that lack a time.
     fn without_time(self, is_meant: impl Fn(&Operation) -> bool) -> u64 {
         self.operations().filter(|row| row.time().is_none() && is_meant(row)).count() as u64
     }
 
-    /// Every call of either API that was recorded.
+    /// All recorded calls of both APIs.
     fn calls(self) -> impl Iterator<Item = &'a Call> {
         self.store().calls.iter().chain(&self.store().outer_calls)
     }
@@ -451,32 +440,32 @@ impl<'a> Reports<'a> {
         &self.store().threads[id.at()]
     }
 
-    /// The kernel's id of a process of the store.
+    /// The process id of a process of the store.
     fn pid(self, process: u32) -> u32 {
         self.profile.process_id(process)
     }
 
-    /// Since the time that the source calls 0, which is the session's start; negative before it.
+    /// A time relative to the source's 0, the session's start; negative before it.
     fn at(self, ns: u64) -> i64 {
         self.store().session.since_zero(ns)
     }
 }
 
-/// When a range ended; of an open one of a capture when nsys takes it to have ended: with the last annotation of all, or
-/// with the last range, as its reports differ.
+/// The ends of ranges. Open ranges of a capture end with the last annotation or with the last
+/// range: nsys's reports differ.
 #[derive(Debug, Clone, Copy)]
 struct Ends {
     open_ns: Option<u64>,
 }
 
-/// With what nsys ends ranges that have no end of their own.
+/// The end of open ranges in nsys's reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EndsWith {
-    /// Sums of ranges.
+    /// In sums of ranges: the last annotation.
     Annotations,
-    /// Ranges with their work.
+    /// In ranges with their work: the last range.
     Ranges,
-    /// The trace of ranges of threads.
+    /// In the trace of thread ranges: the last thread range.
     ThreadRanges,
 }
 
@@ -514,7 +503,7 @@ impl Ends {
     }
 }
 
-/// True for what nsys captured.
+/// True for a capture of nsys.
 fn is_imported(store: &Store) -> bool {
     store.session.ranges_by == RangesBy::Containment
 }

@@ -1,22 +1,21 @@
-//! What values come to in spans of their list, of which many may lie over each other: each value counts once for each span of
-//! a group over it.
+//! Sums of values in overlapping spans of their list: a value counts once for each span of a group.
 
 use std::ops::Range;
 
 use super::sums::Summary;
 
-/// One group of spans.
+/// The sum of one group of spans.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Overlay {
-    /// How many spans.
+    /// The number of spans.
     pub(super) spans: u64,
-    /// How many values lie in one of them at least.
+    /// The number of values in at least one span.
     pub(super) values: u64,
-    /// What they come to, counted for each span.
+    /// The statistics of the values, counted for each span.
     pub(super) summary: Summary,
 }
 
-/// A part of the list, and how many spans lie over it.
+/// A part of the list, and the number of spans over it.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     start: usize,
@@ -30,11 +29,11 @@ impl Part {
     }
 }
 
-/// So many spans over one part of the list.
+/// A part of the list and a number of spans over it.
 pub(super) type Times = (Range<usize>, u64);
 
-/// The sum of each group. Ranges may lie in each other 20,000 deep: what all groups hold is looked at value by value only
-/// where it is not much more than there are values.
+/// The sum of each group. Ranges may nest 20,000 deep, so values are visited one by one only if the
+/// groups contain few in total.
 pub(super) fn sums(values: Vec<u64>, groups: Vec<Vec<Times>>) -> Vec<Overlay> {
     let count = |spans: &[Times]| spans.iter().map(|(_, times)| times).sum();
     let groups: Vec<(u64, Vec<Part>)> =
@@ -55,10 +54,10 @@ pub(super) fn sums(values: Vec<u64>, groups: Vec<Vec<Times>>) -> Vec<Overlay> {
     groups.into_iter().filter_map(sum).collect()
 }
 
-/// As many times the values may be looked at one by one: about what ordering them costs.
+/// The number of visits per value up to which visiting is cheaper than ordering.
 const FEW: usize = 32;
 
-/// Where the list lies under spans, in order and each place once.
+/// The parts of the list under spans, ordered and disjoint.
 pub(super) fn places(spans: &[Times]) -> impl Iterator<Item = Range<usize>> {
     parts(spans).into_iter().map(|part| part.start..part.end)
 }
@@ -111,23 +110,23 @@ fn one_by_one(values: &[u64], parts: &[Part]) -> Option<Summary> {
     Summary::of_parts(count, total, squares, at)
 }
 
-/// Values in such an order that those of any parts can be found by their size: a wavelet matrix of their ranks.
+/// Values ordered for searches by rank within any parts: a wavelet matrix of their ranks.
 struct Ordered {
     /// All values by size.
     sizes: Vec<u64>,
-    /// By bit of the rank, the highest first: how many values before each place have 0 there.
+    /// For each bit of the rank, highest first: the number of zeros before each position.
     zeros: Vec<Vec<u32>>,
-    /// What is taken from each value before it is squared, so that the squares are small.
+    /// Subtracted from each value before it is squared, which keeps the squares small.
     middle: i128,
-    /// Before each place: the sum of what remains, and of its squares.
+    /// Before each position: the sum of the differences, and of their squares.
     sums: Vec<(i128, i128)>,
 }
 
-/// Up to here sums of squares have room.
+/// The largest value whose sums of squares fit.
 const LARGEST: u64 = 1 << 48;
 
 impl Ordered {
-    /// `None` of values that are no times.
+    /// `None` for values too large for times.
     fn new(values: &[u64]) -> Option<Self> {
         let mut sizes = values.to_vec();
         sizes.sort_unstable();
@@ -135,7 +134,7 @@ impl Ordered {
             return None;
         }
         let bits = usize::BITS - sizes.len().leading_zeros();
-        // Equal ones have the same rank.
+        // Equal values have the same rank.
         let mut ranks: Vec<u32> =
             values.iter().map(|value| sizes.partition_point(|size| size < value) as u32).collect();
         let mut zeros = Vec::new();
@@ -177,7 +176,7 @@ impl Ordered {
         Summary::of_parts(count, total, around_mean.max(0.0), |place| self.at(parts, place))
     }
 
-    /// The value at a place of those of all parts by size.
+    /// The value of a rank among all parts.
     fn at(&self, parts: &[Part], mut place: u64) -> Option<u64> {
         let mut parts = parts.to_vec();
         let mut rank = 0_usize;
@@ -205,7 +204,7 @@ impl Ordered {
 mod tests {
     use super::*;
 
-    /// What `sums` says, value by value.
+    /// The expected result, value by value.
     fn plain(values: &[u64], spans: &[Times]) -> Overlay {
         let each = || spans.iter().flat_map(|(span, times)| vec![span.clone(); *times as usize]);
         let mut held: Vec<u64> = each().flat_map(|span| &values[span]).copied().collect();

@@ -1,14 +1,13 @@
-//! Ranges on the GPU: from the start of the first operation that was asked for in them to the end of the last.
+//! GPU projections of ranges: from the start of their first operation to the end of their last.
 
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use serde::Serialize;
 
 use super::overlay::{self, Overlay, Times};
 use super::spans::{Prefixes, RangeStack, Span, Spans};
 use super::sums::Summary;
-use super::table::{Cells, Row, Unit, row};
+use super::table::{Unit, row};
 use super::texts::{OperationTexts, Texts, kernel_details};
 use super::{Report, Reports, Style};
 use crate::join::range_tree::Tree;
@@ -16,75 +15,63 @@ use crate::join::tables::{Call, CallId, Interval, RangeId, Store, ThreadId};
 
 const NO_WORK: &str = "no GPU operation was recorded that was asked for in a range";
 
-/// All ranges of one name and style with work on the GPU: a row of `nvtx_gpu_proj_sum`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct NvtxGpuProjSum {
-    /// Its domain and name: `domain:name`, in the default domain `:name`.
-    pub range: Arc<str>,
-    /// How it was told of.
-    pub style: Style,
-    /// From its first operation to the end of its last, idle time among it.
-    pub projected: Summary,
-    /// How long the host was in those that had work.
-    pub total_range_ns: u64,
-    /// How many had work.
-    pub range_instances: u64,
-    /// The calls in them and within that caused work; a graph's launch is one.
-    pub total_gpu_ops: u64,
-    /// The same of each, in the mean.
-    pub avg_gpu_ops: f64,
-    /// How many ranges were around each, in the mean.
-    pub avg_range_level: f64,
-    /// How many ranges with work were directly within each, in the mean.
-    pub avg_num_children: f64,
-}
-
-impl Row for NvtxGpuProjSum {
-    const NAME: &'static str = "nvtx_gpu_proj_sum";
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        let of = &self.projected;
-        cells.add("Range", Unit::Plain, &self.range).add("Style", Unit::Plain, self.style);
-        cells.add("Total Proj Time", Unit::Duration, of.total_ns);
-        cells.add("Total Range Time", Unit::Duration, self.total_range_ns);
-        cells.add("Range Instances", Unit::Plain, self.range_instances);
-        cells.add_spread(["Proj Avg", "Proj Med", "Proj Min", "Proj Max", "Proj StdDev"], Some(of));
-        cells.add("Total GPU Ops", Unit::Plain, self.total_gpu_ops);
-        cells.add("Avg GPU Ops", Unit::Plain, self.avg_gpu_ops);
-        cells.add("Avg Range Lvl", Unit::Plain, self.avg_range_level);
-        cells.add("Avg Num Child", Unit::Plain, self.avg_num_children);
+row! {
+    /// All ranges of one name and style with GPU work: a row of `nvtx_gpu_proj_sum`.
+    NvtxGpuProjSum = "nvtx_gpu_proj_sum" {
+        /// The domain and name: `domain:name`, in the default domain `:name`.
+        range: Arc<str> => "Range" Plain,
+        /// The NVTX style.
+        style: Style => "Style" Plain,
+        /// Statistics from the first operation to the end of the last, including idle time.
+        projected: Summary =>
+            |row, cells| cells.add("Total Proj Time", Unit::Duration, row.projected.total_ns),
+        /// The time on the host of ranges with work.
+        total_range_ns: u64 => "Total Range Time" Duration,
+        /// The number of ranges with work.
+        range_instances: u64 => |row, cells| {
+            let names = ["Proj Avg", "Proj Med", "Proj Min", "Proj Max", "Proj StdDev"];
+            cells.add("Range Instances", Unit::Plain, row.range_instances);
+            cells.add_spread(names, Some(&row.projected))
+        },
+        /// Calls in them and within that submitted work; a graph launch is one.
+        total_gpu_ops: u64 => "Total GPU Ops" Plain,
+        /// The mean of these calls.
+        avg_gpu_ops: f64 => "Avg GPU Ops" Plain,
+        /// The mean number of ranges around each.
+        avg_range_level: f64 => "Avg Range Lvl" Plain,
+        /// The mean number of direct children with work.
+        avg_num_children: f64 => "Avg Num Child" Plain,
     }
 }
 
 row! {
-    /// One range with work on the GPU: a row of `nvtx_gpu_proj_trace`.
+    /// One range with GPU work: a row of `nvtx_gpu_proj_trace`.
     NvtxGpuProjTrace = "nvtx_gpu_proj_trace" {
-        /// Its domain and name: `domain:name`, in the default domain `:name`.
+        /// The domain and name: `domain:name`, in the default domain `:name`.
         name: Arc<str> => "Name" Plain,
-        /// When its first operation started on the GPU.
+        /// The start of its first operation on the GPU.
         projected_start_ns: i64 => "Projected Start" Time,
-        /// From there to the end of its last operation, idle time among it.
+        /// From there to the end of its last operation, including idle time.
         projected_duration_ns: u64 => "Projected Duration" Duration,
-        /// When it began on the host.
+        /// The start on the host.
         original_start_ns: i64 => "Orig Start" Time,
-        /// How long the host was in it.
+        /// The duration on the host.
         original_duration_ns: u64 => "Orig Duration" Duration,
-        /// How it was told of.
+        /// The NVTX style.
         style: Style => "Style" Plain,
         /// The kernel's id of the process.
         pid: u32 => "PID" Plain,
         /// The kernel's id of the thread.
         tid: u32 => "TID" Plain,
-        /// The calls in it and within that caused work; a graph's launch is one.
+        /// Calls in it and within that submitted work; a graph launch is one.
         num_gpu_ops: u64 => "NumGPUOps" Plain,
-        /// How many ranges are around it.
+        /// The number of ranges around it.
         level: u32 => "Lvl" Plain,
-        /// How many ranges with work are directly within it.
+        /// The number of direct children with work.
         num_children: u64 => "NumChild" Plain,
-        /// A number of its own: nsys's where it has one, else by start.
+        /// The number of the range: nsys's if it has one, else by start.
         range_id: u64 => "RangeId" Plain,
-        /// The number of the range around it.
+        /// The number of the parent range.
         parent_id: Option<u64> => "ParentId" Plain,
         /// The numbers of the ranges around it and its own: `:1:2`.
         range_stack: RangeStack => "RangeStack" Plain,
@@ -92,23 +79,23 @@ row! {
 }
 
 row! {
-    /// The kernels of one name that were launched in ranges of one name by one thread: a row of `nvtx_kern_sum`.
+    /// Kernels of one name launched in ranges of one name by one thread: a row of `nvtx_kern_sum`.
     ///
-    /// A kernel counts in every range around its launch; in two of the same name it counts twice in the times.
+    /// A kernel counts in every range around its launch; its time counts twice in two of one name.
     NvtxKernSum = "nvtx_kern_sum" {
-        /// The ranges' domain and name; `None` for kernels that were launched in none.
+        /// The ranges' domain and name; `None` for kernels launched outside ranges.
         nvtx_range: Option<Arc<str>> => "NVTX Range" Plain,
-        /// How they were told of.
+        /// The NVTX style of the ranges.
         style: Option<Style> => "Style" Plain,
-        /// The kernel's id of the process that launched; `None` where the launch is not known.
+        /// The kernel's id of the process that launched; `None` if the launch is unknown.
         pid: Option<u32> => "PID" Plain,
-        /// The kernel's id of the thread that launched; `None` where the launch is not known.
+        /// The kernel's id of the thread that launched; `None` if the launch is unknown.
         tid: Option<u32> => "TID" Plain,
-        /// How many ranges.
+        /// The number of ranges.
         nvtx_instances: u64 => "NVTX Inst" Plain,
-        /// How many kernels.
+        /// The number of kernels.
         kernel_instances: u64 => "Kern Inst" Plain,
-        /// How long the kernels took on the GPU.
+        /// Statistics of the kernels' durations.
         #[serde(flatten)]
         time: Summary => |row, cells| {
             cells.add("Total Time", Unit::Duration, row.time.total_ns);
@@ -119,7 +106,7 @@ row! {
     }
 }
 
-/// What was asked for in a span.
+/// The work of a span.
 #[derive(Debug, Clone, Copy)]
 struct Projected {
     time: Interval,
@@ -143,17 +130,17 @@ fn merge(into: &mut Option<Projected>, other: Projected) {
     *into = Some(into.map_or(other, |into| into.with(other)));
 }
 
-/// A kernel in a range of a thread: the range's place among all, the kernel's time, the range, and the kernel's row.
+/// A kernel in a thread range: the range's position, the kernel's time, the range, the row.
 type Placed = (usize, u64, RangeId, u32);
 
-/// A span with work, and how many such are directly within it.
+/// A span with work, and the number of its direct children with work.
 struct ProjectedSpan {
     id: u32,
     work: Projected,
     children: u64,
 }
 
-/// Kernels of one name that a thread launched in ranges of the process of one name, or in no range.
+/// Kernels of one name launched by a thread in process ranges of one name, or outside ranges.
 #[derive(Default)]
 struct KernelSum {
     times: Vec<u64>,
@@ -165,7 +152,7 @@ struct KernelSum {
 /// Kernels by the ranges around their launches.
 #[derive(Default)]
 struct KernelsInRanges {
-    /// In ranges of the process, or in no range: by the range's name, thread and kernel.
+    /// In process ranges or outside ranges: by range name, thread and kernel.
     sums: FxHashMap<(Option<u32>, Option<ThreadId>, u32), KernelSum>,
     /// In ranges of threads: by thread and kernel.
     placed: FxHashMap<(ThreadId, u32), Vec<Placed>>,
@@ -187,7 +174,7 @@ impl Reports<'_> {
                     of.add(time);
                     continue;
                 }
-                // Several operations of a call count once, as nsys counts them.
+                // Operations of one call count once, as in nsys.
                 let of = &mut of_calls[call.at()];
                 let calls = u64::from(of.is_none());
                 merge(of, Projected { time, calls });
@@ -208,7 +195,7 @@ impl Reports<'_> {
             let mut ends: Vec<u64> = calls.iter().map(|(time, _)| time.end_ns).collect();
             ends.sort_unstable();
             let mut begun = Prefixes::new(ends.len());
-            // From the last on: what has begun by then did so within the span.
+            // In reverse, calls that began at or after a span's start are added before the span.
             for (time, span) in process.iter().rev() {
                 while let Some((call, of)) =
                     calls.pop_if(|(call, _)| call.start_ns >= time.start_ns)
@@ -222,7 +209,7 @@ impl Reports<'_> {
         }
         let mut order: Vec<RangeId> = (0..store.ranges.len() as u32).map(RangeId).collect();
         order.sort_by_key(|&range| store.order(range));
-        // Backwards every range is whole before it is added to the one around it.
+        // In reverse, each range is complete when added to its parent.
         for range in order.into_iter().rev() {
             if let (Some(of), Some(parent)) =
                 (of_spans[range.at()], store.ranges[range.at()].parent.get())
@@ -230,7 +217,7 @@ impl Reports<'_> {
                 merge(&mut of_spans[parent.at()], of);
             }
         }
-        // In a range around several calls of one correlation id these count once.
+        // Several calls of one correlation id count once in each range around them.
         for (calls, of) in of_repeated.into_values() {
             let mut around = FxHashSet::default();
             for call in calls {
@@ -254,7 +241,7 @@ impl Reports<'_> {
             .collect()
     }
 
-    /// Ranges with work on the GPU by name. Those of the longest time there come first, then by name.
+    /// Ranges with GPU work by name. The longest total comes first, then by name.
     pub fn nvtx_gpu_proj_sum(self) -> Report<NvtxGpuProjSum> {
         #[derive(Default)]
         struct Sum {
@@ -300,7 +287,7 @@ impl Reports<'_> {
         Report::new(rows, NO_WORK).leaving_out(left_out).without_graphs(self.whole_graphs())
     }
 
-    /// Every range with work on the GPU, by when it began on the host; of those that began at once the longest first.
+    /// Every range with GPU work by start on the host; of simultaneous ones the longest first.
     pub fn nvtx_gpu_proj_trace(self) -> Report<NvtxGpuProjTrace> {
         let spans = Spans::new(self, true);
         let numbers = spans.numbers();
@@ -333,7 +320,7 @@ impl Reports<'_> {
         Report::new(rows, NO_WORK).leaving_out(left_out).without_graphs(self.whole_graphs())
     }
 
-    /// Finds the ranges around the launches of all kernels. `names` holds the name of each label.
+    /// Finds the ranges around the launches of all kernels. `names` has the name of each label.
     fn kernels_in_ranges(
         self,
         spans: &Spans,
@@ -382,7 +369,7 @@ impl Reports<'_> {
         found
     }
 
-    /// Kernels by range, thread and name: by range, then by thread, and there those that took most first.
+    /// Kernels by range, thread and name: sorted by range, then thread, then longest total.
     pub fn nvtx_kern_sum(self) -> Report<NvtxKernSum> {
         let store = self.store();
         let spans = Spans::new(self, true);
@@ -422,7 +409,7 @@ impl Reports<'_> {
             let values = of.iter().map(|(_, ns, ..)| *ns).collect();
             let named: Vec<_> = by_name.into_iter().collect();
             let (names, spans): (Vec<_>, Vec<_>) = named.into_iter().unzip();
-            // A kernel with several calls in ranges of a name is one.
+            // A kernel with several calls in ranges of a name counts once.
             let kernels: Option<Vec<u64>> = (!store.repeated_calls.is_empty()).then(|| {
                 let count = |spans: &Vec<Times>| {
                     let rows = overlay::places(spans).flat_map(|places| &of[places]);
@@ -446,8 +433,8 @@ impl Reports<'_> {
         });
         Report::new(rows, "no kernel was recorded").leaving_out(left_out)
     }
-    /// Of each group of kernels in order of their places: by name, over which of them the ranges of that name lie. A range that
-    /// was handed on may have many groups below it, and ranges of few names in between.
+    /// For each group of kernels sorted by position: by name, the kernels under ranges of that
+    /// name. A range handed to other threads may have many groups below it.
     fn by_names<'a>(
         self,
         groups: impl Iterator<Item = &'a [Placed]>,
@@ -463,7 +450,7 @@ impl Reports<'_> {
         }
         chains.sort_by_key(|(inner, ..)| tree.places(*inner).start);
         let mut chains = chains.into_iter().peekable();
-        // The ranges around the one that is looked at, and of each name how deep they are.
+        // The open ranges, and the depths of those of each name.
         let mut open: Vec<RangeId> = Vec::new();
         let mut open_names: Vec<u32> = Vec::new();
         let mut depths: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
@@ -507,11 +494,11 @@ impl Reports<'_> {
     }
 }
 
-/// The ranges around each range, of which any is found in some steps.
+/// The ancestors of each range, with jump pointers to find any of them in logarithmic time.
 struct Outer {
-    /// How many are around each range, and itself.
+    /// The number of ranges around each range, plus 1.
     depths: Vec<u32>,
-    /// The range around, and one further out: the steps to it are those of two equal steps of the one around, and one more.
+    /// The parent, and an ancestor further out: two equal jumps of the parent and one step.
     jumps: Vec<[Option<RangeId>; 2]>,
 }
 
@@ -532,7 +519,7 @@ impl Outer {
         outer
     }
 
-    /// Above all ranges is none, which is at depth 0.
+    /// The depth of a range; 0 above all ranges.
     fn depth(&self, range: Option<RangeId>) -> u32 {
         range.map_or(0, |range| self.depths[range.at()])
     }
@@ -541,7 +528,7 @@ impl Outer {
         range.and_then(|range| self.jumps[range.at()][1])
     }
 
-    /// The innermost range around a place of those around a range and itself.
+    /// The innermost range around a position, among a range and its ancestors.
     fn around(&self, tree: &Tree, range: RangeId, place: usize) -> Option<RangeId> {
         let is_around =
             |range: Option<RangeId>| range.is_none_or(|range| tree.places(range).contains(&place));
@@ -553,8 +540,8 @@ impl Outer {
         at
     }
 
-    /// The ranges around kernels, each once, in chains whose ranges are around the same ones of them: the innermost of each,
-    /// and the depth of the range that is around it.
+    /// The ranges around kernels, each once, as chains with the same kernels: the innermost range
+    /// of each chain, and the depth of its parent chain.
     fn chains(&self, tree: &Tree, of: &[Placed], mut chain: impl FnMut(RangeId, u32)) {
         let mut inner: Vec<Option<RangeId>> = Vec::new();
         for &(place, _, range, _) in of {

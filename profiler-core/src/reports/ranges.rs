@@ -32,7 +32,7 @@ impl Cell for Style {
 }
 
 sum_row! {
-    /// All ranges of one name and style: a row of `nvtx_sum`. Nested ranges all count in the percentage.
+    /// All ranges of one name and style: a row of `nvtx_sum`. Nested ranges all count.
     NvtxSum = "nvtx_sum", instances "Instances" of "ranges" {
         /// The style of the ranges.
         style: Style => "Style" Plain,
@@ -66,7 +66,7 @@ row! {
         duration_ns: u64 => "Duration" Duration,
         /// The sum of the durations of the direct children.
         child_duration_ns: u64 => "DurChild" Duration,
-        /// The duration without the direct children; negative where children on other threads ran at the same time.
+        /// The duration without the direct children; negative with concurrent children.
         non_child_duration_ns: i64 => "DurNonChild" Duration,
         /// The domain and name: `domain:name`, in the default domain `:name`.
         name: Arc<str> => "Name" Plain,

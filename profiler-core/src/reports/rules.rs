@@ -64,7 +64,7 @@ row! {
     }
 }
 
-/// Declares the row of a rule on copies or memsets, with the kinds of memory of the record among its columns.
+/// Declares the row of a rule on copies or memsets, with columns for kinds of memory.
 macro_rules! transfer_row {
     ($(#[$doc:meta])* $type:ident = $name:literal of $record:ident: $of:ty {
         $($(#[$attribute:meta])* $memory:ident = $kind:expr => $header:literal,)+
@@ -161,10 +161,11 @@ impl Profile {
     }
 }
 
-/// Checks the rules of `nsys analyze`. Each call computes its rule again, at a few nanoseconds an operation or call.
+/// Checks the rules of `nsys analyze`, each anew, at a few nanoseconds an operation or call.
 ///
-/// On a capture of nsys the defaults are nsys's own: calls of the runtime API alone, gaps of half a second. On other profiles
-/// the driver API counts too, since a program may use no other, and gaps count from a hundredth of the examined time on.
+/// On a capture of nsys the defaults are nsys's own: calls of the runtime API alone, gaps of half a
+/// second. On other profiles the driver API counts too, since a program may use no other, and gaps
+/// count from a hundredth of the examined time on.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub struct Rules<'a> {
@@ -192,7 +193,7 @@ pub(super) struct Scopes {
 }
 
 impl Scopes {
-    /// The number of the instance around a range, 0 without a restriction; `None` if the range is not examined.
+    /// The number of the instance around a range, 0 without a restriction; `None` outside.
     pub(super) fn of(&self, range: Option<RangeId>) -> Option<u32> {
         match &self.instances {
             None => Some(0),
@@ -213,8 +214,8 @@ impl<'a> Rules<'a> {
         Self { driver_api, ..self }
     }
 
-    /// Restricts rules to the work of ranges, by path as in [`Profile::range`]. Gaps and idle times are those of each
-    /// instance separately.
+    /// Restricts rules to the work of ranges, by path as in [`Profile::range`]. Gaps and idle times
+    /// are those of each instance separately.
     pub fn within(self, path: &'a str) -> Self {
         Self { path: Some(path), ..self }
     }
@@ -230,7 +231,7 @@ impl<'a> Rules<'a> {
         Self { gap, ..self }
     }
 
-    /// The number of parts into which `gpu_time_util` divides the time, from 1 to 1,000; 30 by default.
+    /// The number of parts of the time for `gpu_time_util`, from 1 to 1,000; 30 by default.
     pub fn chunks(self, chunks: u32) -> Self {
         Self { chunks: chunks.clamp(1, 1000), ..self }
     }
@@ -362,8 +363,8 @@ impl<'a> Rules<'a> {
         self.limited(report.leaving_out(self.without_time(|what| matches!(what, What::Copy(_)))))
     }
 
-    /// Synchronous copies, the longest first: but for those to a device of at most 64,000 bytes, for which the host does
-    /// not wait, and those within one device.
+    /// Synchronous copies, the longest first: but for those to a device of at most 64,000 bytes,
+    /// for which the host does not wait, and those within one device.
     pub fn cuda_memcpy_sync(self) -> Report<CudaMemcpySync> {
         let of_nsys = is_imported(self.store());
         let copies = self.found_copies(
@@ -400,8 +401,8 @@ impl<'a> Rules<'a> {
         self.limited(report.leaving_out(self.without_time(|what| matches!(what, What::Memset(_)))))
     }
 
-    /// Calls that waited for a stream, a context or a device, the longest first. Those that waited for an event are not
-    /// among them, as with nsys.
+    /// Calls that waited for a stream, a context or a device, the longest first. Those that waited
+    /// for an event are not among them, as with nsys.
     pub fn cuda_api_sync(self) -> Report<CudaApiSync> {
         let store = self.store();
         let scopes = self.scopes();

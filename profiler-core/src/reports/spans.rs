@@ -1,4 +1,4 @@
-//! Ranges of threads and of the process in one list, by number, and which lies in which.
+//! Ranges of threads and processes in one list, with numbers and parents.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::{Ends, EndsWith, Reports, Style, is_imported};
 use crate::base::text::serialize_as_text;
 use crate::join::tables::{Call, Interval, Label, RangeId, Store, ThreadId};
 
-/// The text of every label of the store: the range's name after its domain's, `domain:name`, and `:name` in the default domain.
+/// The text of every label of the store: `domain:name`, or `:name` in the default domain.
 pub(super) fn range_texts(store: &Store) -> Vec<Arc<str>> {
     let text = |label: &Label| {
         let domain = label.domain.map_or("", |domain| store.names.get(domain));
@@ -27,38 +27,38 @@ pub(super) struct Span {
     pub(super) label: u32,
     pub(super) thread: ThreadId,
     pub(super) time: Interval,
-    /// nsys's number of it; without one, by start from 1 on.
+    /// nsys's number; without one, by start from 1.
     pub(super) number: u64,
-    /// Index of the span around it.
+    /// The index of the parent span.
     pub(super) parent: Option<u32>,
     pub(super) level: u32,
 }
 
 impl Span {
-    /// Of those around a call nsys names the greatest.
+    /// The sort key of the spans around a call: nsys uses the greatest.
     pub(super) fn order(&self) -> (u64, Reverse<u64>) {
         (self.time.start_ns, Reverse(self.number))
     }
 }
 
-/// All ranges: those of threads by their row, then those of the process that began and ended on one thread.
+/// All ranges: those of threads by row, then process ranges that began and ended on one thread.
 #[derive(Debug)]
 pub(super) struct Spans {
     pub(super) all: Vec<Span>,
     /// By label.
     pub(super) names: Vec<Arc<str>>,
-    /// By thread: those of the process.
+    /// Process ranges by thread.
     process: FxHashMap<ThreadId, Overlaps>,
-    /// True if ranges have work by time.
+    /// True if ranges contain work by time.
     is_imported: bool,
 }
 
-/// Spans that may overlap, found by what they are around: for each some steps, however many others there are.
+/// Overlapping spans, searched by the time they contain in logarithmic time each.
 #[derive(Debug, Default)]
 struct Overlaps {
     /// By start.
     spans: Vec<(Interval, u32)>,
-    /// A tree of the last ends: node 1 is of all, and below node n are 2n and 2n + 1. The leaves are the spans.
+    /// A tree of the latest ends: node n has the children 2n and 2n + 1, the leaves are spans.
     last_end_ns: Vec<u64>,
 }
 
@@ -76,11 +76,11 @@ impl Overlaps {
         }
     }
 
-    /// Those around a time, the last that began first.
+    /// The spans around a time, latest start first.
     fn around(&self, time: Interval) -> impl Iterator<Item = (Interval, u32)> {
         let until = self.spans.partition_point(|(span, _)| span.start_ns <= time.start_ns);
         let leaves = self.last_end_ns.len() / 2;
-        // A node and its first leaf; what is to be looked at next comes last.
+        // A node with its first leaf and size; the next node is last.
         let mut nodes = vec![(1, 0, leaves)];
         std::iter::from_fn(move || {
             while let Some((node, first, count)) = nodes.pop() {
@@ -99,7 +99,7 @@ impl Overlaps {
     }
 }
 
-/// Values at places, of which all before a place are merged in some steps, however many there are: a Fenwick tree.
+/// Values at positions, merged over any prefix in logarithmic time: a Fenwick tree.
 pub(super) struct Prefixes<T>(Vec<Option<T>>);
 
 impl<T: Copy> Prefixes<T> {
@@ -107,7 +107,7 @@ impl<T: Copy> Prefixes<T> {
         Self(vec![None; places])
     }
 
-    /// Always with the same `merge`, whose order and grouping mean nothing.
+    /// Adds a value. `merge` must be the same in all calls, associative and commutative.
     pub(super) fn add(&mut self, place: usize, value: T, merge: impl Fn(T, T) -> T) {
         let mut at = place;
         while let Some(of) = self.0.get_mut(at) {
@@ -116,7 +116,7 @@ impl<T: Copy> Prefixes<T> {
         }
     }
 
-    /// What stands before a place.
+    /// The merged values before a position.
     pub(super) fn up_to(&self, place: usize, merge: impl Fn(T, T) -> T) -> Option<T> {
         let (mut at, mut all) = (place, None);
         while let Some(last) = at.checked_sub(1) {
@@ -131,7 +131,7 @@ impl<T: Copy> Prefixes<T> {
 }
 
 impl Spans {
-    /// Of threads alone, or of both styles.
+    /// Ranges of threads, or of both styles.
     pub(super) fn new(reports: Reports<'_>, with_process: bool) -> Self {
         let store = reports.store();
         let with = if with_process { EndsWith::Ranges } else { EndsWith::ThreadRanges };
@@ -154,7 +154,7 @@ impl Spans {
         let mut process: FxHashMap<ThreadId, Overlaps> = FxHashMap::default();
         let ranges = if with_process { &store.process_ranges[..] } else { &[] };
         for (row, range) in (store.ranges.len()..).zip(ranges) {
-            // nsys leaves out those that end on another thread, and takes open ones to the end of all.
+            // nsys leaves out ranges that end on another thread, and extends open ones.
             if range.end_thread.is_some_and(|end| end != range.thread) {
                 continue;
             }
@@ -181,7 +181,7 @@ impl Spans {
         spans
     }
 
-    /// Numbers by start what the source has not numbered.
+    /// Numbers spans by start if the source has no numbers.
     fn number(&mut self) {
         let mut order: Vec<u32> = (0..self.all.len() as u32).collect();
         order.sort_by_key(|&id| {
@@ -193,14 +193,14 @@ impl Spans {
         }
     }
 
-    /// Puts ranges of threads into those of the process where they are the tightest around them, and the other way.
+    /// Nests thread and process ranges: each in the shortest span of the other style around it.
     fn nest(&mut self, store: &Store) {
         if self.process.is_empty() {
             return;
         }
         let slack = |outer: Interval, inner: Interval| outer.ns() - inner.ns();
         let count = store.ranges.len() as u32;
-        // By thread, those of the process that begin at once the longest first, and before those of the thread.
+        // By thread; simultaneous process ranges longest first, before those of the thread.
         let mut order: Vec<u32> = (0..self.all.len() as u32)
             .filter(|id| self.process.contains_key(&self.all[*id as usize].thread))
             .collect();
@@ -212,7 +212,7 @@ impl Spans {
         for of_thread in
             order.chunk_by(|a, b| self.all[*a as usize].thread == self.all[*b as usize].thread)
         {
-            // Those of the process that began, by their ends from the last on.
+            // The ends of process ranges, latest first.
             let is_process = |id: &u32| *id >= count;
             let mut ends: Vec<u64> = of_thread
                 .iter()
@@ -224,11 +224,11 @@ impl Spans {
             for &id in of_thread {
                 let span = self.all[id as usize];
                 let own = if is_process(&id) { self.innermost(store, &span) } else { span.parent };
-                // A parent that a range was handed need not be around it in time.
+                // A parent on another thread need not contain the range in time.
                 let own = own.map(|own| {
                     (self.all[own as usize].time.ns().saturating_sub(span.time.ns()), own)
                 });
-                // The shortest around it; of equal ones the last that began. Of equal ones the first is around the others.
+                // The shortest; of equal ones the latest start, then the first span.
                 let until = ends.partition_point(|&end| end >= span.time.end_ns);
                 let tightest = begun.up_to(until, Ord::min);
                 let best = match (own, tightest) {
@@ -253,7 +253,7 @@ impl Spans {
         }
     }
 
-    /// The innermost range of the thread around a range of the process.
+    /// The innermost thread range around a process range.
     fn innermost(&self, store: &Store, span: &Span) -> Option<u32> {
         let of_thread = |range: &crate::join::tables::Range| (range.thread, range.time.start_ns);
         let last = store
@@ -275,7 +275,7 @@ impl Spans {
         for id in 0..self.all.len() as u32 {
             let mut at = Some(id);
             while let Some(span) = at.filter(|&span| depths[span as usize].is_none()) {
-                // A circle cannot be; if it were, it ends here.
+                // Stops if parents form a cycle, which cannot happen.
                 if path.len() > self.all.len() {
                     break;
                 }
@@ -302,30 +302,29 @@ impl Spans {
         self.all.iter().map(|span| (span.number, span.parent)).collect()
     }
 
-    /// The range of a thread in which a call was made. Of a capture, not one that has no end and that nsys takes to have
-    /// ended before the call.
+    /// The thread range of a call. In a capture, not an open range that nsys ends before the call.
     pub(super) fn range_around(&self, call: &Call) -> Option<RangeId> {
         let has_it = |range: &RangeId| self.all[range.at()].time.end_ns >= call.time.end_ns;
         call.range.get().filter(|range| !self.is_imported || has_it(range))
     }
 
-    /// The spans of the process, by thread and there by start.
+    /// Process ranges by thread, sorted by start.
     pub(super) fn of_process(&self) -> impl Iterator<Item = (ThreadId, &[(Interval, u32)])> {
         self.process.iter().map(|(thread, process)| (*thread, &process.spans[..]))
     }
 
-    /// The spans of the process in which a call was made, the last that began first.
+    /// The process ranges around a call, latest start first.
     pub(super) fn process_around(&self, call: &Call) -> impl Iterator<Item = u32> {
         let (process, time) = (self.process.get(&call.thread), call.time);
         process.into_iter().flat_map(move |process| process.around(time).map(|(_, id)| id))
     }
 
-    /// Of the spans in which a call was made the last that began.
+    /// The span around a call with the latest start.
     pub(super) fn innermost_around(&self, store: &Store, call: &Call) -> Option<&Span> {
         let own = self.range_around(call);
         let start = |range: RangeId| self.all[range.at()].time.start_ns;
         let parent = |range: &RangeId| store.ranges[range.at()].parent.get();
-        // Of those that began at once nsys takes the one with the least number.
+        // Of simultaneous ranges nsys uses the one with the least number.
         let ranges = std::iter::successors(own, parent)
             .take_while(|range| own.is_some_and(|own| start(*range) >= start(own)));
         let mut process = self.process_around(call).peekable();
@@ -337,9 +336,9 @@ impl Spans {
     }
 }
 
-/// The numbers of the ranges around one and its own. As text, and for `serde`, the outermost first: `:1:2`.
+/// The numbers of a range and those around it; as text and for `serde` outermost first: `:1:2`.
 ///
-/// All of a report share what they are made of: a text of each would be as long as its range is deep.
+/// The stacks of a report share their data: separate texts would be as long as ranges are deep.
 #[derive(Clone)]
 pub struct RangeStack {
     spans: Arc<[(u64, Option<u32>)]>,
@@ -358,7 +357,7 @@ impl RangeStack {
         ids.map(|id| self.spans[id as usize].0)
     }
 
-    /// The text without numbers in the middle that are not among the first and the last of so many characters.
+    /// The text, without middle numbers beyond the first and last `width`.
     pub(super) fn ends(&self, width: usize) -> String {
         let mut numbers: Vec<u64> = self.numbers().collect();
         if numbers.len() > 2 * width {
@@ -397,7 +396,7 @@ pub struct NameTree {
 }
 
 impl NameTree {
-    /// The text with no more dashes than are seen in so many characters.
+    /// The text with at most `width` pairs of dashes.
     pub(super) fn end(&self, width: usize) -> String {
         format!("{}{}", "--".repeat((self.level as usize).min(width)), self.name)
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Statistics of durations in nanoseconds. The values are not rounded; files have one decimal, as nsys's.
+/// Statistics of durations in nanoseconds, not rounded; files have one decimal, as nsys's.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
@@ -20,8 +20,8 @@ pub struct Summary {
     pub stddev_ns: f64,
 }
 
-/// Statistics of sizes in bytes. The values are not rounded; files have megabytes of 1,000,000 bytes with three decimals, as
-/// nsys's.
+/// Statistics of sizes in bytes. The values are not rounded; files have megabytes of 1,000,000
+/// bytes with three decimals, as nsys's.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[non_exhaustive]
 pub struct SizeSummary {
@@ -62,8 +62,8 @@ impl Summary {
         })
     }
 
-    /// Statistics of values that are not listed: their number, their sum, the sum of the squared distances from the mean, and
-    /// a function from a rank to its value. `None` for no values.
+    /// Statistics of values that are not listed: their number, their sum, the sum of the squared
+    /// distances from the mean, and a function from a rank to its value. `None` for no values.
     pub(super) fn of_parts(
         count: u64,
         total: u128,

@@ -1,4 +1,4 @@
-//! How rows are written: as nsys's CSV and JSON, and as a table for people.
+//! Writers of rows: nsys's CSV and JSON, and text tables.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use crate::base::text::{guard_formula, json as json_string, quote_cell};
 use crate::base::units;
 use crate::record::series;
 
-/// What the numbers of a column are.
+/// The unit of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Numbers without a unit, or text.
     Plain,
-    /// Parts of 100.
+    /// Percent.
     Percent,
-    /// Nanoseconds that something took.
+    /// Nanoseconds of a duration.
     Duration,
     /// Nanoseconds since the session's start.
     Time,
     /// Bytes; in files megabytes of 1,000,000.
     Bytes,
-    /// Bytes a second; in files megabytes.
+    /// Bytes per second; in files megabytes.
     Throughput,
     Address,
-    /// Numbers of which two decimals count.
+    /// Numbers with two decimals.
     Ratio,
-    /// Text that is too long for a table, and is in files alone.
+    /// Text for files only: too long for a table.
     InFiles,
 }
 
 impl Unit {
-    /// What nsys adds to a column's name in files.
+    /// nsys's suffix of the column's name in files.
     fn suffix(self) -> &'static str {
         match self {
             Self::Plain | Self::Address | Self::Ratio | Self::InFiles => "",
@@ -47,14 +47,14 @@ impl Unit {
     }
 }
 
-/// The header of a column, and what its numbers are.
+/// The header and unit of a column.
 #[derive(Debug, Clone, Copy)]
 struct Column {
     name: &'static str,
     unit: Unit,
 }
 
-/// One cell.
+/// The value of a cell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Value<'a> {
     Absent,
@@ -66,7 +66,7 @@ pub(crate) enum Value<'a> {
     Tree(&'a NameTree),
     /// Blocks or threads in x, y, z.
     Size([u32; 3]),
-    /// What a sampler saw, with its unit.
+    /// A sampled value with its unit.
     Measured(f64, series::Unit),
 }
 
@@ -112,19 +112,19 @@ impl<T: Cell> Cell for Option<T> {
     }
 }
 
-/// One row of a report, cell by cell in the order of its columns.
+/// A row of a report: its cells in the order of columns.
 pub trait Row: fmt::Debug + Serialize {
     /// The name that nsys has for the report.
     const NAME: &'static str;
-    /// Adds the same columns for every row.
+    /// Adds the cells; every row has the same columns.
     #[doc(hidden)]
     fn cells(&self, cells: &mut Cells<'_>);
 }
 
-/// Declares the row of a report: its fields, and the columns that each fills.
+/// Declares the row of a report: its fields and their columns.
 ///
-/// `field: Type => "Header" Unit` fills one column, `field: Type => |row, cells| ...` fills those that the expression adds,
-/// and a field without an arrow fills none.
+/// `field: Type => "Header" Unit` fills one column, `field: Type => |row, cells| ...` those that
+/// the expression adds, and a field without an arrow none.
 macro_rules! row {
     ($(#[$doc:meta])* $type:ident = $name:literal {
         $($(#[$attribute:meta])* $field:ident: $of:ty
@@ -155,7 +155,7 @@ macro_rules! row {
 }
 pub(crate) use row;
 
-/// Takes the cells of a row.
+/// Receives the cells of a row.
 #[doc(hidden)]
 #[allow(missing_debug_implementations)] // a function
 pub struct Cells<'a>(&'a mut dyn FnMut(Column, Value<'_>));
@@ -166,20 +166,20 @@ impl Cells<'_> {
         self
     }
 
-    /// Total, count, mean, median, least, most, standard deviation.
+    /// Adds total, count, mean, median, minimum, maximum, standard deviation.
     pub(super) fn add_sum(&mut self, count_name: &'static str, count: u64, of: &Summary) {
         self.add("Total Time", Unit::Duration, of.total_ns).add(count_name, Unit::Plain, count);
         self.add_spread(["Avg", "Med", "Min", "Max", "StdDev"], Some(of));
     }
 
-    /// Mean, median, least, most, standard deviation.
+    /// Adds mean, median, minimum, maximum, standard deviation.
     pub(super) fn add_spread(&mut self, names: [&'static str; 5], of: Option<&Summary>) {
         let [avg, med, min, max, stddev] = names;
         self.add(avg, Unit::Duration, of.map(|of| of.avg_ns));
         self.add(med, Unit::Duration, of.map(|of| of.med_ns));
         self.add(min, Unit::Duration, of.map(|of| of.min_ns));
         self.add(max, Unit::Duration, of.map(|of| of.max_ns));
-        // Of none too, as nsys has it.
+        // 0 without values, as in nsys.
         self.add(stddev, Unit::Duration, of.map_or(0.0, |of| of.stddev_ns));
     }
 }
@@ -194,7 +194,7 @@ fn each_cell<R: Row>(row: &R, mut add: impl FnMut(Column, Value<'_>)) {
     }));
 }
 
-/// Rows with their header, as `nsys stats --format csv` writes them; nothing where there are no rows.
+/// Rows with a header, as `nsys stats --format csv` writes them; empty without rows.
 pub(super) fn csv<R: Row>(rows: &[R]) -> String {
     let mut text = String::new();
     let Some(first) = rows.first() else { return text };
@@ -221,8 +221,8 @@ pub(super) fn csv<R: Row>(rows: &[R]) -> String {
     text
 }
 
-/// Rows as `nsys stats --format json` writes them: an object a row, by the names of the CSV's columns, with `""` for what
-/// is absent.
+/// Rows as `nsys stats --format json` writes them: an object for each row with the names of the CSV
+/// columns, and `""` for absent values.
 pub(super) fn json<R: Row>(rows: &[R]) -> String {
     let mut text = String::from("[");
     for row in rows {
@@ -271,19 +271,19 @@ fn write_value(text: &mut String, unit: Unit, value: Value<'_>) -> fmt::Result {
     }
 }
 
-/// A number that prints with one decimal as SQLite rounds it: to the nearest, and what lies halfway away from 0.
+/// A number that prints with one decimal as SQLite rounds it: half away from 0.
 fn tenth(value: f64) -> f64 {
     let quarters = value * 4.0;
-    // Halfway between two tenths lie, of all that a number can be, only odd quarters.
+    // Only odd quarters are exactly halfway between two tenths.
     let is_halfway = quarters.fract() == 0.0 && quarters % 2.0 != 0.0;
     if is_halfway { value + 0.01_f64.copysign(value) } else { value }
 }
 
-/// Rows that a table for people shows unless it is asked for all of them with `{:#}`.
+/// Rows of a text table; `{:#}` shows all.
 const SHOWN: usize = 50;
 const NAME_WIDTH: usize = 60;
 
-/// Aligned, with units that suit each number.
+/// Writes an aligned text table with fitting units.
 pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let shown = if f.alternate() { rows.len() } else { rows.len().min(SHOWN) };
     let is_shown = |column: &Column| column.unit != Unit::InFiles;

@@ -15,8 +15,8 @@ use crate::join::tables::{Call, KernelNames, Operation, Store, What, Work};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum KernelNaming {
-    /// The C++ name with template arguments and parameters. A capture has nsys's own spelling, which differs in places from
-    /// that of other demanglers.
+    /// The C++ name with template arguments and parameters. A capture has nsys's own spelling,
+    /// which differs in places from that of other demanglers.
     #[default]
     Demangled,
     /// The function's name without namespaces, template arguments and parameters.
@@ -113,7 +113,7 @@ fn kernel_text(reports: Reports<'_>, names: &KernelNames) -> String {
     }
 }
 
-/// The operation name of nsys (`ENUM_CUDA_MEMCPY_OPER`), by the source's number of the kind if it has one.
+/// nsys's name (`ENUM_CUDA_MEMCPY_OPER`), by the source's number of the kind if it has one.
 fn copy_text(number: u8, kind: CopyKind) -> &'static str {
     match (number, kind) {
         (3, _) => "[CUDA memcpy Host-to-Array]",
@@ -147,7 +147,7 @@ pub(crate) fn memory_text(kind: MemoryKind) -> &'static str {
     }
 }
 
-/// A function's name without its version: `cudaMemcpyAsync_v3020`. nsys strips versions of four digits.
+/// A function's name without a version of four digits, as in nsys: `cudaMemcpyAsync_v3020`.
 pub(super) fn function(name: &str) -> &str {
     let is_version = |at: &usize| name.as_bytes().get(*at..*at + 2) == Some(b"_v");
     name.len().checked_sub(6).filter(is_version).map_or(name, |at| &name[..at])
@@ -166,24 +166,6 @@ pub(super) fn functions(reports: Reports<'_>) -> Vec<Arc<str>> {
 /// The recorded name of a call's function.
 pub(super) fn recorded_function<'a>(store: &'a Store, call: &Call) -> &'a str {
     store.names.get(store.call_kind(call).name)
-}
-
-/// Device names as nsys prints them: `NVIDIA H200 (0)`.
-#[derive(Debug)]
-pub(super) struct Devices(FxHashMap<u32, Arc<str>>);
-
-impl Devices {
-    pub(super) fn new(reports: Reports<'_>) -> Self {
-        let devices = &reports.profile.recording_info().devices;
-        let text = |device: &crate::record::recording::DeviceInfo| {
-            (device.id, format!("{} ({})", device.name, device.id).into())
-        };
-        Self(devices.iter().map(text).collect())
-    }
-
-    pub(super) fn get(&mut self, device: u32) -> Arc<str> {
-        self.0.entry(device).or_insert_with(|| format!(" ({device})").into()).clone()
-    }
 }
 
 pub(super) fn kernel_details<'a>(store: &'a Store, operation: &Operation) -> Option<&'a Kernel> {

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use super::table::{Cells, Unit, row};
-use super::texts::{Devices, OperationTexts, functions, memory_text};
+use super::texts::{OperationTexts, functions, memory_text};
 use super::{Report, Reports};
 use crate::join::tables::What;
 
@@ -52,8 +54,8 @@ row! {
         dynamic_shared_bytes: Option<u64> => "DymSMem" Bytes,
         /// Bytes moved or set.
         bytes: Option<u64> => "Bytes" Bytes,
-        /// Bytes a second as nsys computes them: the bytes times the whole number of durations in a second. `None` for a
-        /// duration of 0.
+        /// Bytes a second as nsys computes them: the bytes times the whole number of durations in a
+        /// second. `None` for a duration of 0.
         throughput_bytes_per_s: Option<u64> => "Throughput" Throughput,
         /// The memory that was read, or set.
         source_memory: Option<&'static str> => "SrcMemKd" Plain,
@@ -116,7 +118,11 @@ impl Reports<'_> {
     pub fn cuda_gpu_trace(self) -> Report<CudaGpuTrace> {
         let store = self.store();
         let mut texts = OperationTexts::new(self);
-        let mut devices = Devices::new(self);
+        // Device names as nsys prints them: `NVIDIA H200 (0)`.
+        let known = self.profile.recording_info().devices.iter();
+        let text = |name: &str, id: u32| -> Arc<str> { format!("{name} ({id})").into() };
+        let mut devices: FxHashMap<u32, Arc<str>> =
+            known.map(|device| (device.id, text(&device.name, device.id))).collect();
         let mut rows = Vec::with_capacity(store.operations.len());
         let mut left_out = 0;
         for operation in self.operations() {
@@ -141,7 +147,10 @@ impl Reports<'_> {
                 throughput_bytes_per_s: None,
                 source_memory: None,
                 destination_memory: None,
-                device: devices.get(work.place.device),
+                device: devices
+                    .entry(work.place.device)
+                    .or_insert_with_key(|id| text("", *id))
+                    .clone(),
                 context: is_placed.then_some(work.place.context),
                 green_context: work.green_context.filter(|id| *id != 0),
                 stream: is_placed.then_some(work.place.stream),

@@ -1,12 +1,12 @@
-//! What samplers saw, summed up: over the session, and over the ranges of each path.
+//! Sampled tracks summed up over the session and over ranges.
 
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 
 use super::Report;
-use super::table::{Cells, Row, Unit, Value};
+use super::groups::percent;
+use super::table::{Cells, Unit, Value, row};
 use crate::base::units::nanoseconds as ns;
 use crate::join::tables::Interval;
 use crate::profile::{Profile, RangeNode, Sampled, Track, united};
@@ -15,48 +15,59 @@ use crate::record::series::{Kind, Source, Unit as TrackUnit};
 const NO_TRACKS: &str = "no sampler ran, or none saw anything";
 const NO_RANGES: &str = "no range had work on a device while that was sampled";
 
-/// A sampled track over the whole session.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct TrackSum {
-    /// The device's CUDA ordinal.
-    pub device: u32,
-    /// Who sampled.
-    pub source: Source,
-    /// The metric for people.
-    pub metric: String,
-    /// The metric as its source names it.
-    pub name: String,
-    /// What the values are in: of a total, its unit a second.
-    pub unit: TrackUnit,
-    /// The mean by time; absent of flags.
-    pub mean: Option<f64>,
-    /// The value that half of the time is not above.
-    pub median: f64,
-    /// The value that 95 % of the time is not above.
-    pub p95: f64,
-    /// The least.
-    pub min: f64,
-    /// The greatest.
-    pub max: f64,
-    /// Percent of the time in which it was not 0.
-    pub nonzero_percent: f64,
-    /// What a total came to in all; absent of all others.
-    pub total: Option<f64>,
-    /// What the total is in.
-    pub total_unit: TrackUnit,
-    /// Samples whose value is known.
-    pub samples: u64,
-    /// Their time.
-    pub covered_ns: u64,
-    /// Stretches between them of which nothing is known, and their time, as the sampler counted them.
-    pub gaps: u64,
-    /// See [`gaps`](Self::gaps).
-    pub gap_ns: u64,
+row! {
+    /// A sampled track over the whole session.
+    TrackSum = "tracks" {
+        /// The sampler.
+        device: u32 => "GPU" Plain,
+        /// The metric's label.
+        source: Source,
+        /// The metric's name in its source.
+        metric: String => "Metric" Plain,
+        /// The metric as its source names it.
+        name: String,
+        /// The unit of the values; for a total, its rate per second.
+        unit: TrackUnit,
+        /// The mean by time; absent for flags.
+        mean: Option<f64> => |row, cells| cells.add("Mean", Unit::Plain, row.mean.map(|mean| row.with_unit(mean))),
+        /// The median by time.
+        median: f64 => |row, cells| cells.add("Med", Unit::Plain, row.with_unit(row.median)),
+        /// The 95th percentile by time.
+        p95: f64 => |row, cells| cells.add("P95", Unit::Plain, row.with_unit(row.p95)),
+        /// The minimum.
+        min: f64 => |row, cells| cells.add("Min", Unit::Plain, row.with_unit(row.min)),
+        /// The maximum.
+        max: f64 => |row, cells| {
+            cells.add("Max", Unit::Plain, row.with_unit(row.max));
+            cells.add("Unit", Unit::InFiles, row.unit.to_string())
+        },
+        /// The percentage of the time with a value other than 0.
+        nonzero_percent: f64 => "Not 0" Percent,
+        /// The sum of a total; absent for other kinds.
+        total: Option<f64> => |row, cells| add_total(cells, row.total, row.total_unit),
+        /// The unit of `total`.
+        total_unit: TrackUnit,
+        /// Samples with a known value.
+        samples: u64 => "Samples" Plain,
+        /// Their time.
+        covered_ns: u64 => "Time" Duration,
+        /// Gaps between samples, and their time, as counted by the sampler.
+        gaps: u64 => "Gaps" Plain,
+        /// See [`gaps`](Self::gaps).
+        gap_ns: u64 => |row, cells| {
+            cells.add("Gap Time", Unit::Duration, row.gap_ns);
+            cells.add("Source", Unit::InFiles, row.source.to_string());
+            cells.add("Name", Unit::Plain, &row.name)
+        },
+    }
 }
 
 impl TrackSum {
-    /// `None` if no value is known.
+    fn with_unit(&self, value: f64) -> Value<'_> {
+        Value::Measured(value, self.unit)
+    }
+
+    /// `None` without known values.
     pub(crate) fn of(track: &Track<'_>) -> Option<Self> {
         let rates = || track.rates().filter(|sample| sample.value.is_finite());
         let mut values: Vec<(f64, u64)> = rates()
@@ -83,7 +94,7 @@ impl TrackSum {
             p95: percentile(&values, covered_ns, 0.95),
             min,
             max,
-            nonzero_percent: share(nonzero_ns, covered_ns),
+            nonzero_percent: percent(nonzero_ns, covered_ns.into()),
             total: track.sum(all.0, all.1).map(|sum| sum.value),
             total_unit: track.unit(),
             samples: values.len() as u64,
@@ -92,10 +103,6 @@ impl TrackSum {
             gap_ns,
         })
     }
-}
-
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
 /// The first of sorted values up to which this share of the time lies.
@@ -109,78 +116,48 @@ fn percentile(sorted: &[(f64, u64)], whole_ns: u64, share: f64) -> f64 {
     reached.or(sorted.last()).map_or(f64::NAN, |(value, _)| *value)
 }
 
-/// With its unit; neither of what does not add up.
+/// Adds a total with its unit; both absent for other kinds.
 fn add_total(cells: &mut Cells<'_>, total: Option<f64>, unit: TrackUnit) {
     cells.add("Total", Unit::Plain, total.map(|total| Value::Measured(total, unit)));
     cells.add("Total Unit", Unit::InFiles, total.map(|_| unit.to_string()));
 }
 
-impl Row for TrackSum {
-    const NAME: &'static str = "tracks";
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        let of = |value| Value::Measured(value, self.unit);
-        cells.add("GPU", Unit::Plain, self.device).add("Metric", Unit::Plain, &self.metric);
-        cells.add("Mean", Unit::Plain, self.mean.map(of)).add("Med", Unit::Plain, of(self.median));
-        cells.add("P95", Unit::Plain, of(self.p95)).add("Min", Unit::Plain, of(self.min));
-        cells.add("Max", Unit::Plain, of(self.max));
-        cells.add("Unit", Unit::InFiles, self.unit.to_string());
-        cells.add("Not 0", Unit::Percent, self.nonzero_percent);
-        add_total(cells, self.total, self.total_unit);
-        cells.add("Samples", Unit::Plain, self.samples);
-        cells.add("Time", Unit::Duration, self.covered_ns).add("Gaps", Unit::Plain, self.gaps);
-        cells.add("Gap Time", Unit::Duration, self.gap_ns);
-        cells.add("Source", Unit::InFiles, self.source.to_string());
-        cells.add("Name", Unit::Plain, &self.name);
-    }
-}
-
-/// A sampled track while the work of the ranges of one path was on its device.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct RangeTrackSum {
-    /// The path.
-    pub path: String,
-    /// How often it was entered.
-    pub instances: u64,
-    /// The device's CUDA ordinal.
-    pub device: u32,
-    /// The metric for people.
-    pub metric: String,
-    /// The metric as its source names it.
-    pub name: String,
-    /// What the mean is in: of a total, its unit a second.
-    pub unit: TrackUnit,
-    /// The mean by time.
-    pub mean: f64,
-    /// What a total came to; absent of all others.
-    pub total: Option<f64>,
-    /// What the total is in.
-    pub total_unit: TrackUnit,
-    /// The samples that it is made of.
-    pub samples: u64,
-    /// Those that lie whole in the time. With none the value is that of a longer time around.
-    pub whole: u64,
-    /// How much of the time has samples.
-    pub covered_ns: u64,
-    /// From the first start to the last end of each instance's work on the device; what several have counts once.
-    pub asked_ns: u64,
-}
-
-impl Row for RangeTrackSum {
-    const NAME: &'static str = "range_tracks";
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add("Range", Unit::Plain, &self.path);
-        cells.add("Instances", Unit::Plain, self.instances).add("GPU", Unit::Plain, self.device);
-        cells.add("Metric", Unit::Plain, &self.metric);
-        cells.add("Mean", Unit::Plain, Value::Measured(self.mean, self.unit));
-        cells.add("Unit", Unit::InFiles, self.unit.to_string());
-        add_total(cells, self.total, self.total_unit);
-        cells.add("Samples", Unit::Plain, self.samples).add("Whole", Unit::Plain, self.whole);
-        cells.add("Time", Unit::Duration, self.asked_ns);
-        cells.add("Known", Unit::Percent, share(self.covered_ns, self.asked_ns));
-        cells.add("Name", Unit::InFiles, &self.name);
+row! {
+    /// A sampled track while the work of the ranges of one path was on its device.
+    RangeTrackSum = "range_tracks" {
+        /// The path.
+        path: String => "Range" Plain,
+        /// The number of entries.
+        instances: u64 => "Instances" Plain,
+        /// The device's CUDA ordinal.
+        device: u32 => "GPU" Plain,
+        /// The metric's label.
+        metric: String => "Metric" Plain,
+        /// The metric's name in its source.
+        name: String,
+        /// The unit of the mean; for a total, its rate per second.
+        unit: TrackUnit,
+        /// The mean by time.
+        mean: f64 => |row, cells| {
+            cells.add("Mean", Unit::Plain, Value::Measured(row.mean, row.unit));
+            cells.add("Unit", Unit::InFiles, row.unit.to_string())
+        },
+        /// The sum of a total; absent for other kinds.
+        total: Option<f64> => |row, cells| add_total(cells, row.total, row.total_unit),
+        /// The unit of `total`.
+        total_unit: TrackUnit,
+        /// Samples in the mean.
+        samples: u64 => "Samples" Plain,
+        /// Samples entirely in the time. Without any, the mean is that of a longer time around it.
+        whole: u64 => "Whole" Plain,
+        /// The sampled part of the time.
+        covered_ns: u64,
+        /// From the first start to the last end of each instance's work, without overlaps.
+        asked_ns: u64 => |row, cells| {
+            cells.add("Time", Unit::Duration, row.asked_ns);
+            cells.add("Known", Unit::Percent, percent(row.covered_ns, row.asked_ns.into()));
+            cells.add("Name", Unit::InFiles, &row.name)
+        },
     }
 }
 
@@ -190,9 +167,9 @@ impl Profile {
         Report::new(self.tracks().filter_map(|track| TrackSum::of(&track)).collect(), NO_TRACKS)
     }
 
-    /// Every [track](Self::tracks) summed up over the ranges of each path, by path in the order of the report: while their
-    /// work and that of ranges within them was on the track's device, whatever else ran there meanwhile. Flags are left
-    /// out. Costs as much as a look at each sample for every range around it.
+    /// Every [track](Self::tracks) summed up over the ranges of each path: while their inclusive
+    /// work was on the track's device, including other work there. Flags are left out. Costs a
+    /// visit of each sample for every range around it.
     pub fn range_track_sums(&self) -> Report<RangeTrackSum> {
         let tracks: Vec<Track<'_>> = self.tracks().collect();
         let times = NodeTimes::of(self, &tracks);
@@ -223,11 +200,11 @@ impl Profile {
     }
 }
 
-/// When the work of the ranges of each node was on each device.
+/// The times of the work of each node's ranges on each device.
 pub(crate) struct NodeTimes(FxHashMap<(usize, u32), Vec<Interval>>);
 
 impl NodeTimes {
-    /// Of the devices of these tracks, those that have samples.
+    /// The times on the devices of tracks with samples.
     pub(crate) fn of(profile: &Profile, tracks: &[Track<'_>]) -> Self {
         let sampled = tracks.iter().filter(|track| !track.is_empty());
         let mut of_devices: FxHashMap<u32, Vec<(usize, Interval)>> =
@@ -244,7 +221,7 @@ impl NodeTimes {
         if of_devices.is_empty() {
             return Self(times);
         }
-        // One around another stands before it by start; backwards every one is whole before it is added.
+        // Sorted by start, parents precede children; in reverse each span is complete when added.
         let ranges = &profile.store.ranges;
         let mut order: Vec<usize> = (0..ranges.len()).collect();
         order.sort_by_key(|&row| (ranges[row].time.start_ns, row));
@@ -273,7 +250,7 @@ impl NodeTimes {
         Self(times)
     }
 
-    /// The mean of each track that has samples then, with the track's place in the list.
+    /// The mean of each track with samples in the times of a node, with the track's index.
     pub(crate) fn means(
         &self,
         node: &RangeNode<'_>,

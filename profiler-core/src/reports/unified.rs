@@ -1,4 +1,4 @@
-//! Managed memory: migrations and page faults, by address and in all.
+//! Managed memory: migrations and page faults, by address and in total.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,55 +12,55 @@ const NO_MANAGED: &str = "no migration or page fault of managed memory was recor
 row! {
     /// The page faults of one instruction of the host: a row of `um_cpu_page_faults_sum`.
     UmCpuPageFaultsSum = "um_cpu_page_faults_sum" {
-        /// How many.
+        /// The number of faults.
         cpu_page_faults: u64 => "CPU Page Faults" Plain,
-        /// What touched the memory: of a capture the function that nsys found there, else the instruction's address; `None`
-        /// where that is not known.
+        /// The instruction: in a capture its function, else its address; `None` if unknown.
         cpu_instruction: Option<Arc<str>> => "CPU Instruction Address" Plain,
-        /// The file of the program's text; `None` where it is not known.
+        /// The source file; `None` if unknown.
         source_file: Option<Arc<str>> => "Source File" Plain,
-        /// The line in it; nsys says 0 where it knows none.
+        /// The source line; nsys has 0 for an unknown line.
         source_line: Option<u32> => "Source Line" Plain,
     }
 }
 
 row! {
-    /// What befell the pages of one address: a row of `um_sum`.
+    /// Events of the pages of one address: a row of `um_sum`.
     UmSum = "um_sum" {
-        /// Where the pages begin.
+        /// The start of the pages.
         virtual_address: u64 => "Virtual Address" Address,
-        /// Bytes that went to the device; `None` if none did.
+        /// Bytes migrated to the device; `None` if none.
         host_to_device_bytes: Option<u64> => "HtoD Migration size" Bytes,
-        /// Bytes that went to the host; `None` if none did.
+        /// Bytes migrated to the host; `None` if none.
         device_to_host_bytes: Option<u64> => "DtoH Migration size" Bytes,
-        /// How often the host touched them while they were elsewhere; `None` if it did not.
+        /// Page faults of the host; `None` if none.
         cpu_page_faults: Option<u64> => "CPU Page Faults" Plain,
-        /// How often devices did; `None` if none did.
+        /// Page faults of devices; `None` if none.
         gpu_page_faults: Option<u64> => " GPU Page Faults" Plain,
-        /// Bytes a second as nsys counts them: by how often the time of all migrations goes into a second, whole times alone.
+        /// Bytes per second as in nsys: the bytes times the whole number of migration times in a
+        /// second.
         throughput_bytes_per_s: Option<u64> => "Migration Throughput" Throughput,
     }
 }
 
 row! {
-    /// What befell all managed memory: the row of `um_total_sum`.
+    /// Events of all managed memory: the row of `um_total_sum`.
     UmTotalSum = "um_total_sum" {
-        /// Bytes that went to devices; `None` if none did.
+        /// Bytes migrated to devices; `None` if none.
         host_to_device_bytes: Option<u64> => "Total HtoD Migration Size" Bytes,
-        /// Bytes that went to the host; `None` if none did.
+        /// Bytes migrated to the host; `None` if none.
         device_to_host_bytes: Option<u64> => "Total DtoH Migration Size" Bytes,
-        /// How often the host touched what was elsewhere.
+        /// Page faults of the host.
         cpu_page_faults: u64 => "Total CPU Page Faults" Plain,
-        /// How often devices did; `None` if none did.
+        /// Page faults of devices; `None` if none.
         gpu_page_faults: Option<u64> => "Total GPU PageFaults" Plain,
-        /// The lowest address; `None` unless there was all of it: faults of both sides and migrations both ways, as with nsys.
+        /// The lowest address; as in nsys `None` without faults and migrations on both sides.
         minimum_virtual_address: Option<u64> => "Minimum Virtual Address" Address,
         /// The highest address; `None` as above.
         maximum_virtual_address: Option<u64> => "Maximum Virtual Address" Address,
     }
 }
 
-/// What befell an address.
+/// Events of an address.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
     to_device: Option<u64>,
@@ -94,8 +94,8 @@ impl Sum {
 }
 
 impl Reports<'_> {
-    /// Page faults of the host by what touched managed memory: the most frequent first, then by name. For what holds them
-    /// see [`um_sum`](Self::um_sum).
+    /// Page faults of the host by accessing instruction, most frequent first, then by name.
+    /// Recorded as for [`um_sum`](Self::um_sum).
     pub fn um_cpu_page_faults_sum(self) -> Report<UmCpuPageFaultsSum> {
         type Place<'a> = (Option<&'a str>, Option<(&'a str, u32)>);
         let store = self.store();
@@ -118,9 +118,9 @@ impl Reports<'_> {
         Report::new(rows, "no page fault of the host was recorded")
     }
 
-    /// Managed memory by address: those with the highest throughput first, then by address. nsys shows 10 of them.
+    /// Managed memory by address, highest throughput first, then by address. nsys shows 10 of them.
     ///
-    /// A recording holds it where CUPTI was told to count it (`UNIFIED_MEMORY_COUNTER`), a capture of nsys where nsys was
+    /// Recorded if CUPTI counts it (`UNIFIED_MEMORY_COUNTER`), or nsys
     /// (`--cuda-um-cpu-page-faults`, `--cuda-um-gpu-page-faults`).
     pub fn um_sum(self) -> Report<UmSum> {
         let mut sums: BTreeMap<u64, Sum> = BTreeMap::new();
@@ -140,7 +140,7 @@ impl Reports<'_> {
         Report::new(rows, NO_MANAGED).limited(Some(10))
     }
 
-    /// All managed memory, in one row. For what holds it see [`um_sum`](Self::um_sum).
+    /// All managed memory in one row. Recorded as for [`um_sum`](Self::um_sum).
     pub fn um_total_sum(self) -> Report<UmTotalSum> {
         let events = &self.store().managed;
         let mut sum = Sum::default();

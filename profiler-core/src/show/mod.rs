@@ -1,4 +1,4 @@
-//! A profile for people: text and the page.
+//! A profile as text and as an HTML page.
 
 #[cfg(feature = "analysis")]
 pub(crate) mod html;

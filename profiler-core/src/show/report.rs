@@ -1,4 +1,4 @@
-//! The report for people: ranges as a tree, the kernels that took the time, and how far to trust it.
+//! The text report: ranges as a tree, the kernels with the most time, and the recording's health.
 
 use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
@@ -14,7 +14,7 @@ use crate::base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, finish, shortened, ta
 use crate::profile::{Kernel, Profile, RangeNode};
 use crate::record::series::Series;
 
-/// Kernels in the table; the others are summed in its last row.
+/// Kernels in the table; its last row sums up the others.
 const KERNELS: usize = 12;
 /// Findings that the alternate form shows.
 #[cfg(feature = "analysis")]
@@ -59,7 +59,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// Graphs that were traced as one interval each, where there are any; and what follows.
+/// Whole graphs, if any, and the separator before the next part.
 fn graphs(totals: &Totals) -> String {
     match totals.graphs {
         0 => "; ".to_owned(),
@@ -67,7 +67,7 @@ fn graphs(totals: &Totals) -> String {
     }
 }
 
-/// What a sampler saw in a line: the mean of each metric over the session, and what it did not see.
+/// One line per sampler: the mean of each metric over the session, and losses.
 fn samples(profile: &Profile, series: &Series) -> String {
     let mut line = format!("samples of GPU {} ({}): ", series.device(), series.source());
     let interval = time(Duration::from_nanos(series.interval_ns()));
@@ -84,7 +84,7 @@ fn samples(profile: &Profile, series: &Series) -> String {
     line
 }
 
-/// The two tables of the report for these ranges and kernels alone.
+/// The two tables of the report for some ranges and kernels.
 pub(crate) fn part<'a>(
     roots: impl Iterator<Item = RangeNode<'a>>,
     of: impl Iterator<Item = Kernel<'a>>,
@@ -92,7 +92,7 @@ pub(crate) fn part<'a>(
     let roots: Vec<_> = roots.collect();
     let has_shared = roots.iter().any(|root| root.profile.has_shared_work());
     let mut table = range_table(has_shared);
-    roots.iter().for_each(|root| add_range(&mut table, root, &Lines::default(), 0));
+    roots.iter().for_each(|root| add_range(&mut table, root, "", ("", ""), 0));
     format!("{}\n\n{}", finish(&table), kernels(of))
 }
 
@@ -110,16 +110,14 @@ fn range_table(has_shared: bool) -> Table {
         "memsets",
         "syncs",
     ];
-    // What counts for other ranges: most profiles have no such thing.
+    // Most profiles have no shared work.
     header.extend(has_shared.then_some("shared GPU"));
     table(&header, 1)
 }
 
 fn ranges(profile: &Profile) -> String {
     let mut table = range_table(profile.has_shared_work());
-    for root in profile.roots() {
-        add_range(&mut table, &root, &Lines::default(), 0);
-    }
+    profile.roots().for_each(|root| add_range(&mut table, &root, "", ("", ""), 0));
     let outside = profile.outside_ranges();
     if outside != Totals::default() {
         let mut row = vec!["(outside any range)".to_owned(), String::new(), String::new()];
@@ -132,19 +130,17 @@ fn ranges(profile: &Profile) -> String {
     finish(&table)
 }
 
-/// Levels of the tree that are shown: a recursion has as many as it likes, and a page has not.
+/// Displayed levels of the tree: recursions may be arbitrarily deep.
 const LEVELS: usize = 24;
 
-/// What stands before a name: the lines of the ranges around it, and its own; and what goes on below it.
-#[derive(Default)]
-struct Lines {
-    indent: String,
-    lead: &'static str,
-    below: &'static str,
-}
-
-fn add_range(table: &mut Table, node: &RangeNode<'_>, lines: &Lines, level: usize) {
-    let Lines { indent, lead, below } = lines;
+/// Adds a range and the ranges within it. `lead` draws the line to the range, `below` continues it.
+fn add_range(
+    table: &mut Table,
+    node: &RangeNode<'_>,
+    indent: &str,
+    (lead, below): (&str, &str),
+    level: usize,
+) {
     let has_shared = node.profile.has_shared_work();
     let mut row = vec![
         format!("{indent}{lead}{}", shortened(node.name(), NAME_WIDTH)),
@@ -161,10 +157,9 @@ fn add_range(table: &mut Table, node: &RangeNode<'_>, lines: &Lines, level: usiz
         return;
     }
     while let Some(child) = children.next() {
-        let (lead, below) =
-            if children.peek().is_some() { ("├─ ", "│  ") } else { ("└─ ", "   ") };
-        let lines = Lines { indent: indent.clone(), lead, below };
-        add_range(table, &child, &lines, level + 1);
+        let is_last = children.peek().is_none();
+        let lines = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        add_range(table, &child, &indent, lines, level + 1);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether the clocks of both sides let their times be compared.
+//! Clock differences that make times of both sides incomparable.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::base::named_variants::named_variants;
 use crate::profile::{DeviceClocks, Profile, THROTTLED};
 
-/// By what part the clocks of both sides may differ.
+/// The relative difference of clocks that is reported.
 const DIFFERS: f64 = 0.02;
 
 named_variants! {
@@ -16,43 +16,44 @@ named_variants! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Side {
-        /// What was.
+        /// The reference.
         Before = "before",
-        /// What is.
+        /// The change.
         After = "after",
     }
 }
 
-/// Why times of both sides differ for another reason than the program: [`Comparison::clock_warnings`](super::Comparison::clock_warnings).
+/// A reason for different times other than the program:
+/// [`Comparison::clock_warnings`](super::Comparison::clock_warnings).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 #[non_exhaustive]
 pub enum ClockWarning {
-    /// Something lowered the clocks of a side for a hundredth of the time that operations ran, or more.
+    /// The clocks of a side were lowered for a hundredth or more of the time with operations.
     Throttled {
         /// The device's CUDA ordinal.
         device: u32,
         /// The side.
         side: Side,
-        /// Heat, the power limit and so on.
+        /// The reason: heat, the power limit and so on.
         by: &'static str,
-        /// For what share of the time that operations ran, 0 to 1; of several runs the mean.
+        /// The share of the time with operations, 0 to 1; the mean of several runs.
         share: f64,
     },
-    /// A clock ran at other speeds while operations ran, by more than 2 %.
+    /// A clock differed by more than 2 % while operations ran.
     Differs {
         /// The device's CUDA ordinal.
         device: u32,
         /// `SM` or `memory`.
         clock: &'static str,
-        /// Its mean in Hz, before.
+        /// The mean in Hz before.
         before_hz: f64,
-        /// Its mean in Hz, after.
+        /// The mean in Hz after.
         after_hz: f64,
     },
-    /// Clocks were sampled on one side alone, so that nothing is known of the other.
+    /// Clocks were sampled on the other side only.
     Unknown {
-        /// The side of which nothing is known.
+        /// The side without samples.
         side: Side,
     },
 }
@@ -81,12 +82,12 @@ impl fmt::Display for ClockWarning {
     }
 }
 
-/// Of one device in the runs of a side.
+/// The clocks of one device in the runs of a side.
 #[derive(Debug, Default)]
 struct Clocks {
     sm_hz: Vec<f64>,
     memory_hz: Vec<f64>,
-    /// Shares by what lowered them, of the runs in which it did.
+    /// Shares of runs with lowered clocks, by reason.
     slowed_by: BTreeMap<&'static str, Vec<f64>>,
     runs: usize,
 }

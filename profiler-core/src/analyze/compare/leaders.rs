@@ -11,9 +11,9 @@ use crate::profile::Profile;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LeaderChange {
-    /// The respect. `kernel`: kernels, of the time of all kernels. `time`: kernels, copies, memsets,
-    /// collectives alone or idle, of the time from the first to the last operation. `idle`: the
-    /// host's activity, of the idle time.
+    /// The respect. `kernel`: kernels, of the time of all kernels. `time`: kernels, copies,
+    /// memsets, collectives alone or idle, of the time from the first to the last operation.
+    /// `idle`: the host's activity, of the idle time.
     pub of: &'static str,
     /// The leader before.
     pub before: Option<Leader>,

@@ -1,5 +1,5 @@
-//! Comparisons of two programs, or of two versions of one: work, times of kernels, and the largest cost of each side.
-//! The function [`compare`] has an example.
+//! Comparisons of two programs or versions: work, times of kernels, and the largest cost of each
+//! side. [`compare`] has an example.
 
 mod clocks;
 mod leaders;
@@ -20,11 +20,10 @@ use crate::record::recording::RecordingInfo;
 pub use clocks::{ClockWarning, Side};
 pub use leaders::{Leader, LeaderChange};
 
-/// Runs of a side from which on a run is one value, as it should be.
+/// Minimum runs of a side for one value per run.
 const RUNS: usize = 5;
 
-/// Compares what was with what is, kernels of one name and shape together wherever they were launched:
-/// [`Compare::between`] without settings.
+/// Compares two sides with the defaults of [`Compare`]: kernels by name and shape, in any range.
 ///
 /// ```no_run
 /// use profiler_core::{Profile, compare};
@@ -45,7 +44,7 @@ where
     Compare::new().between(before, after)
 }
 
-/// How to compare.
+/// The settings of a comparison.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is compared until `between` is called"]
 pub struct Compare {
@@ -61,39 +60,41 @@ impl Default for Compare {
 }
 
 impl Compare {
-    /// With kernels by name and shape, bounds at a confidence of 99 %, and a margin of 1 %.
+    /// Kernels by name and shape, bounds at 99 % confidence, and a margin of 1 %.
     pub fn new() -> Self {
         Self { by_range: false, confidence: 0.99, margin: 0.01 }
     }
 
-    /// Kernels of each range by themselves.
+    /// Whether to separate the kernels of each range.
     pub fn by_range(mut self, by_range: bool) -> Self {
         self.by_range = by_range;
         self
     }
 
-    /// How sure the bounds of each time are, from 0 to 1; 0.99 if not told. It is that of one time: among hundred times that
-    /// are the same, one is said to differ, but for the [margin](Self::margin).
+    /// Sets the confidence of the bounds of each time, from 0 to 1; 0.99 by default. Of a hundred
+    /// equal times one differs by chance, except within the [margin](Self::margin).
     pub fn confidence(mut self, confidence: f64) -> Self {
         self.confidence = if confidence.is_finite() { confidence.clamp(0.0, 1.0) } else { 1.0 };
         self
     }
 
-    /// By more than which part a time has to have changed for certain to be called [clear](TimeShift::is_clear); 0.01 if not
-    /// told. It should be more than what differs between processes: on an H200 that was up to 0.6 %.
+    /// Sets the relative change that a time must certainly exceed to be
+    /// [clear](TimeShift::is_clear); 0.01 by default. It should exceed the difference between
+    /// processes: up to 0.6 % on an H200.
     pub fn margin(mut self, part: f64) -> Self {
         self.margin = if part.is_finite() { part.max(0.0) } else { 0.0 };
         self
     }
 
-    /// Compares runs with runs: one of each, or several.
+    /// Compares one or more runs of each side.
     ///
-    /// Ranges are matched by path and domain, kernels by name, grid and block. Counts are those of a run: the median of
-    /// several, which is exact where they agree ([`Change::varies`]). Times are compared one by one, instance by instance
-    /// ([`TimeShift`]). With five runs or more on each side a run is one value, and what differs between runs is in the bounds; with
-    /// fewer, instances that follow each other make a value, and what differs between runs is not.
+    /// Ranges are matched by path and domain, kernels by name, grid and block. Counts are per run:
+    /// the median of several runs, exact if they agree ([`Change::varies`]). Times are compared one
+    /// by one, instance by instance ([`TimeShift`]). With five or more runs on each side a run is
+    /// one value, and the bounds include the variation between runs. With fewer, consecutive
+    /// instances make a value, and they exclude it.
     ///
-    /// Costs a pass over the operations of each run, and for each range and different kernel the sorting of 4,096 ratios at most.
+    /// Costs a pass over each run's operations, and a sort of up to 4,096 ratios for each subject.
     pub fn between<A, B>(&self, before: &A, after: &B) -> Comparison
     where
         A: Profiles + ?Sized,
@@ -114,7 +115,7 @@ impl Compare {
         }
     }
 
-    /// Of the times of each run, in the order they were measured.
+    /// Compares times of runs, given in the order of measurement.
     fn shift(&self, sides: [&[Vec<u64>]; 2], ranks: &mut Ranks) -> Option<TimeShift> {
         let by_run = sides.iter().all(|runs| runs.len() >= RUNS);
         let samples = sides.map(|runs| match by_run {
@@ -147,7 +148,7 @@ fn middle(times: &mut [f64]) -> f64 {
     median(times).unwrap_or(0.0)
 }
 
-/// What two sides came to. Made by [`compare`]. `{}` is tables for people, at most 40 rows each.
+/// The result of [`compare`]. `{}` is text tables with at most 40 rows each.
 #[derive(Debug, Clone, Serialize)]
 #[must_use = "a comparison is to be looked at"]
 pub struct Comparison {
@@ -164,7 +165,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Every quantity of everything, every range and every kernel, the same ones too. Counts stand before times.
+    /// Every quantity of the profile, each range and each kernel, also equal ones; counts first.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
@@ -174,34 +175,34 @@ impl Comparison {
         &self.leaders
     }
 
-    /// Why times differ for another reason than the program, where clocks [were sampled](crate::Sampling::nvml): throttled, or at
-    /// another speed. Empty if nothing says so, and if no side was sampled.
+    /// Reasons for different times other than the program, if clocks [were
+    /// sampled](crate::Sampling::nvml): throttling or different clocks. Empty without any.
     pub fn clock_warnings(&self) -> &[ClockWarning] {
         &self.clock_warnings
     }
 
-    /// The runs that were.
+    /// The runs before.
     pub fn before(&self) -> &[Compared] {
         &self.before
     }
 
-    /// The runs that are.
+    /// The runs after.
     pub fn after(&self) -> &[Compared] {
         &self.after
     }
 
-    /// True if any count is another, which is exact where nothing was lost. Of several runs medians are compared: runs that
-    /// differ among themselves may have the same one ([`Change::varies`] says of which counts that is so).
+    /// True if a count differs, which is exact if nothing was lost. The medians of several runs are
+    /// compared: runs that differ may have equal ones ([`Change::varies`]).
     pub fn counts_differ(&self) -> bool {
         self.counts_differ
     }
 
-    /// Counts that are not the same in all runs of a side.
+    /// Counts that differ between runs of a side.
     fn varying_counts(&self) -> usize {
         self.changes.iter().filter(|row| row.varies && !row.quantity.is_time()).count()
     }
 
-    /// True if nothing was lost in any run; of what is lost it is not known on which side it would be.
+    /// True if nothing was lost in any run.
     pub fn is_complete(&self) -> bool {
         self.before.iter().chain(&self.after).all(|run| run.is_complete)
     }
@@ -211,11 +212,11 @@ impl Comparison {
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Compared {
-    /// Where and when.
+    /// The recording's time and machine.
     pub info: RecordingInfo,
-    /// Whether nothing was lost.
+    /// True if nothing was lost.
     pub is_complete: bool,
-    /// What was.
+    /// The losses.
     pub health: Health,
 }
 
@@ -227,12 +228,12 @@ impl Compared {
 }
 
 named_variants! {
-    /// What is counted and measured in a comparison.
+    /// A quantity of a comparison.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum Quantity in ALL {
-        /// How often the range was entered.
+        /// Entries into the range.
         Instances = "instances",
         /// Launches of kernels and graphs.
         Launches = "launches",
@@ -252,14 +253,14 @@ named_variants! {
 }
 
 impl Quantity {
-    /// Measured, and not the same twice.
+    /// True for times, which vary between runs.
     pub fn is_time(self) -> bool {
         self == Self::GpuNs
     }
 }
 
 named_variants! {
-    /// What a row of a comparison is about.
+    /// The subject of a row.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
@@ -268,7 +269,7 @@ named_variants! {
         Everything = "everything",
         /// Calls and operations outside all ranges.
         OutsideRanges = "outside_ranges",
-        /// A range, with what is within it.
+        /// A range with the ranges within it.
         Range = "range",
         /// Kernels of one name and shape.
         Kernel = "kernel",
@@ -276,12 +277,12 @@ named_variants! {
 }
 
 named_variants! {
-    /// On which side it is.
+    /// The sides with the subject.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum Presence {
-        /// On both.
+        /// Both sides.
         Both = "both",
         /// Only after.
         New = "new",
@@ -300,72 +301,72 @@ pub struct Shape {
     pub block: [u32; 3],
 }
 
-/// One quantity of one range, kernel or of everything.
+/// A quantity of the profile, a range or a kernel.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Change {
-    /// What it is about.
+    /// The kind of subject.
     pub kind: ChangeKind,
-    /// On which side it is.
+    /// The sides with the subject.
     pub status: Presence,
-    /// The range's; `None` is the default one.
+    /// The range's domain; `None` for the default domain.
     pub domain: Option<Rc<str>>,
-    /// Of a range, or of that in which a kernel was launched where they are told apart; else empty.
+    /// The range's path, or that of a kernel's range if separated; else empty.
     pub path: Rc<str>,
     /// The kernel's name, without parameters.
     pub kernel: Option<Rc<str>>,
     /// Its shape.
     pub shape: Option<Shape>,
-    /// Of a kernel that is new or gone, its only other shape on the other side, if it has one.
+    /// For a new or gone kernel, its only other shape on the other side, if any.
     pub reshaped: Option<Shape>,
-    /// What is counted.
+    /// The quantity.
     pub quantity: Quantity,
-    /// In a run, before.
+    /// The value before, for a run.
     pub before: u64,
-    /// In a run, after.
+    /// The value after, for a run.
     pub after: u64,
-    /// By how much it grew.
+    /// The difference.
     pub change: i64,
-    /// In percent of before. None from nothing.
+    /// The difference in percent of `before`; `None` for an increase from 0.
     pub percent: Option<f64>,
-    /// True if the runs of a side are not the same: then these are medians.
+    /// True if runs of a side differ: the values are then medians.
     pub varies: bool,
-    /// Of a time, the single ones beside each other: kernels, or instances of the range.
+    /// For a time, the single times of kernels or instances.
     pub times: Option<TimeShift>,
 }
 
 impl Change {
-    /// True if both sides are not the same.
+    /// True if the values differ.
     pub fn differs(&self) -> bool {
         self.before != self.after
     }
 
-    /// True if it grew by more than so many percent; from nothing is more than any.
+    /// True if it grew by more than this percentage; any increase from 0 does.
     pub fn grew_above(&self, percent: f64) -> bool {
         self.after > self.before && self.percent.is_none_or(|grown| grown > percent)
     }
 }
 
-/// Many times of one thing beside many others.
+/// The shift between two sets of times.
 ///
-/// The factor is the median of all ratios of a time after to one before (Hodges and Lehmann), its bounds are of ranks
-/// (Mann and Whitney): they assume nothing of how times are distributed, but that each side's are independent.
+/// The factor is the Hodges-Lehmann estimate, the median of all ratios of a time after to one
+/// before; its bounds are by ranks (Mann and Whitney), and assume independent times only.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TimeShift {
-    /// Those that were.
+    /// The times before.
     pub before: SingleTimes,
-    /// Those that are.
+    /// The times after.
     pub after: SingleTimes,
-    /// By what factor they changed.
+    /// The factor of the change.
     pub ratio: f64,
-    /// Not below this, at the comparison's confidence; 0 if there are too few to say.
+    /// The lower bound at the comparison's confidence; 0 with too few times.
     pub low: f64,
-    /// Not above this; `None` if there are too few to say.
+    /// The upper bound; `None` with too few times.
     pub high: Option<f64>,
-    /// True if the bounds leave no doubt that it changed by more than the [margin](Compare::margin).
+    /// True if the bounds show a change by more than the [margin](Compare::margin).
     pub is_clear: bool,
-    /// True if each run is one value, so that the bounds hold for what differs between runs.
+    /// True if each run is one value: the bounds then include the variation between runs.
     pub by_run: bool,
 }
 
@@ -373,10 +374,10 @@ pub struct TimeShift {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SingleTimes {
-    /// How many, in all runs.
+    /// The number of times in all runs.
     pub count: u64,
     /// Their median, in nanoseconds.
     pub median_ns: f64,
-    /// The median of how far each is from it.
+    /// The median of their distances from it.
     pub deviation_ns: f64,
 }

@@ -1,4 +1,4 @@
-//! A comparison for a pull request, as Markdown, and for a browser, as one page of HTML that fetches and runs nothing.
+//! A comparison as Markdown and as a script-free HTML page.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use super::{Change, Comparison, Presence, Quantity};
 use crate::base::page::{Table, Tone, page, paragraph};
 use crate::base::text::{html, markdown};
 
-/// Rows of a table in Markdown, which people read in a comment.
+/// Rows of a table in Markdown.
 const MARKDOWN_ROWS: usize = 20;
 /// Rows of a table in HTML.
 const HTML_ROWS: usize = 1000;
 
 impl Comparison {
-    /// For a comment on a pull request: what leads, and tables of 20 rows at most.
+    /// Markdown for a comment on a pull request, with at most 20 rows a table.
     pub fn to_markdown(&self) -> String {
         let mut out = format!("### GPU profile: {}\n\n", markdown(&self.headline()));
         for line in self.lines() {
@@ -23,8 +23,8 @@ impl Comparison {
         out
     }
 
-    /// One page for a browser, which fetches nothing and runs nothing: names stand in it as text. Tables have 1,000 rows at
-    /// most.
+    /// One self-contained HTML page without scripts. Names are escaped, tables have up to 1,000
+    /// rows.
     pub fn to_html(&self) -> String {
         let mut content = paragraph(&self.headline()) + "<ul>\n";
         for line in self.lines() {
@@ -70,16 +70,8 @@ impl Comparison {
 
     fn tables(&self) -> Vec<Table> {
         let row = |row: &&Change, is_time: bool| {
-            let mut cells = vec![
-                format!("{} of {}", row.quantity, row.label()),
-                row.quantity.text(row.before),
-                row.quantity.text(row.after),
-                row.grown(),
-                row.share(),
-            ];
-            if is_time {
-                cells.push(row.single());
-            }
+            let mut cells = vec![format!("{} of {}", row.quantity, row.label())];
+            cells.extend(row.cells(is_time));
             let tone = match row.times {
                 Some(times) if times.is_clear && times.ratio > 1.0 => Tone::Worse,
                 Some(times) if times.is_clear => Tone::Better,

@@ -1,4 +1,4 @@
-//! A comparison as tables for people, and as a comma-separated file.
+//! A comparison as text tables and as CSV.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use super::{
 use crate::base::text;
 use crate::base::units;
 
-/// Rows of a table for people, unless all are asked for.
+/// Rows of a text table, unless all are requested.
 const SHOWN: usize = 40;
 
 impl Quantity {
@@ -24,7 +24,7 @@ impl Quantity {
         }
     }
 
-    /// As a column of files has it.
+    /// The text in CSV.
     fn column(self) -> &'static str {
         match self {
             Self::CopyBytes => "Copied (bytes)",
@@ -82,7 +82,7 @@ impl fmt::Display for TimeShift {
     }
 }
 
-/// As a gate names it: `launches of step from 8 to 12 (+50.0 %)`.
+/// The text of a gate: `launches of step from 8 to 12 (+50.0 %)`.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [before, after] = [self.before, self.after].map(|value| self.quantity.text(value));
@@ -120,34 +120,36 @@ impl Change {
         }
     }
 
-    /// As wide as a table has place for.
+    /// The subject, shortened for a table.
     pub(super) fn label(&self) -> String {
         units::shortened(&self.subject(), units::NAME_WIDTH + 40)
     }
 
-    pub(super) fn grown(&self) -> String {
+    /// The values, their difference, and the single times for tables that have them.
+    pub(super) fn cells(&self, with_times: bool) -> Vec<String> {
+        let text = |value| self.quantity.text(value);
         let sign = if self.after < self.before { '-' } else { '+' };
-        format!("{sign}{}", self.quantity.text(self.after.abs_diff(self.before)))
+        let grown = format!("{sign}{}", text(self.after.abs_diff(self.before)));
+        let mut cells = vec![text(self.before), text(self.after), grown, self.share()];
+        let times = self.times.map(|times| times.to_string());
+        cells.extend(with_times.then_some(times.unwrap_or_default()));
+        cells
     }
 
-    pub(super) fn share(&self) -> String {
+    fn share(&self) -> String {
         match (self.status, self.percent) {
             (Presence::Both, Some(percent)) => format!("{percent:+.1} %"),
             (Presence::Both, None) => "from none".to_owned(),
             (status, _) => status.to_string(),
         }
     }
-
-    pub(super) fn single(&self) -> String {
-        self.times.map(|times| times.to_string()).unwrap_or_default()
-    }
 }
 
-/// A subject that one side alone has, with its values.
+/// A subject of one side, with its values.
 pub(super) type Only<'c> = (&'c Change, [Option<u64>; Quantity::ALL.len()]);
 
 impl Comparison {
-    /// All rows that a comma-separated file has, with a header: also what is the same.
+    /// All rows as CSV with a header, also equal ones.
     pub fn to_csv(&self) -> String {
         let mut out = String::from(
             "Kind,Status,Domain,Path,Kernel,Grid,Block,Quantity,Before,After,Change,Change (%),Median Before (ns),\
@@ -190,20 +192,20 @@ impl Comparison {
         out
     }
 
-    /// The tables of `{}` with every row.
+    /// The text of `{}` with every row.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         let _ = self.write_tables(&mut out, true);
         out
     }
 
-    /// Counts of what is on both sides that differ.
+    /// Differing counts of subjects on both sides.
     pub(super) fn differing_counts(&self) -> Vec<&Change> {
         let both = self.changes.iter().filter(|row| row.status == Presence::Both);
         both.filter(|row| row.differs() && !row.quantity.is_time()).collect()
     }
 
-    /// Times of what is on both sides that differ: everything, then what changed most.
+    /// Differing times of subjects on both sides: everything, then the largest change.
     pub(super) fn differing_times(&self) -> Vec<&Change> {
         let both = self.changes.iter().filter(|row| row.status == Presence::Both);
         let mut times: Vec<_> =
@@ -214,9 +216,9 @@ impl Comparison {
         times
     }
 
-    /// Ranges and kernels that one side alone has.
+    /// Ranges and kernels of one side.
     pub(super) fn only(&self, status: Presence) -> Vec<Only<'_>> {
-        // Rows of one subject stand in two places: counts, and times.
+        // Counts and times of one subject are in separate rows.
         let mut places = HashMap::new();
         let mut subjects: Vec<Only<'_>> = Vec::new();
         for row in self.changes.iter().filter(|row| row.status == status) {
@@ -230,7 +232,7 @@ impl Comparison {
         subjects
     }
 
-    /// What the bounds of times leave out.
+    /// The meaning of the bounds.
     pub(super) fn caution(&self) -> String {
         let by_run = self.changes.iter().filter_map(|row| row.times).any(|times| times.by_run);
         let confidence = 100.0 * self.confidence;
@@ -242,7 +244,7 @@ impl Comparison {
         }
     }
 
-    /// That runs of a side differ in their counts, if they do.
+    /// A note on counts that differ between runs, if any.
     pub(super) fn varying(&self) -> Option<String> {
         match self.varying_counts() {
             0 => None,
@@ -280,7 +282,14 @@ impl Comparison {
             writeln!(out, "\n{varying}.")?;
         }
         for (status, title) in [(Presence::Gone, "Only before"), (Presence::New, "Only after")] {
-            self.write_only(out, title, status, all)?;
+            let subjects = self.only(status);
+            if !subjects.is_empty() {
+                writeln!(out, "\n{title}:\n")?;
+                let names = Quantity::ALL.map(|quantity| quantity.to_string());
+                let header: Vec<_> =
+                    ["of"].into_iter().chain(names.iter().map(String::as_str)).collect();
+                write_rows(out, (&header, 1), &subjects, all, only_cells)?;
+            }
         }
         let times = self.differing_times();
         if times.is_empty() {
@@ -289,33 +298,6 @@ impl Comparison {
         writeln!(out, "\nTime on the GPU; single times of kernels and instances by factor,")?;
         writeln!(out, "{}:\n", self.caution())?;
         write_table(out, &times, all, true)
-    }
-
-    fn write_only(
-        &self,
-        out: &mut dyn fmt::Write,
-        title: &str,
-        status: Presence,
-        all: bool,
-    ) -> fmt::Result {
-        let subjects = self.only(status);
-        if subjects.is_empty() {
-            return Ok(());
-        }
-        writeln!(out, "\n{title}:\n")?;
-        let names = Quantity::ALL.map(|quantity| quantity.to_string());
-        let mut header = vec!["of"];
-        header.extend(names.iter().map(String::as_str));
-        let mut table = units::table(&header, 1);
-        let shown = if all { subjects.len() } else { subjects.len().min(SHOWN) };
-        for (row, values) in &subjects[..shown] {
-            let texts = Quantity::ALL.into_iter().zip(values).map(|(quantity, value)| {
-                value.map(|value| quantity.text(value)).unwrap_or_default()
-            });
-            table.add_row(std::iter::once(row.label()).chain(texts));
-        }
-        writeln!(out, "{}", units::finish(&table))?;
-        write_rest(out, subjects.len() - shown)
     }
 }
 
@@ -345,39 +327,43 @@ pub(super) fn side(runs: &[Compared]) -> String {
     text
 }
 
+fn only_cells((row, values): &Only<'_>) -> Vec<String> {
+    let text = |(quantity, value): (Quantity, &Option<u64>)| {
+        value.map(|value| quantity.text(value)).unwrap_or_default()
+    };
+    let texts = Quantity::ALL.into_iter().zip(values).map(text);
+    std::iter::once(row.label()).chain(texts).collect()
+}
+
 fn write_table(
     out: &mut dyn fmt::Write,
     rows: &[&Change],
     all: bool,
     with_times: bool,
 ) -> fmt::Result {
-    let shown = if all { rows.len() } else { rows.len().min(SHOWN) };
     let mut header = vec!["what", "of", "before", "after", "change", ""];
-    if with_times {
-        header.push("each");
-    }
-    let mut table = units::table(&header, 2);
-    for row in &rows[..shown] {
-        let mut cells = vec![
-            row.quantity.to_string(),
-            row.label(),
-            row.quantity.text(row.before),
-            row.quantity.text(row.after),
-            row.grown(),
-            row.share(),
-        ];
-        if with_times {
-            cells.push(row.single());
-        }
-        table.add_row(cells);
-    }
-    writeln!(out, "{}", units::finish(&table))?;
-    write_rest(out, rows.len() - shown)
+    header.extend(with_times.then_some("each"));
+    write_rows(out, (&header, 2), rows, all, |row| {
+        let mut cells = vec![row.quantity.to_string(), row.label()];
+        cells.extend(row.cells(with_times));
+        cells
+    })
 }
 
-fn write_rest(out: &mut dyn fmt::Write, rows: usize) -> fmt::Result {
-    match rows {
+/// Writes rows as a table, up to [`SHOWN`] of them. Columns from the given one are right-aligned.
+fn write_rows<R>(
+    out: &mut dyn fmt::Write,
+    (header, right_from): (&[&str], usize),
+    rows: &[R],
+    all: bool,
+    cells: impl Fn(&R) -> Vec<String>,
+) -> fmt::Result {
+    let shown = if all { rows.len() } else { rows.len().min(SHOWN) };
+    let mut table = units::table(header, right_from);
+    rows[..shown].iter().for_each(|row| _ = table.add_row(cells(row)));
+    writeln!(out, "{}", units::finish(&table))?;
+    match rows.len() - shown {
         0 => Ok(()),
-        _ => writeln!(out, "({rows} more rows)"),
+        more => writeln!(out, "({more} more rows)"),
     }
 }

@@ -1,4 +1,4 @@
-//! The ranges and kernels of two sides laid over each other, as rows.
+//! The ranges and kernels of both sides, matched as rows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -10,14 +10,14 @@ use crate::base::totals::Totals;
 use crate::base::units::nanoseconds;
 use crate::profile::{Kernel, Profile, RangeNode};
 
-/// Levels whose ranges are timed one by one: a recursion has as many as it likes.
+/// Levels of ranges whose instances are timed: recursions may be arbitrarily deep.
 const LEVELS: usize = 200;
 
-/// What one run came to.
+/// The values of one run.
 #[derive(Clone, Default)]
 struct Sum {
     values: [u64; Quantity::ALL.len()],
-    /// One by one.
+    /// The single times.
     times: Vec<u64>,
 }
 
@@ -48,7 +48,7 @@ impl Row {
 
 /// Side and run.
 type Place = (usize, usize);
-/// By the range that kernels are told apart by, if any.
+/// The range if kernels are separated by range, the name and the shape.
 type KernelKey = (Option<usize>, Rc<str>, Shape);
 
 pub(super) fn changes(sides: [&[Profile]; 2], compare: &Compare) -> Vec<Change> {
@@ -91,7 +91,7 @@ pub(super) fn changes(sides: [&[Profile]; 2], compare: &Compare) -> Vec<Change> 
                 let (instances, totals) = (node.instances(), node.inclusive());
                 let row = &mut tree.nodes[id].row;
                 row.add(place, |quantity| of(quantity, instances, &totals));
-                // Each sums up what is within it, which all levels of a recursion would do again.
+                // Each sum is a pass over inner ranges; all levels of a recursion would repeat it.
                 if depth < LEVELS && totals.gpu_operations() != 0 {
                     node.ranges().for_each(|range| row.add_time(place, ns(&range.inclusive())));
                 }
@@ -155,10 +155,10 @@ fn ns(totals: &Totals) -> u64 {
     nanoseconds(totals.gpu_time())
 }
 
-/// Of a kernel that has one shape on one side alone and one on the other alone, each is the other's.
+/// Pairs a kernel's only shape of one side with its only shape of the other.
 fn reshaped(kernels: &BTreeMap<KernelKey, Row>) -> HashMap<KernelKey, Shape> {
     let mut found = HashMap::new();
-    // By range and name, the shapes of either side alone.
+    // By range and name, the shapes that only one side has.
     let mut lone: BTreeMap<_, [Vec<Shape>; 2]> = BTreeMap::new();
     for ((range, name, shape), row) in kernels {
         match row.is_there {
@@ -176,7 +176,7 @@ fn reshaped(kernels: &BTreeMap<KernelKey, Row>) -> HashMap<KernelKey, Shape> {
     found
 }
 
-/// What rows are about.
+/// The subject of rows.
 struct Subject {
     domain: Option<Rc<str>>,
     path: Rc<str>,
@@ -246,7 +246,7 @@ impl Rows<'_> {
     }
 }
 
-/// The lower of two in the middle: one that a run had.
+/// The lower of two middle values, so that a run has it.
 fn median(sorted: &[u64]) -> u64 {
     sorted.len().checked_sub(1).map_or(0, |last| sorted[last / 2])
 }
@@ -267,7 +267,7 @@ fn percent(before: u64, after: u64) -> Option<f64> {
     }
 }
 
-/// The trees of ranges laid over each other.
+/// The matched range trees of both sides.
 #[derive(Default)]
 struct Tree {
     nodes: Vec<Node>,
@@ -285,7 +285,7 @@ struct Node {
 }
 
 impl Tree {
-    /// The number of a node's like.
+    /// The index of the matching node, which is added if new.
     fn id(&mut self, parent: Option<usize>, node: &RangeNode<'_>, runs: [usize; 2]) -> usize {
         let key = (parent, node.domain().map(str::to_owned), node.name().to_owned());
         if let Some(&id) = self.ids.get(&key) {
@@ -308,7 +308,7 @@ impl Tree {
         id
     }
 
-    /// As [`RangeNode::cut_path`].
+    /// The path, as [`RangeNode::cut_path`].
     fn path(&self, id: usize) -> Rc<str> {
         let names_from = |id| {
             let around = std::iter::successors(Some(id), |&id: &usize| self.nodes[id].parent);
@@ -317,7 +317,7 @@ impl Tree {
         self.nodes[id].level.path(id, names_from).into()
     }
 
-    /// Each before those within it.
+    /// The nodes, parents first.
     fn walk(&self) -> Vec<usize> {
         let mut order = Vec::with_capacity(self.nodes.len());
         let mut left: Vec<usize> = self.roots.iter().rev().copied().collect();

@@ -13,7 +13,7 @@ named_variants! {
     pub enum Bottleneck with text in ALL {
         /// The GPU always has work, as it should: only faster work helps.
         GpuCompute = "GPU-compute bound",
-        /// The GPU waits for launches: calls that launch, allocate and free take longer than kernels.
+        /// The GPU waits for calls that launch, allocate and free: they take longer than kernels.
         Launch = "launch bound",
         /// Host and GPU wait for each other in turn, or copies are small and many.
         Synchronization = "bound by synchronisation and small copies",

@@ -1,8 +1,7 @@
 //! The clock of a run: on every device, each nanosecond is attributed to one part.
 //!
-//! GPU work comes before host activity, kernels before copies: a copy beside a kernel costs nothing.
-//! Idle time is attributed to the thread that submits the next operation, as in
-//! [`gaps`](crate::query).
+//! GPU work comes before host activity, kernels before copies: a copy beside a kernel costs
+//! nothing. Idle time belongs to the thread of the next operation, as in [`gaps`](crate::query).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,16 +26,13 @@ named_variants! {
         Kernels = "kernels",
         /// Only collectives ran. How much of it they waited for other ranks is not recorded.
         Communication = "communication alone",
-        /// Copies ran, with no kernel but collectives; or the host was in the call of a large copy
-        /// and nothing ran.
+        /// Copies ran without kernels but collectives, or nothing ran in the call of a large copy.
         Copies = "copies alone and their calls",
-        /// The GPU was idle with its next operation already submitted: waiting for other work, or
-        /// starting.
+        /// The GPU was idle with its next operation submitted: waiting for other work, or starting.
         Scheduling = "work asked for, not started",
         /// The GPU was idle for calls that launch, allocate and free.
         Launching = "idle for launches",
-        /// The GPU was idle after a wait of the host; includes small copies that ran alone, and the
-        /// time until they began.
+        /// The GPU was idle after a wait of the host; includes small copies alone and their start.
         Waiting = "idle for waits and small copies",
         /// The GPU was idle, the host in no call and in no range of data loading.
         Host = "idle for the host",
@@ -69,8 +65,8 @@ pub(super) struct Piece {
     pub(super) wait: Option<CallId>,
 }
 
-/// All pieces of a run, by device and time, without holes; session pauses are left out. Every device
-/// has the same clock, so a busy device does not hide an idle one.
+/// All pieces of a run, by device and time, without holes; session pauses are left out. Every
+/// device has the same clock, so a busy device does not hide an idle one.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     pub(super) pieces: Vec<Piece>,
@@ -112,7 +108,7 @@ impl Clock {
 /// A time attributed to an operation.
 type OperationTime = (Interval, OperationId);
 
-/// The union of operation times in start order, each piece with the operation that reaches furthest.
+/// The union of operation times in start order, each piece with its furthest operation.
 fn union(operations: impl Iterator<Item = OperationTime>) -> Vec<OperationTime> {
     let mut union: Vec<OperationTime> = Vec::new();
     let mut end = 0;
@@ -174,8 +170,7 @@ impl<'p> Idle<'p> {
         is_copy && copied(&self.profile.store, id) <= self.thresholds.get_small_copy_bytes()
     }
 
-    /// Divides idle time. `next` is the operation that ends it, or `last` the one before it if none
-    /// follows.
+    /// Divides idle time. `next` is the operation that ends it; without any, `last` precedes it.
     fn add(&mut self, time: Interval, next: Option<OperationId>, last: Option<OperationId>) {
         let (store, device) = (&self.profile.store, self.device);
         let (part, operation, is_idle) = (Part::Unknown, next, true);
@@ -194,7 +189,7 @@ impl<'p> Idle<'p> {
         };
         let host = Interval { start_ns: time.start_ns, end_ns: submitted };
         let pieces = self.timeline.host(store, call.thread, host);
-        // After a wait of the host, the time to submit new work counts for the wait, not the launch.
+        // After a wait of the host, the time to submit new work counts for the wait.
         let wait = pieces.first().and_then(|piece| piece.call).filter(|id| {
             let call = &store.calls[id.at()];
             match store.call_kind(call).class {
@@ -396,8 +391,8 @@ pub(super) fn gaps(pieces: &[Piece]) -> Vec<Gap> {
     gaps
 }
 
-/// The nanoseconds that may vanish with the given parts of these pieces, in clock order. A gap counts
-/// as a whole if half or more of it is removed, since the rest may be hidden once the host is in time.
+/// The nanoseconds that may vanish with the given parts of these pieces, in clock order. A gap
+/// counts as a whole if half or more of it is removed: the host may then hide the rest.
 pub(super) fn reach<'p>(pieces: impl Iterator<Item = (&'p Piece, f64)>, gaps: &[Gap]) -> f64 {
     let mut reach = 0.0;
     let mut gaps = gaps.iter();

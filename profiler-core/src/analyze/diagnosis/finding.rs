@@ -165,8 +165,8 @@ pub struct Finding {
     /// which may be hidden once the host is in time.
     pub reach: f64,
     /// Estimated speed-up of the run by Amdahl's law, from `reach` under the
-    /// [`assumption`](Self::assumption); infinite for the whole run. Not a bound: a change that also
-    /// shortens other work brings more.
+    /// [`assumption`](Self::assumption); infinite for the whole run. Not a bound: a change that
+    /// also shortens other work brings more.
     #[serde(serialize_with = "finite")]
     pub estimate: f64,
     /// The assumption of the estimate.
@@ -185,22 +185,17 @@ impl Finding {
         self.places.first()?.path.as_deref()
     }
 
-    /// The title, place and cost.
+    /// The title, place, cost and estimate.
     pub(crate) fn line(&self) -> String {
         let mut line = shortened(&self.title, MESSAGE_WIDTH);
         if let Some(path) = self.path() {
             line.push_str(&format!(", in {}", shortened(path, PATH_WIDTH)));
         }
         if self.cost != Duration::ZERO {
-            line.push_str(&format!(": {}", self.cost_text()));
+            let cost = Cost { time: self.cost, share: self.share, reach: self.reach };
+            line.push_str(&format!(": {cost}, {}", Estimate(self.estimate, self.assumption)));
         }
         line
-    }
-
-    /// The cost and the estimate as a text.
-    pub(crate) fn cost_text(&self) -> String {
-        let cost = Cost { time: self.cost, share: self.share, reach: self.reach };
-        format!("{cost}, {}", Estimate(self.estimate, self.assumption))
     }
 }
 
@@ -211,8 +206,7 @@ impl fmt::Display for Finding {
 }
 
 impl Run<'_> {
-    /// A finding with the parts of pieces that it would remove; `None` below the threshold. The first
-    /// sign decides.
+    /// A finding with the parts that it would remove; `None` below the threshold of its first sign.
     pub(super) fn finish(
         &self,
         kind: FindingKind,

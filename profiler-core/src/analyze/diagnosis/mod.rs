@@ -28,15 +28,15 @@
 //! # }
 //! ```
 //!
-//! The wall clock of every GPU is divided completely: kernels before copies before collectives before
-//! host activity. Patterns are recognised by numbers. The cost of a cause is its time on that clock,
-//! not the sum of overlapping operations. Amdahl's law then estimates the speed-up under a printed
-//! assumption: this time vanishes (half of it for compute), and all else stays the same. That is no
-//! bound: a real change often shortens other work too. A fused optimizer launches less and also moves
-//! less data.
+//! The wall clock of every GPU is divided completely: kernels before copies before collectives
+//! before host activity. Patterns are recognised by numbers. The cost of a cause is its time on
+//! that clock, not the sum of overlapping operations. Amdahl's law then estimates the speed-up
+//! under a printed assumption: this time vanishes (half of it for compute), and all else stays the
+//! same. That is no bound: a real change often shortens other work too. A fused optimizer launches
+//! less and also moves less data.
 //!
-//! Time with collectives only is a cause and never a verdict: whether they transfer data or wait for
-//! another rank is not recorded.
+//! Time with collectives only is a cause and never a verdict: whether they transfer data or wait
+//! for another rank is not recorded.
 
 mod amdahl;
 mod bottleneck;
@@ -115,9 +115,9 @@ impl Diagnosis {
         &self.verdict
     }
 
-    /// The verdicts on paths of the range tree, in the order of [`Profile::walk`]: those with at least
-    /// [`Thresholds::cause_share`] of the clock and enough operations. If nested ranges would need
-    /// more than 64 passes over the run (8 for a long run), only the longest have one.
+    /// The verdicts on paths of the range tree, in the order of [`Profile::walk`]: those with at
+    /// least [`Thresholds::cause_share`] of the clock and enough operations. If nested ranges would
+    /// need more than 64 passes over the run (8 for a long run), only the longest have one.
     pub fn ranges(&self) -> &[Verdict] {
         &self.ranges
     }
@@ -156,8 +156,8 @@ impl Diagnosis {
     }
 }
 
-/// Diagnoses a profile with given thresholds. Made by [`Profile::diagnosis`], which divides the run's
-/// clock once; each verdict costs a pass over its scope.
+/// Diagnoses a profile with given thresholds. Made by [`Profile::diagnosis`], which divides the
+/// run's clock once; each verdict costs a pass over its scope.
 #[derive(Debug)]
 pub struct Diagnoser<'a> {
     profile: &'a Profile,
@@ -192,8 +192,7 @@ impl Profile {
         self.diagnosis(Thresholds::new()).run()
     }
 
-    /// The verdict on the ranges of this name, path or pattern, as [`Profile::range`] finds them;
-    /// `None` without any.
+    /// The verdict on the ranges that [`Profile::range`] finds; `None` without any.
     pub fn diagnose_range(&self, path: &str) -> Option<Verdict> {
         self.diagnosis(Thresholds::new()).range(path)
     }
@@ -283,8 +282,8 @@ impl<'a> Diagnoser<'a> {
         self.profile.steps(path).iter().map(|step| self.instance(step.range())).collect()
     }
 
-    /// The verdicts on ranges. Each costs a pass over its content, so the longest come first, until
-    /// [`LOOKS`] are used up.
+    /// The verdicts on ranges, longest first until [`LOOKS`] are used up: each passes over its
+    /// content.
     fn ranges(&self, verdict: &Verdict) -> Vec<Verdict> {
         let least = self.thresholds.get_cause_share() * verdict.clock.as_secs_f64();
         let time = |node: &RangeNode<'_>| node.host_time().max(node.inclusive().gpu_time());

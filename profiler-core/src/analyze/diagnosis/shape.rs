@@ -12,8 +12,7 @@ use crate::profile::Profile;
 pub(super) struct Shape {
     /// The part of the device that it fills, from 0 to 1.
     pub(super) fill: f64,
-    /// The idle part of the device due to a partial last wave, if blocks take equally long; 0 with
-    /// less than a wave.
+    /// The idle part due to a partial last wave of equal blocks; 0 with less than a wave.
     pub(super) tail: f64,
 }
 
@@ -30,8 +29,8 @@ impl Shapes {
         *self.known.borrow_mut().entry(work).or_insert_with(|| {
             let shape = profile.operation(id).as_kernel()?.launch_shape()?;
             let tail = if shape.waves()? > 1.0 { 1.0 - shape.balance() } else { 0.0 };
-            // The driver sets shared memory as a launch needs it, so a larger grid may have more
-            // blocks at once.
+            // The driver sets shared memory for a launch: a larger grid may have more blocks at
+            // once.
             let most = u64::from(shape.occupancy.blocks) * u64::from(shape.multiprocessors);
             let fill = (shape.blocks() as f64 / most.max(1) as f64).min(1.0);
             Some(Shape { fill, tail })

@@ -38,8 +38,8 @@ impl Run<'_> {
         self.profile.operation(id).is_collective()
     }
 
-    /// Consecutive kernels of one shape on a stream that do not fill the GPU: matrix products of any
-    /// duration, or other short kernels. A merged kernel would take the part that they fill.
+    /// Consecutive kernels of one shape on a stream that do not fill the GPU: matrix products of
+    /// any duration, or other short kernels. A merged kernel would take the part that they fill.
     pub(super) fn small_kernels(&self, kind: FindingKind) -> Option<Finding> {
         let gemms = kind == FindingKind::SmallGemms;
         let store = &self.profile.store;

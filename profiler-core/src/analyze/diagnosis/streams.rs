@@ -84,8 +84,8 @@ impl Run<'_> {
     }
 
     /// True if a collective may have to wait for kernels or copies: it is a graph node, other work
-    /// precedes it on its stream, or its stream waits for an event before it. Such a collective must
-    /// not be advised to overlap.
+    /// precedes it on its stream, or its stream waits for an event before it. Such a collective
+    /// must not be advised to overlap.
     pub(super) fn collectives_depend(&self) -> bool {
         *self.known.collectives_depend.get_or_init(|| self.find_dependent_collective())
     }
@@ -128,8 +128,7 @@ impl Run<'_> {
         })
     }
 
-    /// Kernels on the legacy default stream beside other streams. A note: the cost shows as streams
-    /// that do not overlap.
+    /// Kernels on the legacy default stream beside others. A note: the cost is in serial streams.
     pub(super) fn default_stream(&self) -> Option<Finding> {
         let streams = self.kernels_by_stream();
         let (context, stream) = DEFAULT_STREAM;

@@ -101,8 +101,8 @@ impl Program {
         id
     }
 
-    /// A call of 4 us. Its work begins 1 us later, or after its stream's work. Copies of pageable
-    /// memory block the host.
+    /// A call of 4 us. Its work begins 1 us later or after its stream's. Pageable copies block the
+    /// host.
     fn launch(&mut self, stream: u32, job: Job, ns: u64) {
         let free = self.streams.get(&stream).copied().unwrap_or(0);
         let called = self.now;
@@ -222,8 +222,8 @@ fn every_nanosecond_of_the_clock_has_one_owner() {
     assert_eq!(sum, verdict.clock);
     assert_eq!(verdict.clock, profile.duration());
     let us = |part| verdict.time_of(part).as_nanos() as u64 / US / 20;
-    // The copy on the other stream is hidden behind kernels. Host and loading time are as given, less
-    // the time that the blocking copy still ran into the step.
+    // The copy on the other stream is hidden behind kernels. Host and loading time are as given,
+    // less the time that the blocking copy still ran into the step.
     assert_eq!(us(Part::Kernels), 60);
     assert_eq!(us(Part::Loading), 20);
     assert_eq!(us(Part::Host), 30);
@@ -310,7 +310,7 @@ fn launches_that_take_longer_than_their_kernels_bind() {
     assert_eq!(verdict, Some(Bottleneck::Launch), "{diagnosis}");
     let cause = diagnosis.verdict().cause().unwrap();
     assert!(cause.signs.iter().all(Sign::is_met), "{diagnosis}");
-    // A kernel of 1 us every 4 us. The first of a step counts for the wait, except in the first step.
+    // A kernel of 1 us every 4 us. A step's first counts for the wait, except in the first step.
     assert_eq!(cause.cost, Duration::from_micros(20 * 49 * 3 + 5));
     assert!((cause.estimate - 3.59).abs() < 0.01, "{}", cause.estimate);
     let operations: Vec<_> = cause.evidence.longest.iter().filter_map(|m| m.operation).collect();

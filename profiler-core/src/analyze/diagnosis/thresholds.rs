@@ -54,14 +54,13 @@ macro_rules! thresholds {
 }
 
 thresholds! {
-    /// Minimum share of the clock for a verdict. Default 0.2: removing it makes the whole 1.25 times
-    /// as fast, which is the variation of runs (10 to 30 % on the machine of the measurements).
+    /// Minimum share of the clock for a verdict. Default 0.2: removing it makes the whole 1.25
+    /// times as fast, the variation of runs (10 to 30 % on the measured machine).
     verdict_share get_verdict_share: f64 = 0.2;
-    /// Minimum share of the clock for a listed cause. Default 0.05: removing it makes the whole 1.05
-    /// times as fast.
+    /// Minimum share of the clock for a listed cause. Default 0.05: 1.05 times as fast without it.
     cause_share get_cause_share: f64 = 0.05;
-    /// Minimum share of the clock for a finding. Default 0.02: less is lost in the variation of runs.
-    /// Findings without a cost are always reported.
+    /// Minimum share of the clock for a finding. Default 0.02: less is lost in the variation of
+    /// runs. Findings without a cost are always reported.
     finding_share get_finding_share: f64 = 0.02;
     /// Minimum operations of a scope for a verdict. Default 10: with fewer, one that is late by
     /// chance is more than a tenth of them.
@@ -78,9 +77,8 @@ thresholds! {
     least_fill get_least_fill: f64 = 0.5;
     /// Minimum repetitions. Default 8: as one, they would take little more than an eighth.
     least_repeats get_least_repeats: u64 = 8;
-    /// Cost of recording a call. Default 1.2 us: the additional time of a launch while kernels are
-    /// recorded (on an NVIDIA H200 with CUPTI 13.0: 1.0 us for the kernel's record, 0.2 us for the
-    /// callback).
+    /// Cost of recording a call. Default 1.2 us: the extra time of a launch with kernel records (on
+    /// an H200 with CUPTI 13.0: 1.0 us for the record, 0.2 us for the callback).
     #[serde(rename = "overhead_per_call_ns", serialize_with = "as_ns")]
     overhead_per_call get_overhead_per_call: Duration = Duration::from_nanos(1_200);
     /// Minimum share of the clock at which the profiler's own time is reported. Default 0.1.
@@ -90,8 +88,8 @@ thresholds! {
     /// Whether a profile that lacks records gets a verdict. Default false: a lost kernel looks like
     /// an idle GPU. Also for an ordinal that is several GPUs.
     incomplete get_incomplete: bool = false;
-    /// Maximum [unmatched](crate::Health::unmatched_share) share of records and calls for a verdict.
-    /// Default 0.01: work of calls just before the recording began or ended. The verdict states it.
+    /// Maximum [unmatched](crate::Health::unmatched_share) share of records and calls for a
+    /// verdict. Default 0.01: work of calls just before the recording's start or end.
     most_unmatched get_most_unmatched: f64 = 0.01;
     /// Number of moments that each cause and finding retains, longest first. Default 8; all count.
     evidence get_evidence: usize = 8;

@@ -58,13 +58,13 @@ impl Cause {
     }
 }
 
-/// Records without a call, and calls without a record or open at the stop; few enough for a verdict.
+/// Records without a call, and calls without a record or open at the stop: few enough to judge.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Unmatched {
     /// Their share of all records and calls, from 0 to 1.
     pub share: f64,
-    /// Time of operations without a call. It is in the clock; the cause of the gap before is unknown.
+    /// Time of operations without a call. It is in the clock; the gap before has no known cause.
     #[serde(rename = "time_ns", serialize_with = "as_ns")]
     pub time: Duration,
     /// Calls without a record. The time of their operations is unknown and looks like an idle GPU.
@@ -101,16 +101,15 @@ pub enum Inconclusive {
         /// The maximum share.
         most: f64,
     },
-    /// Records are missing: see [`Health`](crate::Health). A few [unmatched](Unmatched) ones leave a verdict possible.
+    /// Records are missing, more than a few [unmatched](Unmatched): see [`Health`](crate::Health).
     Incomplete,
-    /// Collectives alone take the largest share that is not work. Whether they transfer data or wait
-    /// for another rank is not recorded.
+    /// Collectives alone take the largest share that is not work. Whether they transfer data or
+    /// wait for another rank is not recorded.
     Collectives {
         /// Their share of the clock.
         share: f64,
     },
-    /// One CUDA ordinal is several GPUs, since each process numbers its visible ones. Their times
-    /// cannot be separated.
+    /// One CUDA ordinal is several GPUs of different processes, whose times cannot be separated.
     SharedOrdinal {
         /// The ordinal.
         device: u32,
@@ -178,9 +177,9 @@ pub struct PartTime {
 
 /// The verdict on a scope.
 ///
-/// The clock is wall time from the start of the scope to its end or its last operation's, summed over
-/// instances. Every device with operations of the scope has this clock. Times and shares are means
-/// over these devices, so a busy GPU does not hide an idle one.
+/// The clock is wall time from the start of the scope to its end or its last operation's, summed
+/// over instances. Every device with operations of the scope has this clock. Times and shares are
+/// means over these devices, so a busy GPU does not hide an idle one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Verdict {
@@ -203,8 +202,8 @@ pub struct Verdict {
     pub inconclusive: Option<Inconclusive>,
     /// Unmatched records and calls of the profile, if any.
     pub unmatched: Option<Unmatched>,
-    /// Causes with at least [`Thresholds::cause_share`](super::Thresholds::cause_share) of the clock:
-    /// the verdict first, then by cost. Empty without enough evidence.
+    /// Causes with at least [`Thresholds::cause_share`](super::Thresholds::cause_share) of the
+    /// clock: the verdict first, then by cost. Empty without enough evidence.
     pub causes: Vec<Cause>,
 }
 

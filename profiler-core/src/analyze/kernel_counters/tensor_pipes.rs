@@ -32,12 +32,10 @@ pub struct TensorPipe {
     pub calls: u64,
     /// Nanoseconds (`gpu__time_duration`), of all launches.
     pub time_ns: f64,
-    /// Busy share of the tensor pipes in percent of the multiprocessors' active cycles, weighted
-    /// by time.
+    /// Busy share of the tensor pipes in percent of the multiprocessors' active cycles, by time.
     pub active_percent: Option<f64>,
     /// Warp instructions issued to the tensor pipes, of all launches. On an H200, kernels without
-    /// tensor-core operations have some: half-precision instructions that load constants seem to
-    /// use the same pipes.
+    /// tensor-core operations have some: half-precision loads of constants seem to use these pipes.
     pub instructions: Option<f64>,
     /// Tensor-core operations by source type, most first; types without any are left out. Includes
     /// operations on the padding of a product's last tiles.
@@ -87,8 +85,9 @@ pub struct TensorPipes {
 }
 
 impl CountedKernels {
-    /// Tensor-core use by kernel, from the metrics of [`Set::Tensor`](cupti::counters::Set::Tensor).
-    /// The operations of [`Set::Roofline`](cupti::counters::Set::Roofline) alone give use and types.
+    /// Tensor-core use by kernel, from the metrics of
+    /// [`Set::Tensor`](cupti::counters::Set::Tensor). The operations of
+    /// [`Set::Roofline`](cupti::counters::Set::Roofline) alone give use and types.
     pub fn tensor_pipes(&self) -> TensorPipes {
         let mut index: FxHashMap<&str, usize> = FxHashMap::default();
         let mut kernels: Vec<TensorPipe> = Vec::new();

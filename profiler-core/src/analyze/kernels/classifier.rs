@@ -32,8 +32,8 @@ impl Rule {
 }
 
 /// Classifies kernels by name: first by rules of the program, then by a table for cuBLAS, cuDNN,
-/// CUTLASS, PyTorch, Triton, FlashAttention, vLLM, FlashInfer, TensorRT-LLM, NCCL, candle, llama.cpp
-/// and burn on Volta to Blackwell.
+/// CUTLASS, PyTorch, Triton, FlashAttention, vLLM, FlashInfer, TensorRT-LLM, NCCL, candle,
+/// llama.cpp and burn on Volta to Blackwell.
 ///
 /// A name is only a label: fused work counts with the named one, and an unknown name is
 /// [`Other`](KernelClass::Other). Costs some microseconds a name.
@@ -50,8 +50,8 @@ impl Classifier {
         Self::default()
     }
 
-    /// Adds a rule after those added before, and before the table. `pattern` matches the whole name,
-    /// demangled without parameters or mangled; `*` matches any text, case is ignored.
+    /// Adds a rule after those added before, and before the table. `pattern` matches the whole
+    /// name, demangled without parameters or mangled; `*` matches any text, case is ignored.
     pub fn rule(mut self, pattern: &str, class: KernelClass) -> Self {
         self.own.push(rule(pattern, class, ""));
         self

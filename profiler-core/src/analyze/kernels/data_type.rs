@@ -1,5 +1,7 @@
 //! Number types, as tensor cores distinguish them.
 
+use std::fmt::Display;
+
 use nvtx::Dtype;
 use serde::{Serialize, Serializer};
 
@@ -53,9 +55,8 @@ pub(super) fn alignment(dtype: Dtype) -> u64 {
     128 / u64::from(dtype.bits())
 }
 
-// SIGNATURE: serde gives references.
-pub(crate) fn name_of_dtype<S: Serializer>(dtype: &Dtype, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(dtype.name())
+pub(crate) fn as_text<T: Display, S: Serializer>(named: &T, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(named)
 }
 
 // SIGNATURE: serde gives references.

@@ -97,8 +97,8 @@ impl OpFields {
 
     /// Whether tensor cores can do the operation, and what to change; `None` without a type.
     ///
-    /// They cannot do products with a vector. They can do f32 as tf32 or with mixed precision.
-    /// Sizes that are not multiples of 16 bytes are eligible (cuBLAS pads since CUDA 11), but slower.
+    /// They cannot multiply with a vector. They can do f32 as tf32 or with mixed precision. Sizes
+    /// that are not multiples of 16 bytes are eligible (cuBLAS pads since CUDA 11), but slower.
     pub(super) fn eligible(&self, capability: (u32, u32)) -> Option<(bool, Vec<TcRemedy>)> {
         let data_type = self.data_type?;
         if self.sizes.iter().flatten().any(|size| *size <= 1) {

@@ -76,8 +76,8 @@ impl Row for KernelShape {
 /// by [`Query::launch_shapes`].
 ///
 /// Each row has an Nsight Compute command that measures one launch. The launch is identified by the
-/// number of earlier launches of the same kernel in the session. That number is exact if the session
-/// began before the first launch and the program repeats its launches.
+/// number of earlier launches of the same kernel in the session. That number is exact if the
+/// session began before the first launch and the program repeats its launches.
 ///
 /// `{}` prints a table, advice, and the commands of the first rows.
 #[derive(Debug, Clone, Serialize)]

@@ -6,8 +6,7 @@ use crate::join::tables::Multiprocessor;
 
 /// Resources of a streaming multiprocessor and their allocation units.
 ///
-/// Amounts are from the compute capability table of CUDA's programming guide, units from CUDA's
-/// occupancy calculator.
+/// Amounts are from the table of CUDA's programming guide, units from its occupancy calculator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SmLimits {
@@ -92,8 +91,8 @@ impl SmLimits {
         })
     }
 
-    /// The limits of a device: those that the profile states, the rest from the table. A device that
-    /// is newer than the table has the units of its last row.
+    /// The limits of a device: those that the profile states, the rest from the table. A device
+    /// that is newer than the table has the units of its last row.
     pub(super) fn of_device(capability: (u32, u32), stated: &Multiprocessor) -> Option<Self> {
         let is_complete = stated.warps != 0 && stated.blocks != 0 && stated.registers != 0;
         let is_newer = TABLE.iter().all(|(known, ..)| *known < capability);

@@ -58,7 +58,7 @@ mod tensor_table;
 pub use class::KernelClass;
 pub use classifier::{Classifier, Rule};
 pub use confidence::Confidence;
-pub(crate) use data_type::{name_if_known, name_of_dtype};
+pub(crate) use data_type::{as_text, name_if_known};
 pub use eligibility::{TcRemedy, TcStatus};
 pub use launches::{KernelShape, LaunchShapes};
 pub use limits::SmLimits;

@@ -57,10 +57,9 @@ pub struct Occupancy {
     pub most_warps: u32,
     /// Blocks if limited by warps only (`launch__occupancy_limit_warps` of Nsight Compute).
     pub by_warps: u32,
-    /// Blocks if limited by registers only (`launch__occupancy_limit_registers`); `None` without any.
+    /// Blocks if limited by registers only (`launch__occupancy_limit_registers`), if used.
     pub by_registers: Option<u32>,
-    /// Blocks if limited by shared memory only (`launch__occupancy_limit_shared_mem`); `None`
-    /// without any.
+    /// Blocks if limited by shared memory only (`launch__occupancy_limit_shared_mem`), if used.
     pub by_shared_memory: Option<u32>,
     /// Maximum resident blocks (`launch__occupancy_limit_blocks`).
     pub by_blocks: u32,

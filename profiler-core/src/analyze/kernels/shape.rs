@@ -30,7 +30,7 @@ pub struct LaunchShape {
     /// The resources of a block.
     #[serde(flatten)]
     pub needs: BlockNeeds,
-    /// Bytes of local memory per thread (`localMemoryPerThread`): spilled registers and thread arrays.
+    /// Bytes of local memory per thread (`localMemoryPerThread`): spilled registers and arrays.
     pub local_bytes_per_thread: u32,
     /// Multiprocessors of the device.
     pub multiprocessors: u32,
@@ -91,8 +91,8 @@ impl LaunchShape {
         }
     }
 
-    /// The idle part of the device's time, from 0 to 1: the saving of a better shape if each block
-    /// takes as long. 1 - [lanes](Self::lanes) x [balance](Self::balance) x min(1, occupancy / 0.8).
+    /// The idle part of the device's time, from 0 to 1: the saving of a better shape with equal
+    /// blocks. 1 - [lanes](Self::lanes) x [balance](Self::balance) x min(1, occupancy / 0.8).
     ///
     /// Occupancy does not count for products, convolutions and attention, which hide latency within
     /// a thread and are fast at low occupancy.
@@ -162,8 +162,7 @@ impl LaunchShape {
 pub struct ShapeFinding {
     /// The kind.
     pub kind: ShapeFindingKind,
-    /// The lost part, from 0 to 1, of device time, lanes or warps, as [`ShapeFindingKind`] states.
-    /// `None` for a hint.
+    /// The lost part, from 0 to 1, as [`ShapeFindingKind`] defines it. `None` for a hint.
     pub loss: Option<f64>,
 }
 

@@ -12,7 +12,7 @@ use crate::base::statistics::Statistics;
 use crate::base::units::nanoseconds as ns;
 use crate::profile::{GpuOperation, Kernel, OperationKind, Profile};
 use crate::query::{Groups, Query, RangePath};
-use crate::reports::{Cells, Report, Row, Unit};
+use crate::reports::{Report, Unit, row};
 
 /// A class of kernels launched in a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -30,60 +30,46 @@ impl fmt::Display for RangeClass<'_> {
     }
 }
 
-/// All kernels of one class.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct KernelClassSum {
-    /// The class.
-    pub class: KernelClass,
-    /// Percent of the time of all kernels in the query.
-    pub time_percent: f64,
-    /// Number of kernels, including those without timestamps.
-    pub instances: u64,
-    /// Their GPU times; kernels without timestamps are left out.
-    pub times: Statistics,
-}
-
-impl Row for KernelClassSum {
-    const NAME: &'static str = "kernel_classes";
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        let times = &self.times;
-        cells.add("Time", Unit::Percent, self.time_percent);
-        cells.add("Total Time", Unit::Duration, ns(times.sum()));
-        cells.add("Instances", Unit::Plain, self.instances);
-        cells.add("Avg", Unit::Duration, ns(times.mean()));
-        cells.add("Med", Unit::Duration, ns(times.median()));
-        cells.add("Min", Unit::Duration, ns(times.min()));
-        cells.add("Max", Unit::Duration, ns(times.max()));
-        cells.add("Class", Unit::Plain, self.class.name());
+row! {
+    /// All kernels of one class.
+    KernelClassSum = "kernel_classes" {
+        /// The class.
+        class: KernelClass,
+        /// Percent of the time of all kernels in the query.
+        time_percent: f64 => "Time" Percent,
+        /// Number of kernels, including those without timestamps.
+        instances: u64 => |row, cells| {
+            cells.add("Total Time", Unit::Duration, ns(row.times.sum()));
+            cells.add("Instances", Unit::Plain, row.instances)
+        },
+        /// Their GPU times; kernels without timestamps are left out.
+        times: Statistics => |row, cells| {
+            cells.add("Avg", Unit::Duration, ns(row.times.mean()));
+            cells.add("Med", Unit::Duration, ns(row.times.median()));
+            cells.add("Min", Unit::Duration, ns(row.times.min()));
+            cells.add("Max", Unit::Duration, ns(row.times.max()));
+            cells.add("Class", Unit::Plain, row.class.name())
+        },
     }
 }
 
-/// All kernels of one class launched in ranges of one path, without inner ranges.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct RangeClassSum {
-    /// The path, or `(outside any range)`.
-    pub path: String,
-    /// The class.
-    pub class: KernelClass,
-    /// Percent of the time of all kernels of this path.
-    pub time_percent: f64,
-    /// Number of kernels, including those without timestamps.
-    pub instances: u64,
-    /// Sum of their GPU times.
-    pub total_ns: u64,
-}
-
-impl Row for RangeClassSum {
-    const NAME: &'static str = "kernel_classes_by_range";
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add("Range", Unit::Plain, &self.path).add("Time", Unit::Percent, self.time_percent);
-        cells.add("Total Time", Unit::Duration, self.total_ns);
-        cells.add("Instances", Unit::Plain, self.instances);
-        cells.add("Class", Unit::Plain, self.class.name());
+row! {
+    /// All kernels of one class launched in ranges of one path, without inner ranges.
+    RangeClassSum = "kernel_classes_by_range" {
+        /// The path, or `(outside any range)`.
+        path: String => "Range" Plain,
+        /// The class.
+        class: KernelClass,
+        /// Percent of the time of all kernels of this path.
+        time_percent: f64 => "Time" Percent,
+        /// Number of kernels, including those without timestamps.
+        instances: u64,
+        /// Sum of their GPU times.
+        total_ns: u64 => |row, cells| {
+            cells.add("Total Time", Unit::Duration, row.total_ns);
+            cells.add("Instances", Unit::Plain, row.instances);
+            cells.add("Class", Unit::Plain, row.class.name())
+        },
     }
 }
 
@@ -116,8 +102,8 @@ impl<'c, 'a> Classes<'c, 'a> {
 }
 
 impl<'a> Query<'a> {
-    /// Groups operations by class: kernels by name, copies and memsets as such. Graphs traced as one
-    /// interval are [`KernelClass::Other`].
+    /// Groups operations by class: kernels by name, copies and memsets as such. Graphs traced as
+    /// one interval are [`KernelClass::Other`].
     pub fn by_kernel_class(&self) -> Groups<KernelClass> {
         self.by_kernel_class_with(&Classifier::new())
     }
@@ -197,8 +183,8 @@ impl Kernel<'_> {
 }
 
 impl Profile {
-    /// Kernels by class, without copies and memsets. [`Query::by_kernel_class`] includes them, and
-    /// can select ranges.
+    /// Kernels by class. [`Query::by_kernel_class`] includes copies and memsets, and can select
+    /// ranges.
     pub fn kernel_classes(&self) -> Groups<KernelClass> {
         self.query().kernels().by_kernel_class()
     }

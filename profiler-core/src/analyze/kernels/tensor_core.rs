@@ -35,8 +35,7 @@ pub struct TensorCoreUse {
     pub confidence: Confidence,
     /// The deciding part of the name, or another reason.
     pub because: &'static str,
-    /// True for a product, convolution or attention without tensor cores that they could do for a
-    /// suitable type.
+    /// True for a product, convolution or attention without the tensor cores it could use.
     pub is_plain_product: bool,
     /// The number type it multiplies, if in the name.
     #[serde(serialize_with = "super::name_if_known")]
@@ -45,8 +44,8 @@ pub struct TensorCoreUse {
 
 impl TensorCoreUse {
     /// The use by this name. A [statement of the program](Classifier::tensor_cores) counts first.
-    /// Only products, convolutions, attention and [`Other`](KernelClass::Other) are looked up; other
-    /// classes use no tensor cores.
+    /// Only products, convolutions, attention and [`Other`](KernelClass::Other) are looked up;
+    /// other classes use no tensor cores.
     #[must_use]
     pub fn of(name: &str, classifier: &Classifier) -> Self {
         use Confidence::{High, Low};

@@ -16,7 +16,7 @@ use crate::base::statistics::Statistics;
 use crate::base::units::{nanoseconds as ns, time};
 use crate::join::range_tree::NodeId;
 use crate::profile::{Profile, RangeNode};
-use crate::reports::{Cells, Report, Row, Unit};
+use crate::reports::{Cells, Report, Row, Unit, row};
 
 /// An operation of the program: a row of DLProf's "OpNodes".
 ///
@@ -111,41 +111,33 @@ impl Row for TcKernel {
     }
 }
 
-/// A scope of ranges with everything within: a row of DLProf's "Group Nodes".
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct TcGroup {
-    /// The path of its range.
-    pub path: String,
-    /// Number of enclosing ranges.
-    pub depth: usize,
-    /// Sum of the times of kernels in it and within.
-    pub total_ns: u64,
-    /// Time of eligible operations.
-    pub eligible_ns: u64,
-    /// Time of kernels that use tensor cores.
-    pub tc_ns: u64,
-    /// `tc_ns` in percent of `total_ns`.
-    pub tc_percent: f64,
-    /// Operations in it and within.
-    pub ops: u64,
-    /// Eligible operations.
-    pub eligible_ops: u64,
-    /// Operations that use tensor cores.
-    pub using_ops: u64,
-}
-
-impl Row for TcGroup {
-    const NAME: &'static str = "tensor_core_groups";
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add("GPU Time", Unit::Duration, self.total_ns);
-        cells.add("TC Time", Unit::Duration, self.tc_ns);
-        cells.add("TC Utilization", Unit::Percent, self.tc_percent);
-        cells.add("Eligible Time", Unit::Duration, self.eligible_ns);
-        cells.add("Ops", Unit::Plain, self.ops);
-        cells.add("TC Eligible Ops", Unit::Plain, self.eligible_ops);
-        cells.add("TC Using Ops", Unit::Plain, self.using_ops).add("Name", Unit::Plain, &self.path);
+row! {
+    /// A scope of ranges with everything within: a row of DLProf's "Group Nodes".
+    TcGroup = "tensor_core_groups" {
+        /// The path of its range.
+        path: String,
+        /// Number of enclosing ranges.
+        depth: usize,
+        /// Sum of the times of kernels in it and within.
+        total_ns: u64 => "GPU Time" Duration,
+        /// Time of eligible operations.
+        eligible_ns: u64,
+        /// Time of kernels that use tensor cores.
+        tc_ns: u64 => "TC Time" Duration,
+        /// `tc_ns` in percent of `total_ns`.
+        tc_percent: f64 => |row, cells| {
+            cells.add("TC Utilization", Unit::Percent, row.tc_percent);
+            cells.add("Eligible Time", Unit::Duration, row.eligible_ns)
+        },
+        /// Operations in it and within.
+        ops: u64 => "Ops" Plain,
+        /// Eligible operations.
+        eligible_ops: u64 => "TC Eligible Ops" Plain,
+        /// Operations that use tensor cores.
+        using_ops: u64 => |row, cells| {
+            cells.add("TC Using Ops", Unit::Plain, row.using_ops);
+            cells.add("Name", Unit::Plain, &row.path)
+        },
     }
 }
 

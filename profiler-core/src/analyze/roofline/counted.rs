@@ -18,7 +18,7 @@ use serde::{Serialize, Serializer};
 use super::point::ratio;
 use super::{Peaks, Roof, Roofline};
 use crate::analyze::kernel_counters::{CountedKernels, operations};
-use crate::analyze::kernels::{name_if_known, name_of_dtype};
+use crate::analyze::kernels::{as_text, name_if_known};
 use crate::base::kernel_names::Level;
 use crate::base::text::serialize_as_text;
 use crate::base::units::{PATH_WIDTH, nanoseconds, number, shortened, si};
@@ -29,7 +29,7 @@ pub(super) const TOLERANCE: f64 = 0.1;
 /// Counted work of ranges or kernels under the roofs of a device. Made by
 /// [`CountedRoofline::of`], [`Roofline::counted`] and [`CountedKernels::roofline`].
 ///
-/// `{}` prints tables; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write the same.
+/// `{}` prints tables; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CountedRoofline {
@@ -50,10 +50,10 @@ pub struct CountedRoofline {
 #[non_exhaustive]
 pub struct CountedFlops {
     /// The number type; for tensor cores that of the sources.
-    #[serde(serialize_with = "name_of_dtype")]
+    #[serde(serialize_with = "as_text")]
     pub dtype: Dtype,
     /// The units.
-    #[serde(serialize_with = "super::peaks::name_of_pipe")]
+    #[serde(serialize_with = "as_text")]
     pub pipe: Pipe,
     /// Operations, of all instances.
     pub flops: f64,
@@ -114,7 +114,6 @@ pub struct DeclaredWork {
 pub enum Disagreement {
     /// Operations per instance.
     Flops {
-        /// The point.
         /// The point.
         name: String,
         /// As declared.
@@ -240,8 +239,7 @@ impl CountedPoint {
         self.flops.first().map(|counted| (counted.dtype, counted.pipe))
     }
 
-    /// Where declared and counted work of an instance differ: in type, or by more than this share
-    /// (0.1 is ten percent).
+    /// Differences of declared and counted work: in type, or by more than this share.
     pub fn disagreements(&self, tolerance: f64) -> Vec<Disagreement> {
         let Some(declared) = &self.declared else { return Vec::new() };
         let name = || self.name.clone();

@@ -108,7 +108,7 @@ fn amount(value: FieldValue<'_>) -> Option<f64> {
 #[derive(Debug, Clone, Default)]
 pub struct Declared {
     ranges: Vec<(Pattern, WorkAmount)>,
-    kernels: Vec<(Pattern, WorkAmount)>,
+    pub(super) kernels: Vec<(Pattern, WorkAmount)>,
 }
 
 impl Declared {
@@ -146,10 +146,6 @@ impl Declared {
             }
         }
         of_nodes
-    }
-
-    pub(super) fn has_kernels(&self) -> bool {
-        !self.kernels.is_empty()
     }
 
     /// The kernel's name in its point, and its work.

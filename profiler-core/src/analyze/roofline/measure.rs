@@ -50,14 +50,12 @@ impl Peaks {
         Ok(rate)
     }
 
-    /// Measures operations a second with kernels that do this work in total, such as a large
-    /// matrix product, over the busy time of all kernels; otherwise as
-    /// [`measure_bandwidth`](Self::measure_bandwidth). Work with bytes and without operations
-    /// measures the bandwidth.
+    /// Measures operations a second with kernels that do this work in total, such as a large matrix
+    /// product, over the busy time of all kernels; otherwise as
+    /// [`measure_bandwidth`](Self::measure_bandwidth), which work with bytes only measures.
     ///
     /// # Errors
-    /// The profiler cannot start, no kernel ran, or the work has neither operations with their
-    /// type nor bytes.
+    /// The profiler cannot start, no kernel ran, or the work lacks typed operations and bytes.
     pub fn measure_work(
         &mut self,
         profiler: &Profiler,

@@ -36,7 +36,7 @@ pub use point::{Bound, RooflinePoint};
 
 /// Declared work of ranges under the roofs of a device. Made by [`Profile::roofline`].
 ///
-/// `{}` prints a table; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write the same.
+/// `{}` prints a table; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Roofline {
@@ -179,8 +179,7 @@ impl Profile {
         self.roofline_with(peaks, &Declared::new())
     }
 
-    /// As [`roofline`](Self::roofline), with work given here for kernels and for ranges that
-    /// declare none.
+    /// As [`roofline`](Self::roofline), with work for kernels and for ranges that declare none.
     pub fn roofline_with(&self, peaks: &Peaks, declared: &Declared) -> Roofline {
         let mut trust = RooflineTrust::default();
         let mut sums: FxHashMap<PointKey, Sum> = FxHashMap::default();
@@ -216,7 +215,7 @@ impl Profile {
                 sums.entry(key).or_default().add(sum);
             }
         }
-        for kernel in self.kernels().filter(|_| declared.has_kernels()) {
+        for kernel in self.kernels().filter(|_| !declared.kernels.is_empty()) {
             let Some((name, work)) = declared.of_kernel(&kernel) else { continue };
             let kind = WorkKind::of(&work);
             let key = PointKey { name, domain: None, is_kernel: true, kind };

@@ -5,10 +5,10 @@ use std::fmt;
 
 use cupti::counters::{Measured, MemoryLevel};
 use nvtx::{Dtype, Pipe};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::rates::{Architecture, Board};
-use crate::analyze::kernels::name_of_dtype;
+use crate::analyze::kernels::as_text;
 use crate::base::error::{Error, Kind};
 use crate::base::named_variants::named_variants;
 use crate::base::page::Table;
@@ -62,10 +62,10 @@ impl Roof {
 #[non_exhaustive]
 pub struct ComputeRoof {
     /// The number type.
-    #[serde(serialize_with = "name_of_dtype", deserialize_with = "dtype_of_name")]
+    #[serde(serialize_with = "as_text", deserialize_with = "dtype_of_name")]
     pub dtype: Dtype,
     /// The units.
-    #[serde(serialize_with = "name_of_pipe", deserialize_with = "pipe_of_name")]
+    #[serde(serialize_with = "as_text", deserialize_with = "pipe_of_name")]
     pub pipe: Pipe,
     /// Operations a second, without sparsity. A multiply-add counts as two.
     #[serde(flatten)]
@@ -120,7 +120,7 @@ impl Peaks {
     /// are known, from NVIDIA's whitepapers and data sheets. Boards whose data sheet uses a lower
     /// clock for tensor cores, such as H100 and H200, use that one.
     ///
-    /// [`with_flops`](Self::with_flops) and [`with_bandwidth`](Self::with_bandwidth) set what is unknown.
+    /// [`with_flops`](Self::with_flops) and [`with_bandwidth`](Self::with_bandwidth) set the rest.
     #[must_use]
     pub fn of(device: &DeviceInfo) -> Self {
         let mut peaks = Self::new(&*device.name);
@@ -378,11 +378,6 @@ fn dtype_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<Dtype, D::Error> 
     Dtype::named(&name).ok_or_else(unknown)
 }
 
-// SIGNATURE: serde gives references.
-pub(super) fn name_of_pipe<S: Serializer>(pipe: &Pipe, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(pipe.name())
-}
-
 fn pipe_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<Pipe, D::Error> {
     let name = String::deserialize(from)?;
     let unknown = || serde::de::Error::custom(format!("there are no units {name:?}"));
@@ -401,7 +396,7 @@ mod tests {
         serde_json::from_value(text).unwrap()
     }
 
-    /// Name, compute capability, multiprocessors, MHz: what the data sheet states in TFLOP/s, dense.
+    /// Name, compute capability, multiprocessors, MHz: the data sheet's dense TFLOP/s.
     const DATA_SHEETS: &str = "\
 Tesla V100-SXM2-32GB | 7.0 | 80 | 1530 | f16 tensor 125.0, f32 vector 15.7, f64 vector 7.8
 Tesla T4 | 7.5 | 40 | 1590 | f16 tensor 65.0, i8 tensor 130.0, f32 vector 8.1

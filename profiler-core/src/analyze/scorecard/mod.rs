@@ -1,4 +1,4 @@
-//! A run on one page, for those who read nothing else: a dozen values, each with its target and a flag.
+//! A scorecard: a run on one page, a dozen values with targets and flags.
 //!
 //! ```no_run
 //! use profiler_core::Profile;
@@ -12,8 +12,9 @@
 //! # }
 //! ```
 //!
-//! Nothing is measured here: the values are those of the [diagnosis](crate::analyze::diagnosis), of [kernels](crate::analyze::kernels), of the
-//! [roofline](crate::roofline::Roofline) and of [`Health`](crate::Health), which say more.
+//! Nothing is measured here: the values come from the [diagnosis](crate::analyze::diagnosis), the
+//! [kernels](crate::analyze::kernels), the [roofline](crate::roofline::Roofline) and
+//! [`Health`](crate::Health), which have more detail.
 
 mod kind;
 mod targets;
@@ -30,21 +31,21 @@ use crate::profile::Profile;
 pub use kind::{Flag, ScoreKind};
 pub use targets::{Target, Targets};
 
-/// One value.
+/// A value with its target.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Score {
-    /// Which.
+    /// The kind.
     pub kind: ScoreKind,
-    /// A share from 0 to 1, a factor, or 1 for a complete recording and 0 for another. `None` if it is not known. In JSON an
-    /// infinite factor is none.
+    /// A share from 0 to 1, a factor, or 1 for a complete recording and 0 for an incomplete one.
+    /// `None` if unknown. JSON has `null` for an infinite factor.
     #[serde(serialize_with = "known")]
     pub value: Option<f64>,
-    /// What it is to be.
+    /// The target.
     pub target: Target,
-    /// How it fares.
+    /// The result of the comparison with the target.
     pub flag: Flag,
-    /// What it rests on; or why nothing can be said.
+    /// The numbers behind the value, or why it is unknown.
     pub note: String,
 }
 
@@ -52,39 +53,39 @@ fn known<S: serde::Serializer>(value: &Option<f64>, serializer: S) -> Result<S::
     finite(&value.unwrap_or(f64::NAN), serializer)
 }
 
-/// What can be mended, and an estimate of what that brings.
+/// A cause or finding to mend, with an estimate of the gain.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Mending {
-    /// The cause or finding, in words.
+    /// The cause or finding in words.
     pub what: String,
-    /// How many times as fast the run is under the [`assumption`](Self::assumption); infinite if it is all of it.
+    /// The speed-up of the run under [`assumption`](Self::assumption); infinite for all of it.
     #[serde(serialize_with = "finite")]
     pub estimate: f64,
-    /// What the estimate assumes.
+    /// The assumption of the estimate.
     pub assumption: &'static str,
-    /// What helps.
+    /// The advice.
     pub remedy: &'static str,
 }
 
-/// A run on one page. Made by [`Profile::scorecard`]. `{}` is at most 20 lines of text, and it serializes.
+/// A run on one page, by [`Profile::scorecard`]. `{}` is up to 20 lines of text.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Scorecard {
-    /// What the run is bound by, or why that cannot be said.
+    /// The verdict on the run, or why there is none.
     pub verdict: String,
-    /// The same for programs.
+    /// The verdict for programs.
     pub bottleneck: Option<Bottleneck>,
-    /// The time that shares are of.
+    /// The time that shares refer to.
     #[serde(rename = "clock_ns", serialize_with = "crate::base::statistics::as_ns")]
     pub clock: Duration,
-    /// What to mend first: what the run is bound by; or, where that is the work of the GPU, the finding that costs most.
+    /// What to mend first: the verdict's cause, or the costliest finding if that is GPU work.
     pub first: Option<Mending>,
     scores: Vec<Score>,
 }
 
 impl Scorecard {
-    /// From a diagnosis that has been made.
+    /// Makes a scorecard from an existing diagnosis.
     pub(crate) fn of(
         profile: &Profile,
         targets: &Targets,
@@ -99,30 +100,30 @@ impl Scorecard {
         &self.scores
     }
 
-    /// One of them.
+    /// The value of a kind.
     pub fn score(&self, kind: ScoreKind) -> Option<&Score> {
         self.scores.iter().find(|score| score.kind == kind)
     }
 
-    /// How one of them fares.
+    /// The flag of a kind.
     pub fn flag(&self, kind: ScoreKind) -> Flag {
         self.score(kind).map_or(Flag::Unknown, |score| score.flag)
     }
 
-    /// Those with this flag.
+    /// The values with this flag.
     pub fn with_flag(&self, flag: Flag) -> impl Iterator<Item = &Score> {
         self.scores.iter().filter(move |score| score.flag == flag)
     }
 }
 
 impl Profile {
-    /// The run on one page, by the default [`Targets`]. Costs a diagnosis and some passes over kernels and ranges: about two
-    /// microseconds a launch.
+    /// The scorecard with the default [`Targets`]. Costs a diagnosis and some passes over kernels
+    /// and ranges: about two microseconds a launch.
     pub fn scorecard(&self) -> Scorecard {
         self.scorecard_with(&Targets::new())
     }
 
-    /// The same by targets of one's own.
+    /// The scorecard with other targets.
     pub fn scorecard_with(&self, targets: &Targets) -> Scorecard {
         let diagnoser = self.diagnosis(targets.thresholds.clone());
         let verdict = diagnoser.verdict();
@@ -131,7 +132,7 @@ impl Profile {
     }
 }
 
-/// What a scorecard is made from.
+/// The inputs of a scorecard.
 struct Card<'a> {
     profile: &'a Profile,
     targets: &'a Targets,
@@ -139,10 +140,10 @@ struct Card<'a> {
     findings: &'a [Finding],
 }
 
-/// A value and what it rests on, or why there is none.
+/// A value and its note, or why it is unknown.
 enum Known {
     Is(f64, String),
-    /// What is known of it does not do.
+    /// A value that is unreliable for this reason.
     Doubtful(f64, String),
     Not(String),
 }
@@ -201,7 +202,7 @@ impl Card<'_> {
         }
     }
 
-    /// A share of the clock, which says nothing where a diagnosis does not either.
+    /// A share of the clock; unreliable if the diagnosis is inconclusive.
     fn of_clock(&self, value: f64, note: String) -> Known {
         match self.verdict.inconclusive.filter(|why| why.says_nothing()) {
             Some(Inconclusive::Incomplete) => {
@@ -235,10 +236,7 @@ impl Card<'_> {
 
     fn busy(&self) -> Known {
         let devices = self.profile.query().devices();
-        let busy = devices
-            .iter()
-            .map(|device| device.busy)
-            .fold(Duration::ZERO, |a, b| a.saturating_add(b));
+        let busy = sum(devices.iter().map(|device| device.busy));
         let count = devices.len();
         match self.share_of_clock(busy) {
             Some(share) if count != 0 => {
@@ -255,7 +253,7 @@ impl Card<'_> {
 
     fn part(&self, bottleneck: Bottleneck) -> Known {
         let parts = bottleneck.parts().iter().map(|part| self.verdict.time_of(*part));
-        let spent = parts.fold(Duration::ZERO, Duration::saturating_add);
+        let spent = sum(parts);
         let Some(share) = self.share_of_clock(spent) else {
             return Not("no time passed".to_owned());
         };
@@ -268,30 +266,30 @@ impl Card<'_> {
         self.of_clock(share, note)
     }
 
-    /// True for a share that misses its target where so little of the clock depends on it that it would be good.
-    fn is_too_small(&self, kind: ScoreKind, share: f64, at_stake: f64) -> bool {
+    /// A share; unreliable if it misses its target and this time on the clock would be good.
+    fn share_at_stake(&self, kind: ScoreKind, share: f64, note: String, time: Duration) -> Known {
         let of_clock = if kind == ScoreKind::Overlap { ScoreKind::Copy } else { ScoreKind::Launch };
-        share < self.targets.get(kind).good && at_stake <= self.targets.get(of_clock).good
+        let good = |kind| self.targets.get(kind).good;
+        match self.share_of_clock(time) {
+            Some(at_stake) if share < good(kind) && at_stake <= good(of_clock) => {
+                let percent = 100.0 * at_stake;
+                Doubtful(share, format!("too little to matter: {percent:.1} % of the time; {note}"))
+            }
+            _ => Is(share, note),
+        }
     }
 
     fn overlap(&self) -> Known {
         let of = self.profile.query().overlap();
-        let sum = |time: fn(&crate::query::Overlap) -> Duration| {
-            of.iter().map(time).fold(Duration::ZERO, Duration::saturating_add)
-        };
-        let (both, alone) = (sum(|of| of.both), sum(|of| of.copies_only));
+        let (both, alone) =
+            (sum(of.iter().map(|of| of.both)), sum(of.iter().map(|of| of.copies_only)));
         let all = both.saturating_add(alone);
         if all.is_zero() {
             return Not("nothing was copied".to_owned());
         }
         let share = both.as_secs_f64() / all.as_secs_f64();
         let note = format!("{} of {}", time(both), time(all));
-        match self.share_of_clock(alone) {
-            Some(at_stake) if self.is_too_small(ScoreKind::Overlap, share, at_stake) => {
-                too_small(share, &note, at_stake)
-            }
-            _ => Is(share, note),
-        }
+        self.share_at_stake(ScoreKind::Overlap, share, note, alone)
     }
 
     fn small_kernels(&self) -> Known {
@@ -334,7 +332,7 @@ impl Card<'_> {
         let (mut using, mut eligible, mut has_f32) = (0_u64, 0_u64, false);
         for op in tensor_cores.ops().rows() {
             if matches!(op.status, TcStatus::Using | TcStatus::EligibleNotUsing) {
-                // A range may say what it multiplies where names of kernels do not.
+                // A range may declare products that kernel names do not show.
                 let products = if op.product_ns == 0 { op.total_ns } else { op.product_ns };
                 using = using.saturating_add(op.tc_ns);
                 eligible = eligible.saturating_add(products);
@@ -355,12 +353,7 @@ impl Card<'_> {
         let of_f32 = if has_f32 { ", of f32 among them" } else { "" };
         let note = format!("{} of {} in products{of_f32}", ns(using), ns(eligible));
         let rest = Duration::from_nanos(eligible.saturating_sub(using));
-        match self.share_of_clock(rest) {
-            Some(at_stake) if self.is_too_small(ScoreKind::TensorCores, share, at_stake) => {
-                too_small(share, &note, at_stake)
-            }
-            _ => Is(share, note),
-        }
+        self.share_at_stake(ScoreKind::TensorCores, share, note, rest)
     }
 
     fn of_roof(&self) -> Known {
@@ -401,7 +394,7 @@ impl Card<'_> {
     }
 
     fn estimate(&self) -> Known {
-        // Of two that bring the same the finding, which says where.
+        // Of equal estimates the finding, which has a position.
         let all = self.findings().chain(self.all_causes());
         let largest = all.fold(None, |largest: Option<Mending>, next| match largest {
             Some(largest) if largest.estimate >= next.estimate => Some(largest),
@@ -415,13 +408,13 @@ impl Card<'_> {
         }
     }
 
-    /// The cause that is the verdict, unless that is the work of the GPU.
+    /// The cause of the verdict, unless that is GPU work.
     fn causes(&self) -> impl Iterator<Item = Mending> {
         let decided = self.verdict.bottleneck.filter(|of| *of != Bottleneck::GpuCompute);
         self.all_causes().take(usize::from(decided.is_some()))
     }
 
-    /// All causes but the work of the GPU, that of the verdict first.
+    /// All causes except GPU work, the verdict's first.
     fn all_causes(&self) -> impl Iterator<Item = Mending> {
         let causes = self.verdict.causes.iter();
         let causes = causes.filter(|cause| cause.bottleneck != Bottleneck::GpuCompute);
@@ -433,7 +426,7 @@ impl Card<'_> {
         })
     }
 
-    /// What is to be mended, the costliest first.
+    /// The findings to mend, costliest first.
     fn findings(&self) -> impl Iterator<Item = Mending> {
         let findings = self.findings.iter().filter(|found| !found.kind.is_note());
         findings.map(|found| Mending {
@@ -448,13 +441,11 @@ impl Card<'_> {
     }
 }
 
-/// A share below or above its target that too little depends on.
-fn too_small(share: f64, note: &str, at_stake: f64) -> Known {
-    let at_stake = 100.0 * at_stake;
-    Doubtful(share, format!("too little to matter: {at_stake:.1} % of the time; {note}"))
+fn sum(times: impl Iterator<Item = Duration>) -> Duration {
+    times.fold(Duration::ZERO, Duration::saturating_add)
 }
 
-/// A factor as people read it.
+/// A factor as text.
 fn factor(factor: f64) -> String {
     crate::analyze::diagnosis::Factor(factor).to_string()
 }

@@ -1,4 +1,4 @@
-//! What values are to be.
+//! Targets of values.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use super::{Flag, ScoreKind};
 use crate::analyze::diagnosis::Thresholds;
 use crate::analyze::roofline::Peaks;
 
-/// From where on a value is good, and from where on it is bad; in the unit of the value: shares from 0 to 1, factors.
+/// The bounds of good and bad, in the unit of the value: shares from 0 to 1, or factors.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Target {
-    /// It is good here and beyond.
+    /// Values from here on are good.
     pub good: f64,
-    /// It is bad here and beyond, on the other side. What is both is good.
+    /// Values from here on, in the other direction, are bad. A value that is both is good.
     pub bad: f64,
 }
 
 impl Target {
-    /// A target.
+    /// A target from its bounds.
     #[must_use]
     pub const fn new(good: f64, bad: f64) -> Self {
         Self { good, bad }
     }
 
-    /// How a value fares. One that is not a number is not known.
+    /// The flag of a value; unknown for NaN.
     #[must_use]
     pub fn flag(self, kind: ScoreKind, value: f64) -> Flag {
         let (value, good, bad) = match kind.more_is_better() {
@@ -40,7 +40,7 @@ impl Target {
     }
 }
 
-/// What a scorecard goes by: targets, [`Thresholds`] of the diagnosis, and roofs.
+/// The settings of a scorecard: targets, [`Thresholds`] of the diagnosis, and roofs.
 ///
 /// ```
 /// use profiler_core::scorecard::{ScoreKind, Target, Targets};
@@ -57,25 +57,24 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// The defaults, as [`ScoreKind`] tells them.
+    /// The defaults of [`ScoreKind`].
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With another target for this value.
+    /// Sets the target of a value.
     pub fn with(mut self, kind: ScoreKind, target: Target) -> Self {
         self.of.insert(kind, target);
         self
     }
 
-    /// With other thresholds of the diagnosis: they say what a small kernel is, in which ranges data is loaded, and the
-    /// defaults of shares.
+    /// Sets the diagnosis' thresholds: small kernels, names of loading ranges, default shares.
     pub fn thresholds(mut self, thresholds: Thresholds) -> Self {
         self.thresholds = thresholds;
         self
     }
 
-    /// With these roofs instead of those of the device that ran most kernels.
+    /// Sets the roofs, instead of those of the device that ran most kernels.
     pub fn peaks(mut self, peaks: Peaks) -> Self {
         self.peaks = Some(peaks);
         self

@@ -1,4 +1,4 @@
-//! A scorecard as text for a terminal, and as Markdown.
+//! A scorecard as text and Markdown.
 
 use std::fmt::{self, Write as _};
 
@@ -7,19 +7,19 @@ use super::{Flag, Score, Scorecard, Target, factor};
 use crate::base::text::markdown;
 use crate::base::units::{finish, shortened, table};
 
-/// Longest note in a table.
+/// The longest note in a table.
 const NOTE_WIDTH: usize = 72;
-/// Longest line around it.
+/// The longest line outside the table.
 const LINE_WIDTH: usize = 240;
 const HEADER: [&str; 5] = ["flag", "value", "is", "target", "rests on"];
 
 impl Score {
-    /// The value as people read it: `61.2 %`, `1.58x`, or `-` where it is not known.
+    /// The value as text: `61.2 %`, `1.58x`, or `-` if unknown.
     pub fn value_text(&self) -> String {
         self.value.map_or_else(|| "-".to_owned(), |value| self.text_of(value))
     }
 
-    /// The target as people read it: `<= 5 %`.
+    /// The target as text: `<= 5 %`.
     pub fn target_text(&self) -> String {
         let Target { good, .. } = self.target;
         match self.kind.unit() {
@@ -55,14 +55,14 @@ impl Score {
     }
 }
 
-/// Without a point where there is nothing behind it.
+/// A percentage without trailing zeros.
 fn percent(share: f64) -> String {
     let text = format!("{:.2}", 100.0 * share);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 impl Scorecard {
-    /// How many of each flag, those that matter first.
+    /// The number of each flag, most important first.
     fn counts(&self) -> String {
         let flags = [Flag::Bad, Flag::Look, Flag::Good, Flag::Unknown];
         let counts = flags.map(|flag| format!("{} {flag}", self.with_flag(flag).count()));
@@ -74,7 +74,7 @@ impl Scorecard {
         Some(format!("mend first: {}: {}", shortened(&first.what, NOTE_WIDTH), first.remedy))
     }
 
-    /// For a comment on a pull request. Names in it are text, never markup.
+    /// Markdown for a comment on a pull request. Names are escaped.
     pub fn to_markdown(&self) -> String {
         let mut out = format!(
             "### GPU scorecard: {}\n\n{}\n\n",

@@ -1,17 +1,17 @@
-//! Amounts and bounds, in whole units of their kind.
+//! Amounts and bounds as integers in their unit.
 
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// What a budget is set in: `u64` for counts and bytes, [`Duration`] for times, `f64` for shares from 0 to 1. A budget of NaN
-/// is never kept.
+/// The amount of a budget: `u64` for counts and bytes, [`Duration`] for times, `f64` for shares
+/// from 0 to 1. A budget of NaN always fails.
 pub trait Amount: sealed::Amount {}
 
 impl Amount for u64 {}
 impl Amount for Duration {}
 impl Amount for f64 {}
 
-/// What an amount has to be; made by [`at_most`], [`at_least`], [`exactly`] and [`between`].
+/// A bound on an amount, made by [`at_most`], [`at_least`], [`exactly`] or [`between`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a budget that is set on nothing checks nothing"]
 pub struct Budget<T> {
@@ -25,12 +25,12 @@ impl<T> Budget<T> {
     }
 }
 
-/// At most this amount; [`expect`](crate::expect) has an example.
+/// An upper bound, inclusive; [`expect`](crate::expect) has an example.
 pub fn at_most<T: Amount>(most: T) -> Budget<T> {
     Budget::new(most.raw().map_or(Bounds::NoNumber, Bounds::AtMost))
 }
 
-/// At least this amount; [`expect`](crate::expect) has an example of [`at_most`], which is used alike.
+/// A lower bound, inclusive; used like [`at_most`].
 pub fn at_least<T: Amount>(least: T) -> Budget<T> {
     Budget::new(least.raw().map_or(Bounds::NoNumber, Bounds::AtLeast))
 }
@@ -40,20 +40,20 @@ pub fn exactly<T: Amount>(amount: T) -> Budget<T> {
     Budget::new(amount.raw().map_or(Bounds::NoNumber, Bounds::Exactly))
 }
 
-/// An amount from `least` to `most`, both included; [`expect`](crate::expect) has an example.
+/// An amount from `least` to `most`, inclusive; [`expect`](crate::expect) has an example.
 pub fn between<T: Amount>(least: T, most: T) -> Budget<T> {
     let ends = least.raw().zip(most.raw());
     Budget::new(ends.map_or(Bounds::NoNumber, |(least, most)| Bounds::Between(least, most)))
 }
 
-/// Shares are held in millionths.
+/// Shares are stored in millionths.
 pub(super) const SHARE: f64 = 1e6;
 
 mod sealed {
     use std::time::Duration;
 
     pub trait Amount {
-        /// Things, bytes, nanoseconds or millionths; `None` for what is no number.
+        /// Things, bytes, nanoseconds or millionths; `None` for NaN.
         fn raw(self) -> Option<u64>;
     }
 
@@ -76,7 +76,7 @@ mod sealed {
     }
 }
 
-/// How an amount is written.
+/// The unit of an amount in messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Count,
@@ -86,7 +86,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// Exact, so that a budget copied from the text would pass.
+    /// Exact, so that a budget copied from the text passes.
     pub(super) fn show(self, raw: u64) -> String {
         match self {
             Self::Count => raw.to_string(),
@@ -97,7 +97,7 @@ impl Unit {
     }
 }
 
-/// With all its digits and the unit that suits: 75.518 us.
+/// All digits and a fitting unit: 75.518 us.
 fn exact(time: Duration) -> String {
     let text = format!("{time:?}").replace('µ', "u");
     let digits = text.trim_end_matches(char::is_alphabetic).len();
@@ -105,14 +105,14 @@ fn exact(time: Duration) -> String {
     format!("{number} {unit}")
 }
 
-/// What an amount has to be.
+/// A bound in the unit of its quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bounds {
     AtMost(u64),
     AtLeast(u64),
     Exactly(u64),
     Between(u64, u64),
-    /// A bound was NaN: no amount keeps it.
+    /// A bound was NaN: every amount fails.
     NoNumber,
 }
 
@@ -127,13 +127,13 @@ impl Bounds {
         }
     }
 
-    /// By how much it is missed; 0 if it is kept.
+    /// The distance to the nearest allowed amount; 0 if allowed.
     pub(super) fn excess(self, amount: u64) -> u64 {
         let (least, most) = self.ends();
         least.saturating_sub(amount).max(amount.saturating_sub(most))
     }
 
-    /// The nearest bounds of this kind that amounts from `low` to `high` keep.
+    /// The nearest bounds of this kind that allow all amounts from `low` to `high`.
     pub(super) fn widened(self, low: u64, high: u64) -> Self {
         match self {
             Self::AtMost(most) => Self::AtMost(most.max(high)),

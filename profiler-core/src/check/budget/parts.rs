@@ -1,4 +1,4 @@
-//! What an amount is made of: which work and which calls, where.
+//! The breakdown of an amount by operation or call, and by range.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -14,12 +14,12 @@ use crate::base::order;
 use crate::base::units::{self, shortened, time};
 use crate::profile::{ApiCall, GpuOperation, Range};
 
-/// Lines that say what an amount is made of.
+/// Lines of a breakdown.
 const PARTS: usize = 8;
-/// Longest name of a kernel: long enough to write a pattern by.
+/// The longest kernel name: enough to write a pattern from.
 const NAME_WIDTH: usize = 160;
 
-/// What an amount is made of, the larger parts first.
+/// The breakdown of an amount, largest parts first.
 pub(super) fn parts(quantity: &Quantity, groups: &[&Group<'_>]) -> Vec<String> {
     let instances = || groups.iter().flat_map(|group| &group.instances);
     match quantity {
@@ -36,7 +36,7 @@ pub(super) fn parts(quantity: &Quantity, groups: &[&Group<'_>]) -> Vec<String> {
     }
 }
 
-/// Work or calls of one name in one range.
+/// Operations or calls of one name in one range.
 struct Part<'a> {
     name: String,
     path: String,
@@ -84,7 +84,7 @@ fn path(range: Option<Range<'_>>) -> String {
     )
 }
 
-/// What an operation is, in a line of text.
+/// A one-line description of an operation.
 fn name(operation: &GpuOperation<'_>) -> String {
     if let Some(kernel) = operation.as_kernel() {
         return shortened(&demangled(kernel.name()), NAME_WIDTH);
@@ -160,7 +160,7 @@ fn sums<'a>(quantity: &Quantity, parts: impl Iterator<Item = Part<'a>>) -> Vec<S
     lines
 }
 
-/// The longest times in which nothing of the range ran.
+/// The longest gaps between operations of the range.
 fn gaps<'s, 'a: 's>(instances: impl Iterator<Item = &'s Instance<'a>>) -> Vec<String> {
     let mut gaps: Vec<_> = instances.flat_map(spans).flat_map(|span| span.gaps).collect();
     order::sort_by_key(&mut gaps, |(ns, operation)| (Reverse(*ns), operation.start()));

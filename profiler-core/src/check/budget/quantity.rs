@@ -1,4 +1,4 @@
-//! What a budget can be set on, how much of it there is, and what it is made of.
+//! Quantities of budgets: their names, units and amounts.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::profile::{ApiCall, Copy, GpuOperation};
 const PAGEABLE: MemoryKind = MemoryKind(1);
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Quantity {
+pub(crate) enum Quantity {
     Instances,
     Kernels,
     KernelsNamed(Pattern),
@@ -39,7 +39,7 @@ pub(super) enum Quantity {
     Idle,
 }
 
-/// What a quantity is made of, and so what can be missing from it.
+/// The data a quantity is computed from, which determines its unknowns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Ranges,
@@ -49,64 +49,58 @@ pub(super) enum Source {
 }
 
 impl Quantity {
-    pub(super) fn name(&self) -> String {
-        let in_direction = |what: &str, kind: &Option<CopyKind>| match kind {
-            Some(kind) => format!("{what} {kind}"),
-            None => what.to_owned(),
-        };
+    /// The name, without its parameter, the unit and the source.
+    const fn properties(&self) -> (&'static str, Unit, Source) {
         match self {
-            Self::Instances => "instances".into(),
-            Self::Kernels => "kernels".into(),
-            Self::KernelsNamed(name) => format!("kernels named `{}`", name.text()),
-            Self::KernelsOtherThan(names) => {
-                let names: Vec<_> = names.iter().map(|name| format!("`{}`", name.text())).collect();
-                format!("kernels other than {}", names.join(", "))
+            Self::Instances => ("instances", Unit::Count, Source::Ranges),
+            Self::Kernels => ("kernels", Unit::Count, Source::Work),
+            Self::KernelsNamed(_) => ("kernels named", Unit::Count, Source::Work),
+            Self::KernelsOtherThan(_) => ("kernels other than", Unit::Count, Source::Work),
+            Self::SharedKernels => {
+                ("kernels that count for other ranges", Unit::Count, Source::Work)
             }
-            Self::SharedKernels => "kernels that count for other ranges".into(),
-            Self::Launches => "launches".into(),
-            Self::GraphLaunches => "graph launches".into(),
-            Self::Synchronizations => "synchronisations".into(),
-            Self::BlockingCopies => "blocking copies".into(),
-            Self::PageableCopies => "pageable copies".into(),
-            Self::Copies(kind) => in_direction("copies", kind),
-            Self::CopiedBytes(kind) => in_direction("bytes copied", kind),
-            Self::Memsets => "memsets".into(),
-            Self::Allocations => "allocations".into(),
-            Self::Frees => "frees".into(),
-            Self::Streams => "streams".into(),
-            Self::GpuTime => "GPU time".into(),
-            Self::GpuTimeOf(statistic) => format!("{} GPU time of an instance", statistic.name()),
-            Self::BusyTime => "busy time".into(),
-            Self::BusyShare => "busy share".into(),
-            Self::Idle => "idle time".into(),
+            Self::Launches => ("launches", Unit::Count, Source::Calls),
+            Self::GraphLaunches => ("graph launches", Unit::Count, Source::Calls),
+            Self::Synchronizations => ("synchronisations", Unit::Count, Source::Calls),
+            Self::BlockingCopies => ("blocking copies", Unit::Count, Source::Work),
+            Self::PageableCopies => ("pageable copies", Unit::Count, Source::Work),
+            Self::Copies(_) => ("copies", Unit::Count, Source::Work),
+            Self::CopiedBytes(_) => ("bytes copied", Unit::Bytes, Source::Work),
+            Self::Memsets => ("memsets", Unit::Count, Source::Work),
+            Self::Allocations => ("allocations", Unit::Count, Source::Calls),
+            Self::Frees => ("frees", Unit::Count, Source::Calls),
+            Self::Streams => ("streams", Unit::Count, Source::Work),
+            Self::GpuTime | Self::GpuTimeOf(_) => ("GPU time", Unit::Time, Source::Times),
+            Self::BusyTime => ("busy time", Unit::Time, Source::Times),
+            Self::BusyShare => ("busy share", Unit::Share, Source::Times),
+            Self::Idle => ("idle time", Unit::Time, Source::Times),
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        let (name, ..) = self.properties();
+        let quoted = |pattern: &Pattern| format!("`{}`", pattern.text());
+        match self {
+            Self::KernelsNamed(pattern) => format!("{name} {}", quoted(pattern)),
+            Self::KernelsOtherThan(patterns) => {
+                let patterns: Vec<_> = patterns.iter().map(quoted).collect();
+                format!("{name} {}", patterns.join(", "))
+            }
+            Self::Copies(Some(kind)) | Self::CopiedBytes(Some(kind)) => format!("{name} {kind}"),
+            Self::GpuTimeOf(statistic) => format!("{} {name} of an instance", statistic.name()),
+            _ => name.to_owned(),
         }
     }
 
     pub(super) fn unit(&self) -> Unit {
-        match self {
-            Self::CopiedBytes(_) => Unit::Bytes,
-            Self::GpuTime | Self::GpuTimeOf(_) | Self::BusyTime | Self::Idle => Unit::Time,
-            Self::BusyShare => Unit::Share,
-            _ => Unit::Count,
-        }
+        self.properties().1
     }
 
     pub(super) fn source(&self) -> Source {
-        match self {
-            Self::Instances => Source::Ranges,
-            Self::Launches
-            | Self::GraphLaunches
-            | Self::Synchronizations
-            | Self::Allocations
-            | Self::Frees => Source::Calls,
-            Self::GpuTime | Self::GpuTimeOf(_) | Self::BusyTime | Self::BusyShare | Self::Idle => {
-                Source::Times
-            }
-            _ => Source::Work,
-        }
+        self.properties().2
     }
 
-    /// The operations that count.
+    /// The operations counted for this quantity.
     pub(super) fn operations<'a>(&self, instance: &Instance<'a>) -> Vec<GpuOperation<'a>> {
         let copy = |operation: &GpuOperation<'a>, counts: &dyn Fn(&Copy<'a>) -> bool| {
             operation.as_copy().is_some_and(|copy| counts(&copy))
@@ -141,7 +135,7 @@ impl Quantity {
         of_instance.iter().copied().filter(counts).collect()
     }
 
-    /// The calls that count.
+    /// The calls counted for this quantity.
     pub(super) fn calls<'a>(&self, instance: &Instance<'a>) -> Vec<ApiCall<'a>> {
         let counts = |call: &&ApiCall<'a>| {
             let class = call.class();
@@ -160,7 +154,7 @@ impl Quantity {
         instance.calls.iter().filter(counts).copied().collect()
     }
 
-    /// How much there is in these groups together.
+    /// The amount in these groups together.
     pub(super) fn measure(&self, groups: &[&Group<'_>]) -> u64 {
         let instances = || groups.iter().flat_map(|group| &group.instances);
         let operations = || instances().flat_map(|instance| self.operations(instance));
@@ -198,7 +192,7 @@ impl Quantity {
     }
 }
 
-/// The stream that an operation ran on: device, context and CUPTI's number.
+/// The stream of an operation: device, context and CUPTI's number.
 pub(super) fn stream(operation: &GpuOperation<'_>) -> (u32, u32, u32) {
     (operation.device(), operation.context(), operation.stream())
 }
@@ -207,7 +201,7 @@ pub(super) fn ns(operation: &GpuOperation<'_>) -> u64 {
     operation.interval().map_or(0, |time| time.ns())
 }
 
-/// Whether the host waits for the copy; `None` if the record does not say.
+/// Whether the host waits for the copy; `None` if the record lacks it.
 pub(super) fn blocks(copy: &Copy<'_>) -> Option<bool> {
     let details = copy.details();
     if details.graph_node.is_some() {
@@ -224,7 +218,7 @@ pub(super) fn blocks(copy: &Copy<'_>) -> Option<bool> {
     }
 }
 
-/// Whether it reads or writes pageable memory; `None` if the record does not say.
+/// Whether the copy reads or writes pageable memory; `None` if the record lacks it.
 pub(super) fn is_pageable(copy: &Copy<'_>) -> Option<bool> {
     let ends = [copy.details().source, copy.details().destination];
     if ends.contains(&PAGEABLE) {
@@ -240,15 +234,15 @@ fn is_known(kind: MemoryKind) -> bool {
 /// The time from the first operation of an instance on a device to the end of the last.
 pub(super) struct Span<'a> {
     pub(super) total: u64,
-    /// In which at least one ran that is no collective.
+    /// Time in which an operation other than a collective ran.
     pub(super) busy: u64,
-    /// In which none ran.
+    /// Time in which no operation ran.
     pub(super) idle: u64,
-    /// In which none did: how long, and the operation that ended it.
+    /// Length of each gap, and the operation that ended it.
     pub(super) gaps: Vec<(u64, GpuOperation<'a>)>,
 }
 
-/// The sum, or the largest number: a damaged file may hold any.
+/// The saturating sum: a damaged file may contain any number.
 fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.fold(0, u64::saturating_add)
 }
@@ -256,7 +250,7 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
 pub(super) fn spans<'a>(instance: &Instance<'a>) -> Vec<Span<'a>> {
     let mut open: FxHashMap<u32, (DeviceSweep, Vec<(u64, GpuOperation<'a>)>)> =
         FxHashMap::default();
-    // They are in the order of their starts.
+    // Operations are in the order of their starts.
     for operation in &instance.operations {
         let Some(time) = operation.interval() else {
             continue;

@@ -1,4 +1,4 @@
-//! What a budget looks at: the work and the calls of a range, instance by instance, run by run.
+//! The scope of budgets: operations and calls of a range, by instance and run.
 
 use rustc_hash::FxHashMap;
 
@@ -12,45 +12,45 @@ use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
 #[derive(Debug)]
 pub(super) struct Scope<'a> {
     pub(super) profiles: &'a [Profile],
-    place: Option<Place>,
-    /// What has to keep a budget, each on its own.
+    target: Option<Target>,
+    /// Each group must satisfy the budgets separately.
     pub(super) groups: Vec<Group<'a>>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct Target {
     pattern: Pattern,
     each: bool,
 }
 
-/// All instances of one run, or one of them.
-#[derive(Debug)]
+/// All instances of one run, or a single instance.
+#[derive(Debug, Default)]
 pub(super) struct Group<'a> {
     pub(super) run: usize,
-    /// Its number among the instances of its run, if it is one alone.
+    /// The instance's index in its run, for a single instance.
     pub(super) number: Option<usize>,
-    /// How often the range was entered, also within itself.
+    /// Entries into the range, nested ones included.
     pub(super) entered: u64,
     pub(super) instances: Vec<Instance<'a>>,
 }
 
-impl Group<'_> {
-    /// Of a run in which the range was never entered.
-    pub(super) fn absent(run: usize) -> Self {
-        Self { run, number: None, entered: 0, instances: Vec::new() }
+impl<'a> Group<'a> {
+    pub(super) fn operations(&self) -> impl Iterator<Item = &GpuOperation<'a>> {
+        self.instances.iter().flat_map(|instance| &instance.operations)
     }
 }
 
-/// One time that the range was entered, with all that was asked for in it and within.
+/// One entry into the range, with everything submitted in it and in the ranges within it.
 #[derive(Debug, Default)]
 pub(super) struct Instance<'a> {
     /// `None` for the whole profile.
     pub(super) range: Option<Range<'a>>,
     pub(super) operations: Vec<GpuOperation<'a>>,
     pub(super) calls: Vec<ApiCall<'a>>,
-    /// Operations that belong to it and count for others; with all instances of a run, each for one of them.
+    /// Operations shared with this instance and attributed to others; for all instances of a run
+    /// together, each operation belongs to one instance.
     pub(super) shared: Vec<GpuOperation<'a>>,
-    /// True if it lies within another of the pattern.
+    /// True within another match of the pattern.
     pub(super) nested: bool,
 }
 
@@ -60,9 +60,9 @@ impl<'a> Scope<'a> {
             let operations = profile.operations().collect();
             let calls = profile.calls().collect();
             let instance = Instance { operations, calls, ..Instance::default() };
-            Group { run, number: None, entered: 1, instances: vec![instance] }
+            Group { run, entered: 1, instances: vec![instance], ..Group::default() }
         };
-        Self { profiles, place: None, groups: profiles.iter().enumerate().map(group).collect() }
+        Self { profiles, target: None, groups: profiles.iter().enumerate().map(group).collect() }
     }
 
     pub(super) fn range(profiles: &'a [Profile], pattern: Pattern, each: bool) -> Self {
@@ -82,14 +82,14 @@ impl<'a> Scope<'a> {
                 groups.push(Group { run, number: None, entered, instances });
             }
         }
-        Self { profiles, place: Some(Place { pattern, each }), groups }
+        Self { profiles, target: Some(Target { pattern, each }), groups }
     }
 
     pub(super) fn pattern(&self) -> Option<&Pattern> {
-        self.place.as_ref().map(|place| &place.pattern)
+        self.target.as_ref().map(|target| &target.pattern)
     }
 
-    /// How often the range was entered in a run.
+    /// Entries into the range in a run.
     pub(super) fn entered(&self, run: usize) -> u64 {
         self.groups.iter().filter(|group| group.run == run).map(|group| group.entered).sum()
     }
@@ -104,19 +104,19 @@ impl<'a> Scope<'a> {
         profile.nodes().filter(|node| is_outermost[node.id.at()]).collect()
     }
 
-    /// What it is, as the head of its violations.
+    /// The heading of the violations.
     pub(super) fn title(&self) -> String {
-        match &self.place {
+        match &self.target {
             None => "the whole profile".to_owned(),
-            Some(place) => {
-                let which = if place.each { "each instance" } else { "all instances together" };
-                format!("range `{}`, {which}", place.pattern.text())
+            Some(target) => {
+                let which = if target.each { "each instance" } else { "all instances together" };
+                format!("range `{}`, {which}", target.pattern.text())
             }
         }
     }
 
-    /// Which of the groups it is, after its amount; empty if there is only one.
-    pub(super) fn place_of(&self, group: &Group<'_>) -> String {
+    /// The position of a group, for a line after its amount; empty for the only group.
+    pub(super) fn position_of(&self, group: &Group<'_>) -> String {
         let mut words = Vec::new();
         if let (Some(number), [Instance { range: Some(range), .. }]) =
             (group.number, &group.instances[..])
@@ -137,18 +137,18 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// The ranges of the pattern in the order they began; `each` if they are looked at one by one.
+/// The ranges of the pattern in start order. With `each`, nested matches are separate instances.
 fn instances<'a>(profile: &'a Profile, pattern: &Pattern, each: bool) -> Vec<Instance<'a>> {
     let of_pattern = profile.matching(pattern);
     let mut instances: Vec<Instance<'a>> = Vec::new();
-    // Of every range, the innermost instance that it is or lies in; and of every instance, the one around it.
+    // The innermost instance of every range, and the instance around every instance.
     let store = &profile.store;
     let mut innermost: Vec<Option<usize>> = vec![None; store.ranges.len()];
     let mut around: Vec<Option<usize>> = Vec::new();
     let mut ranges: Vec<Range<'a>> = profile.ranges().collect();
     order::sort_by_key(&mut ranges, |range| store.order(range.id));
     for range in ranges {
-        // A range comes after the one it lies in, whatever thread that is of.
+        // A range follows its parent in this order, also across threads.
         let parent = store.ranges[range.id.at()].parent.get();
         let outer = parent.and_then(|parent| innermost[parent.at()]);
         innermost[range.id.at()] = if of_pattern[profile.tree.of_range[range.id.at()].at()] {
@@ -163,7 +163,7 @@ fn instances<'a>(profile: &'a Profile, pattern: &Pattern, each: bool) -> Vec<Ins
     let all_around = |range: Range<'_>| {
         std::iter::successors(innermost[range.id.at()], |instance| around[*instance])
     };
-    // All together, only those that lie in no other are looked at.
+    // Without `each`, only outermost instances collect work.
     let outermost: Vec<usize> = if each {
         Vec::new()
     } else {
@@ -187,7 +187,7 @@ fn instances<'a>(profile: &'a Profile, pattern: &Pattern, each: bool) -> Vec<Ins
         all_of(call.range(), &mut |instance| instance.calls.push(call));
     }
     if profile.has_shared_work() {
-        // Together they have it once, and one that counts it has it: the first of those that share it.
+        // Without `each`, the first instance that shares an operation gets it, if none counts it.
         let mut first: FxHashMap<Option<ShareId>, Option<usize>> = FxHashMap::default();
         for operation in profile.operations().filter(GpuOperation::is_shared) {
             if !each {

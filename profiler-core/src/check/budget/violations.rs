@@ -1,59 +1,55 @@
-//! What was not kept, as text that says where to look.
+//! Violated budgets, as text with the positions to look at.
 
 use std::fmt::{self, Write as _};
 
 use super::amount::Bounds;
-use super::doubt::doubts;
 use super::parts::parts;
 use super::quantity::Quantity;
 use super::scope::{Group, Scope};
+use super::unknowns::unknowns;
 use crate::base::text::printable;
 use crate::base::units;
 use crate::profile::RangeNode;
 use crate::show::report;
 
-/// Instances or runs that are named.
+/// Instances or runs named in a message.
 const GROUPS: usize = 4;
 
-/// All budgets that were not kept, each with what exceeds it, and the report of every range concerned. `{}` and `{:?}`
-/// are both that text, so that a test may return it as its error.
+/// All violated budgets with their breakdowns, and the report of every range concerned. `{}` and
+/// `{:?}` both give the full text, so that a test can return it as its error.
 #[derive(Clone)]
-pub struct Violations(Vec<Section>);
+pub struct Violations(pub(super) Vec<Section>);
 
 impl Violations {
-    pub(super) fn new(sections: Vec<Section>) -> Self {
-        Self(sections)
-    }
-
-    /// One by one, in the order the budgets were set; those on completeness where they were asked for.
+    /// The violations in the order of their budgets; completeness at its position in the chain.
     pub fn iter(&self) -> impl Iterator<Item = &Violation> {
         self.0.iter().flat_map(|section| &section.violations)
     }
 }
 
-/// One budget that was not kept.
+/// A violated budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     place: String,
     quantity: String,
     outcome: String,
     is_unknown: bool,
-    /// Which instances or runs, and what the amount of the worst is made of.
+    /// The instances or runs concerned, and the breakdown of the worst amount.
     lines: Vec<String>,
 }
 
 impl Violation {
-    /// What the budget was for, such as ``range `forward`, all instances together``.
+    /// The scope, such as ``range `forward`, all instances together``.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// What the budget was on, such as `kernels`.
+    /// The quantity, such as `kernels`.
     pub fn quantity(&self) -> &str {
         &self.quantity
     }
 
-    /// True if the recording cannot tell whether it was kept.
+    /// True if the recording does not determine the amount.
     pub fn is_unknown(&self) -> bool {
         self.is_unknown
     }
@@ -84,7 +80,7 @@ impl fmt::Debug for Violations {
 
 impl std::error::Error for Violations {}
 
-/// What was found in one scope.
+/// The violations of one scope.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Section {
     title: String,
@@ -92,9 +88,9 @@ pub(super) struct Section {
     report: String,
     /// The run whose report is shown: that of the first violation.
     run: usize,
-    /// A budget was set.
-    touched: bool,
-    /// One of them on the number of instances, which may be none.
+    /// True if the section has a budget.
+    pub(super) touched: bool,
+    /// True if a budget is on the number of instances, which may be 0.
     on_instances: bool,
 }
 
@@ -109,7 +105,7 @@ impl fmt::Display for Section {
 }
 
 impl Section {
-    /// One violation that is not an amount.
+    /// A section with one violation that is not an amount.
     fn plain(title: &str, quantity: &str, outcome: String) -> Self {
         let violation = Violation {
             place: title.to_owned(),
@@ -137,119 +133,54 @@ impl Section {
         Self::plain(&title, "completeness", format!("something was lost\n  {health}"))
     }
 
-    pub(super) fn is_untouched(&self) -> bool {
-        !self.touched
-    }
-
-    /// Adds what is to be said of one budget.
+    /// Checks one budget and adds its violation.
     pub(super) fn judge(&mut self, scope: &Scope<'_>, quantity: Quantity, bounds: Bounds) {
         self.touched = true;
         if quantity == Quantity::Instances {
             self.on_instances = true;
         } else if missing_in(scope).is_some() {
-            return; // said once, at the end
+            return; // `closed` reports a missing range once
         }
-        let absent: Vec<Group<'_>> = (0..scope.profiles.len()).map(Group::absent).collect();
-        // A statistic is over all runs and instances.
+        let absent: Vec<Group<'_>> =
+            (0..scope.profiles.len()).map(|run| Group { run, ..Group::default() }).collect();
+        // A statistic covers all runs and instances together.
         let groups: Vec<Vec<&Group<'_>>> = match quantity {
             Quantity::GpuTimeOf(_) => vec![scope.groups.iter().collect()],
             Quantity::Instances => of_runs(scope, &absent),
             _ => scope.groups.iter().map(|group| vec![group]).collect(),
         };
         let amounts: Vec<u64> = groups.iter().map(|group| quantity.measure(group)).collect();
-        let unit = quantity.unit();
-
-        let doubted = groups.iter().zip(&amounts).find_map(|(groups, amount)| {
+        let unknown = groups.iter().zip(&amounts).find_map(|(groups, amount)| {
             groups.iter().find_map(|&group| {
-                let doubts = doubts(&quantity, scope, group);
-                (!doubts.is_empty()).then_some((group, *amount, doubts))
+                let unknowns = unknowns(&quantity, scope, group);
+                (!unknowns.is_empty()).then_some((group, *amount, unknowns))
             })
         });
-        if let Some((group, amount, doubts)) = doubted {
-            let mut outcome = format!("cannot be known: {}", doubts.join("; "));
-            let _ = write!(
-                outcome,
-                "; {} seen, the budget is {}",
-                unit.show(amount),
-                bounds.show(unit)
-            );
-            let lines = some(scope.place_of(group)).map(|place| format!("in {place}"));
-            self.add(scope, group.run, &quantity, outcome, true, lines.into_iter().collect());
-            return;
-        }
-
-        let failed: Vec<(&Vec<&Group<'_>>, u64)> = groups
-            .iter()
-            .zip(amounts.iter().copied())
-            .filter(|(_, amount)| bounds.excess(*amount) != 0)
-            .collect();
-        let Some((worst, worst_amount)) =
-            failed.iter().rev().max_by_key(|(_, amount)| bounds.excess(*amount))
-        else {
-            return;
+        let is_unknown = unknown.is_some();
+        let (run, outcome, lines) = match unknown {
+            Some((group, amount, unknowns)) => {
+                let (unit, why) = (quantity.unit(), unknowns.join("; "));
+                let (seen, budget) = (unit.show(amount), bounds.show(unit));
+                let outcome =
+                    format!("cannot be known: {why}; {seen} seen, the budget is {budget}");
+                let position = scope.position_of(group);
+                let is_one = position.is_empty();
+                let lines = if is_one { Vec::new() } else { vec![format!("in {position}")] };
+                (group.run, outcome, lines)
+            }
+            None => match violation(scope, &quantity, bounds, &groups, &amounts) {
+                Some(violation) => violation,
+                None => return,
+            },
         };
-        let (low, high) = amounts
-            .iter()
-            .fold((u64::MAX, 0), |(low, high), &amount| (low.min(amount), high.max(amount)));
-        let mut outcome = String::new();
-        let mut lines = Vec::new();
-        if groups.len() == 1 {
-            let _ = write!(outcome, "{}, ", unit.show(*worst_amount));
-        } else {
-            for (groups, amount) in failed.iter().take(GROUPS) {
-                lines.push(format!("{} in {}", unit.show(*amount), place_of(scope, groups)));
-            }
-            if failed.len() > GROUPS {
-                lines.push(format!("and {} more", failed.len() - GROUPS));
-            }
-            let _ = write!(outcome, "{} of {} not kept, ", failed.len(), groups.len());
-        }
-        let _ = write!(outcome, "the budget is {}", bounds.show(unit));
-        if !matches!(quantity, Quantity::KernelsOtherThan(_)) {
-            let _ = write!(outcome, "; {} would pass", bounds.widened(low, high).show(unit));
-        }
-        let parts = parts(&quantity, worst);
-        if groups.len() > 1 && !parts.is_empty() {
-            lines.push(format!(
-                "of the {} in {}:",
-                unit.show(*worst_amount),
-                place_of(scope, worst)
-            ));
-        }
-        lines.extend(parts);
-        let shared = worst.iter().flat_map(|group| &group.instances);
-        let shared: usize = shared.map(|instance| instance.shared.len()).sum();
-        if shared != 0 && !matches!(quantity, Quantity::Instances | Quantity::SharedKernels) {
-            lines.push(format!(
-                "not in it: {shared} GPU operations that it shares with ranges for which they count"
-            ));
-        }
-        let run = worst.first().map_or(0, |group| group.run);
-        self.add(scope, run, &quantity, outcome, false, lines);
-    }
-
-    fn add(
-        &mut self,
-        scope: &Scope<'_>,
-        run: usize,
-        quantity: &Quantity,
-        outcome: String,
-        is_unknown: bool,
-        lines: Vec<String>,
-    ) {
         if self.violations.is_empty() {
             self.run = run;
         }
-        self.violations.push(Violation {
-            place: scope.title(),
-            quantity: quantity.name(),
-            outcome,
-            is_unknown,
-            lines,
-        });
+        let (place, quantity) = (scope.title(), quantity.name());
+        self.violations.push(Violation { place, quantity, outcome, is_unknown, lines });
     }
 
-    /// The section with its head and its report; `None` if all budgets were kept.
+    /// Completes the section with its title and report; `None` without violations.
     pub(super) fn closed(mut self, scope: &Scope<'_>) -> Option<Self> {
         if let Some(run) = missing_in(scope).filter(|_| !self.on_instances) {
             return Some(missing(scope, run));
@@ -263,7 +194,7 @@ impl Section {
     }
 }
 
-/// The groups of each run; a run that has none may have lost them, and is asked all the same.
+/// The groups of each run. A run without groups gets its `absent` group: it may have lost ranges.
 fn of_runs<'s, 'a>(scope: &'s Scope<'a>, absent: &'s [Group<'a>]) -> Vec<Vec<&'s Group<'a>>> {
     let of_run = |none: &'s Group<'a>| {
         let groups: Vec<_> = scope.groups.iter().filter(|group| group.run == none.run).collect();
@@ -272,26 +203,72 @@ fn of_runs<'s, 'a>(scope: &'s Scope<'a>, absent: &'s [Group<'a>]) -> Vec<Vec<&'s
     absent.iter().map(of_run).collect()
 }
 
-fn some(text: String) -> Option<String> {
-    (!text.is_empty()).then_some(text)
+/// The run, the outcome and the breakdown of a violated budget; `None` if all amounts are allowed.
+fn violation(
+    scope: &Scope<'_>,
+    quantity: &Quantity,
+    bounds: Bounds,
+    groups: &[Vec<&Group<'_>>],
+    amounts: &[u64],
+) -> Option<(usize, String, Vec<String>)> {
+    let unit = quantity.unit();
+    let failed: Vec<(&Vec<&Group<'_>>, u64)> = groups
+        .iter()
+        .zip(amounts.iter().copied())
+        .filter(|(_, amount)| bounds.excess(*amount) != 0)
+        .collect();
+    let (worst, worst_amount) =
+        failed.iter().rev().max_by_key(|(_, amount)| bounds.excess(*amount))?;
+    let mut outcome = String::new();
+    let mut lines = Vec::new();
+    if groups.len() == 1 {
+        let _ = write!(outcome, "{}, ", unit.show(*worst_amount));
+    } else {
+        for (groups, amount) in failed.iter().take(GROUPS) {
+            lines.push(format!("{} in {}", unit.show(*amount), position_of(scope, groups)));
+        }
+        if failed.len() > GROUPS {
+            lines.push(format!("and {} more", failed.len() - GROUPS));
+        }
+        let _ = write!(outcome, "{} of {} not kept, ", failed.len(), groups.len());
+    }
+    let _ = write!(outcome, "the budget is {}", bounds.show(unit));
+    if !matches!(quantity, Quantity::KernelsOtherThan(_)) {
+        let (low, high) = (amounts.iter().min()?, amounts.iter().max()?);
+        let _ = write!(outcome, "; {} would pass", bounds.widened(*low, *high).show(unit));
+    }
+    let parts = parts(quantity, worst);
+    if groups.len() > 1 && !parts.is_empty() {
+        let position = position_of(scope, worst);
+        lines.push(format!("of the {} in {position}:", unit.show(*worst_amount)));
+    }
+    lines.extend(parts);
+    let instances = worst.iter().flat_map(|group| &group.instances);
+    let shared: usize = instances.map(|instance| instance.shared.len()).sum();
+    if shared != 0 && !matches!(quantity, Quantity::Instances | Quantity::SharedKernels) {
+        lines.push(format!(
+            "not in it: {shared} GPU operations that it shares with ranges for which they count"
+        ));
+    }
+    Some((worst.first().map_or(0, |group| group.run), outcome, lines))
 }
 
-/// A single group says which it is; the groups of a run are the run.
-fn place_of(scope: &Scope<'_>, groups: &[&Group<'_>]) -> String {
+/// The position of one group, or the run of several.
+fn position_of(scope: &Scope<'_>, groups: &[&Group<'_>]) -> String {
     match groups {
-        [group] => scope.place_of(group),
+        [group] => scope.position_of(group),
         [group, ..] => format!("run {} of {}", group.run + 1, scope.profiles.len()),
         [] => String::new(),
     }
 }
 
-/// The first run that has no such range.
+/// The first run without the range.
 fn missing_in(scope: &Scope<'_>) -> Option<usize> {
     scope.pattern()?;
     (0..scope.profiles.len()).find(|&run| scope.entered(run) == 0)
 }
 
-/// Paths that are named where a range is not there.
+/// Paths listed if a range is missing.
 const PATHS: usize = 40;
 
 fn missing(scope: &Scope<'_>, run: usize) -> Section {

@@ -1,5 +1,4 @@
-//! Baselines as a file: what runs came to, by machine and build. Written to be read in a review: in a fixed order, a line
-//! for every count and for the times of every kernel.
+//! Baseline files: counts and times of runs by machine and build, in a fixed order for reviews.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +7,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::run::Run;
 use crate::base::error::{Error, Kind};
@@ -16,18 +15,18 @@ use crate::base::hodges_lehmann::median;
 use crate::base::replace::{Replacement, Target};
 use crate::record::recording::RecordingInfo;
 
-/// The format that this version writes, and the only one that it reads.
+/// The format that this version writes and reads.
 const FORMAT: &str = "gpu-baseline 1";
 
-/// The whole file.
+/// A baseline file.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct File {
     format: String,
-    /// By machine and build, in their order.
+    /// Sorted by machine and build.
     entries: Vec<Entry>,
 }
 
-/// What was measured on one machine, with one build.
+/// Measurements of one build on one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     #[serde(flatten)]
@@ -38,12 +37,12 @@ pub(crate) struct Entry {
     pub(crate) ranges: BTreeMap<String, RangeEntry>,
 }
 
-/// What has to be the same for times to be compared.
+/// Times are compared only between equal keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Key {
     pub(crate) device: String,
     pub(crate) driver: String,
-    /// What the clocks may be at most, where NVML says it.
+    /// The clock limits, if NVML reports them.
     pub(crate) clocks: Option<String>,
     pub(crate) build: String,
 }
@@ -64,7 +63,7 @@ pub(crate) struct KernelEntry {
     pub(crate) time: Times,
 }
 
-/// The same in every run, or the least and the most.
+/// A count that is equal in every run, or its minimum and maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Count {
@@ -109,17 +108,9 @@ impl Count {
     }
 }
 
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.bounds() {
-            (least, most) if least == most => write!(f, "{least}"),
-            (least, most) => write!(f, "{least} to {most}"),
-        }
-    }
-}
-
-/// Of each run the time, in nanoseconds, in the order they were made. In the file they are one text, and so one line.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// The times of each run in order, in nanoseconds. In the file they are one text on one line.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(into = "WrittenTimes", try_from = "WrittenTimes")]
 pub(crate) struct Times(pub(crate) Vec<f64>);
 
 impl Times {
@@ -129,7 +120,7 @@ impl Times {
         median(&sorted).unwrap_or(0.0)
     }
 
-    /// The median of how far each is from the median.
+    /// The median of the distances from the median.
     pub(crate) fn deviation(&self) -> f64 {
         let median = self.median();
         Self(self.0.iter().map(|ns| (ns - median).abs()).collect()).median()
@@ -143,24 +134,21 @@ struct WrittenTimes {
     runs_ns: String,
 }
 
-impl Serialize for Times {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let texts: Vec<String> = self.0.iter().map(|ns| tenths(*ns).to_string()).collect();
-        WrittenTimes {
-            median_ns: tenths(self.median()),
-            deviation_ns: tenths(self.deviation()),
-            runs_ns: texts.join(" "),
-        }
-        .serialize(serializer)
+impl From<Times> for WrittenTimes {
+    fn from(times: Times) -> Self {
+        let texts: Vec<String> = times.0.iter().map(|ns| tenths(*ns).to_string()).collect();
+        let (median_ns, deviation_ns) = (tenths(times.median()), tenths(times.deviation()));
+        Self { median_ns, deviation_ns, runs_ns: texts.join(" ") }
     }
 }
 
-impl<'de> Deserialize<'de> for Times {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let written = WrittenTimes::deserialize(deserializer)?;
+impl TryFrom<WrittenTimes> for Times {
+    type Error = String;
+
+    fn try_from(written: WrittenTimes) -> Result<Self, String> {
         let one = |text: &str| match text.parse() {
             Ok(ns) if f64::is_finite(ns) && ns >= 0.0 => Ok(ns),
-            _ => Err(serde::de::Error::custom(format!("{text:?} is no time in nanoseconds"))),
+            _ => Err(format!("{text:?} is no time in nanoseconds")),
         };
         written.runs_ns.split_whitespace().map(one).collect::<Result<_, _>>().map(Self)
     }
@@ -192,7 +180,7 @@ impl Key {
         Self { device, driver, clocks, build: build.to_owned() }
     }
 
-    /// Clocks that one side does not know are not compared.
+    /// Clocks are compared only if both keys have them.
     fn fits(&self, other: &Self) -> bool {
         let clocks = match (&self.clocks, &other.clocks) {
             (Some(one), Some(other)) => one == other,
@@ -215,7 +203,8 @@ impl fmt::Display for Key {
 }
 
 impl Entry {
-    /// Of runs of one program on one machine. What is not in a run counts as 0 there, and has a time of the other runs.
+    /// An entry from runs on one machine. A count missing in a run is 0; a missing time is left
+    /// out.
     pub(crate) fn of(key: Key, recorded: String, runs: &[Run]) -> Self {
         let mut ranges: BTreeMap<String, RangeEntry> = BTreeMap::new();
         for (path, part) in runs.iter().flat_map(|run| &run.0) {
@@ -250,7 +239,7 @@ impl Entry {
 }
 
 impl File {
-    /// `None` if there is no such file.
+    /// `None` if the file does not exist.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, Error> {
         let text = match crate::base::text::read_file(path) {
             Ok(text) => text,
@@ -271,23 +260,23 @@ impl File {
         Ok(Some(file))
     }
 
-    /// What was measured on such a machine with such a build.
+    /// The entry for this machine and build.
     pub(crate) fn entry(&self, key: &Key) -> Option<&Entry> {
         self.place(key).map(|place| &self.entries[place])
     }
 
-    /// The very one, or else the first that fits.
+    /// The index of the equal key, or of the first that fits.
     fn place(&self, key: &Key) -> Option<usize> {
         let keys = || self.entries.iter().map(|entry| &entry.key);
         keys().position(|of| of == key).or_else(|| keys().position(|of| of.fits(key)))
     }
 
-    /// The machines and builds there are.
+    /// The machines and builds of the file.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
         self.entries.iter().map(|entry| &entry.key)
     }
 
-    /// Puts an entry in the place of the one that it would be compared with.
+    /// Replaces the entry that the new one would be compared with, or adds it.
     pub(crate) fn put(&mut self, entry: Entry) {
         self.format = FORMAT.to_owned();
         match self.place(&entry.key) {
@@ -297,7 +286,7 @@ impl File {
         self.entries.sort_by(|a, b| a.key.cmp(&b.key));
     }
 
-    /// It is there when it is whole; its folder is made.
+    /// Replaces the file at once when the new content is complete; creates its folder.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
         let failed = |error| io_error("write", path, error);
         let mut text =

@@ -1,4 +1,4 @@
-//! Clocks of the GPU that is measured, and why they are low, as NVML says it. Where it cannot be asked, that is said.
+//! Clock limits and throttling of the measured GPU, from NVML, or why they are unknown.
 
 #[cfg(feature = "nvml")]
 pub(crate) use known::Clocks;
@@ -12,12 +12,12 @@ mod known {
     use crate::collect::nvml::{Gpu, SLOWED_BY};
     use crate::record::recording::RecordingInfo;
 
-    /// NVML, or why it is not there.
+    /// A GPU in NVML, or why it is unavailable.
     #[derive(Debug)]
     pub(crate) struct Clocks(Result<Gpu, String>);
 
     impl Clocks {
-        /// Of the GPU with this CUDA ordinal. One that cannot tell why it is slow is not watched.
+        /// Opens the GPU with this ordinal; unavailable if it reports no throttle reasons.
         pub(crate) fn open(info: &RecordingInfo, ordinal: u32) -> Self {
             let clocks = Gpu::find(info, ordinal).and_then(|gpu| match reasons(&gpu) {
                 Ok(_) => Ok(gpu),
@@ -26,10 +26,10 @@ mod known {
             Self(clocks.map_err(|why| format!("clocks are not watched: {why}")))
         }
 
-        /// What they may be at most, as part of the machine's name.
+        /// The maximum clocks, as part of the machine's key.
         pub(crate) fn limits(&self) -> Option<String> {
             let device = self.0.as_ref().ok()?.device().ok()?;
-            // Set by the administrator, or else those of the device.
+            // Application clocks of the administrator, or else the limits of the device.
             let most = |clock: Clock| {
                 device.applications_clock(clock).or_else(|_| device.max_clock_info(clock)).ok()
             };
@@ -37,7 +37,7 @@ mod known {
             Some(format!("{graphics} MHz, memory {memory} MHz"))
         }
 
-        /// Why it is slower now than it should be. Once that cannot be asked it is not known any more.
+        /// The current reason for lowered clocks. After a failed query the clocks are unknown.
         pub(crate) fn throttled(&mut self) -> Option<&'static str> {
             let reasons = reasons(self.0.as_ref().ok()?);
             match reasons {
@@ -52,7 +52,7 @@ mod known {
             }
         }
 
-        /// Why it is not known.
+        /// Why clocks are unknown.
         pub(crate) fn unknown(&self) -> Option<&str> {
             self.0.as_ref().err().map(String::as_str)
         }
@@ -68,7 +68,7 @@ mod known {
 mod unknown {
     use crate::record::recording::RecordingInfo;
 
-    /// As on a machine without NVML.
+    /// Behaves like a machine without NVML.
     #[derive(Debug)]
     pub(crate) struct Clocks;
 

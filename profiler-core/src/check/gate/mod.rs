@@ -1,4 +1,4 @@
-//! Baselines: reviewed counts and times of a program, and whether new runs keep them. [`Gate`] has an example.
+//! Baselines: reviewed counts and times, and gates that compare new runs. [`Gate`] has an example.
 
 mod baseline;
 mod clocks;
@@ -21,11 +21,11 @@ use plan::{Found, Plan};
 use run::Run;
 pub use verdict::{CountChange, Outcome, TimeChange, Verdict};
 
-/// The variable that has baselines written: `GPU_BASELINES=update`.
+/// The variable that switches to writing baselines: `GPU_BASELINES=update`.
 const VARIABLE: &str = "GPU_BASELINES";
 
-/// Compares runs with a baseline file, which is reviewed like a snapshot: written with `GPU_BASELINES=update` in the
-/// environment, kept in version control, and read by every later run.
+/// Compares runs with a baseline file. `GPU_BASELINES=update` in the environment writes the file, a
+/// review accepts it into version control, and later runs read it, like a snapshot.
 ///
 /// ```no_run
 /// use profiler_core::gpu_test;
@@ -41,41 +41,42 @@ const VARIABLE: &str = "GPU_BASELINES";
 /// ```
 ///
 /// # What is compared
-/// Counts have to be those of the baseline, exactly: instances, launches, copies, bytes, waits, allocations of each range, and
-/// the kernels in it by name and shape (grid and block). A kernel that is new fails, and one that is gone. A count that
-/// differed among the runs of the baseline has to lie within what they had.
+/// Counts have to equal those of the baseline: instances, launches, copies, bytes, waits,
+/// allocations of each range, and its kernels by name and shape (grid and block). New and missing
+/// kernels fail. A count that differed in the baseline has to lie within its range.
 ///
-/// Times are those of every kernel in every range (of a run, the mean of the middle half of its times), and of all kernels in a
-/// range. By what factor they changed is the median of all ratios, with bounds by ranks ([`TimeChange`]), which assume
-/// nothing of how times are distributed. A time
-/// - passes when it surely grew by less than the [minimum effect](Self::minimum_effect),
-/// - fails when it surely grew by more,
-/// - and is looked at again after more [runs](Self::runs) otherwise. What is undecided at the last look is a failure.
+/// Times are those of every kernel in every range (the midmean of a run) and of all kernels in a
+/// range. The factor of a change is the median of all ratios, with bounds by ranks
+/// ([`TimeChange`]), which assume nothing about the distribution of times. A time
+/// - passes if it certainly grew by less than the [minimum effect](Self::minimum_effect),
+/// - fails if it certainly grew by more,
+/// - and is tested again after more [runs](Self::runs) otherwise. Undecided at the last look fails.
 ///
-/// # What may be wrong, and how often
+/// # Error rates
 /// With an [error rate](Self::error_rate) of 1 % and three looks:
-/// - a kernel that is slower by the minimum effect or more passes in at most 1 % of all gates. The rate is divided among the
-///   looks, so that the union bound holds however they depend on each other;
-/// - where nothing is slower by the minimum effect or more, anything is called slower in at most 1 % of all gates. Here
-///   the rate is divided among the times, too;
-/// - how often nothing is slower and something is *undecided* depends on noise and budget alone, and has no bound.
+/// - a kernel that is slower by the minimum effect or more passes in at most 1 % of all gates. The
+///   rate is divided among the looks, so the union bound holds however they depend on each other;
+/// - if nothing is slower by the minimum effect or more, any time is reported as slower in at most
+///   1 % of all gates. Here the rate is also divided among the times;
+/// - the rate of *undecided* gates without a slowdown depends on noise and budget, without a bound.
 ///
-/// Runs are taken for independent, and the process of the baseline for one like any other. Where times differ between
-/// processes, as by where memory lies, both hold for what is slower by that much more, or less, than the minimum effect.
+/// Runs are assumed to be independent, and the process of the baseline to be like any other. If
+/// times differ between processes, as by memory placement, both bounds shift by that.
 ///
-/// Replayed on what an H200 measured in 20 processes, which differ by up to 0.6 %: of 1,000 gates on what did not change
-/// none failed within 8 runs, and each of 600 on a kernel with 5 % more work did. Of the kernels of 3 us to 530 us the
-/// noisiest differs from run to run by 0.7 % (the median absolute deviation); for its sake 7 % of the gates that ask for 2 %
-/// cannot decide within 8 runs, and none within 24; of those that ask for 1 %, 72 % and 42 %.
+/// Replayed on H200 measurements of 20 processes, which differ by up to 0.6 %: of 1,000 gates
+/// without a change none failed within 8 runs, and each of 600 gates on a kernel with 5 % more work
+/// failed. Of the kernels of 3 us to 530 us the noisiest varies by 0.7 % from run to run (median
+/// absolute deviation). Because of it 7 % of the gates with an effect of 2 % cannot decide within 8
+/// runs, and none within 24; with an effect of 1 %, 72 % and 42 %.
 ///
 /// # Machines
-/// A file has an entry for each GPU, driver, clock limit (where NVML says it) and build; a gate compares with its own, and
-/// without one it is an error that names those there are.
+/// A file has an entry for each GPU, driver, clock limit (if NVML reports it) and build. A gate
+/// compares with its own entry; without one it returns an error that lists the entries.
 ///
-/// With the feature `nvml` runs are set aside and made again of which NVML says, just before or just after, that the GPU is
-/// throttled, and those in which [it was sampled](crate::Sampling::nvml) and said so while operations ran. Throttling within
-/// a run that was not sampled is not seen. Without the feature, or where NVML does not say, the verdict says that nobody
-/// looked.
+/// With the feature `nvml`, runs are discarded and repeated if NVML reports throttling just before
+/// or after them, or if [NVML samples](crate::Sampling::nvml) report it while operations ran.
+/// Throttling within a run that was not sampled is not detected. Without the feature, or if NVML is
+/// unavailable, the verdict says that clocks were not watched.
 #[derive(Debug, Clone)]
 #[must_use = "a gate judges nothing until it is given runs"]
 pub struct Gate {
@@ -87,7 +88,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// With the baseline of this file. In tests a path is relative to the package's folder.
+    /// A gate with the baseline of this file. In tests a path is relative to the package's folder.
     pub fn new(path: impl AsRef<Path>) -> Self {
         let plan = Plan { looks: vec![10, 20, 40], error: 0.01, effect: 0.03, least_ns: 100.0 };
         let build = if cfg!(debug_assertions) { "debug" } else { "release" };
@@ -100,16 +101,16 @@ impl Gate {
         }
     }
 
-    /// From which part on a time is slower; 0.03, which is 3 %, if not told. A time also has to grow by 100 ns, which is
-    /// three ticks of the GPU's clock.
+    /// The relative growth from which a time is slower; 0.03 (3 %) by default. A time also has to
+    /// grow by 100 ns, which is three ticks of the GPU's clock.
     pub fn minimum_effect(mut self, part: f64) -> Self {
-        // A part that is no number would pass everything.
+        // NaN would pass everything.
         self.plan.effect = if part.is_finite() { part.max(0.0) } else { 0.0 };
         self
     }
 
-    /// After how many runs times are looked at first, and how many are made at most; 10 and 40, if not told, at most 64.
-    /// In between the number doubles. A baseline is written from the most.
+    /// The runs before the first look and the maximum of runs: 10 and 40 by default, at most 64.
+    /// The number doubles between looks. A baseline is written from the maximum.
     pub fn runs(mut self, first: u32, most: u32) -> Self {
         let most = most.clamp(1, MOST as u32);
         let first = first.clamp(1, most);
@@ -118,35 +119,36 @@ impl Gate {
         self
     }
 
-    /// How often a gate may be wrong, in each of the two ways that [`Gate`] names; 0.01 if not told, at most 0.5.
+    /// The error rate of each of the two errors in [`Gate`]; 0.01 by default, at most 0.5.
     pub fn error_rate(mut self, part: f64) -> Self {
         self.plan.error = if part.is_finite() { part.clamp(0.0, 0.5) } else { 0.0 };
         self
     }
 
-    /// What the build is called in the file; `debug` or `release`, as this crate was built, if not told.
+    /// The name of the build in the file; `debug` or `release` as this crate was built by default.
     pub fn build(mut self, name: &str) -> Self {
         name.clone_into(&mut self.build);
         self
     }
 
-    /// Leaves the times of these kernels and ranges out, not their counts. A name or a path of the file, `*` for any text.
+    /// Excludes the times of these kernels and ranges: a name or path of the file, `*` for any
+    /// text.
     pub fn ignore_times(mut self, pattern: &str) -> Self {
         self.ignored.push(Pattern::new(pattern));
         self
     }
 
-    /// Whether the baseline is written anew instead of compared with; what `GPU_BASELINES` says, if not told.
+    /// Whether to write the baseline instead of comparing; by default as `GPU_BASELINES` says.
     pub fn update(mut self, is_wanted: bool) -> Self {
         self.update = Some(is_wanted);
         self
     }
 
-    /// Makes runs until all is decided or the budget is spent: `next` makes one, and gives its profile.
+    /// Makes runs with `next` until everything is decided or the budget is spent.
     ///
     /// # Errors
-    /// Those of `next`; a run that lost records, or that is of another machine than those before; a GPU that is throttled all
-    /// the time; a baseline that is not there, or cannot be read or written.
+    /// Errors of `next`; a run that lost records or is of another machine; a GPU that is throttled
+    /// in too many runs; a baseline that is missing or cannot be read or written.
     pub fn run(&self, mut next: impl FnMut() -> Result<Profile, Error>) -> Result<Verdict, Error> {
         let mut clocks: Option<Clocks> = None;
         let sample = || {
@@ -161,10 +163,10 @@ impl Gate {
         self.decide(&self.plan, sample)
     }
 
-    /// Judges runs that were made, all at once: one look, at 64 of them at most. Their clocks are not known.
+    /// Judges recorded runs in one look, at most 64 of them. Their clocks are unknown.
     ///
     /// # Errors
-    /// As [`run`](Self::run); also where there is no profile at all.
+    /// As [`run`](Self::run); also without any profile.
     pub fn judge<P: Profiles + ?Sized>(&self, runs: &P) -> Result<Verdict, Error> {
         let profiles = runs.profiles();
         if profiles.is_empty() {
@@ -173,7 +175,7 @@ impl Gate {
         let mut left = profiles.iter();
         let looks = vec![profiles.len().min(MOST) as u32];
         let mut verdict = self.decide(&Plan { looks, ..self.plan.clone() }, || {
-            // As many as are looked at.
+            // `decide` takes exactly as many runs as the look has.
             let profile = left.next().unwrap_or(&profiles[0]);
             self.sample(profile, None)
         })?;
@@ -243,7 +245,7 @@ impl Gate {
                         sample.key
                     )));
                 }
-                // It may be so from some run on.
+                // Clocks may become unknown at any run.
                 notes.extend(sample.unwatched.filter(|why| !notes.contains(why)));
                 match sample.throttled {
                     None => runs.push(sample.run),
@@ -321,25 +323,25 @@ impl<P: AsRef<Path>> From<P> for Gate {
     }
 }
 
-/// A run as it came.
+/// A run with its key and throttling.
 #[derive(Debug)]
 struct Sample {
     key: Key,
     recorded: String,
     run: Run,
     throttled: Option<&'static str>,
-    /// Why clocks are not known.
+    /// Why clocks are unknown.
     unwatched: Option<String>,
 }
 
-/// Why a GPU was slower in a run than it should be, where NVML was sampled.
+/// The reason for lowered clocks while operations ran, if NVML was sampled.
 fn throttled_in(profile: &Profile) -> Option<&'static str> {
     let clocks = profile.device_clocks();
     let slowed = clocks.iter().find(|clocks| clocks.is_throttled())?.slowed_by.first()?;
     Some(slowed.by)
 }
 
-/// The CUDA ordinal of the first GPU that worked.
+/// The lowest CUDA ordinal with operations.
 fn device_of(profile: &Profile) -> u32 {
     profile.operations().map(|operation| operation.device()).min().unwrap_or(0)
 }

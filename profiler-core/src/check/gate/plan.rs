@@ -1,4 +1,4 @@
-//! After how many runs times are looked at, and how sure each look has to be.
+//! The looks of a gate, and the decisions at each look.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use super::verdict::{CountChange, Outcome, TimeChange};
 use crate::base::hodges_lehmann::{MOST, Ranks, Ratios, median};
 use crate::base::kernel_names::Pattern;
 
-/// What a gate was told.
+/// The settings of a gate.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plan {
-    /// Runs at each look, the last is the budget.
+    /// Runs at each look; the last is the budget.
     pub(crate) looks: Vec<u32>,
-    /// The part of all gates that may be wrong in each of two ways.
+    /// The rate of each of the two errors.
     pub(crate) error: f64,
-    /// From which part on a time is slower.
+    /// The relative growth from which a time is slower.
     pub(crate) effect: f64,
-    /// And from how many nanoseconds on.
+    /// The minimum growth in nanoseconds.
     pub(crate) least_ns: f64,
 }
 
-/// What was found at the looks so far.
+/// The results of the looks so far.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) counts: Vec<CountChange>,
@@ -33,7 +33,7 @@ impl Found {
         self.is_slower() || !self.times.iter().any(is_open)
     }
 
-    /// What more runs cannot change.
+    /// True if a result is final: more runs cannot change it.
     pub(crate) fn is_slower(&self) -> bool {
         let is_slower = |time: &TimeChange| time.outcome == Outcome::Slower;
         !self.counts.is_empty() || self.times.iter().any(is_slower)
@@ -41,7 +41,7 @@ impl Found {
 }
 
 impl Found {
-    /// What a reader of the changes should know.
+    /// Notes on the baseline and on common causes.
     pub(crate) fn notes(&self, before: &Entry) -> Vec<String> {
         let mut notes = Vec::new();
         let varies = |range: &RangeEntry| {
@@ -52,7 +52,7 @@ impl Found {
         if varying != 0 {
             notes.push(format!("{varying} counts differed among the runs of the baseline"));
         }
-        // All by one factor is what clocks do, and hardly a program.
+        // Lowered clocks change all times by one factor; programs hardly do.
         let mut ratios: Vec<f64> = self.times.iter().map(|time| time.ratio).collect();
         ratios.sort_unstable_by(f64::total_cmp);
         let near = |ratio: f64| ratios.iter().filter(|other| (*other - ratio).abs() < 0.01).count();
@@ -71,7 +71,7 @@ impl Found {
 }
 
 impl Plan {
-    /// Looks at all runs that were made until now. A time that was found to be the same stays so.
+    /// Tests all runs made so far. A time that passed stays passed.
     pub(crate) fn look(
         &self,
         before: &Entry,
@@ -95,7 +95,7 @@ impl Plan {
             for (name, [before, after]) in beside(&before.counts, &after.counts) {
                 let [before, after] =
                     [before, after].map(|count| count.copied().unwrap_or_default());
-                // Told kernel by kernel.
+                // Kernels are compared one by one above.
                 if name != "kernels" {
                     change(&mut counts, path, name, before, after);
                 }
@@ -119,7 +119,7 @@ impl Plan {
         Found { counts, times: times.collect() }
     }
 
-    /// Why a baseline of so many runs can decide on nothing, however many runs there are beside it.
+    /// Why a baseline of so many runs decides nothing, however many runs are compared with it.
     pub(crate) fn too_few(&self, runs: usize, ranks: &mut Ranks) -> Option<String> {
         let tail = self.error / self.looks.len().max(1) as f64;
         let mut is_enough = |runs: usize| ranks.rank(runs, MOST, tail).is_some();
@@ -147,7 +147,7 @@ impl Plan {
         (pass, fail): (f64, f64),
         ranks: &mut Ranks,
     ) -> TimeChange {
-        // A file may hold any number of them.
+        // A file may contain any number of times.
         let first = |times: &[f64]| times[..times.len().min(MOST)].to_vec();
         let ratios = Ratios::of(&first(&before.0), &first(&after.0));
         let before_ns = before.median();
@@ -189,7 +189,7 @@ fn change(changes: &mut Vec<CountChange>, range: &str, what: &str, before: Count
     }
 }
 
-/// What both maps have by one key, and what one of them has, in order.
+/// The values of both maps by key, in order.
 fn beside<'a, V>(
     before: &'a BTreeMap<String, V>,
     after: &'a BTreeMap<String, V>,

@@ -1,4 +1,4 @@
-//! What one run came to: exact counts of each range, and the times of its kernels.
+//! The measurements of one run: exact counts of each range, and times of its kernels.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,25 +7,25 @@ use crate::base::totals::Totals;
 use crate::base::units::shape;
 use crate::profile::{GpuOperation, Profile, RangeNode};
 
-/// Where kernels stand that no range asked for.
+/// The path of kernels launched outside any range.
 pub(crate) const OUTSIDE: &str = "(outside any range)";
-/// All kernels together.
+/// The path of all kernels together.
 pub(crate) const EVERYTHING: &str = "(everything)";
-/// Levels of a path that are written: a recursion has as many as it likes.
+/// Maximum levels of a path: recursions may be arbitrarily deep.
 const LEVELS: usize = 100;
 
-/// One run, by the path of its ranges.
+/// One run, by range path.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Run(pub(crate) BTreeMap<String, Part>);
 
-/// What one range came to in a run.
+/// The measurements of one range in a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Part {
-    /// Of what was asked for in it directly, so that a change is told once.
+    /// Exclusive counts, so that a change appears once.
     pub(crate) counts: BTreeMap<&'static str, u64>,
-    /// Of all kernels in it and within, summed; 0 if there is none.
+    /// The sum over all kernels in the range and in ranges within it; 0 without kernels.
     pub(crate) kernel_ns: f64,
-    /// Those it asked for directly, by name and shape.
+    /// Kernels launched directly in the range, by name and shape.
     pub(crate) kernels: BTreeMap<String, Kernels>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Kernels {
 }
 
 impl Run {
-    /// Or why it cannot be told.
+    /// The measurements of a complete profile, or why it is unusable.
     pub(crate) fn of(profile: &Profile) -> Result<Self, String> {
         if !profile.health().is_complete() {
             return Err(profile.health().to_string());
@@ -109,7 +109,7 @@ impl Part {
     }
 }
 
-/// A range's name with its domain.
+/// A range's name and domain.
 fn label(node: &RangeNode<'_>) -> String {
     match node.domain() {
         Some(domain) => format!("{} [{domain}]", node.name()),
@@ -117,7 +117,7 @@ fn label(node: &RangeNode<'_>) -> String {
     }
 }
 
-/// Names of kernels as they are read, which cost microseconds to make.
+/// A cache of demangled names: each costs microseconds.
 #[derive(Default)]
 struct Names(HashMap<String, String>);
 

@@ -1,4 +1,4 @@
-//! What a gate found, as text that says what to do.
+//! The result of a gate, as text and Markdown.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -8,32 +8,32 @@ use serde::Serialize;
 use super::run::{EVERYTHING, OUTSIDE};
 use crate::base::units::{self, MESSAGE_WIDTH, NAME_WIDTH, shortened};
 
-/// Changes that a text names, of each sort.
+/// Changes of each outcome in a text.
 const NAMED: usize = 20;
 
-/// What came of a time.
+/// The outcome for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Not slower by the least effect or more.
+    /// Not slower by the minimum effect or more.
     Same,
-    /// Faster by the least effect or more.
+    /// Faster by the minimum effect or more.
     Faster,
-    /// Slower by the least effect or more.
+    /// Slower by the minimum effect or more.
     Slower,
-    /// The runs that were allowed do not tell. Counts as a failure.
+    /// Undecided after the maximum of runs. Fails the gate.
     Undecided,
 }
 
 impl Outcome {
-    /// True for what a gate lets pass.
+    /// True if the gate passes it.
     pub fn is_pass(self) -> bool {
         matches!(self, Self::Same | Self::Faster)
     }
 }
 
-/// A count that is not what the baseline has.
+/// A count that differs from the baseline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CountChange {
@@ -41,9 +41,9 @@ pub struct CountChange {
     pub range: String,
     /// `launches`, `copies` and so on, or a kernel with grid and block: `gemm <128, 256>`.
     pub what: String,
-    /// The least and the most of a run in the baseline.
+    /// The minimum and maximum over the runs of the baseline.
     pub before: (u64, u64),
-    /// The least and the most of a run now.
+    /// The minimum and maximum over the runs now.
     pub after: (u64, u64),
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for CountChange {
     }
 }
 
-/// A time beside that of the baseline.
+/// A time compared with the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TimeChange {
@@ -71,21 +71,21 @@ pub struct TimeChange {
     pub range: String,
     /// The kernel with grid and block; `None` for all kernels in the range and within, summed.
     pub kernel: Option<String>,
-    /// The median of the runs of the baseline, in nanoseconds.
+    /// The median over the runs of the baseline, in nanoseconds.
     pub before_ns: f64,
-    /// The median of the runs now.
+    /// The median over the runs now.
     pub after_ns: f64,
-    /// By what factor it changed, as Hodges and Lehmann estimate it.
+    /// The factor of the change: the Hodges-Lehmann estimate.
     pub ratio: f64,
-    /// Not below this, at the confidence of the look; 0 if there were too few runs to say.
+    /// The lower bound at the confidence of the look; 0 with too few runs.
     pub low: f64,
-    /// Not above this; `None` if there were too few runs to say.
+    /// The upper bound; `None` with too few runs.
     pub high: Option<f64>,
-    /// The factor from which on it is slower.
+    /// The factor from which the time is slower.
     pub limit: f64,
-    /// Runs that it was decided on.
+    /// The runs at the decision.
     pub runs: u64,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
@@ -110,7 +110,7 @@ impl fmt::Display for TimeChange {
     }
 }
 
-/// What a [`Gate`](crate::gate::Gate) found. `{}` is text for the log of a test or of CI; as JSON it has all its fields.
+/// The result of a [`Gate`](crate::gate::Gate). `{}` is text for a log; JSON contains all fields.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
     pub(super) baseline: String,
@@ -123,19 +123,18 @@ pub struct Verdict {
     pub(super) counts: Vec<CountChange>,
     pub(super) times: Vec<TimeChange>,
     pub(super) notes: Vec<String>,
-    /// Why the baseline can decide on nothing; a note, too.
+    /// Why the baseline decides nothing; also among the notes.
     #[serde(skip)]
     pub(super) too_few: Option<String>,
 }
 
 impl Verdict {
-    /// True if every count is that of the baseline, and every time was found not to be slower. Also true where the
-    /// baseline was written.
+    /// True if all counts equal the baseline and no time is slower, or the baseline was written.
     pub fn is_pass(&self) -> bool {
         self.counts.is_empty() && self.times.iter().all(|time| time.outcome.is_pass())
     }
 
-    /// True if nothing is worse for certain, but something could not be decided. That is no pass.
+    /// True if nothing is certainly worse, but some time is undecided. The gate does not pass.
     pub fn is_undecided(&self) -> bool {
         let mut failed = self.times.iter().filter(|time| !time.outcome.is_pass()).peekable();
         self.counts.is_empty()
@@ -143,38 +142,35 @@ impl Verdict {
             && failed.all(|time| time.outcome == Outcome::Undecided)
     }
 
-    /// True if nothing was compared, because the baseline was to be written.
+    /// True if the baseline was written instead of compared.
     pub fn is_written(&self) -> bool {
         self.is_written
     }
 
-    /// Runs that were made, or looked at.
+    /// The number of runs made or judged.
     pub fn runs(&self) -> u64 {
         self.runs
     }
 
-    /// Counts that are not those of the baseline.
+    /// The counts that differ from the baseline.
     pub fn counts(&self) -> &[CountChange] {
         &self.counts
     }
 
-    /// Every time that was judged.
+    /// Every judged time.
     pub fn times(&self) -> &[TimeChange] {
         &self.times
     }
 
-    /// What else there is to know: clocks, what the baseline does not say.
+    /// Notes on clocks and on the baseline.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// A list for a comment on a pull request.
+    /// Markdown for a comment on a pull request.
     pub fn to_markdown(&self) -> String {
         let mut text = format!("### GPU gate: {}\n", self.headline());
-        let mut list = |title: &str, lines: Vec<String>| {
-            if lines.is_empty() {
-                return;
-            }
+        for (title, lines) in self.sections() {
             let _ = write!(text, "\n**{title}**\n\n");
             for line in lines.iter().take(NAMED) {
                 let _ = writeln!(text, "- {}", crate::base::text::markdown(line));
@@ -182,22 +178,28 @@ impl Verdict {
             if lines.len() > NAMED {
                 let _ = writeln!(text, "- and {} more", lines.len() - NAMED);
             }
-        };
-        list("Counts that differ", self.counts.iter().map(ToString::to_string).collect());
-        for (title, outcome) in SORTS {
-            list(title, self.lines(outcome));
         }
-        list("Notes", self.notes.clone());
         text
     }
 
-    fn lines(&self, outcome: Outcome) -> Vec<String> {
-        let mut times: Vec<_> = self.times.iter().filter(|time| time.outcome == outcome).collect();
-        times.sort_by(|a, b| {
-            let gain = |time: &TimeChange| (time.after_ns - time.before_ns).abs();
-            gain(b).total_cmp(&gain(a))
-        });
-        times.into_iter().map(ToString::to_string).collect()
+    /// The changes and notes by title, without empty sections. The largest changes come first.
+    fn sections(&self) -> Vec<(&'static str, Vec<String>)> {
+        let counts = self.counts.iter().map(ToString::to_string).collect();
+        let mut sections = vec![("Counts that differ", counts)];
+        for (title, outcome) in [
+            ("Slower", Outcome::Slower),
+            ("Undecided, which counts as a failure", Outcome::Undecided),
+            ("Faster", Outcome::Faster),
+        ] {
+            let times = self.times.iter().filter(|time| time.outcome == outcome);
+            let mut times: Vec<_> = times.collect();
+            let change = |time: &TimeChange| (time.after_ns - time.before_ns).abs();
+            times.sort_by(|a, b| change(b).total_cmp(&change(a)));
+            sections.push((title, times.into_iter().map(ToString::to_string).collect()));
+        }
+        sections.push(("Notes", self.notes.clone()));
+        sections.retain(|(_, lines)| !lines.is_empty());
+        sections
     }
 
     fn headline(&self) -> String {
@@ -220,13 +222,7 @@ impl Verdict {
     }
 }
 
-const SORTS: [(&str, Outcome); 3] = [
-    ("Slower", Outcome::Slower),
-    ("Undecided, which counts as a failure", Outcome::Undecided),
-    ("Faster", Outcome::Faster),
-];
-
-/// Text of files as a line has room for it.
+/// Text of files, shortened to a line of a message.
 fn line(text: &str) -> String {
     shortened(text, MESSAGE_WIDTH)
 }
@@ -240,21 +236,13 @@ impl fmt::Display for Verdict {
             self.headline(),
             line(&self.machine)
         )?;
-        let mut list = |title: &str, lines: Vec<String>| -> fmt::Result {
-            if !lines.is_empty() {
-                write!(f, "\n{title}:")?;
-            }
+        for (title, lines) in self.sections() {
+            write!(f, "\n{}:", title.to_lowercase())?;
             lines.iter().take(NAMED).try_for_each(|line| write!(f, "\n  {}", self::line(line)))?;
-            match lines.len().saturating_sub(NAMED) {
-                0 => Ok(()),
-                more => write!(f, "\n  and {more} more"),
+            if lines.len() > NAMED {
+                write!(f, "\n  and {} more", lines.len() - NAMED)?;
             }
-        };
-        list("counts that differ", self.counts.iter().map(ToString::to_string).collect())?;
-        for (title, outcome) in SORTS {
-            list(&title.to_lowercase(), self.lines(outcome))?;
         }
-        list("notes", self.notes.clone())?;
         if self.is_pass() {
             return Ok(());
         }

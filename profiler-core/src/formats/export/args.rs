@@ -1,4 +1,4 @@
-//! What is said of a slice beside its name and time, for formats that have names for nothing.
+//! Arguments of slices: named values beside name and time.
 
 use std::borrow::Cow;
 
@@ -40,7 +40,7 @@ impl Serialize for Value<'_> {
         match self {
             Self::U64(value) => serializer.serialize_u64(*value),
             Self::I64(value) => serializer.serialize_i64(*value),
-            // JSON has no other way for what is no number.
+            // JSON has no such numbers.
             Self::F64(value) if !value.is_finite() => serializer.collect_str(value),
             Self::F64(value) => serializer.serialize_f64(*value),
             Self::Bool(value) => serializer.serialize_bool(*value),
@@ -50,21 +50,21 @@ impl Serialize for Value<'_> {
     }
 }
 
-/// Named values, in order, no name twice.
+/// Named values in order, with unique names.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Args<'a> {
     values: Vec<(Cow<'a, str>, Value<'a>)>,
-    /// Their names, where they are more than [`FEW`].
+    /// The names, if there are more than [`FEW`].
     names: FxHashSet<Cow<'a, str>>,
-    /// The next number for what is called as something else is.
+    /// The next number for a repeated name.
     numbers: FxHashMap<Cow<'a, str>, u64>,
 }
 
-/// So many names are compared one by one; almost nothing has more.
+/// Up to this count names are compared one by one; slices rarely have more.
 const FEW: usize = 16;
 
 impl<'a> Args<'a> {
-    /// A name that is there already gets a number.
+    /// Adds a value. A repeated name gets a number.
     pub(super) fn add(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Value<'a>>) {
         let mut name = name.into();
         if self.has(&name) {
@@ -124,7 +124,7 @@ impl Serialize for Args<'_> {
     }
 }
 
-/// What a program said of a range or a mark.
+/// Adds the labels of a range or a mark.
 macro_rules! described {
     ($args:ident, $described:expr) => {
         $args.add_some("domain", $described.domain());
@@ -191,11 +191,11 @@ pub(super) fn of_mark<'a>(mark: &Mark<'a>) -> Args<'a> {
 
 pub(super) fn of_call<'a>(timeline: &'a Timeline<'_>, call: &CallRow<'_>) -> Args<'a> {
     let mut args = Args::default();
-    args.add_some("open", call.is_open.then_some(true));
-    args.add_some("correlation", call.correlation_id);
+    args.add_some("open", call.call.host_time().is_none().then_some(true));
+    args.add("correlation", call.call.correlation_id());
     args.add_some("path", call.range.map(|range| timeline.path(range)));
-    args.add_some("captured", call.is_captured.then_some(true));
-    args.add_some("error", call.is_failure.then_some(call.result));
+    args.add_some("captured", call.call.is_captured().then_some(true));
+    args.add_some("error", call.call.is_failure().then_some(call.call.result()));
     args
 }
 
@@ -204,7 +204,7 @@ pub(super) fn of_operation<'a>(
     operation: &OperationRow<'_>,
 ) -> Args<'a> {
     let mut args = Args::default();
-    args.add_some("correlation", operation.correlation_id);
+    args.add("correlation", operation.operation.correlation_id());
     args.add_some("path", operation.range.map(|range| timeline.path(range)));
     args.add_some("shared with", shared_with(timeline, operation.operation.ranges()));
     args.add("context", operation.place.context);
@@ -245,10 +245,10 @@ pub(super) fn of_operation<'a>(
     args
 }
 
-/// Ranges that are named.
+/// Ranges named in an argument.
 const SHARED: usize = 16;
 
-/// The paths of the ranges that something belongs to besides the one it counts for.
+/// The paths of the other ranges that share an operation.
 fn shared_with<'a>(
     timeline: &Timeline<'_>,
     ranges: impl Iterator<Item = Range<'a>>,
@@ -263,7 +263,7 @@ fn shared_with<'a>(
     (!paths.is_empty()).then(|| paths.join(", "))
 }
 
-/// What holds for all of a trace: where it was recorded, and whether anything is missing in it.
+/// Arguments of the whole trace: the recording and its completeness.
 pub(super) fn of_recording<'a>(timeline: &Timeline<'_>, most_samples: usize) -> Args<'a> {
     let mut args = Args::default();
     let profile = timeline.profile;
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(names, ["a", "a #2", "a #2 #2", "b", "a #3"]);
     }
 
-    /// A program may call all its fields the same; that many would take hours if each were compared with each.
+    /// All fields of a program may have one name. Comparing each with each would take hours.
     #[test]
     fn a_name_of_many_is_numbered_at_once() {
         let mut args = Args::default();

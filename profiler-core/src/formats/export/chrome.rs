@@ -1,4 +1,4 @@
-//! Chrome's trace-event format, with our own names: for `chrome://tracing`, Perfetto, speedscope and scripts.
+//! Chrome's trace-event format for `chrome://tracing`, Perfetto, speedscope and scripts.
 
 use std::io::{self, Write};
 
@@ -17,6 +17,9 @@ struct Chrome<'a> {
 }
 
 impl Dialect for Chrome<'_> {
+    const ARROW: &'static str = "launch";
+    const DEPTH: usize = APART;
+
     fn pid(&self, device: u32) -> u64 {
         HOST + 1 + u64::from(device)
     }
@@ -28,7 +31,7 @@ impl Dialect for Chrome<'_> {
 
     fn call(&self, row: usize) -> Said<'_> {
         let call = &self.timeline.calls[row];
-        Said { name: call.name.into(), category: "api", args: args::of_call(self.timeline, call) }
+        Said { name: call.call.name().into(), category: "api", args: args::of_call(self.timeline, call) }
     }
 
     fn operation(&self, row: usize) -> Said<'_> {
@@ -38,18 +41,6 @@ impl Dialect for Chrome<'_> {
             category: operation.category(),
             args: args::of_operation(self.timeline, operation),
         }
-    }
-
-    fn projection(&self, _: usize) -> Option<Said<'_>> {
-        None
-    }
-
-    fn arrow(&self) -> &'static str {
-        "launch"
-    }
-
-    fn depth(&self) -> usize {
-        APART
     }
 }
 

@@ -1,20 +1,19 @@
-//! What changes over time: how much a stream has to do, how much memory is taken, how fast copies are, and what samplers
-//! saw.
+//! Counter tracks: submitted operations, allocated memory, copy bandwidth and samples.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::timeline::{Place, Timeline, Work, allocations};
+use super::timeline::{Place, Timeline, Work, ns};
 use crate::profile::counter_track;
 use crate::record::series::Unit;
 
-/// Values, each from a time on.
+/// Values, each valid from its time.
 pub(super) type Samples = Vec<(u64, i64)>;
 
-/// Operations of each stream that were asked for and had not ended. From the start of the call to the end of the
-/// operation; where the call is not known, from the operation's own start.
+/// Operations of each stream that are submitted and not finished: from the start of the call to the
+/// end of the operation. Without a known call, from the operation's own start.
 pub(super) fn queued(timeline: &Timeline<'_>) -> BTreeMap<Place, Samples> {
     let mut changes: BTreeMap<Place, Samples> = BTreeMap::new();
     for operation in &timeline.operations {
@@ -27,12 +26,12 @@ pub(super) fn queued(timeline: &Timeline<'_>) -> BTreeMap<Place, Samples> {
     changes.into_iter().map(|(place, changes)| (place, summed(changes))).collect()
 }
 
-/// Bytes a second of the copies under way that began or end on each device: of each its mean over its time.
+/// Bytes per second of the copies in progress on each device, each at its mean rate.
 pub(super) fn copy_bandwidth(timeline: &Timeline<'_>) -> BTreeMap<u32, Samples> {
     let mut changes: BTreeMap<u32, Samples> = BTreeMap::new();
     for operation in &timeline.operations {
         let (Work::Copy(copy), Some(span)) = (&operation.work, operation.span) else { continue };
-        // A copy of no duration has no speed.
+        // A copy of no duration has no rate.
         if let Some(rate) = (u128::from(copy.bytes) * 1_000_000_000).checked_div(span.ns().into()) {
             let rate = i64::try_from(rate).unwrap_or(i64::MAX >> 16);
             let changes = changes.entry(operation.place.device).or_default();
@@ -43,37 +42,41 @@ pub(super) fn copy_bandwidth(timeline: &Timeline<'_>) -> BTreeMap<u32, Samples> 
     changes.into_iter().map(|(device, changes)| (device, summed(changes))).collect()
 }
 
-/// Bytes of device memory, more than at the session's start. Only where CUPTI recorded allocations (`MEMORY2`). A free of
-/// an older allocation makes it less, by what its record says.
+/// Bytes of device memory relative to the session's start, if CUPTI recorded allocations
+/// (`MEMORY2`). A free of an older allocation decreases it by the size in its record.
 pub(super) fn memory(timeline: &Timeline<'_>) -> BTreeMap<u32, Samples> {
     let mut changes: BTreeMap<u32, Samples> = BTreeMap::new();
     let mut sizes = FxHashMap::default();
-    for allocation in allocations(timeline.profile) {
-        let bytes = i64::try_from(allocation.bytes).unwrap_or(i64::MAX >> 16);
-        let key = (allocation.device, allocation.address);
-        let change = if allocation.is_release {
-            -sizes.remove(&key).unwrap_or(bytes)
-        } else {
+    let profile = timeline.profile;
+    let events = profile.store.memory_events();
+    for event in events.filter(|event| event.kind == cupti::MemoryKind::DEVICE) {
+        let bytes = i64::try_from(event.bytes).unwrap_or(i64::MAX >> 16);
+        let key = (event.device, event.address);
+        let change = if event.is_allocation {
             sizes.insert(key, bytes);
             bytes
+        } else {
+            -sizes.remove(&key).unwrap_or(bytes)
         };
-        changes.entry(allocation.device).or_default().push((allocation.at, change));
+        let at = ns(profile.since_start(event.at_ns));
+        changes.entry(event.device).or_default().push((at, change));
     }
     changes.into_iter().map(|(device, changes)| (device, summed(changes))).collect()
 }
 
-/// What a sampler saw of a device, as a track to be drawn.
+/// A sampled track to draw.
 pub(super) struct Sampled<'a> {
     pub(super) device: u32,
-    /// The metric for people, with its own name where two of a device are called the same.
+    /// The metric's label, with its name if two tracks of a device have the same label.
     pub(super) name: Cow<'a, str>,
-    /// What its values are in: of totals, so much a second.
+    /// The unit of the values; totals are rates per second.
     pub(super) unit: Unit,
-    /// Values, each from a time on; 0 where nothing is known.
+    /// Values, each valid from its time; 0 where unknown.
     pub(super) values: Vec<(u64, f64)>,
 }
 
-/// Every track that has samples, by device, of at most so many stretches. One at a time, for they may be long.
+/// Tracks with samples by device, downsampled to at most so many segments. They are made one at a
+/// time, because they may be long.
 pub(super) fn sampled<'a>(
     timeline: &Timeline<'a>,
     most: usize,
@@ -105,7 +108,7 @@ pub(super) fn sampled<'a>(
     })
 }
 
-/// From changes to values, one for each time.
+/// Sums up changes to values, one for each time.
 fn summed(mut changes: Samples) -> Samples {
     changes.sort_unstable_by_key(|&(at, _)| at);
     let mut samples: Samples = Vec::with_capacity(changes.len());

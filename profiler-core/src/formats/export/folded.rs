@@ -1,4 +1,4 @@
-//! Folded stacks: a line for each path of ranges and what ran there, with its GPU time.
+//! Folded stacks: a line for each range path and operation name, with the GPU time.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -44,10 +44,11 @@ struct Node<'a> {
     times: BTreeMap<&'a str, u64>,
 }
 
-/// Names in paths that are written whole, however long each is: all paths of a recursion have the square of its depth.
+/// Names in unshortened paths of all lines: the paths of a recursion have quadratic length.
 const WHOLE: usize = 100_000;
 
-/// The ranges from the outermost on, each with a `;` behind it; cut as [`RangeNode::cut_path`] is where no names are left.
+/// The names from the outermost range, each followed by `;`. Shortened as by
+/// [`RangeNode::cut_path`] after [`WHOLE`] names.
 fn stack(node: &RangeNode<'_>, whole: &mut usize) -> String {
     let mut names = node.path_names();
     let depth = node.depth() + 1;
@@ -60,7 +61,7 @@ fn stack(node: &RangeNode<'_>, whole: &mut usize) -> String {
     names.iter().flat_map(|name| [frame(name), ";".into()]).collect()
 }
 
-/// A name without what has a meaning between names.
+/// A name without the separators of the format.
 fn frame(name: &str) -> Cow<'_, str> {
     if name.trim().is_empty() {
         return "(no name)".into();

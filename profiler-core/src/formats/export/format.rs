@@ -1,4 +1,4 @@
-//! The formats of other tools, and how to ask for them.
+//! The export formats and their options.
 
 use std::fmt;
 use std::io::{BufWriter, Write};
@@ -11,14 +11,14 @@ use super::timeline::Timeline;
 use crate::base::error::{Error, Kind};
 use crate::profile::Profile;
 
-/// What distinguishes a format from the others.
+/// The properties of a format.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct About {
-    /// For command lines.
+    /// The key on command lines.
     pub(super) key: &'static str,
-    /// For messages.
+    /// The name in messages.
     pub(super) title: &'static str,
-    /// A line for a list of the formats.
+    /// A line for a list of formats.
     pub(super) summary: &'static str,
     pub(super) extension: &'static str,
     pub(super) has_samples: bool,
@@ -33,14 +33,16 @@ macro_rules! formats {
 
         /// A format that other tools read; [`Profile::export`] writes it and has an example.
         ///
-        /// None of them holds the environment, user, host name or a path; those of timelines hold the ids of the process and its
-        /// threads. Times are those since the session's start.
-        /// Operations for which CUPTI had no timestamps are on no timeline; the file says how many there are. Work of several ranges
-        /// ([`Context::join`](crate::Context::join)) is at the one that it counts for; Perfetto's and Chrome's name the others with it.
+        /// No format contains the environment, user, host name or a path. Timelines contain the ids
+        /// of the process and its threads. Times are relative to the session's start. Operations
+        /// without timestamps of CUPTI are on no timeline; the file contains their number. Shared
+        /// work ([`Context::join`](crate::Context::join)) is shown for the range it is attributed
+        /// to; Perfetto's and Chrome's formats also name the other ranges.
         ///
-        /// [Tracks](Profile::tracks) of samplers are counters of their device in the timelines, called by their label: a value from
-        /// the start of its sample on, totals as so much a second. The formats have no way to say that nothing is known: there, and
-        /// after the last sample, the value is 0. See [`Export::samples`].
+        /// [Tracks](Profile::tracks) of samplers are counters of their device in timelines, named
+        /// by their label: a value from the start of its sample, totals as rates per second. The
+        /// formats cannot express unknown values: in gaps and after the last sample the value is 0.
+        /// See [`Export::samples`].
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Format {
@@ -73,7 +75,7 @@ macro_rules! formats {
 pub(super) use formats;
 
 impl Format {
-    /// The word for it on a command line: `perfetto`.
+    /// The key on a command line: `perfetto`.
     pub fn key(self) -> &'static str {
         self.about().key
     }
@@ -83,22 +85,22 @@ impl Format {
         self.about().summary
     }
 
-    /// The usual end of a file's name, without the first dot.
+    /// The usual file extension without the first dot.
     pub fn extension(self) -> &'static str {
         self.about().extension
     }
 
-    /// Whether it holds [sampled tracks](Profile::tracks): see [`Export::samples`].
+    /// Whether it contains [sampled tracks](Profile::tracks): see [`Export::samples`].
     pub fn has_samples(self) -> bool {
         self.about().has_samples
     }
 
-    /// Whether it holds the rank of the process: see [`Export::rank`].
+    /// Whether it contains the rank of the process: see [`Export::rank`].
     pub fn has_rank(self) -> bool {
         self.about().has_rank
     }
 
-    /// Whether it is text, which a terminal can show.
+    /// Whether it is text for a terminal.
     pub fn is_text(self) -> bool {
         self.about().is_text
     }
@@ -110,44 +112,44 @@ impl fmt::Display for Format {
     }
 }
 
-/// One of several processes that work on one thing.
+/// One of several cooperating processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Rank {
     pub(super) rank: u32,
     pub(super) world_size: u32,
 }
 
-/// Values of a sampled track, unless an export asks for more: some 10 MB of JSON.
+/// The default maximum of values of a sampled track: about 10 MB of JSON.
 const MOST_SAMPLES: usize = 100_000;
 
-/// A format with what else it is to say. A [`Format`] alone is one.
+/// A format with its options. A [`Format`] converts into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Export {
     format: Format,
     pub(super) rank: Option<Rank>,
-    /// Values of each track at most.
+    /// Maximum values of each track.
     pub(super) samples: usize,
 }
 
 impl Export {
-    /// A format with nothing else.
+    /// A format with default options.
     pub fn new(format: Format) -> Self {
         Self { format, rank: None, samples: MOST_SAMPLES }
     }
 
-    /// Says that the profile is that of one process of several, which HolisticTraceAnalysis compares (`distributedInfo`).
-    /// Only [`Format::Kineto`] has a place for it.
+    /// Sets the rank among several processes, which HolisticTraceAnalysis compares
+    /// (`distributedInfo`). Only for [`Format::Kineto`].
     pub fn rank(mut self, rank: u32, world_size: u32) -> Self {
         self.rank = Some(Rank { rank, world_size });
         self
     }
 
-    /// Of each sampled track at most so many values; 100,000 unless this says otherwise, and `usize::MAX` for all of them.
+    /// Sets the maximum values of each sampled track; 100,000 by default, `usize::MAX` for all.
     ///
-    /// Of a longer track always as many samples after each other become one, with their mean: the area below it stays exact
-    /// (bytes stay bytes), and what is shorter is no longer seen. Of states (clocks, throttling) that stay the same one is
-    /// written anyway; of several that become one, that which held longest.
+    /// A longer track is downsampled: consecutive samples become one with their mean, which keeps
+    /// the area exact (bytes stay bytes) and hides shorter changes. Equal consecutive states
+    /// (clocks, throttling) are merged at any length; of several merged states the longest is kept.
     pub fn samples(mut self, most: usize) -> Self {
         self.samples = most;
         self
@@ -161,10 +163,10 @@ impl From<Format> for Export {
 }
 
 impl Profile {
-    /// Writes it in a format of other tools. `out` is buffered here.
+    /// Writes the profile in a format of other tools. `out` is buffered here.
     ///
-    /// What is held in memory meanwhile grows with the profile, not with the text: some 400 bytes an operation and its
-    /// call. Takes a few microseconds an operation; `docs/measurements.md` has the figures.
+    /// Memory grows with the profile, not with the output: about 400 bytes for an operation and its
+    /// call. It takes a few microseconds an operation; see `docs/measurements.md`.
     ///
     /// ```no_run
     /// use profiler_core::formats::Export;
@@ -180,7 +182,7 @@ impl Profile {
     /// ```
     ///
     /// # Errors
-    /// `out` cannot be written to; what it has by then is cut short.
+    /// `out` cannot be written; it then contains an incomplete file.
     pub fn export(&self, export: impl Into<Export>, out: impl Write) -> Result<(), Error> {
         let export = export.into();
         let mut out = BufWriter::with_capacity(1 << 16, out);

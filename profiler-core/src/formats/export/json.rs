@@ -1,4 +1,4 @@
-//! Events of the JSON that Chrome's tracing began with, one a line.
+//! Events in Chrome's trace-event JSON, one on each line.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use super::args::Args;
 use super::timeline::{Place, Timeline};
 use crate::base::text::write_json_fragment;
 
-/// Nanoseconds, which such files tell in microseconds.
+/// Nanoseconds, written as microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Micros(pub(super) u64);
 
@@ -20,7 +20,8 @@ impl Serialize for Micros {
     }
 }
 
-/// JSON in which a backslash is `\u005c`: Perfetto's trace processor (v52) reads beyond a string that ends with `\\`.
+/// JSON with backslashes as `\u005c`: Perfetto's trace processor (v52) reads past the end of a
+/// string that ends with `\\`.
 struct Escapes;
 
 impl Formatter for Escapes {
@@ -44,11 +45,11 @@ impl Formatter for Escapes {
     }
 }
 
-/// One event. What is `None` is not written.
+/// One event. Fields that are `None` are not written.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Event<'a> {
-    /// What it is: `X` a slice, `i` a moment, `C` a counter, `b` and `e` the ends of what may overlap, `s` and `f` those of
-    /// an arrow, `M` a name.
+    /// The phase: `X` a slice, `i` an instant, `C` a counter, `b` and `e` the ends of an
+    /// overlapping slice, `s` and `f` the ends of an arrow, `M` a name.
     pub(super) ph: &'static str,
     pub(super) name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,10 +61,10 @@ pub(super) struct Event<'a> {
     pub(super) dur: Option<Micros>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<u64>,
-    /// `e`: an arrow ends at the slice around it.
+    /// `e`: the arrow ends at the enclosing slice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bp: Option<&'static str>,
-    /// `t`: a moment of a thread.
+    /// `t`: an instant of a thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) s: Option<&'static str>,
     #[serde(skip_serializing_if = "Args::is_empty")]
@@ -87,18 +88,8 @@ impl<'a> Event<'a> {
         }
     }
 
-    pub(super) fn lasting(mut self, ns: u64) -> Self {
-        self.dur = Some(Micros(ns));
-        self
-    }
-
     pub(super) fn category(mut self, category: &'static str) -> Self {
         self.cat = Some(category);
-        self
-    }
-
-    pub(super) fn id(mut self, id: u64) -> Self {
-        self.id = Some(id);
         self
     }
 
@@ -108,14 +99,14 @@ impl<'a> Event<'a> {
     }
 }
 
-/// The list of events within an object.
+/// The array of events in the file's object.
 pub(super) struct Events<'w> {
     out: &'w mut dyn Write,
     is_first: bool,
 }
 
 impl<'w> Events<'w> {
-    /// `head` are the members of the object, each with its JSON.
+    /// Starts the file. `head` contains the other members of the object as JSON.
     pub(super) fn begin(out: &'w mut dyn Write, head: &[(&str, String)]) -> io::Result<Self> {
         out.write_all(b"{")?;
         for (name, json) in head {
@@ -132,7 +123,7 @@ impl<'w> Events<'w> {
         event.serialize(&mut writer).map_err(io::Error::from)
     }
 
-    /// What a process or a thread is called, and the place it has among others.
+    /// Writes the name and the position of a process or thread.
     pub(super) fn name(
         &mut self,
         of: Named,
@@ -163,18 +154,18 @@ pub(super) enum Named {
     Thread,
 }
 
-/// Above the ids of threads that Linux gives (`PID_MAX_LIMIT` is 2^22).
+/// Above Linux's thread ids (`PID_MAX_LIMIT` is 2^22).
 const FIRST_OWN: u64 = (1 << 22) + 1;
 
-/// Numbers for the tracks that are no thread of the program.
+/// Ids for tracks that are no threads of the program.
 #[derive(Debug)]
 pub(super) struct TrackIds {
     next: u64,
-    /// By thread or stream, and lane.
+    /// By track and lane.
     ids: FxHashMap<(Track, usize), u64>,
 }
 
-/// What slices are on.
+/// A thread, stream or group of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Track {
     Thread(u32),
@@ -187,7 +178,7 @@ impl TrackIds {
         Self { next: FIRST_OWN, ids: FxHashMap::default() }
     }
 
-    /// Streams keep the numbers that they have, if no other stream of their device has the same.
+    /// Keeps the numbers of streams that are unique on their device.
     pub(super) fn keep_streams(&mut self, timeline: &Timeline<'_>) {
         let mut taken = std::collections::BTreeSet::new();
         for place in timeline.streams.keys() {
@@ -197,7 +188,7 @@ impl TrackIds {
         }
     }
 
-    /// The number, and whether it was asked for the first time.
+    /// The id of a lane of a track.
     pub(super) fn get(&mut self, track: Track, lane: usize) -> u64 {
         if let (Track::Thread(id), 0) = (track, lane) {
             return id.into();

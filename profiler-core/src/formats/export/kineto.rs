@@ -1,7 +1,7 @@
-//! The JSON of `torch.profiler` (Kineto), for what reads that: HTA, TensorBoard, Perfetto.
+//! The JSON of `torch.profiler` (Kineto) for HTA, TensorBoard and Perfetto.
 //!
-//! Names of events, categories and arguments are Kineto's. A device is a process of its ordinal, a stream a thread of its
-//! number. `External id` is the number of the range that a call was made in.
+//! Names of events, categories and arguments are Kineto's. A device is a process with its ordinal
+//! as id, a stream a thread with its number as id. `External id` is the number of a call's range.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -58,11 +58,7 @@ fn name<'a>(timeline: &'a Timeline<'_>, operation: &OperationRow<'_>) -> Cow<'a,
 }
 
 impl Kineto<'_> {
-    fn name(&self, row: usize) -> Cow<'_, str> {
-        name(self.timeline, &self.timeline.operations[row])
-    }
-
-    /// 0 is none.
+    /// Kineto's id of a range; 0 for none.
     fn external_id(range: Option<usize>) -> u64 {
         range.map_or(0, |row| row as u64 + 1)
     }
@@ -74,6 +70,9 @@ impl Kineto<'_> {
 }
 
 impl Dialect for Kineto<'_> {
+    const ARROW: &'static str = "ac2g";
+    const DEPTH: usize = NESTED;
+
     fn pid(&self, device: u32) -> u64 {
         device.into()
     }
@@ -88,28 +87,25 @@ impl Dialect for Kineto<'_> {
 
     fn call(&self, row: usize) -> Said<'_> {
         let call = &self.timeline.calls[row];
-        // Functions of the runtime API are called so.
-        let is_runtime = call.name.starts_with("cuda");
+        // Functions of the runtime API start with `cuda`.
+        let name = call.call.name();
+        let category = if name.starts_with("cuda") { "cuda_runtime" } else { "cuda_driver" };
         let mut args = Args::default();
         args.add("External id", Self::external_id(call.range));
-        if let Some(correlation) = call.correlation_id {
-            args.add("correlation", correlation);
-        }
-        let category = if is_runtime { "cuda_runtime" } else { "cuda_driver" };
-        Said { name: call.name.into(), category, args }
+        args.add("correlation", call.call.correlation_id());
+        Said { name: name.into(), category, args }
     }
 
     fn operation(&self, row: usize) -> Said<'_> {
         let operation = &self.timeline.operations[row];
+        let name = name(self.timeline, operation);
         let place = operation.place;
         let mut args = Args::default();
         args.add("External id", Self::external_id(operation.range));
         args.add("device", place.device);
         args.add("context", place.context);
         args.add("stream", place.stream);
-        if let Some(correlation) = operation.correlation_id {
-            args.add("correlation", correlation);
-        }
+        args.add("correlation", operation.operation.correlation_id());
         if let Some(node) = operation.graph_node() {
             args.add("graph id", node.graph);
             args.add("graph node id", node.node);
@@ -132,42 +128,34 @@ impl Dialect for Kineto<'_> {
                 }
                 args.add("grid", details.grid);
                 args.add("block", details.block);
-                return Said { name: self.name(row), category: "kernel", args };
+                return Said { name, category: "kernel", args };
             }
             Work::Copy(copy) => Some(copy.bytes),
             Work::Memset(record) => record.map(|record| record.bytes),
             Work::Graph(graph) => {
                 args.add("graph id", graph.executable_id());
-                // Kineto has no category for it; readers take what has a stream for work of the GPU.
-                return Said { name: self.name(row), category: "gpu_graph", args };
+                // Kineto has no such category; readers treat anything with a stream as GPU work.
+                return Said { name, category: "gpu_graph", args };
             }
         };
         if let Some(bytes) = bytes {
             args.add("bytes", bytes);
-            // Bytes a nanosecond.
+            // Bytes per nanosecond.
             let ns = operation.span.map_or(0, |span| span.ns());
             let rate = if ns == 0 { 0.0 } else { bytes as f64 / ns as f64 };
             args.add("memory bandwidth (GB/s)", rate);
         }
         let is_copy = matches!(operation.work, Work::Copy(_));
         let category = if is_copy { "gpu_memcpy" } else { "gpu_memset" };
-        Said { name: self.name(row), category, args }
+        Said { name, category, args }
     }
 
     fn projection(&self, row: usize) -> Option<Said<'_>> {
-        // With a stream, as operations have one, HTA would take it for a kernel.
+        // HTA treats anything with a stream as a kernel.
         let mut args = Args::default();
         args.add("External id", Self::external_id(Some(row)));
         let name = self.timeline.ranges[row].range.name().into();
         Some(Said { name, category: "gpu_user_annotation", args })
-    }
-
-    fn arrow(&self) -> &'static str {
-        "ac2g"
-    }
-
-    fn depth(&self) -> usize {
-        NESTED
     }
 }
 

@@ -1,25 +1,25 @@
-//! Slices that would cut through each other go on tracks of their own.
+//! Lanes of a track: slices that overlap without nesting get tracks of their own.
 //!
-//! Trace viewers draw slices of one track within each other, and drop one that begins in another and outlives it.
+//! Trace viewers nest the slices of a track, and drop one that begins in another and outlives it.
 
 use std::collections::BTreeSet;
 
-/// Slices in one another that a track may hold: Perfetto's trace processor drops those deeper than 512.
+/// Nested slices on a track: Perfetto's trace processor drops those deeper than 512.
 pub(super) const NESTED: usize = 500;
 
-/// No slice of the other ones on its track may last beside it.
+/// No nested slices on a track.
 pub(super) const APART: usize = 1;
 
-/// The tracks that the slices of one thread or stream are spread over. Each slice costs the logarithm of their number.
+/// The tracks of one thread or stream. Each slice costs the logarithm of their number.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    /// How many slices may lie in one another.
+    /// Maximum nesting depth.
     depth: usize,
-    /// The ends of the slices that are open on each track, the innermost last.
+    /// The ends of the open slices on each track, innermost last.
     open: Vec<Vec<u64>>,
-    /// Tracks that can take a slice that ends no later than this.
+    /// Tracks with room for a slice that ends no later than this.
     room: BTreeSet<(u64, usize)>,
-    /// Tracks that are as deep as they may be, until this.
+    /// Tracks at maximum depth, until this.
     full: BTreeSet<(u64, usize)>,
 }
 
@@ -28,10 +28,10 @@ impl Lanes {
         Self { depth, open: Vec::new(), room: BTreeSet::new(), full: BTreeSet::new() }
     }
 
-    /// The track of the next slice. Slices come by start, and of one start the longer ones first. `around` is the track
-    /// of the slice that it lies in, to be taken if it can.
+    /// The track of the next slice. Slices arrive by start, longer ones first. `around` is the
+    /// preferred track: that of the enclosing slice.
     pub(super) fn place(&mut self, start: u64, end: u64, around: Option<usize>) -> usize {
-        // The end of what is not open is the greatest number.
+        // `u64::MAX` is the end of a track without open slices.
         let start = start.min(u64::MAX - 1);
         let end = end.clamp(start, u64::MAX - 1);
         self.close(start);
@@ -52,7 +52,7 @@ impl Lanes {
         lane
     }
 
-    /// Ends what ended by then.
+    /// Closes slices that have ended.
     fn close(&mut self, now: u64) {
         while let Some(&(end, lane)) = self.full.first().filter(|(end, _)| *end <= now) {
             self.full.remove(&(end, lane));
@@ -66,7 +66,7 @@ impl Lanes {
         }
     }
 
-    /// When the innermost open slice of a track ends.
+    /// The end of the innermost open slice of a track.
     fn free_until(&self, lane: usize) -> u64 {
         self.open[lane].last().copied().unwrap_or(u64::MAX)
     }
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!((lanes.place(6, 9, Some(1)), lanes.place(7, 9, Some(0))), (1, 0));
     }
 
-    /// On every track any two slices are apart, or one is in the other.
+    /// Any two slices of a track are disjoint or nested.
     #[test]
     fn no_two_slices_of_a_track_cut_through_each_other() {
         let mut random = fastrand::Rng::with_seed(7);

@@ -1,4 +1,4 @@
-//! A profile as text for other programs: counts to compare, lines of JSON, and the formats of other profilers.
+//! Exports: counts to compare, lines of JSON, and formats of other tools.
 
 mod args;
 mod counters;
@@ -26,39 +26,41 @@ pub use format::Export;
 use format::formats;
 
 formats! {
-    /// Perfetto's protobuf (`TrackEvent`), for ui.perfetto.dev and its `trace_processor`: ranges and API calls of each
-    /// thread, ranges of the process, marks, the operations of each stream, arrows from calls to operations, and counters:
-    /// operations submitted and not finished, copy bandwidth, device memory if CUPTI recorded allocations (`MEMORY2`), and
-    /// what was [sampled](Profile::tracks). The smallest of the timelines, and the one with everything.
+    /// Perfetto's protobuf (`TrackEvent`), for ui.perfetto.dev and its `trace_processor`: ranges
+    /// and API calls of each thread, process ranges, marks, the operations of each stream, arrows
+    /// from calls to operations, and counters: operations submitted and not finished, copy
+    /// bandwidth, device memory if CUPTI recorded allocations (`MEMORY2`), and
+    /// [samples](Profile::tracks). The smallest timeline format, with the most information.
     perfetto => Perfetto,
-    /// The JSON of `torch.profiler` (Kineto's schema), for HolisticTraceAnalysis, TensorBoard and Perfetto. Ranges are
-    /// `user_annotation`, and once more as `gpu_user_annotation` from the first start to the last end of their work on each
-    /// stream. Calls are `cuda_driver` or `cuda_runtime`. What was sampled are counters (`C`).
+    /// The JSON of `torch.profiler` (Kineto's schema), for HolisticTraceAnalysis, TensorBoard and
+    /// Perfetto. Ranges are `user_annotation`, and also `gpu_user_annotation` from the first start
+    /// to the last end of their work on each stream. Calls are `cuda_driver` or `cuda_runtime`.
+    /// Samples are counters (`C`).
     kineto => Kineto,
     /// Chrome's trace-event JSON, for `chrome://tracing`, Perfetto, speedscope and scripts.
     chrome => Chrome,
-    /// Folded stacks, for flame graphs (inferno, flamegraph.pl, speedscope): a line for each path and kernel with its GPU
-    /// time in nanoseconds, `batch;forward;gemm 4200`. In names a `;` is written `:`, and a line break as a space. Of more
-    /// than 128 ranges around each other the first and the last 64 are written, and how many are left out between them, once
-    /// paths as long have taken 100,000 names.
+    /// Folded stacks for flame graphs (inferno, flamegraph.pl, speedscope): a line for each path
+    /// and kernel with its GPU time in nanoseconds, `batch;forward;gemm 4200`. In names `;` becomes
+    /// `:`, and a line break a space. Paths with more than 128 ranges are shortened to the first
+    /// and last 64 and the number between them, after such paths have used 100,000 names.
     folded => Folded,
 }
 
-/// The process that stands for the program where its id is not known, and above it those of devices.
+/// The process id for a program with unknown id; ids of devices follow it.
 const HOST: u64 = 1_000_000;
 
-/// What was asked for in the ranges of a node, by name.
+/// Operations and calls of the ranges of a node, by name.
 type Names = BTreeMap<Option<NodeId>, BTreeMap<String, u64>>;
 
 impl Profile {
-    /// Names and counts of every range, never times: the same text whenever the program does the same. To be compared
-    /// with a file or by `insta`.
+    /// Names and counts of every range, without times: the same text whenever the program does the
+    /// same, for comparison with a file or by `insta`.
     ///
-    /// A line for every range with what was asked for in it directly, and what it and those within share without counting it
-    /// ([`RangeNode::shared`]), then its kernels, copies and calls by name, then
-    /// the ranges within it, all by name, whichever thread came first. A range more than 64 deep is indented as the 64th, with
-    /// its depth before it: `… 70: 1 x name`. Names of kernels are those of the report, and
-    /// differ between GPUs where a library chooses its kernels by them. The last line says whether anything was lost.
+    /// Each range has a line with its exclusive counts and its [shared](RangeNode::shared) work,
+    /// then its kernels, copies and calls by name, then the ranges within it, sorted by name
+    /// regardless of threads. Ranges deeper than 64 are indented like the 64th and preceded by
+    /// their depth: `… 70: 1 x name`. Kernel names are those of the report; libraries may choose
+    /// kernels by GPU. The last line states whether anything was lost.
     pub fn counts(&self) -> String {
         let mut names = Names::new();
         let mut add = |range: Option<Range<'_>>, what: String| {
@@ -79,7 +81,7 @@ impl Profile {
         }
 
         let mut out = String::new();
-        // The next one last; ranges may lie in each other deeper than a stack is.
+        // The next node is the last. Nesting may exceed any stack.
         let mut nodes = by_name_backwards(self.roots(), 0);
         while let Some((node, depth)) = nodes.pop() {
             add_node(&mut out, &node, depth, &names);
@@ -94,27 +96,35 @@ impl Profile {
         out + state + "\n"
     }
 
-    /// One JSON object a line, for scripts: every range by path, one around others before those within it, and last of all
+    /// One JSON object a line, for scripts: every range by path, parents first, and then
     /// everything.
     ///
-    /// The fields of a range: `path`, `parent` (the line of the range around it, the first is 0; absent of an outermost
-    /// one), `instances`, `host_ns`, and `inclusive` and `exclusive` with the fields of [`Totals`]; where there is any, also
-    /// `shared`: what [counts for other ranges](crate::profile::RangeSummary::shared). A path of more than 128
-    /// names has the first and the last 64, and between them how many are not said: `…(7 more)…`. The last line has an empty path, in `exclusive` what was outside any range, and `complete` and
-    /// `health` with the fields of [`Health`].
+    /// A range has `path`, `parent` (the line of the parent range, counted from 0; absent for an
+    /// outermost range), `instances`, `host_ns`, `inclusive` and `exclusive` with the fields of
+    /// [`Totals`], and `shared` if there is [shared work](crate::profile::RangeSummary::shared). A
+    /// path of more than 128 names is shortened to the first and last 64 and the number between
+    /// them: `…(7 more)…`. The last line has an empty path, everything outside ranges in
+    /// `exclusive`, and `complete` and `health` with the fields of [`Health`].
     ///
-    /// Where something was [sampled](Self::tracks), a range has `sampled`: of each track with samples while work of it and
-    /// within it was on the device `device`, `name`, `mean` (of totals, so much a second), `samples` and `covered_ns`. The last line
-    /// has `tracks` with the fields of [`TrackSum`], and `samplers`: what each was to sample, what was lost, and why it saw
-    /// nothing.
+    /// With [samples](Self::tracks), a range has `sampled`: for each track with samples while its
+    /// inclusive work was on the device `device`, `name`, `mean` (of totals the rate per second),
+    /// `samples` and `covered_ns`. The last line has `tracks` with the fields of [`TrackSum`], and
+    /// `samplers` with each sampler's metrics, losses and failure.
     pub fn json_lines(&self) -> String {
         let mut lines = String::new();
         let mut add = |line: Result<String, _>| {
-            // Numbers and strings: serde_json has no way to fail here.
+            // Serialization of numbers and strings cannot fail.
             let _: Result<(), serde_json::Error> = line.map(|line| lines.push_str(&(line + "\n")));
         };
         let tracks: Vec<Track<'_>> = self.tracks().filter(|track| !track.is_empty()).collect();
         let times = (!tracks.is_empty()).then(|| NodeTimes::of(self, &tracks));
+        let sampled = |(row, mean): (usize, Sampled)| SampledPart {
+            device: tracks[row].device(),
+            name: tracks[row].name(),
+            mean: mean.value,
+            samples: mean.samples,
+            covered_ns: timeline::ns(mean.covered),
+        };
         for node in self.nodes() {
             add(text::json(&RangeLine {
                 path: node.cut_path(),
@@ -125,10 +135,7 @@ impl Profile {
                 exclusive: node.exclusive(),
                 shared: shared(&node),
                 sampled: match &times {
-                    Some(times) => times
-                        .means(&node, &tracks)
-                        .map(|mean| SampledPart::of(&tracks, mean))
-                        .collect(),
+                    Some(times) => times.means(&node, &tracks).map(sampled).collect(),
                     None => Vec::new(),
                 },
             }));
@@ -161,7 +168,7 @@ struct RangeLine<'a> {
     sampled: Vec<SampledPart<'a>>,
 }
 
-/// What was sampled while the work of a range was on the device.
+/// Samples while the work of a range was on the device.
 #[derive(Serialize)]
 struct SampledPart<'a> {
     device: u32,
@@ -171,20 +178,7 @@ struct SampledPart<'a> {
     covered_ns: u64,
 }
 
-impl<'a> SampledPart<'a> {
-    fn of(tracks: &[Track<'a>], (row, mean): (usize, Sampled)) -> Self {
-        let track = &tracks[row];
-        Self {
-            device: track.device(),
-            name: track.name(),
-            mean: mean.value,
-            samples: mean.samples,
-            covered_ns: timeline::ns(mean.covered),
-        }
-    }
-}
-
-/// What it shares with others, if it does.
+/// The shared work, if any.
 fn shared(node: &RangeNode<'_>) -> Option<Totals> {
     Some(node.shared()).filter(|shared| *shared != Totals::default())
 }
@@ -223,7 +217,7 @@ fn add_node(text: &mut String, node: &RangeNode<'_>, depth: usize, names: &Names
     add_names(text, depth, names.get(&Some(node.id)));
 }
 
-/// Levels that are indented: a recursion has as many as it likes.
+/// Maximum indentation: recursions may be arbitrarily deep.
 const INDENTED: usize = 64;
 
 fn indent(depth: usize) -> String {

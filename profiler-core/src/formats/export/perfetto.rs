@@ -1,6 +1,6 @@
 //! Perfetto's protobuf: packets of `TrackDescriptor` and `TrackEvent`, with names interned.
 //!
-//! Fields by number are those of `protos/perfetto/trace` in Perfetto's repository.
+//! Field numbers are those of `protos/perfetto/trace` in Perfetto's repository.
 
 use std::io::{self, Write};
 
@@ -20,7 +20,7 @@ const END: u64 = 2;
 const INSTANT: u64 = 3;
 const COUNTER: u64 = 4;
 
-/// `BuiltinClock`: the default clock of a trace's times, and the calendar's.
+/// `BuiltinClock`: a trace's default clock, and the calendar clock.
 const BOOTTIME: u64 = 6;
 const REALTIME: u64 = 1;
 
@@ -82,7 +82,7 @@ pub(super) fn write(
         for &row in &thread.calls {
             let call = &timeline.calls[row];
             let slice = Slice {
-                name: call.name,
+                name: call.call.name(),
                 category: "api",
                 args: args::of_call(timeline, call),
                 flows: flows.of_call(row),
@@ -116,10 +116,6 @@ fn devices(
     let whole = |event: &mut Message, value| event.signed(30, value); // counter_value
     let real = |event: &mut Message, value| event.double(44, value); // double_counter_value
     for (device, name) in timeline.devices() {
-        let name = match name {
-            Some(name) => format!("GPU {device}: {name}"),
-            None => format!("GPU {device}"),
-        };
         let gpu = trace.track(None, Kind::Plain(&name))?;
         for (place, rows) in timeline.streams_of(device) {
             let name = timeline.stream_name(place);
@@ -136,7 +132,7 @@ fn devices(
             let name = "device memory allocated since the start";
             trace.counter(gpu, (name, Unit::Known(UNIT_BYTES)), samples, whole)?;
         }
-        // By device, as these are.
+        // Both are sorted by device.
         while let Some(sampled) = sampled.next_if(|sampled| sampled.device == device) {
             let unit = sampled.unit.to_string();
             let unit = match sampled.unit {
@@ -172,7 +168,7 @@ fn stream(
     slices.finish(trace)
 }
 
-/// Flow numbers: one for every operation with a call, the same on both.
+/// Flow ids: one for every operation with a call, equal on both.
 struct Flows<'a> {
     timeline: &'a Timeline<'a>,
     ids: Vec<u64>,
@@ -203,7 +199,7 @@ struct Slice<'a> {
     flows: &'a [u64],
 }
 
-/// Slices of one thread or stream, in order, over as many tracks as they need.
+/// The slices of one thread or stream in order, on as many tracks as needed.
 struct Slices<'a> {
     parent: Option<u64>,
     name: &'a str,

@@ -1,4 +1,4 @@
-//! The few bytes of protobuf that a trace needs.
+//! A minimal protobuf encoder.
 
 /// A message, written field by field.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ impl Message {
 mod tests {
     use super::*;
 
-    /// The examples of protobuf's own page on its encoding.
+    /// The examples of protobuf's documentation of its encoding.
     #[test]
     fn bytes_are_those_of_the_specification() {
         let mut message = Message::default();

@@ -1,4 +1,4 @@
-//! A profile in rows with numbers for each other, as the formats want it. All that they read of a profile is read here.
+//! A profile as rows that refer to each other by index: all that the formats read of a profile.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,12 +8,12 @@ use rustc_hash::FxHashMap;
 
 use super::HOST;
 pub(super) use crate::base::units::nanoseconds as ns;
-use crate::join::tables::{CallId, MemoryEvent};
+use crate::join::tables::CallId;
 use crate::profile::mark::Mark;
 use crate::profile::process_range::ProcessRange;
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
 
-/// From start to end, in nanoseconds since the session's start.
+/// Nanoseconds since the session's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: u64,
@@ -30,7 +30,7 @@ impl Span {
         self.end.saturating_sub(self.start)
     }
 
-    /// By start, and of one start the longer ones first: an order in which one comes after those around it.
+    /// A sort key: by start, longer spans first, so that parents precede children.
     pub(super) fn order(self) -> (u64, Reverse<u64>) {
         (self.start, Reverse(self.end))
     }
@@ -53,17 +53,10 @@ pub(super) struct RangeRow<'a> {
 
 #[derive(Debug)]
 pub(super) struct CallRow<'a> {
-    pub(super) name: &'a str,
+    pub(super) call: ApiCall<'a>,
     pub(super) span: Span,
-    pub(super) is_open: bool,
-    pub(super) is_failure: bool,
-    pub(super) is_captured: bool,
-    /// Its `CUresult`.
-    pub(super) result: u32,
-    /// That of the operations it caused.
-    pub(super) correlation_id: Option<u32>,
     pub(super) range: Option<usize>,
-    /// The operations it caused that have a time.
+    /// Submitted operations with a time.
     pub(super) operations: Vec<usize>,
 }
 
@@ -71,16 +64,15 @@ pub(super) struct CallRow<'a> {
 pub(super) struct OperationRow<'a> {
     pub(super) operation: GpuOperation<'a>,
     pub(super) work: Work<'a>,
-    /// `None` where CUPTI had no timestamps.
+    /// `None` without timestamps.
     pub(super) span: Option<Span>,
     pub(super) place: Place,
-    pub(super) correlation_id: Option<u32>,
     pub(super) call: Option<usize>,
     pub(super) range: Option<usize>,
 }
 
 impl OperationRow<'_> {
-    /// What it is, in a word.
+    /// The kind in one word.
     pub(super) fn category(&self) -> &'static str {
         match self.work {
             Work::Kernel(..) => "kernel",
@@ -90,7 +82,7 @@ impl OperationRow<'_> {
         }
     }
 
-    /// The node of a CUDA graph that it was.
+    /// The CUDA graph node, if it is one.
     pub(super) fn graph_node(&self) -> Option<cupti::GraphNode> {
         match &self.work {
             Work::Kernel(kernel, _) => kernel.details().graph_node,
@@ -103,25 +95,25 @@ impl OperationRow<'_> {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Work<'a> {
-    /// A kernel, with its place in [`Timeline::kernel_names`].
+    /// A kernel and its index in [`Timeline::kernel_names`].
     Kernel(crate::profile::Kernel<'a>, usize),
     Copy(cupti::Memcpy),
-    /// A fill, and its record if it was found.
+    /// A memset, and its record if known.
     Memset(Option<cupti::Memset>),
-    /// A graph that was traced as one interval.
+    /// A graph traced as one interval.
     Graph(crate::profile::Graph<'a>),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Thread<'a> {
     pub(super) name: Option<&'a str>,
-    /// Its ranges, calls and marks in the order of their spans.
+    /// Ranges, calls and marks sorted by span.
     pub(super) ranges: Vec<usize>,
     pub(super) calls: Vec<usize>,
     pub(super) marks: Vec<Mark<'a>>,
 }
 
-/// All of a profile that has a time, and what it is to be called.
+/// Everything in a profile that has a time, with its names.
 #[derive(Debug)]
 pub(super) struct Timeline<'a> {
     pub(super) profile: &'a Profile,
@@ -129,25 +121,25 @@ pub(super) struct Timeline<'a> {
     pub(super) calls: Vec<CallRow<'a>>,
     pub(super) operations: Vec<OperationRow<'a>>,
     pub(super) process_ranges: Vec<(ProcessRange<'a>, Span)>,
-    /// By the kernel's id.
+    /// By thread id.
     pub(super) threads: BTreeMap<u32, Thread<'a>>,
-    /// The operations of each stream that have a time, in the order of their spans.
+    /// The operations of each stream that have a time, sorted by span.
     pub(super) streams: BTreeMap<Place, Vec<usize>>,
-    /// How many contexts of a device have a stream of a number.
+    /// The number of contexts with this device and stream number.
     contexts: FxHashMap<(u32, u32), u32>,
     pub(super) kernel_names: Vec<String>,
-    /// What ranges are called with those around them, by node of the tree. Long ones are shortened.
+    /// The shortened path of each node of the range tree.
     pub(super) paths: Vec<String>,
-    /// Operations that no timeline can show.
+    /// Operations without a time.
     pub(super) without_time: u64,
-    /// The number of the program's process.
+    /// The process id of the program.
     pub(super) host: u64,
 }
 
-/// Numbers that stand for devices: in some formats those from 0 on, in others those above [`HOST`].
+/// Reserved device ids: from 0 in some formats, above [`HOST`] in others.
 const DEVICES: u64 = 64;
 
-/// The program's own number, unless devices may have it.
+/// The program's process id, unless it is reserved for devices.
 fn host(profile: &Profile) -> u64 {
     let id = profile.recording_info().process_id.map(u64::from);
     let is_free = |id: &u64| *id >= DEVICES && !(HOST..HOST + DEVICES).contains(id);
@@ -166,11 +158,15 @@ impl<'a> Timeline<'a> {
             ranges.push(RangeRow { range, span, parent: range.parent().map(row_of) });
         }
         let end = ns(profile.duration());
-        // The rows of `calls` first, by which operations know their call.
+        // Operations refer to calls by these rows: driver calls first.
         let mut calls = Vec::new();
         for call in profile.calls().chain(profile.runtime_calls()) {
             threads.entry(call.thread_id()).or_default().calls.push(calls.len());
-            calls.push(call_row(&call, end));
+            let start = ns(call.start());
+            let call_end =
+                call.host_time().map_or(end.max(start), |time| start.saturating_add(ns(time)));
+            let (span, range) = (Span { start, end: call_end }, call.range().map(row_of));
+            calls.push(CallRow { call, span, range, operations: Vec::new() });
         }
         for mark in profile.marks() {
             threads.entry(mark.thread_id()).or_default().marks.push(mark);
@@ -216,7 +212,6 @@ impl<'a> Timeline<'a> {
                 .start()
                 .zip(operation.gpu_time())
                 .map(|(start, length)| Span::new(start, length));
-            let correlation_id = Some(operation.correlation_id());
             let work = if let Some(kernel) = operation.as_kernel() {
                 let name = *names.entry(kernel.name()).or_insert_with(|| {
                     self.kernel_names.push(kernel.demangled_name());
@@ -245,7 +240,6 @@ impl<'a> Timeline<'a> {
                 work,
                 span,
                 place,
-                correlation_id,
                 call,
                 range: operation.range().map(row_of),
             });
@@ -258,7 +252,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// What an operation is called.
+    /// The name of an operation.
     pub(super) fn name(&self, operation: &OperationRow<'_>) -> &str {
         match operation.work {
             Work::Kernel(_, name) => &self.kernel_names[name],
@@ -275,29 +269,32 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// The path of the range of a row.
+    /// The path of a range.
     pub(super) fn path(&self, range: usize) -> &str {
         &self.paths[self.ranges[range].range.node().id.at()]
     }
 
-    /// The devices on which something ran or was sampled, by ordinal, with their names.
-    pub(super) fn devices(&self) -> BTreeMap<u32, Option<&'a str>> {
+    /// The devices with operations or samples by ordinal, with their titles.
+    pub(super) fn devices(&self) -> BTreeMap<u32, String> {
         let known = self.profile.recording_info().devices.iter().rev();
-        // Of two that have one number the first is named.
+        // The first of several devices with one ordinal wins.
         let names: FxHashMap<u32, &str> = known.map(|device| (device.id, &*device.name)).collect();
-        let name = |id| names.get(&id).copied();
+        let title = |id| match names.get(&id) {
+            Some(name) => format!("GPU {id}: {name}"),
+            None => format!("GPU {id}"),
+        };
         let sampled = self.profile.tracks().filter(|track| !track.is_empty());
         let devices = self.streams.keys().map(|place| place.device);
-        devices.chain(sampled.map(|track| track.device())).map(|id| (id, name(id))).collect()
+        devices.chain(sampled.map(|track| track.device())).map(|id| (id, title(id))).collect()
     }
 
-    /// The streams of a device, with their operations.
+    /// The streams of a device and their operations.
     pub(super) fn streams_of(&self, device: u32) -> impl Iterator<Item = (Place, &Vec<usize>)> {
         let end = |number| Place { device, context: number, stream: number };
         self.streams.range(end(0)..=end(u32::MAX)).map(|(place, rows)| (*place, rows))
     }
 
-    /// What a stream is called; contexts number theirs apart, so that theirs is said where it has to be.
+    /// The name of a stream, with its context if several contexts have the number.
     pub(super) fn stream_name(&self, place: Place) -> String {
         if self.contexts.get(&(place.device, place.stream)).is_some_and(|contexts| *contexts > 1) {
             format!("stream {} of context {}", place.stream, place.context)
@@ -306,7 +303,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Where the work of a range and of those within it was on each stream: from the first start to the last end.
+    /// The inclusive work of each range on each stream: from the first start to the last end.
     pub(super) fn projections(&self) -> BTreeMap<Place, Vec<(usize, Span)>> {
         let mut spans: Vec<BTreeMap<Place, Span>> = vec![BTreeMap::new(); self.ranges.len()];
         let add = |spans: &mut BTreeMap<Place, Span>, place: Place, span: Span| {
@@ -319,7 +316,7 @@ impl<'a> Timeline<'a> {
                 add(&mut spans[range], operation.place, span);
             }
         }
-        // The one around another stands before it by start; backwards every range is whole before it is added.
+        // Sorted by start, parents precede children; in reverse each span is complete when added.
         let mut order: Vec<usize> = (0..self.ranges.len()).collect();
         order.sort_by_key(|&row| (self.ranges[row].span.start, row));
         for &row in order.iter().rev() {
@@ -343,53 +340,11 @@ fn row_of(range: Range<'_>) -> usize {
     range.id.at()
 }
 
-fn call_row<'a>(call: &ApiCall<'a>, session_end: u64) -> CallRow<'a> {
-    let start = ns(call.start());
-    let end =
-        call.host_time().map_or(session_end.max(start), |time| start.saturating_add(ns(time)));
-    CallRow {
-        name: call.name(),
-        span: Span { start, end },
-        is_open: call.host_time().is_none(),
-        is_failure: call.is_failure(),
-        is_captured: call.is_captured(),
-        result: call.result(),
-        correlation_id: Some(call.correlation_id()),
-        range: call.range().map(row_of),
-        operations: Vec::new(),
-    }
-}
-
-/// An allocation of device memory or its end.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Allocation {
-    pub(super) device: u32,
-    pub(super) at: u64,
-    pub(super) bytes: u64,
-    pub(super) address: u64,
-    pub(super) is_release: bool,
-}
-
-/// Those that CUPTI recorded (`MEMORY2`), by time.
-pub(super) fn allocations(profile: &Profile) -> Vec<Allocation> {
-    let is_shown = |event: &&MemoryEvent| event.kind == cupti::MemoryKind::DEVICE;
-    let shown = profile.store.memory_events().filter(is_shown);
-    let allocation = |event: &MemoryEvent| Allocation {
-        device: event.device,
-        at: ns(profile.since_start(event.at_ns)),
-        bytes: event.bytes,
-        address: event.address,
-        is_release: !event.is_allocation,
-    };
-    shown.map(allocation).collect()
-}
-
-/// Names of a path, the innermost among them, and the characters of each that are shown.
+/// Names of a path from the innermost, and characters of each name.
 const PATH_NAMES: usize = 64;
 const NAME_CHARACTERS: usize = 200;
 
-/// Every node's name with those around it. It stands with every operation, so that one of thousands of names, or with a
-/// name of a megabyte, is shortened, and says so.
+/// Every node's path. It is repeated in every operation, so long paths and names are shortened.
 fn paths(profile: &Profile) -> Vec<String> {
     let mut around: Vec<usize> = Vec::new();
     let path = |node: RangeNode<'_>| {

@@ -1,4 +1,4 @@
-//! What Chrome's trace and Kineto's have in common: threads, streams, and arrows from calls to what they caused.
+//! Common parts of Chrome's and Kineto's traces: threads, streams, arrows from calls to operations.
 
 use std::borrow::Cow;
 use std::io;
@@ -7,23 +7,27 @@ use rustc_hash::FxHashMap;
 
 use super::args::{self, Args};
 use super::counters;
-use super::json::{Event, Events, Named, Track, TrackIds};
+use super::json::{Event, Events, Micros, Named, Track, TrackIds};
 use super::lanes::{Lanes, NESTED};
 use super::timeline::{Place, Span, Timeline, ns};
 
-/// How a format calls things. Ranges, calls and operations are given by row.
+/// The naming of a format. Ranges, calls and operations are given by row.
 pub(super) trait Dialect {
-    /// The process that stands for a device.
+    /// The category of arrows.
+    const ARROW: &'static str;
+    /// The maximum nesting of operations on a track.
+    const DEPTH: usize;
+
+    /// The process id of a device.
     fn pid(&self, device: u32) -> u64;
     fn range(&self, row: usize) -> Said<'_>;
     fn call(&self, row: usize) -> Said<'_>;
     fn operation(&self, row: usize) -> Said<'_>;
-    /// What the work of a range on a stream is called, if that is shown.
-    fn projection(&self, row: usize) -> Option<Said<'_>>;
-    /// The category of the arrows.
-    fn arrow(&self) -> &'static str;
-    /// How many operations of a stream may lie in one another on a track.
-    fn depth(&self) -> usize;
+
+    /// The slice of a range's work on a stream, if the format has one.
+    fn projection(&self, _row: usize) -> Option<Said<'_>> {
+        None
+    }
 }
 
 pub(super) struct Said<'a> {
@@ -34,7 +38,8 @@ pub(super) struct Said<'a> {
 
 impl Said<'_> {
     fn slice(&self, track: (u64, u64), span: Span) -> Event<'_> {
-        let event = Event::new("X", &self.name, track, span.start).lasting(span.ns());
+        let event = Event::new("X", &self.name, track, span.start);
+        let event = Event { dur: Some(Micros(span.ns())), ..event };
         event.category(self.category).args(self.args.clone())
     }
 }
@@ -43,7 +48,7 @@ pub(super) fn write(
     events: &mut Events<'_>,
     timeline: &Timeline<'_>,
     ids: &mut TrackIds,
-    dialect: &dyn Dialect,
+    dialect: &impl Dialect,
 ) -> io::Result<()> {
     events.name(Named::Process, (timeline.host, 0), "host", 0)?;
     let calls = host(events, timeline, ids, dialect)?;
@@ -51,10 +56,6 @@ pub(super) fn write(
     let mut projections = timeline.projections();
     for (device, name) in timeline.devices() {
         let pid = dialect.pid(device);
-        let name = match name {
-            Some(name) => format!("GPU {device}: {name}"),
-            None => format!("GPU {device}"),
-        };
         events.name(Named::Process, (pid, 0), &name, 1 + u64::from(device))?;
         for (place, rows) in timeline.streams_of(device) {
             let ranges = projections.remove(&place).unwrap_or_default();
@@ -64,19 +65,19 @@ pub(super) fn write(
     Ok(())
 }
 
-/// What samplers saw of each device, of each track at most so many values.
+/// Writes the samples of each device, downsampled to at most so many values.
 pub(super) fn sampled(
     events: &mut Events<'_>,
     timeline: &Timeline<'_>,
     ids: &mut TrackIds,
-    dialect: &dyn Dialect,
+    dialect: &impl Dialect,
     most: usize,
 ) -> io::Result<()> {
     for sampled in counters::sampled(timeline, most) {
         let pid = dialect.pid(sampled.device);
         let tid = ids.get(Track::Counters(sampled.device), 0);
         events.name(Named::Thread, (pid, tid), "counters", tid)?;
-        // Viewers show the name of the value behind that of the counter.
+        // Viewers show the value's name after the counter's.
         let unit = match sampled.unit.to_string() {
             unit if unit.is_empty() => "value".to_owned(),
             unit => unit,
@@ -90,12 +91,12 @@ pub(super) fn sampled(
     Ok(())
 }
 
-/// Ranges, calls and marks of every thread. Gives the track of every call.
+/// Writes ranges, calls and marks of every thread. Returns the track of every call.
 fn host(
     events: &mut Events<'_>,
     timeline: &Timeline<'_>,
     ids: &mut TrackIds,
-    dialect: &dyn Dialect,
+    dialect: &impl Dialect,
 ) -> io::Result<Vec<u64>> {
     let mut of_calls = vec![0; timeline.calls.len()];
     for (&id, thread) in &timeline.threads {
@@ -104,7 +105,7 @@ fn host(
             None => format!("thread {id}"),
         };
         let mut tracks = Tracks::new(Track::Thread(id), timeline.host, &name, NESTED);
-        // Of one start and length a range is around a call.
+        // A range of the same time as a call encloses it.
         let ranges = thread.ranges.iter().map(|&row| (timeline.ranges[row].span, 0, row));
         let calls = thread.calls.iter().map(|&row| (timeline.calls[row].span, 1, row));
         let mut slices: Vec<(Span, u8, usize)> = ranges.chain(calls).collect();
@@ -125,7 +126,7 @@ fn host(
             };
             events.add(&said.slice((timeline.host, tid), span))?;
         }
-        // Marks alone name no track.
+        // Marks create no track.
         if thread.ranges.is_empty() && thread.calls.is_empty() {
             tracks.name(events, ids, 0)?;
         }
@@ -138,38 +139,40 @@ fn host(
     Ok(of_calls)
 }
 
-/// They may overlap: each has an id of its own.
+/// Process ranges may overlap, so each has an id.
 fn process_ranges(events: &mut Events<'_>, timeline: &Timeline<'_>) -> io::Result<()> {
     for (id, (range, span)) in (1..).zip(&timeline.process_ranges) {
         let thread = (timeline.host, range.thread_id().into());
-        let end =
-            |ph, at| Event::new(ph, range.name(), thread, at).category("process range").id(id);
+        let end = |ph, at| Event {
+            id: Some(id),
+            ..Event::new(ph, range.name(), thread, at).category("process range")
+        };
         events.add(&end("b", span.start).args(args::of_process_range(range)))?;
         events.add(&end("e", span.end.max(span.start)))?;
     }
     Ok(())
 }
 
-fn stream(
+fn stream<D: Dialect>(
     events: &mut Events<'_>,
     timeline: &Timeline<'_>,
     ids: &mut TrackIds,
-    dialect: &dyn Dialect,
+    dialect: &D,
     place: Place,
     (operations, ranges): (&[usize], &[(usize, Span)]),
     calls: &[u64],
 ) -> io::Result<()> {
     let (pid, name) = (dialect.pid(place.device), timeline.stream_name(place));
-    let mut tracks = Tracks::new(Track::Stream(place), pid, &name, dialect.depth());
+    let mut tracks = Tracks::new(Track::Stream(place), pid, &name, D::DEPTH);
     let projected = ranges.iter().map(|&(row, span)| (span, 0, row));
     let operations = operations
         .iter()
         .filter_map(|&row| timeline.operations[row].span.map(|span| (span, 1, row)));
     let mut slices: Vec<(Span, u8, usize)> = operations.collect();
-    if dialect.depth() > 1 {
+    if D::DEPTH > 1 {
         slices.extend(projected);
     }
-    // A stable order: ranges come with those around others first.
+    // A stable sort: enclosing ranges are first.
     slices.sort_by_key(|(span, kind, _)| (span.order(), *kind));
     for (span, kind, row) in slices {
         let said = match kind {
@@ -184,14 +187,14 @@ fn stream(
         {
             let from = timeline.calls[call].span;
             let thread = (timeline.host, calls[call]);
-            arrow(events, dialect.arrow(), row, (from, thread), (span, (pid, tid)))?;
+            arrow(events, D::ARROW, row, (from, thread), (span, (pid, tid)))?;
         }
     }
     Ok(())
 }
 
-/// From a call to an operation. Where the clocks say that the operation came first it goes the other way, for readers drop
-/// an arrow that ends before it begins.
+/// An arrow from a call to an operation. If the clocks have them in reverse order, the arrow is
+/// reversed too: readers drop an arrow that ends before it begins.
 fn arrow(
     events: &mut Events<'_>,
     category: &'static str,
@@ -202,14 +205,14 @@ fn arrow(
     let mut ends = [(from.start, thread), (to.start, stream)];
     ends.sort_by_key(|(at, _)| *at);
     let [begin, end] = ends.map(|(at, track)| {
-        let event = Event::new("s", category, track, at);
-        event.category(category).id(operation as u64 + 1)
+        let event = Event::new("s", category, track, at).category(category);
+        Event { id: Some(operation as u64 + 1), ..event }
     });
     events.add(&begin)?;
     events.add(&Event { ph: "f", bp: Some("e"), ..end })
 }
 
-/// The tracks of a thread or stream, each named when it is first used.
+/// The tracks of a thread or stream, named at first use.
 struct Tracks<'a> {
     track: Track,
     pid: u64,

@@ -1,9 +1,8 @@
-//! An SQLite file as tables of which any table, column or cell may be missing or odd.
+//! An SQLite file whose tables, columns and cells may be missing or invalid.
 
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::env;
-use std::fmt::Write as _;
 use std::fs::DirBuilder;
 use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -16,30 +15,31 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 use rustc_hash::FxHashMap;
 
 use crate::base::error::{Error, Kind};
+use crate::base::text::percent_encoded;
 
-/// A capture that is open for reading.
+/// A capture opened for reading.
 pub(super) struct File {
     connection: Connection,
     path: PathBuf,
-    /// The columns of each table.
+    /// The lower-case columns of each table.
     tables: FxHashMap<String, Vec<String>>,
-    /// Cells of another type or beyond the range of their column.
-    odd_cells: Cell<u64>,
-    bytes: u64,
-    /// Bytes of text in the rows of the table that is read.
+    /// Cells of an unexpected type or outside the range of their column.
+    pub(super) odd_cells: Cell<u64>,
+    pub(super) bytes: u64,
+    /// Bytes of text read from the current table.
     text_bytes: Cell<u64>,
-    /// What is added to the capture's times, so that none is negative.
-    zero_ns: u64,
-    /// Views and virtual tables that have a name of a capture's table.
-    computed_tables: u64,
+    /// The offset added to the capture's times, which makes all of them positive.
+    pub(super) zero_ns: u64,
+    /// Views and virtual tables with the name of a capture's table.
+    pub(super) computed_tables: u64,
 }
 
-/// Steps of SQLite's machine, in thousands, that any file may take; it takes some 50 million a second.
+/// SQLite steps for any file, in thousands; SQLite takes about 50 million a second.
 const STEPS: u64 = 64 << 10;
-/// And further steps a byte: a row takes two for each of its bytes, and some tables are read three times.
+/// Further steps per byte: a row takes two per byte, and some tables are read three times.
 const STEPS_A_BYTE: u64 = 16;
 
-/// The tables that are read and whose rows have a `start`; all tables of CUPTI that are read are among them.
+/// The tables read whose rows have a `start`, including all tables of CUPTI that are read.
 pub(super) const TIMED_TABLES: [&str; 14] = [
     "CUPTI_ACTIVITY_KIND_RUNTIME",
     "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -57,12 +57,12 @@ pub(super) const TIMED_TABLES: [&str; 14] = [
     "NVTX_EVENTS",
 ];
 
-/// The tables of which every capture has one.
+/// Tables of which every capture has one.
 const OF_A_CAPTURE: [&str; 3] = ["META_DATA_EXPORT", "EXPORT_META_DATA", "NVTX_EVENTS"];
 
 impl File {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        // SQLite would not say why.
+        // SQLite's error lacks the reason.
         let header = Header::read(path).map_err(|source| io_error("open", path, source))?;
         let bytes = header.bytes;
         let connection = connect(path, &header)?;
@@ -91,21 +91,21 @@ impl File {
         }
         file.computed_tables = file.count_computed_tables().map_err(|error| file.error(&error))?;
         file.zero_ns = match file.earliest().map_err(|error| file.error(&error))? {
-            // The earliest time is 1: as for an operation, 0 to 0 stands for no time.
+            // The earliest time becomes 1: 0 to 0 means no time in an operation.
             Some(earliest) if earliest < 0 => earliest.unsigned_abs().saturating_add(1),
             _ => 0,
         };
         Ok(file)
     }
 
-    /// The earliest time of all rows that have one.
+    /// The earliest time of all rows.
     fn earliest(&self) -> rusqlite::Result<Option<i64>> {
         let mut earliest: Option<i64> = None;
         for table in TIMED_TABLES {
             let columns = self.tables.get(table);
             let has =
                 |of: &str| columns.is_some_and(|columns| columns.iter().any(|name| name == of));
-            // Names of domains and categories have times that mean nothing.
+            // Rows of domains and categories have meaningless times.
             let events = match table {
                 "NVTX_EVENTS" if has("eventtype") => " WHERE eventType IN (34, 59, 60, 70, 71)",
                 "NVTX_EVENTS" => continue,
@@ -126,7 +126,7 @@ impl File {
         Ok(earliest)
     }
 
-    /// What a view or a module computes is not read: its rows are missing.
+    /// Computed tables are not read, so their rows are missing.
     fn count_computed_tables(&self) -> rusqlite::Result<u64> {
         let mut names = self.connection.prepare(
             "SELECT name FROM sqlite_schema WHERE type = 'view' OR (type = 'table' AND rootpage = 0)",
@@ -142,26 +142,17 @@ impl File {
         Ok(count)
     }
 
-    /// What is added to the capture's times: their 0 is this.
-    pub(super) fn zero_ns(&self) -> u64 {
-        self.zero_ns
-    }
-
-    /// When the capture begins: at its 0, or with the first event if that was before.
+    /// The store's time at the start of the capture: its time 0, or an earlier first event.
     pub(super) fn first_ns(&self) -> u64 {
         u64::from(self.zero_ns != 0)
     }
 
-    /// A time of the capture; `None` before [`first_ns`](Self::first_ns).
+    /// Converts a time of the capture; `None` before [`first_ns`](Self::first_ns).
     pub(super) fn at(&self, ns: i64) -> Option<u64> {
         self.zero_ns.checked_add_signed(ns)
     }
 
-    pub(super) fn computed_tables(&self) -> u64 {
-        self.computed_tables
-    }
-
-    /// Pages that lead to one page again and again, and texts that share their bytes, would make a small file endless.
+    /// Limits lengths and steps: cyclic pages and overlapping texts make a small file endless.
     fn limit(&mut self) -> rusqlite::Result<()> {
         let length = i32::try_from(self.bytes).unwrap_or(i32::MAX).max(1 << 20);
         self.connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, length)?;
@@ -173,7 +164,7 @@ impl File {
         self.connection.progress_handler(1000, Some(is_over))
     }
 
-    /// Tables alone: what a view or a module would compute is not of nsys.
+    /// Lists regular tables: nsys writes no views or virtual tables.
     fn read_tables(&self) -> rusqlite::Result<FxHashMap<String, Vec<String>>> {
         self.connection.pragma_update(None, "trusted_schema", false)?;
         let mut names = self
@@ -197,28 +188,15 @@ impl File {
         self.tables.keys().map(String::as_str)
     }
 
-    /// How long the file is.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub(super) fn odd_cells(&self) -> u64 {
-        self.odd_cells.get()
-    }
-
-    pub(super) fn set_odd_cells(&self, odd_cells: u64) {
-        self.odd_cells.set(odd_cells);
-    }
-
-    /// How many rows a table has.
+    /// The number of rows of a table.
     pub(super) fn count(&self, table: &str) -> Result<u64, Error> {
         let mut count = 0;
-        // SQLite's own `count(*)` is one step, however long it takes.
+        // SQLite counts `count(*)` as one step, however long it takes.
         self.rows((table, "rowid"), |_| count += 1)?;
         Ok(count)
     }
 
-    /// Goes over the rows of a table that may not be there. Columns, as `start, end`, that are not there are empty.
+    /// Visits the rows of a table, if it exists. Missing columns of a list are NULL.
     pub(super) fn rows(
         &self,
         (table, columns): (&str, &str),
@@ -264,22 +242,22 @@ pub(super) fn io_error(what: &'static str, path: &Path, source: io::Error) -> Er
     Error::new(Kind::Io { what, path: path.to_owned(), source: Arc::new(source) })
 }
 
-/// What the first bytes of an SQLite file say.
+/// The facts from the first bytes of an SQLite file.
 struct Header {
     bytes: u64,
-    /// True if changes of the file may stand in a write-ahead log beside it.
+    /// True if a write-ahead log beside the file may contain changes.
     has_log: bool,
 }
 
 impl Header {
-    /// How far the header is read: byte 18 is 2 where the file has a write-ahead log.
+    /// Bytes of the header read: byte 18 is 2 for a file with a write-ahead log.
     const LENGTH: u64 = 20;
 
     fn read(path: &Path) -> io::Result<Self> {
         let file = std::fs::File::open(path)?;
         let bytes = file.metadata()?.len();
         let mut header = Vec::new();
-        // A folder can be opened and not read; SQLite's error names it.
+        // A folder can be opened but not read; SQLite's error names it.
         if file.metadata()?.is_file() {
             file.take(Self::LENGTH).read_to_end(&mut header)?;
         }
@@ -287,15 +265,16 @@ impl Header {
     }
 }
 
-/// Opens the file for reading. A file with a write-ahead log takes SQLite a shared index beside it, which it would write
-/// even to read: in a folder that cannot be written that fails, and a copy of both files is read instead; elsewhere it
-/// leaves files behind. Where the log is empty the file is opened as one that does not change, which takes neither.
+/// Opens the file for reading. For a file with a write-ahead log, SQLite writes a shared index
+/// beside it even to read. In a read-only folder that fails, so a copy of both files is read;
+/// elsewhere SQLite leaves files behind. With an empty log the file is opened as immutable.
 fn connect(path: &Path, header: &Header) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let log = beside(path, "-wal");
     let log_bytes = std::fs::metadata(&log).map_or(0, |log| log.len());
     if header.has_log && log_bytes == 0 {
-        let address = format!("file:{}?immutable=1", escaped(path));
+        let bytes = path.as_os_str().as_encoded_bytes();
+        let address = format!("file:{}?immutable=1", percent_encoded(bytes, b"/"));
         let flags = flags | OpenFlags::SQLITE_OPEN_URI;
         return Connection::open_with_flags(address, flags)
             .map_err(|error| unreadable(path, &error));
@@ -321,27 +300,27 @@ fn connect(path: &Path, header: &Header) -> Result<Connection, Error> {
     let copy =
         PrivateCopy::new(&folder, [(path, header.bytes), (&log, log_bytes)]).map_err(failed)?;
     let connection = opened(&copy.database()).map_err(|error| unreadable(path, &error))?;
-    // It has all files open from here on, which then need no names any more.
+    // All files are open from here on, so the copy can be deleted.
     match is_out_of_reach(&connection) {
         true => Err(failed(io::Error::other("SQLite cannot write there either"))),
         false => Ok(connection),
     }
 }
 
-/// True if what is in a write-ahead log cannot be read, for which SQLite would have to write beside it.
+/// True if reading a write-ahead log fails because SQLite cannot write beside it.
 fn is_out_of_reach(connection: &Connection) -> bool {
     let read = connection.query_row("SELECT 1 FROM sqlite_schema LIMIT 1", (), |_| Ok(()));
     read.is_err_and(|error| error.sqlite_error_code() == Some(ErrorCode::CannotOpen))
 }
 
-/// A database and its write-ahead log in a folder that nobody else can look into, and that goes away with this.
+/// A database and its write-ahead log in a private folder, which is deleted on drop.
 struct PrivateCopy(PathBuf);
 
-/// Folders that are tried before there is none.
+/// Attempts to create the folder.
 const FOLDERS: u32 = 1000;
 
 impl PrivateCopy {
-    /// Of each file as many bytes as it had when it was looked at.
+    /// Copies as many bytes of each file as it had when it was examined.
     fn new(within: &Path, [database, log]: [(&Path, u64); 2]) -> io::Result<Self> {
         let copy = Self::folder(within)?;
         let target = copy.database();
@@ -371,30 +350,16 @@ impl PrivateCopy {
 
 impl Drop for PrivateCopy {
     fn drop(&mut self) {
-        // What cannot be removed here is for those who clean up temporary files.
+        // A folder that cannot be removed is left to the cleanup of temporary files.
         let _: io::Result<()> = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// A file whose name has this at its end.
+/// The path with this suffix.
 fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
-}
-
-/// A path as SQLite's addresses have it: with all bytes but the plainest as numbers.
-fn escaped(path: &Path) -> String {
-    let mut address = String::new();
-    for &byte in path.as_os_str().as_encoded_bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => {
-                address.push(char::from(byte));
-            }
-            _ => _ = write!(address, "%{byte:02X}"),
-        }
-    }
-    address
 }
 
 fn unreadable(path: &Path, error: &rusqlite::Error) -> Error {
@@ -428,7 +393,7 @@ pub(super) struct Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    /// `None` for what is not there, and for a number that does not fit.
+    /// A number; `None` if missing or out of range.
     pub(super) fn number<T: TryFrom<i64>>(self, column: usize) -> Option<T> {
         match self.row.get_ref(column) {
             Ok(ValueRef::Null) => None,
@@ -437,12 +402,12 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// A time of the capture in the store's time; see [`File::zero_ns`].
+    /// A time in the store's time; see [`File::zero_ns`].
     pub(super) fn time(self, column: usize) -> Option<u64> {
         self.number(column).and_then(|ns| self.file.at(ns))
     }
 
-    /// 64 bits, which SQLite holds as a signed number.
+    /// 64 bits, stored as a signed number.
     pub(super) fn bits(self, column: usize) -> Option<u64> {
         self.number::<i64>(column).map(i64::cast_unsigned)
     }

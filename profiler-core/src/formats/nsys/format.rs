@@ -1,4 +1,4 @@
-//! The numbers of the format: what stands for what in nsys's tables.
+//! Numbers of nsys's format and their meanings.
 
 use cupti::MemoryKind;
 #[cfg(feature = "nsys")]
@@ -8,7 +8,7 @@ use cupti::{CallClass, DriverFunction, RuntimeFunction};
 use crate::join::tables::Api;
 use crate::record::series::{Kind, Unit};
 
-/// `ENUM_NSYS_EVENT_TYPE`, as far as it is of NVTX.
+/// The NVTX values of `ENUM_NSYS_EVENT_TYPE`.
 pub(super) mod event {
     pub(crate) const CATEGORY: i64 = 33;
     pub(crate) const MARK: i64 = 34;
@@ -16,7 +16,7 @@ pub(super) mod event {
     pub(crate) const THREAD: i64 = 39;
     pub(crate) const PUSH_POP: i64 = 59;
     pub(crate) const START_END: i64 = 60;
-    /// Ranges that nsys imported from text files of NVTXT.
+    /// Ranges imported by nsys from NVTXT text files.
     #[cfg(feature = "nsys")]
     pub(crate) const NVTXT_PUSH_POP: i64 = 70;
     #[cfg(feature = "nsys")]
@@ -24,21 +24,21 @@ pub(super) mod event {
     pub(crate) const DOMAIN: i64 = 75;
 }
 
-/// `ENUM_NSYS_EVENT_CLASS`: which API a call is of.
+/// `ENUM_NSYS_EVENT_CLASS`: the API of a call.
 pub(super) const RUNTIME: i64 = 0;
 pub(super) const DRIVER: i64 = 1;
 
-/// Names in `META_DATA_CAPTURE`, of our own: versions that nsys has among the environment, if at all.
+/// Own names in `META_DATA_CAPTURE`: nsys has these versions only in the environment, if at all.
 pub(super) const CUPTI_VERSION: &str = "CUPTI_VERSION";
 pub(super) const CUDA_VERSION: &str = "CUDA_DRIVER_VERSION";
 pub(super) const DRIVER_RELEASE: &str = "DRIVER_RELEASE";
 
-/// The type of a device's metrics, of which its number is the last byte.
+/// The type of a device's metrics, with the device number in the last byte.
 pub(super) fn metric_type(device: u32) -> i64 {
     0x1_0001_0000_0000 | i64::from(device & 0xff)
 }
 
-/// What a metric's values are in, as names end. The first two are nsys's, the others ours.
+/// Units of metrics by the end of their names. The first two are nsys's, the others our own.
 pub(super) const METRIC_ENDS: [(&str, Unit, Kind); 4] = [
     ("[Throughput %]", Unit::Percent, Kind::Mean),
     ("[MHz]", Unit::Hertz, Kind::Mean),
@@ -46,7 +46,7 @@ pub(super) const METRIC_ENDS: [(&str, Unit, Kind); 4] = [
     ("[per sample]", Unit::Count, Kind::Total),
 ];
 
-/// A metric's name, which says that.
+/// A metric's name with its unit.
 pub(super) fn metric_name(label: &str, unit: Unit, kind: Kind) -> String {
     let end = METRIC_ENDS.into_iter().find(|(_, of, how)| (*of, *how) == (unit, kind));
     match end {
@@ -55,7 +55,7 @@ pub(super) fn metric_name(label: &str, unit: Unit, kind: Kind) -> String {
     }
 }
 
-/// CUPTI's number of no stream.
+/// CUPTI's id for no stream.
 pub(super) const NO_STREAM: u32 = u32::MAX;
 
 /// The kinds of memory by their numbers in `ENUM_CUDA_MEM_KIND`; 7 is an unknown kind.
@@ -69,7 +69,7 @@ const MEMORY_KINDS: [MemoryKind; 7] = [
     MemoryKind::MANAGED_STATIC,
 ];
 
-/// The kind of memory of a number.
+/// The kind of memory by its number.
 #[cfg(feature = "nsys")]
 pub(super) fn memory_kind(number: Option<u32>) -> MemoryKind {
     let known = number.and_then(|number| MEMORY_KINDS.get(number as usize));
@@ -81,26 +81,26 @@ pub(super) fn memory_number(kind: MemoryKind) -> u32 {
     MEMORY_KINDS.iter().position(|known| *known == kind).unwrap_or(MEMORY_KINDS.len()) as u32
 }
 
-/// The process and the thread of a `globalTid`, which is hardware, machine, process and thread in 8, 8, 24 and 24 bits.
+/// The thread of a `globalTid`: hardware, machine, process and thread in 8, 8, 24 and 24 bits.
 #[cfg(feature = "nsys")]
 pub(super) fn thread_of(global: u64) -> u32 {
     (global & 0xff_ffff) as u32
 }
 
-/// All above the thread: one process.
+/// Everything above the thread, which identifies a process.
 #[cfg(feature = "nsys")]
 pub(super) fn process_of(global: u64) -> u64 {
     global >> 24
 }
 
-/// A `globalTid`, with the one virtual machine that nsys numbers 1.
-/// What stands above a process's 24 bits is which machine it is of.
+/// A `globalTid` on nsys's virtual machine 1. Bits of a process above its 24 add to the machine.
 pub(super) fn global(process: u32, thread: u32) -> u64 {
     let machine = 1 + u64::from(process >> 24);
     machine << 48 | u64::from(process & 0xff_ffff) << 24 | u64::from(thread & 0xff_ffff)
 }
 
-/// A function's name without the version that nsys leaves on it: `cudaLaunchKernel` of `cudaLaunchKernel_v7000`.
+/// A function's name without nsys's version suffix: `cudaLaunchKernel` for
+/// `cudaLaunchKernel_v7000`.
 #[cfg(feature = "nsys")]
 fn without_version(name: &str) -> &str {
     match name.rsplit_once("_v") {
@@ -113,7 +113,7 @@ fn without_version(name: &str) -> &str {
     }
 }
 
-/// What the call of a function does, and of which API it is where the file does not say.
+/// The API and class of a function; the API by name if the file lacks it.
 #[cfg(feature = "nsys")]
 pub(super) fn call_class(name: &str, event_class: Option<i64>) -> (Api, CallClass) {
     let api = match event_class {

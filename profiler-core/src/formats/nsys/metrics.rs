@@ -1,8 +1,8 @@
-//! `GPU_METRICS` of a capture: what nsys sampled of the devices' hardware counters, and what we did.
+//! `GPU_METRICS` of a capture: hardware counters sampled by nsys or by this crate.
 //!
-//! A row is one value from its timestamp on: beside kernels of known times the samples of an H200 (nsys 2025.3, 10 kHz) follow
-//! the work of the 100 us after it, and not of those before (correlation 0.99 to 0.61). Values are whole numbers: percent, and hertz
-//! where the name says MHz.
+//! A row is one value from its timestamp on. Measured on an H200 (nsys 2025.3, 10 kHz) beside
+//! kernels of known times, a sample follows the work of the 100 us after its timestamp, not before
+//! it (correlation 0.99 to 0.61). Values are whole numbers: percent, or hertz for names with MHz.
 
 use rustc_hash::FxHashMap;
 
@@ -12,19 +12,19 @@ use super::schema;
 use crate::base::error::Error;
 use crate::record::series::{Kind, Metric, Series, Source, Unit};
 
-/// Metrics of a device that are read: a set of nsys's has some 30, and a damaged file may name any number.
+/// Metrics read for a device: nsys's sets have about 30, a damaged file any number.
 const MOST_METRICS: usize = 256;
 
-/// Cells of a series for each value: nsys writes all metrics of a set at each timestamp.
+/// Cells of a series per value: nsys writes all metrics of a set at each timestamp.
 const MOST_CELLS_A_VALUE: usize = 8;
 
-/// When, of which metric, and what.
+/// Timestamp, metric index and value.
 type Value = (u64, usize, f64);
 
-/// The series of each device, and the rows that could not be read.
+/// The series of each device, and the number of unreadable rows.
 pub(super) fn read(file: &File) -> Result<(Vec<Series>, u64), Error> {
     let mut unreadable = 0;
-    // By type: a sampled device, which its last byte numbers as nsys does.
+    // By type, whose last byte is nsys's number of the device.
     let mut metrics: FxHashMap<i64, Vec<(i64, Metric)>> = FxHashMap::default();
     file.rows(("TARGET_INFO_GPU_METRICS", "typeId, metricId, metricName"), |row| {
         let (Some(of), Some(id), Some(name)) = (row.number(0), row.number(1), row.text(2)) else {
@@ -56,7 +56,7 @@ pub(super) fn read(file: &File) -> Result<(Vec<Series>, u64), Error> {
             return unreadable += 1;
         };
         let Some(&place) = places.get(&(of, id)) else { return unreadable += 1 };
-        // nsys samples from before the session's start on.
+        // nsys starts sampling before the session.
         if let Some(at) = file.at(at).filter(|at| *at >= file.first_ns()) {
             values.entry(of).or_default().push((at, place, value));
         }
@@ -86,7 +86,7 @@ fn metric(name: &str) -> Metric {
     found.unwrap_or_else(|| Metric::new(name, name, Unit::Other, Kind::Mean))
 }
 
-/// From values in the order of time: one series, or if most of its cells were empty one of each metric that has values.
+/// One series from values in order of time; a series for each metric if most cells would be empty.
 fn all_series(device: u32, metrics: Vec<Metric>, values: Vec<Value>) -> Vec<Series> {
     let samples = values.chunk_by(|a, b| a.0 == b.0).count();
     if samples.saturating_mul(metrics.len()) <= MOST_CELLS_A_VALUE * values.len() {
@@ -100,7 +100,7 @@ fn all_series(device: u32, metrics: Vec<Metric>, values: Vec<Value>) -> Vec<Seri
     some.map(|(metric, values)| series(device, vec![metric], &values)).collect()
 }
 
-/// From values in the order of time. A sample ends where the next begins, or after the usual interval.
+/// A series from values by time. A sample ends at the next one, or after the usual interval.
 fn series(device: u32, metrics: Vec<Metric>, values: &[Value]) -> Series {
     let samples: Vec<_> = values.chunk_by(|a, b| a.0 == b.0).collect();
     let starts: Vec<u64> = samples.iter().map(|sample| sample[0].0).collect();
@@ -127,7 +127,7 @@ fn series(device: u32, metrics: Vec<Metric>, values: &[Value]) -> Series {
         for &(_, place, value) in *sample {
             of_row[place] = value;
         }
-        // Sorted, and a value for each: there is nothing to refuse.
+        // Samples are sorted and complete, so `push` accepts them.
         let _: Result<(), Error> = series.push(start, end, &of_row);
     }
     series.with_losses(0, 0, gaps, gap_ns)
@@ -143,7 +143,7 @@ mod tests {
         let metrics = |count: usize| -> Vec<Metric> {
             (0..count).map(|place| metric(&format!("metric {place} [Throughput %]"))).collect()
         };
-        // A value at a time, of 200 of 256 metrics by turns.
+        // One value at a time, of 200 of 256 metrics in turn.
         let values = (0..10_000_usize).map(|at| (at as u64 * 10, at % 200, at as f64)).collect();
         let all = all_series(3, metrics(256), values);
         assert_eq!(all.len(), 200);
@@ -154,7 +154,7 @@ mod tests {
             (second.start_ns()[1], second.end_ns()[0], second.gaps()),
             (2_010, 2_010, (0, 0))
         );
-        // As nsys writes them, but for one.
+        // As nsys writes them, except for one missing value.
         let dense = (0..80).filter(|at| *at != 7).map(|at| (at / 8 * 10, at as usize % 8, 1.0));
         let [all] = &all_series(0, metrics(8), dense.collect())[..] else { panic!("not one") };
         assert_eq!((all.len(), all.metrics().len()), (10, 8));

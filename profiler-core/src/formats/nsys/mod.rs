@@ -1,8 +1,8 @@
-//! Captures of Nsight Systems: the SQLite file that `nsys export --type sqlite` writes, read and written.
+//! Captures of Nsight Systems: reading and writing the SQLite files of `nsys export --type sqlite`.
 //!
-//! The tables and their columns are those of NVIDIA's document "Exported data" of the Nsight Systems user guide; schemas
-//! 3.7 to 3.25 are known. Nothing is taken for granted: a table or column that is not there is empty. The same rows go to
-//! Parquet files: see `parquet`.
+//! Tables and columns are those of "Exported data" in NVIDIA's Nsight Systems user guide; schemas
+//! 3.7 to 3.25 are known. Missing tables and columns are read as empty. The same rows are written
+//! to Parquet files: see `parquet`.
 
 #[cfg(feature = "nsys")]
 mod file;
@@ -27,7 +27,7 @@ use crate::base::error::Error;
 #[cfg(feature = "nsys")]
 use crate::profile::Profile;
 
-/// How far a capture is written.
+/// The progress of writing a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -35,54 +35,58 @@ use crate::profile::Profile;
     allow(unreachable_pub, reason = "named by what nsys needs alone")
 )]
 pub struct Progress {
-    /// Rows that are written.
+    /// Written rows.
     pub rows: u64,
-    /// All of them, as far as is known.
+    /// Total rows, as far as known.
     pub of: u64,
 }
 
 #[cfg(feature = "nsys")]
 impl Profile {
-    /// Reads a capture of Nsight Systems: the file that `nsys export --type sqlite` wrote.
+    /// Reads a capture of Nsight Systems: a file of `nsys export --type sqlite`.
     ///
-    /// Calls and ranges come together by thread and time, and GPU operations join their call by process and correlation
-    /// id: see [`Attribution::Contained`](crate::profile::Attribution::Contained). Times are nsys's own, in nanoseconds since its
-    /// session's start. Several processes may be in it: [`ApiCall::process_id`](crate::profile::ApiCall::process_id) and the like
-    /// tell them apart. What nsys sampled of the devices (`--gpu-metrics-devices`) are [tracks](Self::tracks), in whole percent as
-    /// nsys has them. What cannot be read is counted in [`health`](Self::health). There is no
-    /// [`recording`](Self::recording). Costs some microsecond an operation.
+    /// Calls are matched to ranges by thread and time, and GPU operations to calls by process and
+    /// correlation id: see [`Attribution::Contained`](crate::profile::Attribution::Contained).
+    /// Times are nsys's, in nanoseconds since its session's start. Several processes are
+    /// distinguished by [`ApiCall::process_id`](crate::profile::ApiCall::process_id) and similar
+    /// methods. Metrics sampled by nsys (`--gpu-metrics-devices`) are [tracks](Self::tracks), in
+    /// whole percent as in nsys. Unreadable data is counted in [`health`](Self::health). There is
+    /// no [`recording`](Self::recording). Reading takes about a microsecond an operation.
     ///
-    /// Rows may stand in any order. Times before nsys's session (negative ones) are kept: the profile then begins with the
-    /// first event, and [reports](crate::reports) have nsys's own times. A range without an end lasts until the end of the
-    /// capture. Graphs that nsys traced as one interval each are [operations](crate::profile::OperationKind::Graph).
+    /// Rows may be in any order. Negative times, before nsys's session, are kept: the profile then
+    /// starts with the first event, and [reports](crate::reports) have nsys's own times. A range
+    /// without an end lasts until the end of the capture. Graphs traced as one interval each are
+    /// [operations](crate::profile::OperationKind::Graph).
     ///
-    /// A file with a write-ahead log beside it is read with the log's changes, for which SQLite has to write an index in its
-    /// folder. Where it cannot, a copy of both files is read, which stands among temporary files (`TMPDIR`) until it is open.
-    /// Where the log is empty or gone the file is opened as one that does not change, without a lock: a program
-    /// that writes to it meanwhile makes what is read wrong.
+    /// A write-ahead log beside the file is read too, for which SQLite writes an index in the
+    /// folder. If it cannot, a copy of both files among temporary files (`TMPDIR`) is read. With an
+    /// empty or missing log the file is opened as immutable, without a lock: concurrent writes make
+    /// the result wrong.
     ///
     /// # Errors
-    /// The file cannot be opened, or [`is_format`](Error::is_format): no SQLite, no capture, or a damaged one.
+    /// The file cannot be opened, or [`is_format`](Error::is_format): no capture, or a damaged one.
     pub fn from_nsys(path: impl AsRef<Path>) -> Result<Self, Error> {
         let (store, info, health) = read::read(&file::File::open(path.as_ref())?)?;
         Ok(Self::from_store(store, info, health))
     }
 
-    /// Writes the profile as such a file, which `nsys stats`, `nsys analyze` and what else reads those of nsys can read. It
-    /// is there when it is whole; a file that is there already is replaced, and of a link the file that it leads to.
-    /// `progress` is told every 50,000 rows and at the end.
+    /// Writes the profile as such a file for `nsys stats`, `nsys analyze` and other readers of
+    /// nsys's files. The file appears when complete; an existing file is replaced, through a link
+    /// if it is one. `progress` is called every 50,000 rows and at the end.
     ///
-    /// Ranges of a profile that was read from a capture keep their row's number there, which nsys's reports call `RangeId`.
-    /// It holds no environment, user, host name or path. Where the profile has its [`recording`](Self::recording), kernels
-    /// have their grid id, launch type and total of local memory. Calls of the driver API are in it as such: nsys's sums and traces
-    /// show them, and its rules, which look for names of the runtime API alone, do not. Of a call of the runtime API and the
-    /// driver call that it makes it holds the former, as nsys's own do. nsys has no place for the stays of
-    /// [`process_ranges`](Self::process_ranges), for where graph nodes were made, for ranges that were handed to other
-    /// threads, and for the units of fields. Of what was [sampled](Self::tracks) it holds the counters, with the unit in the name (`DRAM read
-    /// [B per sample]`) and values that nsys would round, and not what NVML said. Costs some 2 us an operation with its call.
+    /// Ranges read from a capture keep their row number, which nsys's reports call `RangeId`. The
+    /// file contains no environment, user, host name or path. With the profile's
+    /// [`recording`](Self::recording), kernels have their grid id, launch type and total of local
+    /// memory. Calls of the driver API appear in nsys's sums and traces, but not in its rules,
+    /// which search for names of the runtime API. A call of the runtime API replaces the driver
+    /// call it makes, as in nsys's own files. nsys has no place for activations of
+    /// [`process_ranges`](Self::process_ranges), the ranges of graph nodes, ranges handed to other
+    /// threads, and units of fields. Of [samples](Self::tracks) the file contains counters, with
+    /// the unit in the name (`DRAM read [B per sample]`) and unrounded values, but no NVML samples.
+    /// Writing takes about 2 us for an operation with its call.
     ///
     /// # Errors
-    /// The file cannot be written, or what is there is no file: a directory, a device, a pipe, a link that leads nowhere.
+    /// The file cannot be written, or the path is a directory, device, pipe, or dangling link.
     pub fn write_nsys(
         &self,
         path: impl AsRef<Path>,

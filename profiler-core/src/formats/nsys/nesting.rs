@@ -1,18 +1,18 @@
-//! Which range of a thread lies in which, and in which a call was made: by time alone, as a capture has no more.
+//! Nesting by time: the range around each range and call of a thread. A capture has only times.
 
 use crate::join::tables::Interval;
 
-/// The ranges of one thread that have begun, as a sweep in order of their starts meets them.
+/// The open ranges of one thread, in a sweep over their starts.
 ///
-/// Of the ranges around something the shortest is taken, as nsys does. On one stack that is the innermost; ranges of
-/// several domains may overlap. A range that has no end ends at `u64::MAX`; nsys takes it to be as long as if it had ended
-/// with the last range of all.
+/// The range around something is the shortest one, as in nsys. On one stack that is the innermost;
+/// ranges of several domains may overlap. A range without an end ends at `u64::MAX`; nsys assigns
+/// it the length up to the last end of all ranges.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     /// The last start or end of all ranges.
     last_ns: u64,
     open: Vec<Open>,
-    /// How many may be open before those that have ended are looked for.
+    /// Open ranges at which ended ones are removed.
     room: usize,
 }
 
@@ -20,11 +20,11 @@ pub(super) struct Sweep {
 struct Open {
     row: u32,
     time: Interval,
-    /// The first end among this one and those that began before it.
+    /// The first end among this range and earlier ones.
     first_end_ns: u64,
 }
 
-/// Overlapping ranges that are looked at; only a damaged file comes near it.
+/// Overlapping ranges examined; only a damaged file reaches the limit.
 const MOST_LOOKED_AT: usize = 4096;
 
 impl Sweep {
@@ -42,7 +42,7 @@ impl Sweep {
         self.room = 0;
     }
 
-    /// A range begins. None that began later was given before.
+    /// Adds a range. Ranges arrive in the order of their starts.
     pub(super) fn begin(&mut self, row: u32, time: Interval) {
         self.end_until(time.start_ns);
         if self.open.len() > self.room {
@@ -52,7 +52,7 @@ impl Sweep {
         self.open.push(Open { row, time, first_end_ns: before.min(time.end_ns) });
     }
 
-    /// Of overlapping ranges, those that ended before one that began after them.
+    /// Removes ranges that ended before a later range.
     fn forget_ended(&mut self, now_ns: u64) {
         self.open.retain(|open| open.time.end_ns >= now_ns);
         let mut first_end_ns = u64::MAX;
@@ -63,12 +63,12 @@ impl Sweep {
         self.room = 2 * self.open.len() + 16;
     }
 
-    /// The range around this; all ranges that began before it were given.
+    /// The range around a time; all ranges that began before it were added.
     pub(super) fn around(&mut self, time: Interval) -> Option<u32> {
         self.end_until(time.start_ns);
         let mut best: Option<&Open> = None;
         for open in self.open.iter().rev().take(MOST_LOOKED_AT) {
-            // An earlier one cannot be shorter than this.
+            // No earlier range can be shorter than this.
             let least = time.end_ns.saturating_sub(open.time.start_ns);
             if best.is_some_and(|best| self.length(best.time) <= least) {
                 break;
@@ -78,7 +78,7 @@ impl Sweep {
             if is_around && best.is_none_or(is_shorter) {
                 best = Some(open);
             }
-            // Those before this one end no sooner: they are around it, and longer.
+            // Earlier ranges end no sooner: they contain it too, and are longer.
             if is_around && open.first_end_ns == open.time.end_ns {
                 break;
             }
@@ -101,7 +101,7 @@ mod tests {
         Interval { start_ns, end_ns }
     }
 
-    /// The shortest range around each, and of equal ones the last, by looking at all.
+    /// The shortest range around each, the last of equal ones, by a search of all.
     fn by_looking(ranges: &[Interval], inner: usize) -> Option<u32> {
         let this = ranges[inner];
         let is_around =

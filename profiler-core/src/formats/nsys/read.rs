@@ -1,4 +1,4 @@
-//! From the tables of a capture to the store.
+//! Reads the tables of a capture into a store.
 
 mod annotations;
 mod info;
@@ -27,7 +27,7 @@ use crate::join::tables::{
 };
 use crate::record::recording::RecordingInfo;
 
-/// Reads everything that a capture holds and a store has room for; what cannot be read is counted.
+/// Reads all data of a capture that a store has room for, and counts what is unreadable.
 pub(super) fn read(file: &File) -> Result<(Store, RecordingInfo, Health), Error> {
     let mut reader = Reader {
         file,
@@ -66,7 +66,7 @@ pub(super) fn read(file: &File) -> Result<(Store, RecordingInfo, Health), Error>
     Ok((reader.store, info, reader.health))
 }
 
-/// The texts of a capture, by number. They hold those of all its tables, and most are never asked for.
+/// The texts of a capture by id. They belong to all tables; most are never used.
 struct Strings {
     texts: FxHashMap<i64, Box<str>>,
     names: FxHashMap<i64, NameId>,
@@ -102,27 +102,27 @@ struct Reader<'a> {
     strings: Strings,
     /// By `globalTid`.
     threads: FxHashMap<u64, ThreadId>,
-    /// Rows of the store, by all of a `globalPid` above the thread; and the ids they have.
+    /// Rows of the store by `globalPid` without its thread; and the ids in use.
     processes: FxHashMap<u64, usize>,
     process_ids: FxHashSet<u32>,
-    /// Copies and memsets that were asked for by an asynchronous call, by process and correlation id.
+    /// Copies and memsets submitted by asynchronous calls, by process and correlation id.
     asynchronous: FxHashSet<(u32, u32)>,
     /// By process and node.
     nodes: GraphNodes<RangeId, (u32, u64)>,
-    /// The last time of all.
+    /// The latest time.
     end_ns: u64,
-    /// The last start or end of all ranges, and of all annotations.
+    /// The latest start or end of all ranges, and of all annotations.
     last_range_ns: u64,
     last_annotation_ns: u64,
 }
 
-/// The time of a row; `None` where it ends before it starts.
+/// The time of a row; `None` if it ends before it starts.
 fn interval(row: Cells<'_>, start: usize, end: usize) -> Option<Interval> {
     let (start_ns, end_ns) = (row.time(start)?, row.time(end)?);
     (start_ns <= end_ns).then_some(Interval { start_ns, end_ns })
 }
 
-/// Overheads that nsys's own rules hold a GPU for busy in.
+/// Overheads during which nsys's own rules consider the GPU busy.
 const HOLDS_GPU: [&str; 3] = [
     "CUDA profiling overhead",
     "CUDA profiling data flush overhead",
@@ -130,7 +130,7 @@ const HOLDS_GPU: [&str; 3] = [
 ];
 
 struct OperationRow {
-    /// `None` where both of the row's times are 0: that stands for no time at all.
+    /// `None` if both times of the row are 0, which means unknown.
     time: Option<Interval>,
     place: Place,
     correlation_id: u32,
@@ -149,7 +149,7 @@ impl Reader<'_> {
         if let Some(&known) = self.processes.get(&whole) {
             return known;
         }
-        // Machines number theirs apart; the 8 bits above a process's 24 keep them so.
+        // Process ids are unique per machine; the 8 bits above their 24 keep them distinct.
         let mut id = thread_of(whole);
         while !self.process_ids.insert(id)
             && let Some(next) = id.checked_add(1 << 24)
@@ -162,7 +162,7 @@ impl Reader<'_> {
         row
     }
 
-    /// Work of an unknown process is of the only one, if it is one.
+    /// The process of work; the only process if unknown.
     fn process_or_only(&mut self, global: Option<u64>) -> u32 {
         match (global, &self.store.processes[..]) {
             (Some(global), _) => self.process(global),
@@ -198,7 +198,7 @@ impl Reader<'_> {
             let Some(global) = row.bits(0) else { return self.unreadable() };
             let name = row.text(2).map(Box::from);
             let known = names.entry(global).or_default();
-            // Of several names the first in the order of letters.
+            // The alphabetically first of several names.
             if name.is_some() && (known.is_none() || name < *known) {
                 *known = name;
             }
@@ -212,10 +212,10 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Threads in the order of their numbers: that of rows means nothing.
+    /// Creates threads in the order of their ids; the order of rows is meaningless.
     fn read_threads(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let odd_cells = file.odd_cells();
+        let odd_cells = file.odd_cells.get();
         let mut threads = BTreeSet::new();
         for (table, columns) in [
             ("NVTX_EVENTS", "globalTid, endGlobalTid"),
@@ -232,13 +232,13 @@ impl Reader<'_> {
                 }
             })?;
         }
-        // What is odd in them is counted when they are read.
-        file.set_odd_cells(odd_cells);
+        // Odd cells are counted when the tables are read.
+        file.odd_cells.set(odd_cells);
         threads.into_iter().for_each(|global| _ = self.thread(global));
         Ok(())
     }
 
-    /// Names that threads have beside what NVTX calls them; of several the one of the highest priority.
+    /// Sets thread names from outside NVTX; of several the one with the highest priority.
     fn name_threads(&mut self) -> Result<(), Error> {
         let file = self.file;
         let mut best: FxHashMap<u64, (Option<i64>, i64)> = FxHashMap::default();
@@ -246,7 +246,7 @@ impl Reader<'_> {
             let (Some(global), Some(name)) = (row.bits(2), row.number(0)) else {
                 return self.unreadable();
             };
-            // Of equal priority that of the least number, in whatever order they stand.
+            // Of equal priorities the smallest id, independent of the order of rows.
             let order = |(priority, name): (Option<i64>, i64)| (priority, Reverse(name));
             let named = (row.number(1), name);
             let known = best.entry(global).or_insert(named);
@@ -285,7 +285,7 @@ impl Reader<'_> {
             let range = Maybe::NONE;
             self.store.calls.push(Call { time, correlation_id, kind, thread, range });
         })?;
-        // The calls around others come before them.
+        // Enclosing calls come first.
         self.store.calls.sort_by_key(|call| {
             let Call { thread, time, correlation_id, .. } = *call;
             (thread, time.start_ns, Reverse(time.end_ns), correlation_id)
@@ -293,7 +293,7 @@ impl Reader<'_> {
         self.name_threads()
     }
 
-    /// And whether the work of the call goes on beside the host.
+    /// The kind of a call, and whether its work is asynchronous.
     fn call_kind(
         &mut self,
         name: i64,
@@ -326,15 +326,15 @@ impl Reader<'_> {
         })
     }
 
-    /// Fills in the range around each range, process range, mark and call.
+    /// Sets the range around each range, process range, mark and call.
     ///
-    /// A range without an end lies in those around its start and the last end of all ranges, as in nsys. A call after that
-    /// is in it if all ranges around it have no end either.
+    /// As in nsys, a range without an end lies in the ranges around its start and the last end of
+    /// all ranges. It contains a later call if all ranges around it have no end either.
     fn nest(&mut self) {
         let last_ns = self.last_range_ns;
         let Store { ranges, process_ranges, marks, calls, threads, .. } = &mut self.store;
         let mut sweep = Sweep::new(last_ns);
-        // Ranges without an end that lie in no others than such.
+        // Ranges without an end, all of whose outer ranges have none.
         let mut is_open = vec![false; ranges.len()];
         let (mut next, mut next_call, mut next_process, mut next_mark) = (0, 0, 0, 0);
         for thread in (0..threads.len() as u32).map(ThreadId) {
@@ -343,7 +343,7 @@ impl Reader<'_> {
                 let range = ranges.get(next).filter(|range| range.thread == thread);
                 let until_ns = range.map_or(u64::MAX, |range| range.time.start_ns);
                 let is_last = range.is_none();
-                // What begins with a range is in it.
+                // Events that start with a range are in it.
                 let is_due =
                     |of: ThreadId, at_ns: u64| of == thread && (is_last || at_ns < until_ns);
                 while let Some(call) = calls.get_mut(next_call)
@@ -384,14 +384,14 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the columns that all GPU operations have.
+    /// Reads the columns of all GPU operations.
     fn operation(&mut self, row: Cells<'_>) -> Option<OperationRow> {
         let Some(time) = interval(row, 0, 1) else {
             self.unreadable();
             return None;
         };
         self.end_ns = self.end_ns.max(time.end_ns);
-        let zero_ns = self.file.zero_ns();
+        let zero_ns = self.file.zero_ns;
         let time = Some(time).filter(|time| (time.start_ns, time.end_ns) != (zero_ns, zero_ns));
         let mut place = Place::default();
         place.device = row.number(2).unwrap_or(0);
@@ -435,7 +435,7 @@ impl Reader<'_> {
             details.static_shared_bytes = row.number(18).unwrap_or(0);
             details.dynamic_shared_bytes = row.number(19).unwrap_or(0);
             details.local_bytes_per_thread = row.number(20).unwrap_or(0);
-            details.graph_node = graph_node(row, 21, Some(22));
+            details.graph_node = graph_node(row, 21, 22);
             details.cluster = xyz(23);
             let mut name = |column: usize| self.strings.name(&mut self.store, row.number(column)?);
             let (demangled, short, mangled) = (name(8), name(9), name(10));
@@ -465,7 +465,7 @@ impl Reader<'_> {
                 let contexts = (row.number(16).unwrap_or(0), row.number(18).unwrap_or(0));
                 copy.peers = Some(Peers::new((source, contexts.0), (destination, contexts.1)));
             }
-            copy.graph_node = graph_node(row, 12, Some(13));
+            copy.graph_node = graph_node(row, 12, 13);
             copy.copies = row.bits(14);
             copy.asynchronous = copy.graph_node.is_some()
                 || self.asynchronous.contains(&(operation.process, operation.correlation_id));
@@ -497,14 +497,14 @@ impl Reader<'_> {
             memset.bytes = bytes;
             memset.memory = memory_kind(row.number(10));
             memset.place = operation.place;
-            memset.graph_node = graph_node(row, 11, Some(12));
+            memset.graph_node = graph_node(row, 11, 12);
             memset.asynchronous = memset.graph_node.is_some()
                 || self.asynchronous.contains(&(operation.process, operation.correlation_id));
             self.push_operation(&operation, What::Memset(memset), 0);
         })
     }
 
-    /// Launches of graphs that nsys traced as one interval each.
+    /// Reads launches of graphs traced as one interval each.
     fn read_whole_graphs(&mut self) -> Result<(), Error> {
         let file = self.file;
         file.rows(schema::GRAPHS, |row| {
@@ -614,14 +614,14 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Where graph nodes were made: the range around that on its thread.
+    /// Reads where graph nodes were created: in the innermost range of the thread.
     fn read_graph_nodes(&mut self) -> Result<(), Error> {
         let file = self.file;
         let (mut made, mut calls, mut copies) = (Vec::new(), Vec::new(), Vec::new());
         for table in ["CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"] {
             let columns = "start, end, globalTid, graphNodeId, originalGraphNodeId";
             file.rows((table, columns), |row| {
-                // Newer captures tell of graphs in the second.
+                // Newer captures have graphs in the second table.
                 let Some(node) = row.bits(3) else { return };
                 let (Some(time), Some(global)) = (interval(row, 0, 1), row.bits(2)) else {
                     return self.unreadable();
@@ -629,7 +629,7 @@ impl Reader<'_> {
                 let thread = self.thread(global);
                 let process = self.store.threads[thread.at()].process;
                 calls.push((thread, time));
-                // Where it is not known which.
+                // 0 is an unknown node.
                 if node == 0 {
                     return;
                 }
@@ -671,12 +671,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A call that made a node of a graph did not do its work.
+    /// Marks the call that created a graph node as captured: it did not run its work.
     fn mark_captured(&mut self, thread: ThreadId, time: Interval) {
         let calls = &self.store.calls;
         let after = calls
             .partition_point(|call| (call.thread, call.time.start_ns) <= (thread, time.start_ns));
-        // Calls lie in calls, and those after them on a thread follow at once.
+        // Calls may nest, and the next call of a thread may start at once.
         let made = calls[..after]
             .iter()
             .rev()
@@ -721,7 +721,7 @@ impl Reader<'_> {
 
     fn finish(&mut self) {
         let store = &mut self.store;
-        // In whatever order the rows stand. Of what starts at once it is that of ids.
+        // Independent of the order of rows; simultaneous operations by id.
         let mut operations = std::mem::take(&mut store.operations);
         let rest = |operation: &Operation| {
             let work = store.work(operation);
@@ -743,23 +743,23 @@ impl Reader<'_> {
         store.overheads.sort_by_key(|overhead| {
             (overhead.time.start_ns, overhead.time.end_ns, overhead.process, overhead.holds_gpu)
         });
-        self.health.unknown_records += self.file.odd_cells();
-        self.health.computed_tables = self.file.computed_tables();
+        self.health.unknown_records += self.file.odd_cells.get();
+        self.health.computed_tables = self.file.computed_tables;
         store.session = Session {
             window_ns: (self.file.first_ns(), self.end_ns),
             windows_ns: vec![(0, u64::MAX)],
             ranges_by: RangesBy::Containment,
-            zero_ns: self.file.zero_ns(),
+            zero_ns: self.file.zero_ns,
             last_annotation_ns: self.last_annotation_ns,
             ..Session::default()
         };
     }
 }
 
-/// A graph's number stands above that of the node in it where no column has it.
-fn graph_node(row: Cells<'_>, node: usize, graph: Option<usize>) -> Option<GraphNode> {
+/// A graph node. Without a column for it the graph is in the upper half of the node's number.
+fn graph_node(row: Cells<'_>, node: usize, graph: usize) -> Option<GraphNode> {
     let node = row.bits(node).filter(|node| *node != 0)?;
-    let graph = graph.and_then(|column| row.number(column)).filter(|graph| *graph != 0);
+    let graph = row.number(graph).filter(|graph| *graph != 0);
     // CAST: the upper half.
     let graph = graph.unwrap_or((node >> 32) as u32);
     GraphNode::new(if graph == 0 { u32::MAX } else { graph }, node)

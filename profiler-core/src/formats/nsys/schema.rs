@@ -1,10 +1,10 @@
-//! The tables of a capture, as far as they are written. Names and types are those of schema 3.7, which `nsys stats` and
-//! `nsys analyze` of 2023.4 and later read; what is not known here may be NULL where nsys always has a value.
+//! The tables of a capture that are written, with names and types of schema 3.7, which `nsys stats`
+//! and `nsys analyze` since 2023.4 read. Unknown values may be NULL where nsys always has one.
 
-/// The schema whose tables these are.
+/// The schema version of these tables.
 pub(super) const VERSION: (u32, u32, u32) = (3, 7, 2);
 
-/// A table and the columns of it that are written and read, in the order of their cells.
+/// A table and its columns that are written and read, in the order of cells.
 pub(super) type Columns = (&'static str, &'static str);
 
 pub(super) const STRINGS: Columns = ("StringIds", "id, value");
@@ -67,7 +67,7 @@ pub(super) const ANNOTATIONS: Columns = (
      int64Value, doubleValue, uint32Value, int32Value, floatValue, jsonText",
 );
 
-/// The columns of all GPU operations, and those of one kind.
+/// The columns of all GPU operations and of one kind.
 macro_rules! operation {
     ($columns:literal) => {
         concat!(
@@ -97,7 +97,7 @@ pub(super) const MEMSETS: Columns =
 pub(super) const GRAPHS: Columns =
     ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", operation!("graphId, graphExecId"));
 
-/// All tables; what belongs together stands together.
+/// All tables, related ones together.
 pub(crate) const TABLES: &str = "
 CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE META_DATA_EXPORT (name TEXT NOT NULL, value TEXT);
@@ -179,7 +179,7 @@ CREATE TABLE NVTX_EVENTS (
 );
 ";
 
-/// Tables that are written only where there is something for them: a report takes an empty one for a finding.
+/// Tables written only with rows: a report treats an empty one as a finding.
 pub(crate) const MANAGED_TABLES: &str = "
 CREATE TABLE CUDA_UM_CPU_PAGE_FAULT_EVENTS (
     start INTEGER NOT NULL, globalPid INTEGER NOT NULL, address INTEGER NOT NULL, originalFaultPc INTEGER,
@@ -191,7 +191,7 @@ CREATE TABLE CUDA_UM_GPU_PAGE_FAULT_EVENTS (
 );
 ";
 
-/// Written only where counters were sampled. nsys rounds values to whole numbers; these stand as they are.
+/// Written only if counters were sampled. nsys rounds values; these are not rounded.
 pub(crate) const METRICS_TABLES: &str = "
 CREATE TABLE TARGET_INFO_GPU_METRICS (
     typeId INTEGER NOT NULL, sourceId INTEGER NOT NULL, typeName TEXT NOT NULL, metricId INTEGER NOT NULL,
@@ -203,7 +203,7 @@ CREATE TABLE GPU_METRICS (
 );
 ";
 
-/// Written only where graphs were traced as one interval each.
+/// Written only if graphs were traced as one interval each.
 pub(crate) const GRAPHS_TABLE: &str = "
 CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (
     start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL,
@@ -219,100 +219,65 @@ CREATE TABLE PROFILER_OVERHEAD (
 );
 ";
 
-/// A table of names of numbers: number, name, label.
-pub(super) type Enumeration = (&'static str, &'static [(u32, &'static str, &'static str)]);
-
-/// The statement that makes one.
+/// The statement that creates a table of [`ENUMERATIONS`].
 pub(super) fn enumeration(table: &str) -> String {
     format!("CREATE TABLE {table} (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);")
 }
 
-/// Those that reports and other readers look up.
-pub(super) const ENUMERATIONS: &[Enumeration] = &[
-    (
-        "ENUM_NSYS_EVENT_CLASS",
-        &[
-            (0, "TRACE_PROCESS_EVENT_CUDA_RUNTIME", "CUDA runtime"),
-            (1, "TRACE_PROCESS_EVENT_CUDA_DRIVER", "CUDA driver"),
-            (77, "TRACE_PROCESS_EVENT_CUDA_GRAPH_NODE_CREATION", "CUDA graph node creation"),
-        ],
-    ),
-    (
-        "ENUM_NSYS_EVENT_TYPE",
-        &[
-            (33, "NvtxCategory", "NvtxCategory"),
-            (34, "NvtxMark", "NvtxMark"),
-            (39, "NvtxThread", "NvtxThread"),
-            (59, "NvtxPushPopRange", "NvtxPushPopRange"),
-            (60, "NvtxStartEndRange", "NvtxStartEndRange"),
-            (75, "NvtxDomainCreate", "NvtxDomainCreate"),
-        ],
-    ),
-    (
-        "ENUM_CUDA_MEMCPY_OPER",
-        &[
-            (0, "CUDA_MEMCPY_KIND_UNKNOWN", "Unknown"),
-            (1, "CUDA_MEMCPY_KIND_HTOD", "Host-to-Device"),
-            (2, "CUDA_MEMCPY_KIND_DTOH", "Device-to-Host"),
-            (3, "CUDA_MEMCPY_KIND_HTOA", "Host-to-Array"),
-            (4, "CUDA_MEMCPY_KIND_ATOH", "Array-to-Host"),
-            (5, "CUDA_MEMCPY_KIND_ATOA", "Array-to-Array"),
-            (6, "CUDA_MEMCPY_KIND_ATOD", "Array-to-Device"),
-            (7, "CUDA_MEMCPY_KIND_DTOA", "Device-to-Array"),
-            (8, "CUDA_MEMCPY_KIND_DTOD", "Device-to-Device"),
-            (9, "CUDA_MEMCPY_KIND_HTOH", "Host-to-Host"),
-            (10, "CUDA_MEMCPY_KIND_PTOP", "Peer-to-Peer"),
-            (11, "CUDA_MEMCPY_KIND_UVM_HTOD", "Unified Host-to-Device"),
-            (12, "CUDA_MEMCPY_KIND_UVM_DTOH", "Unified Device-to-Host"),
-            (13, "CUDA_MEMCPY_KIND_UVM_DTOD", "Unified Device-to-Device"),
-        ],
-    ),
-    (
-        "ENUM_CUDA_MEM_KIND",
-        &[
-            (0, "CUDA_MEMOPR_MEMORY_KIND_PAGEABLE", "Pageable"),
-            (1, "CUDA_MEMOPR_MEMORY_KIND_PINNED", "Pinned"),
-            (2, "CUDA_MEMOPR_MEMORY_KIND_DEVICE", "Device"),
-            (3, "CUDA_MEMOPR_MEMORY_KIND_ARRAY", "Array"),
-            (4, "CUDA_MEMOPR_MEMORY_KIND_MANAGED", "Managed"),
-            (5, "CUDA_MEMOPR_MEMORY_KIND_DEVICE_STATIC", "Device Static"),
-            (6, "CUDA_MEMOPR_MEMORY_KIND_MANAGED_STATIC", "Managed Static"),
-            (7, "CUDA_MEMOPR_MEMORY_KIND_UNKNOWN", "Unknown"),
-        ],
-    ),
-    (
-        "ENUM_CUPTI_SYNC_TYPE",
-        &[
-            (0, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_UNKNOWN", "Unknown"),
-            (1, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE", "Event sync"),
-            (2, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT", "Stream wait sync"),
-            (3, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE", "Stream sync"),
-            (4, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE", "Context sync"),
-        ],
-    ),
-    (
-        "ENUM_CUPTI_STREAM_TYPE",
-        &[
-            (0, "CUPTI_ACTIVITY_STREAM_CREATE_FLAG_UNKNOWN", "Unknown stream type"),
-            (1, "CUPTI_ACTIVITY_STREAM_CREATE_FLAG_DEFAULT", "Default stream"),
-            (2, "CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NON_BLOCKING", "Non-blocking stream"),
-            (3, "CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NULL", "Null stream"),
-        ],
-    ),
-    (
-        "ENUM_CUDA_KERNEL_LAUNCH_TYPE",
-        &[
-            (0, "CUDA_KERNEL_LAUNCH_TYPE_UNKNOWN", "Unknown"),
-            (1, "CUDA_KERNEL_LAUNCH_TYPE_REGULAR", "Regular"),
-            (2, "CUDA_KERNEL_LAUNCH_TYPE_COOPERATIVE_SINGLE_DEVICE", "Coop Single Device"),
-            (3, "CUDA_KERNEL_LAUNCH_TYPE_COOPERATIVE_MULTI_DEVICE", "Coop Multi Device"),
-        ],
-    ),
-    (
-        "ENUM_CUDA_DEV_MEM_EVENT_OPER",
-        &[
-            (0, "CUDA_DEV_MEM_EVENT_OPR_ALLOCATION", "Allocation"),
-            (1, "CUDA_DEV_MEM_EVENT_OPR_DEALLOCATION", "Deallocation"),
-        ],
-    ),
-];
+/// Enumerations for reports and other readers: tables with number, name and label in each row.
+pub(super) const ENUMERATIONS: &str = "\
+ENUM_NSYS_EVENT_CLASS
+0 TRACE_PROCESS_EVENT_CUDA_RUNTIME CUDA runtime
+1 TRACE_PROCESS_EVENT_CUDA_DRIVER CUDA driver
+77 TRACE_PROCESS_EVENT_CUDA_GRAPH_NODE_CREATION CUDA graph node creation
+ENUM_NSYS_EVENT_TYPE
+33 NvtxCategory NvtxCategory
+34 NvtxMark NvtxMark
+39 NvtxThread NvtxThread
+59 NvtxPushPopRange NvtxPushPopRange
+60 NvtxStartEndRange NvtxStartEndRange
+75 NvtxDomainCreate NvtxDomainCreate
+ENUM_CUDA_MEMCPY_OPER
+0 CUDA_MEMCPY_KIND_UNKNOWN Unknown
+1 CUDA_MEMCPY_KIND_HTOD Host-to-Device
+2 CUDA_MEMCPY_KIND_DTOH Device-to-Host
+3 CUDA_MEMCPY_KIND_HTOA Host-to-Array
+4 CUDA_MEMCPY_KIND_ATOH Array-to-Host
+5 CUDA_MEMCPY_KIND_ATOA Array-to-Array
+6 CUDA_MEMCPY_KIND_ATOD Array-to-Device
+7 CUDA_MEMCPY_KIND_DTOA Device-to-Array
+8 CUDA_MEMCPY_KIND_DTOD Device-to-Device
+9 CUDA_MEMCPY_KIND_HTOH Host-to-Host
+10 CUDA_MEMCPY_KIND_PTOP Peer-to-Peer
+11 CUDA_MEMCPY_KIND_UVM_HTOD Unified Host-to-Device
+12 CUDA_MEMCPY_KIND_UVM_DTOH Unified Device-to-Host
+13 CUDA_MEMCPY_KIND_UVM_DTOD Unified Device-to-Device
+ENUM_CUDA_MEM_KIND
+0 CUDA_MEMOPR_MEMORY_KIND_PAGEABLE Pageable
+1 CUDA_MEMOPR_MEMORY_KIND_PINNED Pinned
+2 CUDA_MEMOPR_MEMORY_KIND_DEVICE Device
+3 CUDA_MEMOPR_MEMORY_KIND_ARRAY Array
+4 CUDA_MEMOPR_MEMORY_KIND_MANAGED Managed
+5 CUDA_MEMOPR_MEMORY_KIND_DEVICE_STATIC Device Static
+6 CUDA_MEMOPR_MEMORY_KIND_MANAGED_STATIC Managed Static
+7 CUDA_MEMOPR_MEMORY_KIND_UNKNOWN Unknown
+ENUM_CUPTI_SYNC_TYPE
+0 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_UNKNOWN Unknown
+1 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE Event sync
+2 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT Stream wait sync
+3 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE Stream sync
+4 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE Context sync
+ENUM_CUPTI_STREAM_TYPE
+0 CUPTI_ACTIVITY_STREAM_CREATE_FLAG_UNKNOWN Unknown stream type
+1 CUPTI_ACTIVITY_STREAM_CREATE_FLAG_DEFAULT Default stream
+2 CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NON_BLOCKING Non-blocking stream
+3 CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NULL Null stream
+ENUM_CUDA_KERNEL_LAUNCH_TYPE
+0 CUDA_KERNEL_LAUNCH_TYPE_UNKNOWN Unknown
+1 CUDA_KERNEL_LAUNCH_TYPE_REGULAR Regular
+2 CUDA_KERNEL_LAUNCH_TYPE_COOPERATIVE_SINGLE_DEVICE Coop Single Device
+3 CUDA_KERNEL_LAUNCH_TYPE_COOPERATIVE_MULTI_DEVICE Coop Multi Device
+ENUM_CUDA_DEV_MEM_EVENT_OPER
+0 CUDA_DEV_MEM_EVENT_OPR_ALLOCATION Allocation
+1 CUDA_DEV_MEM_EVENT_OPR_DEALLOCATION Deallocation
+";

@@ -14,7 +14,7 @@ use crate::base::error::{Error, Kind};
 use crate::base::replace::{Replacement, Target};
 use crate::profile::Profile;
 
-/// Writes the file beside where it is to be, and puts it there when it is whole.
+/// Writes a replacement beside the path, and moves it there when complete.
 pub(super) fn write(
     profile: &Profile,
     path: &Path,
@@ -28,7 +28,7 @@ pub(super) fn write(
             return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
     };
-    // SQLite would not say why, and would go on with what is there.
+    // SQLite's error lacks the reason, and it would continue with an existing file.
     let new = Replacement::begin(to).map_err(failed)?;
     write_tables(profile, new.path(), progress).map_err(|error| unwritable(path, &error))?;
     new.commit().map_err(failed)
@@ -45,7 +45,7 @@ fn write_tables(
     progress: impl FnMut(Progress),
 ) -> rusqlite::Result<()> {
     let connection = Connection::open(path)?;
-    // The file is no one's until it is whole: nothing has to be undone or to be safe before.
+    // The file is private until it is complete, so it needs no journal and no syncs.
     connection.execute_batch(
         "PRAGMA page_size = 8192; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
          PRAGMA locking_mode = EXCLUSIVE; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536; BEGIN",

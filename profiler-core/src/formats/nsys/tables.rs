@@ -1,23 +1,23 @@
-//! Tables that are filled row by row, whichever file they come to stand in.
+//! Tables filled row by row, independent of the file format.
 
 use crate::join::tables::RangeId;
 
-/// A file, or a folder of them, with the tables of a capture.
+/// A file or folder with the tables of a capture.
 pub(crate) trait Tables {
     type Error;
     type Rows: Rows<Error = Self::Error>;
 
-    /// True if they have room for ranges as rows refer to them, which nsys's have not.
+    /// True if rows have columns for ranges, which nsys's tables lack.
     const HAS_RANGES: bool = false;
 
-    /// Makes tables, given as `CREATE TABLE` statements, that are not there yet.
+    /// Creates tables, given as `CREATE TABLE` statements, unless they exist.
     fn create(&self, tables: &str) -> Result<(), Self::Error>;
 
-    /// Rows to come with these columns, as `start, end`; the others are NULL.
+    /// Starts rows with these columns, such as `start, end`; other columns are NULL.
     fn insert(&self, table: &str, columns: &str) -> Result<Self::Rows, Self::Error>;
 }
 
-/// Fills in one row after the other, cell by cell in the order of the columns.
+/// Fills rows cell by cell in the order of the columns.
 pub(crate) trait Rows {
     type Error;
 
@@ -26,8 +26,8 @@ pub(crate) trait Rows {
     /// Ends the row.
     fn row(&mut self) -> Result<(), Self::Error>;
 
-    /// The range that the row is of, and the one in which its graph node was made, where there is room for them: after the
-    /// last cell.
+    /// Adds the range of the row and the range of its graph node's capture, if the table has
+    /// columns for them. Called after the last cell.
     #[inline]
     fn ranges(
         &mut self,
@@ -43,14 +43,14 @@ pub(crate) trait Rows {
         Ok(self)
     }
 
-    /// 64 bits, which tables hold as a signed number.
+    /// 64 bits, stored as a signed number.
     #[inline]
     fn bits(&mut self, value: u64) -> Result<&mut Self, Self::Error> {
         self.set(value.cast_signed())
     }
 }
 
-/// What stands in a row.
+/// The value of a cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Cell<'a> {
     Null,

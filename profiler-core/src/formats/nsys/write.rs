@@ -1,4 +1,4 @@
-//! From the store to the tables of a capture.
+//! Writes a store into the tables of a capture.
 
 mod annotations;
 mod samples;
@@ -20,7 +20,7 @@ use crate::join::tables::{
 };
 use crate::profile::Profile;
 
-/// What a step of the writing comes to.
+/// The result of a step.
 type Result_<T> = Result<(), <T as Tables>::Error>;
 
 pub(crate) struct Writer<'a, T, P> {
@@ -31,14 +31,14 @@ pub(crate) struct Writer<'a, T, P> {
     progress: Counter<P>,
 }
 
-/// Tells how far it is, now and then.
+/// Reports progress at intervals.
 struct Counter<P> {
     progress: P,
     written: u64,
     total: u64,
 }
 
-/// Rows between two reports of progress.
+/// Rows between two reports.
 const ROWS_A_REPORT: u64 = 50_000;
 
 impl<P: FnMut(Progress)> Counter<P> {
@@ -54,7 +54,7 @@ impl<P: FnMut(Progress)> Counter<P> {
     }
 }
 
-/// Texts by the number they get, from 0 as nsys's.
+/// Texts by id, counted from 0 as in nsys.
 #[derive(Default)]
 struct Strings {
     ids: FxHashMap<Box<str>, i64>,
@@ -81,7 +81,7 @@ impl Strings {
         id
     }
 
-    /// With parameters, without anything around it, and as the compiler made it.
+    /// The ids of a kernel's name with parameters, its short name, and its mangled name.
     fn kernel(&mut self, store: &Store, names: &KernelNames) -> [i64; 3] {
         if let Some(&ids) = self.kernels.get(names) {
             return ids;
@@ -147,18 +147,18 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         self.tables.insert(table, columns)
     }
 
-    /// nsys's times are from its session's start.
+    /// A time since the start of nsys's session.
     fn at(&self, ns: u64) -> i64 {
         self.store.session.since_zero(ns)
     }
 
-    /// A time since the profile's start, which may lie before that of nsys's session.
+    /// A time since the profile's start, which may precede nsys's session.
     fn at_since_start(&self, time: Duration) -> i64 {
         let ns = nanoseconds(time);
         self.at(self.store.session.window_ns.0.saturating_add(ns))
     }
 
-    /// The start moves, and with it the end.
+    /// Shifts both ends.
     fn span(&self, time: Interval) -> (i64, i64) {
         let start = self.at(time.start_ns);
         (start, start.saturating_add_unsigned(time.ns()))
@@ -174,11 +174,19 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     }
 
     fn write_enumerations(&self) -> Result_<T> {
-        for (table, rows) in schema::ENUMERATIONS {
-            self.tables.create(&schema::enumeration(table))?;
-            let mut insert = self.insert((table, "id, name, label"))?;
-            for &(id, name, label) in *rows {
-                insert.set(id)?.set(name)?.set(label)?.row()?;
+        let mut insert = None;
+        for line in schema::ENUMERATIONS.lines() {
+            let mut cells = line.splitn(3, ' ');
+            let row = cells.next().zip(cells.next()).zip(cells.next());
+            match (row, &mut insert) {
+                (Some(((id, name), label)), Some(insert)) => {
+                    let id = id.parse::<u32>().ok();
+                    T::Rows::set(insert, id)?.set(name)?.set(label)?.row()?;
+                }
+                _ => {
+                    self.tables.create(&schema::enumeration(line))?;
+                    insert = Some(self.tables.insert(line, "id, name, label")?);
+                }
             }
         }
         Ok(())
@@ -227,7 +235,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         for device in &info.devices {
             let (major, minor) = device.compute_capability;
             insert.set(machine)?.set(device.id)?.set(&*device.name)?;
-            // What is not known is 0, as where a driver does not tell it.
+            // 0 means unknown, as for a driver that does not report a value.
             let hertz = device.core_clock_khz.map_or(0, |khz| u64::from(khz) * 1000);
             insert.bits(device.l2_bytes.unwrap_or(0))?.bits(device.memory_bytes)?;
             insert.bits(device.memory_bandwidth.unwrap_or(0))?.bits(hertz)?;
@@ -259,7 +267,11 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         let mut memsets = self.insert(schema::MEMSETS)?;
         let mut graphs = match self.profile.totals().graphs {
             0 => None,
-            _ => Some(self.insert_graphs()?),
+            _ => {
+                // Only with graphs traced as one interval the table exists.
+                self.tables.create(schema::GRAPHS_TABLE)?;
+                Some(self.insert(schema::GRAPHS)?)
+            }
         };
         let mut migrations = self.migrations();
         let mut launched = self.launched();
@@ -325,7 +337,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                 What::Graph(graph) => {
                     let Some(graphs) = &mut graphs else { continue };
                     self.operation(graphs, operation)?;
-                    // Of a recording only the executable graph is known.
+                    // A recording has only the executable graph.
                     graphs.set(graph.template.unwrap_or(graph.executable))?;
                     graphs.set(graph.executable)?.ranges(range, captured)?.row()?;
                 }
@@ -334,13 +346,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         Ok(())
     }
 
-    /// Graphs that were traced as one interval have a table where there are any.
-    fn insert_graphs(&self) -> Result<T::Rows, T::Error> {
-        self.tables.create(schema::GRAPHS_TABLE)?;
-        self.insert(schema::GRAPHS)
-    }
-
-    /// What the records of kernels say that the store has no room for, where there are records: the first stands last.
+    /// Details of kernels from the records, which the store lacks; the first of equal keys is last.
     fn launched(&self) -> FxHashMap<KernelKey, Vec<KernelDetails>> {
         let mut launched: FxHashMap<_, Vec<_>> = FxHashMap::default();
         let Some(recording) = self.profile.recording() else { return launched };
@@ -358,7 +364,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         launched
     }
 
-    /// The addresses of moves of managed memory, which operations have no room for: the first stands last.
+    /// The addresses of migrations, which operations lack; the first of equal keys is last.
     fn migrations(&self) -> FxHashMap<(u32, u64, u8), Vec<u64>> {
         let mut migrations: FxHashMap<_, Vec<u64>> = FxHashMap::default();
         for event in self.store.managed.iter().rev() {
@@ -373,7 +379,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         migrations
     }
 
-    /// The columns that all operations have.
+    /// Fills the columns of all operations.
     #[inline]
     fn operation(&self, insert: &mut T::Rows, operation: &Operation) -> Result_<T> {
         let work = self.store.work(operation);
@@ -385,7 +391,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         Ok(())
     }
 
-    /// Of a call of the runtime API and the driver call that it makes, nsys has the former.
+    /// Writes calls. Of a runtime call and its driver call nsys has the runtime call.
     fn write_calls(&mut self) -> Result_<T> {
         let store = self.store;
         let key = |call: &Call| (store.threads[call.thread.at()].process, call.correlation_id);
@@ -501,7 +507,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
             return Ok(());
         }
         self.tables.create(schema::OVERHEAD_TABLE)?;
-        // The names that nsys's rules look for, and one for what held no GPU.
+        // The names that nsys's rules search for, and one for overhead that did not block a GPU.
         let holds_gpu = self.strings.id("CUDA profiling overhead");
         let other = self.strings.id("profiler overhead");
         let mut insert = self.insert(schema::OVERHEADS)?;
@@ -514,7 +520,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         Ok(())
     }
 
-    /// Which contexts and streams there are, as far as work ran on them.
+    /// Writes the contexts and streams with work.
     fn write_places(&self) -> Result_<T> {
         let places = self.store.operations.iter().map(|operation| {
             let work = self.store.work(operation);
@@ -550,7 +556,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
             self.store.processes.iter().map(|process| (process.id, process)).collect();
         for id in self.processes() {
             let known = named.get(&id).copied();
-            // A name may come with the path of its program.
+            // A name may include the program's path.
             let name =
                 known.and_then(|process| process.name.as_deref()?.rsplit(['/', '\\']).next());
             insert.bits(global(id, 0))?.set(id & 0xff_ffff)?.set(name)?.row()?;
@@ -577,7 +583,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     }
 }
 
-/// What tells kernels of a recording apart: their correlation id, start, stream and graph node.
+/// Identifies a kernel of a recording: correlation id, start, stream and graph node.
 type KernelKey = (u32, u64, u32, Option<u64>);
 
 fn kernel_key(operation: &Operation, kernel: &Kernel) -> KernelKey {
@@ -591,7 +597,7 @@ const LAST_SECOND: u64 = 253_402_300_799;
 /// `ENUM_NSYS_EVENT_CLASS`.
 const GRAPH_NODE_CREATION: i64 = 77;
 
-/// `ENUM_CUDA_KERNEL_LAUNCH_TYPE` counts CUPTI's from 1 on, and so does nsys those of caches.
+/// `ENUM_CUDA_KERNEL_LAUNCH_TYPE` is CUPTI's value plus 1, as are nsys's cache settings.
 fn launch_type(launch: LaunchType) -> u32 {
     match launch {
         LaunchType::REGULAR => 1,

@@ -1,4 +1,4 @@
-//! What the page shows, as JSON: tables in columns, names held once, times as differences.
+//! The page's data as JSON: tables in columns, names stored once, times as differences.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::findings::Finding;
-use super::names::{NameRow, Names};
+use super::names::{Distinct, NameRow, Names};
 use super::pauses::pauses;
 use super::statistics::{Busy, ByName, Row};
 use super::tracks::{Mean, SamplerPart, Times, TrackPart, Tracks};
 use crate::analyze::scorecard::{Score, Scorecard};
 use crate::base::totals::Totals;
 use crate::base::units::nanoseconds as ns;
-use crate::join::health::Health;
+use crate::join::health::{Account, Health};
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
 use crate::record::recording::{DeviceInfo, RecordingInfo};
 
-/// Time in a column where there is none: no timestamp, or not returned.
+/// A missing time: no timestamp, or a call that has not returned.
 const UNKNOWN: i64 = -1;
 
-/// The page's data. Rows refer to each other by number; a column of references holds the row plus one, 0 for none.
-/// Columns whose names end in `_delta` hold each value less the one before.
+/// The page's data. Rows refer to each other by index; a column of references contains the index
+/// plus one, 0 for none. Columns `*_delta` contain differences to the previous value.
 #[derive(Serialize)]
 pub(super) struct Data<'a> {
     what: String,
     info: &'a RecordingInfo,
     date: String,
     duration_ns: u64,
-    /// What shares of busy time are of: the clock of the diagnosis.
+    /// The denominator of busy shares: the clock of the diagnosis.
     clock_ns: u64,
-    /// When nothing counted, from and to.
+    /// The start and end of each pause.
     pauses_ns: Vec<(u64, u64)>,
     totals: Totals,
     outside: Totals,
@@ -62,12 +62,12 @@ pub(super) struct Data<'a> {
 #[derive(Serialize)]
 struct ScorecardPart<'a> {
     verdict: &'a str,
-    /// What to mend first, and what helps.
+    /// The first thing to mend and its remedy.
     first: Option<(&'a str, &'static str)>,
     scores: Vec<ScorePart>,
 }
 
-/// A value as it is read.
+/// A value with its displayed texts.
 #[derive(Serialize)]
 struct ScorePart {
     flag: &'static str,
@@ -109,7 +109,11 @@ struct AccountPart<'a> {
     name: &'static str,
     is_balanced: bool,
     #[serde(flatten)]
-    account: &'a crate::join::health::Account,
+    account: &'a Account,
+}
+
+fn account_part<'a>((name, account): (&'static str, &'a Account)) -> AccountPart<'a> {
+    AccountPart { name, is_balanced: account.is_balanced(), account }
 }
 
 #[derive(Serialize)]
@@ -130,7 +134,7 @@ struct Node {
     inclusive: Totals,
     exclusive: Totals,
     replayed: Totals,
-    /// What was sampled while its work was on the device: row of the track, mean, samples and their nanoseconds.
+    /// Samples while its work was on the device: track row, mean, samples and their nanoseconds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sampled: Vec<Mean>,
 }
@@ -138,7 +142,7 @@ struct Node {
 #[derive(Serialize)]
 struct Thread {
     id: u32,
-    /// That of its calls; 0 if one process was recorded, by itself.
+    /// The process of its calls; 0 if only one process was recorded.
     process: u32,
     name: Option<NameRow>,
 }
@@ -150,19 +154,19 @@ struct Ranges {
     thread: Vec<u32>,
     start_delta: Vec<i64>,
     ns: Vec<u64>,
-    /// The row less the parent's; 0 for none.
+    /// The row minus the parent's; 0 for none.
     parent_back: Vec<i64>,
-    /// Rows that had not ended.
+    /// Rows of open ranges.
     open: Vec<u32>,
     /// Row and 0xRRGGBB.
     colors: Vec<(u32, u32)>,
-    /// Row and what the program said of it.
+    /// Row and labels of the program.
     details: Vec<(u32, Vec<(NameRow, NameRow)>)>,
 }
 
 #[derive(Default, Serialize)]
 struct Calls {
-    /// The rows from here on are calls of the runtime API around calls before.
+    /// Rows from here on are calls of the runtime API around earlier rows.
     driver: u32,
     kind: Vec<u32>,
     thread: Vec<u32>,
@@ -170,7 +174,7 @@ struct Calls {
     ns: Vec<i64>,
     range_delta: Vec<i64>,
     captured: Vec<u32>,
-    /// Row and `CUresult` of calls that returned an error.
+    /// Row and `CUresult` of failed calls.
     failed: Vec<(u32, u32)>,
 }
 
@@ -181,9 +185,9 @@ struct Operations {
     start_delta: Vec<i64>,
     ns: Vec<i64>,
     call_delta: Vec<i64>,
-    /// Of copies and memsets alone, in the order of rows.
+    /// Bytes of copies and memsets only, in the order of rows.
     bytes: Vec<u64>,
-    /// Row and the range that its node of a graph was made in.
+    /// Row and the range of its graph node's capture.
     captured_in: Vec<(u32, u32)>,
 }
 
@@ -228,15 +232,7 @@ impl<'a> Data<'a> {
                 is_complete: health.is_complete(),
                 in_words: health.to_string(),
                 losses: health.losses().collect(),
-                accounts: health
-                    .accounts()
-                    .into_iter()
-                    .map(|(name, account)| AccountPart {
-                        name,
-                        is_balanced: account.is_balanced(),
-                        account,
-                    })
-                    .collect(),
+                accounts: health.accounts().into_iter().map(account_part).collect(),
                 counts: health,
             },
             scorecard: ScorecardPart::of(card),
@@ -247,9 +243,9 @@ impl<'a> Data<'a> {
             memory: builder.memory_rows.finish(),
             api: builder.api_rows.finish(),
             threads: builder.threads,
-            streams: builder.streams,
-            call_kinds: builder.call_kinds,
-            works: builder.works,
+            streams: builder.streams.values,
+            call_kinds: builder.call_kinds.values,
+            works: builder.works.values,
             ranges,
             calls,
             operations,
@@ -263,7 +259,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// What a call does, as the page says it.
+/// The page's text for the class of a call.
 fn class_of(call: &ApiCall<'_>) -> &'static str {
     match call.class() {
         CallClass::KernelLaunch => "launch",
@@ -280,7 +276,7 @@ fn class_of(call: &ApiCall<'_>) -> &'static str {
     }
 }
 
-/// How the page draws an operation; a kernel is 0, a memset 6.
+/// The page's kind of a copy; a kernel is 0, a memset 6.
 fn code_of(kind: CopyKind) -> u64 {
     match kind {
         CopyKind::HostToDevice => 1,
@@ -291,7 +287,7 @@ fn code_of(kind: CopyKind) -> u64 {
     }
 }
 
-/// The kind of a graph that was traced as one interval; 6 is a memset.
+/// The page's kind of a graph traced as one interval.
 const WHOLE_GRAPH: u64 = 7;
 
 fn devices(profile: &Profile) -> Vec<Device<'_>> {
@@ -310,7 +306,7 @@ fn devices(profile: &Profile) -> Vec<Device<'_>> {
         .collect()
 }
 
-/// Differences of a column.
+/// Differences between values of a column.
 #[derive(Default)]
 struct Delta(i64);
 
@@ -323,7 +319,7 @@ impl Delta {
     }
 }
 
-/// Tells a call from all others: process, thread, correlation id, start.
+/// Identifies a call: process, thread, correlation id, start.
 type CallKey = (u32, u32, u32, Duration);
 
 fn key_of(call: &ApiCall<'_>) -> CallKey {
@@ -335,13 +331,10 @@ struct Builder {
     names: Names,
     threads: Vec<Thread>,
     thread_rows: FxHashMap<u32, u32>,
-    streams: Vec<[u32; 4]>,
-    stream_rows: FxHashMap<[u32; 4], u32>,
-    call_kinds: Vec<(NameRow, &'static str)>,
-    kind_rows: FxHashMap<(NameRow, &'static str), u32>,
+    streams: Distinct<[u32; 4]>,
+    call_kinds: Distinct<(NameRow, &'static str)>,
     call_rows: FxHashMap<CallKey, u32>,
-    works: Vec<Vec<u64>>,
-    work_rows: FxHashMap<Vec<u64>, u32>,
+    works: Distinct<Vec<u64>>,
     demangled: FxHashMap<String, NameRow>,
     kernel_rows: ByName,
     memory_rows: ByName,
@@ -356,7 +349,7 @@ impl Builder {
         })
     }
 
-    /// One around others before those within it, as [`Profile::roots`] has them.
+    /// Parents before their children, as in [`Profile::roots`].
     fn nodes(&mut self, profile: &Profile, tracks: &mut Tracks<'_>) -> Vec<Node> {
         let mut nodes = Vec::new();
         let mut rows = FxHashMap::default();
@@ -466,11 +459,8 @@ impl Builder {
         for (row, call) in profile.calls().chain(profile.runtime_calls()).enumerate() {
             let row = row as u32;
             let what = (self.names.row(call.name()), class_of(&call));
-            let kind = *self.kind_rows.entry(what).or_insert_with(|| {
-                self.call_kinds.push(what);
-                self.call_kinds.len() as u32 - 1
-            });
-            // A call of the runtime API around one of the driver API is in no sum.
+            let kind = self.call_kinds.row(what);
+            // Calls of the runtime API around driver calls are in no sum.
             if row < table.driver {
                 self.api_rows.add(what.0, kind, call.host_time().map(ns), 0, call.is_failure());
                 self.call_rows.insert(key_of(&call), row);
@@ -500,7 +490,7 @@ impl Builder {
         for (row, operation) in profile.operations().enumerate() {
             let (work, bytes) = self.work(&operation);
             let took = operation.gpu_time().map(ns);
-            let [kind, name, ..] = self.works[work as usize][..] else { continue };
+            let [kind, name, ..] = self.works.values[work as usize][..] else { continue };
             match kind {
                 0 => self.kernel_rows.add(name as NameRow, work, took, bytes, false),
                 WHOLE_GRAPH => {}
@@ -510,16 +500,12 @@ impl Builder {
                 table.bytes.push(bytes);
             }
             let process = operation.process_id();
-            let place = [process, operation.device(), operation.context(), operation.stream()];
-            let stream = *self.stream_rows.entry(place).or_insert_with(|| {
-                self.streams.push(place);
-                self.streams.len() as u32 - 1
-            });
+            let stream = [process, operation.device(), operation.context(), operation.stream()];
             last_start = operation.start().map_or(last_start, ns);
             let cause =
                 operation.call().and_then(|call| self.call_rows.get(&key_of(&call)).copied());
             table.work.push(work);
-            table.stream.push(stream);
+            table.stream.push(self.streams.row(stream));
             table.start_delta.push(start.of(last_start));
             table.ns.push(took.map_or(UNKNOWN, |took| took as i64));
             table.call_delta.push(call.of(cause.map_or(0, |row| u64::from(row) + 1)));
@@ -530,9 +516,9 @@ impl Builder {
         table
     }
 
-    /// Row of what an operation is, and its bytes. A kernel's row: 0, name, name as compiled, grid, block,
-    /// registers, static and dynamic shared memory; a copy's and a memset's: kind, name, name in full; that of a graph
-    /// traced as one interval: [`WHOLE_GRAPH`], name, id of the executable graph.
+    /// The row and the bytes of an operation's work. A kernel's row: 0, name, mangled name, grid,
+    /// block, registers, static and dynamic shared memory. A copy's and a memset's: kind, name,
+    /// full name. A whole graph's: [`WHOLE_GRAPH`], name, id of the executable graph.
     fn work(&mut self, operation: &GpuOperation<'_>) -> (u32, u64) {
         let (work, bytes) = if let Some(kernel) = operation.as_kernel() {
             let raw = self.names.row(kernel.name());
@@ -564,11 +550,7 @@ impl Builder {
             let name = u64::from(self.names.row("memset"));
             (vec![6, name, name], operation.as_memset().map_or(0, |memset| memset.bytes()))
         };
-        let row = *self.work_rows.entry(work).or_insert_with_key(|work| {
-            self.works.push(work.clone());
-            self.works.len() as u32 - 1
-        });
-        (row, bytes)
+        (self.works.row(work), bytes)
     }
 }
 

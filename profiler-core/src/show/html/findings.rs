@@ -1,4 +1,4 @@
-//! What the page says first: losses, the diagnosis, and facts that need no reading of the tables.
+//! The findings at the top of the page: losses, the diagnosis, and facts from health and sums.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use crate::analyze::diagnosis::{Bottleneck, Evidence, Finding as Found, Verdict}
 use crate::base::units::{nanoseconds as ns, time};
 use crate::profile::{Attribution, GpuOperation, Profile};
 
-/// How much a finding matters; the page shows them in this order.
+/// The importance of a finding, in the order of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
     /// Something was not recorded: numbers on the page may be too low.
     Loss,
-    /// Something to look at.
+    /// A problem.
     Warning,
-    /// What is so.
+    /// A fact.
     Fact,
 }
 
-/// One statement about a profile, with what it rests on.
+/// A statement about a profile and its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub(crate) level: Level,
@@ -31,7 +31,7 @@ pub(crate) struct Finding {
     pub(crate) title: String,
     /// The evidence; may be empty.
     pub(crate) text: String,
-    /// A stretch of the timeline to look at: start and length in nanoseconds since the session's start.
+    /// The start and length of a span of the timeline, in nanoseconds since the session's start.
     pub(crate) at_ns: Option<(u64, u64)>,
 }
 
@@ -39,9 +39,13 @@ impl Finding {
     pub(crate) fn new(level: Level, title: impl Into<String>, text: impl Into<String>) -> Self {
         Self { level, title: title.into(), text: text.into(), at_ns: None }
     }
+
+    fn at(self, at_ns: Option<(u64, u64)>) -> Self {
+        Self { at_ns, ..self }
+    }
 }
 
-/// What health and sums tell by themselves.
+/// Findings from health, sums and the diagnosis.
 pub(super) fn plain(profile: &Profile, verdict: &Verdict, found: &[Found]) -> Vec<Finding> {
     let mut findings = Vec::new();
     losses(profile, &mut findings);
@@ -72,7 +76,7 @@ pub(super) fn plain(profile: &Profile, verdict: &Verdict, found: &[Found]) -> Ve
     let pauses = pauses(profile);
     if !pauses.is_empty() {
         let time = pauses.iter().map(|(from, to)| to - from).sum();
-        let mut finding = Finding::new(
+        let finding = Finding::new(
             Level::Fact,
             format!("The session was off for {}", nanoseconds(time)),
             format!(
@@ -81,8 +85,7 @@ pub(super) fn plain(profile: &Profile, verdict: &Verdict, found: &[Found]) -> Ve
                 counted(pauses.len() as u64, "part")
             ),
         );
-        finding.at_ns = pauses.first().map(|(from, to)| (*from, to - from));
-        findings.push(finding);
+        findings.push(finding.at(pauses.first().map(|(from, to)| (*from, to - from))));
     }
     diagnosed(verdict, found, &mut findings);
     work(profile, verdict.clock, &mut findings);
@@ -90,12 +93,12 @@ pub(super) fn plain(profile: &Profile, verdict: &Verdict, found: &[Found]) -> Ve
     findings
 }
 
-/// The verdict on the run, and what was found in it.
+/// The verdict on the run and the findings of the diagnosis.
 fn diagnosed(verdict: &Verdict, found: &[Found], findings: &mut Vec<Finding>) {
     if verdict.operations == 0 {
         return;
     }
-    let mut finding = match (verdict.cause(), verdict.inconclusive) {
+    let finding = match (verdict.cause(), verdict.inconclusive) {
         (Some(cause), _) => {
             let level = match cause.bottleneck {
                 Bottleneck::GpuCompute => Level::Fact,
@@ -108,18 +111,15 @@ fn diagnosed(verdict: &Verdict, found: &[Found], findings: &mut Vec<Finding>) {
         (None, Some(why)) => Finding::new(Level::Fact, "No verdict on the run", format!("{why}.")),
         (None, None) => return,
     };
-    finding.at_ns = verdict.cause().and_then(|cause| at_ns(&cause.evidence));
-    findings.push(finding);
+    findings.push(finding.at(verdict.cause().and_then(|cause| at_ns(&cause.evidence))));
     for found in found {
         let level = if found.kind.is_note() { Level::Fact } else { Level::Warning };
-        let mut finding =
-            Finding::new(level, found.line(), format!("What helps: {}.", found.remedy));
-        finding.at_ns = at_ns(&found.evidence);
-        findings.push(finding);
+        let finding = Finding::new(level, found.line(), format!("What helps: {}.", found.remedy));
+        findings.push(finding.at(at_ns(&found.evidence)));
     }
 }
 
-/// Where the costliest place is.
+/// The position of the costliest instance.
 fn at_ns(evidence: &Evidence) -> Option<(u64, u64)> {
     let span = evidence.longest.first()?.span;
     Some((ns(span.start), ns(span.duration())))
@@ -162,7 +162,7 @@ fn failures(profile: &Profile, findings: &mut Vec<Finding>) {
     findings.push(Finding::new(Level::Warning, title, format!("{}.", which.join("; "))));
 }
 
-/// `clock` is that of the verdict: shares on the page are of it.
+/// `clock` is the verdict's: shares on the page are relative to it.
 fn work(profile: &Profile, clock: Duration, findings: &mut Vec<Finding>) {
     let totals = profile.totals();
     if totals.gpu_operations() == 0 {
@@ -176,7 +176,7 @@ fn work(profile: &Profile, clock: Duration, findings: &mut Vec<Finding>) {
         if busy.span_ns == 0 {
             continue;
         }
-        let mut finding = Finding::new(
+        let finding = Finding::new(
             Level::Fact,
             format!(
                 "GPU {device} was busy for {} of the time",
@@ -202,10 +202,8 @@ fn work(profile: &Profile, clock: Duration, findings: &mut Vec<Finding>) {
                 },
             ),
         );
-        if busy.longest_gap_ns != 0 {
-            finding.at_ns = Some((busy.longest_gap_at_ns, busy.longest_gap_ns));
-        }
-        findings.push(finding);
+        let gap = (busy.longest_gap_at_ns, busy.longest_gap_ns);
+        findings.push(finding.at(Some(gap).filter(|(_, ns)| *ns != 0)));
         if busy.after_stop_ns != 0 {
             findings.push(Finding::new(
                 Level::Fact,
@@ -257,7 +255,7 @@ fn times(count: u64) -> String {
     if count == 1 { "once".into() } else { format!("{} times", grouped(count)) }
 }
 
-/// Thousands with commas.
+/// Separates thousands with commas.
 fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();

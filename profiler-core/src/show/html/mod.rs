@@ -1,4 +1,4 @@
-//! A profile as one page of HTML: scorecard, summary, findings, timeline and tables, with nothing to fetch.
+//! A profile as one self-contained HTML page: scorecard, summary, findings, timeline and tables.
 
 mod data;
 mod findings;
@@ -18,32 +18,34 @@ use crate::profile::Profile;
 const TEMPLATE: &str = include_str!("template.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
-/// SHA-256 of the two as the page's policy names them: what else stands in the page never runs. A test holds them.
+/// The SHA-256 hashes in the page's content security policy, checked by a test.
 const STYLE_HASH: &str = "sha256-8JwcgI5VETK5EyDuTjp8v3TtBNCauX/TbVqDkBf19F4=";
 const SCRIPT_HASH: &str = "sha256-P+nxvku0/LNB3AYUCCHpYqbVJcnUrC5UP2VPiatYMow=";
 
 impl Profile {
-    /// One page of HTML that shows this profile: [`write_html`](Self::write_html) as text.
+    /// The profile as one HTML page: the text of [`write_html`](Self::write_html).
     pub fn to_html(&self) -> String {
         let mut page = Vec::new();
-        // A vector takes everything, and serde_json has no way to fail at numbers and strings.
+        // Writing to a vector cannot fail, nor can serialization of numbers and strings.
         let _: io::Result<()> = write(self, &mut page);
         String::from_utf8(page).unwrap_or_default()
     }
 
-    /// Writes one page of HTML that shows this profile in a browser, from disk, without a network: scorecard, summary and
-    /// health, a timeline, and ranges, kernels, memory operations and API calls as tables.
+    /// Writes the profile as one HTML page for a browser, without a network: scorecard, summary and
+    /// health, a timeline, and tables of ranges, kernels, memory operations and API calls.
     ///
-    /// The page fetches nothing, and its policy forbids it to. Names are data in it, never markup. It holds what the
-    /// profile holds: names of ranges, kernels and threads, the GPUs and versions, but no host name, user, path or
-    /// environment. About 50 bytes for a launch with its call and range. A diagnosis and a scorecard are made for it.
+    /// The page fetches nothing, and its policy forbids fetches. Names are data, never markup. The
+    /// page contains names of ranges, kernels and threads, the GPUs and versions, but no host name,
+    /// user, path or environment. It takes about 50 bytes for a launch with its call and range, and
+    /// the time of a diagnosis and a scorecard.
     ///
-    /// [Tracks](Self::tracks) of samplers are drawn below their device: of each pixel the mean by time, and the most. One has
-    /// at most 20,000 stretches, and all of them together 200,000; of longer ones as many samples after each other become
-    /// one, with its mean, its least and its most. Means over the session and over ranges are those of all samples.
+    /// [Tracks](Self::tracks) of samplers are drawn below their device: the mean by time and the
+    /// maximum of each pixel. A track has at most 20,000 segments, all tracks together 200,000.
+    /// Longer tracks are downsampled: consecutive samples become one segment with mean, minimum and
+    /// maximum. Means over the session and over ranges include all samples.
     ///
     /// # Errors
-    /// `out` took less than the whole page.
+    /// `out` cannot be written.
     pub fn write_html(&self, out: impl Write) -> Result<(), Error> {
         write(self, io::BufWriter::new(out))
             .map_err(|source| Error::new(Kind::Export { format: "HTML", source: source.into() }))
@@ -58,7 +60,7 @@ fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     let card = Scorecard::of(profile, &Targets::new(), &verdict, &found);
     let data = data::Data::of(profile, &findings, &card);
     let mut rest = TEMPLATE;
-    // Each place stands in the template once, in this order.
+    // Each placeholder is in the template once, in this order.
     let places = [
         ("{script_hash}", SCRIPT_HASH),
         ("{style_hash}", STYLE_HASH),
@@ -73,27 +75,11 @@ fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
             rest = after;
         }
         if place == "{data}" {
-            text::write_page_json(Escaped(&mut out), &data)?;
+            text::write_page_json(&mut out, &data)?;
         }
     }
     out.write_all(rest.as_bytes())?;
     out.flush()
-}
-
-/// JSON that can stand in a `script` element: no `<`, which JSON has in strings only.
-struct Escaped<W>(W);
-
-impl<W: Write> Write for Escaped<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match bytes.iter().position(|byte| *byte == b'<') {
-            Some(0) => self.0.write_all(br"\u003c").map(|()| 1),
-            at => self.0.write(&bytes[..at.unwrap_or(bytes.len())]),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
 }
 
 #[cfg(test)]
@@ -127,9 +113,9 @@ mod tests {
 
     #[test]
     fn json_in_an_element_has_no_angle_bracket_and_is_the_same() {
-        let names = ["</script>", "<", "a<b", "<<!--<", "", "\u{0}\"\\"];
+        let names = ["</script>", "<", "a<b", "<<!--<", "", "\"\\"];
         let mut bytes = Vec::new();
-        serde_json::to_writer(Escaped(&mut bytes), &names).unwrap();
+        text::write_page_json(&mut bytes, &names).unwrap();
         assert!(!bytes.contains(&b'<'));
         let read: Vec<String> = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(read, names);

@@ -1,17 +1,36 @@
-//! The names on the page, each held once.
+//! The names on the page, each stored once.
+
+use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-/// Row of a name.
+/// The index of a name.
 pub(super) type NameRow = u32;
 
-/// Longest name on the page, in characters; the page says how long it was.
+/// The longest name on the page, in characters; a longer name states its length.
 const LONGEST: usize = 4_096;
+
+/// Values, each stored once.
+#[derive(Default)]
+pub(super) struct Distinct<T> {
+    pub(super) values: Vec<T>,
+    rows: FxHashMap<T, u32>,
+}
+
+impl<T: Clone + Eq + Hash> Distinct<T> {
+    /// The index of a value, which is new or stored already.
+    pub(super) fn row(&mut self, value: T) -> u32 {
+        *self.rows.entry(value).or_insert_with_key(|value| {
+            self.values.push(value.clone());
+            self.values.len() as u32 - 1
+        })
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Names {
     strings: Vec<String>,
-    /// By the whole name: what differs only in what is left out stays apart.
+    /// By the full name, so that names with equal shortened texts stay distinct.
     rows: FxHashMap<String, NameRow>,
 }
 
@@ -31,9 +50,9 @@ impl Names {
     }
 }
 
-/// A name without its middle where it is too long.
+/// A name that lost its middle if it is too long.
 fn kept(name: &str) -> String {
-    // A character has a byte at least.
+    // Each character has at least a byte.
     if name.len() <= LONGEST {
         return name.to_owned();
     }

@@ -1,8 +1,8 @@
-//! When a session was paused.
+//! Pauses of a session.
 
 use crate::profile::Profile;
 
-/// The parts of the session in which it was paused or switched off, in nanoseconds since its start.
+/// The spans in which the session was paused or switched off, in nanoseconds since its start.
 pub(super) fn pauses(profile: &Profile) -> Vec<(u64, u64)> {
     let (start, stop) = profile.store.session.window_ns;
     let mut until = start;

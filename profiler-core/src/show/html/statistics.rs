@@ -1,4 +1,4 @@
-//! Times by name, as `nsys stats` sums them up, and how long each GPU had work.
+//! Times by name with the statistics of `nsys stats`, and busy times of each GPU.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use crate::join::tables::Interval;
 use crate::profile::Profile;
 use crate::reports::Summary;
 
-/// Times of all that has one name.
+/// The times of one name.
 #[derive(Default)]
 struct Sum {
-    /// What the name is of: a row of another table.
+    /// The row of the kind in another table.
     of: u32,
     count: u64,
     failed: u64,
     bytes: u64,
-    /// Without those that have no time.
+    /// Operations without a time are left out.
     times: Vec<u64>,
 }
 
-/// One line of a table by name. Times are nanoseconds, over the `timed` of `count` that have one; `std` is that of a
-/// sample (n - 1).
+/// A row of a table by name. Times are nanoseconds over the `timed` of `count`; `std` is the sample
+/// standard deviation (n - 1).
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Row {
     pub(super) name: NameRow,
@@ -42,7 +42,7 @@ pub(super) struct Row {
     pub(super) std: f64,
 }
 
-/// Sums by name, in the order the names came.
+/// Sums by name, in the order of the names' first values.
 #[derive(Default)]
 pub(super) struct ByName {
     names: Vec<NameRow>,
@@ -68,7 +68,7 @@ impl ByName {
         sum.times.extend(took_ns);
     }
 
-    /// The longest total first.
+    /// The rows, longest total first.
     pub(super) fn finish(&mut self) -> Vec<Row> {
         let mut rows: Vec<Row> = std::mem::take(&mut self.names)
             .into_iter()
@@ -98,26 +98,26 @@ fn row(name: NameRow, sum: Sum) -> Row {
     }
 }
 
-/// More digits of a nanosecond say nothing.
+/// Tenths of a nanosecond: more digits are noise.
 fn tenths(ns: f64) -> f64 {
     (ns * 10.0).round() / 10.0
 }
 
-/// When a GPU had work, as [`busy`](crate::join::busy) defines it.
+/// Busy times of a GPU, as [`busy`](crate::join::busy) defines them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(super) struct Busy {
     pub(super) operations: u64,
-    /// Something other than a collective ran.
+    /// Time in which an operation other than a collective ran.
     pub(super) busy_ns: u64,
-    /// Only collectives ran.
+    /// Time in which only collectives ran.
     pub(super) communication_ns: u64,
-    /// From the start of the first to the end of the last.
+    /// From the start of the first operation to the end of the last.
     pub(super) span_ns: u64,
     pub(super) gaps: u64,
     pub(super) longest_gap_ns: u64,
-    /// When the longest began.
+    /// The start of the longest gap.
     pub(super) longest_gap_at_ns: u64,
-    /// How long it worked on after the stop.
+    /// Time of work after the stop.
     pub(super) after_stop_ns: u64,
 }
 

@@ -1,29 +1,30 @@
-//! What samplers saw, as the page draws it: each time once, values in columns, long tracks thinned out.
+//! Sampled tracks for the page: each time once, values in columns, long tracks downsampled.
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use super::names::Distinct;
 use crate::base::units::nanoseconds;
 use crate::profile::counter_track::{self, TrackSegment};
-use crate::profile::{Profile, Track};
+use crate::profile::{Profile, Sampled, Track};
 use crate::record::series::{Kind, Series, Unit};
 use crate::reports::{NodeTimes, TrackSum};
 
-/// Stretches of one track on the page, and of all of them.
+/// Segments of one track on the page, and of all tracks.
 const MOST: usize = 20_000;
 const MOST_OF_ALL: usize = 200_000;
-/// Ranges by path that say what was sampled meanwhile.
+/// Range paths with sampled means.
 const MOST_NODES: usize = 2_000;
 
-/// When the segments of a track are; several may have the same.
-#[derive(Debug, PartialEq, Eq, Hash, Serialize)]
+/// The times of a track's segments; tracks may share them.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Hash, Serialize)]
 pub(super) struct Times {
     start_delta: Vec<u64>,
-    /// Rows that end before the next begins, and when.
+    /// Rows that end before the next row starts, and their ends.
     gaps: Vec<(u32, u64)>,
-    /// When the last one ends.
+    /// The end of the last segment.
     end: u64,
-    /// How many samples each is made of; absent if one.
+    /// Samples of each segment; absent if all are 1.
     samples: Option<Vec<u64>>,
 }
 
@@ -48,7 +49,7 @@ impl Times {
     }
 }
 
-/// One track with its values, those of totals as so much a second.
+/// A track with its values; totals as rates per second.
 #[derive(Debug, Serialize)]
 pub(super) struct TrackPart<'a> {
     device: u32,
@@ -58,20 +59,20 @@ pub(super) struct TrackPart<'a> {
     label: &'a str,
     unit: Unit,
     kind: Kind,
-    /// Row of its times.
-    times: usize,
-    /// Seven digits of each are enough to look at.
+    /// The row of its times.
+    times: u32,
+    /// `f32` has seven digits, enough for a plot.
     value: Vec<f32>,
-    /// Where segments are made of several samples.
+    /// Only for segments of several samples.
     least: Option<Vec<f32>>,
     most: Option<Vec<f32>>,
-    /// Over the whole session, of all samples.
+    /// The mean over the session, of all samples.
     mean: Option<f64>,
     count: u64,
     covered_ns: u64,
 }
 
-/// A sampler that did not see all.
+/// A sampler with losses.
 #[derive(Debug, Serialize)]
 pub(super) struct SamplerPart {
     device: u32,
@@ -79,14 +80,14 @@ pub(super) struct SamplerPart {
     losses: Vec<String>,
 }
 
-/// Row of a track, its mean, the samples that it is made of, and their nanoseconds.
+/// The row of a track, its mean, and the samples of the mean with their nanoseconds.
 pub(super) type Mean = (usize, f64, usize, u64);
 
 pub(super) struct Tracks<'a> {
     pub(super) times: Vec<Times>,
     pub(super) tracks: Vec<TrackPart<'a>>,
     pub(super) samplers: Vec<SamplerPart>,
-    /// By node of the tree.
+    /// By node of the range tree.
     pub(super) means: FxHashMap<usize, Vec<Mean>>,
 }
 
@@ -94,18 +95,16 @@ impl<'a> Tracks<'a> {
     pub(super) fn of(profile: &'a Profile) -> Self {
         let shown: Vec<Track<'a>> = profile.tracks().filter(|track| !track.is_empty()).collect();
         let most = MOST.min(MOST_OF_ALL / shown.len().max(1));
-        let mut rows: FxHashMap<Times, usize> = FxHashMap::default();
+        let mut times: Distinct<Times> = Distinct::default();
         let mut tracks = Vec::new();
         for track in &shown {
             let segments = counter_track::of(track, most);
-            let times = Times::of(&segments);
-            // What is greater than fits is none in JSON.
+            // JSON has no infinite numbers.
             let fitting = |value: f64| (value as f32).clamp(f32::MIN, f32::MAX);
             let column = |of: fn(&TrackSegment) -> f64| {
                 segments.iter().map(|one| fitting(of(one))).collect()
             };
             let is_merged = segments.iter().any(|one| one.least != one.most);
-            let next = rows.len();
             let sum = TrackSum::of(track);
             tracks.push(TrackPart {
                 device: track.device(),
@@ -118,16 +117,14 @@ impl<'a> Tracks<'a> {
                 value: column(|one| one.value),
                 least: is_merged.then(|| column(|one| one.least)),
                 most: is_merged.then(|| column(|one| one.most)),
-                times: *rows.entry(times).or_insert(next),
+                times: times.row(Times::of(&segments)),
                 mean: sum.as_ref().and_then(|sum| sum.mean),
                 count: sum.as_ref().map_or(0, |sum| sum.samples),
                 covered_ns: sum.as_ref().map_or(0, |sum| sum.covered_ns),
             });
         }
-        let mut times: Vec<(Times, usize)> = rows.into_iter().collect();
-        times.sort_unstable_by_key(|(_, row)| *row);
         Self {
-            times: times.into_iter().map(|(times, _)| times).collect(),
+            times: times.values,
             tracks,
             samplers: samplers(profile),
             means: means(profile, &shown),
@@ -151,16 +148,10 @@ fn means(profile: &Profile, shown: &[Track<'_>]) -> FxHashMap<usize, Vec<Mean>> 
     let times = NodeTimes::of(profile, shown);
     let mut means = FxHashMap::default();
     for node in profile.nodes().take(MOST_NODES) {
-        let of_node: Vec<Mean> = times
-            .means(&node, shown)
-            .map(|(row, mean)| {
-                let covered_ns = nanoseconds(mean.covered);
-                (row, mean.value, mean.samples, covered_ns)
-            })
-            .collect();
-        if !of_node.is_empty() {
-            means.insert(node.id.at(), of_node);
-        }
+        let of_node = times.means(&node, shown);
+        let mean =
+            |(row, mean): (_, Sampled)| (row, mean.value, mean.samples, nanoseconds(mean.covered));
+        means.insert(node.id.at(), of_node.map(mean).collect());
     }
     means
 }

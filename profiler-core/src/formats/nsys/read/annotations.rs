@@ -1,4 +1,4 @@
-//! Ranges and marks of NVTX, with what they are called and what is said of them.
+//! NVTX ranges and marks with their labels.
 
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -16,27 +16,26 @@ use crate::join::tables::{
     ProcessRange, ProcessRangeId, Range, RangeId, Store, Subject, ThreadId,
 };
 
-/// Of which process, domain and number.
+/// Process, domain and number.
 type Registered = (u32, u64, u64);
 
-/// What NVTX was told of domains and categories.
+/// Registered domains, categories and thread names.
 #[derive(Default)]
 struct Registry {
     domains: FxHashMap<(u32, u64), NameId>,
     categories: FxHashMap<Registered, NameId>,
     threads: FxHashMap<ThreadId, Box<str>>,
     labels: FxHashMap<Label, LabelId>,
-    /// Of payloads that rows name by their text's number; `None` could not be read.
+    /// Payloads by the id of their JSON text; `None` if unreadable.
     payloads: FxHashMap<i64, Option<Rc<[Field]>>>,
-    /// Of such fields, those that rows have.
+    /// Fields of shared payloads, counted for each row.
     shared_fields: u64,
 }
 
-/// Fields of payloads that rows may have by their number, besides one for each byte of the file: a text is in it once, however
-/// many rows name it.
+/// Limit of fields from shared payloads, plus one per byte of the file: many rows may share one.
 const SHARED_FIELDS: u64 = 1 << 20;
 
-/// A row of `NVTX_EVENTS` before its place in the store is known.
+/// A row of `NVTX_EVENTS` before it is in the store.
 struct Event {
     thread: ThreadId,
     end_thread: Option<ThreadId>,
@@ -83,8 +82,25 @@ impl Reader<'_> {
         }
         let last_ns = |event: &Event| event.end_ns.unwrap_or(event.start_ns);
         self.last_range_ns = ranges.iter().chain(&process_ranges).map(last_ns).max().unwrap_or(0);
-        self.push_ranges(ranges);
-        self.push_process_ranges(process_ranges);
+        for mut event in ranges {
+            let id = RangeId(self.store.ranges.len() as u32);
+            let time = self.range_time(Subject::Range(id), &mut event);
+            let (label, thread, is_open) = (event.label, event.thread, event.end_ns.is_none());
+            self.store.ranges.push(Range { time, label, thread, parent: Maybe::NONE, is_open });
+        }
+        for mut event in process_ranges {
+            let id = ProcessRangeId(self.store.process_ranges.len() as u32);
+            let time = self.range_time(Subject::ProcessRange(id), &mut event);
+            let (label, thread) = (event.label, event.thread);
+            let end_thread = event.end_ns.map(|_| event.end_thread.unwrap_or(thread));
+            self.store.process_ranges.push(ProcessRange {
+                label,
+                thread,
+                parent: None,
+                time,
+                end_thread,
+            });
+        }
         for event in marks {
             let id = MarkId(self.store.marks.len() as u32);
             self.add_details(Subject::Mark(id), event.details);
@@ -94,43 +110,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn push_ranges(&mut self, events: Vec<Event>) {
-        for event in events {
-            let id = RangeId(self.store.ranges.len() as u32);
-            self.add_details(Subject::Range(id), event.details);
-            self.store.range_numbers.push(event.number);
-            self.health.open_ranges += u64::from(event.end_ns.is_none());
-            self.store.ranges.push(Range {
-                time: Interval {
-                    start_ns: event.start_ns,
-                    // Until the end of all, which is not known yet.
-                    end_ns: event.end_ns.unwrap_or(u64::MAX),
-                },
-                label: event.label,
-                thread: event.thread,
-                parent: Maybe::NONE,
-                is_open: event.end_ns.is_none(),
-            });
-        }
-    }
-
-    fn push_process_ranges(&mut self, events: Vec<Event>) {
-        for event in events {
-            let id = ProcessRangeId(self.store.process_ranges.len() as u32);
-            self.add_details(Subject::ProcessRange(id), event.details);
-            self.store.range_numbers.push(event.number);
-            self.health.open_ranges += u64::from(event.end_ns.is_none());
-            self.store.process_ranges.push(ProcessRange {
-                label: event.label,
-                thread: event.thread,
-                parent: None,
-                time: Interval {
-                    start_ns: event.start_ns,
-                    end_ns: event.end_ns.unwrap_or(u64::MAX),
-                },
-                end_thread: event.end_ns.map(|_| event.end_thread.unwrap_or(event.thread)),
-            });
-        }
+    /// The time of an open range ends at `u64::MAX`: the end of the capture is not known yet.
+    fn range_time(&mut self, subject: Subject, event: &mut Event) -> Interval {
+        self.add_details(subject, event.details.take());
+        self.store.range_numbers.push(event.number);
+        self.health.open_ranges += u64::from(event.end_ns.is_none());
+        Interval { start_ns: event.start_ns, end_ns: event.end_ns.unwrap_or(u64::MAX) }
     }
 
     fn add_details(&mut self, subject: Subject, details: Option<Details>) {
@@ -139,11 +124,11 @@ impl Reader<'_> {
         }
     }
 
-    /// Names come first: they may stand after what has them.
+    /// Reads registrations first: rows may use names defined by later rows.
     fn read_registry(&mut self) -> Result<Registry, Error> {
         let file = self.file;
         let mut registry = Registry::default();
-        // Of several names the first by time, as nsys takes it, and of those the first row.
+        // nsys uses the first of several names by time; of simultaneous ones the first row.
         let mut firsts: FxHashMap<(i64, u64, u64, u64), (i64, i64)> = FxHashMap::default();
         file.rows(
             ("NVTX_EVENTS", "eventType, globalTid, text, textId, domainId, category, start, rowid"),
@@ -186,7 +171,7 @@ impl Reader<'_> {
         Ok(registry)
     }
 
-    /// Registered texts have a number; others stand in the row.
+    /// The text of a row: registered texts have an id.
     fn event_text(&mut self, row: Cells<'_>, text: usize, id: usize) -> Option<NameId> {
         match row.number(id) {
             Some(id) => self.strings.name(&mut self.store, id),
@@ -219,7 +204,7 @@ impl Reader<'_> {
                 let known = registry.categories.get(&(process, in_domain, number)).copied();
                 known.unwrap_or_else(|| self.store.names.intern(&number.to_string()))
             }),
-            // CAST: the colour's 32 bits, whatever sign they were written with.
+            // CAST: the colour's 32 bits, with either sign.
             color: row.number::<i64>(5).map(|color| color as u32),
         };
         let label = *registry.labels.entry(label).or_insert_with(|| {
@@ -237,7 +222,7 @@ impl Reader<'_> {
             .or_else(|| row.real(12).map(Payload::F64))
             .or_else(|| row.number(13).map(Payload::U32))
             .or_else(|| row.number(14).map(Payload::I32))
-            // CAST: it was 32 bits wide before.
+            // CAST: the original value had 32 bits.
             .or_else(|| row.real(15).map(|value| Payload::F32(value as f32)));
         let fields = match (row.text(16), row.number(18)) {
             (Some(json), _) => fields_of(&mut self.store, &json),
@@ -252,13 +237,13 @@ impl Reader<'_> {
         is_any.then_some(Details { payload, within: None, fields })
     }
 
-    /// Those of a text with a number, which is parsed once. `None` too where a file would have more than it has room for.
+    /// The fields of a payload with an id, parsed once. `None` also beyond the limit of fields.
     fn shared_fields(&mut self, id: i64, registry: &mut Registry) -> Option<Vec<Field>> {
         let Self { store, strings, .. } = self;
         let parse = || Some(fields_of(store, strings.text(id)?)?.into());
         let fields = registry.payloads.entry(id).or_insert_with(parse).clone()?;
         let shared = registry.shared_fields.saturating_add(fields.len() as u64);
-        if shared > SHARED_FIELDS.saturating_add(self.file.bytes()) {
+        if shared > SHARED_FIELDS.saturating_add(self.file.bytes) {
             return None;
         }
         registry.shared_fields = shared;
@@ -267,7 +252,7 @@ impl Reader<'_> {
     }
 }
 
-/// Payloads of more than a number are exported as the object of their fields; what lies deeper in it is kept as text.
+/// The fields of a structured payload, exported as a JSON object. Nested values become text.
 fn fields_of(store: &mut Store, json: &str) -> Option<Vec<Field>> {
     use serde_json::Value;
     let Ok(Value::Object(object)) = serde_json::from_str(json) else { return None };

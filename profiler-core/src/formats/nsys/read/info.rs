@@ -1,4 +1,4 @@
-//! Where and when a capture was made, on which devices.
+//! The recording info of a capture: time, versions and devices.
 
 use std::collections::BTreeSet;
 
@@ -33,16 +33,16 @@ impl Reader<'_> {
             "unknown" => None,
             release => Some(release.to_owned()),
         };
-        // All of a newer schema may mean something else; what is read is what looks known.
+        // Newer schemas may have other meanings; known tables and columns are read.
         let major = said("EXPORT_SCHEMA_VERSION_MAJOR").parse::<u32>();
         self.health.capture_warnings += u64::from(major.is_ok_and(|major| major > SCHEMA_MAJOR));
-        // When the capture's time was 0.
+        // The calendar time at the capture's time 0.
         let mut utc_ns = None;
         file.rows(("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"), |row| {
             utc_ns = row.number::<i64>(0).filter(|ns| *ns >= 0);
         })?;
         let recorded_at_s = utc_ns.unwrap_or(0).unsigned_abs() / 1_000_000_000;
-        let utc_offset_ns = utc_ns.and_then(|ns| ns.checked_sub_unsigned(file.zero_ns()));
+        let utc_offset_ns = utc_ns.and_then(|ns| ns.checked_sub_unsigned(file.zero_ns));
         file.rows(("ANALYSIS_DETAILS", "stopTime"), |row| {
             self.end_ns = self.end_ns.max(row.time(0).unwrap_or(0));
         })?;
@@ -69,7 +69,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Tables of CUDA that may be of a newer schema.
+    /// Counts rows of CUPTI tables that are not read, possibly of a newer schema.
     fn count_unused(&mut self) -> Result<(), Error> {
         for table in self.file.tables() {
             if table.starts_with("CUPTI_ACTIVITY_KIND_") && !TIMED_TABLES.contains(&table) {
@@ -79,7 +79,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The GPUs by the number that CUDA gave them; nsys numbers all of the machine.
+    /// Reads the GPUs by CUDA ordinal; nsys numbers all GPUs of the machine.
     fn read_devices(&mut self) -> Result<Vec<DeviceInfo>, Error> {
         let file = self.file;
         let mut pairs: BTreeSet<(u64, u32)> = BTreeSet::new();
@@ -88,8 +88,8 @@ impl Reader<'_> {
                 pairs.insert((gpu, cuda));
             }
         })?;
-        // Each process that sees a GPU has a row. Processes that see different ones may give them one ordinal, which then
-        // names the first.
+        // Each process has a row for each visible GPU. Processes with different GPUs may share an
+        // ordinal, which then refers to the first GPU.
         let (mut ordinals, mut taken) = (FxHashMap::default(), FxHashSet::default());
         for (gpu, cuda) in pairs {
             if taken.insert(cuda) {
@@ -108,7 +108,7 @@ impl Reader<'_> {
             let Some(gpu) = row.number::<u64>(1) else { return self.unreadable() };
             let mut numbers = ordinals.remove(&gpu).unwrap_or_default();
             if !has_ordinals {
-                // CAST: a machine has few.
+                // CAST: a machine has few GPUs.
                 numbers.push(row.number(8).unwrap_or(gpu as u32));
             }
             for id in numbers {
@@ -135,7 +135,7 @@ impl Reader<'_> {
                     compute_capability,
                     multiprocessors,
                     memory_bytes: row.bits(4).unwrap_or(0),
-                    // In Hz; 0 is not known.
+                    // In Hz; 0 is unknown.
                     core_clock_khz: row
                         .number::<u64>(6)
                         .and_then(|hertz| u32::try_from(hertz / 1000).ok())
@@ -152,5 +152,5 @@ impl Reader<'_> {
     }
 }
 
-/// The newest schema whose changes are all of them breaking that is known.
+/// The newest known major version of the schema.
 const SCHEMA_MAJOR: u32 = 3;

@@ -1,4 +1,4 @@
-//! Ranges, process ranges and marks.
+//! Writes ranges, process ranges and marks.
 
 use nvtx::Payload;
 use rustc_hash::FxHashMap;
@@ -11,7 +11,7 @@ use crate::join::tables::{
     Details, FieldValue, LabelId, MarkId, NameId, ProcessRangeId, RangeId, Store, Subject, ThreadId,
 };
 
-/// Domains and categories by process, with the numbers they get.
+/// The numbers of domains and categories by process.
 #[derive(Default)]
 struct Registry {
     domains: FxHashMap<(u32, NameId), u32>,
@@ -27,7 +27,7 @@ struct Event {
     thread: ThreadId,
     end_thread: Option<ThreadId>,
     subject: Subject,
-    /// The row's number, by which nsys's reports name ranges.
+    /// The row number, which nsys's reports use for ranges.
     number: Option<i64>,
 }
 
@@ -66,7 +66,7 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
             let event = Event {
                 time: (start, range.end_thread.map(|_| end)),
                 range_id: Some(i64::from(row) + 1),
-                // Of the same thread nsys says nothing.
+                // nsys writes only a different thread.
                 end_thread: range.end_thread.filter(|end| *end != range.thread),
                 number: number(store.ranges.len() + row as usize),
                 ..Event::new(event::START_END, range.label, range.thread, subject)
@@ -100,7 +100,7 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
         Ok(())
     }
 
-    /// The ranges as operations refer to them, by their rows.
+    /// Writes the ranges that operations refer to by row.
     pub(super) fn write_tree(&self) -> Result_<T> {
         let mut insert = self.insert(schema::RANGES)?;
         let paths: Vec<String> = self.profile.nodes().map(|node| node.cut_path()).collect();
@@ -132,7 +132,7 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
         let label = store.label(event.label);
         let process = store.threads[event.thread.at()].process;
         let domain = label.domain.map_or(0, |domain| {
-            // 0 is the default one.
+            // 0 is the default domain.
             let next = registry.domains.len() as u32 + 1;
             *registry.domains.entry((process, domain)).or_insert(next)
         });
@@ -166,13 +166,13 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
         insert.row()
     }
 
-    /// True if ranges keep the numbers of the capture that they are from. Parquet has no numbers of rows.
+    /// True if ranges keep row numbers of their capture. Parquet has no row numbers.
     fn has_numbers(&self) -> bool {
         !T::HAS_RANGES && !self.store.range_numbers.is_empty()
     }
 }
 
-/// Named values as nsys exports them: an object. Its numbers have no unit.
+/// Fields as a JSON object, as nsys exports them. Units are lost.
 fn json(store: &Store, details: &Details) -> Option<String> {
     use serde_json::{Map, Value};
     if details.fields.is_empty() {

@@ -1,4 +1,4 @@
-//! What samplers saw.
+//! Writes samples.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{Progress, Result_, Writer};
 use crate::record::series::{Kind, Source};
 
 impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
-    /// What was sampled of counters; nsys has no table for what NVML says.
+    /// Writes sampled counters; nsys has no table for NVML samples.
     pub(super) fn write_metrics(&self) -> Result_<T> {
         let of_counters =
             || self.profile.tracks().filter(|track| track.source() == Source::Counters);

@@ -1,0 +1,146 @@
+//! Unknowns: reasons why a recording does not determine an amount.
+
+use cupti::CopyKind;
+use rustc_hash::FxHashSet;
+
+use super::quantity::{Quantity, Source, blocks, is_pageable, spans};
+use super::scope::{Group, Instance, Scope};
+use crate::join::health::{Account, Health};
+use crate::profile::{ApiCall, Copy, Profile};
+
+/// Reasons why this amount of this group is unknown; empty if it is known.
+pub(super) fn unknowns(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>) -> Vec<String> {
+    let mut unknowns = Unknowns(Vec::new());
+    let profile = &scope.profiles[group.run];
+    let health = profile.health();
+    let in_range = scope.pattern().is_some();
+    if in_range {
+        let ranges = group.instances.iter().filter_map(|instance| instance.range);
+        let open = ranges.filter(|range| range.is_open()).count() as u64;
+        unknowns.add(open, "of its instances had not ended at the stop");
+        unknowns.add(health.lost_ranges, "ranges were lost");
+        let calls = health.calls_in_unknown_ranges;
+        unknowns.add(calls, "calls were made in ranges that are not known");
+    }
+    unknowns.add(health.panics, "panics were caught while recording");
+    unknowns.add(health.capture_losses, "losses in the capture's diagnostics");
+    match quantity.source() {
+        Source::Ranges => {}
+        Source::Calls => unknowns.add_calls(profile, quantity),
+        Source::Work | Source::Times => {
+            unknowns.add_work(health, quantity, in_range);
+            unknowns.add_graphs(group);
+            if quantity.source() == Source::Work {
+                // Operations inside a graph traced as a whole have no records.
+                let graphs = group.operations().filter(|operation| operation.as_graph().is_some());
+                unknowns.add(graphs.count() as u64, "CUDA graphs were traced as a whole");
+            }
+        }
+    }
+    unknowns.add_copies(quantity, group);
+    if quantity.source() == Source::Times {
+        let untimed = group.operations().filter(|operation| operation.interval().is_none());
+        unknowns.add(untimed.count() as u64, "operations have no timestamps");
+        unknowns.add(health.clock_step_ns, "ns were added to or taken from the clock");
+        let is_empty = || group.instances.iter().flat_map(spans).all(|span| span.total == 0);
+        if *quantity == Quantity::BusyShare && is_empty() {
+            unknowns.0.push("no GPU operation was asked for".to_owned());
+        }
+    }
+    unknowns.0
+}
+
+/// Reasons with their counts.
+struct Unknowns(Vec<String>);
+
+impl Unknowns {
+    fn add(&mut self, count: u64, what: &str) {
+        if count != 0 {
+            self.0.push(format!("{count} {what}"));
+        }
+    }
+
+    fn add_calls(&mut self, profile: &Profile, quantity: &Quantity) {
+        let store = &profile.store;
+        let has_records = !store.operations.is_empty() || !store.synchronizations.is_empty();
+        if store.calls.is_empty() && has_records {
+            self.0.push("the recording has no driver calls".to_owned());
+            return;
+        }
+        let health = profile.health();
+        self.add(health.unlogged_calls, "calls could not be logged");
+        let (account, what) = match quantity {
+            Quantity::Launches | Quantity::GraphLaunches => {
+                (health.kernels, "kernels have no call")
+            }
+            Quantity::Synchronizations => (health.synchronizations, "waits have no call"),
+            _ => return,
+        };
+        self.add(account.records - account.matched_records, what);
+    }
+
+    fn add_work(&mut self, health: &Health, quantity: &Quantity, in_range: bool) {
+        self.add(health.dropped_by_cupti, "records were dropped by CUPTI");
+        self.add(health.refused_records, "records were over the limit of buffers");
+        self.add(health.over_memory_limit, "records were over the memory limit");
+        self.add(health.unknown_records, "records could not be read");
+        self.add(health.unknown_range_entries, "entries of the range log could not be read");
+        self.add(health.unreadable_bytes, "bytes of records could not be read");
+        self.add(health.computed_tables, "tables of the capture are views or virtual");
+        self.add(health.calls_without_any_record, "calls are of a kind without any record");
+        self.add(health.unfinished_buffers, "buffers were unfinished at the stop");
+        self.add(health.pending_calls, "calls were pending at the snapshot");
+        let all: [(Account, &str); 3] =
+            [(health.kernels, "kernels"), (health.copies, "copies"), (health.memsets, "memsets")];
+        let accounts = match quantity {
+            Quantity::Kernels
+            | Quantity::KernelsNamed(_)
+            | Quantity::KernelsOtherThan(_)
+            | Quantity::SharedKernels => &all[..1],
+            Quantity::Memsets => &all[2..],
+            _ if *quantity == Quantity::Streams || quantity.source() == Source::Times => &all,
+            _ => &all[1..2],
+        };
+        for (account, what) in accounts {
+            let missing = account.calls - account.matched_calls;
+            self.add(missing, &format!("calls for {what} have no record"));
+            if in_range {
+                let unmatched = account.records - account.matched_records;
+                let why = format!("{what} have no call, so that their range is not known");
+                self.add(unmatched, &why);
+            }
+        }
+    }
+
+    /// A launch without records may be an empty graph or lost records; both look the same.
+    fn add_graphs(&mut self, group: &Group<'_>) {
+        let silent = |instance: &Instance<'_>| {
+            let key = |call: ApiCall<'_>| (call.thread_id(), call.start());
+            let calls = instance.operations.iter().filter_map(|operation| operation.call());
+            let recorded: FxHashSet<_> = calls.map(key).collect();
+            let launches = Quantity::GraphLaunches.calls(instance);
+            launches.into_iter().filter(|call| !recorded.contains(&key(*call))).count()
+        };
+        let silent: usize = group.instances.iter().map(silent).sum();
+        self.add(silent as u64, "graph launches gave no record");
+    }
+
+    fn add_copies(&mut self, quantity: &Quantity, group: &Group<'_>) {
+        let (is_unknown, what): (fn(&Copy<'_>) -> bool, _) = match quantity {
+            Quantity::BlockingCopies => {
+                (|copy| blocks(copy).is_none(), "copies do not say whether the host waits for them")
+            }
+            Quantity::PageableCopies => (
+                |copy| is_pageable(copy).is_none(),
+                "copies do not say from and to what kind of memory they go",
+            ),
+            Quantity::Copies(Some(_)) | Quantity::CopiedBytes(Some(_)) => (
+                |copy| matches!(copy.kind(), CopyKind::Unknown(_)),
+                "copies do not say their direction",
+            ),
+            _ => return,
+        };
+        let copies = group.operations().filter_map(|operation| operation.as_copy());
+        self.add(copies.filter(is_unknown).count() as u64, what);
+    }
+}
