@@ -83,13 +83,10 @@ impl CallSite {
 /// A range of a place, as far as it is the same each time.
 #[derive(Debug)]
 pub(crate) struct Registered {
-    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "without tools there is none"))]
     pub(crate) domain: DomainSlot,
     /// The tool's handle of the domain; `None` is the default one.
-    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "as above"))]
     pub(crate) domain_handle: Option<Handle>,
     name: Handle,
-    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "as above"))]
     pub(crate) attributes: EventAttributes<'static>,
 }
 

@@ -214,7 +214,6 @@ impl<'a> DomainRef<'a> {
 
     /// The tool's number of the schema of declared work in this domain; `register` gives it at the first call, which
     /// needs an attached tool.
-    #[cfg(feature = "enable")]
     pub(crate) fn work_schema(self, register: impl FnOnce() -> Option<u64>) -> Option<u64> {
         let schema = self.get().map_or(&DEFAULT_WORK_SCHEMA, |domain| &domain.work_schema);
         *schema.get_or_init(register)

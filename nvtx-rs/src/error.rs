@@ -1,11 +1,9 @@
 //! The crate's one error.
 
 use std::error;
-#[cfg(feature = "enable")]
 use std::ffi::OsStr;
 use std::fmt;
 
-#[cfg(feature = "enable")]
 /// The variable in which a tool names its library; NVTX has one for each pointer width.
 pub(crate) const PATH_VARIABLE: &str = if cfg!(target_pointer_width = "32") {
     "NVTX_INJECTION32_PATH"
@@ -21,45 +19,23 @@ pub struct Error(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Mismatch {
-        schema: &'static str,
-        why: String,
-    },
-    #[cfg(feature = "enable")]
-    NotLoaded {
-        library: String,
-        reason: String,
-    },
-    #[cfg(feature = "enable")]
-    NoEntryPoint {
-        library: String,
-        reason: String,
-    },
-    #[cfg(feature = "enable")]
-    Refused {
-        library: String,
-    },
-    #[cfg(feature = "enable")]
+    Mismatch { schema: &'static str, why: String },
+    NotLoaded { library: String, reason: String },
+    NoEntryPoint { library: String, reason: String },
+    Refused { library: String },
     Taken,
-    #[cfg(not(feature = "enable"))]
     Disabled,
 }
 
 impl Error {
     /// Whether another observer holds the slot.
     pub fn is_taken(&self) -> bool {
-        #[cfg(feature = "enable")]
-        return matches!(self.0, Kind::Taken);
-        #[cfg(not(feature = "enable"))]
-        return false;
+        matches!(self.0, Kind::Taken)
     }
 
     /// Whether the crate was built without its feature `enable`, so that no range is ever seen.
     pub fn is_disabled(&self) -> bool {
-        #[cfg(feature = "enable")]
-        return false;
-        #[cfg(not(feature = "enable"))]
-        return matches!(self.0, Kind::Disabled);
+        matches!(self.0, Kind::Disabled)
     }
 
     /// Whether the values of a record are not what its schema says.
@@ -71,14 +47,10 @@ impl Error {
         Error(Kind::Mismatch { schema, why })
     }
 
-    #[cfg(not(feature = "enable"))]
     pub(crate) fn disabled() -> Error {
         Error(Kind::Disabled)
     }
-}
 
-#[cfg(feature = "enable")]
-impl Error {
     pub(crate) fn taken() -> Error {
         Error(Kind::Taken)
     }
@@ -103,7 +75,6 @@ impl Error {
 }
 
 /// The text of an error and of all that caused it: the loader's own words are in the last one.
-#[cfg(feature = "enable")]
 fn whole_text(error: &dyn error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -123,32 +94,27 @@ impl fmt::Display for Error {
                 "nvtx: could not make a record of the schema `{schema}`: {why}; give it values as \
                  its entries say"
             ),
-            #[cfg(feature = "enable")]
             Kind::NotLoaded { library, reason } => write!(
                 f,
                 "nvtx: could not load the tool `{library}`, which {PATH_VARIABLE} names: {reason}; \
                  correct or unset the variable (ranges go on without the tool)"
             ),
-            #[cfg(feature = "enable")]
             Kind::NoEntryPoint { library, reason } => write!(
                 f,
                 "nvtx: `{library}`, which {PATH_VARIABLE} names, is no NVTX v3 tool: {reason}; \
                  correct or unset the variable (ranges go on without the tool)"
             ),
-            #[cfg(feature = "enable")]
             Kind::Refused { library } => write!(
                 f,
                 "nvtx: the tool `{library}`, which {PATH_VARIABLE} names, refused to attach: its \
                  InitializeInjectionNvtx2 returned 0; see the tool's own messages, or unset the \
                  variable (ranges go on without the tool)"
             ),
-            #[cfg(feature = "enable")]
             Kind::Taken => f.write_str(
                 "nvtx: could not install the observer: another one holds the slot, and there is one \
                  for the life of the process; use one profiler in a process",
             ),
-            #[cfg(not(feature = "enable"))]
-            Kind::Disabled => f.write_str(
+                    Kind::Disabled => f.write_str(
                 "nvtx: could not install the observer: the crate was built without its feature \
                  `enable`, so no range is ever seen; turn the feature on",
             ),

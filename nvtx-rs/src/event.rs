@@ -4,7 +4,6 @@ use crate::category::Category;
 use crate::color::Color;
 use crate::domain::DomainRef;
 use crate::field::{Field, FieldValue, Fields};
-#[cfg(feature = "enable")]
 use crate::observer::RangeStart;
 use crate::observer::Token;
 use crate::payload::Payload;
@@ -166,7 +165,6 @@ impl<'a> Event<'a> {
     }
 
     /// What an observer sees of it.
-    #[cfg(feature = "enable")]
     pub(crate) fn start(&self) -> RangeStart<'_> {
         let mut start = RangeStart::new(self.name);
         start.domain = self.domain.name();

@@ -82,8 +82,8 @@
 // Unsafe code is for `sys` alone.
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// What there is nothing to do for is left out, and much of what would do it is then unused.
-#![cfg_attr(not(feature = "enable"), allow(dead_code, unused_imports))]
+// Without the feature the state is a constant, and what depends on it is unused.
+#![cfg_attr(not(feature = "enable"), allow(dead_code))]
 // With loom there is a tool of its own (`model.rs`), and nothing that loads one.
 #![cfg_attr(nvtx_loom, allow(dead_code))]
 
@@ -102,7 +102,6 @@ pub mod deferred;
 mod domain;
 mod domain_methods;
 mod domain_slot;
-#[cfg(feature = "enable")]
 mod emit;
 mod error;
 mod event;
@@ -119,7 +118,6 @@ mod record;
 mod resource;
 mod resource_id;
 pub mod schema;
-#[cfg(feature = "enable")]
 mod shared;
 mod state;
 mod string;
@@ -158,10 +156,7 @@ pub use profiler_macros::annotate;
 /// the process. Always `false` without the feature `enable`.
 #[must_use]
 pub fn is_attached() -> bool {
-    #[cfg(feature = "enable")]
-    return state::is_attached();
-    #[cfg(not(feature = "enable"))]
-    return false;
+    state::is_attached()
 }
 
 /// Looks for the tool now, and lets it do what it wants to do early.
@@ -169,7 +164,7 @@ pub fn is_attached() -> bool {
 /// The first event does so too. Called at the start of `main`, no event has to wait for the tool.
 pub fn initialize() {
     if state::has_tool() {
-        sys::functions::initialize();
+        sys::functions::initialize(None);
     }
 }
 
@@ -183,10 +178,7 @@ pub fn initialize() {
 /// ```
 #[must_use]
 pub fn attach_error() -> Option<&'static Error> {
-    #[cfg(feature = "enable")]
-    return state::attach_error();
-    #[cfg(not(feature = "enable"))]
-    return None;
+    state::attach_error()
 }
 
 /// [`Domain::category`] in the default domain.

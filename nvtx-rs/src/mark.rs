@@ -1,11 +1,7 @@
 //! Marks: events that are a moment.
 
-#[cfg(feature = "enable")]
-use crate::emit;
 use crate::event::{Event, event};
-#[cfg(feature = "enable")]
-use crate::observer;
-use crate::state;
+use crate::{emit, observer, state};
 
 impl Event<'_> {
     /// Marks a moment.
@@ -19,15 +15,12 @@ impl Event<'_> {
     #[cold]
     #[inline(never)]
     fn mark_now(self) {
-        #[cfg(feature = "enable")]
-        {
-            let state = state::current();
-            if state & state::TOOL != 0 {
-                emit::mark(&self);
-            }
-            if state & state::OBSERVER != 0 {
-                observer::mark(&self.start());
-            }
+        let state = state::current();
+        if state & state::TOOL != 0 {
+            emit::mark(&self);
+        }
+        if state & state::OBSERVER != 0 {
+            observer::mark(&self.start());
         }
     }
 }

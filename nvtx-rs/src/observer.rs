@@ -31,7 +31,6 @@
 //! # Ok::<(), nvtx::Error>(())
 //! ```
 
-#[cfg(feature = "enable")]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::category::Category;
@@ -42,7 +41,6 @@ use crate::field::Field;
 use crate::payload::Payload;
 use crate::resource_id::ResourceId;
 use crate::schema::Record;
-#[cfg(feature = "enable")]
 use crate::shared::{AtomicU64, OnceLock, Ordering, shared};
 use crate::state;
 use crate::time::Clock;
@@ -288,9 +286,7 @@ pub trait Observer: Sync + Send {
     }
 }
 
-#[cfg(feature = "enable")]
 shared! { static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new(); }
-#[cfg(feature = "enable")]
 shared! { static PANICS: AtomicU64 = AtomicU64::new(0); }
 
 /// Installs the observer of this process, switched off. Once installed it stays; installing the same
@@ -308,20 +304,12 @@ shared! { static PANICS: AtomicU64 = AtomicU64::new(0); }
 /// [`Error::is_taken`] when another observer holds the slot, and [`Error::is_disabled`] when the
 /// crate was built without the feature `enable`, for then no range would ever be seen.
 pub fn install(observer: &'static dyn Observer) -> Result<Switch, Error> {
-    #[cfg(feature = "enable")]
-    {
-        let installed = *OBSERVER.get_or_init(|| observer);
-        if std::ptr::addr_eq(installed, observer) {
-            Ok(Switch { _private: () })
-        } else {
-            Err(Error::taken())
-        }
+    if !cfg!(feature = "enable") {
+        return Err(Error::disabled());
     }
-    #[cfg(not(feature = "enable"))]
-    {
-        let _ = observer;
-        Err(Error::disabled())
-    }
+    let installed = *OBSERVER.get_or_init(|| observer);
+    let is_same = std::ptr::addr_eq(installed, observer);
+    if is_same { Ok(Switch { _private: () }) } else { Err(Error::taken()) }
 }
 
 /// Turns the installed observer on and off, any number of times and from any thread.
@@ -332,7 +320,6 @@ pub struct Switch {
     _private: (),
 }
 
-#[cfg(feature = "enable")]
 impl Switch {
     /// Ranges that start from now on are observed.
     pub fn on(&self) {
@@ -356,34 +343,12 @@ impl Switch {
     }
 }
 
-/// Never called: without the feature `enable` there is no way to get a switch.
-#[cfg(not(feature = "enable"))]
-impl Switch {
-    /// Does nothing.
-    pub fn on(&self) {}
-
-    /// Does nothing.
-    pub fn off(&self) {}
-
-    /// Always `false`.
-    pub fn is_on(&self) -> bool {
-        false
-    }
-
-    /// Always 0.
-    pub fn panics(&self) -> u64 {
-        0
-    }
-}
-
-#[cfg(feature = "enable")]
 #[inline]
 pub(crate) fn range_start(range: &RangeStart<'_>) -> Option<Token> {
     let observer = OBSERVER.get()?;
     guarded(|| observer.range_start(range))
 }
 
-#[cfg(feature = "enable")]
 pub(crate) fn range_end(token: Token, record: Option<&Record>) {
     if let Some(observer) = OBSERVER.get() {
         guarded(|| match record {
@@ -393,14 +358,12 @@ pub(crate) fn range_end(token: Token, record: Option<&Record>) {
     }
 }
 
-#[cfg(feature = "enable")]
 #[inline]
 pub(crate) fn process_range_start(range: &RangeStart<'_>) -> Option<Token> {
     let observer = OBSERVER.get()?;
     guarded(|| observer.process_range_start(range)).flatten()
 }
 
-#[cfg(feature = "enable")]
 pub(crate) fn process_range_end(token: Token, record: Option<&Record>) {
     if let Some(observer) = OBSERVER.get() {
         guarded(|| match record {
@@ -410,7 +373,6 @@ pub(crate) fn process_range_end(token: Token, record: Option<&Record>) {
     }
 }
 
-#[cfg(feature = "enable")]
 #[inline]
 pub(crate) fn mark(mark: &Mark<'_>) {
     if let Some(observer) = OBSERVER.get() {
@@ -440,18 +402,14 @@ pub(crate) fn is_on() -> bool {
 }
 
 fn if_on(call: impl FnOnce(&dyn Observer)) {
-    #[cfg(feature = "enable")]
     if is_on()
         && let Some(observer) = OBSERVER.get()
     {
         guarded(|| call(*observer));
     }
-    #[cfg(not(feature = "enable"))]
-    let _ = call;
 }
 
 /// Keeps a panic of the observer out of the annotated program.
-#[cfg(feature = "enable")]
 #[inline]
 fn guarded<R>(call: impl FnOnce() -> R) -> Option<R> {
     // The observer is switched off after a panic, and what it shares is its own to keep whole.
@@ -464,7 +422,6 @@ fn guarded<R>(call: impl FnOnce() -> R) -> Option<R> {
     }
 }
 
-#[cfg(feature = "enable")]
 #[cold]
 #[inline(never)]
 fn panicked(payload: Box<dyn std::any::Any + Send>) {

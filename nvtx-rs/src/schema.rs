@@ -7,7 +7,6 @@
 use std::sync::OnceLock;
 
 use crate::domain::{Domain, DomainRef};
-#[cfg(feature = "enable")]
 use crate::domain_slot::DomainSlot;
 use crate::error::Error;
 use crate::state;
@@ -160,7 +159,6 @@ impl Entry {
         self
     }
 
-    #[cfg(feature = "enable")]
     fn is_message(&self) -> bool {
         self.flags & MESSAGE != 0
     }
@@ -282,7 +280,6 @@ impl Schema {
     }
 
     /// Whether one of its entries is the name of the event.
-    #[cfg(feature = "enable")]
     pub(crate) fn has_message(&self) -> bool {
         self.entries.iter().any(Entry::is_message)
     }
@@ -641,7 +638,6 @@ impl Record {
     }
 
     /// As [`is_of`](Record::is_of), for a domain that is known by its number.
-    #[cfg(feature = "enable")]
     pub(crate) fn is_of_slot(&self, domain: DomainSlot) -> bool {
         self.schema.domain().registered_slot() == Some(domain)
     }

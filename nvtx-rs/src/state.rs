@@ -6,49 +6,39 @@
 
 #[cfg(nvtx_loom)]
 pub(crate) use self::tool::FIND;
-#[cfg(feature = "enable")]
 pub(crate) use self::tool::{attach_error, is_attached};
-#[cfg(feature = "enable")]
 use crate::shared::{AtomicU8, Ordering, shared};
 
 /// The search for a tool has not been done yet.
-#[cfg(feature = "enable")]
 const UNINITIALISED: u8 = 1;
 /// A tool is attached.
 pub(crate) const TOOL: u8 = 2;
 /// The observer is switched on.
 pub(crate) const OBSERVER: u8 = 4;
 
-#[cfg(feature = "enable")]
 shared! { static STATE: AtomicU8 = AtomicU8::new(UNINITIALISED); }
 
 /// Whether a range has nothing to do.
 #[inline]
 pub(crate) fn is_idle() -> bool {
-    #[cfg(feature = "enable")]
-    return STATE.load(Ordering::Relaxed) == 0;
-    #[cfg(not(feature = "enable"))]
-    return true;
+    !cfg!(feature = "enable") || STATE.load(Ordering::Relaxed) == 0
 }
 
 /// The bits of tool and observer, after the search for a tool. Data written before a bit was [`set`] is visible with it.
 pub(crate) fn current() -> u8 {
-    #[cfg(feature = "enable")]
-    {
-        let state = STATE.load(Ordering::Acquire);
-        if state & UNINITIALISED == 0 {
-            return state;
-        }
-        tool::attach();
-        // Still uninitialised only where the tool starts a range while it is being attached.
-        STATE.load(Ordering::Acquire) & !UNINITIALISED
+    if !cfg!(feature = "enable") {
+        return 0;
     }
-    #[cfg(not(feature = "enable"))]
-    return 0;
+    let state = STATE.load(Ordering::Acquire);
+    if state & UNINITIALISED == 0 {
+        return state;
+    }
+    tool::attach();
+    // Still uninitialised only where the tool starts a range while it is being attached.
+    STATE.load(Ordering::Acquire) & !UNINITIALISED
 }
 
 /// Whether a tool is attached and no observer is on; also `false` before the search for a tool.
-#[cfg(feature = "enable")]
 #[inline]
 pub(crate) fn is_tool_alone() -> bool {
     STATE.load(Ordering::Acquire) == TOOL
@@ -60,36 +50,31 @@ pub(crate) fn has_tool() -> bool {
 }
 
 /// Whether one of `bits` is set.
-#[cfg(feature = "enable")]
 pub(crate) fn has(bits: u8) -> bool {
     STATE.load(Ordering::Acquire) & bits != 0
 }
 
-#[cfg(feature = "enable")]
 pub(crate) fn set(bits: u8) {
     STATE.fetch_or(bits, Ordering::Release);
 }
 
-#[cfg(feature = "enable")]
 pub(crate) fn clear(bits: u8) {
     STATE.fetch_and(!bits, Ordering::Release);
 }
 
 /// Ends the search for a tool, whose bit is already set if there is one.
-#[cfg(feature = "enable")]
 pub(crate) fn initialised() {
     clear(UNINITIALISED);
 }
 
 /// The tool of this process: searched for once, at the first range, and kept for the life of the process.
-#[cfg(feature = "enable")]
 mod tool {
     use std::cell::Cell;
 
     use super::{TOOL, initialised, set};
     use crate::error::Error;
     use crate::shared::{OnceLock, per_thread, shared};
-    #[cfg(not(nvtx_loom))]
+    #[cfg(all(feature = "enable", not(nvtx_loom)))]
     use crate::sys::load_named;
 
     shared! {
@@ -131,6 +116,11 @@ mod tool {
     #[cfg(nvtx_loom)]
     fn load_named() -> Result<bool, Error> {
         FIND.with(Cell::get)()
+    }
+
+    #[cfg(not(any(feature = "enable", nvtx_loom)))]
+    fn load_named() -> Result<bool, Error> {
+        Ok(false)
     }
 
     pub(crate) fn is_attached() -> bool {

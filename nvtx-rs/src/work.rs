@@ -435,7 +435,6 @@ const fn product([a, b, c, d]: [u64; 4]) -> u64 {
 }
 
 /// What a tool gets of declared work; see [`tool_payload`].
-#[cfg(feature = "enable")]
 pub(crate) const ENTRIES: &[Entry] = {
     &[
         Entry::new(FLOPS, EntryType::F64).described("operations, 0 where not said"),
@@ -445,7 +444,6 @@ pub(crate) const ENTRIES: &[Entry] = {
 };
 
 /// The bytes of a payload by [`ENTRIES`], if the fields say anything of work.
-#[cfg(feature = "enable")]
 pub(crate) fn tool_payload(fields: &[Field<'_>]) -> Option<[u8; 24]> {
     let mut payload = [0; 24];
     let mut is_work = false;
@@ -466,7 +464,6 @@ pub(crate) fn tool_payload(fields: &[Field<'_>]) -> Option<[u8; 24]> {
     is_work.then_some(payload)
 }
 
-#[cfg(feature = "enable")]
 fn number(value: FieldValue<'_>) -> Option<f64> {
     match value {
         // CAST: the nearest; exact below 2^53.

@@ -1,6 +1,5 @@
 //! Guards of ranges: which of the tool and the observer recorded the start, so that the same ones get the end.
 
-use super::{ProcessRange, Range};
 use crate::call_site::CallSite;
 use crate::domain::DomainRef;
 use crate::domain_slot::DomainSlot;
@@ -69,7 +68,7 @@ impl Guard {
         Guard::new(event.domain, pushed, token)
     }
 
-    fn new(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Guard {
+    pub(super) fn new(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Guard {
         let ends = Ends::new(domain, pushed, token.is_some());
         Guard { ends, token: token.unwrap_or(Token::new(0)) }
     }
@@ -109,13 +108,6 @@ impl Guard {
             }
             self.ends.release_domain();
         }
-    }
-}
-
-impl Range {
-    /// A range whose start the tool, the observer or both have recorded.
-    pub(crate) fn from_parts(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Range {
-        Range::of(Guard::new(domain, pushed, token))
     }
 }
 
@@ -192,7 +184,11 @@ impl ProcessGuard {
         ProcessGuard::new(event.domain, number, token)
     }
 
-    fn new(domain: DomainRef<'_>, number: Option<u64>, token: Option<Token>) -> ProcessGuard {
+    pub(super) fn new(
+        domain: DomainRef<'_>,
+        number: Option<u64>,
+        token: Option<Token>,
+    ) -> ProcessGuard {
         let ends = Ends::new(domain, number.is_some(), token.is_some());
         let (token, number) = (token.unwrap_or(Token::new(0)), number.unwrap_or(0));
         ProcessGuard { ends, token, number }
@@ -231,16 +227,5 @@ impl ProcessGuard {
             }
             ends.release_domain();
         }
-    }
-}
-
-impl ProcessRange {
-    /// A range whose start the tool, the observer or both have recorded.
-    pub(crate) fn from_parts(
-        domain: DomainRef<'_>,
-        number: Option<u64>,
-        token: Option<Token>,
-    ) -> ProcessRange {
-        ProcessRange { guard: ProcessGuard::new(domain, number, token) }
     }
 }

@@ -124,6 +124,11 @@ impl Range {
         Range { guard, not_send: PhantomData }
     }
 
+    /// A range whose start the tool, the observer or both have recorded.
+    pub(crate) fn from_parts(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Range {
+        Range::of(Guard::new(domain, pushed, token))
+    }
+
     /// Starts a range of a call site's own name.
     #[inline]
     pub(crate) fn begin_site(site: &'static CallSite, name: &'static str) -> Range {
@@ -171,6 +176,15 @@ pub struct ProcessRange {
 impl ProcessRange {
     /// A range that is not recorded.
     pub(crate) const NONE: ProcessRange = ProcessRange { guard: ProcessGuard::NONE };
+
+    /// A range whose start the tool, the observer or both have recorded.
+    pub(crate) fn from_parts(
+        domain: DomainRef<'_>,
+        number: Option<u64>,
+        token: Option<Token>,
+    ) -> ProcessRange {
+        ProcessRange { guard: ProcessGuard::new(domain, number, token) }
+    }
 
     /// Calls `event` only where a tool or an observer records the range.
     #[inline]

@@ -5,9 +5,7 @@
 //! the structures that the functions take, and [`functions`] calls them. What is offered upwards is
 //! safe.
 
-#[cfg(feature = "enable")]
 mod abi;
-#[cfg(feature = "enable")]
 mod extension;
 pub(crate) mod functions;
 #[cfg(all(feature = "enable", not(nvtx_loom)))]
