@@ -1,19 +1,19 @@
-//! The crate's one error.
+//! The error type of the crate.
 
 use std::error;
 use std::ffi::OsStr;
 use std::fmt;
 
-/// The variable in which a tool names its library; NVTX has one for each pointer width.
+/// The environment variable with the path of a tool's library; NVTX has one for each pointer width.
 pub(crate) const PATH_VARIABLE: &str = if cfg!(target_pointer_width = "32") {
     "NVTX_INJECTION32_PATH"
 } else {
     "NVTX_INJECTION64_PATH"
 };
 
-/// Why a tool could not be attached, an observer not be installed, or a record not be made.
+/// Why a tool could not be attached, an observer not installed, or a record not made.
 ///
-/// Its text says what was tried, what came back and what to do. Ranges work on in every case.
+/// Ranges continue in every case.
 #[derive(Debug)]
 pub struct Error(Kind);
 
@@ -28,17 +28,17 @@ enum Kind {
 }
 
 impl Error {
-    /// Whether another observer holds the slot.
+    /// True if another observer holds the slot.
     pub fn is_taken(&self) -> bool {
         matches!(self.0, Kind::Taken)
     }
 
-    /// Whether the crate was built without its feature `enable`, so that no range is ever seen.
+    /// True if the crate was built without its feature `enable`, so that no range is observed.
     pub fn is_disabled(&self) -> bool {
         matches!(self.0, Kind::Disabled)
     }
 
-    /// Whether the values of a record are not what its schema says.
+    /// True if the values of a record do not match its schema.
     pub fn is_mismatch(&self) -> bool {
         matches!(self.0, Kind::Mismatch { .. })
     }
@@ -74,7 +74,7 @@ impl Error {
     }
 }
 
-/// The text of an error and of all that caused it: the loader's own words are in the last one.
+/// The text of an error and of its sources; the last one is the loader's message.
 fn whole_text(error: &dyn error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,10 +1,10 @@
-//! Marks: events that are a moment.
+//! Marks: events without a duration.
 
 use crate::event::{Event, event};
 use crate::{emit, observer, state};
 
 impl Event<'_> {
-    /// Marks a moment.
+    /// Records the event as a mark.
     #[inline]
     pub fn mark(self) {
         if !state::is_idle() {
@@ -25,7 +25,7 @@ impl Event<'_> {
     }
 }
 
-/// Marks a moment in the default domain.
+/// Records a mark in the default domain.
 ///
 /// ```
 /// nvtx::mark("cache miss");

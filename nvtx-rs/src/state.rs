@@ -1,8 +1,8 @@
-//! The one word that every range reads: whether a tool is attached and an observer on.
+//! The state that every range reads: whether a tool is attached and an observer on.
 //!
-//! Zero means that a range has nothing to do. The word starts as [`UNINITIALISED`], so that the search for a tool at the first
-//! range costs later ones nothing. Without the feature `enable` the word is a constant zero, and the compiler removes the
-//! rest.
+//! With state 0 a range does nothing. The initial state is [`UNINITIALISED`], so that the search for a
+//! tool at the first range costs later ones nothing. Without the feature `enable`, [`is_idle`] is a
+//! constant, and the compiler removes the rest.
 
 #[cfg(nvtx_loom)]
 pub(crate) use self::tool::FIND;
@@ -18,7 +18,7 @@ pub(crate) const OBSERVER: u8 = 4;
 
 shared! { static STATE: AtomicU8 = AtomicU8::new(UNINITIALISED); }
 
-/// Whether a range has nothing to do.
+/// True if a range has nothing to do.
 #[inline]
 pub(crate) fn is_idle() -> bool {
     !cfg!(feature = "enable") || STATE.load(Ordering::Relaxed) == 0
@@ -34,22 +34,22 @@ pub(crate) fn current() -> u8 {
         return state;
     }
     tool::attach();
-    // Still uninitialised only where the tool starts a range while it is being attached.
+    // Still uninitialised only if the tool starts a range while it is being attached.
     STATE.load(Ordering::Acquire) & !UNINITIALISED
 }
 
-/// Whether a tool is attached and no observer is on; also `false` before the search for a tool.
+/// True if a tool is attached and no observer is on; false before the search for a tool.
 #[inline]
 pub(crate) fn is_tool_alone() -> bool {
     STATE.load(Ordering::Acquire) == TOOL
 }
 
-/// Whether a tool is attached, after the search for one.
+/// True if a tool is attached, after the search for one.
 pub(crate) fn has_tool() -> bool {
     !is_idle() && current() & TOOL != 0
 }
 
-/// Whether one of `bits` is set.
+/// True if one of `bits` is set.
 pub(crate) fn has(bits: u8) -> bool {
     STATE.load(Ordering::Acquire) & bits != 0
 }
@@ -67,7 +67,7 @@ pub(crate) fn initialised() {
     clear(UNINITIALISED);
 }
 
-/// The tool of this process: searched for once, at the first range, and kept for the life of the process.
+/// The tool of this process: searched for at the first range, and kept.
 mod tool {
     use std::cell::Cell;
 
@@ -78,16 +78,14 @@ mod tool {
     use crate::sys::load_named;
 
     shared! {
-        /// The outcome of the one attempt; `Ok(false)` where no tool was named.
+        /// The result of the search; `Ok(false)` if the variable names no tool.
         static OUTCOME: OnceLock<Result<bool, Error>> = OnceLock::new();
     }
 
     per_thread! { static ATTACHING: Cell<bool> = Cell::new(false); }
 
-    /// Searches for the tool, once; `None` only inside that very attempt.
-    ///
-    /// A tool that is itself annotated may start ranges while it is being loaded. They do nothing: to
-    /// wait for the attempt to end would be to wait for ourselves.
+    /// Searches for the tool, once. `None` within the search itself: a tool with annotations may start
+    /// ranges while it is being loaded. They do nothing, since waiting for the search would deadlock.
     #[cold]
     #[inline(never)]
     pub(crate) fn attach() -> Option<&'static Result<bool, Error>> {
@@ -109,7 +107,7 @@ mod tool {
 
     #[cfg(nvtx_loom)]
     std::thread_local! {
-        /// The search of a model, which replaces that for a library. loom plays its threads on one thread of the system.
+        /// The search of a model instead of that for a library. loom runs its threads on one OS thread.
         pub(crate) static FIND: Cell<fn() -> Result<bool, Error>> = const { Cell::new(|| Ok(false)) };
     }
 

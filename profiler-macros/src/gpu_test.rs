@@ -2,11 +2,10 @@
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
-use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Error, LitInt, Result, Token};
+use syn::{Error, LitInt, Result};
 
-use crate::args::{equals, expression, once, path};
+use crate::args::{crate_path, equals, expanded, expression, once, options};
 use crate::function::{Flat, Function, Kind, is_word};
 
 const HELP: &str =
@@ -22,47 +21,33 @@ struct Args {
     krate: Option<TokenStream>,
 }
 
-/// The whole attribute. After an error the item stays as it was, so that the error comes alone.
+/// The whole attribute.
 pub(crate) fn gpu_test(options: TokenStream, item: TokenStream) -> TokenStream {
-    let parsed = parse
-        .parse2(options)
-        .and_then(|args| expand(&args, Function::parse(item.clone(), "gpu_test")?));
-    match parsed {
-        Ok(expansion) => expansion,
-        Err(error) => {
-            let mut tokens = error.to_compile_error();
-            tokens.extend(item);
-            tokens
-        }
-    }
+    let args = parse.parse2(options);
+    let expansion = args.and_then(|args| expand(&args, Function::parse(item.clone(), "gpu_test")?));
+    expanded(expansion, item)
 }
 
 fn parse(input: ParseStream<'_>) -> Result<Args> {
     let mut args = Args::default();
-    while !input.is_empty() {
-        let Ok(option) = input.call(Ident::parse_any) else {
-            return Err(input.error(format!("expected an option: {HELP}")));
-        };
-        match option.to_string().as_str() {
-            "warm_up" => args.warm_up = Some(number(input, &option, args.warm_up.is_some(), 0)?),
-            "repeats" => args.repeats = Some(number(input, &option, args.repeats.is_some(), 1)?),
-            "profiler" => expression(input, &option, &mut args.profiler)?,
-            "crate" => {
-                once(&option, args.krate.is_some())?;
-                equals(input, &option, "path")?;
-                let help =
-                    "expected a path to `profiler_core`, such as `crate = gpu::profiler_core`";
-                args.krate = Some(path(input, help)?);
+    options(
+        input,
+        HELP,
+        |_| Ok(()),
+        |input, option| {
+            match option.to_string().as_str() {
+                "warm_up" => args.warm_up = Some(number(input, option, args.warm_up.is_some(), 0)?),
+                "repeats" => args.repeats = Some(number(input, option, args.repeats.is_some(), 1)?),
+                "profiler" => expression(input, option, &mut args.profiler)?,
+                "crate" => {
+                    let example = "gpu::profiler_core";
+                    crate_path(input, option, &mut args.krate, "profiler_core", example)?;
+                }
+                _ => return Ok(false),
             }
-            other => {
-                let help = format!("unknown option `{other}`: {HELP}");
-                return Err(Error::new(option.span(), help));
-            }
-        }
-        if !input.is_empty() && input.parse::<Token![,]>().is_err() {
-            return Err(input.error("expected `,` between options"));
-        }
-    }
+            Ok(true)
+        },
+    )?;
     Ok(args)
 }
 
