@@ -1,4 +1,4 @@
-//! Guards of ranges without the feature `enable`: nothing is recorded, and a guard has no size.
+//! Guards of ranges without the feature `enable`: zero-sized, without effect.
 
 use crate::call_site::CallSite;
 use crate::domain::DomainRef;

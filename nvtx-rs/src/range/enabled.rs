@@ -8,8 +8,8 @@ use crate::observer::{self, RangeStart, Token};
 use crate::schema::Record;
 use crate::{emit, state};
 
-/// The state of a [`Range`]: two words, which a function returns in registers. A guard in memory would cost each idle range
-/// more than everything else in it.
+/// The state of a [`Range`](super::Range): two words, which a function returns in registers. A guard in memory would
+/// cost an idle range more than all else.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guard {
     ends: Ends,
@@ -19,8 +19,8 @@ pub(super) struct Guard {
 impl Guard {
     pub(super) const NONE: Guard = Guard { ends: Ends::NOBODY, token: Token::new(0) };
 
-    /// Starts a range of a name alone, in the default domain. The most frequent case is short and the rest a function of
-    /// its own: a function saves as many registers as its longest path needs.
+    /// Starts a range with only a name, in the default domain. The rare cases are a separate function, since a function
+    /// saves as many registers as its longest path needs.
     #[cold]
     #[inline(never)]
     pub(super) fn begin_plain(name: &str) -> Guard {
@@ -59,7 +59,7 @@ impl Guard {
         Guard::begin(&site.event_named(name))
     }
 
-    /// The observer gets a start last and an end first, so that its times exclude the tool.
+    /// The observer receives a start last and an end first, so that its times exclude the tool.
     pub(super) fn begin(event: &Event<'_>) -> Guard {
         let state = state::current();
         let pushed = state & state::TOOL != 0 && emit::push(event);
@@ -78,7 +78,7 @@ impl Guard {
         self.ends != Ends::NOBODY
     }
 
-    /// Takes the guard by value, so that it need not lie in memory.
+    /// Takes the guard by value, so that it stays in registers.
     #[cold]
     #[inline(never)]
     pub(super) fn end(self) {
@@ -111,8 +111,7 @@ impl Guard {
     }
 }
 
-/// Who recorded the start and so gets the end: the tool, the observer, both or, as 0, nobody. For the tool, the domain's
-/// slot too.
+/// The recorders of the start, which receive the end: the tool with the domain's slot, the observer, both, or none (0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ends(u64);
 
@@ -139,7 +138,7 @@ impl Ends {
         ends
     }
 
-    /// The tool, in a domain that does not end.
+    /// The tool, in a domain without a reference count.
     #[inline]
     fn tool_in(domain: DomainSlot) -> Ends {
         Ends(Ends::TOOL.0 | u64::from(domain.number()) << Ends::DOMAIN_SHIFT)
@@ -154,7 +153,7 @@ impl Ends {
         DomainSlot::of_number((self.0 >> Ends::DOMAIN_SHIFT) as u32)
     }
 
-    /// Call it after the tool got the end.
+    /// Must be called after the tool has received the end.
     fn release_domain(self) {
         if self.0 & Ends::COUNTED != 0 {
             self.domain().release();
