@@ -187,8 +187,8 @@ impl<T> Instrument for T {}
 pin_project! {
     /// A future, stream or iterator in ranges. Made by [`Instrument::in_range`].
     ///
-    /// What it drops when it is itself dropped before it is done, as a cancelled future is, is in the range of its life,
-    /// and in none of a thread.
+    /// If it is dropped before completion, as a cancelled future is, its contents are dropped within the range of
+    /// its life, outside thread ranges.
     #[derive(Debug)]
     #[must_use = "futures, streams and iterators do nothing unless they are polled"]
     pub struct Instrumented<T> {

@@ -1,4 +1,4 @@
-//! How a record's fields are read, and the two macros that say what a record and a value with names look like.
+//! Reads the fields of records, and the macros for records and for named values.
 
 use std::fmt;
 
@@ -19,12 +19,12 @@ impl fmt::Debug for Raw<'_> {
     }
 }
 
-/// The oldest stride of a family: what every library that has such records writes at least.
+/// The oldest stride of a family: the minimum length of its records.
 pub(super) const fn oldest(strides: Strides) -> usize {
     strides[0].1
 }
 
-/// The fields of a record of the family `F`. `N` bytes are known to be there, so that reads within them need no check.
+/// The fields of a record of the family `F`. The first `N` bytes exist, so that reads within them need no check.
 pub(super) struct Fields<'a, F, const N: usize> {
     known: &'a [u8; N],
     raw: Raw<'a>,
@@ -85,13 +85,13 @@ impl<'a, F: Family, const N: usize> Fields<'a, F, N> {
         Place { device: self.get(device), context: self.get(context), stream: self.get(stream) }
     }
 
-    /// The text that a pointer leads to; none if it is null.
+    /// The key of a text; `None` for a null pointer.
     #[inline]
     pub(super) fn name(&self, field: Field<F, Pointer>) -> Option<NameKey> {
         NameKey::new(self.get(field).0)
     }
 
-    /// An id that has one value for "none".
+    /// An id; `None` if it equals `none`.
     #[inline(always)]
     pub(super) fn id(&self, field: Field<F, u32>, none: u32) -> Option<u32> {
         Some(self.get(field)).filter(|&id| id != none)
@@ -112,8 +112,8 @@ impl<'a, F: Family, const N: usize> Fields<'a, F, N> {
     }
 }
 
-/// A record: its fields, each with how it is read from the record's bytes. What stands after a semicolon is private:
-/// the record itself, where parts of it are read on request.
+/// A record: its fields, each with the expression that reads it. A field after a semicolon is private, such as the raw
+/// record for fields that are read on request.
 macro_rules! record {
     ($(#[$doc:meta])* $name:ident$(<$life:lifetime>)?, $raw:ident, $fields:ident of $family:ident {
         $($(#[$field_doc:meta])* $field:ident: $type:ty = $value:expr,)+
@@ -145,7 +145,7 @@ macro_rules! record {
 }
 pub(super) use record;
 
-/// A value of CUPTI's of which some have a name here. Libraries may give others.
+/// A CUPTI value with named constants. Libraries may return others.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident($raw:ty) { $($constant:ident = $value:literal $word:literal,)+ }) => {
         $(#[$doc])*

@@ -11,9 +11,9 @@ record! {
     Kernel, raw, f of kernel {
         /// Its name, mangled (`name`); [`RecordBytes::name`](super::RecordBytes::name) gives the text.
         name: NameKey = NameKey(f.get(NAME).0),
-        /// When it ran (`start`, `end`).
+        /// The time on the GPU (`start`, `end`).
         span: Span = f.span(START, END),
-        /// Where it ran.
+        /// The device, context and stream.
         place: Place = f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
         /// The id of the call that launched it (`correlationId`); all nodes of a graph launch share one.
         correlation_id: u32 = f.get(CORRELATION_ID),
@@ -31,7 +31,7 @@ record! {
         dynamic_shared_bytes: u32 = f.get(DYNAMIC_SHARED_MEMORY),
         /// Bytes of local memory a thread, spills among them (`localMemoryPerThread`).
         local_bytes_per_thread: u32 = f.get(LOCAL_MEMORY_PER_THREAD),
-        /// The node it was, if a graph launched it.
+        /// The graph node, if a graph launched it.
         graph_node: Option<GraphNode> = f.node(GRAPH_ID, GRAPH_NODE_ID),
     }
 }
@@ -49,15 +49,15 @@ impl<'a> KernelRecord<'a> {
         Kernel::decode(raw).map(|kernel| Self { kernel, raw })
     }
 
-    /// How its multiprocessors were to be set, and were: three reads of the record's bytes.
+    /// The requested and actual shared memory setting, decoded on request by three reads.
     #[inline]
     pub fn shared_memory(&self) -> SharedMemorySetting {
         SharedMemorySetting::decode(self.raw).unwrap_or_default()
     }
 
-    /// The rest of the record: some 20 reads of its bytes.
+    /// The other fields, decoded on request by about 20 reads.
     pub fn details(&self) -> KernelDetails {
-        // A record that has been read as a kernel is long enough.
+        // A record decoded as a kernel is long enough.
         KernelDetails::decode(self.raw).unwrap_or_default()
     }
 }
@@ -193,7 +193,7 @@ words! {
 }
 
 words! {
-    /// How clusters are placed (`CUclusterSchedulingPolicy`).
+    /// The scheduling policy of clusters (`CUclusterSchedulingPolicy`).
     #[derive(Default)]
     ClusterScheduling(u32) {
         DEFAULT = 0 "default",
@@ -203,7 +203,7 @@ words! {
 }
 
 words! {
-    /// What a kernel's code is written for (`CUpti_FuncExecutionModel`).
+    /// The execution model of a kernel (`CUpti_FuncExecutionModel`).
     ExecutionModel(u32) {
         UNKNOWN = 0 "not known",
         SIMT = 1 "SIMT",
