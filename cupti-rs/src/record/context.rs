@@ -34,9 +34,7 @@ words! {
         CUDA = 1 "CUDA",
         CUDA_MPS = 2 "CUDA under MPS",
     }
-}
 
-words! {
     /// CUDA in graphics (`CUpti_ContextCigMode`).
     CigMode(u32) {
         NONE = 0 "none",

@@ -115,10 +115,12 @@ impl<'a, F: Family, const N: usize> Fields<'a, F, N> {
 /// A record: its fields, each with the expression that reads it. A field after a semicolon is private, such as the raw
 /// record for fields that are read on request.
 macro_rules! record {
-    ($(#[$doc:meta])* $name:ident$(<$life:lifetime>)?, $raw:ident, $fields:ident of $family:ident {
+    (@raw) => { $crate::record::fields::Raw<'_> };
+    (@raw $life:lifetime) => { $crate::record::fields::Raw<$life> };
+    ($($(#[$doc:meta])* $name:ident$(<$life:lifetime>)?, $raw:ident, $fields:ident of $family:ident {
         $($(#[$field_doc:meta])* $field:ident: $type:ty = $value:expr,)+
         $(; $private:ident: $private_type:ty = $private_value:expr)?
-    }) => {
+    })+) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq)]
         #[non_exhaustive]
@@ -139,15 +141,13 @@ macro_rules! record {
                 Some(Self { $($field: $value,)+ $($private: $private_value,)? })
             }
         }
-    };
-    (@raw) => { $crate::record::fields::Raw<'_> };
-    (@raw $life:lifetime) => { $crate::record::fields::Raw<$life> };
+    )+};
 }
 pub(super) use record;
 
 /// A CUPTI value with named constants. Libraries may return others.
 macro_rules! words {
-    ($(#[$doc:meta])* $name:ident($raw:ty) { $($constant:ident = $value:literal $word:literal,)+ }) => {
+    ($($(#[$doc:meta])* $name:ident($raw:ty) { $($constant:ident = $value:literal $word:literal,)+ })+) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(pub $raw);
@@ -164,6 +164,22 @@ macro_rules! words {
                 }
             }
         }
-    };
+    )+};
 }
 pub(super) use words;
+
+/// A set of flags, each with the method that reads it.
+macro_rules! flags {
+    ($(#[$doc:meta])* $name:ident { $($(#[$flag_doc:meta])* $flag:ident = $bit:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            $($(#[$flag_doc])* pub fn $flag(self) -> bool {
+                self.0 & $bit != 0
+            })+
+        }
+    };
+}
+pub(super) use flags;

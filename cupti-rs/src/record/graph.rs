@@ -19,9 +19,7 @@ record! {
         /// CUPTI's id of the context where its last node ran (`endContextId`). From CUPTI 12.3.
         end_context: Option<u32> = f.newer(END_CONTEXT_ID),
     }
-}
 
-record! {
     /// A launch of a CUDA graph from a device (`DEVICE_GRAPH_TRACE`, from CUPTI 12.8). With hardware tracing, launcher, mode
     /// and stream are meaningless.
     DeviceGraphTrace, raw, f of device_graph_trace {
@@ -68,9 +66,7 @@ record! {
         /// The thread (`threadId`).
         thread: u32 = f.get(THREAD_ID),
     }
-}
 
-record! {
     /// A host function in stream order (`HOST_LAUNCH`, from CUPTI 13.1).
     HostLaunch, raw, f of host_launch {
         /// The time in host time (`start`, `end`).

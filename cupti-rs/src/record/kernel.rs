@@ -82,9 +82,7 @@ record! {
         /// Bytes of shared memory that the driver set (`sharedMemoryExecuted`); 0 if that is not known.
         executed_bytes: u32 = f.get(SHARED_MEMORY_EXECUTED),
     }
-}
 
-record! {
     /// The fields of a kernel's record that are not in [`Kernel`].
     #[derive(Default)]
     KernelDetails, raw, f of kernel {
@@ -149,9 +147,7 @@ words! {
         COOPERATIVE_MULTI_DEVICE = 2 "cooperative on several devices",
         COMMAND_LIST = 3 "command list",
     }
-}
 
-words! {
     /// What a kernel prefers: L1 cache or shared memory (`CUfunc_cache`).
     #[derive(Default)]
     CacheConfig(u8) {
@@ -160,9 +156,7 @@ words! {
         L1 = 2 "L1 cache",
         EQUAL = 3 "equal",
     }
-}
 
-words! {
     /// The width of shared memory's banks (`CUsharedconfig`).
     #[derive(Default)]
     SharedMemoryConfig(u8) {
@@ -170,9 +164,7 @@ words! {
         FOUR_BYTES = 1 "four bytes",
         EIGHT_BYTES = 2 "eight bytes",
     }
-}
 
-words! {
     /// Partitioned caching of global memory (`CUpti_ActivityPartitionedGlobalCacheConfig`).
     #[derive(Default)]
     PartitionedCache(u32) {
@@ -181,18 +173,14 @@ words! {
         OFF = 2 "off",
         ON = 3 "on",
     }
-}
 
-words! {
     /// The limit of dynamic shared memory a block (`CUpti_FuncShmemLimitConfig`).
     #[derive(Default)]
     SharedMemoryLimit(u32) {
         DEFAULT = 0 "default",
         OPT_IN = 1 "opted in to more",
     }
-}
 
-words! {
     /// The scheduling policy of clusters (`CUclusterSchedulingPolicy`).
     #[derive(Default)]
     ClusterScheduling(u32) {
@@ -200,9 +188,7 @@ words! {
         SPREAD = 1 "spread",
         LOAD_BALANCING = 2 "load balancing",
     }
-}
 
-words! {
     /// The execution model of a kernel (`CUpti_FuncExecutionModel`).
     ExecutionModel(u32) {
         UNKNOWN = 0 "not known",

@@ -1,7 +1,7 @@
 //! Connections of devices: NVLink and PCI Express.
 
 use super::device::Uuid;
-use super::fields::{Fields, Raw, oldest, record};
+use super::fields::{Fields, Raw, flags, oldest, record};
 use super::{DataKey, RecordBytes};
 use crate::sys::field::{Field, Owned};
 use crate::sys::generated::{nvlink, nvlink5, pcie};
@@ -52,29 +52,17 @@ impl LinkEnd {
     }
 }
 
-/// The capabilities of a link as flags (`CUpti_LinkFlag`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LinkFlags(pub u32);
-
-impl LinkFlags {
-    /// Access to the peer's memory.
-    pub fn peer_access(self) -> bool {
-        self.0 & 2 != 0
-    }
-
-    /// Access to the host's memory.
-    pub fn system_access(self) -> bool {
-        self.0 & 4 != 0
-    }
-
-    /// Atomics in the peer's memory.
-    pub fn peer_atomics(self) -> bool {
-        self.0 & 8 != 0
-    }
-
-    /// Atomics in the host's memory.
-    pub fn system_atomics(self) -> bool {
-        self.0 & 16 != 0
+flags! {
+    /// The capabilities of a link as flags (`CUpti_LinkFlag`).
+    LinkFlags {
+        /// Access to the peer's memory.
+        peer_access = 2,
+        /// Access to the host's memory.
+        system_access = 4,
+        /// Atomics in the peer's memory.
+        peer_atomics = 8,
+        /// Atomics in the host's memory.
+        system_atomics = 16,
     }
 }
 

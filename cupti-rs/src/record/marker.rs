@@ -1,6 +1,6 @@
 //! NVTX marks and ranges, names of objects, and external correlation ids.
 
-use super::fields::{record, words};
+use super::fields::{flags, record, words};
 use super::{NameKey, ObjectId};
 
 record! {
@@ -24,44 +24,23 @@ record! {
     }
 }
 
-/// The type of a marker as flags (`CUPTI_ACTIVITY_FLAG_MARKER_...`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct MarkerFlags(pub u32);
-
-impl MarkerFlags {
-    /// A mark (`..._INSTANTANEOUS`).
-    pub fn is_mark(self) -> bool {
-        self.0 & 1 != 0
-    }
-
-    /// A range begins (`..._START`).
-    pub fn is_start(self) -> bool {
-        self.0 & 2 != 0
-    }
-
-    /// A range ends (`..._END`).
-    pub fn is_end(self) -> bool {
-        self.0 & 4 != 0
-    }
-
-    /// The acquisition of a synchronisation object starts (`..._SYNC_ACQUIRE`).
-    pub fn is_acquire(self) -> bool {
-        self.0 & 8 != 0
-    }
-
-    /// The acquisition succeeded (`..._SYNC_ACQUIRE_SUCCESS`).
-    pub fn is_acquired(self) -> bool {
-        self.0 & 16 != 0
-    }
-
-    /// The acquisition failed (`..._SYNC_ACQUIRE_FAILED`).
-    pub fn is_acquire_failed(self) -> bool {
-        self.0 & 32 != 0
-    }
-
-    /// The object is released (`..._SYNC_RELEASE`).
-    pub fn is_release(self) -> bool {
-        self.0 & 64 != 0
+flags! {
+    /// The type of a marker as flags (`CUPTI_ACTIVITY_FLAG_MARKER_...`).
+    MarkerFlags {
+        /// A mark (`..._INSTANTANEOUS`).
+        is_mark = 1,
+        /// A range begins (`..._START`).
+        is_start = 2,
+        /// A range ends (`..._END`).
+        is_end = 4,
+        /// The acquisition of a synchronisation object starts (`..._SYNC_ACQUIRE`).
+        is_acquire = 8,
+        /// The acquisition succeeded (`..._SYNC_ACQUIRE_SUCCESS`).
+        is_acquired = 16,
+        /// The acquisition failed (`..._SYNC_ACQUIRE_FAILED`).
+        is_acquire_failed = 32,
+        /// The object is released (`..._SYNC_RELEASE`).
+        is_release = 64,
     }
 }
 
@@ -147,9 +126,7 @@ record! {
         /// The name (`name`).
         name: Option<NameKey> = f.name(NAME),
     }
-}
 
-record! {
     /// The external correlation id of a call (`EXTERNAL_CORRELATION`).
     ExternalCorrelation, raw, f of external_correlation {
         /// The kind of the id (`externalKind`).

@@ -30,9 +30,7 @@ record! {
         /// The variable, if it is one (`name`).
         name: Option<NameKey> = f.name(NAME),
     }
-}
 
-record! {
     /// An allocation or a free (`MEMORY2`).
     MemoryOperation, raw, f of memory2 {
         /// Which of them (`memoryOperationType`).
@@ -163,9 +161,7 @@ words! {
         DESTROYED = 2 "destroyed",
         TRIMMED = 3 "trimmed",
     }
-}
 
-words! {
     /// The type of a pool (`CUpti_ActivityMemoryPoolType`).
     MemoryPoolKind(u32) {
         INVALID = 0 "invalid",
@@ -258,9 +254,7 @@ words! {
         EVICTION = 4 "eviction",
         ACCESS_COUNTERS = 5 "access counters",
     }
-}
 
-words! {
     /// A GPU's access type (`CUpti_ActivityUnifiedMemoryAccessType`).
     MemoryAccess(u32) {
         UNKNOWN = 0 "not known",
@@ -269,9 +263,7 @@ words! {
         ATOMIC = 3 "atomic",
         PREFETCH = 4 "prefetch",
     }
-}
 
-words! {
     /// The cause of a remote map instead of a migration (`CUpti_ActivityUnifiedMemoryRemoteMapCause`).
     RemoteMapCause(u32) {
         UNKNOWN = 0 "not known",

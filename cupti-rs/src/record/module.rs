@@ -13,9 +13,7 @@ record! {
         /// Bytes of its code (`cubinSize`).
         cubin_bytes: u32 = f.get(CUBIN_SIZE),
     }
-}
 
-record! {
     /// A function of a module (`FUNCTION`).
     Function, raw, f of function {
         /// CUPTI's id (`id`).
@@ -29,9 +27,7 @@ record! {
         /// Its name, mangled (`name`).
         name: Option<NameKey> = f.name(NAME),
     }
-}
 
-record! {
     /// Just-in-time compilation, or a look-up in its cache (`JIT`).
     Jit, raw, f of jit {
         /// The input and output formats (`jitEntryType`).
@@ -64,9 +60,7 @@ words! {
         PTX_TO_CUBIN = 1 "PTX to cubin",
         NVVM_IR_TO_PTX = 2 "NVVM IR to PTX",
     }
-}
 
-words! {
     /// The operation of a compilation (`CUpti_ActivityJitOperationType`).
     JitOperation(u32) {
         INVALID = 0 "invalid",

@@ -78,9 +78,7 @@ record! {
         /// The id of the call (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),
     }
-}
 
-record! {
     /// An event was recorded (`CUDA_EVENT`).
     CudaEvent, raw, f of cuda_event {
         /// CUPTI's id of the event (`eventId`).

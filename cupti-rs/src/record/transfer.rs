@@ -233,9 +233,7 @@ record! {
         /// CUPTI 13.4.
         source_graph_node: Option<GraphNode> = f.newer_node(SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID),
     }
-}
 
-record! {
     /// A batch of decompression (`MEM_DECOMPRESS`, from CUPTI 12.8).
     MemDecompress, raw, f of mem_decompress {
         /// The time on the GPU (`start`, `end`).
