@@ -209,7 +209,9 @@ impl<K: Eq + Hash> Keys<K> {
     /// All keys by number. The caller takes each once.
     pub(super) fn into_slots(self) -> Vec<Option<K>> {
         let mut slots = Vec::new();
-        slots.resize_with(self.places.len(), || None);
+        for _ in 0..self.places.len() {
+            slots.push(None);
+        }
         for (key, place) in self.places {
             slots[place] = Some(key);
         }
