@@ -138,12 +138,12 @@ impl ThreadHead {
     }
 
     /// Sets the slots of the entries.
-    fn at(self, mut slots: impl ExactSizeIterator<Item = u64> + Clone) -> Self {
-        let first = slots.clone().next().unwrap_or(0);
-        let has_gaps = !slots.clone().eq((first..).take(slots.len()));
-        match has_gaps {
-            true => Self { slots: Some(slots.collect()), ..self },
-            false => Self { first_slot: slots.next().filter(|slot| *slot != 0), ..self },
+    fn at(self, slots: Vec<u64>) -> Self {
+        let first = slots.first().copied().unwrap_or(0);
+        if slots.iter().copied().eq((first..).take(slots.len())) {
+            Self { first_slot: Some(first).filter(|slot| *slot != 0), ..self }
+        } else {
+            Self { slots: Some(slots), ..self }
         }
     }
 }
@@ -287,7 +287,7 @@ impl LogWriter<'_> {
             ..ThreadHead::of(thread.thread_id)
         };
         let head = |slots: &Slots, head: ThreadHead, rows: std::ops::Range<usize>| {
-            ThreadHead { number, ..head }.at(rows.map(|row| slots.slot(row)))
+            ThreadHead { number, ..head }.at(rows.map(|row| slots.slot(row)).collect())
         };
         let of_ranges = |of: ThreadHead, rows| head(&thread.slots, of, rows);
         let words = |entry: &RangeEntry| entry.to_words();
