@@ -11,11 +11,11 @@ const HELP: &str = "`annotate` takes `name = \"...\"`, `qualified`, `domain = PA
                     `pipe = ...`, `work = ...`, `fields(...)`, `lifetime = false`, `polls = false` \
                     and `crate = path`";
 
-/// What the user asked for.
+/// The parsed options.
 #[derive(Default)]
 pub(crate) struct Args {
     pub(crate) name: Option<LitStr>,
-    /// The module's path stands before the name.
+    /// Whether the module's path precedes the name.
     pub(crate) qualified: Option<Span>,
     /// The path to a static domain.
     pub(crate) domain: Option<TokenStream>,
@@ -23,13 +23,13 @@ pub(crate) struct Args {
     pub(crate) category: Option<TokenStream>,
     pub(crate) payload: Option<TokenStream>,
     pub(crate) fields: Vec<Field>,
-    /// How much work it is, all in one and each by itself.
+    /// The declared work, as a whole and by quantity.
     pub(crate) work: Option<TokenStream>,
     pub(crate) flops: Option<TokenStream>,
     pub(crate) bytes: Option<TokenStream>,
     pub(crate) dtype: Option<TokenStream>,
     pub(crate) pipe: Option<TokenStream>,
-    /// Of a future: whether its whole life is a process range, and each poll a thread range.
+    /// For a future: whether its life is a process range, and each poll a thread range.
     pub(crate) lifetime: Option<LitBool>,
     pub(crate) polls: Option<LitBool>,
     /// The path to `nvtx`.
@@ -48,7 +48,7 @@ impl Args {
         parse.parse2(options)
     }
 
-    /// Whether an event has more than its name and domain.
+    /// True if an event has more than its name and domain.
     pub(crate) fn has_details(&self) -> bool {
         !self.details().is_empty()
     }
@@ -67,7 +67,7 @@ impl Args {
         given.map(|(option, _)| format!("`{option}`")).collect()
     }
 
-    /// What is said of its work, by the method that says it.
+    /// The declared work, by the method of `Event`.
     pub(crate) fn work(&self) -> [(&'static str, &Option<TokenStream>); 5] {
         let Args { work, flops, bytes, dtype, pipe, .. } = self;
         [("work", work), ("flops", flops), ("bytes", bytes), ("dtype", dtype), ("pipe", pipe)]
@@ -237,8 +237,8 @@ pub(crate) fn expression(
     Ok(())
 }
 
-/// The tokens up to the first that `ends` sees. An expression is taken as it stands: to parse it needs the whole of
-/// Rust's syntax. A comma that is in no brackets ends it, also that of `f::<A, B>()`: put parentheses around such a one.
+/// The tokens before the first for which `ends` is true. Expressions are not parsed, which would need Rust's full syntax:
+/// a comma outside brackets ends one, also in `f::<A, B>()`, which needs parentheses.
 fn until(input: ParseStream<'_>, ends: impl Fn(ParseStream<'_>) -> bool) -> Result<TokenStream> {
     let mut tokens = TokenStream::new();
     while !input.is_empty() && !ends(input) {
@@ -296,7 +296,7 @@ impl Parse for Field {
     }
 }
 
-/// A path without generics. `syn` has one only with its features for whole syntax trees.
+/// Parses a path without generics, which `syn` supports only with its features for syntax trees.
 fn path(input: ParseStream<'_>, help: &str) -> Result<TokenStream> {
     let at = input.cursor();
     let wrong = |_| Error::new(at.span(), help);

@@ -1,4 +1,4 @@
-//! From options and an item to the item with a range in its body.
+//! Expands an item with options to the item with a range in its body.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, TokenStreamExt, format_ident, quote, quote_spanned};

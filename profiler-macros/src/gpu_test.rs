@@ -15,7 +15,7 @@ const HELP: &str =
 struct Args {
     warm_up: Option<LitInt>,
     repeats: Option<LitInt>,
-    /// An expression that gives a `Result<Profiler, Error>`.
+    /// An expression of type `Result<Profiler, Error>`.
     profiler: Option<TokenStream>,
     /// The path to `profiler_core`.
     krate: Option<TokenStream>,
@@ -82,7 +82,7 @@ fn expand(args: &Args, function: Function) -> Result<TokenStream> {
                     error of `check` instead";
         return Err(Error::new(at, help));
     }
-    // The name is what follows `fn`; its word may stand in types, too.
+    // The name follows `fn`; the same word may occur in types.
     let after = head.iter().position(|tree| is_word(tree, "fn")).map_or(head.len(), |at| at + 2);
     let (before, rest) = head.split_at_checked(after).unwrap_or((&head, &[]));
     let [TokenTree::Group(parameters), rest @ ..] = rest else {
@@ -110,7 +110,7 @@ fn expand(args: &Args, function: Function) -> Result<TokenStream> {
         block.set_span(braces.span());
         block
     };
-    // A function in the function, so that parameter and body stay as they were written.
+    // An inner function, so that parameter and body are unchanged.
     let body = block(quote!(#(#inner_attributes)* #(#statements)*));
     let inner = quote!(fn #name #parameters #(#rest)* #body);
     let outer = block(quote_spanned! { Span::mixed_site() =>
@@ -123,7 +123,7 @@ fn expand(args: &Args, function: Function) -> Result<TokenStream> {
     Ok(quote!(#[::core::prelude::v1::test] #(#before)* () #(#rest)* #outer))
 }
 
-/// The place of the word, if these are the brackets of that attribute.
+/// The position of the word, if the group is a `should_panic` attribute.
 fn should_panic(tree: &TokenTree) -> Option<Span> {
     let TokenTree::Group(group) = tree else {
         return None;
@@ -134,7 +134,7 @@ fn should_panic(tree: &TokenTree) -> Option<Span> {
     }
 }
 
-/// How many parameters there are: one more than commas, but for one at the end. An arrow's `>` closes nothing.
+/// The number of parameters, from the commas outside generics. An arrow's `>` closes nothing.
 fn count(parameters: TokenStream) -> usize {
     let (mut depth, mut commas, mut before) = (0, 0, ' ');
     let trees: Vec<TokenTree> = parameters.into_iter().collect();
