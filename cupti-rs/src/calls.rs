@@ -23,23 +23,9 @@ use crate::sys::os;
 use crate::tables;
 use crate::thread_log::{Reader, ThreadLog, Writer};
 
-/// From a callback id to the index in a table of calls plus 1; 0 for ids that are not in it.
-const fn index<const LEN: usize>(calls: &[LoggedCall]) -> [u8; LEN] {
-    assert!(calls.len() < u8::MAX as usize);
-    let mut index = [0u8; LEN];
-    let mut i = 0;
-    while i < calls.len() {
-        index[calls[i].id as usize] = i as u8 + 1;
-        i += 1;
-    }
-    index
-}
-
 /// The functions of one API, by CUPTI's callback id.
 macro_rules! functions {
-    ($($(#[$doc:meta])* $function:ident, $unknown:literal, $calls:ident, $index:ident;)*) => {$(
-        static $index: [u8; $calls[$calls.len() - 1].id as usize + 1] = index(&$calls);
-
+    ($($(#[$doc:meta])* $function:ident, $unknown:literal, $calls:ident;)*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $function(pub u32);
@@ -48,9 +34,7 @@ macro_rules! functions {
             /// The table's entry, if calls of the function are logged.
             #[inline]
             pub(crate) fn entry(self) -> Option<&'static LoggedCall> {
-                static CALLS: [LoggedCall; $calls.len()] = $calls;
-                let place = *$index.get(self.0 as usize)?;
-                CALLS.get((place as usize).checked_sub(1)?)
+                $calls.by_id(self.0)
             }
 
             /// The function of this name, if its calls can be logged. If it has several ids, the oldest.
@@ -86,9 +70,9 @@ macro_rules! functions {
 
 functions! {
     /// A driver function, such as `cuLaunchKernel`, by CUPTI's callback id.
-    DriverFunction, "(unknown driver call)", DRIVER_CALLS, DRIVER_INDEX;
+    DriverFunction, "(unknown driver call)", DRIVER_CALLS;
     /// A function of the runtime API, such as `cudaLaunchKernel`, by CUPTI's callback id.
-    RuntimeFunction, "(unknown runtime call)", RUNTIME_CALLS, RUNTIME_INDEX;
+    RuntimeFunction, "(unknown runtime call)", RUNTIME_CALLS;
 }
 
 /// A function of one of CUDA's two APIs: what a [`Call`] is a call of.

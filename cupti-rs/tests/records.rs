@@ -369,7 +369,7 @@ fn calls() {
 
 #[test]
 fn the_call_log_and_the_records_agree_on_names() {
-    for call in &functions::DRIVER_CALLS {
+    for call in functions::DRIVER_CALLS.iter() {
         assert_eq!(ApiFunction::Driver(call.id).name(), Some(call.name));
     }
 }

@@ -1,4 +1,4 @@
-//! A place in a program that makes events of one name, and what a tool was handed of it.
+//! Call sites: places in a program that create events of one name, registered with the tool.
 
 use std::sync::OnceLock;
 
@@ -8,13 +8,13 @@ use crate::event::Event;
 use crate::state;
 use crate::sys::types::{EventAttributes, Handle, Message};
 
-/// A place in a program that makes events of one name. The tool is handed the name once.
+/// A place in a program that creates events of one name, which is registered with the tool once.
 #[derive(Debug)]
 pub struct CallSite {
-    /// `None` until the macro knows it, as with [`CallSite::unnamed`].
+    /// `None` if the name is passed with the first event ([`CallSite::unnamed`]).
     name: Option<&'static str>,
     domain: Option<&'static Domain>,
-    /// The name that was registered, and what the tool calls it.
+    /// The registered name and the tool's handle.
     registered: OnceLock<(&'static str, Option<Registered>)>,
 }
 
@@ -31,7 +31,7 @@ impl CallSite {
         CallSite { name: Some(name), domain: Some(domain), registered: OnceLock::new() }
     }
 
-    /// A call site whose name comes with the first event.
+    /// A call site whose name is passed with the first event.
     #[must_use]
     pub const fn unnamed() -> CallSite {
         CallSite { name: None, domain: None, registered: OnceLock::new() }
@@ -43,7 +43,7 @@ impl CallSite {
         CallSite { name: None, domain: Some(domain), registered: OnceLock::new() }
     }
 
-    /// The name known at compile time; empty where the name comes with the event.
+    /// The name; empty if it is passed with the event.
     #[inline]
     pub(crate) fn name(&self) -> &'static str {
         self.name.unwrap_or_default()
@@ -53,14 +53,14 @@ impl CallSite {
         DomainRef::of(self.domain)
     }
 
-    /// Describes an event of this place.
+    /// Describes an event of this call site.
     #[cold]
     pub fn event(&'static self) -> Event<'static> {
         self.event_named(self.name())
     }
 
-    /// What the tool gets of a range with this name and no more; `None` where it does not take names beforehand, or the
-    /// place has another name. A place has one name; should it ever have two, the second is not registered.
+    /// The registered data of a range with a name only; `None` if the tool does not register strings, or another
+    /// name was registered: a call site registers one name.
     #[inline]
     pub(crate) fn registered(&'static self, name: &'static str) -> Option<&'static Registered> {
         let (of, registered) = self.registered.get_or_init(|| (name, self.register(name)));
@@ -80,16 +80,13 @@ impl CallSite {
     }
 }
 
-/// A range of a place, as far as it is the same each time.
+/// The parts of a call site's range that are the same each time.
 #[derive(Debug)]
 pub(crate) struct Registered {
-    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "without tools there is none"))]
     pub(crate) domain: DomainSlot,
     /// The tool's handle of the domain; `None` is the default one.
-    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "as above"))]
     pub(crate) domain_handle: Option<Handle>,
     name: Handle,
-    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "as above"))]
     pub(crate) attributes: EventAttributes<'static>,
 }
 

@@ -6,9 +6,9 @@ use std::sync::{Mutex, PoisonError};
 /// A group of events, such as `io`. Made by [`Domain::category`](crate::Domain::category) and
 /// [`category`](crate::category).
 ///
-/// A category is of its domain: with an event of another domain, a tool shows its number alone. To
-/// make one takes a lock, so make it once. Every distinct name is kept for the life of the process: categories are for a
-/// handful of names, not for values such as a request's number.
+/// A category belongs to its domain: for events of another domain a tool shows its number only. Create
+/// a category once, since this takes a lock. Each distinct name is kept until the process ends: use
+/// categories for a few names, not for values such as request numbers.
 ///
 /// ```
 /// use std::sync::LazyLock;
@@ -25,7 +25,7 @@ pub struct Category {
 }
 
 impl Category {
-    /// The number by which tools know it in its domain; never 0.
+    /// The number that identifies it to tools in its domain; never 0.
     pub const fn id(self) -> u32 {
         self.id
     }
@@ -36,7 +36,7 @@ impl Category {
     }
 }
 
-/// The numbers of a domain's categories, from 1 on as they come.
+/// The numbers of a domain's categories, from 1 in order of creation.
 #[derive(Debug)]
 pub(crate) struct Categories(Mutex<BTreeMap<&'static str, u32>>);
 
@@ -45,7 +45,7 @@ impl Categories {
         Categories(Mutex::new(BTreeMap::new()))
     }
 
-    /// The category `name`; `announce` is called with one that is new, before anyone can use it.
+    /// The category `name`. Calls `announce` with a new one before others can use it.
     pub(crate) fn get(&self, name: &str, announce: impl FnOnce(Category)) -> Category {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((name, id)) = names.get_key_value(name) {
@@ -59,7 +59,7 @@ impl Categories {
     }
 }
 
-/// One copy of each category's name, kept for the life of the process: programs have few.
+/// The one copy of a category's name, kept until the process ends.
 fn interned(name: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

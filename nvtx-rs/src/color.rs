@@ -11,7 +11,7 @@
 pub struct Color(u32);
 
 impl Color {
-    /// A colour of its four parts.
+    /// A colour from its four channels.
     #[must_use]
     pub const fn argb(alpha: u8, red: u8, green: u8, blue: u8) -> Color {
         Color(u32::from_be_bytes([alpha, red, green, blue]))
@@ -23,13 +23,13 @@ impl Color {
         Color::argb(0xff, red, green, blue)
     }
 
-    /// A colour as one number, `0xAARRGGBB`.
+    /// A colour from the number `0xAARRGGBB`.
     #[must_use]
     pub const fn from_argb(argb: u32) -> Color {
         Color(argb)
     }
 
-    /// The colour as one number, `0xAARRGGBB`.
+    /// The colour as the number `0xAARRGGBB`.
     pub const fn to_argb(self) -> u32 {
         self.0
     }

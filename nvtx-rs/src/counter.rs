@@ -1,4 +1,4 @@
-//! Counters: values over time, which tools draw as curves.
+//! Counters: values over time, which tools draw as counter tracks.
 
 use std::sync::OnceLock;
 
@@ -15,10 +15,10 @@ use crate::sys::types::{
 use crate::text::CStrings;
 use crate::time::{Clock, Scope};
 
-/// The flags that say that the limits are meant.
+/// The flags for "has limits".
 const LIMITS: u64 = 1 << 2 | 1 << 3;
 
-/// What counters and groups of them have in common.
+/// The common part of counters and counter groups.
 #[derive(Debug)]
 struct Registration {
     name: &'static str,
@@ -47,7 +47,7 @@ impl Registration {
         DomainRef::of(self.domain).handle_or_null()
     }
 
-    /// The tool's handle; `None` where there is no tool, or one that takes no counters.
+    /// The tool's id; `None` without a tool that supports counters.
     fn id(
         &self,
         schema: impl FnOnce() -> Option<u64>,
@@ -105,35 +105,35 @@ impl Registration {
 
 macro_rules! described {
     () => {
-        /// It is of this domain.
+        /// Sets the domain.
         #[must_use]
         pub const fn in_domain(mut self, domain: &'static Domain) -> Self {
             self.registration.domain = Some(domain);
             self
         }
 
-        /// What it is, at more length.
+        /// Sets a description.
         #[must_use]
         pub const fn described(mut self, description: &'static str) -> Self {
             self.registration.description = description;
             self
         }
 
-        /// The unit of its values, such as `B`.
+        /// Sets the unit of the values, such as `B`.
         #[must_use]
         pub const fn unit(mut self, unit: &'static str) -> Self {
             self.registration.unit = unit;
             self
         }
 
-        /// It is of this place; without it, of this process.
+        /// Sets the scope; this process by default.
         #[must_use]
         pub const fn in_scope(mut self, scope: Scope) -> Self {
             self.registration.scope = scope;
             self
         }
 
-        /// The clock of the times in batches; without it, the tool's.
+        /// Sets the clock of the times in batches; the tool's by default.
         #[must_use]
         pub const fn clock(mut self, clock: Clock) -> Self {
             self.registration.clock = clock;
@@ -142,7 +142,7 @@ macro_rules! described {
     };
 }
 
-/// A value over time, of `i64` or `f64`. Made for a `static`.
+/// A value over time, of `i64` or `f64`. Intended for a `static`.
 ///
 /// ```
 /// use nvtx::counter::Counter;
@@ -160,7 +160,7 @@ pub struct Counter<T> {
 }
 
 impl<T: Sample> Counter<T> {
-    /// Says the value of now.
+    /// Records the current value.
     #[inline]
     pub fn sample(&self, value: T) {
         if !state::is_idle() {
@@ -177,15 +177,15 @@ impl<T: Sample> Counter<T> {
         self.registration.observed(None, value.observed());
     }
 
-    /// Says that there is no value now.
+    /// Records that there is no value now.
     pub fn missing(&self, why: Missing) {
         if !state::is_idle() {
             self.registration.missing(self.id(), why);
         }
     }
 
-    /// Says values with their times, by the counter's [`clock`](Counter::clock). Where the times do not rise, a tool is
-    /// told that it has to sort.
+    /// Records values with their times by the counter's [`clock`](Counter::clock). If the times do not ascend, the
+    /// batch is flagged as unsorted.
     pub fn batch(&self, samples: &[(i64, T)]) {
         if state::is_idle() || samples.is_empty() {
             return;
@@ -216,7 +216,7 @@ impl<T: Copy> Counter<T> {
         Counter { registration: Registration::new(name), limits: None }
     }
 
-    /// The values that it lies between.
+    /// Sets the minimum and maximum value.
     #[must_use]
     pub const fn limits(mut self, min: T, max: T) -> Counter<T> {
         self.limits = Some((min, max));
@@ -278,7 +278,7 @@ mod private {
     }
 }
 
-/// Counters that are sampled together, as a record. Made for a `static`.
+/// Counters that are sampled together as a record. Intended for a `static`.
 ///
 /// ```
 /// use nvtx::counter::CounterGroup;
@@ -304,7 +304,7 @@ pub struct CounterGroup {
 }
 
 impl CounterGroup {
-    /// A group of the default domain; give it the domain of its schema.
+    /// A group of the default domain. Set the domain of its schema.
     #[must_use]
     pub const fn new(name: &'static str, schema: &'static Schema) -> CounterGroup {
         CounterGroup { registration: Registration::new(name), schema }
@@ -312,7 +312,7 @@ impl CounterGroup {
 
     described!();
 
-    /// Says the values of now. A record of another schema is not a sample of this group.
+    /// Records the current values. Ignores a record of another schema.
     pub fn sample(&self, record: &Record) {
         if state::is_idle() || !std::ptr::eq(record.schema(), self.schema) {
             return;
@@ -323,7 +323,7 @@ impl CounterGroup {
         self.registration.observed(None, CounterValue::Record(record));
     }
 
-    /// Says that there are no values now.
+    /// Records that there are no values now.
     pub fn missing(&self, why: Missing) {
         if !state::is_idle() {
             self.registration.missing(self.id(), why);

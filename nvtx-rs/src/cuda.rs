@@ -1,7 +1,7 @@
-//! Names of what CUDA made, by the driver's handles and by the runtime's.
+//! Names of CUDA objects, by handles of the driver and of the runtime.
 //!
-//! A handle is passed on to the tool as a number that it compares with those it sees; nothing of ours
-//! follows it. That is why these functions are safe: with a handle that is none, a name is lost.
+//! A handle is passed to the tool as a number, which it compares with the handles of calls. Nothing
+//! dereferences it, so these functions are safe: with an invalid handle the name has no effect.
 
 use std::ffi::{c_int, c_void};
 
@@ -25,7 +25,7 @@ macro_rules! names {
     };
 }
 
-/// Names of what the driver API made.
+/// Names of objects of the driver API.
 pub mod driver {
     #[allow(clippy::wildcard_imports, reason = "one module in two names")]
     use super::*;
@@ -42,13 +42,13 @@ pub mod driver {
     }
 }
 
-/// Names of what the runtime API made.
+/// Names of objects of the runtime API.
 pub mod runtime {
     #[allow(clippy::wildcard_imports, reason = "one module in two names")]
     use super::*;
 
     names! {
-        /// Names a device, by its number.
+        /// Names a device by its ordinal.
         name_device(device: c_int) => name_cuda_device, Named::CudaDevice(device);
         /// Names a `cudaStream_t`.
         name_stream(stream: *mut c_void) => name_cuda_stream, Named::CudaStream(stream.addr());

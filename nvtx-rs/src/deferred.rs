@@ -1,4 +1,4 @@
-//! Events that are told after they happened, with times of their own.
+//! Deferred events: reported after they happened, with timestamps of their own.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ use crate::sys::functions;
 use crate::sys::types::{EventBatch, PayloadData, UNSORTED};
 use crate::time::{Clock, Scope};
 
-/// Tells of ranges and marks after the fact, such as those that a device measured. Made for a `static`.
+/// Reports past ranges and marks, such as those that a device measured. Intended for a `static`.
 ///
 /// ```
 /// use nvtx::deferred::{Deferred, DeferredRange};
@@ -25,8 +25,8 @@ use crate::time::{Clock, Scope};
 /// DEVICE.ranges(&[DeferredRange::new(&name, 1_000, 2_000), DeferredRange::new(&name, 3_000, 4_500)]);
 /// ```
 ///
-/// Names are registered ones of the same domain; a name of another domain goes out without its text. What is told in
-/// one call goes to a tool as a batch, or two where some have a colour and some have none.
+/// Names are registered strings of the same domain; a name of another domain is sent without its text. A call
+/// sends a batch to the tool, or two if some events have a colour and some have none.
 #[derive(Debug)]
 pub struct Deferred {
     clock: Clock,
@@ -50,14 +50,14 @@ impl<'a> DeferredRange<'a> {
         DeferredRange { mark: DeferredMark::new(name, start), end }
     }
 
-    /// The colour that a tool draws it in.
+    /// Sets the colour.
     #[must_use]
     pub const fn color(mut self, color: Color) -> DeferredRange<'a> {
         self.mark.color = Some(color);
         self
     }
 
-    /// The group that it belongs to.
+    /// Sets the category.
     #[must_use]
     pub const fn category(mut self, category: Category) -> DeferredRange<'a> {
         self.mark.category = Some(category);
@@ -81,14 +81,14 @@ impl<'a> DeferredMark<'a> {
         DeferredMark { name, time, color: None, category: None }
     }
 
-    /// The colour that a tool draws it in.
+    /// Sets the colour.
     #[must_use]
     pub const fn color(mut self, color: Color) -> DeferredMark<'a> {
         self.color = Some(color);
         self
     }
 
-    /// The group that it belongs to.
+    /// Sets the category.
     #[must_use]
     pub const fn category(mut self, category: Category) -> DeferredMark<'a> {
         self.category = Some(category);
@@ -96,7 +96,7 @@ impl<'a> DeferredMark<'a> {
     }
 }
 
-/// What a tool is told of one kind of events: the schema's name and flags, and its times with theirs.
+/// The schema of a kind of events: name, flags, and the times with their flags.
 #[derive(Clone, Copy)]
 struct Kind {
     name: &'static str,
@@ -108,7 +108,7 @@ const RANGE: Kind =
     Kind { name: "deferred range", flags: 3 << 3, times: &[("start", 1 << 12), ("end", 2 << 12)] };
 const MARK: Kind = Kind { name: "deferred mark", flags: 4 << 3, times: &[("time", 3 << 12)] };
 
-/// The tool's ids of the schemas of one kind of events; `None` is one that it did not accept.
+/// The tool's ids of the schemas of a kind of events; `None` if it did not accept the schema.
 #[derive(Debug)]
 struct Schemas {
     plain: OnceLock<Option<u64>>,
@@ -134,21 +134,21 @@ impl Deferred {
         }
     }
 
-    /// They are of this domain.
+    /// Sets the domain.
     #[must_use]
     pub const fn in_domain(mut self, domain: &'static Domain) -> Deferred {
         self.domain = Some(domain);
         self
     }
 
-    /// They are of this place.
+    /// Sets the scope.
     #[must_use]
     pub const fn in_scope(mut self, scope: Scope) -> Deferred {
         self.scope = scope;
         self
     }
 
-    /// Tells of ranges, in any order.
+    /// Reports ranges, in any order.
     pub fn ranges(&self, ranges: &[DeferredRange<'_>]) {
         if state::is_idle() || state::current() == 0 {
             return;
@@ -156,7 +156,7 @@ impl Deferred {
         self.tell(&self.ranges, RANGE, ranges.iter().map(|range| (&range.mark, Some(range.end))));
     }
 
-    /// Tells of marks, in any order.
+    /// Reports marks, in any order.
     pub fn marks(&self, marks: &[DeferredMark<'_>]) {
         if state::is_idle() || state::current() == 0 {
             return;
@@ -171,7 +171,7 @@ impl Deferred {
         events: impl Iterator<Item = (&'a DeferredMark<'a>, Option<i64>)> + Clone,
     ) {
         if state::has_tool() {
-            // No value of a colour means that there is none, so those without go by a schema without.
+            // No colour value means "none", so events without a colour have a schema without colours.
             for (has_color, known) in [(false, &schemas.plain), (true, &schemas.colored)] {
                 let (mut bytes, mut count) = (Vec::new(), 0);
                 for (mark, end) in
@@ -207,7 +207,7 @@ impl Deferred {
         schema::register(DomainRef::of(self.domain), kind.name, kind.flags, &entries)
     }
 
-    /// As a batch, also one alone, since an event by itself has no place for the scope.
+    /// Sends a batch even for one event, since a single event has no field for the scope.
     fn submit(&self, schema: u64, bytes: &[u8], count: usize) {
         let domain = DomainRef::of(self.domain).handle_or_null();
         let batch = EventBatch::new(schema, bytes, self.scope.number(), UNSORTED);
@@ -232,7 +232,7 @@ impl Deferred {
 }
 
 impl DeferredMark<'_> {
-    /// Its times, name, colour if it has one, and category, as [`Deferred::register`] has them.
+    /// Writes times, name, colour if any, and category in the order of [`Deferred::register`].
     fn write(&self, end: Option<i64>, domain: Option<&'static Domain>, bytes: &mut Vec<u8>) {
         bytes.extend(self.time.to_ne_bytes());
         if let Some(end) = end {

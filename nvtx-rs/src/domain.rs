@@ -1,4 +1,4 @@
-//! Domains: the name space that a library gives its events.
+//! Domains: name spaces for the events of a library.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::sys::functions;
 use crate::sys::types::{Handle, Text};
 use crate::text::with_c_str;
 
-/// The events of a library, which tools show and filter together. Made for a `static`.
+/// A name space for events, which tools show and filter together. Intended for a `static`.
 ///
 /// ```
 /// use nvtx::Domain;
@@ -24,9 +24,9 @@ use crate::text::with_c_str;
 /// # upload();
 /// ```
 ///
-/// The domain is registered with a tool at its first event; events after that take no lock. Events
-/// that name no domain are in the default one. A domain whose name is only known at run time, or that
-/// ends before the program does, is an [`OwnedDomain`].
+/// The first event registers the domain with the tool; later events take no lock. Events without a
+/// domain are in the default one. [`OwnedDomain`] is for names known at run time only, and for domains
+/// that end before the program.
 pub struct Domain {
     name: Cow<'static, str>,
     registered: OnceLock<(Handle, DomainSlot)>,
@@ -52,13 +52,13 @@ impl Domain {
         &self.name
     }
 
-    /// The tool's handle; call it only where a tool is attached.
+    /// The tool's handle. Requires an attached tool.
     #[inline]
     fn handle(&self) -> Handle {
         self.registered().0
     }
 
-    /// As [`handle`](Domain::handle), with the number of the domain in this crate.
+    /// The tool's handle and the slot. Requires an attached tool.
     #[inline]
     fn registered(&self) -> (Handle, DomainSlot) {
         *self.registered.get_or_init(|| {
@@ -83,8 +83,8 @@ impl fmt::Debug for Domain {
     }
 }
 
-/// A [`Domain`] of run time: it ends for a tool when the last clone, range, string and resource
-/// of it is dropped.
+/// A [`Domain`] made at run time. It ends for a tool when its last clone, range, string and resource
+/// is dropped.
 ///
 /// ```
 /// let domain = nvtx::OwnedDomain::new(format!("worker {}", 3));
@@ -110,7 +110,7 @@ impl OwnedDomain {
     }
 }
 
-/// The domain of an event that is being described.
+/// The domain of an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DomainRef<'a> {
     Default,
@@ -118,7 +118,7 @@ pub(crate) enum DomainRef<'a> {
     Owned(&'a Arc<Domain>),
 }
 
-/// The domain of something that goes on; it keeps an owned one alive.
+/// The domain of a longer-lived object. Keeps an owned domain alive.
 #[derive(Clone, Debug)]
 pub(crate) enum DomainKeep {
     Default,
@@ -153,17 +153,17 @@ impl<'a> DomainRef<'a> {
         self.get().map(Domain::handle)
     }
 
-    /// For functions that all domains share: the default one is null.
+    /// For functions of all domains: null is the default one.
     pub(crate) fn handle_or_null(self) -> Handle {
         self.handle().unwrap_or(Handle::NULL)
     }
 
-    /// The domain's number in this crate; call it only where a tool is attached.
+    /// The domain's slot. Requires an attached tool.
     pub(crate) fn slot(self) -> DomainSlot {
         self.get().map_or(DomainSlot::DEFAULT, |domain| domain.registered().1)
     }
 
-    /// The slot, or `None` where the domain is not registered with a tool yet.
+    /// The slot; `None` if the domain is not registered with a tool yet.
     pub(crate) fn registered_slot(self) -> Option<DomainSlot> {
         match self.get() {
             None => Some(DomainSlot::DEFAULT),
@@ -171,7 +171,7 @@ impl<'a> DomainRef<'a> {
         }
     }
 
-    /// Whether it lives only as long as it is used.
+    /// True if the domain ends with its last user.
     pub(crate) fn is_owned(self) -> bool {
         matches!(self, DomainRef::Owned(_))
     }
@@ -188,7 +188,7 @@ impl<'a> DomainRef<'a> {
         }
     }
 
-    /// Whether both are one domain.
+    /// True if both are the same domain.
     pub(crate) fn is(self, other: DomainRef<'_>) -> bool {
         match (self.get(), other.get()) {
             (None, None) => true,
@@ -212,15 +212,14 @@ impl<'a> DomainRef<'a> {
         })
     }
 
-    /// The tool's number of the schema of declared work in this domain; `register` gives it at the first call, which
-    /// needs an attached tool.
-    #[cfg(feature = "enable")]
+    /// The tool's number of the schema of declared work in this domain, from `register` at the first
+    /// call. Requires an attached tool.
     pub(crate) fn work_schema(self, register: impl FnOnce() -> Option<u64>) -> Option<u64> {
         let schema = self.get().map_or(&DEFAULT_WORK_SCHEMA, |domain| &domain.work_schema);
         *schema.get_or_init(register)
     }
 
-    /// Hands the tool a text to keep; `None` where the tool takes none, and events then carry the text themselves.
+    /// Registers a text with the tool; `None` if the tool does not support it. Events then contain the text.
     pub(crate) fn register(self, text: &str) -> Option<Handle> {
         let domain = self.handle_or_null();
         let handle = with_c_str(text, |text| functions::register_string(domain, Text::new(text)));
@@ -232,7 +231,7 @@ impl<'a> DomainRef<'a> {
             return false;
         }
         let state = state::current();
-        // A tool that does not answer takes every domain.
+        // A tool without the function accepts every domain.
         state & state::OBSERVER != 0
             || state & state::TOOL != 0
                 && functions::domain_is_enabled(self.handle_or_null()) != Some(0)

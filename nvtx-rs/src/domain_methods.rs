@@ -1,4 +1,4 @@
-//! What a domain offers: ranges, marks, events, categories, registered strings, names and locks of its own.
+//! The methods of domains: ranges, marks, events, categories, registered strings, names and locks.
 
 use crate::category::Category;
 use crate::domain::{Domain, DomainRef, OwnedDomain};
@@ -10,7 +10,7 @@ use crate::state;
 use crate::string::RegisteredString;
 use crate::sync::SyncObject;
 
-/// What both kinds of domain offer. They differ in how long they are there: `$life` is that.
+/// The methods of both kinds of domain, which differ in their lifetime `$life`.
 macro_rules! methods {
     ($domain:ident, $life:lifetime, $reference:expr) => {
         /// Events of this domain.
@@ -29,7 +29,7 @@ macro_rules! methods {
                 ProcessRange::start(move || Event::in_domain($reference(self), name))
             }
 
-            /// Marks a moment: [`mark`](crate::mark()) in this domain.
+            /// Records a mark: [`mark`](crate::mark()) in this domain.
             #[inline]
             pub fn mark<'a>(&$life self, name: &str) {
                 if !state::is_idle() {
@@ -43,29 +43,28 @@ macro_rules! methods {
                 Event::in_domain($reference(self), name)
             }
 
-            /// The category of this name, which is made if it is new; see [`Category`].
+            /// The category with this name, created if it is new; see [`Category`].
             pub fn category<'a>(&$life self, name: &str) -> Category {
                 $reference(self).category(name)
             }
 
-            /// Hands `text` to the tool once, so that events can name it at no cost.
+            /// Registers `text` with the tool, so that events refer to it without a copy.
             pub fn register<'a>(&$life self, text: &str) -> RegisteredString {
                 RegisteredString::new($reference(self), text)
             }
 
-            /// Names something that is not an event, such as a thread or a device, until the
-            /// returned value is dropped.
+            /// Names an object, such as a thread or a device, until the returned value is dropped.
             pub fn resource<'a>(&$life self, id: ResourceId, name: &str) -> Resource {
                 Resource::new($reference(self), id, name)
             }
 
-            /// A lock of the program's own making, whose use tools can show.
+            /// A lock implemented by the program, whose use tools can show.
             pub fn sync_object<'a>(&$life self, name: &str) -> SyncObject {
                 SyncObject::new($reference(self), name)
             }
 
-            /// Whether an observer or a tool takes events of this domain. A tool's user may have
-            /// asked for other domains only; events may be sent all the same.
+            /// True if an observer or a tool accepts events of this domain. The tool may be
+            /// configured for other domains only; it ignores further events.
             #[must_use]
             pub fn is_enabled<'a>(&$life self) -> bool {
                 $reference(self).is_enabled()

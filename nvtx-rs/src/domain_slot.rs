@@ -1,8 +1,8 @@
-//! Slots of the domains that are registered with a tool, by number.
+//! Slots of the domains registered with a tool, by number.
 //!
-//! A guard of a range has to know its domain when it ends. A reference would do for a `static` one, but an owned domain
-//! needs a count to stay alive, and a guard that has to count can't live in registers. So the guard holds a number, and the
-//! count and the tool's handle lie here.
+//! A range's guard needs its domain at the end. An owned domain is reference-counted, and a guard with
+//! a reference count does not fit into registers. The guard holds a slot number instead; the slot has
+//! the count and the tool's handle.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -17,7 +17,7 @@ pub(crate) struct DomainSlot(u32);
 #[derive(Debug, Default)]
 struct Entry {
     handle: AtomicHandle,
-    /// The domain itself, and each of its ranges that go on.
+    /// The domain itself, and each of its open ranges.
     users: AtomicU64,
 }
 
@@ -28,11 +28,11 @@ static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { next: 1, free: Vec::new() 
 
 struct Numbers {
     next: u32,
-    /// Of domains that ended.
+    /// Numbers of domains that ended.
     free: Vec<u32>,
 }
 
-/// The chunk of a number, and the place in it.
+/// The chunk of a number, and the index in it.
 fn place(number: u32) -> (usize, usize) {
     let shifted = number + FIRST;
     let chunk = shifted.ilog2() - FIRST.ilog2();
@@ -52,7 +52,7 @@ impl DomainSlot {
         });
         let (chunk, at) = place(number);
         let Some(chunk) = CHUNKS.get(chunk) else {
-            // More domains at a time than memory could hold; the events of this one go to the default one.
+            // More domains than fit into memory: the events go to the default one.
             return DomainSlot::DEFAULT;
         };
         let entries = chunk
@@ -72,19 +72,19 @@ impl DomainSlot {
         CHUNKS.get(chunk)?.get()?.get(at)
     }
 
-    /// The tool's handle; `None` is the default one, which has functions of its own.
+    /// The tool's handle; `None` for the default domain, which has functions of its own.
     pub(crate) fn handle(self) -> Option<Handle> {
         self.entry().map(|entry| entry.handle.load())
     }
 
-    /// One user more.
+    /// Adds a user.
     pub(crate) fn keep(self) {
         if let Some(entry) = self.entry() {
             entry.users.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// One user fewer. The last one destroys the tool's domain and frees the slot.
+    /// Removes a user. The last one destroys the tool's domain and frees the slot.
     pub(crate) fn release(self) {
         let Some(entry) = self.entry() else { return };
         if entry.users.fetch_sub(1, Ordering::AcqRel) != 1 {
@@ -101,7 +101,7 @@ impl DomainSlot {
         self.0
     }
 
-    /// What [`number`](DomainSlot::number) gave.
+    /// The slot with this [`number`](DomainSlot::number).
     pub(crate) fn of_number(number: u32) -> DomainSlot {
         DomainSlot(number)
     }

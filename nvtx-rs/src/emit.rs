@@ -1,6 +1,6 @@
-//! Events on their way to the tool.
+//! Sends events to the tool.
 //!
-//! A start determines how its end is sent, so a tool that lacks one of a pair of functions never gets half of it.
+//! A start determines how its end is sent, so that a tool without one of two functions receives neither.
 
 use crate::call_site::Registered;
 use crate::domain_slot::DomainSlot;
@@ -11,15 +11,15 @@ use crate::sys::types::{EventAttributes, Handle, Message, PayloadData, ShortText
 use crate::text::{short, with_text};
 use crate::work;
 
-/// Sends a start on this thread to the tool by a short name alone, in the default domain; `false` where the name is another,
-/// or the tool does not take those.
+/// Sends a start on this thread with a short name only, in the default domain. False if the name is not short
+/// or the tool lacks the function.
 #[inline]
 pub(crate) fn push_short(name: &str) -> bool {
     let mut buffer = ShortText::EMPTY;
     short(name, &mut buffer).and_then(functions::range_push_a).is_some()
 }
 
-/// Sends a registered start on this thread to the tool; `false` where it does not take those.
+/// Sends a start with a registered name on this thread; false if the tool lacks the function.
 #[inline]
 pub(crate) fn push_registered(range: &Registered) -> bool {
     let level = match range.domain_handle {
@@ -29,7 +29,7 @@ pub(crate) fn push_registered(range: &Registered) -> bool {
     level.is_some()
 }
 
-/// Sends a start on this thread to the tool; `false` where it does not take starts.
+/// Sends a start on this thread; false if the tool lacks the function.
 pub(crate) fn push(event: &Event<'_>) -> bool {
     let level = match event.domain.handle() {
         None => with_plain(event, functions::range_push_a)
@@ -61,7 +61,7 @@ pub(crate) fn pop_with(domain: DomainSlot, record: &Record) {
     }
 }
 
-/// Sends the start of a process range to the tool; returns its number, or `None` if the tool does not take such starts.
+/// Sends the start of a process range; returns the tool's number of it, or `None` if the tool lacks the function.
 pub(crate) fn start(event: &Event<'_>) -> Option<u64> {
     match event.domain.handle() {
         None => with_plain(event, functions::range_start_a)
@@ -98,7 +98,7 @@ pub(crate) fn mark(event: &Event<'_>) {
     };
 }
 
-/// Calls the function for a name alone, if there is but a name.
+/// Calls the function for plain names, if the event has nothing but a name.
 fn with_plain<R>(event: &Event<'_>, call: impl FnOnce(Text<'_>) -> Option<R>) -> Option<R> {
     let plain = event.registered.is_none()
         && event.color.is_none()
@@ -147,7 +147,7 @@ fn attributes<R>(
     };
     let Some(schema) = schema else { return call(&attributes) };
     let record = PayloadData::new(schema, bytes);
-    // An event has one place for payloads, so a number beside a record becomes one more of them.
+    // An event has one field for payloads: a number beside a record becomes a second payload.
     match event.payload {
         None => {
             let data = [record];

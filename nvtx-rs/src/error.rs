@@ -1,68 +1,44 @@
-//! The crate's one error.
+//! The error type of the crate.
 
 use std::error;
-#[cfg(feature = "enable")]
 use std::ffi::OsStr;
 use std::fmt;
 
-#[cfg(feature = "enable")]
-/// The variable in which a tool names its library; NVTX has one for each pointer width.
+/// The environment variable with the path of a tool's library; NVTX has one for each pointer width.
 pub(crate) const PATH_VARIABLE: &str = if cfg!(target_pointer_width = "32") {
     "NVTX_INJECTION32_PATH"
 } else {
     "NVTX_INJECTION64_PATH"
 };
 
-/// Why a tool could not be attached, an observer not be installed, or a record not be made.
+/// Why a tool could not be attached, an observer not installed, or a record not made.
 ///
-/// Its text says what was tried, what came back and what to do. Ranges work on in every case.
+/// Ranges continue in every case.
 #[derive(Debug)]
 pub struct Error(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Mismatch {
-        schema: &'static str,
-        why: String,
-    },
-    #[cfg(feature = "enable")]
-    NotLoaded {
-        library: String,
-        reason: String,
-    },
-    #[cfg(feature = "enable")]
-    NoEntryPoint {
-        library: String,
-        reason: String,
-    },
-    #[cfg(feature = "enable")]
-    Refused {
-        library: String,
-    },
-    #[cfg(feature = "enable")]
+    Mismatch { schema: &'static str, why: String },
+    NotLoaded { library: String, reason: String },
+    NoEntryPoint { library: String, reason: String },
+    Refused { library: String },
     Taken,
-    #[cfg(not(feature = "enable"))]
     Disabled,
 }
 
 impl Error {
-    /// Whether another observer holds the slot.
+    /// True if another observer holds the slot.
     pub fn is_taken(&self) -> bool {
-        #[cfg(feature = "enable")]
-        return matches!(self.0, Kind::Taken);
-        #[cfg(not(feature = "enable"))]
-        return false;
+        matches!(self.0, Kind::Taken)
     }
 
-    /// Whether the crate was built without its feature `enable`, so that no range is ever seen.
+    /// True if the crate was built without its feature `enable`, so that no range is observed.
     pub fn is_disabled(&self) -> bool {
-        #[cfg(feature = "enable")]
-        return false;
-        #[cfg(not(feature = "enable"))]
-        return matches!(self.0, Kind::Disabled);
+        matches!(self.0, Kind::Disabled)
     }
 
-    /// Whether the values of a record are not what its schema says.
+    /// True if the values of a record do not match its schema.
     pub fn is_mismatch(&self) -> bool {
         matches!(self.0, Kind::Mismatch { .. })
     }
@@ -71,14 +47,10 @@ impl Error {
         Error(Kind::Mismatch { schema, why })
     }
 
-    #[cfg(not(feature = "enable"))]
     pub(crate) fn disabled() -> Error {
         Error(Kind::Disabled)
     }
-}
 
-#[cfg(feature = "enable")]
-impl Error {
     pub(crate) fn taken() -> Error {
         Error(Kind::Taken)
     }
@@ -102,8 +74,7 @@ impl Error {
     }
 }
 
-/// The text of an error and of all that caused it: the loader's own words are in the last one.
-#[cfg(feature = "enable")]
+/// The text of an error and of its sources; the last one is the loader's message.
 fn whole_text(error: &dyn error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -123,32 +94,27 @@ impl fmt::Display for Error {
                 "nvtx: could not make a record of the schema `{schema}`: {why}; give it values as \
                  its entries say"
             ),
-            #[cfg(feature = "enable")]
             Kind::NotLoaded { library, reason } => write!(
                 f,
                 "nvtx: could not load the tool `{library}`, which {PATH_VARIABLE} names: {reason}; \
                  correct or unset the variable (ranges go on without the tool)"
             ),
-            #[cfg(feature = "enable")]
             Kind::NoEntryPoint { library, reason } => write!(
                 f,
                 "nvtx: `{library}`, which {PATH_VARIABLE} names, is no NVTX v3 tool: {reason}; \
                  correct or unset the variable (ranges go on without the tool)"
             ),
-            #[cfg(feature = "enable")]
             Kind::Refused { library } => write!(
                 f,
                 "nvtx: the tool `{library}`, which {PATH_VARIABLE} names, refused to attach: its \
                  InitializeInjectionNvtx2 returned 0; see the tool's own messages, or unset the \
                  variable (ranges go on without the tool)"
             ),
-            #[cfg(feature = "enable")]
             Kind::Taken => f.write_str(
                 "nvtx: could not install the observer: another one holds the slot, and there is one \
                  for the life of the process; use one profiler in a process",
             ),
-            #[cfg(not(feature = "enable"))]
-            Kind::Disabled => f.write_str(
+                    Kind::Disabled => f.write_str(
                 "nvtx: could not install the observer: the crate was built without its feature \
                  `enable`, so no range is ever seen; turn the feature on",
             ),

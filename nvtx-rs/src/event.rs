@@ -4,7 +4,6 @@ use crate::category::Category;
 use crate::color::Color;
 use crate::domain::DomainRef;
 use crate::field::{Field, FieldValue, Fields};
-#[cfg(feature = "enable")]
 use crate::observer::RangeStart;
 use crate::observer::Token;
 use crate::payload::Payload;
@@ -13,11 +12,11 @@ use crate::state;
 use crate::sys::types::Handle;
 use crate::work::{self, Work};
 
-/// What is known of an event. It becomes a [`range`](Event::range), a
-/// [`process_range`](Event::process_range) or a [`mark`](Event::mark); till then nothing happened.
+/// The description of an event. [`range`](Event::range), [`process_range`](Event::process_range) and
+/// [`mark`](Event::mark) record it.
 ///
-/// With no tool and no observer nothing is computed from it. To keep even the arguments from being
-/// computed use the macros, as [`range!`](crate::range!).
+/// Without a tool and an observer nothing is computed from it. The macros, such as
+/// [`range!`](crate::range!), do not evaluate the arguments either.
 ///
 /// ```
 /// use nvtx::Color;
@@ -67,36 +66,36 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// The colour that a tool draws it in.
+    /// Sets the colour.
     #[inline]
     pub fn color(mut self, color: Color) -> Event<'a> {
         self.color = Some(color);
         self
     }
 
-    /// The group that it belongs to, which is one of its domain.
+    /// Sets the category, which must be of the event's domain.
     #[inline]
     pub fn category(mut self, category: Category) -> Event<'a> {
         self.category = Some(category);
         self
     }
 
-    /// A number that goes with it.
+    /// Sets the payload, a number.
     #[inline]
     pub fn payload(mut self, payload: impl Into<Payload>) -> Event<'a> {
         self.payload = Some(payload.into());
         self
     }
 
-    /// Its named values, for the observer; they take the place of earlier ones. This needs no heap.
+    /// Sets the named values, for the observer, replacing earlier ones. Does not allocate.
     #[inline]
     pub fn fields(mut self, fields: &'a [Field<'a>]) -> Event<'a> {
         self.fields = Fields::of(fields);
         self
     }
 
-    /// One more named value, for the observer. It goes to the heap if a tool or observer is active; for none of it
-    /// see [`fields`](Event::fields).
+    /// Adds a named value, for the observer. Allocates if a tool or observer is active, unlike
+    /// [`fields`](Event::fields).
     #[inline]
     pub fn field(
         mut self,
@@ -105,42 +104,40 @@ impl<'a> Event<'a> {
         unit: &'a str,
     ) -> Event<'a> {
         if !state::is_idle() {
-            // By value: an event that is not recorded can then stay in registers.
+            // By value, so that an event that is not recorded stays in registers.
             self.fields = self.fields.with(Field::new(name, value, unit));
         }
         self
     }
 
-    /// How many operations it does: a field `flops`, from which a roofline is made. A multiply-add is two.
+    /// Sets the number of operations: the field `flops`, for rooflines. A multiply-add is two.
     ///
-    /// A tool that knows schemas gets operations, bytes and type as a payload, unless the event has a
-    /// [`record`](Event::record).
-    ///
-    /// Sizes multiply fast: compute it in `u64` or `f64`.
+    /// A tool with support for schemas receives operations, bytes and type as a payload, unless the
+    /// event has a [`record`](Event::record). Compute the product of sizes in `u64` or `f64`.
     #[inline]
     pub fn flops(self, flops: impl Into<FieldValue<'a>>) -> Event<'a> {
         self.field(work::FLOPS, flops, work::FLOP)
     }
 
-    /// How many bytes it has to read from the device's memory and write to it: a field `bytes`.
+    /// Sets the bytes to read from and write to device memory: the field `bytes`.
     #[inline]
     pub fn bytes(self, bytes: impl Into<FieldValue<'a>>) -> Event<'a> {
         self.field(work::BYTES, bytes, work::BYTE)
     }
 
-    /// The type of the numbers that it works on, a [`Dtype`](crate::Dtype) or its name: a field `dtype`.
+    /// Sets the number type, a [`Dtype`](crate::Dtype) or its name: the field `dtype`.
     #[inline]
     pub fn dtype(self, dtype: impl Into<FieldValue<'a>>) -> Event<'a> {
         self.field(work::DTYPE, dtype, "")
     }
 
-    /// The units that do it, a [`Pipe`](crate::Pipe) or its name: a field `pipe`.
+    /// Sets the execution units, a [`Pipe`](crate::Pipe) or its name: the field `pipe`.
     #[inline]
     pub fn pipe(self, pipe: impl Into<FieldValue<'a>>) -> Event<'a> {
         self.field(work::PIPE, pipe, "")
     }
 
-    /// Operations, bytes, type and units at once, as far as the work says them.
+    /// Sets those of operations, bytes, type and units that the work has.
     ///
     /// ```
     /// use nvtx::{Dtype, Work};
@@ -157,16 +154,15 @@ impl<'a> Event<'a> {
         self
     }
 
-    /// A record of several values, for tools that know schemas and for the observer. Its schema is one
-    /// of the event's domain; with an event of another, a tool gets none.
+    /// Sets a record, for the observer and tools with support for schemas. A tool receives it only if
+    /// the schema is of the event's domain.
     #[inline]
     pub fn record(mut self, record: &'a Record) -> Event<'a> {
         self.record = Some(record);
         self
     }
 
-    /// What an observer sees of it.
-    #[cfg(feature = "enable")]
+    /// The event as observers receive it.
     pub(crate) fn start(&self) -> RangeStart<'_> {
         let mut start = RangeStart::new(self.name);
         start.domain = self.domain.name();

@@ -2,21 +2,21 @@
 
 /// One of an event's named values, such as `flops = 2e9 flop`.
 ///
-/// The observer gets fields as they are. They say in a form that a program can use what a name says
-/// only to people: how much work a range did, in which type, on how many bytes.
+/// Only the observer receives fields. Programs can use them, unlike names: operations, number type,
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Field<'a> {
-    /// What the value is of: `flops`, `bytes`, `dtype`.
+    /// The name, such as `flops`, `bytes` or `dtype`.
     pub name: &'a str,
     /// The value.
     pub value: FieldValue<'a>,
-    /// The unit of the value, such as `flop` or `B`; empty where it has none.
+    /// The unit, such as `flop` or `B`; empty if it has none.
     pub unit: &'a str,
 }
 
 impl<'a> Field<'a> {
-    /// A field; `unit` is empty where there is none.
+    /// A field; `unit` is empty if it has none.
     pub fn new(name: &'a str, value: impl Into<FieldValue<'a>>, unit: &'a str) -> Field<'a> {
         Field { name, value: value.into(), unit }
     }
@@ -83,11 +83,11 @@ impl<'a> From<&'a String> for FieldValue<'a> {
     }
 }
 
-/// The fields of an event: those of a caller's slice, until one is added to them.
+/// The fields of an event: the caller's slice, until a field is added.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'a> {
     given: &'a [Field<'a>],
-    /// Behind one pointer, so that an event that is not recorded need not lie in memory.
+    /// Behind one pointer, so that an event that is not recorded stays in registers.
     all: Option<Box<List<'a>>>,
 }
 

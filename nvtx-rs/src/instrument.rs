@@ -1,8 +1,8 @@
 //! Futures, streams, iterators and closures in ranges.
 //!
-//! A future has a life and polls, and they are different things: its life may wander over threads and lies across all
-//! else that goes on meanwhile, so that it can only be a range of the process; each poll is work of one thread, and what
-//! it launches belongs there, so that it is a range of that thread. Both are opened unless one is turned off.
+//! A future's life may span threads and overlaps other work: it is a range of the process. Each poll runs on
+//! one thread, to which its launches are attributed: it is a range of that thread. Both are recorded
+//! unless one is disabled.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -17,7 +17,7 @@ use crate::event::Event;
 use crate::range::{ProcessRange, Range};
 use crate::state;
 
-/// How a future, a stream, an iterator or a closure is seen; made from a name, or with settings.
+/// The settings of the ranges of a future, stream, iterator or closure; a name converts to it.
 ///
 /// ```
 /// use nvtx::{Domain, InRange, Instrument};
@@ -45,7 +45,7 @@ enum Name {
 enum Lifetime {
     Wanted,
     Unwanted,
-    /// As the macro made it.
+    /// From a macro.
     Given(Option<ProcessRange>),
 }
 
@@ -62,7 +62,7 @@ impl Name {
         if state::is_idle() { Range::NONE } else { Range::begin_event(self.event()) }
     }
 
-    /// A range of this thread that is an entry of a life, if the life is a range too.
+    /// Starts a range of this thread, an activation of the life if that is a range, too.
     #[inline]
     fn entry(&self, life: Option<&ProcessRange>) -> Range {
         if state::is_idle() { Range::NONE } else { self.entry_now(life) }
@@ -79,20 +79,20 @@ impl Name {
 }
 
 impl InRange {
-    /// Ranges of this name, in the default domain: one of the process for the whole life, one of the thread for each
-    /// poll or step.
+    /// Ranges with this name in the default domain: a process range for the life, a thread range for each poll or
+    /// step.
     pub fn new(name: impl Into<Cow<'static, str>>) -> InRange {
         InRange { name: Name::Text(None, name.into()), lifetime: Lifetime::Wanted, polls: true }
     }
 
-    /// What the macro makes for a future.
+    /// The settings of a macro for a future.
     #[doc(hidden)]
     #[inline]
     pub fn at(site: &'static CallSite, lifetime: Option<ProcessRange>, polls: bool) -> InRange {
         InRange { name: Name::Site(site), lifetime: Lifetime::Given(lifetime), polls }
     }
 
-    /// In this domain instead of the default one.
+    /// Sets the domain.
     pub fn domain(mut self, domain: &'static Domain) -> InRange {
         if let Name::Text(place, _) = &mut self.name {
             *place = Some(domain);
@@ -100,19 +100,19 @@ impl InRange {
         self
     }
 
-    /// Whether its whole life, until it is done or dropped, is a range of the process. True by default.
+    /// Whether the life, until completion or drop, is a range of the process. True by default.
     pub fn lifetime(mut self, wanted: bool) -> InRange {
         self.lifetime = if wanted { Lifetime::Wanted } else { Lifetime::Unwanted };
         self
     }
 
-    /// Whether each poll, or step of an iterator, is a range of its thread. True by default.
+    /// Whether each poll or step is a range of its thread. True by default.
     pub fn polls(mut self, wanted: bool) -> InRange {
         self.polls = wanted;
         self
     }
 
-    /// Wraps a value. Its life begins now.
+    /// Wraps a value, whose life begins now.
     #[inline]
     pub fn follow<T>(self, inner: T) -> Instrumented<T> {
         let life = match self.lifetime {
@@ -131,7 +131,7 @@ impl InRange {
         f()
     }
 
-    /// A closure that runs in a range of the thread that calls it: for `thread::spawn`, `rayon::join` and their like.
+    /// Wraps a closure, which then runs in a range of the calling thread: for `thread::spawn`, `rayon::join`.
     ///
     /// ```
     /// let job = nvtx::InRange::new("job").wrap(|| 6 * 7);
@@ -141,7 +141,7 @@ impl InRange {
         move || self.run(f)
     }
 
-    /// The same for a closure that is called with a value, any number of times: for `map`, `for_each` and their like.
+    /// Wraps a closure with an argument that may be called repeatedly: for `map`, `for_each`.
     ///
     /// ```
     /// let squares: Vec<u32> = (1u32..4).map(nvtx::InRange::new("square").wrap_each(|x| x * x)).collect();
@@ -164,7 +164,7 @@ impl From<String> for InRange {
     }
 }
 
-/// Puts a future, a stream or an iterator in ranges.
+/// Wraps a future, stream or iterator in ranges.
 ///
 /// ```
 /// use nvtx::Instrument;
@@ -175,7 +175,7 @@ impl From<String> for InRange {
 /// assert_eq!(sum, 6);
 /// ```
 pub trait Instrument: Sized {
-    /// Puts it in ranges of this name; [`InRange`] has settings.
+    /// Wraps it in ranges of this name; [`InRange`] has settings.
     #[inline]
     fn in_range(self, range: impl Into<InRange>) -> Instrumented<Self> {
         range.into().follow(self)
@@ -187,8 +187,8 @@ impl<T> Instrument for T {}
 pin_project! {
     /// A future, stream or iterator in ranges. Made by [`Instrument::in_range`].
     ///
-    /// What it drops when it is itself dropped before it is done, as a cancelled future is, is in the range of its life,
-    /// and in none of a thread.
+    /// If it is dropped before completion, as a cancelled future is, its contents are dropped within the range of
+    /// its life, outside thread ranges.
     #[derive(Debug)]
     #[must_use = "futures, streams and iterators do nothing unless they are polled"]
     pub struct Instrumented<T> {
@@ -200,7 +200,7 @@ pin_project! {
 }
 
 impl<T> Instrumented<T> {
-    /// What it wraps; its life as a range ends here.
+    /// Unwraps the value and ends the range of its life.
     pub fn into_inner(self) -> T {
         self.inner
     }
@@ -215,7 +215,7 @@ impl<F: Future> Future for Instrumented<F> {
         let polled = this.inner.poll(context);
         drop(range);
         if polled.is_ready() {
-            // A future that is done may still be kept for long.
+            // A completed future may be kept for long.
             this.life.take();
         }
         polled

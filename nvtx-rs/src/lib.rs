@@ -1,8 +1,8 @@
 //! NVTX v3 ranges in Rust alone: no C compiler, no libclang, no CUDA.
 //!
-//! A range names a piece of work on the thread that does it. Tools that speak NVTX (Nsight Systems,
-//! Nsight Compute, CUPTI) show it beside the GPU's work, and a profiler inside the process sees it
-//! through [`observer`]. Libraries and programs that annotate depend on this crate alone.
+//! A range names a piece of work on the thread that runs it. NVTX tools (Nsight Systems, Nsight
+//! Compute, CUPTI) show it beside the GPU's work, and a profiler inside the process receives it
+//! through [`observer`]. Libraries and programs with annotations depend on this crate alone.
 //!
 //! ```
 //! fn attention() {
@@ -24,67 +24,64 @@
 //! # }
 //! ```
 //!
-//! # What there is
+//! # Overview
 //!
-//! | to say | use |
+//! | to record | use |
 //! | --- | --- |
 //! | work of a thread | [`range`](range()), [`range!`], [`annotate`](macro@annotate) |
-//! | something that may end on another thread | [`process_range`](process_range()), [`process_range!`] |
+//! | work that may end on another thread | [`process_range`](process_range()), [`process_range!`] |
 //! | a moment | [`mark`](mark()), [`mark!`] |
 //! | more than a name: colour, category, number, fields | [`event`] |
-//! | how much work it is: operations, bytes, type | [`Work`], [`Event::flops`], [`Event::bytes`], [`Event::dtype`] |
-//! | whose it is | [`Domain`], for a `static`; [`OwnedDomain`] |
-//! | a name said often | [`register`]; the macros do it for literals |
-//! | what a thread, a stream, a device is called | [`name_current_thread`], [`cuda`], [`resource`] |
-//! | a lock that no tool knows | [`sync_object`] |
-//! | several values at once, with their types | [`schema`] |
+//! | the amount of work: operations, bytes, type | [`Work`], [`Event::flops`], [`Event::bytes`], [`Event::dtype`] |
+//! | a library's own events | [`Domain`], for a `static`; [`OwnedDomain`] |
+//! | a repeated name | [`register`]; the macros do it for literals |
+//! | the name of a thread, stream or device | [`name_current_thread`], [`cuda`], [`resource`] |
+//! | a lock unknown to tools | [`sync_object`] |
+//! | several typed values | [`schema`] |
 //! | a value over time | [`counter`] |
-//! | what was over before it could be told | [`deferred`], [`time`] |
+//! | events with timestamps of their own | [`deferred`], [`time`] |
 //!
 //! # Cost
 //!
-//! With no tool and no observer, a range is one relaxed load and a branch at its start and, where the
-//! compiler cannot see that nobody was told, a branch at its end: less than 1 ns for the pair. The macros then compute neither the name nor the options.
-//! Nothing is allocated for a literal name, but by the tool itself; a name of more than 255 bytes is
-//! copied to the heap if a tool is attached. No lock is on the way of an event: a domain, a call site
-//! and a schema take one at their first event, with a tool.
+//! Without a tool and an observer, a range costs a relaxed load and a branch at its start and, unless
+//! the compiler removes it, a branch at its end: less than 1 ns for the pair. The macros then compute
+//! neither the name nor the options. With a tool, only a name of more than 255 bytes is copied to the
+//! heap. Events take no lock, except the first event of a domain, a call site and a schema.
 //!
 //! # Tools
 //!
-//! At the first range of the process, the library that `NVTX_INJECTION64_PATH` names is loaded (`nsys
-//! profile` sets the variable), as NVTX's own headers do. A tool that is linked into the program, which those
-//! find too, is not found. A library that can't be loaded, or refuses, leaves ranges that do nothing for tools;
-//! [`attach_error`] says why.
+//! The first range of the process loads the library in `NVTX_INJECTION64_PATH` (`nsys profile` sets the
+//! variable), as NVTX's own headers do. Unlike these, the crate does not find a tool that is linked into
+//! the program. If the library cannot be loaded or refuses, ranges continue without a tool, and
+//! [`attach_error`] returns the reason.
 //!
-//! `nsys profile --capture-range=nvtx --nvtx-capture=step` begins at a range of that name only if the name is a
-//! registered string: that of [`range!("step")`](range!), of [`annotate`](macro@annotate), of [`register`]; not that of
-//! `nvtx::range("step")`, unless `NSYS_NVTX_PROFILER_REGISTER_ONLY=0` is set.
+//! `nsys profile --capture-range=nvtx --nvtx-capture=step` starts at a range of that name only if the
+//! name is a registered string, as those of [`range!("step")`](range!), [`annotate`](macro@annotate) and
+//! [`register`] are. For `nvtx::range("step")` set `NSYS_NVTX_PROFILER_REGISTER_ONLY=0`.
 //!
-//! A name goes to tools as UTF-8. NVTX's names end at the first NUL, so each NUL inside a name is
-//! shown to a tool as `?`; an [`observer`] gets the name as it was given. A name may be empty, and may
-//! be as long as memory allows; tools have limits of their own (nsys 2023.4 drops an event whose name has more than about
-//! 64 KiB, unless the name was registered).
+//! Tools receive names as UTF-8. A NUL inside a name is replaced by `?` for tools, since NVTX's names
+//! end at the first NUL; an [`observer`] receives the original name. Names may be empty and of any
+//! length. Tools have limits of their own: nsys 2023.4 drops events with unregistered names of more than
+//! about 64 KiB.
 //!
-//! A forked child has the tool of its parent, as far as the tool itself goes on there; none is looked
-//! for again, unless the parent had not looked yet. Ranges take no lock, so a child may use them
-//! whatever other threads did at the fork; but where one of them was in the first event of a domain, a
-//! call site or a schema, in its first call of this crate, or about to make a category, the child
-//! would wait for a thread that it does not have.
+//! A forked child inherits the parent's tool and searches for one only if the parent had not done so.
+//! Ranges take no lock and are safe in the child. The child deadlocks if another thread of the parent
+//! held a lock at the fork: in the first event of a domain, call site or schema, in its first call of
+//! this crate, or in making a category.
 //!
 //! # Features
 //!
-//! - `enable` (default): without it every call compiles to nothing with the same API, so code that
-//!   annotates needs no `cfg`.
+//! - `enable` (default): without it every call compiles to nothing, so annotations need no `cfg`.
 //! - `macros` (default): [`annotate`](macro@annotate).
 //! - `stream`: [`Instrument`] for streams, besides futures and iterators.
-//! - `tracing`: `NvtxLayer`, which makes ranges of the spans of `tracing`.
+//! - `tracing`: `NvtxLayer`, which records the spans of `tracing` as ranges.
 #![cfg_attr(not(feature = "macros"), allow(rustdoc::broken_intra_doc_links))]
-// Unsafe code is for `sys` alone.
+// Unsafe code is in `sys` alone.
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// What there is nothing to do for is left out, and much of what would do it is then unused.
-#![cfg_attr(not(feature = "enable"), allow(dead_code, unused_imports))]
-// With loom there is a tool of its own (`model.rs`), and nothing that loads one.
+// Without the feature the state is a constant, and what depends on it is unused.
+#![cfg_attr(not(feature = "enable"), allow(dead_code))]
+// Models have a tool of their own (`model.rs`) and do not load one.
 #![cfg_attr(nvtx_loom, allow(dead_code))]
 
 // The macro's expansion names `::nvtx`, and this crate's own tests use the macro.
@@ -102,7 +99,6 @@ pub mod deferred;
 mod domain;
 mod domain_methods;
 mod domain_slot;
-#[cfg(feature = "enable")]
 mod emit;
 mod error;
 mod event;
@@ -119,7 +115,6 @@ mod record;
 mod resource;
 mod resource_id;
 pub mod schema;
-#[cfg(feature = "enable")]
 mod shared;
 mod state;
 mod string;
@@ -152,29 +147,25 @@ pub use crate::work::{Dtype, Pipe, Work};
 #[cfg(feature = "macros")]
 pub use profiler_macros::annotate;
 
-/// Whether an NVTX tool is attached to this process.
+/// True if an NVTX tool is attached to this process. Always false without the feature `enable`.
 ///
-/// The first call of this or of [`range`](range()) looks for the tool, and the answer stays for the life of
-/// the process. Always `false` without the feature `enable`.
+/// The first call of this function or of [`range`](range()) searches for the tool. The result is final.
 #[must_use]
 pub fn is_attached() -> bool {
-    #[cfg(feature = "enable")]
-    return state::is_attached();
-    #[cfg(not(feature = "enable"))]
-    return false;
+    state::is_attached()
 }
 
-/// Looks for the tool now, and lets it do what it wants to do early.
+/// Searches for the tool and initializes it.
 ///
-/// The first event does so too. Called at the start of `main`, no event has to wait for the tool.
+/// The first event does so, too. A call at the start of `main` spares the first event this delay.
 pub fn initialize() {
     if state::has_tool() {
-        sys::functions::initialize();
+        sys::functions::initialize(None);
     }
 }
 
-/// Why the tool that the environment names could not be attached; `None` where one was, or where
-/// none was named.
+/// Why the tool in the environment variable could not be attached. `None` if it was attached or the
+/// variable is not set.
 ///
 /// ```
 /// if let Some(error) = nvtx::attach_error() {
@@ -183,10 +174,7 @@ pub fn initialize() {
 /// ```
 #[must_use]
 pub fn attach_error() -> Option<&'static Error> {
-    #[cfg(feature = "enable")]
-    return state::attach_error();
-    #[cfg(not(feature = "enable"))]
-    return None;
+    state::attach_error()
 }
 
 /// [`Domain::category`] in the default domain.

@@ -2,8 +2,7 @@
 
 /// Starts a range of this thread, and computes its name and options only if a tool or observer is active.
 ///
-/// A name without arguments is registered with the tool once for each call site, so that its text is
-/// not copied again.
+/// A name without arguments is registered with the tool once per call site, and not copied again.
 ///
 /// ```
 /// # use nvtx::{Color, Domain};
@@ -23,16 +22,16 @@
 /// }
 /// ```
 ///
-/// Options come first, each at most once and in any order, and then the name as [`format!`] takes it:
+/// Options precede the name, each at most once and in any order. The name has the syntax of [`format!`].
 ///
 /// - `domain: GPU`: the domain, which is a `static`;
 /// - `color: Color::RED`: a [`Color`](crate::Color);
 /// - `category: c`: a [`Category`](crate::Category) of the domain;
-/// - `payload: x`: what becomes a [`Payload`](crate::Payload);
+/// - `payload: x`: a value that converts to a [`Payload`](crate::Payload);
 /// - `fields: { "name" = value, "unit"; "name" = value }`: [`Field`](crate::Field)s;
 /// - `record: &record`: a [`Record`](crate::schema::Record);
 /// - `flops: 2 * m * n * k`, `bytes: b`, `dtype: Dtype::F32`, `pipe: Pipe::Tensor`, or `work: Work::gemm(m, n, k, Dtype::F32)`:
-///   how much [`Work`](crate::Work) it is.
+///   the amount of [`Work`](crate::Work).
 #[macro_export]
 macro_rules! range {
     ($($all:tt)+) => {
@@ -40,8 +39,7 @@ macro_rules! range {
     };
 }
 
-/// Starts a range of the process, which may end on any thread; the rest is as with
-/// [`range!`](crate::range!).
+/// Starts a range of the process, which may end on any thread. Syntax as [`range!`](crate::range!).
 ///
 /// ```
 /// # let id = 3;
@@ -55,7 +53,7 @@ macro_rules! process_range {
     };
 }
 
-/// Marks a moment; the rest is as with [`range!`](crate::range!).
+/// Records a mark. Syntax as [`range!`](crate::range!).
 ///
 /// ```
 /// # let bytes = 4096u64;
@@ -68,7 +66,7 @@ macro_rules! mark {
     };
 }
 
-/// Reads the options off one by one: what to do, the call site, what was read, and the rest.
+/// Parses the options one by one: the method, the call site, the parsed options, and the remaining tokens.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __nvtx_event {
@@ -80,33 +78,6 @@ macro_rules! __nvtx_event {
             $($rest)+
         )
     };
-    ($what:ident, [$($site:tt)*], [$($read:tt)*], color: $value:expr, $($rest:tt)+) => {
-        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .color($value)], $($rest)+)
-    };
-    ($what:ident, [$($site:tt)*], [$($read:tt)*], category: $value:expr, $($rest:tt)+) => {
-        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .category($value)], $($rest)+)
-    };
-    ($what:ident, [$($site:tt)*], [$($read:tt)*], payload: $value:expr, $($rest:tt)+) => {
-        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .payload($value)], $($rest)+)
-    };
-    ($what:ident, [$($site:tt)*], [$($read:tt)*], record: $value:expr, $($rest:tt)+) => {
-        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .record($value)], $($rest)+)
-    };
-    ($what:ident, [$($site:tt)*], [$($read:tt)*], flops: $value:expr, $($rest:tt)+) => {
-        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .flops($value)], $($rest)+)
-    };
-    ($what:ident, [$($site:tt)*], [$($read:tt)*], bytes: $value:expr, $($rest:tt)+) => {
-        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .bytes($value)], $($rest)+)
-    };
-    ($what:ident, [$($site:tt)*], [$($read:tt)*], dtype: $value:expr, $($rest:tt)+) => {
-        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .dtype($value)], $($rest)+)
-    };
-    ($what:ident, [$($site:tt)*], [$($read:tt)*], pipe: $value:expr, $($rest:tt)+) => {
-        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .pipe($value)], $($rest)+)
-    };
-    ($what:ident, [$($site:tt)*], [$($read:tt)*], work: $value:expr, $($rest:tt)+) => {
-        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .work($value)], $($rest)+)
-    };
     (
         $what:ident, [$($site:tt)*], [$($read:tt)*],
         fields: { $($name:literal = $value:expr $(, $unit:literal)?);+ $(;)? }, $($rest:tt)+
@@ -114,12 +85,16 @@ macro_rules! __nvtx_event {
         $crate::__nvtx_event!(
             $what,
             [$($site)*],
-            // First: it would take the place of fields before it.
+            // First, since it replaces earlier fields.
             [.fields(&[
                 $($crate::Field::new($name, $value, $crate::__nvtx_unit!($($unit)?))),+
             ]) $($read)*],
             $($rest)+
         )
+    };
+    // Any other option is the method of `Event` with its name.
+    ($what:ident, [$($site:tt)*], [$($read:tt)*], $option:ident: $value:expr, $($rest:tt)+) => {
+        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .$option($value)], $($rest)+)
     };
     (range, [$($site:tt)*], [], $($name:tt)+) => {
         if $crate::__private::is_active() {

@@ -1,14 +1,10 @@
-//! Marks: events that are a moment.
+//! Marks: events without a duration.
 
-#[cfg(feature = "enable")]
-use crate::emit;
 use crate::event::{Event, event};
-#[cfg(feature = "enable")]
-use crate::observer;
-use crate::state;
+use crate::{emit, observer, state};
 
 impl Event<'_> {
-    /// Marks a moment.
+    /// Records the event as a mark.
     #[inline]
     pub fn mark(self) {
         if !state::is_idle() {
@@ -19,20 +15,17 @@ impl Event<'_> {
     #[cold]
     #[inline(never)]
     fn mark_now(self) {
-        #[cfg(feature = "enable")]
-        {
-            let state = state::current();
-            if state & state::TOOL != 0 {
-                emit::mark(&self);
-            }
-            if state & state::OBSERVER != 0 {
-                observer::mark(&self.start());
-            }
+        let state = state::current();
+        if state & state::TOOL != 0 {
+            emit::mark(&self);
+        }
+        if state & state::OBSERVER != 0 {
+            observer::mark(&self.start());
         }
     }
 }
 
-/// Marks a moment in the default domain.
+/// Records a mark in the default domain.
 ///
 /// ```
 /// nvtx::mark("cache miss");

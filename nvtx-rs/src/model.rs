@@ -1,7 +1,7 @@
-//! All orders in which threads may meet at the state word, the tool and the observer's slot, played by loom; `.ci/run loom`.
+//! Models of the state, the tool and the observer's slot: loom runs all thread interleavings (`.ci/run loom`).
 //!
-//! It is the crate itself that is played, with loom's atomics in the place of the standard library's (`shared.rs`) and
-//! with a tool in the place of one that is loaded. As C code would, the tool fills its slots by stores that order nothing.
+//! The models run the crate's own code with loom's atomics (`shared.rs`) and a model of a tool. Like C code, the
+//! tool fills its slots by relaxed stores.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int};
@@ -15,11 +15,11 @@ enum Kind {
     #[default]
     None,
     Tool,
-    /// It starts a range while it is being attached.
+    /// A tool that starts a range while it is being attached.
     Annotated,
 }
 
-/// The tool, and what it saw since it was reset.
+/// The tool, and the calls since its reset.
 #[derive(Default)]
 struct Tool {
     kind: Cell<Kind>,
@@ -29,7 +29,7 @@ struct Tool {
 }
 
 std::thread_local! {
-    // Of the standard library: loom plays its threads on one of the system's, which is that of the test.
+    // The standard library's: loom runs its threads on the OS thread of the test.
     static TOOL: Tool = Tool::default();
 }
 
@@ -50,7 +50,7 @@ extern "C" fn pop() -> c_int {
     0
 }
 
-/// In the place of the search for a library.
+/// Replaces the search for a library.
 fn find() -> Result<bool, Error> {
     count(|tool| &tool.searches);
     let kind = TOOL.with(|tool| tool.kind.get());
@@ -76,7 +76,7 @@ mod tests {
     use crate::range::range;
     use crate::state::{self, is_attached};
 
-    /// Plays all orders of a scenario, each with a tool of this kind that has seen nothing.
+    /// Runs all interleavings of a scenario, each with a new tool of this kind.
     fn play(kind: Kind, scenario: impl Fn() + Send + Sync + 'static) {
         let played = std::sync::Arc::new(AtomicU32::new(0));
         let counter = played.clone();
@@ -99,7 +99,7 @@ mod tests {
         TOOL.with(|tool| [&tool.searches, &tool.pushes, &tool.pops].map(Cell::get))
     }
 
-    /// An observer that has to be whole for whoever comes to it.
+    /// An observer that must be initialized when it is called.
     #[derive(Default)]
     struct Watch {
         whole: AtomicBool,
@@ -109,12 +109,12 @@ mod tests {
     }
 
     impl Watch {
-        /// Lives on, as an observer has to.
+        /// Leaked, since observers are `'static`.
         fn new() -> &'static Watch {
             Box::leak(Box::default())
         }
 
-        /// Starts, ends, and starts that came before the observer was whole.
+        /// Starts, ends, and starts before the observer was initialized.
         fn seen(&self) -> [u32; 3] {
             [&self.starts, &self.ends, &self.found_unfinished]
                 .map(|count| count.load(Ordering::Relaxed))

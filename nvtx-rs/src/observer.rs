@@ -1,8 +1,7 @@
 //! The slot through which a profiler in this process observes ranges.
 //!
-//! There is one slot, filled once, and a switch: filling once lets a range use the observer without
-//! a lock, and switching off brings ranges back to their idle cost. A crate that annotates needs none
-//! of this.
+//! The slot is filled once, so that ranges use the observer without a lock. Switching the observer off
+//! returns ranges to their idle cost. Crates with annotations alone do not need this module.
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +30,6 @@
 //! # Ok::<(), nvtx::Error>(())
 //! ```
 
-#[cfg(feature = "enable")]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::category::Category;
@@ -42,30 +40,28 @@ use crate::field::Field;
 use crate::payload::Payload;
 use crate::resource_id::ResourceId;
 use crate::schema::Record;
-#[cfg(feature = "enable")]
 use crate::shared::{AtomicU64, OnceLock, Ordering, shared};
 use crate::state;
 use crate::time::Clock;
 
-/// The value that an observer returns at a start and gets at the end of the same range. Its meaning is the
-/// observer's own.
+/// The observer's own value for a range: returned at the start and passed back at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(u64);
 
 impl Token {
-    /// A token that carries `value`.
+    /// A token with this value.
     #[must_use]
     pub const fn new(value: u64) -> Token {
         Token(value)
     }
 
-    /// The value given to [`Token::new`].
+    /// The value.
     pub const fn get(self) -> u64 {
         self.0
     }
 }
 
-/// A range at its start. The data is borrowed for the call alone.
+/// A range at its start. The data is borrowed for the call.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RangeStart<'a> {
@@ -73,23 +69,23 @@ pub struct RangeStart<'a> {
     pub name: &'a str,
     /// The name of the domain; `None` for the default one.
     pub domain: Option<&'a str>,
-    /// The group that the range belongs to.
+    /// The category.
     pub category: Option<Category>,
-    /// The colour that it is to be shown in.
+    /// The colour.
     pub color: Option<Color>,
-    /// The number that goes with it.
+    /// The payload.
     pub payload: Option<Payload>,
-    /// Its named values.
+    /// Named values.
     pub fields: &'a [Field<'a>],
-    /// Its values by a schema.
+    /// Values with a schema.
     pub record: Option<&'a Record>,
-    /// The process range of which this range is an entry, as a poll is an entry of its future's life: the token that the
-    /// observer returned at its start. `None` also where that start was not observed.
+    /// The token of the process range of which this range is an activation, as a poll is of its
+    /// future's life. `None` also if the start of the process range was not observed.
     pub within: Option<Token>,
 }
 
 impl<'a> RangeStart<'a> {
-    /// A start with this name: for tests of an observer.
+    /// A start with this name, for tests of observers.
     #[must_use]
     pub const fn new(name: &'a str) -> RangeStart<'a> {
         RangeStart {
@@ -105,14 +101,14 @@ impl<'a> RangeStart<'a> {
     }
 }
 
-/// A moment that was marked; the same is known of it as of a range's start.
+/// A mark, which has the data of a range's start.
 pub type Mark<'a> = RangeStart<'a>;
 
-/// The object that got a name. Pointers are numbers here.
+/// A named object. Pointers are numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Named<'a> {
-    /// The thread with this number of the system's.
+    /// The thread with this id of the operating system.
     Thread(u32),
     /// A `CUdevice`.
     CuDevice(i32),
@@ -128,9 +124,9 @@ pub enum Named<'a> {
     CudaStream(usize),
     /// A `cudaEvent_t`.
     CudaEvent(usize),
-    /// Anything else.
+    /// Any other object.
     Resource {
-        /// What it is.
+        /// The kind and value.
         id: ResourceId,
         /// The name of the domain; `None` for the default one.
         domain: Option<&'a str>,
@@ -141,13 +137,13 @@ pub enum Named<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncStep {
-    /// This thread begins to try to get it.
+    /// This thread starts to acquire it.
     AcquireStart,
     /// The attempt failed.
     AcquireFailed,
-    /// It is this thread's.
+    /// This thread holds it.
     AcquireSuccess,
-    /// The object is about to be released.
+    /// This thread is about to release it.
     Releasing,
 }
 
@@ -159,9 +155,9 @@ pub struct CounterSample<'a> {
     pub name: &'a str,
     /// The name of the domain; `None` for the default one.
     pub domain: Option<&'a str>,
-    /// The unit; empty where it has none.
+    /// The unit; empty if it has none.
     pub unit: &'a str,
-    /// When, by the counter's clock; `None` is now.
+    /// The time by the counter's clock; `None` is now.
     pub time: Option<i64>,
     /// The value.
     pub value: CounterValue<'a>,
@@ -171,24 +167,24 @@ pub struct CounterSample<'a> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum CounterValue<'a> {
-    /// Of a counter of whole numbers.
+    /// An integer.
     I64(i64),
-    /// Of a counter of floating-point numbers.
+    /// A floating-point number.
     F64(f64),
-    /// Of a group of counters.
+    /// The values of a group of counters.
     Record(&'a Record),
-    /// None, for this reason.
+    /// No value, for this reason.
     Missing(Missing),
 }
 
-/// Why a counter has no value now.
+/// Why a counter has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// It is zero.
+    /// The value is zero.
     Zero,
-    /// It is as it was.
+    /// The value is unchanged.
     Unchanged,
-    /// It could not be had.
+    /// The value is not available.
     Unavailable,
 }
 
@@ -200,58 +196,56 @@ pub struct DeferredEvent<'a> {
     pub name: &'a str,
     /// The name of the domain; `None` for the default one.
     pub domain: Option<&'a str>,
-    /// The clock of its times.
+    /// The clock of the times.
     pub clock: Clock,
-    /// When it began, or when it was.
+    /// The start of a range, or the time of a mark.
     pub start: i64,
-    /// When it ended; `None` for a mark.
+    /// The end; `None` for a mark.
     pub end: Option<i64>,
-    /// The group that it belongs to.
+    /// The category.
     pub category: Option<Category>,
-    /// The colour that it is to be shown in.
+    /// The colour.
     pub color: Option<Color>,
 }
 
-/// Sees the events of every thread: what a tool gets, and the fields that tools have no place for. It does not see the
-/// scopes of counters and deferred events, limits of counters, schemas but for those of its records, or how clocks convert.
+/// Receives the events of all threads: the data of tools, and the fields, which tools lack. It does not
+/// receive the scopes of counters and deferred events, limits of counters, conversions of clocks, or
+/// schemas other than those of its records.
 ///
-/// The functions are called on the thread of the event and inside the annotated program, so they are
-/// to be fast and must start no range themselves: that would call them again without end. Those that
-/// an observer leaves out do nothing.
+/// The functions run on the thread of the event, inside the annotated program. They should be fast and
+/// must not start ranges, which would recurse. The default implementations do nothing.
 ///
-/// A range that began while the observer was on has its end reported, whatever was switched since;
-/// one that began while it was off has not. An end comes after its start on the same thread, and
-/// mostly in the reverse order of starts: a guard that was moved can end out of order, and a leaked
-/// one never ends.
+/// The end of a range is reported if its start was observed, regardless of later switches. An end
+/// follows its start on the same thread, mostly in reverse order of the starts: a moved guard can end
+/// out of order, and a leaked guard never ends.
 ///
 /// # Panics
 ///
-/// A panic in an observer does not reach the annotated program: it is caught, counted
-/// ([`Switch::panics`]) and switches the observer off. A range whose start panicked goes on
-/// unobserved. In a program built with `panic = "abort"` a panic aborts, as everywhere.
+/// A panic in an observer is caught and counted ([`Switch::panics`]), and switches the observer off. A
+/// range whose start panicked continues unobserved. With `panic = "abort"` a panic aborts.
 pub trait Observer: Sync + Send {
     /// A range starts on this thread.
     fn range_start(&self, range: &RangeStart<'_>) -> Token;
 
-    /// The range for which [`range_start`](Observer::range_start) gave `token` ends on this thread.
+    /// The range for which [`range_start`](Observer::range_start) returned `token` ends on this thread.
     fn range_end(&self, token: Token);
 
-    /// As [`range_end`](Observer::range_end), with what [`Range::end_with`](crate::Range::end_with) was
-    /// given. Left out, the record is dropped and the range ends.
+    /// As [`range_end`](Observer::range_end), with the record of [`Range::end_with`](crate::Range::end_with).
+    /// By default drops the record and ends the range.
     fn range_end_with(&self, token: Token, record: &Record) {
         let _ = record;
         self.range_end(token);
     }
 
-    /// A range of the process starts on this thread, and may end on another. `None`, as where this is
-    /// left out, means that the end need not be told.
+    /// A range of the process starts on this thread, and may end on another. `None`, the default,
+    /// leaves its end unreported.
     fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {
         let _ = range;
         None
     }
 
-    /// The process range for which [`process_range_start`](Observer::process_range_start) gave `token`
-    /// ends, on this thread.
+    /// The process range for which [`process_range_start`](Observer::process_range_start) returned
+    /// `token` ends on this thread.
     fn process_range_end(&self, token: Token) {
         let _ = token;
     }
@@ -262,7 +256,7 @@ pub trait Observer: Sync + Send {
         self.process_range_end(token);
     }
 
-    /// A moment was marked on this thread.
+    /// This thread recorded a mark.
     fn mark(&self, mark: &Mark<'_>) {
         let _ = mark;
     }
@@ -277,7 +271,7 @@ pub trait Observer: Sync + Send {
         let _ = sample;
     }
 
-    /// This thread did something with the synchronisation object `name` of `domain`.
+    /// This thread used the synchronisation object `name` of `domain`.
     fn sync(&self, domain: Option<&str>, name: &str, step: SyncStep) {
         let _ = (domain, name, step);
     }
@@ -288,102 +282,69 @@ pub trait Observer: Sync + Send {
     }
 }
 
-#[cfg(feature = "enable")]
 shared! { static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new(); }
-#[cfg(feature = "enable")]
 shared! { static PANICS: AtomicU64 = AtomicU64::new(0); }
 
-/// Installs the observer of this process, switched off. Once installed it stays; installing the same
-/// one again gives another switch.
+/// Installs the observer of this process, switched off. It stays installed; installing it again returns
+/// another switch.
 ///
-/// Two observers are the same when they lie at the same address. Values without a size may share
-/// one, so an observer should have a field.
+/// Observers are compared by address. Values without a size may share one, so an observer should have a
+/// field.
 ///
-/// The observer is called until the process ends, which is what `'static` promises: the library that it lies in has to stay
-/// loaded as long as the one that this crate is linked into. Mostly both are the same one, whose ranges end with it; whoever
-/// closes such a library (`dlclose`) has to know that none of its code runs any more, as with every library.
+/// The observer is called until the process ends: its library has to stay loaded as long as the one
+/// that this crate is linked into, mostly the same. Close such a library (`dlclose`) only when none of
+/// its code runs any more.
 ///
 /// # Errors
 ///
-/// [`Error::is_taken`] when another observer holds the slot, and [`Error::is_disabled`] when the
-/// crate was built without the feature `enable`, for then no range would ever be seen.
+/// [`Error::is_taken`] if another observer holds the slot; [`Error::is_disabled`] without the feature
+/// `enable`.
 pub fn install(observer: &'static dyn Observer) -> Result<Switch, Error> {
-    #[cfg(feature = "enable")]
-    {
-        let installed = *OBSERVER.get_or_init(|| observer);
-        if std::ptr::addr_eq(installed, observer) {
-            Ok(Switch { _private: () })
-        } else {
-            Err(Error::taken())
-        }
+    if !cfg!(feature = "enable") {
+        return Err(Error::disabled());
     }
-    #[cfg(not(feature = "enable"))]
-    {
-        let _ = observer;
-        Err(Error::disabled())
-    }
+    let installed = *OBSERVER.get_or_init(|| observer);
+    let is_same = std::ptr::addr_eq(installed, observer);
+    if is_same { Ok(Switch { _private: () }) } else { Err(Error::taken()) }
 }
 
 /// Turns the installed observer on and off, any number of times and from any thread.
 ///
-/// All switches are one: there is a single state, and dropping a switch changes nothing.
+/// All switches share one state. Dropping a switch changes nothing.
 #[derive(Clone, Debug)]
 pub struct Switch {
     _private: (),
 }
 
-#[cfg(feature = "enable")]
 impl Switch {
     /// Ranges that start from now on are observed.
     pub fn on(&self) {
         state::set(state::OBSERVER);
     }
 
-    /// Ranges that start from now on are not observed; those that are going on still have their end
-    /// reported. A start on another thread that is under way may still come in.
+    /// Ranges that start from now on are not observed; the ends of open ones still are. A concurrent
+    /// start on another thread may still be reported.
     pub fn off(&self) {
         state::clear(state::OBSERVER);
     }
 
-    /// Whether ranges that start now are observed.
+    /// True if ranges that start now are observed.
     pub fn is_on(&self) -> bool {
         state::has(state::OBSERVER)
     }
 
-    /// How often the observer panicked, in the life of the process.
+    /// The number of the observer's panics in this process.
     pub fn panics(&self) -> u64 {
         PANICS.load(Ordering::Relaxed)
     }
 }
 
-/// Never called: without the feature `enable` there is no way to get a switch.
-#[cfg(not(feature = "enable"))]
-impl Switch {
-    /// Does nothing.
-    pub fn on(&self) {}
-
-    /// Does nothing.
-    pub fn off(&self) {}
-
-    /// Always `false`.
-    pub fn is_on(&self) -> bool {
-        false
-    }
-
-    /// Always 0.
-    pub fn panics(&self) -> u64 {
-        0
-    }
-}
-
-#[cfg(feature = "enable")]
 #[inline]
 pub(crate) fn range_start(range: &RangeStart<'_>) -> Option<Token> {
     let observer = OBSERVER.get()?;
     guarded(|| observer.range_start(range))
 }
 
-#[cfg(feature = "enable")]
 pub(crate) fn range_end(token: Token, record: Option<&Record>) {
     if let Some(observer) = OBSERVER.get() {
         guarded(|| match record {
@@ -393,14 +354,12 @@ pub(crate) fn range_end(token: Token, record: Option<&Record>) {
     }
 }
 
-#[cfg(feature = "enable")]
 #[inline]
 pub(crate) fn process_range_start(range: &RangeStart<'_>) -> Option<Token> {
     let observer = OBSERVER.get()?;
     guarded(|| observer.process_range_start(range)).flatten()
 }
 
-#[cfg(feature = "enable")]
 pub(crate) fn process_range_end(token: Token, record: Option<&Record>) {
     if let Some(observer) = OBSERVER.get() {
         guarded(|| match record {
@@ -410,7 +369,6 @@ pub(crate) fn process_range_end(token: Token, record: Option<&Record>) {
     }
 }
 
-#[cfg(feature = "enable")]
 #[inline]
 pub(crate) fn mark(mark: &Mark<'_>) {
     if let Some(observer) = OBSERVER.get() {
@@ -434,27 +392,23 @@ pub(crate) fn deferred(event: &DeferredEvent<'_>) {
     if_on(|observer| observer.deferred(event));
 }
 
-/// Whether the observer is switched on.
+/// True if the observer is switched on.
 pub(crate) fn is_on() -> bool {
     !state::is_idle() && state::current() & state::OBSERVER != 0
 }
 
 fn if_on(call: impl FnOnce(&dyn Observer)) {
-    #[cfg(feature = "enable")]
     if is_on()
         && let Some(observer) = OBSERVER.get()
     {
         guarded(|| call(*observer));
     }
-    #[cfg(not(feature = "enable"))]
-    let _ = call;
 }
 
 /// Keeps a panic of the observer out of the annotated program.
-#[cfg(feature = "enable")]
 #[inline]
 fn guarded<R>(call: impl FnOnce() -> R) -> Option<R> {
-    // The observer is switched off after a panic, and what it shares is its own to keep whole.
+    // After a panic the observer is switched off; the consistency of its data is its own concern.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(value) => Some(value),
         Err(payload) => {
@@ -464,12 +418,11 @@ fn guarded<R>(call: impl FnOnce() -> R) -> Option<R> {
     }
 }
 
-#[cfg(feature = "enable")]
 #[cold]
 #[inline(never)]
 fn panicked(payload: Box<dyn std::any::Any + Send>) {
     state::clear(state::OBSERVER);
     PANICS.fetch_add(1, Ordering::Relaxed);
-    // Dropping a payload runs code of the observer's, which could panic in its turn.
+    // Dropping the payload runs code of the observer, which could panic again.
     std::mem::forget(payload);
 }

@@ -1,9 +1,9 @@
-//! The number that an event carries for tools.
+//! Payloads: numbers of events.
 
-/// A number that goes with an event, of one of NVTX's six types.
+/// A number of an event, of one of NVTX's six types.
 ///
-/// Tools show it with the event, and Nsight Systems sums it up. Several numbers with names are
-/// [`Field`](crate::Field)s, or a [`Record`](crate::schema::Record).
+/// Tools show it with the event, and Nsight Systems sums it. For several named numbers use
+/// [`Field`](crate::Field)s or a [`Record`](crate::schema::Record).
 ///
 /// ```
 /// use nvtx::Payload;
@@ -28,7 +28,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// NVTX's number of the type, and the bits as they stand in an event's 64.
+    /// NVTX's number of the type, and the value as the event's 64 bits.
     pub(crate) fn raw(self) -> (i32, u64) {
         match self {
             Payload::U64(value) => (1, value),
@@ -40,7 +40,7 @@ impl Payload {
         }
     }
 
-    /// The number of the same type among those of schemas, and the bytes that hold it.
+    /// The type's number in schemas, and the bytes of the value with their length.
     pub(crate) fn entry(self) -> (u64, [u8; 8], usize) {
         let wide = |kind, bits: u64| (kind, bits.to_ne_bytes(), 8);
         let narrow = |kind, bits: u32| (kind, low(bits).to_ne_bytes(), 4);
@@ -55,7 +55,7 @@ impl Payload {
     }
 }
 
-/// A member of 32 bits lies at the front of the union of 64.
+/// A member of 32 bits is at the start of the 64-bit union.
 fn low(bits: u32) -> u64 {
     if cfg!(target_endian = "big") { u64::from(bits) << 32 } else { u64::from(bits) }
 }

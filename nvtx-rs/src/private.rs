@@ -1,6 +1,6 @@
-//! All that the expansions of the macros may touch. Outside semver: it changes with them.
+//! The items that macro expansions use. Not covered by semver.
 //!
-//! The expansion has to compile in every edition that a caller may use:
+//! Expansions compile in every edition:
 //!
 #![cfg_attr(feature = "macros", doc = "```edition2018")]
 #![cfg_attr(not(feature = "macros"), doc = "```ignore")]
@@ -36,8 +36,7 @@ pub fn is_active() -> bool {
     !state::is_idle()
 }
 
-/// Calls a closure that may move what it captured into its result: called where it is written it would be taken for one
-/// that is called again.
+/// Calls a closure once, so that it may move captured values into its result. A direct call would be inferred as `Fn`.
 #[inline]
 pub fn call<R>(f: impl FnOnce() -> R) -> R {
     f()
@@ -56,7 +55,7 @@ impl CallSite {
         if state::is_idle() { Range::NONE } else { Range::begin_site(self, self.name()) }
     }
 
-    /// Starts a range of this thread with what `describe` adds; it runs only if a tool or observer is active.
+    /// Starts a range of this thread. `describe` adds details and runs only if a tool or observer is active.
     #[inline]
     pub fn range_with<'a>(&'static self, describe: impl FnOnce(Event<'a>) -> Event<'a>) -> Range {
         if is_active() { describe(self.event()).range() } else { Range::NONE }
@@ -68,7 +67,7 @@ impl CallSite {
         ProcessRange::start(move || self.event())
     }
 
-    /// Starts a range of the process with what `describe` adds; it runs only if a tool or observer is active.
+    /// Starts a range of the process. `describe` adds details and runs only if a tool or observer is active.
     #[inline]
     pub fn process_range_with<'a>(
         &'static self,
@@ -77,7 +76,7 @@ impl CallSite {
         if is_active() { describe(self.event()).process_range() } else { ProcessRange::NONE }
     }
 
-    /// Marks a moment.
+    /// Records a mark.
     #[inline]
     pub fn mark(&'static self) {
         if is_active() {
@@ -85,7 +84,7 @@ impl CallSite {
         }
     }
 
-    /// Starts a range of this thread of a name that [`Name::new`] made.
+    /// Starts a range of this thread with this name.
     #[cold]
     pub fn range_of(&'static self, name: &Name) -> Range {
         match name {
@@ -94,7 +93,7 @@ impl CallSite {
         }
     }
 
-    /// Describes an event of a name that [`Name::new`] made.
+    /// Describes an event with this name.
     #[cold]
     pub fn event_of<'a>(&'static self, name: &'a Name) -> Event<'a> {
         match name {
@@ -104,17 +103,17 @@ impl CallSite {
     }
 }
 
-/// A name as the macros take it.
+/// A name in a macro.
 #[derive(Debug)]
 pub enum Name {
-    /// Without arguments: it is the same for all events of a place.
+    /// Without arguments: the same for all events of a call site.
     Literal(&'static str),
     /// With arguments.
     Formatted(String),
 }
 
 impl Name {
-    /// Formats the name, unless it is a literal.
+    /// Formats the name unless it is a literal.
     #[cold]
     #[must_use]
     pub fn new(name: Arguments<'_>) -> Name {
@@ -125,7 +124,7 @@ impl Name {
     }
 }
 
-/// What the macros expand to, when no tool or observer is active.
+/// The functions of expansions without an active tool or observer.
 pub mod idle {
     use crate::range::{ProcessRange, Range};
 
@@ -141,7 +140,7 @@ pub mod idle {
         ProcessRange::NONE
     }
 
-    /// Nothing.
+    /// Does nothing.
     #[inline]
     pub fn mark() {}
 }

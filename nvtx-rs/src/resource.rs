@@ -1,4 +1,4 @@
-//! Names for things that are no events: threads, devices, streams, locks.
+//! Names of objects: threads, devices, streams, locks.
 
 use crate::domain::{DomainKeep, DomainRef};
 use crate::observer::{self, Named};
@@ -8,13 +8,13 @@ use crate::sys::functions;
 use crate::sys::types::{Handle, ResourceAttributes, Text};
 use crate::text::with_c_str;
 
-/// A name that holds until it is dropped. Made by [`Domain::resource`](crate::Domain::resource) and
-/// [`resource`].
+/// A named object. The name ends when this value is dropped. Made by
+/// [`Domain::resource`](crate::Domain::resource) and [`resource`].
 #[must_use = "the name ends when this is dropped"]
 #[derive(Debug)]
 pub struct Resource {
     handle: Handle,
-    /// The tool's object is of the domain's, so the domain has to stay.
+    /// Keeps the domain alive, to which the tool's object belongs.
     _domain: DomainKeep,
 }
 

@@ -1,9 +1,9 @@
-//! What can be named that is not an event: threads, devices, streams, locks.
+//! Identifiers of objects that can be named: threads, devices, streams, locks.
 
 use std::ffi::c_void;
 
-/// What a [`Resource`](crate::Resource) names. A pointer or handle is a number here: it is shown or compared by tools,
-/// and nothing of ours follows it, so it may be stale or made up.
+/// The object of a [`Resource`](crate::Resource). Pointers and handles are numbers, which tools show or compare.
+/// Nothing dereferences them, so they may be invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ResourceId {
     kind: u32,
@@ -25,13 +25,13 @@ macro_rules! resources {
 }
 
 resources! {
-    /// Anything with an address.
+    /// An object with an address.
     pointer(*const c_void) = 1, 1;
-    /// Anything with a handle.
+    /// An object with a handle.
     handle(u64) = 1, 2;
-    /// A thread, by the system's number.
+    /// A thread by its id of the operating system.
     thread(u32) = 1, 3;
-    /// A thread, by its `pthread_t`.
+    /// A thread by its `pthread_t`.
     posix_thread(u64) = 1, 4;
     /// A `pthread_mutex_t`.
     posix_mutex(*const c_void) = 3, 1;
@@ -58,7 +58,7 @@ resources! {
 }
 
 impl ResourceId {
-    /// Something of another kind: NVTX's class and index of the kind, and the value.
+    /// An object of another kind: NVTX's class and index of the kind, and the value.
     #[must_use]
     pub const fn other(class: u16, index: u16, value: u64) -> ResourceId {
         ResourceId { kind: (class as u32) << 16 | index as u32, value }
@@ -99,7 +99,7 @@ impl Bits for u32 {
 
 impl Bits for i32 {
     fn bits(self) -> u64 {
-        // The union's member is an int, at its front.
+        // The union's member is an int at its start.
         self.cast_unsigned().into()
     }
 }

@@ -1,13 +1,12 @@
-//! Records of several values, and the schemas that tell tools what is in them.
+//! Records of several values, and the schemas that describe them to tools.
 //!
-//! A tool reads a record's bytes as its schema says, so the two must agree: records are made by their
-//! schema alone, which checks every value, and a schema holds no pointers. Offsets are those of C, so
-//! a `#[repr(C)]` structure with the same members has the same bytes.
+//! A tool reads a record's bytes by its schema, so the two must agree: only the schema makes records, it
+//! checks every value, and it has no pointers. Offsets are those of C, so a `#[repr(C)]` structure with
+//! the same members has the same bytes.
 
 use std::sync::OnceLock;
 
 use crate::domain::{Domain, DomainRef};
-#[cfg(feature = "enable")]
 use crate::domain_slot::DomainSlot;
 use crate::error::Error;
 use crate::state;
@@ -22,21 +21,21 @@ use crate::time::Clock;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum EntryType {
-    /// A signed number of 8 bits.
+    /// A signed integer of 8 bits.
     I8,
-    /// An unsigned number of 8 bits.
+    /// An unsigned integer of 8 bits.
     U8,
-    /// A signed number of 16 bits.
+    /// A signed integer of 16 bits.
     I16,
-    /// An unsigned number of 16 bits.
+    /// An unsigned integer of 16 bits.
     U16,
-    /// A signed number of 32 bits.
+    /// A signed integer of 32 bits.
     I32,
-    /// An unsigned number of 32 bits.
+    /// An unsigned integer of 32 bits.
     U32,
-    /// A signed number of 64 bits.
+    /// A signed integer of 64 bits.
     I64,
-    /// An unsigned number of 64 bits.
+    /// An unsigned integer of 64 bits.
     U64,
     /// A floating-point number of 32 bits.
     F32,
@@ -52,8 +51,8 @@ pub enum EntryType {
     Text(usize),
     /// One of the values of an [`Enum`], as a number of its size.
     Enum(&'static Enum),
-    /// What the tool calls a registered string: for deferred events, whose names are all such. A tool may follow it, so that
-    /// no record of the program's own can have one.
+    /// The tool's handle of a registered string, for the names of deferred events. Tools may dereference it, so a
+    /// program's own records cannot contain one.
     #[doc(hidden)]
     Registered,
 }
@@ -77,7 +76,7 @@ impl EntryType {
             EntryType::Color => 69,
             EntryType::Text(_) => 76,
             EntryType::Registered => 80,
-            // A tool that knows no enums gets the number.
+            // Without support for enums: the integer type.
             EntryType::Enum(values) => values.id().unwrap_or(match values.bytes {
                 1 => 12,
                 2 => 14,
@@ -95,7 +94,7 @@ impl EntryType {
             EntryType::Category | EntryType::Color => 4,
             EntryType::I64 | EntryType::U64 | EntryType::F64 => 8,
             EntryType::Address | EntryType::Registered => size_of::<usize>(),
-            // A tool takes a length of 0 for a pointer.
+            // Tools treat a length of 0 as a pointer.
             EntryType::Text(0) => 1,
             EntryType::Text(length) => length,
             EntryType::Enum(values) => values.bytes,
@@ -107,16 +106,16 @@ impl EntryType {
     }
 }
 
-/// The flag of an entry that is the event's name.
+/// The flag of the entry with the event's name.
 const MESSAGE: u64 = 1 << 10;
 
-/// One of the values in a [`Schema`].
+/// A value in a [`Schema`].
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     name: &'static str,
     description: &'static str,
     kind: EntryType,
-    /// `None` is a single value.
+    /// `None` for a single value.
     count: Option<usize>,
     flags: u64,
     clock: Option<Clock>,
@@ -129,50 +128,50 @@ impl Entry {
         Entry { name, description: "", kind, count: None, flags: 0, clock: None }
     }
 
-    /// This many values of this type. Text has its length already: an array of texts is one value.
+    /// An array of this type. For texts, whose type includes the length, a single value.
     #[must_use]
     pub const fn array(name: &'static str, kind: EntryType, count: usize) -> Entry {
         let count = if let EntryType::Text(_) = kind { None } else { Some(count) };
         Entry { count, ..Entry::new(name, kind) }
     }
 
-    /// What it is, at more length.
+    /// Sets a description.
     #[must_use]
     pub const fn described(mut self, description: &'static str) -> Entry {
         self.description = description;
         self
     }
 
-    /// Tools are asked not to show it.
+    /// Asks tools not to show the value.
     #[must_use]
     pub const fn hidden(mut self) -> Entry {
         self.flags |= 1 << 9;
         self
     }
 
-    /// It is the name of the event, for [`Record::mark`] and the like; a [`EntryType::Text`].
+    /// Makes the value the name of the event, for [`Record::mark`], [`Record::range`] and
+    /// [`Record::process_range`]. Requires an [`EntryType::Text`].
     ///
-    /// To a tool the name said last is the event's: with `event("name").record(&record)` this one stands in for `"name"`,
-    /// and [`Range::end_with`](crate::Range::end_with) renames the range. An observer keeps the name of the event.
+    /// For tools the last name applies: in `event("name").record(&record)` the entry replaces `"name"`, and
+    /// [`Range::end_with`](crate::Range::end_with) renames the range. Observers keep the event's name.
     #[must_use]
     pub const fn message(mut self) -> Entry {
         self.flags |= MESSAGE;
         self
     }
 
-    #[cfg(feature = "enable")]
     fn is_message(&self) -> bool {
         self.flags & MESSAGE != 0
     }
 
-    /// It is a sample of a counter: for [`CounterGroup`](crate::counter::CounterGroup).
+    /// Makes the value a counter's sample, for [`CounterGroup`](crate::counter::CounterGroup).
     #[must_use]
     pub const fn counter(mut self) -> Entry {
         self.flags |= 4 << 12;
         self
     }
 
-    /// It is a time by `clock`: of a range's begin.
+    /// Makes the value a time by `clock`.
     pub(crate) const fn timed(mut self, flags: u64, clock: Clock) -> Entry {
         const TIMESTAMP: u64 = 2 << 10;
         self.flags |= TIMESTAMP | flags;
@@ -180,7 +179,7 @@ impl Entry {
         self
     }
 
-    /// Its type, for errors.
+    /// The type, for errors.
     fn kind_described(&self) -> String {
         let kind = match self.kind {
             EntryType::Enum(values) => format!("the enum `{}`", values.name),
@@ -200,7 +199,7 @@ impl Entry {
     }
 }
 
-/// What is in a [`Record`]: its entries, in order. Made for a `static`.
+/// The entries of a [`Record`], in order. Intended for a `static`.
 ///
 /// ```
 /// use nvtx::schema::{Entry, EntryType, Enum, Schema};
@@ -253,7 +252,7 @@ impl Schema {
         self
     }
 
-    /// Its samples are those of a group of counters.
+    /// Makes the records samples of a counter group.
     #[must_use]
     pub const fn counter_group(self) -> Schema {
         self.flagged(1 << 3)
@@ -269,7 +268,7 @@ impl Schema {
         size(self.entries)
     }
 
-    /// The tool's handle; `None` where there is no tool, or one that takes no schemas.
+    /// The tool's id; `None` without a tool that supports schemas.
     pub(crate) fn id(&self) -> Option<u64> {
         if !state::has_tool() {
             return None;
@@ -281,8 +280,7 @@ impl Schema {
         DomainRef::of(self.domain)
     }
 
-    /// Whether one of its entries is the name of the event.
-    #[cfg(feature = "enable")]
+    /// True if an entry is the name of the event.
     pub(crate) fn has_message(&self) -> bool {
         self.entries.iter().any(Entry::is_message)
     }
@@ -291,8 +289,7 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// Where the number of values is not that of the entries, or a value does not fit its entry:
-    /// [`Error::is_mismatch`].
+    /// [`Error::is_mismatch`] if the number of values differs from that of the entries, or a value does not fit.
     pub fn record(&'static self, values: &[Value<'_>]) -> Result<Record, Error> {
         if values.len() != self.entries.len() {
             return Err(Error::mismatch(
@@ -316,11 +313,11 @@ impl Schema {
         Ok(Record { schema: self, bytes: bytes.into() })
     }
 
-    /// A record with these bytes, such as those of a `#[repr(C)]` structure with the same members.
+    /// A record with these bytes, such as those of a `#[repr(C)]` structure.
     ///
     /// # Errors
     ///
-    /// Where there are not [`size`](Schema::size) of them: [`Error::is_mismatch`].
+    /// [`Error::is_mismatch`] if the length is not [`size`](Schema::size).
     pub fn record_of_bytes(&'static self, bytes: &[u8]) -> Result<Record, Error> {
         if bytes.len() != self.size() {
             let why = format!("{} bytes for a record of {}", bytes.len(), self.size());
@@ -354,7 +351,7 @@ fn offsets(entries: &[Entry]) -> impl Iterator<Item = (usize, &Entry)> {
     })
 }
 
-/// Tells the tool of a schema; `None` where it does not take it.
+/// Registers a schema with the tool; `None` if the tool does not accept it.
 pub(crate) fn register(
     domain: DomainRef<'_>,
     name: &str,
@@ -394,7 +391,7 @@ pub(crate) fn register(
     id.filter(|id| *id != 0)
 }
 
-/// The values that a number may have, with their names.
+/// Named values of an integer.
 #[derive(Debug)]
 pub struct Enum {
     name: &'static str,
@@ -406,7 +403,7 @@ pub struct Enum {
 }
 
 impl Enum {
-    /// An enum that takes `bytes` bytes, 1, 2, 4 or 8; another size becomes the next of these.
+    /// An enum of 1, 2, 4 or 8 bytes; another size is rounded up to the next of these.
     #[must_use]
     pub const fn new(
         name: &'static str,
@@ -422,14 +419,14 @@ impl Enum {
         Enum { name, bytes, values, flags: false, domain: None, id: OnceLock::new() }
     }
 
-    /// Its values are bits that may be set together.
+    /// Makes the values flags, which can be combined.
     #[must_use]
     pub const fn flags(mut self) -> Enum {
         self.flags = true;
         self
     }
 
-    /// It is of `domain`, for the schemas of this domain.
+    /// Sets the domain, which must be that of the schemas.
     #[must_use]
     pub const fn in_domain(mut self, domain: &'static Domain) -> Enum {
         self.domain = Some(domain);
@@ -462,11 +459,11 @@ impl Enum {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value<'a> {
-    /// A number, for an entry of any type of whole numbers that it fits, and for an enum.
+    /// An integer, for an enum or an integer type that it fits.
     Int(i128),
-    /// A number for an entry of floating-point numbers; one of 32 bits gets the nearest.
+    /// A floating-point number; rounded for 32 bits.
     Float(f64),
-    /// Text that is not longer than its entry.
+    /// Text, at most as long as its entry.
     Text(&'a str),
     /// Numbers for an array.
     U32s(&'a [u32]),
@@ -479,9 +476,9 @@ pub enum Value<'a> {
 }
 
 impl Value<'_> {
-    /// What it is, for errors: what is long by its length.
+    /// The value, for errors; long values by their length.
     fn described(self) -> String {
-        /// The most bytes or numbers that an error shows.
+        /// The maximum number of bytes or numbers in an error.
         const SHOWN: usize = 16;
         let numbers = |kind: &str, count: usize| format!("{count} x {kind}");
         match self {
@@ -494,7 +491,7 @@ impl Value<'_> {
         }
     }
 
-    /// Puts the value to its place; `false` where it does not fit.
+    /// Writes the value; false if it does not fit.
     fn write(self, kind: EntryType, count: Option<usize>, place: &mut [u8]) -> bool {
         match (self, count) {
             (Value::Text(text), None) => {
@@ -517,14 +514,14 @@ impl Value<'_> {
 
     fn write_number(self, kind: EntryType, place: &mut [u8]) -> bool {
         match (self, kind) {
-            // CAST: the nearest, as documented.
+            // CAST: rounded, as documented.
             (Value::Float(value), EntryType::F32) => copy(&(value as f32).to_ne_bytes(), place),
             (Value::Float(value), EntryType::F64) => copy(&value.to_ne_bytes(), place),
             (Value::Int(value), EntryType::I8) => int::<i8, 1>(value, i8::to_ne_bytes, place),
             (Value::Int(value), EntryType::I16) => int::<i16, 2>(value, i16::to_ne_bytes, place),
             (Value::Int(value), EntryType::I32) => int::<i32, 4>(value, i32::to_ne_bytes, place),
             (Value::Int(value), EntryType::I64) => int::<i64, 8>(value, i64::to_ne_bytes, place),
-            // What a tool may follow is no number of the program's.
+            // Tools may dereference a registered string, so programs cannot set it.
             (_, EntryType::F32 | EntryType::F64 | EntryType::Text(_) | EntryType::Registered) => {
                 false
             }
@@ -614,7 +611,7 @@ impl From<usize> for Value<'_> {
     }
 }
 
-/// Values as a [`Schema`] says. Made by [`Schema::record`].
+/// Values by a [`Schema`]. Made by [`Schema::record`].
 #[derive(Clone, Debug)]
 pub struct Record {
     schema: &'static Schema,
@@ -622,12 +619,12 @@ pub struct Record {
 }
 
 impl Record {
-    /// What is in it.
+    /// The schema.
     pub fn schema(&self) -> &'static Schema {
         self.schema
     }
 
-    /// Its bytes.
+    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -640,8 +637,7 @@ impl Record {
         self.schema.domain().is(domain)
     }
 
-    /// As [`is_of`](Record::is_of), for a domain that is known by its number.
-    #[cfg(feature = "enable")]
+    /// As [`is_of`](Record::is_of), for a domain's slot.
     pub(crate) fn is_of_slot(&self, domain: DomainSlot) -> bool {
         self.schema.domain().registered_slot() == Some(domain)
     }

@@ -1,7 +1,7 @@
-//! What threads share: of the standard library, or of loom, which plays all orders of it (`model.rs`).
+//! Synchronization types: the standard library's, or loom's in models (`model.rs`).
 //!
-//! Only what the models reach goes this way. Domains, call sites and categories take locks of the standard library at
-//! their first event, which loom can't see.
+//! Only code that the models run uses them. Domains, call sites and categories take locks of the
+//! standard library at their first event, which loom does not see.
 
 #[cfg(not(nvtx_loom))]
 pub(crate) use std::sync::{
@@ -14,7 +14,7 @@ pub(crate) use self::once::OnceLock;
 #[cfg(nvtx_loom)]
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-/// A static; with loom it is new in each order that is played.
+/// A static; with loom, reset for each interleaving.
 macro_rules! shared {
     ($(#[$doc:meta])* static $name:ident: $type:ty = $value:expr;) => {
         #[cfg(not(nvtx_loom))]
@@ -28,7 +28,7 @@ macro_rules! shared {
     };
 }
 
-/// A static of each thread.
+/// A thread-local static.
 macro_rules! per_thread {
     (static $name:ident: $type:ty = $value:expr;) => {
         #[cfg(not(nvtx_loom))]
@@ -51,13 +51,12 @@ mod once {
     use loom::sync::Mutex;
     use loom::sync::atomic::{AtomicBool, Ordering};
 
-    /// The standard library's, of which loom has none: with no more order between threads than that one promises. What it
-    /// holds is leaked.
+    /// A model of the standard library's `OnceLock`, which loom lacks, with the same memory ordering. Leaks its value.
     #[derive(Debug)]
     pub(crate) struct OnceLock<T: 'static> {
         filled: AtomicBool,
         filling: Mutex<()>,
-        /// Not loom's: of two readers none is to learn from the other.
+        /// Not loom's: readers must not synchronize with each other.
         value: std::sync::Mutex<Option<&'static T>>,
     }
 

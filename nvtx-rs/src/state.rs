@@ -1,108 +1,91 @@
-//! The one word that every range reads: whether a tool is attached and an observer on.
+//! The state that every range reads: whether a tool is attached and an observer on.
 //!
-//! Zero means that a range has nothing to do. The word starts as [`UNINITIALISED`], so that the search for a tool at the first
-//! range costs later ones nothing. Without the feature `enable` the word is a constant zero, and the compiler removes the
-//! rest.
+//! With state 0 a range does nothing. The initial state is [`UNINITIALISED`], so that the search for a
+//! tool at the first range costs later ones nothing. Without the feature `enable`, [`is_idle`] is a
+//! constant, and the compiler removes the rest.
 
 #[cfg(nvtx_loom)]
 pub(crate) use self::tool::FIND;
-#[cfg(feature = "enable")]
 pub(crate) use self::tool::{attach_error, is_attached};
-#[cfg(feature = "enable")]
 use crate::shared::{AtomicU8, Ordering, shared};
 
 /// The search for a tool has not been done yet.
-#[cfg(feature = "enable")]
 const UNINITIALISED: u8 = 1;
 /// A tool is attached.
 pub(crate) const TOOL: u8 = 2;
 /// The observer is switched on.
 pub(crate) const OBSERVER: u8 = 4;
 
-#[cfg(feature = "enable")]
 shared! { static STATE: AtomicU8 = AtomicU8::new(UNINITIALISED); }
 
-/// Whether a range has nothing to do.
+/// True if a range has nothing to do.
 #[inline]
 pub(crate) fn is_idle() -> bool {
-    #[cfg(feature = "enable")]
-    return STATE.load(Ordering::Relaxed) == 0;
-    #[cfg(not(feature = "enable"))]
-    return true;
+    !cfg!(feature = "enable") || STATE.load(Ordering::Relaxed) == 0
 }
 
 /// The bits of tool and observer, after the search for a tool. Data written before a bit was [`set`] is visible with it.
 pub(crate) fn current() -> u8 {
-    #[cfg(feature = "enable")]
-    {
-        let state = STATE.load(Ordering::Acquire);
-        if state & UNINITIALISED == 0 {
-            return state;
-        }
-        tool::attach();
-        // Still uninitialised only where the tool starts a range while it is being attached.
-        STATE.load(Ordering::Acquire) & !UNINITIALISED
+    if !cfg!(feature = "enable") {
+        return 0;
     }
-    #[cfg(not(feature = "enable"))]
-    return 0;
+    let state = STATE.load(Ordering::Acquire);
+    if state & UNINITIALISED == 0 {
+        return state;
+    }
+    tool::attach();
+    // Still uninitialised only if the tool starts a range while it is being attached.
+    STATE.load(Ordering::Acquire) & !UNINITIALISED
 }
 
-/// Whether a tool is attached and no observer is on; also `false` before the search for a tool.
-#[cfg(feature = "enable")]
+/// True if a tool is attached and no observer is on; false before the search for a tool.
 #[inline]
 pub(crate) fn is_tool_alone() -> bool {
     STATE.load(Ordering::Acquire) == TOOL
 }
 
-/// Whether a tool is attached, after the search for one.
+/// True if a tool is attached, after the search for one.
 pub(crate) fn has_tool() -> bool {
     !is_idle() && current() & TOOL != 0
 }
 
-/// Whether one of `bits` is set.
-#[cfg(feature = "enable")]
+/// True if one of `bits` is set.
 pub(crate) fn has(bits: u8) -> bool {
     STATE.load(Ordering::Acquire) & bits != 0
 }
 
-#[cfg(feature = "enable")]
 pub(crate) fn set(bits: u8) {
     STATE.fetch_or(bits, Ordering::Release);
 }
 
-#[cfg(feature = "enable")]
 pub(crate) fn clear(bits: u8) {
     STATE.fetch_and(!bits, Ordering::Release);
 }
 
 /// Ends the search for a tool, whose bit is already set if there is one.
-#[cfg(feature = "enable")]
 pub(crate) fn initialised() {
     clear(UNINITIALISED);
 }
 
-/// The tool of this process: searched for once, at the first range, and kept for the life of the process.
-#[cfg(feature = "enable")]
+/// The tool of this process: searched for at the first range, and kept.
 mod tool {
     use std::cell::Cell;
 
     use super::{TOOL, initialised, set};
     use crate::error::Error;
     use crate::shared::{OnceLock, per_thread, shared};
-    #[cfg(not(nvtx_loom))]
+    #[cfg(all(feature = "enable", not(nvtx_loom)))]
     use crate::sys::load_named;
 
     shared! {
-        /// The outcome of the one attempt; `Ok(false)` where no tool was named.
+        /// The result of the search; `Ok(false)` if the variable names no tool.
         static OUTCOME: OnceLock<Result<bool, Error>> = OnceLock::new();
     }
 
     per_thread! { static ATTACHING: Cell<bool> = Cell::new(false); }
 
-    /// Searches for the tool, once; `None` only inside that very attempt.
-    ///
-    /// A tool that is itself annotated may start ranges while it is being loaded. They do nothing: to
-    /// wait for the attempt to end would be to wait for ourselves.
+    /// Searches for the tool, once. `None` within the search itself: a tool with annotations may start
+    /// ranges while it is being loaded. They do nothing, since waiting for the search would deadlock.
     #[cold]
     #[inline(never)]
     pub(crate) fn attach() -> Option<&'static Result<bool, Error>> {
@@ -124,13 +107,18 @@ mod tool {
 
     #[cfg(nvtx_loom)]
     std::thread_local! {
-        /// The search of a model, which replaces that for a library. loom plays its threads on one thread of the system.
+        /// The search of a model instead of that for a library. loom runs its threads on one OS thread.
         pub(crate) static FIND: Cell<fn() -> Result<bool, Error>> = const { Cell::new(|| Ok(false)) };
     }
 
     #[cfg(nvtx_loom)]
     fn load_named() -> Result<bool, Error> {
         FIND.with(Cell::get)()
+    }
+
+    #[cfg(not(any(feature = "enable", nvtx_loom)))]
+    fn load_named() -> Result<bool, Error> {
+        Ok(false)
     }
 
     pub(crate) fn is_attached() -> bool {

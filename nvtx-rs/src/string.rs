@@ -1,4 +1,4 @@
-//! Texts that a tool was handed once.
+//! Registered strings: texts that a tool keeps.
 
 use crate::domain::{DomainKeep, DomainRef};
 use crate::event::Event;
@@ -6,12 +6,12 @@ use crate::range::{ProcessRange, Range};
 use crate::state;
 use crate::sys::types::Handle;
 
-/// A text that the tool keeps, for events that say it often. Made by
+/// A text registered with the tool, for repeated names. Made by
 /// [`Domain::register`](crate::Domain::register) and [`register`](crate::register).
 ///
-/// It is of its domain, and so are its events. Tools keep registered texts for the life of the
-/// process: register what is known beforehand, not what is computed. The macros and
-/// [`annotate`](macro@crate::annotate) register their literal names by themselves.
+/// The text and its events belong to its domain. Tools keep registered texts until the process ends:
+/// do not register computed names. The macros and [`annotate`](macro@crate::annotate) register literal
+/// names.
 ///
 /// ```
 /// let step = nvtx::register("step");
@@ -37,7 +37,7 @@ impl RegisteredString {
         &self.text
     }
 
-    /// The tool's handle, in its own domain.
+    /// The tool's handle, if this is the text's domain.
     pub(crate) fn handle_in(&self, domain: DomainRef<'_>) -> Option<Handle> {
         self.handle.filter(|_| self.domain.as_ref().is(domain))
     }
@@ -60,7 +60,7 @@ impl RegisteredString {
         ProcessRange::start(move || self.event())
     }
 
-    /// Marks a moment.
+    /// Records a mark.
     #[inline]
     pub fn mark(&self) {
         if !state::is_idle() {

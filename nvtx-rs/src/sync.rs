@@ -1,4 +1,4 @@
-//! Locks of the program's own making, whose waiting and holding tools can show.
+//! Locks implemented by the program, whose use tools can show.
 
 use crate::domain::{DomainKeep, DomainRef};
 use crate::observer::{self, SyncStep};
@@ -7,10 +7,10 @@ use crate::sys::functions;
 use crate::sys::types::{Handle, SyncAttributes, Text};
 use crate::text::with_c_str;
 
-/// A lock, semaphore or the like that is built on atomics, so that no tool can see it by itself. Made
-/// by [`Domain::sync_object`](crate::Domain::sync_object) and [`sync_object`].
+/// A lock, semaphore or similar object built on atomics, invisible to tools. Made by
+/// [`Domain::sync_object`](crate::Domain::sync_object) and [`sync_object`].
 ///
-/// The steps are types: what was not acquired can't be released.
+/// The steps are types: only an acquired object can be released.
 ///
 /// ```
 /// let object = nvtx::sync_object("queue");
@@ -40,7 +40,7 @@ impl SyncObject {
         SyncObject { handle, name: name.into(), domain: domain.keep() }
     }
 
-    /// This thread begins to try to get it.
+    /// Reports that this thread starts to acquire the object.
     pub fn acquire(&self) -> Acquiring<'_> {
         self.step(SyncStep::AcquireStart, functions::sync_acquire_start);
         Acquiring { object: self, open: true }
@@ -65,7 +65,7 @@ impl Drop for SyncObject {
     }
 }
 
-/// An attempt to get a [`SyncObject`]. Dropping it says that it failed.
+/// An attempt to acquire a [`SyncObject`]. Dropping it reports a failure.
 #[must_use = "dropping it says that the attempt failed"]
 #[derive(Debug)]
 pub struct Acquiring<'a> {
@@ -74,14 +74,14 @@ pub struct Acquiring<'a> {
 }
 
 impl<'a> Acquiring<'a> {
-    /// The object is this thread's.
+    /// Reports that this thread holds the object.
     pub fn succeeded(mut self) -> Acquired<'a> {
         self.open = false;
         self.object.step(SyncStep::AcquireSuccess, functions::sync_acquire_success);
         Acquired { object: self.object }
     }
 
-    /// The attempt was given up.
+    /// Reports that the attempt failed.
     pub fn failed(self) {}
 }
 
@@ -93,7 +93,7 @@ impl Drop for Acquiring<'_> {
     }
 }
 
-/// A [`SyncObject`] that is held. Dropping it says that it is being released.
+/// A held [`SyncObject`]. Dropping it reports the release.
 #[must_use = "dropping it says that the object is released"]
 #[derive(Debug)]
 pub struct Acquired<'a> {
@@ -101,7 +101,7 @@ pub struct Acquired<'a> {
 }
 
 impl Acquired<'_> {
-    /// The object is about to be released: tell before, so that the next holder comes after.
+    /// Reports the release. Call it before releasing the lock, so that the next holder is reported later.
     pub fn release(self) {}
 }
 

@@ -1,16 +1,16 @@
-//! Names as C wants them.
+//! Names as C strings.
 //!
-//! A tool reads a name up to its first NUL and must copy it during the call, so the copy that adds
-//! the NUL lives on the stack. What happens to a NUL inside a name is decided here alone.
+//! A tool reads a name up to its first NUL and copies it during the call, so the NUL-terminated copy
+//! is on the stack. This module alone replaces a NUL inside a name.
 
 use std::ffi::{CStr, CString};
 
 use crate::sys::types::{ShortText, Text};
 
-/// What the stack takes, the NUL at the end included. Longer names are copied to the heap.
+/// The bytes of the stack buffer, including the final NUL. Longer names are copied to the heap.
 const STACK_BYTES: usize = 256;
 
-/// Stands for a NUL inside a name: cutting the name there would make different names equal.
+/// Replaces a NUL inside a name. Truncation would make different names equal.
 const NUL_SHOWN_AS: u8 = b'?';
 
 /// Calls `f` with `name` as a C string.
@@ -22,7 +22,7 @@ pub(crate) fn with_c_str<R>(name: &str, f: impl FnOnce(&CStr) -> R) -> R {
     }
 }
 
-/// As [`with_c_str`], for the way of a range.
+/// As [`with_c_str`], for ranges.
 pub(crate) fn with_text<R>(name: &str, f: impl FnOnce(Text<'_>) -> R) -> R {
     let mut buffer = ShortText::EMPTY;
     match short(name, &mut buffer) {
@@ -31,10 +31,10 @@ pub(crate) fn with_text<R>(name: &str, f: impl FnOnce(Text<'_>) -> R) -> R {
     }
 }
 
-/// A name of at most 15 bytes as C wants it, in an empty buffer; `None` where it is longer, or has a NUL inside.
+/// A name of at most 15 bytes as a C string in an empty buffer; `None` if the name is longer or contains a NUL.
 ///
-/// Always inlined: the buffer is then written and handed on where it lies, and read by nobody in between. Names that
-/// need more registers than this are not its business, for they would cost every range a few more instructions.
+/// Always inlined, so that the buffer is written in place. Longer names need more registers, which would
+/// cost every range some instructions.
 #[inline(always)]
 pub(crate) fn short<'a>(name: &str, buffer: &'a mut ShortText) -> Option<Text<'a>> {
     let name = name.as_bytes();
@@ -49,7 +49,7 @@ pub(crate) fn short<'a>(name: &str, buffer: &'a mut ShortText) -> Option<Text<'a
     if has_nul { None } else { Some(Text::terminated(buffer)) }
 }
 
-/// Any name that is not [`short`].
+/// The general case, for names that are not [`short`].
 fn with_longer_text<R>(name: &str, f: impl FnOnce(Text<'_>) -> R) -> R {
     let mut buffer = ShortText::EMPTY;
     match name.len() {
@@ -58,7 +58,7 @@ fn with_longer_text<R>(name: &str, f: impl FnOnce(Text<'_>) -> R) -> R {
     }
 }
 
-/// Copies a name of `N` to `2 * N - 1` bytes as its first and its last `N`, which may overlap; whether there is a NUL.
+/// Copies a name of `N` to `2 * N - 1` bytes as its first and last `N`, which may overlap. True if it contains a NUL.
 #[inline(always)]
 fn copy_ends<const N: usize>(name: &[u8], buffer: &mut ShortText) -> bool {
     let (Some(first), Some(last)) = (name.first_chunk::<N>(), name.last_chunk::<N>()) else {
@@ -74,7 +74,7 @@ fn copy_ends<const N: usize>(name: &[u8], buffer: &mut ShortText) -> bool {
     has_nul(first) | has_nul(last)
 }
 
-/// Word by word, without an early end.
+/// Checks word by word, without an early exit.
 #[inline(always)]
 fn has_nul(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -84,12 +84,12 @@ fn has_nul(bytes: &[u8]) -> bool {
     }
     words.iter().chain([&last]).fold(false, |nul, &word| {
         let word = u64::from_ne_bytes(word);
-        // The highest bit of the lowest byte that is 0, and maybe of some above it.
+        // The highest bit of the lowest zero byte, and possibly of some above it.
         nul | (word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080 != 0)
     })
 }
 
-/// Copies `name` to the front of `buffer`, which is all zero and longer than `name`.
+/// Copies `name` to the start of `buffer`, which is zero and longer than `name`.
 fn copy<'a>(name: &str, buffer: &'a mut [u8]) -> &'a CStr {
     let (text, _) = buffer.split_at_mut(name.len());
     text.copy_from_slice(name.as_bytes());
@@ -102,7 +102,7 @@ fn copy<'a>(name: &str, buffer: &'a mut [u8]) -> &'a CStr {
     CStr::from_bytes_until_nul(buffer).unwrap_or_default()
 }
 
-/// Texts that a tool gets together, as the parts of a schema.
+/// The texts of one call, such as those of a schema.
 #[derive(Debug)]
 pub(crate) struct CStrings(Vec<CString>);
 
@@ -111,13 +111,13 @@ impl CStrings {
         CStrings(Vec::new())
     }
 
-    /// Keeps a copy, and says where.
+    /// Keeps a copy and returns its index.
     pub(crate) fn add(&mut self, text: &str) -> usize {
         self.0.push(with_c_str(text, CStr::to_owned));
         self.0.len() - 1
     }
 
-    /// The text of [`add`](CStrings::add); none where it is empty.
+    /// The text at this index; none if it is empty.
     pub(crate) fn get(&self, place: usize) -> Text<'_> {
         match self.0.get(place) {
             Some(text) if !text.is_empty() => Text::new(text),

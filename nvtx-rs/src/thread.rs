@@ -6,9 +6,8 @@ use crate::sys::functions;
 use crate::sys::types::Text;
 use crate::text::with_c_str;
 
-/// Names the thread with the system's number `thread`, which on Linux is what `gettid` gives.
-///
-/// It is for tools and the observer; the system's own name of the thread stays.
+/// Names the thread with this id of the operating system (`gettid` on Linux), for tools and the observer.
+/// The operating system's name of the thread is unchanged.
 pub fn name_thread(thread: u32, name: &str) {
     if state::has_tool() {
         with_c_str(name, |name| functions::name_os_thread(thread, Text::new(name)));
@@ -16,8 +15,7 @@ pub fn name_thread(thread: u32, name: &str) {
     observer::named(&Named::Thread(thread), name);
 }
 
-/// Names this thread. Where the system's number of a thread can't be had, which is so everywhere but on
-/// Linux and Android, it does nothing.
+/// Names this thread. Does nothing except on Linux and Android, where the thread's id is available.
 ///
 /// ```
 /// std::thread::spawn(|| nvtx::name_current_thread("loader"));
@@ -31,12 +29,12 @@ pub fn name_current_thread(name: &str) {
     }
 }
 
-/// The system's number of this thread.
+/// The operating system's id of this thread.
 fn current_thread() -> Option<u32> {
     if !cfg!(any(target_os = "linux", target_os = "android")) {
         return None;
     }
-    // The link says `PID/task/TID`; no call of the standard library gives the number.
+    // The link contains `PID/task/TID`; the standard library has no call for the id.
     let link = std::fs::read_link("/proc/thread-self").ok()?;
     link.file_name()?.to_str()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Clocks and places, for what is told after the fact.
+//! Clocks and scopes, for events with timestamps of their own.
 
 use crate::domain::{Domain, DomainRef};
 use crate::state;
@@ -6,7 +6,7 @@ use crate::sys::functions;
 use crate::sys::types::{ScopeAttributes, SyncPoint, Text, TimeDomainAttributes};
 use crate::text::with_c_str;
 
-/// The clock that a timestamp is of.
+/// The clock of a timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock(u64);
 
@@ -31,7 +31,7 @@ impl Clock {
         self.0
     }
 
-    /// A clock of the program's own, in `domain`; `None` where there is no tool that takes one.
+    /// Registers a clock of the program in `domain`; `None` without a tool that supports it.
     #[must_use]
     pub fn register(
         domain: Option<&'static Domain>,
@@ -53,8 +53,8 @@ impl Clock {
         functions::time_domain_register(domain, &attributes).filter(|id| *id != 0).map(Clock)
     }
 
-    /// Gives the tool a function that reads this clock. The tool may call it on any thread, and until
-    /// the process ends.
+    /// Passes the tool a function that reads this clock. The tool may call it on any thread until the
+    /// process ends.
     pub fn source(self, domain: Option<&'static Domain>, read: extern "C" fn() -> i64) {
         const UNSAFE_AFTER_TEARDOWN: u64 = 1;
         if state::has_tool() {
@@ -63,9 +63,7 @@ impl Clock {
         }
     }
 
-    /// As [`source`](Clock::source), with a function that knows more than the time.
-    ///
-    /// Should it panic the time is 0. What the tool needs to call it is never freed.
+    /// As [`source`](Clock::source), with a closure. If it panics, the time is 0. A pointer to it is leaked.
     pub fn source_with(
         self,
         domain: Option<&'static Domain>,
@@ -78,7 +76,7 @@ impl Clock {
         }
     }
 
-    /// The same moment by this clock and by another. Two such moments let a tool convert.
+    /// Sends the times of one moment by this clock and by another. Two such moments allow a tool to convert.
     pub fn sync_point(
         self,
         domain: Option<&'static Domain>,
@@ -92,7 +90,7 @@ impl Clock {
         }
     }
 
-    /// Many moments, each by this clock and by another.
+    /// Sends several moments, each by this clock and by another.
     pub fn sync_points(self, domain: Option<&'static Domain>, other: Clock, points: &[(i64, i64)]) {
         if state::has_tool() {
             let domain = DomainRef::of(domain).handle_or_null();
@@ -104,7 +102,7 @@ impl Clock {
         }
     }
 
-    /// How to convert: `slope` ticks of `other` pass for one of this clock, and `time` is `other_time`.
+    /// Sends a conversion: one tick of this clock is `slope` ticks of `other`, and `time` is `other_time`.
     pub fn conversion(
         self,
         domain: Option<&'static Domain>,
@@ -120,14 +118,14 @@ impl Clock {
     }
 }
 
-/// Where an event or a counter comes from.
+/// The origin of an event or counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope(u64);
 
 impl Scope {
-    /// Not said.
+    /// Unspecified.
     pub const NONE: Scope = Scope(0);
-    /// The root of all.
+    /// The root of all scopes.
     pub const ROOT: Scope = Scope(1);
     /// This machine.
     pub const MACHINE: Scope = Scope(2);
@@ -136,9 +134,9 @@ impl Scope {
     /// This thread.
     pub const THREAD: Scope = Scope(22);
 
-    /// A place of the program's own: a path such as `GPU[CUDAID:0]` below `self`, which is
-    /// [`ROOT`](Scope::ROOT), [`NONE`](Scope::NONE) or such a place. `NONE` where there is no tool that
-    /// takes it.
+    /// Registers a scope of the program: a path such as `GPU[CUDAID:0]` below `self`, which is
+    /// [`ROOT`](Scope::ROOT), [`NONE`](Scope::NONE) or a registered scope. `NONE` without a tool that
+    /// supports it.
     #[must_use]
     pub fn child(self, domain: Option<&'static Domain>, path: &str) -> Scope {
         if !state::has_tool() {
@@ -156,7 +154,7 @@ impl Scope {
     }
 }
 
-/// The time by the tool's own clock, [`Clock::TOOL`]; `None` where there is no tool that gives it.
+/// The time by the tool's own clock, [`Clock::TOOL`]; `None` without a tool that supports it.
 #[must_use]
 pub fn timestamp() -> Option<i64> {
     if state::has_tool() { functions::timestamp_get() } else { None }

@@ -1,11 +1,11 @@
 //! Spans of `tracing` as ranges.
 //!
-//! A span is entered and left many times: an async one at each poll, on any thread. Each entry is a range of its thread. A span
-//! keeps its data when it is left, so that every entry is recorded as the first.
+//! A span can be entered and left many times, an async one at each poll on any thread. Each entry is a range of
+//! its thread. A span keeps its data, so that all entries are recorded alike.
 //!
-//! Where nobody looks, a load says so before anything is looked up. Where somebody does, what a call site needs is made
-//! once and found again in a table of the thread's own, so that entering and leaving take no lock; only a span with
-//! `nvtx.*` fields reads them from its extensions, under their lock, which readers share.
+//! Without a tool and an observer an entry is one load. Otherwise a call site's data is created once and
+//! found in a thread-local table, so that entering and leaving take no lock. Only a span with `nvtx.*`
+//! fields reads them from its extensions, under their shared lock.
 
 mod details;
 mod entries;
@@ -26,7 +26,7 @@ use self::place::Place;
 use crate::__private::is_active;
 use crate::range::ProcessRange;
 
-/// A layer that makes ranges of spans and marks of events.
+/// A layer that records spans as ranges and events as marks.
 ///
 /// ```
 /// use tracing_subscriber::prelude::*;
@@ -36,26 +36,25 @@ use crate::range::ProcessRange;
 ///
 /// - A span is a range of the thread while it is entered; its name is the range's, its target the domain.
 /// - An event is a mark, with its message, in the domain of its target.
-/// - The fields `nvtx.color` (0xRRGGBB, or 0xAARRGGBB with an alpha that is not 0), `nvtx.category` (a string, or what is
-///   shown with `%`) and `nvtx.payload` (a number or a bool) go to the range or mark. A value of another kind is left out.
-///   One that is recorded later counts from the next entry on. Every distinct category's name is kept for the life of
-///   the process: it is for a handful of names, not for values.
-/// - Spans that are left in another order than they were entered are recorded correctly: NVTX's ranges nest, so those entered since
-///   are ended and begun again around the one that ends.
+/// - The range or mark has the fields `nvtx.color` (0xRRGGBB, or 0xAARRGGBB with a nonzero alpha), `nvtx.category`
+///   (a string, or a value with `%`) and `nvtx.payload` (a number or a bool). Values of other types are ignored.
+///   A value recorded later applies from the next entry on. Each distinct category name is kept until the
+///   process ends: use a few names, not values.
+/// - Spans may be left out of order. NVTX's ranges nest, so the ranges of later entries are ended and started
+///   again around the one that ends.
 ///
-/// It composes with filters as other layers do, and subscribers, or layers of one subscriber, do not mix their spans. A
-/// layer that is taken out while a thread is in a span ([`reload`](tracing_subscriber::reload)) is not told of the exit:
-/// that range ends with the thread. With the feature `enable` off it is a layer that does nothing.
+/// Filters apply as to other layers, and several subscribers or layers keep their spans apart. A layer that is
+/// removed while a thread is in a span ([`reload`](tracing_subscriber::reload)) does not receive the exit: the
+/// range ends with the thread. Without the feature `enable` the layer does nothing.
 ///
 /// # Cost
 ///
-/// With no tool and no observer an entry or an exit is a load or two: 2 ns for both above a layer that does nothing. A
-/// span without `nvtx.*` fields costs nothing else; of one that has them they are kept, for somebody may look when it is
-/// entered.
+/// Without a tool and an observer an entry and its exit cost 2 ns more than a layer that does nothing. A span
+/// keeps its `nvtx.*` fields in any case, for a tool or observer that is active when the span is entered.
 ///
-/// Where somebody looks, an entry and its exit cost some 50 ns above the range itself, mostly to find the span in the
-/// registry. Nothing is allocated once a thread was at the call site, and as deep in spans. No lock is taken either, but
-/// for the one of a span's extensions, to read `nvtx.*` fields: it waits for a layer that writes there on another thread.
+/// Otherwise an entry and its exit cost about 50 ns more than the range, mostly for the registry's look-up of the
+/// span. They allocate only at a thread's first visit of the call site and at a new depth. They take no lock,
+/// except a span's extension lock for `nvtx.*` fields, which waits for a layer that writes on another thread.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct NvtxLayer {
@@ -65,30 +64,30 @@ pub struct NvtxLayer {
 }
 
 impl NvtxLayer {
-    /// Targets are domains, events are marks, and lives of spans are not ranges.
+    /// A layer whose domains are targets, that records events as marks, and does not record lives of spans.
     pub fn new() -> NvtxLayer {
         NvtxLayer { domains: true, lifetimes: false, marks: true }
     }
 
-    /// Whether each target is a domain of its own; otherwise all is in the default one.
+    /// Whether each target is a domain; otherwise all events are in the default one.
     pub fn domains(mut self, wanted: bool) -> NvtxLayer {
         self.domains = wanted;
         self
     }
 
-    /// Whether the life of a span, from its making to its close, is a range of the process too.
+    /// Whether the life of a span, from creation to close, is a range of the process, too.
     pub fn lifetimes(mut self, wanted: bool) -> NvtxLayer {
         self.lifetimes = wanted;
         self
     }
 
-    /// Whether events are marks.
+    /// Whether events are recorded as marks.
     pub fn marks(mut self, wanted: bool) -> NvtxLayer {
         self.marks = wanted;
         self
     }
 
-    /// Tells this layer from others, which a span may have too; a layer stays where it is while its spans live.
+    /// Identifies this layer among those of a span, by its address, which is stable while its spans live.
     fn number(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -104,7 +103,7 @@ impl Default for NvtxLayer {
     }
 }
 
-/// The data that the layers keep in a span's extensions.
+/// The layers' data in a span's extensions.
 struct Keeps(Vec<Keep>);
 
 struct Keep {
@@ -125,14 +124,14 @@ impl Keeps {
 }
 
 thread_local! {
-    /// Where the message of an event is written, so that the next one need not allocate.
+    /// The buffer for messages of events, reused.
     static MESSAGE: Cell<String> = const { Cell::new(String::new()) };
 }
 
-/// The longest buffer for messages that a thread keeps, in bytes.
+/// The largest message buffer that a thread keeps, in bytes.
 const LONGEST_KEPT: usize = 4096;
 
-// The work of an active layer. Out of line, so that an idle one costs a branch.
+// The code of an active layer, out of line, so that an idle one costs a branch.
 impl NvtxLayer {
     #[cold]
     #[inline(never)]
@@ -161,7 +160,7 @@ impl NvtxLayer {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         let Some(span) = context.span(id) else { return };
-        // Before the lock: a value's own code runs here.
+        // Before the lock, since formatting a value runs foreign code.
         let mut fields = Fields::new(self.place(span.metadata()));
         values.record(&mut fields);
         if let Some(keeps) = span.extensions_mut().get_mut::<Keeps>()
@@ -198,7 +197,7 @@ impl NvtxLayer {
     fn mark(&self, event: &Event<'_>) {
         let place = self.place(event.metadata());
         let mut fields = Fields::new(place);
-        // Taken, not borrowed: a value's own code may make events too.
+        // Taken, not borrowed, since formatting a value may create events.
         fields.message = Some(MESSAGE.try_with(Cell::take).unwrap_or_default());
         event.record(&mut fields);
         let mut message = fields.message.unwrap_or_default();
@@ -220,7 +219,7 @@ impl NvtxLayer {
         let mut extensions = span.extensions_mut();
         let keep = extensions.get_mut::<Keeps>().and_then(|keeps| keeps.of_mut(self.number()));
         let life = keep.and_then(|keep| keep.life.take());
-        // Its end goes to tools and observers, which are not to run under the lock.
+        // The end is sent to tools and observers, which must not run under the lock.
         drop(extensions);
         drop(life);
     }

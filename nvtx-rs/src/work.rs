@@ -1,7 +1,7 @@
-//! How much work an event stands for, as its author says it: operations, bytes, number type.
+//! Declared work of an event: operations, bytes, number type, execution units.
 //!
-//! It travels in four [`Field`](crate::Field)s, `flops`, `bytes`, `dtype` and `pipe`, so that an event without them is what
-//! it was; a tool gets the first three as a payload with a schema.
+//! The four [`Field`](crate::Field)s are `flops`, `bytes`, `dtype` and `pipe`. A tool receives the first three as a
+//! payload with a schema.
 
 use std::fmt;
 use std::ops::Add;
@@ -9,13 +9,13 @@ use std::ops::Add;
 use crate::field::{Field, FieldValue};
 use crate::schema::{Entry, EntryType};
 
-/// The type of the numbers that an event works on.
+/// A number type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Dtype {
     /// 64-bit floating point.
     F64,
-    /// 32-bit floating point, multiplied as such.
+    /// 32-bit floating point with full-precision products.
     F32,
     /// 32-bit floating point that tensor cores round to 19 bits.
     Tf32,
@@ -27,12 +27,12 @@ pub enum Dtype {
     F8,
     /// 4-bit floating point, E2M1.
     F4,
-    /// 8-bit whole numbers; an operation is then one of those.
+    /// 8-bit integers; operations are integer operations.
     I8,
 }
 
 impl Dtype {
-    /// All of them.
+    /// All types.
     pub const ALL: [Dtype; 8] = [
         Dtype::F64,
         Dtype::F32,
@@ -44,7 +44,7 @@ impl Dtype {
         Dtype::I8,
     ];
 
-    /// Its name: `f64`, `f32`, `tf32`, `f16`, `bf16`, `f8`, `f4`, `i8`.
+    /// The name: `f64`, `f32`, `tf32`, `f16`, `bf16`, `f8`, `f4`, `i8`.
     #[inline]
     pub const fn name(self) -> &'static str {
         match self {
@@ -94,7 +94,7 @@ impl Dtype {
         NAMES.iter().find(|(_, all)| is_named(all)).map(|(dtype, _)| *dtype)
     }
 
-    /// The bits that one takes in memory.
+    /// The bits of a number in memory.
     #[inline]
     pub const fn bits(self) -> u32 {
         match self {
@@ -119,18 +119,18 @@ impl From<Dtype> for FieldValue<'_> {
     }
 }
 
-/// The units of a multiprocessor that do the work.
+/// The execution units of a multiprocessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Pipe {
-    /// Those of single threads ("CUDA cores").
+    /// The units of single threads ("CUDA cores").
     Vector,
     /// Tensor cores.
     Tensor,
 }
 
 impl Pipe {
-    /// Its name: `vector`, `tensor`.
+    /// The name: `vector`, `tensor`.
     #[inline]
     pub const fn name(self) -> &'static str {
         match self {
@@ -160,9 +160,8 @@ impl From<Pipe> for FieldValue<'_> {
 
 /// Operations and bytes of a piece of work, for [`Event::work`](crate::Event::work).
 ///
-/// The bytes of the constructors are the compulsory ones: each input is read once and each output written once, as if
-/// caches held all that is used again. What a kernel really moves is at least that. Sums that do not fit 64 bits are
-/// [`u64::MAX`].
+/// The constructors count compulsory bytes: each input is read once and each output written once, as with an infinite
+/// cache. A kernel moves at least these. Sums that overflow are [`u64::MAX`].
 ///
 /// ```
 /// use nvtx::{Dtype, Work};
@@ -174,7 +173,7 @@ impl From<Pipe> for FieldValue<'_> {
 /// let _range = nvtx::event("gemm").work(work).range();
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[must_use = "it is of use to an event alone"]
+#[must_use = "work has no effect until an event has it"]
 pub struct Work {
     flops: Option<u64>,
     bytes: Option<u64>,
@@ -183,13 +182,13 @@ pub struct Work {
 }
 
 impl Work {
-    /// This many operations. A multiply-add is two.
+    /// A number of operations. A multiply-add is two.
     #[inline]
     pub const fn of_flops(flops: u64) -> Work {
         Work { flops: Some(flops), bytes: None, dtype: None, pipe: None }
     }
 
-    /// This many bytes from and to the device's memory.
+    /// Bytes from and to device memory.
     #[inline]
     pub const fn of_bytes(bytes: u64) -> Work {
         Work { flops: None, bytes: Some(bytes), dtype: None, pipe: None }
@@ -201,8 +200,8 @@ impl Work {
         Work { bytes: Some(bytes), ..Work::of_flops(flops) }
     }
 
-    /// A matrix product `C[m, n] = A[m, k] B[k, n]`: `2 m n k` operations; `m k + k n + m n` numbers. Where `C` is added to, its
-    /// `m n` numbers are read too.
+    /// A matrix product `C[m, n] = A[m, k] B[k, n]`: `2 m n k` operations; `m k + k n + m n` numbers. A product that
+    /// adds to `C` also reads its `m n` numbers.
     ///
     /// Source: NVIDIA, *Matrix Multiplication Background User's Guide*, section 2.
     #[inline]
@@ -214,11 +213,11 @@ impl Work {
         Work::counted(flops, numbers, dtype)
     }
 
-    /// A convolution of `batch` images. `input` and `output` are channels, height, width, `filter` is height and width; each
-    /// of the `groups` (1 for a plain convolution) sees its part of the channels:
-    /// `2 batch outputs (input channels / groups) filter` operations; input, filters and output in numbers.
+    /// A convolution of `batch` images. `input` and `output` are channels, height, width; `filter` is height and width.
+    /// `groups` divide the channels and are 1 for a plain convolution. `2 batch outputs (input channels / groups) filter`
+    /// operations; the numbers of input, filters and output.
     ///
-    /// The count is that of the direct method; an FFT or Winograd kernel does fewer.
+    /// The count is that of the direct method; FFT and Winograd kernels need fewer operations.
     ///
     /// Source: NVIDIA, *Convolutional Layers User's Guide*, section 2, where a convolution is the matrix product of
     /// `N P Q`, `K` and `C R S`.
@@ -242,11 +241,10 @@ impl Work {
         Work::counted(product([2, 1, outputs, window]), numbers, dtype)
     }
 
-    /// The forward pass of attention: `4 batch heads queries keys head_dim` operations, those of its two matrix products,
-    /// without the softmax; queries, keys, values and output in numbers, as a fused kernel moves them.
+    /// The forward pass of attention: `4 batch heads queries keys head_dim` operations of the two matrix products,
+    /// without the softmax; the numbers of queries, keys, values and output, as a fused kernel moves them.
     ///
-    /// The backward pass is 2.5 times that many operations: [`times`](Work::times) does not do that; give
-    /// [`of_flops`](Work::of_flops).
+    /// The backward pass has 2.5 times the operations; use [`of_flops`](Work::of_flops).
     ///
     /// Source: T. Dao, *FlashAttention-2*, section 4.1.
     #[inline]
@@ -264,13 +262,12 @@ impl Work {
         Work::counted(flops, numbers, dtype)
     }
 
-    /// The same with a causal mask: the last query sees all keys, each before it one less, and one before the first key
+    /// Attention with a causal mask: the last query attends to all keys, each earlier query to one key less, down to
     /// none. With a cache of keys there are fewer queries than keys, in decoding one. `4 batch heads head_dim pairs`
-    /// operations, with the pairs of query and key that are seen: `queries keys - queries (queries - 1) / 2`, and
-    /// `keys (keys + 1) / 2` where there are more queries than keys.
+    /// operations with `queries keys - queries (queries - 1) / 2` pairs of query and key, or `keys (keys + 1) / 2` with
+    /// more queries than keys.
     ///
-    /// *FlashAttention-2* counts half of all pairs: for `n` queries and keys that is `n / 2` pairs less, those of the
-    /// diagonal.
+    /// *FlashAttention-2* counts half of all pairs: for `n` queries and keys, `n / 2` pairs of the diagonal less.
     #[inline]
     pub const fn causal_attention(
         batch: u64,
@@ -280,7 +277,7 @@ impl Work {
         head_dim: u64,
         dtype: Dtype,
     ) -> Work {
-        // Queries before the first key see nothing.
+        // Queries before the first key attend to no key.
         let seeing = if queries < keys { queries } else { keys } as u128;
         let pairs = seeing * keys as u128 - seeing * seeing.saturating_sub(1) / 2;
         // CAST: it fits.
@@ -290,8 +287,8 @@ impl Work {
         work.with_flops(product([4, 1, all, pairs]))
     }
 
-    /// The same for each of `elements` numbers: so many of `inputs` arrays are read, of `outputs` written, with `flops`
-    /// operations each. An axpy `y = a x + y` is `elementwise(n, 2, 1, 2, ..)`. No tensor core does it.
+    /// An elementwise operation on arrays of `elements` numbers: reads `inputs` arrays, writes `outputs`, with `flops`
+    /// operations per element. An axpy `y = a x + y` is `elementwise(n, 2, 1, 2, ..)`. Runs on vector units.
     ///
     /// Source: by definition; NVIDIA, *Memory-Limited Layers User's Guide*, has the same count.
     #[inline]
@@ -307,8 +304,7 @@ impl Work {
         work.with_pipe(Pipe::Vector)
     }
 
-    /// The sum, the greatest or the like of `elements` numbers: one operation less than there are; each is read, one is
-    /// written.
+    /// A reduction, such as a sum or maximum: `elements - 1` operations; reads `elements` numbers and writes one.
     ///
     /// Source: by definition.
     #[inline]
@@ -326,35 +322,35 @@ impl Work {
         Work::new(flops, bytes).with_dtype(dtype)
     }
 
-    /// With these operations.
+    /// Sets the operations.
     #[inline]
     pub const fn with_flops(mut self, flops: u64) -> Work {
         self.flops = Some(flops);
         self
     }
 
-    /// With these bytes.
+    /// Sets the bytes.
     #[inline]
     pub const fn with_bytes(mut self, bytes: u64) -> Work {
         self.bytes = Some(bytes);
         self
     }
 
-    /// On numbers of this type.
+    /// Sets the number type.
     #[inline]
     pub const fn with_dtype(mut self, dtype: Dtype) -> Work {
         self.dtype = Some(dtype);
         self
     }
 
-    /// Done by these units. Where it is not said, it is held against the fastest that the device has for the type.
+    /// Sets the execution units; by default the fastest units of the device for the type.
     #[inline]
     pub const fn with_pipe(mut self, pipe: Pipe) -> Work {
         self.pipe = Some(pipe);
         self
     }
 
-    /// This many times: for batches, layers, steps.
+    /// Multiplies operations and bytes, for batches, layers, steps.
     #[inline]
     pub const fn times(mut self, times: u64) -> Work {
         if let Some(flops) = self.flops {
@@ -366,31 +362,31 @@ impl Work {
         self
     }
 
-    /// Its operations.
+    /// The operations.
     #[inline]
     pub const fn flops(&self) -> Option<u64> {
         self.flops
     }
 
-    /// Its bytes.
+    /// The bytes.
     #[inline]
     pub const fn bytes(&self) -> Option<u64> {
         self.bytes
     }
 
-    /// The type of its numbers.
+    /// The number type.
     #[inline]
     pub const fn dtype(&self) -> Option<Dtype> {
         self.dtype
     }
 
-    /// The units that do it.
+    /// The execution units.
     #[inline]
     pub const fn pipe(&self) -> Option<Pipe> {
         self.pipe
     }
 
-    /// The fields that say it.
+    /// The fields of an event.
     #[inline]
     pub(crate) fn fields(self) -> impl Iterator<Item = Field<'static>> {
         let flops = self.flops.map(|flops| Field::new(FLOPS, flops, FLOP));
@@ -401,7 +397,7 @@ impl Work {
     }
 }
 
-/// One after the other. Type and units stay where both have the same.
+/// Adds operations and bytes. Keeps type and units if both have the same.
 impl Add for Work {
     type Output = Work;
 
@@ -428,14 +424,13 @@ pub(crate) const PIPE: &str = "pipe";
 pub(crate) const FLOP: &str = "flop";
 pub(crate) const BYTE: &str = "B";
 
-/// The product, or the greatest number.
+/// The product, or `u64::MAX`.
 #[inline]
 const fn product([a, b, c, d]: [u64; 4]) -> u64 {
     a.saturating_mul(b).saturating_mul(c).saturating_mul(d)
 }
 
-/// What a tool gets of declared work; see [`tool_payload`].
-#[cfg(feature = "enable")]
+/// The schema of declared work for tools; see [`tool_payload`].
 pub(crate) const ENTRIES: &[Entry] = {
     &[
         Entry::new(FLOPS, EntryType::F64).described("operations, 0 where not said"),
@@ -444,8 +439,7 @@ pub(crate) const ENTRIES: &[Entry] = {
     ]
 };
 
-/// The bytes of a payload by [`ENTRIES`], if the fields say anything of work.
-#[cfg(feature = "enable")]
+/// The bytes of a payload with [`ENTRIES`]; `None` if the fields declare no work.
 pub(crate) fn tool_payload(fields: &[Field<'_>]) -> Option<[u8; 24]> {
     let mut payload = [0; 24];
     let mut is_work = false;
@@ -466,7 +460,6 @@ pub(crate) fn tool_payload(fields: &[Field<'_>]) -> Option<[u8; 24]> {
     is_work.then_some(payload)
 }
 
-#[cfg(feature = "enable")]
 fn number(value: FieldValue<'_>) -> Option<f64> {
     match value {
         // CAST: the nearest; exact below 2^53.

@@ -11,11 +11,11 @@ const HELP: &str = "`annotate` takes `name = \"...\"`, `qualified`, `domain = PA
                     `pipe = ...`, `work = ...`, `fields(...)`, `lifetime = false`, `polls = false` \
                     and `crate = path`";
 
-/// What the user asked for.
+/// The parsed options.
 #[derive(Default)]
 pub(crate) struct Args {
     pub(crate) name: Option<LitStr>,
-    /// The module's path stands before the name.
+    /// Whether the module's path precedes the name.
     pub(crate) qualified: Option<Span>,
     /// The path to a static domain.
     pub(crate) domain: Option<TokenStream>,
@@ -23,13 +23,13 @@ pub(crate) struct Args {
     pub(crate) category: Option<TokenStream>,
     pub(crate) payload: Option<TokenStream>,
     pub(crate) fields: Vec<Field>,
-    /// How much work it is, all in one and each by itself.
+    /// The declared work, as a whole and by quantity.
     pub(crate) work: Option<TokenStream>,
     pub(crate) flops: Option<TokenStream>,
     pub(crate) bytes: Option<TokenStream>,
     pub(crate) dtype: Option<TokenStream>,
     pub(crate) pipe: Option<TokenStream>,
-    /// Of a future: whether its whole life is a process range, and each poll a thread range.
+    /// For a future: whether its life is a process range, and each poll a thread range.
     pub(crate) lifetime: Option<LitBool>,
     pub(crate) polls: Option<LitBool>,
     /// The path to `nvtx`.
@@ -48,7 +48,7 @@ impl Args {
         parse.parse2(options)
     }
 
-    /// Whether an event has more than its name and domain.
+    /// True if an event has more than its name and domain.
     pub(crate) fn has_details(&self) -> bool {
         !self.details().is_empty()
     }
@@ -67,7 +67,7 @@ impl Args {
         given.map(|(option, _)| format!("`{option}`")).collect()
     }
 
-    /// What is said of its work, by the method that says it.
+    /// The declared work, by the method of `Event`.
     pub(crate) fn work(&self) -> [(&'static str, &Option<TokenStream>); 5] {
         let Args { work, flops, bytes, dtype, pipe, .. } = self;
         [("work", work), ("flops", flops), ("bytes", bytes), ("dtype", dtype), ("pipe", pipe)]
@@ -76,60 +76,99 @@ impl Args {
 
 fn parse(input: ParseStream<'_>) -> Result<Args> {
     let mut args = Args::default();
-    while !input.is_empty() {
-        if input.peek(LitStr) {
-            let name: LitStr = input.parse()?;
-            let help = format!("to name the range, write `name = {}`", name.token());
-            return Err(Error::new(name.span(), help));
-        }
-        let Ok(option) = input.call(Ident::parse_any) else {
-            return Err(input.error(format!("expected an option: {HELP}")));
-        };
+    options(input, HELP, refuse_literal, |input, option| {
         match option.to_string().as_str() {
             "name" => {
-                once(&option, args.name.is_some())?;
-                equals(input, &option, "\"...\"")?;
+                once(option, args.name.is_some())?;
+                equals(input, option, "\"...\"")?;
                 args.name = Some(name(input)?);
             }
             "qualified" => {
-                once(&option, args.qualified.is_some())?;
+                once(option, args.qualified.is_some())?;
                 args.qualified = Some(option.span());
             }
             "domain" => {
-                once(&option, args.domain.is_some())?;
-                equals(input, &option, "PATH")?;
+                once(option, args.domain.is_some())?;
+                equals(input, option, "PATH")?;
                 args.domain = Some(domain(input)?);
             }
-            "color" => expression(input, &option, &mut args.color)?,
-            "category" => expression(input, &option, &mut args.category)?,
-            "payload" => expression(input, &option, &mut args.payload)?,
-            "work" => expression(input, &option, &mut args.work)?,
-            "flops" => expression(input, &option, &mut args.flops)?,
-            "bytes" => expression(input, &option, &mut args.bytes)?,
-            "dtype" => expression(input, &option, &mut args.dtype)?,
-            "pipe" => expression(input, &option, &mut args.pipe)?,
+            "color" => expression(input, option, &mut args.color)?,
+            "category" => expression(input, option, &mut args.category)?,
+            "payload" => expression(input, option, &mut args.payload)?,
+            "work" => expression(input, option, &mut args.work)?,
+            "flops" => expression(input, option, &mut args.flops)?,
+            "bytes" => expression(input, option, &mut args.bytes)?,
+            "dtype" => expression(input, option, &mut args.dtype)?,
+            "pipe" => expression(input, option, &mut args.pipe)?,
             "fields" => {
-                once(&option, !args.fields.is_empty())?;
-                args.fields = fields(input, &option)?;
+                once(option, !args.fields.is_empty())?;
+                args.fields = fields(input, option)?;
             }
-            "lifetime" => flag(input, &option, &mut args.lifetime)?,
-            "polls" => flag(input, &option, &mut args.polls)?,
-            "crate" => {
-                once(&option, args.krate.is_some())?;
-                equals(input, &option, "path")?;
-                args.krate =
-                    Some(path(input, "expected a path to `nvtx`, such as `crate = gpu::nvtx`")?);
-            }
-            other => {
-                let help = format!("unknown option `{other}`: {HELP}");
-                return Err(Error::new(option.span(), help));
-            }
+            "lifetime" => flag(input, option, &mut args.lifetime)?,
+            "polls" => flag(input, option, &mut args.polls)?,
+            "crate" => crate_path(input, option, &mut args.krate, "nvtx", "gpu::nvtx")?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok(args)
+}
+
+/// Refuses a name without `name =`.
+fn refuse_literal(input: ParseStream<'_>) -> Result<()> {
+    if !input.peek(LitStr) {
+        return Ok(());
+    }
+    let name: LitStr = input.parse()?;
+    let help = format!("to name the range, write `name = {}`", name.token());
+    Err(Error::new(name.span(), help))
+}
+
+/// Parses options with commas between them. `check` runs before each; `parse` returns false for an unknown option.
+pub(crate) fn options(
+    input: ParseStream<'_>,
+    help: &str,
+    check: fn(ParseStream<'_>) -> Result<()>,
+    mut parse: impl FnMut(ParseStream<'_>, &Ident) -> Result<bool>,
+) -> Result<()> {
+    while !input.is_empty() {
+        check(input)?;
+        let Ok(option) = input.call(Ident::parse_any) else {
+            return Err(input.error(format!("expected an option: {help}")));
+        };
+        if !parse(input, &option)? {
+            let help = format!("unknown option `{option}`: {help}");
+            return Err(Error::new(option.span(), help));
         }
         if !input.is_empty() && input.parse::<Token![,]>().is_err() {
             return Err(input.error("expected `,` between options"));
         }
     }
-    Ok(args)
+    Ok(())
+}
+
+/// Parses `= path`, the path to a crate.
+pub(crate) fn crate_path(
+    input: ParseStream<'_>,
+    option: &Ident,
+    value: &mut Option<TokenStream>,
+    name: &str,
+    example: &str,
+) -> Result<()> {
+    once(option, value.is_some())?;
+    equals(input, option, "path")?;
+    let help = format!("expected a path to `{name}`, such as `crate = {example}`");
+    *value = Some(path(input, &help)?);
+    Ok(())
+}
+
+/// The expansion. After an error the item stays as it was, so that the error is the only one.
+pub(crate) fn expanded(expansion: Result<TokenStream>, item: TokenStream) -> TokenStream {
+    expansion.unwrap_or_else(|error| {
+        let mut tokens = error.to_compile_error();
+        tokens.extend(item);
+        tokens
+    })
 }
 
 pub(crate) fn once(option: &Ident, given: bool) -> Result<()> {
@@ -198,8 +237,8 @@ pub(crate) fn expression(
     Ok(())
 }
 
-/// The tokens up to the first that `ends` sees. An expression is taken as it stands: to parse it needs the whole of
-/// Rust's syntax. A comma that is in no brackets ends it, also that of `f::<A, B>()`: put parentheses around such a one.
+/// The tokens before the first for which `ends` is true. Expressions are not parsed, which would need Rust's full syntax:
+/// a comma outside brackets ends one, also in `f::<A, B>()`, which needs parentheses.
 fn until(input: ParseStream<'_>, ends: impl Fn(ParseStream<'_>) -> bool) -> Result<TokenStream> {
     let mut tokens = TokenStream::new();
     while !input.is_empty() && !ends(input) {
@@ -257,8 +296,8 @@ impl Parse for Field {
     }
 }
 
-/// A path without generics. `syn` has one only with its features for whole syntax trees.
-pub(crate) fn path(input: ParseStream<'_>, help: &str) -> Result<TokenStream> {
+/// Parses a path without generics, which `syn` supports only with its features for syntax trees.
+fn path(input: ParseStream<'_>, help: &str) -> Result<TokenStream> {
     let at = input.cursor();
     let wrong = |_| Error::new(at.span(), help);
     let mut path = TokenStream::new();

@@ -1,25 +1,17 @@
-//! From options and an item to the item with a range in its body.
+//! Expands an item with options to the item with a range in its body.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, TokenStreamExt, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Error, LitBool, LitStr, Result};
 
-use crate::args::Args;
+use crate::args::{Args, expanded};
 use crate::function::{Function, Kind, is_word};
 
-/// The whole attribute. After an error the item stays as it was, so that the error comes alone.
+/// The whole attribute.
 pub(crate) fn annotate(options: TokenStream, item: TokenStream) -> TokenStream {
-    match Args::parse(options)
-        .and_then(|args| expand(args, Function::parse(item.clone(), "annotate")?))
-    {
-        Ok(expansion) => expansion,
-        Err(error) => {
-            let mut tokens = error.to_compile_error();
-            tokens.extend(item);
-            tokens
-        }
-    }
+    let args = Args::parse(options);
+    expanded(args.and_then(|args| expand(args, Function::parse(item.clone(), "annotate")?)), item)
 }
 
 const CONST: &str = "`annotate` can't be used on a `const fn`: starting a range is not constant; \

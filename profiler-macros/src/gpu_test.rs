@@ -2,11 +2,10 @@
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
-use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Error, LitInt, Result, Token};
+use syn::{Error, LitInt, Result};
 
-use crate::args::{equals, expression, once, path};
+use crate::args::{crate_path, equals, expanded, expression, once, options};
 use crate::function::{Flat, Function, Kind, is_word};
 
 const HELP: &str =
@@ -16,53 +15,39 @@ const HELP: &str =
 struct Args {
     warm_up: Option<LitInt>,
     repeats: Option<LitInt>,
-    /// An expression that gives a `Result<Profiler, Error>`.
+    /// An expression of type `Result<Profiler, Error>`.
     profiler: Option<TokenStream>,
     /// The path to `profiler_core`.
     krate: Option<TokenStream>,
 }
 
-/// The whole attribute. After an error the item stays as it was, so that the error comes alone.
+/// The whole attribute.
 pub(crate) fn gpu_test(options: TokenStream, item: TokenStream) -> TokenStream {
-    let parsed = parse
-        .parse2(options)
-        .and_then(|args| expand(&args, Function::parse(item.clone(), "gpu_test")?));
-    match parsed {
-        Ok(expansion) => expansion,
-        Err(error) => {
-            let mut tokens = error.to_compile_error();
-            tokens.extend(item);
-            tokens
-        }
-    }
+    let args = parse.parse2(options);
+    let expansion = args.and_then(|args| expand(&args, Function::parse(item.clone(), "gpu_test")?));
+    expanded(expansion, item)
 }
 
 fn parse(input: ParseStream<'_>) -> Result<Args> {
     let mut args = Args::default();
-    while !input.is_empty() {
-        let Ok(option) = input.call(Ident::parse_any) else {
-            return Err(input.error(format!("expected an option: {HELP}")));
-        };
-        match option.to_string().as_str() {
-            "warm_up" => args.warm_up = Some(number(input, &option, args.warm_up.is_some(), 0)?),
-            "repeats" => args.repeats = Some(number(input, &option, args.repeats.is_some(), 1)?),
-            "profiler" => expression(input, &option, &mut args.profiler)?,
-            "crate" => {
-                once(&option, args.krate.is_some())?;
-                equals(input, &option, "path")?;
-                let help =
-                    "expected a path to `profiler_core`, such as `crate = gpu::profiler_core`";
-                args.krate = Some(path(input, help)?);
+    options(
+        input,
+        HELP,
+        |_| Ok(()),
+        |input, option| {
+            match option.to_string().as_str() {
+                "warm_up" => args.warm_up = Some(number(input, option, args.warm_up.is_some(), 0)?),
+                "repeats" => args.repeats = Some(number(input, option, args.repeats.is_some(), 1)?),
+                "profiler" => expression(input, option, &mut args.profiler)?,
+                "crate" => {
+                    let example = "gpu::profiler_core";
+                    crate_path(input, option, &mut args.krate, "profiler_core", example)?;
+                }
+                _ => return Ok(false),
             }
-            other => {
-                let help = format!("unknown option `{other}`: {HELP}");
-                return Err(Error::new(option.span(), help));
-            }
-        }
-        if !input.is_empty() && input.parse::<Token![,]>().is_err() {
-            return Err(input.error("expected `,` between options"));
-        }
-    }
+            Ok(true)
+        },
+    )?;
     Ok(args)
 }
 
@@ -97,7 +82,7 @@ fn expand(args: &Args, function: Function) -> Result<TokenStream> {
                     error of `check` instead";
         return Err(Error::new(at, help));
     }
-    // The name is what follows `fn`; its word may stand in types, too.
+    // The name follows `fn`; the same word may occur in types.
     let after = head.iter().position(|tree| is_word(tree, "fn")).map_or(head.len(), |at| at + 2);
     let (before, rest) = head.split_at_checked(after).unwrap_or((&head, &[]));
     let [TokenTree::Group(parameters), rest @ ..] = rest else {
@@ -125,7 +110,7 @@ fn expand(args: &Args, function: Function) -> Result<TokenStream> {
         block.set_span(braces.span());
         block
     };
-    // A function in the function, so that parameter and body stay as they were written.
+    // An inner function, so that parameter and body are unchanged.
     let body = block(quote!(#(#inner_attributes)* #(#statements)*));
     let inner = quote!(fn #name #parameters #(#rest)* #body);
     let outer = block(quote_spanned! { Span::mixed_site() =>
@@ -138,7 +123,7 @@ fn expand(args: &Args, function: Function) -> Result<TokenStream> {
     Ok(quote!(#[::core::prelude::v1::test] #(#before)* () #(#rest)* #outer))
 }
 
-/// The place of the word, if these are the brackets of that attribute.
+/// The position of the word, if the group is a `should_panic` attribute.
 fn should_panic(tree: &TokenTree) -> Option<Span> {
     let TokenTree::Group(group) = tree else {
         return None;
@@ -149,7 +134,7 @@ fn should_panic(tree: &TokenTree) -> Option<Span> {
     }
 }
 
-/// How many parameters there are: one more than commas, but for one at the end. An arrow's `>` closes nothing.
+/// The number of parameters, from the commas outside generics. An arrow's `>` closes nothing.
 fn count(parameters: TokenStream) -> usize {
     let (mut depth, mut commas, mut before) = (0, 0, ' ');
     let trees: Vec<TokenTree> = parameters.into_iter().collect();

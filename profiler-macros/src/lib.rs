@@ -1,7 +1,7 @@
 //! The attributes of `nvtx-rs` and `profiler-core`, which re-export them as `nvtx::annotate` and
 //! `profiler_core::gpu_test`. Not for direct use.
 //!
-//! Text in, text out: this crate knows nothing of the two but the paths `::nvtx::__private` and
+//! Expansions use only the paths `::nvtx::__private` and
 //! `::profiler_core::{gpu_test, testing, __private}`.
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ mod expand;
 mod function;
 mod gpu_test;
 
-/// Makes each call of a function an NVTX range.
+/// Records each call of a function as an NVTX range.
 ///
 /// ```ignore
 /// #[nvtx::annotate]
@@ -21,7 +21,7 @@ mod gpu_test;
 /// }
 /// ```
 ///
-/// becomes, in essence,
+/// expands, in essence, to
 ///
 /// ```ignore
 /// fn forward(x: &Tensor) -> Tensor {
@@ -30,43 +30,40 @@ mod gpu_test;
 /// }
 /// ```
 ///
-/// The range starts when the body does and ends when the body is left, in whatever way: its end, a
-/// `return`, a `?` or a panic. Everything else of the function stays as it was written. The names that
-/// the expansion uses can't be seen by the body, and nothing unsafe is emitted.
+/// The range ends when the body is left by its end, a `return`, a `?` or a panic. The rest of the
+/// function is unchanged. The expansion is hygienic and contains no unsafe code.
 ///
 /// # Options
 ///
 /// - `name = "..."`: the name of the range; without it, the name of the function.
-/// - `qualified`: the module's path before the name, as in `model::layers::forward`.
+/// - `qualified`: the module's path precedes the name, as in `model::layers::forward`.
 /// - `domain = PATH`: a static `nvtx::Domain`.
-/// - `color = ...`, `category = ...`, `payload = ...`: expressions, as the methods of `nvtx::Event` take
-///   them. They may use the arguments, and are computed only if a tool or observer is active.
+/// - `color = ...`, `category = ...`, `payload = ...`: expressions for the methods of `nvtx::Event`. They
+///   may use the arguments, and are computed only if a tool or observer is active.
 /// - `flops = 2 * m * n * k`, `bytes = ...`, `dtype = nvtx::Dtype::F32`, `pipe = ...`, or all in one as
-///   `work = nvtx::Work::gemm(m, n, k, nvtx::Dtype::F32)`: how much work a call is, for a roofline. They too may use the
-///   arguments, and are computed only if a tool or observer is active, in the type that the arguments have: a `u32` overflows soon.
-/// - `fields(n, tokens = 2 * n => "tokens")`: named values: an argument, or a name with a value,
-///   each with a unit if it has one.
+///   `work = nvtx::Work::gemm(m, n, k, nvtx::Dtype::F32)`: the work of a call, for a roofline. Computed as above, in
+///   the types of the arguments: a `u32` overflows soon.
+/// - `fields(n, tokens = 2 * n => "tokens")`: named values: an argument, or a name with a value, each
+///   with an optional unit.
 /// - `lifetime = false`, `polls = false`: for futures, see below.
-/// - `crate = path`: where `nvtx` is to be found; without it, `::nvtx`. For a renamed dependency, or
-///   when `nvtx` comes through another crate: `#[gpu::nvtx::annotate(crate = gpu::nvtx)]`.
+/// - `crate = path`: the path of `nvtx`; by default `::nvtx`. For a renamed dependency, or a re-export:
+///   `#[gpu::nvtx::annotate(crate = gpu::nvtx)]`.
 ///
 /// A value ends at the next comma outside brackets: put parentheses around one such as `(f::<A, B>())`.
 ///
 /// # Futures
 ///
-/// An `async fn`, and a function that returns `impl Future` or a boxed future, makes a future. From its first poll (from
-/// the call, if the function is not `async` itself) until it is done or dropped it is a range of the process, with the
-/// details above; each poll is a range of the thread that polls, with the name alone. Either can be turned off; without
-/// the first there is no place for details.
+/// For an `async fn`, and a function that returns `impl Future` or a boxed future, the future is a process range with the
+/// details above, from its first poll (from the call, if the function is not `async`) until completion or drop. Each poll
+/// is a range of its thread, with the name only. Either can be disabled; without the process range details are an error.
 ///
 /// A boxed future is one whose type is written `Pin<Box<dyn Future<...>>>`, as `async_trait` does, or `BoxFuture<...>` or
-/// `LocalBoxFuture<...>`, the aliases of the futures crates. It is boxed once more, which is one allocation a call. Of a
-/// future by another alias, or of a type of its own, the function is a range as any other: it takes in the making of the
-/// future, and none of its polls.
+/// `LocalBoxFuture<...>`, the aliases of the futures crates. It is boxed once more, which allocates once per call. With
+/// another alias or future type, the range covers the creation of the future only, without its polls.
 ///
 /// # Where it works
 ///
-/// On functions and methods with a body, generic or not, `async`, `unsafe` and `extern` ones too. Not on
+/// On functions and methods with a body, including generic, `async`, `unsafe` and `extern` ones. Not on
 /// `const fn`, since starting a range is not constant.
 #[proc_macro_attribute]
 pub fn annotate(options: TokenStream, item: TokenStream) -> TokenStream {
@@ -100,9 +97,9 @@ pub fn annotate(options: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// # Options
 ///
-/// - `warm_up = N`, `repeats = N`: as the methods of `GpuTest`.
-/// - `profiler = ...`: an expression that gives a `Result<Profiler, Error>`, for a profiler with settings.
-/// - `crate = path`: where `profiler_core` is to be found; without it, `::profiler_core`.
+/// - `warm_up = N`, `repeats = N`: the values for the methods of `GpuTest`.
+/// - `profiler = ...`: an expression of type `Result<Profiler, Error>`, for a profiler with settings.
+/// - `crate = path`: the path of `profiler_core`; by default `::profiler_core`.
 #[proc_macro_attribute]
 pub fn gpu_test(options: TokenStream, item: TokenStream) -> TokenStream {
     gpu_test::gpu_test(options.into(), item.into()).into()

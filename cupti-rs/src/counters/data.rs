@@ -1,4 +1,4 @@
-//! Raw counts of the hardware: kept in a file, and evaluated on a machine without a GPU.
+//! Raw hardware counts, which can be saved and evaluated without a GPU.
 
 use std::fmt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use hmac_sha256::Hash;
 use crate::error::{Error, Kind};
 use crate::version::Version;
 
-/// The last byte is the format. A SHA-256 of all that follows stands behind it, then numbers of 8 bytes, little-endian, and
+/// The last byte is the format. The file continues with a SHA-256 of the rest, numbers of 8 bytes (little-endian), and
 /// texts and bytes, each after its length.
 const MAGIC: &[u8; 8] = b"CUPTICD\x01";
 const HEAD: usize = MAGIC.len() + 32;
@@ -26,8 +26,8 @@ const HEAD: usize = MAGIC.len() + 32;
 /// # }
 /// ```
 ///
-/// CUPTI's library trusts an image: a changed one makes it crash or hang. A file has a checksum, so that a damaged file is an
-/// error and nothing of it reaches the library. A file that was forged is not detected: evaluate files that you trust.
+/// CUPTI's library trusts an image: a modified one makes it crash or hang. A checksum detects damaged files, which are an
+/// error. Forged files are not detected: evaluate only files that you trust.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CounterData {
     pub(super) chip: String,
@@ -43,7 +43,7 @@ pub struct CounterData {
     pub(super) too_deep: usize,
 }
 
-/// A range that was opened.
+/// An opened range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Opened {
     pub name: String,
@@ -52,7 +52,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Whether it can be the range at this place: one begins after the one around it, and lies a level deeper.
+    /// True if it can be the range at this index: a range follows its outer range, one level deeper.
     pub(super) fn fits(&self, at: usize, level: impl Fn(usize) -> usize) -> bool {
         match self.parent {
             Some(parent) => parent < at && level(parent).checked_add(1) == Some(self.level),
@@ -62,12 +62,12 @@ impl Opened {
 }
 
 impl CounterData {
-    /// The chip that counted.
+    /// The chip.
     pub fn chip(&self) -> &str {
         &self.chip
     }
 
-    /// The version of the CUPTI that counted.
+    /// The version of CUPTI.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -77,7 +77,7 @@ impl CounterData {
         &self.metrics
     }
 
-    /// How many ranges or kernels were counted.
+    /// The number of counted ranges or kernels.
     pub fn ranges(&self) -> usize {
         self.places.len()
     }
@@ -116,7 +116,7 @@ impl CounterData {
     /// Reads the result of [`to_bytes`](Self::to_bytes). Evaluate the data only if you trust its source.
     ///
     /// # Errors
-    /// The bytes are something else, of a newer format, or not as they were written.
+    /// The bytes have another type or a newer format, or are damaged.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let damaged = || broken("the counter data is damaged: save it again, or get the file anew");
         let Some((head, content)) = bytes.split_at_checked(HEAD) else {
@@ -155,7 +155,7 @@ impl CounterData {
     /// Reads a file that [`save`](Self::save) wrote.
     ///
     /// # Errors
-    /// The file cannot be read, or as [`from_bytes`](Self::from_bytes); the text names it.
+    /// The file cannot be read, or those of [`from_bytes`](Self::from_bytes); the text names the file.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(|error| {

@@ -1,4 +1,4 @@
-//! The metrics of a chip, and how they can be counted. Needs no GPU.
+//! The metrics of a chip, without a GPU.
 
 use std::ffi::CString;
 use std::fmt;
@@ -16,17 +16,17 @@ use crate::sys::host::{HostObject, Properties};
 use crate::sys::{driver, loader};
 use crate::version::Version;
 
-/// How a set of metrics is to be counted (`CUpti_ProfilerType`). Not all metrics can be had in both ways.
+/// The method of counting (`CUpti_ProfilerType`). Some metrics support only one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Method {
-    /// Over ranges or single kernels, in as many passes as it takes.
+    /// Over ranges or single kernels, in several passes if required.
     Ranges = 0,
     /// At intervals, in one pass.
     Sampling = 1,
 }
 
-/// What kind of number a metric is (`CUpti_MetricType`).
+/// The kind of a metric (`CUpti_MetricType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum MetricKind {
@@ -34,7 +34,7 @@ pub enum MetricKind {
     Counter = 0,
     /// One counter over another.
     Ratio = 1,
-    /// How near to its peak a part of the chip is, from the counters that it is broken down into.
+    /// The utilization of a unit relative to its peak, from several counters.
     Throughput = 2,
 }
 
@@ -59,14 +59,13 @@ impl fmt::Display for MetricKind {
 pub struct Metric {
     /// Its name, as it was requested.
     pub name: String,
-    /// What kind of number it is.
+    /// The kind.
     pub kind: MetricKind,
-    /// What is counted, in NVIDIA's words.
+    /// NVIDIA's description.
     pub description: String,
-    /// The part of the chip that counts, such as `dram` or `smsp`.
+    /// The hardware unit, such as `dram` or `smsp`.
     pub hardware_unit: String,
-    /// The dimension of its values, such as `byte`; empty where there is none. Of roll-ups with `pct` it is still that
-    /// of the counter.
+    /// The dimension of the counter, such as `byte`, also for roll-ups with `pct`; empty if none.
     pub dimension: String,
 }
 
@@ -80,7 +79,7 @@ impl fmt::Display for Metric {
     }
 }
 
-/// A libcupti opened to ask about metrics: unlike [`Library`] it needs no GPU, and up to CUPTI 13.1 no driver.
+/// A libcupti for queries of metrics. Unlike [`Library`] it needs no GPU, and up to CUPTI 13.1 no driver.
 #[derive(Debug, Clone)]
 pub struct HostLibrary {
     api: HostApi,
@@ -104,7 +103,7 @@ impl HostLibrary {
         let driver = driver::probe();
         let major = driver.as_ref().map_or(13, |driver| driver.cuda_version / 1000);
         let (api, path, _) = open(major)?;
-        // Those from 13.2 on crash or answer nothing without a driver; that they have this function tells them.
+        // Libraries from 13.2 on, which have this function, crash or return nothing without a driver.
         if api.records_v2 {
             driver?;
         }
@@ -133,7 +132,7 @@ impl HostLibrary {
         &self.path
     }
 
-    /// The chips whose metrics it knows, such as `GH100`, which is in the H100 and the H200.
+    /// The supported chips, such as `GH100` of the H100 and H200.
     ///
     /// # Errors
     /// CUPTI refuses.
@@ -156,7 +155,7 @@ impl Library {
         self.api.host.ok_or_else(|| self.lacks("metrics of chips".into(), "12.6"))
     }
 
-    /// The same library, to ask it about metrics.
+    /// The same library, for queries of metrics.
     ///
     /// # Errors
     /// [`is_unsupported`](Error::is_unsupported): it is older than 12.6.
@@ -166,7 +165,7 @@ impl Library {
     }
 }
 
-/// The metrics of one chip, counted in one way (CUPTI's Profiler Host interface).
+/// The metrics of one chip for one method of counting (CUPTI's Profiler Host interface).
 ///
 /// ```no_run
 /// # fn main() -> Result<(), cupti::Error> {
@@ -207,7 +206,7 @@ impl Host {
                 Ok(Self { api, version, chip: chip.to_owned(), method, availability, object })
             }
             Err(error) => {
-                // Where it does not tell its chips either, the first refusal is the better answer.
+                // If the query of chips fails, too, the first error is more useful.
                 let known = api.chip_names().unwrap_or_default();
                 if known.is_empty() || known.iter().any(|known| known == chip) {
                     return Err(error);
@@ -217,12 +216,12 @@ impl Host {
         }
     }
 
-    /// The same chip's metrics, to be counted in another way.
+    /// The same chip's metrics for another method of counting.
     ///
     /// # Errors
     /// CUPTI refuses.
     pub fn with_method(&self, method: Method) -> Result<Self, Error> {
-        // What is available on a device is told for each way apart.
+        // The availability on a device depends on the method.
         Self::new(self.api, self.version, &self.chip, method, None)
     }
 
@@ -231,12 +230,12 @@ impl Host {
         &self.chip
     }
 
-    /// How its metrics are to be counted.
+    /// The method of counting.
     pub fn method(&self) -> Method {
         self.method
     }
 
-    /// The library's version; metrics differ from one to the next.
+    /// The library's version; metrics differ between versions.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -249,7 +248,7 @@ impl Host {
         self.object.base_metrics(kind as u32)
     }
 
-    /// What is known of a metric, with or without a roll-up.
+    /// The properties of a metric, with or without a roll-up.
     ///
     /// # Errors
     /// [`is_unsupported`](Error::is_unsupported): the chip has no such metric.
@@ -265,7 +264,7 @@ impl Host {
         })
     }
 
-    /// What may stand behind a metric's name, such as `.sum` or `.avg.pct_of_peak_sustained_elapsed`.
+    /// The suffixes of a metric, such as `.sum` or `.avg.pct_of_peak_sustained_elapsed`.
     ///
     /// # Errors
     /// [`is_unsupported`](Error::is_unsupported): the chip has no such metric.
@@ -285,8 +284,8 @@ impl Host {
         Err(self.unknown(vec![metric.to_owned()]))
     }
 
-    /// How many counters of the hardware one pass can have at most (`cuptiProfilerHostGetMaxNumHardwareMetricsPerPass`);
-    /// the units that they lie in mostly set a lower bound, so [`Plan::passes`] is what counts.
+    /// The maximum number of hardware counters in a pass (`cuptiProfilerHostGetMaxNumHardwareMetricsPerPass`). The limits
+    /// of single units are mostly lower; [`Plan::passes`] includes them.
     ///
     /// # Errors
     /// CUPTI refuses.
@@ -294,11 +293,11 @@ impl Host {
         self.api.max_metrics_per_pass(self.method as u32, &c_string(&self.chip)?)
     }
 
-    /// Plans to count these metrics together: names with their roll-ups, each once whatever is given twice.
+    /// Plans to count these metrics together: names with roll-ups, without duplicates.
     ///
     /// # Errors
-    /// [`is_unsupported`](Error::is_unsupported): the chip has not all of them (the text names those it lacks), or they
-    /// cannot be counted together, as those of links with others.
+    /// [`is_unsupported`](Error::is_unsupported): the chip lacks some (the text names them), or they cannot be counted
+    /// together, as those of links with others.
     pub fn plan<M>(&self, metrics: M) -> Result<Plan, Error>
     where
         M: IntoIterator<Item: Into<String>>,
@@ -316,7 +315,7 @@ impl Host {
         }
     }
 
-    /// The same without saying why not, which takes as many plans as there are metrics.
+    /// The same without the reason of a failure, which takes one plan per metric.
     pub(super) fn plan_if_possible<'m>(
         &self,
         names: impl Iterator<Item = &'m str>,
@@ -338,10 +337,9 @@ impl Host {
         Ok(Plan { metrics: names, names: texts, object, image, passes, chip: self.chip.clone() })
     }
 
-    /// What counts come to that were kept ([`RangeProfiler::collect`](super::RangeProfiler::collect)): the same values as on
-    /// the machine that counted, bit for bit, in a library of the same release; others may define a metric anew, as 13.0 did
-    /// with throughputs. Needs no GPU. CUPTI's library believes what the counts say of themselves: evaluate those that you
-    /// trust ([`CounterData`]).
+    /// Evaluates raw counts of [`RangeProfiler::collect`](super::RangeProfiler::collect), without a GPU. A library of the same
+    /// release returns the same values bit for bit; others may redefine metrics, as 13.0 did with throughputs. CUPTI trusts
+    /// the counts: evaluate only those that you trust ([`CounterData`]).
     ///
     /// # Errors
     /// The counts are of another chip. [`is_unsupported`](Error::is_unsupported): this library lacks one of the metrics.
@@ -374,7 +372,7 @@ impl Host {
     }
 
     fn try_plan(&self, names: &[CString]) -> Result<(HostObject, Vec<u8>), Error> {
-        // An object keeps what was added, so every plan has one of its own.
+        // An object keeps added metrics, so every plan has its own.
         let chip = c_string(&self.chip)?;
         let object =
             HostObject::new(self.api, self.method as u32, &chip, self.availability.clone())?;
@@ -383,7 +381,7 @@ impl Host {
         Ok((object, image))
     }
 
-    /// CUPTI does not say which metric it refuses: that is found out by asking for each alone.
+    /// Finds the refused metric by a plan for each, since CUPTI does not name it.
     #[cold]
     fn why_not(&self, error: Error, metrics: Vec<String>) -> Error {
         let refused = |name: &String| {
@@ -408,7 +406,7 @@ impl Host {
     }
 }
 
-/// CUPTI before 13.0 describes no metric without a roll-up: these are had by counters, ratios and throughputs.
+/// The roll-ups of counters, ratios and throughputs, since CUPTI before 13.0 describes no metric without one.
 const ROLL_UPS: [&str; 4] = ["", ".sum", ".ratio", ".avg.pct_of_peak_sustained_elapsed"];
 
 fn c_string(name: &str) -> Result<CString, Error> {

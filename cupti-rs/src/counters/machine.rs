@@ -1,4 +1,4 @@
-//! Counts for machines (feature `serde`). What is not a number is null.
+//! Serialization of counts (feature `serde`). NaN is null.
 
 use serde::de::Error as _;
 use serde::ser::SerializeMap as _;
@@ -24,10 +24,10 @@ struct MeasuredForm {
 #[derive(Serialize, Deserialize)]
 struct RangeForm {
     name: String,
-    /// Its place among the ranges.
+    /// The index among the ranges.
     parent: Option<usize>,
     level: usize,
-    /// By metric; null where there was no room.
+    /// By metric; null if the range was dropped.
     values: Option<Vec<Option<f64>>>,
 }
 
@@ -200,7 +200,7 @@ impl<'de> Deserialize<'de> for MemoryLevel {
     }
 }
 
-/// Counts by type; types that were not counted are left out.
+/// Counts by type, without types that were not counted.
 impl Serialize for Flops {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer

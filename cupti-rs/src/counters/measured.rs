@@ -1,13 +1,13 @@
-//! What was counted: metrics by range.
+//! Results of measurements: metrics by range.
 
 use std::fmt;
 
 use super::data::{CounterData, Opened};
 
-/// What a measurement counted. Its `Display` is a table, a line for each range and metric.
+/// The result of a measurement. Its `Display` is a table with a line for each range and metric.
 ///
-/// With the feature `serde` it is written and read, what is not a number as null. serde_json reads numbers to their last bit
-/// with its feature `float_roundtrip` alone; counts below 2^53 it always does.
+/// With the feature `serde` it is serializable, NaN as null. serde_json needs its feature `float_roundtrip` for exact
+/// numbers, except integers below 2^53.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
     pub(super) chip: String,
@@ -22,7 +22,7 @@ pub struct Measured {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Counted {
     pub range: Opened,
-    /// By metric; `None` where there was no room.
+    /// By metric; `None` if the range was dropped.
     pub values: Option<Vec<f64>>,
 }
 
@@ -32,7 +32,7 @@ impl Counted {
     }
 }
 
-/// One range that was counted.
+/// A counted range.
 #[derive(Debug, Clone, Copy)]
 pub struct RangeValues<'a> {
     measured: &'a Measured,
@@ -52,7 +52,7 @@ impl Measured {
         }
     }
 
-    /// The chip that counted.
+    /// The chip.
     pub fn chip(&self) -> &str {
         &self.chip
     }
@@ -62,28 +62,27 @@ impl Measured {
         &self.metrics
     }
 
-    /// How many passes the metrics took.
+    /// The number of passes.
     pub fn passes(&self) -> usize {
         self.passes
     }
 
-    /// How often the work ran. With more than one, each metric is of one run, and ratios of two metrics may be of two.
+    /// The number of runs. With several, each metric is of one run, and a ratio of two metrics may be of two.
     pub fn runs(&self) -> usize {
         self.runs
     }
 
-    /// Ranges or kernels that were not counted for lack of room; [`Builder::max_ranges`](super::Builder::max_ranges) makes
-    /// more.
+    /// Ranges or kernels beyond [`Builder::max_ranges`](super::Builder::max_ranges), which were not counted.
     pub fn dropped(&self) -> usize {
         self.dropped
     }
 
-    /// Ranges that lay deeper than the levels that were requested, and count for those around them.
+    /// Ranges deeper than the requested levels, counted as part of their outer ranges.
     pub fn too_deep(&self) -> usize {
         self.too_deep
     }
 
-    /// The ranges that were counted, in the order they began.
+    /// The counted ranges, in start order.
     pub fn ranges(&self) -> impl Iterator<Item = RangeValues<'_>> {
         (0..self.ranges.len())
             .filter(|index| self.ranges[*index].values.is_some())
@@ -95,8 +94,8 @@ impl Measured {
         self.ranges().find(|range| range.name() == name)
     }
 
-    /// A metric's sum over all ranges of this name. `None` if there is none, if a range of it was not counted, or if the
-    /// metric does not add up: those that do end in `.sum`.
+    /// A metric's sum over all ranges of this name. `None` without such ranges, if one was not counted, or if the metric is
+    /// not additive: additive metrics end in `.sum`.
     pub fn total(&self, name: &str, metric: &str) -> Option<f64> {
         if !metric.ends_with(".sum") || self.dropped > 0 {
             return None;
@@ -113,36 +112,35 @@ impl<'a> RangeValues<'a> {
         &self.measured.ranges[self.index]
     }
 
-    /// Its name; of kernels their place in the order of launches, from 0.
+    /// The name; for kernels the index in launch order, from 0.
     pub fn name(&self) -> &'a str {
         &self.counted().range.name
     }
 
-    /// How many counted ranges lie around it.
+    /// The number of outer counted ranges.
     pub fn level(&self) -> usize {
         self.counted().range.level
     }
 
-    /// Its place among all ranges in the order they began, those that were not counted among them: of a range around it, it
-    /// is less.
+    /// The index among all ranges in start order, including those not counted. Outer ranges have lower indices.
     pub fn place(&self) -> usize {
         self.index
     }
 
-    /// The range around it.
+    /// The outer range.
     pub fn parent(&self) -> Option<RangeValues<'a>> {
         let index = self.counted().range.parent?;
         Some(RangeValues { measured: self.measured, index })
     }
 
-    /// The value of a metric; `None` if it was not requested, or if CUPTI does not know it (not a number).
+    /// The value of a metric; `None` if it was not requested or is NaN in CUPTI.
     pub fn value(&self, metric: &str) -> Option<f64> {
         let place = self.measured.metrics.iter().position(|name| name == metric)?;
         let value = *self.counted().values.as_ref()?.get(place)?;
         (!value.is_nan()).then_some(value)
     }
 
-    /// All metrics with their values; not a number where CUPTI does not know the value.
+    /// All metrics with their values; NaN if unknown to CUPTI.
     pub fn values(&self) -> impl Iterator<Item = (&'a str, f64)> {
         let metrics = self.measured.metrics.iter().map(String::as_str);
         metrics.zip(self.counted().values.iter().flatten().copied())
@@ -176,7 +174,7 @@ impl fmt::Display for Measured {
     }
 }
 
-/// Whole numbers as they are, others with three digits behind the point.
+/// Integers without, other numbers with three decimals.
 fn number(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e18 {
         format!("{value:.0}")

@@ -1,6 +1,6 @@
-//! What became of nvprof's metrics: today's names, or why there is none.
+//! The successors of nvprof's metrics, or why there is none.
 //!
-//! nvprof counted on GPUs before Turing. Its names are asked for still, in tutorials and scripts.
+//! nvprof supported GPUs before Turing. Tutorials and scripts still use its names.
 
 /// One metric of nvprof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,11 +8,11 @@
 pub struct Row {
     /// nvprof's name.
     pub name: &'static str,
-    /// Today's metrics; empty where there is none.
+    /// The successors; empty if there are none.
     pub today: &'static [&'static str],
-    /// How today's make nvprof's, and what differs; or why there is none.
+    /// How to compute nvprof's metric from the successors, and differences; or why there are none.
     pub note: &'static str,
-    /// Whether it tells of the path of memory, as those of [`Set::Memory`](super::Set::Memory) do.
+    /// Whether it is in [`Set::Memory`](super::Set::Memory).
     pub is_memory: bool,
 }
 
@@ -22,7 +22,7 @@ pub fn row(name: &str) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.name == name)
 }
 
-/// Today's metrics for the path of memory, each once.
+/// The successors of the memory metrics, without duplicates.
 pub(super) fn memory() -> Vec<&'static str> {
     let mut metrics = Vec::new();
     for row in ROWS.iter().filter(|row| row.is_memory) {
@@ -39,7 +39,7 @@ macro_rules! rows {
     (@memory memory) => { true };
     (@memory other) => { false };
     ($($kind:ident $name:literal = [$($today:literal)*] $note:literal;)*) => {
-        /// nvprof's metrics, those of memory first.
+        /// nvprof's metrics, memory metrics first.
         pub const ROWS: &[Row] = &[$(Row {
             name: $name,
             today: &[$($today),*],

@@ -1,4 +1,4 @@
-//! Metrics that are counted together, and what that takes.
+//! Plans: metrics that are counted together.
 
 use std::ffi::CString;
 use std::fmt;
@@ -20,8 +20,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How often the work has to run so that all metrics are counted (`cuptiProfilerHostGetNumOfPasses`). With ranges in
-    /// ranges it runs that often for each level.
+    /// The runs of the work that count all metrics (`cuptiProfilerHostGetNumOfPasses`). Nested ranges need as many for each
+    /// level.
     pub fn passes(&self) -> usize {
         self.passes
     }
@@ -36,7 +36,7 @@ impl Plan {
         &self.chip
     }
 
-    /// What the counts come to, range by range.
+    /// Evaluates the counts, range by range.
     pub(super) fn measured(&self, data: &CounterData) -> Result<Measured, Error> {
         let mut ranges: Vec<Counted> = data.ranges.iter().map(Counted::without_values).collect();
         for (index, place) in data.places.iter().enumerate() {
@@ -48,7 +48,7 @@ impl Plan {
         Ok(Measured::new(data, ranges))
     }
 
-    /// The metrics' values for one range or sample of an image, in their order.
+    /// The metrics' values for a range or sample of an image, in order of the metrics.
     pub(super) fn evaluate(&self, data: &[u8], index: usize) -> Result<Vec<f64>, Error> {
         self.object.evaluate(data, index, &self.names)
     }

@@ -1,4 +1,4 @@
-//! Counters over ranges of the program's own, or kernel by kernel.
+//! Counters over the program's ranges, or kernel by kernel.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -20,10 +20,10 @@ use crate::sys::counters::RangeApi;
 use crate::sys::driver::{Context, Contexts};
 use crate::sys::range::{EACH_KERNEL, Mode, RangeObject, USER_RANGES};
 
-/// Locked by a measurement: CUPTI does one at a time in a process.
+/// Locked by a measurement: CUPTI supports one at a time in a process.
 static MEASURING: Mutex<()> = Mutex::new(());
 
-/// What to count, and how: [`RangeProfiler::builder`].
+/// The settings of a profiler: [`RangeProfiler::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing is counted before it is built"]
 pub struct Builder {
@@ -35,39 +35,39 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Counts this metric too: a name with its roll-up, such as `dram__bytes_read.sum`.
+    /// Adds a metric: a name with its roll-up, such as `dram__bytes_read.sum`.
     pub fn metric(mut self, name: impl Into<String>) -> Self {
         self.metrics.push(name.into());
         self
     }
 
-    /// Counts these metrics too.
+    /// Adds metrics.
     pub fn metrics<M: Into<String>>(mut self, names: impl IntoIterator<Item = M>) -> Self {
         self.metrics.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Counts those metrics of a set too that the chip has.
+    /// Adds the metrics of a set that the chip has.
     pub fn set(mut self, set: Set) -> Self {
         self.sets.push(set);
         self
     }
 
-    /// How many levels of ranges in ranges are counted; 1 by default. Each takes all passes anew, since the hardware has one
-    /// set of counters. Deeper ranges count for those around them and are counted in [`Measured::too_deep`].
+    /// Sets the number of levels of nested ranges; 1 by default. Each level repeats all passes, since the hardware has one
+    /// set of counters. Deeper ranges count as part of outer ranges and in [`Measured::too_deep`].
     pub fn levels(mut self, levels: u16) -> Self {
         self.levels = levels.max(1);
         self
     }
 
-    /// How many ranges, or kernels, a measurement has room for; 256 by default. CUPTI keeps some kilobytes for each and
-    /// metric. Ranges beyond are counted in [`Measured::dropped`].
+    /// Sets the maximum number of ranges or kernels; 256 by default. CUPTI needs some kilobytes for each and metric. Further
+    /// ranges are counted in [`Measured::dropped`].
     pub fn max_ranges(mut self, ranges: usize) -> Self {
         self.max_ranges = ranges.max(1);
         self
     }
 
-    /// Plans it for the device of the context that is current on this thread. The counters are not taken yet.
+    /// Plans the measurement for the device of this thread's current context. Does not reserve the counters.
     ///
     /// # Errors
     /// No context is current. [`is_unsupported`](Error::is_unsupported): CUPTI is older than 12.6 update 2, the device is
@@ -106,10 +106,9 @@ impl Builder {
 
 /// Counts metrics over ranges, on one CUDA context.
 ///
-/// The counters are the hardware's: one process at a time has them, and they are taken for the time of a measurement
-/// alone. All work of the context counts, whichever thread launched it; work of other contexts and processes on the same
-/// GPU counts for what is shared, such as DRAM. The context is waited for where a range begins and ends
-/// (`cuCtxSynchronize`), so that a range has its own work and no other.
+/// One process at a time can use the hardware's counters; they are reserved during a measurement only. All work of the
+/// context counts, from any thread; work of other contexts and processes affects shared units, such as DRAM. Both ends of
+/// a range wait for the context (`cuCtxSynchronize`), so that the range has exactly its own work.
 ///
 /// ```no_run
 /// use cupti::Library;
@@ -158,12 +157,12 @@ impl RangeProfiler {
         }
     }
 
-    /// The metrics and how many passes they take.
+    /// The metrics and their passes.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The metrics of the sets that this chip does not have. They are not counted.
+    /// The metrics of the sets that this chip lacks.
     pub fn missing(&self) -> &[&'static str] {
         &self.missing
     }
@@ -196,7 +195,7 @@ impl RangeProfiler {
     /// As [`measure`](Self::measure).
     pub fn collect(&self, mut work: impl FnMut(&Ranges)) -> Result<CounterData, Error> {
         let _turn = turn()?;
-        // While kernels are recorded, added code counts nothing and the hardware too much (13.0.1 on an H200).
+        // While kernels are recorded, instruction counts are 0 and hardware counts too high (13.0.1 on an H200).
         let _collector = CollectorLease::take()?;
         let mut object = self.take(USER_RANGES, self.levels)?;
         let mut first: Option<Run> = None;
@@ -212,7 +211,7 @@ impl RangeProfiler {
             };
             object = given_back;
             let stopped = object.stop();
-            // What the run met comes first: CUPTI may refuse the stop for that.
+            // The run's error has precedence, since it may make CUPTI refuse the stop.
             let run = run?;
             let stopped = stopped?;
             runs += 1;
@@ -365,7 +364,7 @@ impl RangeProfiler {
     }
 }
 
-/// Opens ranges in a measurement, on the thread that measures. Cheap to clone; when the run has ended it opens nothing more.
+/// Opens ranges in a measurement, on the measuring thread. Cheap to clone; does nothing after the run.
 #[derive(Clone)]
 pub struct Ranges {
     shared: Rc<Shared>,
@@ -379,16 +378,16 @@ struct Shared {
 }
 
 struct State {
-    /// `None` when the run has ended.
+    /// `None` after the run.
     object: Option<RangeObject>,
     run: Run,
     /// The open ranges, the innermost last; `None` for those that are not counted.
     open: Vec<Option<usize>>,
-    /// What went wrong first.
+    /// The first error.
     error: Option<Error>,
 }
 
-/// What one run opened.
+/// The ranges of a run.
 #[derive(Default)]
 struct Run {
     opened: Vec<Opened>,
@@ -438,7 +437,7 @@ impl Ranges {
     #[must_use = "the range ends when this is dropped"]
     pub fn enter(&self, name: impl Into<String>) -> OpenRange {
         let shared = &*self.shared;
-        // Code of the caller's, which may open ranges itself.
+        // The caller's code may open ranges itself.
         let name = name.into();
         let state = &mut *shared.state.borrow_mut();
         let depth = state.open.len();
@@ -455,7 +454,7 @@ impl Ranges {
         OpenRange { shared: self.shared.clone(), depth }
     }
 
-    /// Does the work in a range.
+    /// Runs the work in a range.
     pub fn within<R>(&self, name: impl Into<String>, work: impl FnOnce() -> R) -> R {
         let _range = self.enter(name);
         work()
@@ -484,14 +483,14 @@ impl Ranges {
 }
 
 impl State {
-    /// Its number among those that were opened; `None` if it cannot be.
+    /// The number of the opened range; `None` on an error.
     fn begin(&mut self, name: String, shared: &Shared) -> Option<usize> {
         let object = self.object.as_mut()?;
         if self.error.is_some() {
             return None;
         }
         let id = self.run.opened.len();
-        // CUPTI counts ranges of one name as one; by its number each is itself.
+        // CUPTI merges ranges of one name, so each is named by its number.
         let number = CString::new(id.to_string()).unwrap_or_default();
         match shared.contexts.synchronize().and_then(|()| object.push(&number)) {
             Ok(()) => {
@@ -507,7 +506,7 @@ impl State {
         }
     }
 
-    /// Ends all ranges down to this depth, so that CUPTI's stack stays right.
+    /// Ends all ranges down to this depth, as CUPTI's stack requires.
     fn leave(&mut self, depth: usize, shared: &Shared) {
         while self.open.len() > depth {
             let is_counted = self.open.pop().flatten().is_some();
@@ -526,7 +525,7 @@ impl fmt::Debug for Ranges {
     }
 }
 
-/// An open range; it ends when this is dropped.
+/// An open range; ends when dropped.
 #[must_use = "the range ends when this is dropped"]
 pub struct OpenRange {
     shared: Rc<Shared>,

@@ -1,4 +1,4 @@
-//! Counters at intervals: what the GPU did over time, without a range and without running anything twice.
+//! Counters at intervals: the GPU's activity over time, without ranges and repeated runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const HARDWARE_BUFFER: usize = 64 << 20;
 /// Samples of one decoding.
 const IMAGE_SAMPLES: u32 = 4096;
 
-/// The devices that this process samples: CUPTI refuses a second sampler of one without a reason (UNKNOWN).
+/// The sampled devices: CUPTI refuses a second sampler of a device with UNKNOWN.
 static SAMPLED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Drop for DeviceLease {
     }
 }
 
-/// What to sample, and how: [`PmSampler::builder`].
+/// The settings of a sampler: [`PmSampler::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sampled before it is started"]
 pub struct SamplerBuilder {
@@ -71,35 +71,35 @@ impl SamplerBuilder {
         self
     }
 
-    /// Samples these metrics too: names with their roll-ups, all of which have to fit in one pass.
+    /// Adds metrics: names with roll-ups, all of which have to fit in one pass.
     pub fn metrics<M: Into<String>>(mut self, names: impl IntoIterator<Item = M>) -> Self {
         self.metrics.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Samples beside these how busy the parts of the device are: what of [`utilization::ROWS`](super::utilization::ROWS) the chip
-    /// has and still fits in the pass. [`PmSampler::missing`] has what is left out.
+    /// Adds the metrics of [`utilization::ROWS`](super::utilization::ROWS) that the chip has and that fit in the pass.
+    /// [`PmSampler::missing`] lists the others.
     pub fn utilization(mut self) -> Self {
         self.utilization = true;
         self
     }
 
-    /// The time between two samples; 100 us by default. On an H200 five metrics at 60 us are kept up with for seconds, with
-    /// no gap, in a build without optimisations; at 40 us CUPTI gave up after 2 s ([`Samples::failure`]). What is lost is
-    /// told in [`Samples::overflows`] and [`Samples::gaps`].
+    /// Sets the interval; 100 us by default. On an H200 a debug build sampled five metrics at 60 us for seconds without a
+    /// gap; at 40 us CUPTI failed after 2 s ([`Samples::failure`]). [`Samples::overflows`] and [`Samples::gaps`] count
+    /// losses.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// How many samples are kept until they are taken out; 1,000,000 by default. The oldest go first, and are told in
-    /// [`Samples::dropped`]. One costs 16 bytes and 8 for each metric.
+    /// Sets the maximum number of stored samples; 1,000,000 by default. The oldest are dropped first and counted in
+    /// [`Samples::dropped`]. A sample costs 16 bytes and 8 for each metric.
     pub fn max_samples(mut self, samples: usize) -> Self {
         self.most = samples.max(1);
         self
     }
 
-    /// Begins to sample; a thread decodes what comes. Needs no context.
+    /// Starts sampling and a thread that decodes the samples. Needs no context.
     ///
     /// # Errors
     /// [`is_unsupported`](Error::is_unsupported): CUPTI is older than 12.8, the device is older than GA10x, the chip has not
@@ -135,7 +135,7 @@ impl SamplerBuilder {
         });
         let decoder =
             Decoder { object, _turn: turn, plan, shared: shared.clone(), most, last_end: None };
-        // A third of what an image holds, so that none fills up between two decodings.
+        // A third of an image's capacity, so that none fills up between two decodings.
         let pause = interval.saturating_mul(IMAGE_SAMPLES / 3);
         let pause = pause.clamp(Duration::from_millis(1), Duration::from_millis(20));
         let thread = thread::Builder::new()
@@ -154,7 +154,7 @@ fn fitting(host: &Host, asked: Vec<String>) -> Result<(Plan, Vec<String>), Error
         host.plan_if_possible(names).filter(|plan| plan.passes() == 1)
     };
     let rows = &utilization::ROWS;
-    // Mostly all of it fits, by its first names; or all but what the device has not, such as links that lead nowhere.
+    // Mostly all metrics fit, by their first names, except those of absent hardware, such as unconnected links.
     if let Some(plan) = with(&asked, &rows.each_ref().map(|row| row.names[0])) {
         return Ok((plan, Vec::new()));
     }
@@ -185,7 +185,7 @@ fn fitting(host: &Host, asked: Vec<String>) -> Result<(Plan, Vec<String>), Error
     }
     match plan {
         Some(plan) => Ok((plan, missing)),
-        // None of it fits: what was requested besides says why, or is all there is.
+        // None fits: the plan of the requested metrics alone succeeds or has the error.
         None if metrics.is_empty() => Err(host.plan(missing).err().unwrap_or_else(no_utilization)),
         None => Ok((host.plan(metrics)?, missing)),
     }
@@ -207,8 +207,8 @@ impl Library {
 
 /// Samples metrics of a device at intervals (CUPTI's PM sampling), until it is stopped or dropped.
 ///
-/// All work on the device counts, of every context and process; nothing is run twice and kernels run beside each other as
-/// ever. One at a time has a device's counters.
+/// All work on the device counts, of every context and process. Nothing runs twice, and kernels run concurrently as
+/// usual. A device's counters have one user at a time.
 ///
 /// ```no_run
 /// use cupti::Library;
@@ -253,18 +253,18 @@ impl PmSampler {
         }
     }
 
-    /// The metrics of [utilization](SamplerBuilder::utilization) that the chip lacks or that did not fit in the pass beside the
-    /// others, by the first of their names.
+    /// The metrics of [utilization](SamplerBuilder::utilization) that the chip lacks or that did not fit in the pass, by
+    /// their first names.
     pub fn missing(&self) -> &[String] {
         &self.missing
     }
 
-    /// The metrics that are sampled.
+    /// The sampled metrics.
     pub fn metrics(&self) -> &[String] {
         &self.metrics
     }
 
-    /// Whether sampling ended before the stop: no sample follows, and [`stop`](Self::stop) returns the reason.
+    /// True if sampling ended before the stop. [`stop`](Self::stop) returns the reason.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -285,7 +285,7 @@ impl PmSampler {
         Ok(samples)
     }
 
-    /// Ends the sampling and returns the samples that were not drained.
+    /// Stops sampling and returns the samples that were not drained.
     ///
     /// # Errors
     /// The decoder failed and there is no sample; with samples, [`Samples::failure`] has the reason. The clocks cannot be compared, or
@@ -325,20 +325,20 @@ impl PmSampler {
 
 impl Drop for PmSampler {
     fn drop(&mut self) {
-        // A drop has no use for the error.
+        // A drop cannot return the error.
         let _ = self.end();
     }
 }
 
-/// The thread that keeps up with the GPU.
+/// The thread that decodes samples.
 struct Decoder {
     object: SamplingObject,
-    /// Given back after the object.
+    /// Released after the object.
     _turn: DeviceLease,
     plan: Plan,
     shared: Arc<Shared>,
     most: usize,
-    /// When the last sample ended; the first sample is not one, since it began when the device was taken.
+    /// The end of the last sample. The first sample is dropped, since it starts with the device's reservation.
     last_end: Option<u64>,
 }
 
@@ -354,7 +354,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Whether more is waiting.
+    /// Whether more samples are waiting.
     fn decode(&mut self) -> Result<bool, Error> {
         let decoded = self.object.decode()?;
         let mut rows = Vec::with_capacity(decoded.samples);
@@ -368,7 +368,7 @@ impl Decoder {
         for ((start, end), values) in rows {
             let last_end = self.last_end.replace(end);
             let Some(last_end) = last_end else { continue };
-            // The times of samples that follow each other differ by some hundred nanoseconds.
+            // The times of consecutive samples differ by some hundred nanoseconds.
             let gap_ns = start.saturating_sub(last_end);
             if gap_ns > kept.interval_ns / 2 {
                 kept.gaps = kept.gaps.saturating_add(1);
@@ -382,7 +382,7 @@ impl Decoder {
     }
 }
 
-/// What was sampled, in the order of time. Its `Display` is a line for each metric.
+/// Samples in order of time. The `Display` has a line for each metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples {
     pub(super) metrics: Vec<String>,
@@ -426,7 +426,7 @@ impl Samples {
         self.values.extend_from_slice(values);
     }
 
-    /// Drops the oldest samples, a quarter at a time, so that a push seldom moves the others.
+    /// Drops the oldest quarter of the samples, so that a push seldom moves the others.
     fn keep(&mut self, most: usize) {
         if self.times.len() > most.saturating_add(most / 4) {
             let gone = self.times.len() - most;
@@ -441,17 +441,17 @@ impl Samples {
         &self.metrics
     }
 
-    /// The nanoseconds between two samples that were requested.
+    /// The requested interval in nanoseconds.
     pub fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
 
-    /// How many there are.
+    /// The number of samples.
     pub fn len(&self) -> usize {
         self.times.len()
     }
 
-    /// True if there is none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
     }
@@ -461,7 +461,7 @@ impl Samples {
         (0..self.len()).map(|index| Sample { samples: self, index })
     }
 
-    /// Samples that were not drained in time and were dropped for newer ones.
+    /// Samples that were dropped for newer ones before a drain.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -471,19 +471,18 @@ impl Samples {
         self.overflows
     }
 
-    /// How many times a sample began half an interval or more after the one before it had ended, and the nanoseconds in
-    /// between, of which nothing is known.
+    /// The number and total nanoseconds of gaps: half an interval or more between two samples.
     pub fn gaps(&self) -> (u64, u64) {
         (self.gaps, self.gap_ns)
     }
 
-    /// Why the sampling ended before it was stopped, if it did: what came later is not here.
+    /// Why sampling ended before the stop, if it did. Later samples are missing.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// The sum of a metric over the samples that lie within these times ([`clock::now_ns`]), whole. `None` if it was not
-    /// requested or does not add up: those that do end in `.sum`.
+    /// The sum of a metric over the samples completely within these times ([`clock::now_ns`]). `None` if it was not requested
+    /// or is not additive: additive metrics end in `.sum`.
     pub fn sum(&self, metric: &str, from_ns: u64, to_ns: u64) -> Option<f64> {
         let place = self.place(metric)?;
         if !metric.ends_with(".sum") {
@@ -493,8 +492,8 @@ impl Samples {
         Some(within.map(|sample| sample.row()[place]).sum())
     }
 
-    /// The mean of a metric over the samples that lie within these times, by their length, and how many these are. `None`
-    /// if it was not requested or there is none.
+    /// The mean of a metric over the samples within these times, weighted by length, and their number. `None` if it was not
+    /// requested or there are none.
     pub fn mean(&self, metric: &str, from_ns: u64, to_ns: u64) -> Option<(f64, usize)> {
         let place = self.place(metric)?;
         let (mut sum, mut time, mut count) = (0.0, 0.0, 0);
@@ -523,23 +522,23 @@ impl<'a> Sample<'a> {
         self.start_ns() >= from_ns && self.end_ns() <= to_ns
     }
 
-    /// When it began, in [`clock::now_ns`] time.
+    /// The start in [`clock::now_ns`] time.
     pub fn start_ns(&self) -> u64 {
         self.samples.clock.monotonic_ns(self.samples.times[self.index].0)
     }
 
-    /// When it ended, in [`clock::now_ns`] time.
+    /// The end in [`clock::now_ns`] time.
     pub fn end_ns(&self) -> u64 {
         self.samples.clock.monotonic_ns(self.samples.times[self.index].1)
     }
 
-    /// The value of a metric; `None` if it was not requested, or if CUPTI does not know it (not a number).
+    /// The value of a metric; `None` if it was not requested or is NaN in CUPTI.
     pub fn value(&self, metric: &str) -> Option<f64> {
         let value = self.row()[self.samples.place(metric)?];
         (!value.is_nan()).then_some(value)
     }
 
-    /// All metrics with their values; not a number where CUPTI does not know the value.
+    /// All metrics with their values; NaN if unknown to CUPTI.
     pub fn values(&self) -> impl Iterator<Item = (&'a str, f64)> {
         self.samples.metrics.iter().map(String::as_str).zip(self.row().iter().copied())
     }

@@ -4,27 +4,27 @@ use std::fmt;
 
 use super::measured::RangeValues;
 
-/// A set of metrics with a fixed meaning. Chips differ: what one lacks is left out and told
-/// ([`RangeProfiler::missing`](super::RangeProfiler::missing)).
+/// A set of metrics with a fixed meaning. [`RangeProfiler::missing`](super::RangeProfiler::missing) lists metrics that a
+/// chip lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Set {
-    /// What a roofline is drawn from: time, bytes at DRAM, L2 and L1, what these can move at most, and operations by type,
-    /// scalar and of tensor cores. [`Flops::of`] and [`MemoryLevel::bytes`] add them up. 7 passes on GH100.
+    /// The data of a roofline: time, bytes and peak bandwidths of DRAM, L2 and L1, and operations by type, scalar and of
+    /// tensor cores. [`Flops::of`] and [`MemoryLevel::bytes`] sum them. 7 passes on GH100.
     Roofline,
     /// Time and DRAM bytes: the roofline's lower half, in one pass.
     Dram,
-    /// Floating-point operations outside tensor cores, by type. Counted by instructions that CUPTI adds to kernels, which
-    /// takes a pass of its own and slows them down. Kernels that a CUDA graph launches count 0, whenever it was made, and
-    /// CUPTI does not say so (13.0.1 on an H200); what the hardware counts has them whole.
+    /// Floating-point operations outside tensor cores, by type. CUPTI adds counting instructions to kernels, which takes a
+    /// separate pass and slows them down. Kernels of CUDA graphs count 0 without an error (13.0.1 on an H200); hardware
+    /// counts include them.
     ScalarFlops,
-    /// Operations of the tensor cores by type of their sources, and how busy these cores were.
+    /// Operations of the tensor cores by source type, and the cores' utilization.
     Tensor,
-    /// How near to their peak the SMs, DRAM and the caches were: Nsight Compute's speed of light.
+    /// The utilization of SMs, DRAM and caches relative to the peak: Nsight Compute's speed of light.
     SpeedOfLight,
-    /// Achieved occupancy: warps that were resident, of those that could have been.
+    /// Achieved occupancy: resident warps relative to the maximum.
     Occupancy,
-    /// The path of memory, as nvprof had it: [`nvprof::ROWS`](super::nvprof::ROWS) says which of its metrics is which.
+    /// Memory metrics as in nvprof; [`nvprof::ROWS`](super::nvprof::ROWS) maps the names.
     Memory,
 }
 
@@ -43,7 +43,7 @@ const SCALAR: [&str; 9] = [
     "smsp__sass_thread_inst_executed_op_dfma_pred_on.sum",
 ];
 
-/// Operations of tensor cores by the type of their sources, as chips tell them: of each type the first row that a chip has.
+/// Operations of tensor cores by source type: for each type the first row that a chip has applies.
 const TENSOR: [&[&[&str]]; 7] = [
     &[&["sm__ops_path_tensor_src_fp4_dst_fp32.sum"]],
     &[
@@ -77,7 +77,7 @@ const DRAM: [&[&[&str]]; 2] = [
 const L2: &str = "lts__t_bytes.sum";
 const L1: &str = "l1tex__t_bytes.sum";
 
-/// Metrics of one meaning, under the names of several chips: the first row that a chip has.
+/// Metrics of one meaning, under the names of several chips: the first row that a chip has applies.
 type Alternatives = Vec<Vec<&'static str>>;
 
 fn one(metric: &'static str) -> Alternatives {
@@ -122,13 +122,13 @@ impl Set {
         Self::ALL.into_iter().find(|set| set.name() == name)
     }
 
-    /// Its metrics, by the first of the names that it has on several chips.
+    /// The metrics, by their first names.
     #[must_use]
     pub fn metrics(self) -> Vec<&'static str> {
         self.on(|_| true).0
     }
 
-    /// Its metrics on a chip that has those that are requested, and those that it lacks.
+    /// The metrics that a chip has, and those that it lacks.
     pub(super) fn on(
         self,
         mut has: impl FnMut(&'static str) -> bool,
@@ -196,11 +196,10 @@ impl fmt::Display for Set {
 pub enum MemoryLevel {
     /// The device's memory.
     Dram,
-    /// The L2 cache. On GH100 it has two halves, and what goes from one to the other counts too: a stream that is read counts
-    /// more than once.
+    /// The L2 cache. On GH100 traffic between its two halves counts, too: reading a stream counts more than once.
     L2,
-    /// The L1 caches, with what global, local, texture and surface memory move through them. Bulk copies to shared memory (TMA)
-    /// pass by: a matrix product of cuBLAS on GH100 counts none.
+    /// The L1 caches: traffic of global, local, texture and surface memory. Bulk copies to shared memory (TMA) bypass them:
+    /// a matrix product of cuBLAS on GH100 counts none.
     L1,
 }
 
@@ -223,7 +222,7 @@ impl MemoryLevel {
         Self::ALL.into_iter().find(|level| level.name() == name)
     }
 
-    /// Bytes that a range moved at this level. `None` where they were not counted.
+    /// The bytes that a range moved at this level. `None` if not counted.
     #[must_use]
     pub fn bytes(self, range: &RangeValues<'_>) -> Option<f64> {
         match self {
@@ -233,9 +232,8 @@ impl MemoryLevel {
         }
     }
 
-    /// Bytes a second that the level can move at most, at the clock that it had in the range: the counter's
-    /// `peak_sustained`, which is by cycle, times cycles a second. What Nsight Compute draws as its roofs. `None` where they
-    /// were not counted.
+    /// The peak bytes per second of the level at its clock in the range: the counter's `peak_sustained` per cycle times
+    /// cycles per second, as in Nsight Compute's roofs. `None` if not counted.
     #[must_use]
     pub fn peak(self, range: &RangeValues<'_>) -> Option<f64> {
         let [by_cycle, cycles] = self.ceiling().map(|metric| range.value(metric));
@@ -259,41 +257,40 @@ impl fmt::Display for MemoryLevel {
     }
 }
 
-/// The sum of the first row that was counted.
+/// The sum of the first counted row.
 fn counted(rows: &[&[&'static str]], range: &RangeValues<'_>) -> Option<f64> {
     let sum = |row: &&[&'static str]| row.iter().map(|metric| range.value(metric)).sum();
     rows.iter().find_map(sum)
 }
 
-/// The time of a range or kernel in nanoseconds (`gpu__time_duration.sum`): from its first to its last work. `None` where it
-/// was not counted.
+/// The time of a range or kernel in nanoseconds (`gpu__time_duration.sum`): from its first to its last work. `None` if not
+/// counted.
 #[must_use]
 pub fn time_ns(range: &RangeValues<'_>) -> Option<f64> {
     range.value(TIME)
 }
 
-/// How busy the pipes of the tensor cores were in a range (`sm__pipe_tensor_cycles_active`), in percent of the cycles in
-/// which the multiprocessors were at work, from the metrics of [`Set::Tensor`]. `None` where it was not counted.
+/// The active cycles of the tensor pipes in a range (`sm__pipe_tensor_cycles_active`), in percent of the multiprocessors'
+/// active cycles, from [`Set::Tensor`]. `None` if not counted.
 #[must_use]
 pub fn tensor_pipe_percent(range: &RangeValues<'_>) -> Option<f64> {
     range.value(TENSOR_ACTIVE)
 }
 
-/// Instructions that warps gave to the pipes of the tensor cores (`sm__inst_executed_pipe_tensor`), from the metrics of
-/// [`Set::Tensor`]. Kernels in single precision have some on an H200, and no operation of tensor cores: [`Flops`] says which
-/// did any. `None` where they were not counted.
+/// Warp instructions of the tensor pipes (`sm__inst_executed_pipe_tensor`), from [`Set::Tensor`]. On an H200
+/// single-precision kernels have some without operations of tensor cores, which [`Flops`] counts. `None` if not counted.
 #[must_use]
 pub fn tensor_instructions(range: &RangeValues<'_>) -> Option<f64> {
     range.value(TENSOR_INSTRUCTIONS)
 }
 
-/// Operations of a range, by type, from the metrics of [`Set::Roofline`]. An addition or a multiplication is one, a fused
-/// multiply-add two. `None` where the metrics of a type were not counted or the chip has none.
+/// Operations of a range by type, from [`Set::Roofline`]. An addition or multiplication is one, a fused multiply-add two.
+/// `None` if the metrics of a type were not counted or the chip lacks them.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Flops {
-    /// Half precision, outside tensor cores. An estimate: a packed instruction is counted as one though it does two, and
-    /// compilers load constants with such instructions (one for each thread of a reduction in single precision).
+    /// Half precision, outside tensor cores. An estimate: a packed instruction of two operations counts as one, and compilers
+    /// load constants with such instructions (one per thread of a single-precision reduction).
     pub half: Option<f64>,
     /// Single precision, outside tensor cores.
     pub single: Option<f64>,
@@ -301,7 +298,7 @@ pub struct Flops {
     pub double: Option<f64>,
     /// Tensor cores, sources of 4-bit floating point.
     pub tensor_fp4: Option<f64>,
-    /// Tensor cores, sources of 8-bit floating point; on GB100 with those of 4 and 6 bits that it counts among them.
+    /// Tensor cores, sources of 8-bit floating point; on GB100 including those of 4 and 6 bits.
     pub tensor_fp8: Option<f64>,
     /// Tensor cores, sources of 8-bit integers.
     pub tensor_int8: Option<f64>,
@@ -316,7 +313,7 @@ pub struct Flops {
 }
 
 impl Flops {
-    /// What a range's counts come to.
+    /// The operations of a range.
     #[must_use]
     pub fn of(range: &RangeValues<'_>) -> Self {
         let scalar = |first: usize| {
@@ -338,7 +335,7 @@ impl Flops {
         }
     }
 
-    /// Each type by name with its count.
+    /// The types by name with their counts.
     pub fn list(&self) -> [(&'static str, Option<f64>); 10] {
         [
             ("fp16", self.half),
@@ -354,7 +351,7 @@ impl Flops {
         ]
     }
 
-    /// All floating-point operations that were counted; integers are none.
+    /// All counted floating-point operations, without integer operations.
     pub fn total(&self) -> f64 {
         let counted = self.list().into_iter().filter(|(name, _)| *name != "int8 tensor");
         counted.filter_map(|(_, count)| count).sum()

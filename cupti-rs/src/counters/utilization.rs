@@ -1,13 +1,13 @@
-//! How busy a device is, part by part: metrics that go together in one pass of a sampler.
+//! The utilization of a device by unit: metrics that fit in one pass of a sampler.
 
-/// One part of a device.
+/// A unit of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Row {
-    /// For people: `DRAM read`.
+    /// The display name, such as `DRAM read`.
     pub label: &'static str,
-    /// The metric, under the names that chips and versions have for it; the first one there is counts. A byte count is
-    /// better than a share of a peak.
+    /// The metric's names on chips and versions, of which the first available one applies. Byte counts precede shares of a
+    /// peak.
     pub names: &'static [&'static str],
 }
 
@@ -15,12 +15,12 @@ const fn row(label: &'static str, names: &'static [&'static str]) -> Row {
     Row { label, names }
 }
 
-/// What [`SamplerBuilder::utilization`](super::SamplerBuilder::utilization) asks for, the most wanted first. On GH100 all of it
-/// fits in one pass from CUPTI 12.9 on; 12.8 has shares of the peak for DRAM. GB100 has no bytes of PCIe, devices without
-/// NVLink none of that.
+/// The metrics of [`SamplerBuilder::utilization`](super::SamplerBuilder::utilization), by priority. On GH100 all fit in one
+/// pass from CUPTI 12.9 on; 12.8 has shares of the peak for DRAM. GB100 lacks bytes of PCIe, devices without NVLink those
+/// of NVLink.
 ///
-/// On an H200, copies to the device read over PCIe and copies from it write: 5 to 6 % more bytes than they copy. What the
-/// sampler itself sends to the host is in there too, some 110 MB/s at 100 us.
+/// On an H200, copies to the device count as PCIe reads and copies from it as writes, with 5 to 6 % more bytes. The
+/// sampler's own traffic to the host is included, about 110 MB/s at 100 us.
 pub static ROWS: [Row; 10] = [
     row("SM active", &["sm__cycles_active.avg.pct_of_peak_sustained_elapsed"]),
     row(
@@ -54,7 +54,7 @@ pub static ROWS: [Row; 10] = [
     row("SM issue", &["sm__inst_executed_realtime.avg.pct_of_peak_sustained_elapsed"]),
 ];
 
-/// What a metric of these is called for people. `None` for others.
+/// The display name of one of these metrics; `None` for others.
 #[must_use]
 pub fn label(metric: &str) -> Option<&'static str> {
     let named = |row: &&Row| row.names.contains(&metric);

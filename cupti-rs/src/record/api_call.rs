@@ -11,16 +11,15 @@ use crate::sys::functions::{DRIVER_FUNCTIONS, RUNTIME_FUNCTIONS};
 record! {
     /// A call (`RUNTIME`, `DRIVER`), or a launch by the driver on its own (`INTERNAL_LAUNCH_API`).
     ApiCall, raw, f of api {
-        /// Which function: the record's kind and `cbid`.
+        /// The function, from the record's kind and `cbid`.
         function: ApiFunction = ApiFunction::new(raw, f.get(CBID)),
         /// From its start to its end, in CUPTI's time (`start`, `end`).
         span: Span = f.span(START, END),
         /// The process (`processId`).
         process: u32 = f.get(PROCESS_ID),
-        /// The thread (`threadId`): the kernel's id of it, or, if CUPTI was not asked for that, 32 bits of
-        /// `pthread_self`.
+        /// The thread (`threadId`): the kernel's id or, unless CUPTI was configured for it, 32 bits of `pthread_self`.
         thread: u32 = f.get(THREAD_ID),
-        /// The id that the records of its work carry (`correlationId`).
+        /// The id in the records of its work (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),
         /// Its `CUresult` or `cudaError_t` (`returnValue`): 0 is success.
         result: u32 = f.get(RETURN_VALUE),
@@ -31,11 +30,11 @@ record! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ApiFunction {
-    /// Of the driver (`CUpti_driver_api_trace_cbid`).
+    /// A driver function (`CUpti_driver_api_trace_cbid`).
     Driver(u32),
-    /// Of the runtime (`CUpti_runtime_api_trace_cbid`).
+    /// A function of the runtime API (`CUpti_runtime_api_trace_cbid`).
     Runtime(u32),
-    /// None: the driver launched on its own.
+    /// No function: an internal launch of the driver.
     Internal,
 }
 
@@ -48,8 +47,8 @@ impl ApiFunction {
         }
     }
 
-    /// The function's name as CUPTI has it, such as `cuLaunchKernel` or `cudaMalloc_v3020`; none if it is newer than
-    /// CUPTI 13.5, or there is no function. Costs an index into a table.
+    /// CUPTI's name of the function, such as `cuLaunchKernel` or `cudaMalloc_v3020`; `None` if the function is newer than
+    /// CUPTI 13.5, or there is none. Costs a table look-up.
     pub fn name(self) -> Option<&'static str> {
         let name = match self {
             Self::Driver(id) => DRIVER_FUNCTIONS.get(id as usize)?,

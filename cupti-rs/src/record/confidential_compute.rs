@@ -4,9 +4,9 @@ use super::Channel;
 use super::fields::{record, words};
 
 record! {
-    /// A channel while its key is rotated (`CONFIDENTIAL_COMPUTE_ROTATION`, from CUPTI 12.9).
+    /// A key rotation of a channel (`CONFIDENTIAL_COMPUTE_ROTATION`, from CUPTI 12.9).
     KeyRotation, raw, f of confidential_compute_rotation {
-        /// What happened (`eventType`).
+        /// The event (`eventType`).
         event: KeyRotationEvent = KeyRotationEvent(f.get(EVENT_TYPE)),
         /// CUDA ordinal (`deviceId`).
         device: u32 = f.get(DEVICE_ID),
@@ -14,13 +14,13 @@ record! {
         context: u32 = f.get(CONTEXT_ID),
         /// The channel (`channelId`, `channelType`).
         channel: Option<Channel> = Channel::new(f.get(CHANNEL_ID), f.get(CHANNEL_TYPE)),
-        /// When, in nanoseconds (`timestamp`).
+        /// The time in nanoseconds (`timestamp`).
         at_ns: u64 = f.get(TIMESTAMP),
     }
 }
 
 words! {
-    /// What happens to a channel whose key is rotated (`CUpti_ConfidentialComputeRotationEventType`).
+    /// An event of a key rotation (`CUpti_ConfidentialComputeRotationEventType`).
     KeyRotationEvent(u32) {
         INVALID = 0 "invalid",
         BLOCKED = 1 "channel blocked",

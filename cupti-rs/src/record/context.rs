@@ -6,15 +6,15 @@ use crate::sys::generated::green_context;
 record! {
     /// A context (`CONTEXT`).
     Context, raw, f of context {
-        /// CUPTI's id of it (`contextId`).
+        /// CUPTI's id (`contextId`).
         context: u32 = f.get(CONTEXT_ID),
         /// CUDA ordinal (`deviceId`).
         device: u32 = f.get(DEVICE_ID),
-        /// What it was made through (`computeApiKind`).
+        /// The API that created it (`computeApiKind`).
         api: ComputeApi = ComputeApi(f.get(COMPUTE_API_KIND)),
         /// CUPTI's id of its default stream (`nullStreamId`).
         null_stream: u16 = f.get(NULL_STREAM_ID),
-        /// The context it is part of (`parentContextId`); 0 if none. From CUPTI 12.4.
+        /// The parent context (`parentContextId`); 0 if none. From CUPTI 12.4.
         parent: Option<u32> = f.newer(PARENT_CONTEXT_ID),
         /// Whether it is a green context (`isGreenContext`). From CUPTI 12.4.
         is_green: Option<bool> = f.newer_flag(IS_GREEN_CONTEXT),
@@ -28,15 +28,13 @@ record! {
 }
 
 words! {
-    /// What a context was made through (`CUpti_ActivityComputeApiKind`).
+    /// The API that created a context (`CUpti_ActivityComputeApiKind`).
     ComputeApi(u16) {
         UNKNOWN = 0 "not known",
         CUDA = 1 "CUDA",
         CUDA_MPS = 2 "CUDA under MPS",
     }
-}
 
-words! {
     /// CUDA in graphics (`CUpti_ContextCigMode`).
     CigMode(u32) {
         NONE = 0 "none",
@@ -50,11 +48,11 @@ record! {
     Stream, raw, f of stream {
         /// CUPTI's id of its context (`contextId`).
         context: u32 = f.get(CONTEXT_ID),
-        /// CUPTI's id of it (`streamId`).
+        /// CUPTI's id (`streamId`).
         stream: u32 = f.get(STREAM_ID),
         /// Its priority, within the bounds of its device (`priority`).
         priority: i32 = f.get(PRIORITY).cast_signed(),
-        /// How it was made (`flag`).
+        /// The creation flag (`flag`).
         flag: StreamFlag = StreamFlag(f.get(FLAG)),
         /// The id of the call (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),
@@ -62,7 +60,7 @@ record! {
 }
 
 words! {
-    /// How a stream was made (`CUpti_ActivityStreamFlag`).
+    /// The creation flag of a stream (`CUpti_ActivityStreamFlag`).
     StreamFlag(u32) {
         UNKNOWN = 0 "not known",
         DEFAULT = 1 "default",
@@ -74,21 +72,21 @@ words! {
 record! {
     /// A green context: a share of a device (`GREEN_CONTEXT`, from CUPTI 13.2).
     GreenContext<'a>, raw, f of green_context {
-        /// CUPTI's id of it (`contextId`).
+        /// CUPTI's id (`contextId`).
         context: u32 = f.get(CONTEXT_ID),
-        /// The context it is part of (`parentContextId`).
+        /// The parent context (`parentContextId`).
         parent: u32 = f.get(PARENT_CONTEXT_ID),
         /// CUDA ordinal (`deviceId`).
         device: u32 = f.get(DEVICE_ID),
-        /// Its texture processing clusters (`numTpcs`); [`tpcs`](Self::tpcs) gives them.
+        /// The number of texture processing clusters (`numTpcs`); [`tpcs`](Self::tpcs) lists them.
         tpc_count: u32 = f.get(NUM_TPCS),
         /// Its multiprocessors (`numMultiprocessors`).
         multiprocessors: u16 = f.get(NUM_MULTIPROCESSORS),
         /// Its work queue (`workqueueResourceId`).
         workqueue: u64 = f.get(WORKQUEUE_RESOURCE_ID),
-        /// Operations that may be in the work queue at once (`workqueueConcurrencyLimit`).
+        /// The maximum number of concurrent operations in the work queue (`workqueueConcurrencyLimit`).
         workqueue_limit: u32 = f.get(WORKQUEUE_CONCURRENCY_LIMIT),
-        /// Who shares the work queue (`workqueueSharingScope`): a `CUdevWorkqueueConfigScope`.
+        /// The sharing scope of the work queue (`workqueueSharingScope`): a `CUdevWorkqueueConfigScope`.
         workqueue_scope: u32 = f.get(WORKQUEUE_SHARING_SCOPE),
         /// Channels of the work queue (`workqueueChannelCount`); 0 if not known. From CUPTI 13.4.
         channel_count: Option<u32> = f.newer(WORKQUEUE_CHANNEL_COUNT),
@@ -103,7 +101,7 @@ impl GreenContext<'_> {
         Fields::of(self.raw)
     }
 
-    /// The logical numbers of its texture processing clusters, rising (`logicalTpcMask`).
+    /// The logical numbers of the texture processing clusters, ascending (`logicalTpcMask`).
     pub fn tpcs(&self) -> impl Iterator<Item = u32> + use<> {
         let fields = self.fields();
         let words = fields.as_ref().map_or(0, |f| f.get(green_context::LOGICAL_TPC_MASK_SIZE));
@@ -125,7 +123,7 @@ record! {
     ContextSwitch, raw, f of compute_engine_ctx_switch {
         /// CUPTI's id of the context (`contextId`).
         context: u32 = f.get(CONTEXT_ID),
-        /// When, in nanoseconds (`timestamp`).
+        /// The time in nanoseconds (`timestamp`).
         at_ns: u64 = f.get(TIMESTAMP),
         /// Begin or end (`operationType`).
         operation: ContextSwitchKind = ContextSwitchKind(f.get(OPERATION_TYPE)),

@@ -1,4 +1,4 @@
-//! Devices: what they are, and how they fare.
+//! Devices: properties and samples of their state.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use super::fields::{Fields, Raw, oldest, record};
 use super::marker::low;
 use crate::sys::generated::device;
 
-/// A GPU's lasting identity (`CUuuid`).
+/// A GPU's UUID (`CUuuid`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Uuid(pub [u8; 16]);
 
@@ -28,7 +28,7 @@ record! {
         id: u32 = f.get(ID),
         /// The marketing name (`name`).
         name: Option<NameKey> = NameKey::new(f.get(NAME).0),
-        /// Its lasting identity (`uuid`).
+        /// The UUID (`uuid`).
         uuid: Uuid = Uuid(f.get(UUID)),
         /// Major and minor: (9, 0) is sm_90 (`computeCapabilityMajor`, `computeCapabilityMinor`).
         compute_capability: (u32, u32) = (f.get(COMPUTE_CAPABILITY_MAJOR), f.get(COMPUTE_CAPABILITY_MINOR)),
@@ -44,13 +44,13 @@ record! {
         l2_bytes: u32 = f.get(L2_CACHE_SIZE),
         /// The clock in kHz (`coreClockRate`).
         core_clock_khz: u32 = f.get(CORE_CLOCK_RATE),
-        /// Whether its memory corrects errors (`eccEnabled`).
+        /// Whether ECC is enabled (`eccEnabled`).
         ecc: bool = f.get(ECC_ENABLED) != 0,
-        /// Whether kernels can run beside each other (`flags`).
+        /// Whether kernels can run concurrently (`flags`).
         concurrent_kernels: bool = f.get(FLAGS) & 1 != 0,
         /// Whether the process may use it (`isCudaVisible`).
         visible: bool = f.flag(IS_CUDA_VISIBLE),
-        /// The instance it is, if it is divided (`isMigEnabled`).
+        /// The MIG instance, if MIG is enabled (`isMigEnabled`).
         mig: Option<MigInstance> = f.flag(IS_MIG_ENABLED).then(|| MigInstance {
             gpu_instance: f.get(GPU_INSTANCE_ID),
             compute_instance: f.get(COMPUTE_INSTANCE_ID),
@@ -64,7 +64,7 @@ record! {
     }
 }
 
-/// An instance of a divided device.
+/// A MIG instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct MigInstance {
@@ -72,19 +72,19 @@ pub struct MigInstance {
     pub gpu_instance: u32,
     /// Within it (`computeInstanceId`).
     pub compute_instance: u32,
-    /// Its lasting identity (`migUuid`).
+    /// The UUID (`migUuid`).
     pub uuid: Uuid,
 }
 
 impl Device<'_> {
-    /// What fits on it: some 20 reads of the record's bytes.
+    /// The limits, decoded on request by about 20 reads.
     pub fn limits(&self) -> DeviceLimits {
-        // A record that has been read as a device is long enough.
+        // A record decoded as a device is long enough.
         DeviceLimits::decode(self.raw).unwrap_or_default()
     }
 }
 
-/// What fits on a device.
+/// The limits of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DeviceLimits {
@@ -164,7 +164,7 @@ pub enum AttributeId {
     Cupti(u32),
 }
 
-/// An attribute's value: 8 bytes that are read as what the attribute is.
+/// The value of an attribute: 8 bytes with the attribute's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttributeValue(u64);
 
@@ -196,13 +196,13 @@ impl AttributeValue {
 }
 
 record! {
-    /// A sample of how a device fares (`ENVIRONMENT`).
+    /// A sample of a device's clocks, temperature, power or cooling (`ENVIRONMENT`).
     Environment, raw, f of environment {
         /// CUDA ordinal (`deviceId`).
         device: u32 = f.get(DEVICE_ID),
-        /// When, in nanoseconds of CUPTI's time (`timestamp`); 0 if CUPTI has none.
+        /// The time in nanoseconds of CUPTI's clock (`timestamp`); 0 if CUPTI has none.
         at_ns: u64 = f.get(TIMESTAMP),
-        /// What was measured (`environmentKind`, `data`).
+        /// The measurement (`environmentKind`, `data`).
         sample: EnvironmentSample = match f.get(ENVIRONMENT_KIND) {
             1 => EnvironmentSample::Speed {
                 sm_mhz: f.get(DATA_SPEED_SM_CLOCK),
@@ -222,7 +222,7 @@ record! {
     }
 }
 
-/// What was measured of a device (`CUpti_ActivityEnvironmentKind`).
+/// A measurement of a device (`CUpti_ActivityEnvironmentKind`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EnvironmentSample {
@@ -236,7 +236,7 @@ pub enum EnvironmentSample {
         pcie_generation: u32,
         /// Lanes in use (`pcieLinkWidth`).
         pcie_lanes: u32,
-        /// Why the clocks are low (`clocksThrottleReasons`).
+        /// The throttle reasons (`clocksThrottleReasons`).
         throttled: ThrottleReasons,
     },
     /// Temperature.
@@ -246,21 +246,21 @@ pub enum EnvironmentSample {
     },
     /// Power.
     Power {
-        /// Drawn by the device and what belongs to it, in milliwatts (`power`).
+        /// The power of the device and its circuitry in milliwatts (`power`).
         milliwatts: u32,
         /// The limit in milliwatts (`powerLimit`).
         limit_milliwatts: u32,
     },
     /// Cooling.
     Cooling {
-        /// The fan's speed in percent of its most (`fanSpeed`).
+        /// The fan speed in percent of the maximum (`fanSpeed`).
         fan_percent: u32,
     },
-    /// A kind this version of the crate does not know.
+    /// A kind unknown to this version of the crate.
     Unknown(u32),
 }
 
-/// Why a device's clocks are low, bit by bit (`CUpti_EnvironmentClocksThrottleReason`).
+/// Throttle reasons as flags (`CUpti_EnvironmentClocksThrottleReason`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ThrottleReasons(pub u32);
 

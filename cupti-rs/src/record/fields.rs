@@ -1,4 +1,4 @@
-//! How a record's fields are read, and the two macros that say what a record and a value with names look like.
+//! Reads the fields of records, and the macros for records and for named values.
 
 use std::fmt;
 
@@ -19,12 +19,12 @@ impl fmt::Debug for Raw<'_> {
     }
 }
 
-/// The oldest stride of a family: what every library that has such records writes at least.
+/// The oldest stride of a family: the minimum length of its records.
 pub(super) const fn oldest(strides: Strides) -> usize {
     strides[0].1
 }
 
-/// The fields of a record of the family `F`. `N` bytes are known to be there, so that reads within them need no check.
+/// The fields of a record of the family `F`. The first `N` bytes exist, so that reads within them need no check.
 pub(super) struct Fields<'a, F, const N: usize> {
     known: &'a [u8; N],
     raw: Raw<'a>,
@@ -85,13 +85,13 @@ impl<'a, F: Family, const N: usize> Fields<'a, F, N> {
         Place { device: self.get(device), context: self.get(context), stream: self.get(stream) }
     }
 
-    /// The text that a pointer leads to; none if it is null.
+    /// The key of a text; `None` for a null pointer.
     #[inline]
     pub(super) fn name(&self, field: Field<F, Pointer>) -> Option<NameKey> {
         NameKey::new(self.get(field).0)
     }
 
-    /// An id that has one value for "none".
+    /// An id; `None` if it equals `none`.
     #[inline(always)]
     pub(super) fn id(&self, field: Field<F, u32>, none: u32) -> Option<u32> {
         Some(self.get(field)).filter(|&id| id != none)
@@ -112,13 +112,15 @@ impl<'a, F: Family, const N: usize> Fields<'a, F, N> {
     }
 }
 
-/// A record: its fields, each with how it is read from the record's bytes. What stands after a semicolon is private:
-/// the record itself, where parts of it are read on request.
+/// A record: its fields, each with the expression that reads it. A field after a semicolon is private, such as the raw
+/// record for fields that are read on request.
 macro_rules! record {
-    ($(#[$doc:meta])* $name:ident$(<$life:lifetime>)?, $raw:ident, $fields:ident of $family:ident {
+    (@raw) => { $crate::record::fields::Raw<'_> };
+    (@raw $life:lifetime) => { $crate::record::fields::Raw<$life> };
+    ($($(#[$doc:meta])* $name:ident$(<$life:lifetime>)?, $raw:ident, $fields:ident of $family:ident {
         $($(#[$field_doc:meta])* $field:ident: $type:ty = $value:expr,)+
         $(; $private:ident: $private_type:ty = $private_value:expr)?
-    }) => {
+    })+) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq)]
         #[non_exhaustive]
@@ -139,15 +141,13 @@ macro_rules! record {
                 Some(Self { $($field: $value,)+ $($private: $private_value,)? })
             }
         }
-    };
-    (@raw) => { $crate::record::fields::Raw<'_> };
-    (@raw $life:lifetime) => { $crate::record::fields::Raw<$life> };
+    )+};
 }
 pub(super) use record;
 
-/// A value of CUPTI's of which some have a name here. Libraries may give others.
+/// A CUPTI value with named constants. Libraries may return others.
 macro_rules! words {
-    ($(#[$doc:meta])* $name:ident($raw:ty) { $($constant:ident = $value:literal $word:literal,)+ }) => {
+    ($($(#[$doc:meta])* $name:ident($raw:ty) { $($constant:ident = $value:literal $word:literal,)+ })+) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(pub $raw);
@@ -164,6 +164,22 @@ macro_rules! words {
                 }
             }
         }
-    };
+    )+};
 }
 pub(super) use words;
+
+/// A set of flags, each with the method that reads it.
+macro_rules! flags {
+    ($(#[$doc:meta])* $name:ident { $($(#[$flag_doc:meta])* $flag:ident = $bit:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            $($(#[$flag_doc])* pub fn $flag(self) -> bool {
+                self.0 & $bit != 0
+            })+
+        }
+    };
+}
+pub(super) use flags;

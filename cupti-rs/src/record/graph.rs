@@ -8,8 +8,7 @@ record! {
     GraphTrace, raw, f of graph_trace {
         /// When it ran, from its first node to its last (`start`, `end`).
         span: Span = f.span(START, END),
-        /// Where its first node ran, and the stream it was launched into. A device or context of `i32::MAX` is the
-        /// host.
+        /// The device and context of the first node, and the stream of the launch. `i32::MAX` is the host.
         place: Place = f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
         /// The executable graph (`graphId`).
         graph: u32 = f.get(GRAPH_ID),
@@ -20,11 +19,9 @@ record! {
         /// CUPTI's id of the context where its last node ran (`endContextId`). From CUPTI 12.3.
         end_context: Option<u32> = f.newer(END_CONTEXT_ID),
     }
-}
 
-record! {
-    /// A launch of a CUDA graph from a device (`DEVICE_GRAPH_TRACE`, from CUPTI 12.8). Under hardware tracing its
-    /// launcher, mode and stream mean nothing.
+    /// A launch of a CUDA graph from a device (`DEVICE_GRAPH_TRACE`, from CUPTI 12.8). With hardware tracing, launcher, mode
+    /// and stream are meaningless.
     DeviceGraphTrace, raw, f of device_graph_trace {
         /// When it ran, from its first node to its last (`start`, `end`).
         span: Span = f.span(START, END),
@@ -38,13 +35,13 @@ record! {
         graph: u32 = f.get(GRAPH_ID),
         /// The graph that launched it (`launcherGraphId`).
         launcher: u32 = f.get(LAUNCHER_GRAPH_ID),
-        /// How (`deviceLaunchMode`).
+        /// The mode (`deviceLaunchMode`).
         mode: DeviceGraphLaunchMode = DeviceGraphLaunchMode(f.get(DEVICE_LAUNCH_MODE)),
     }
 }
 
 words! {
-    /// How a graph is launched from a device (`CUpti_DeviceGraphLaunchMode`).
+    /// The mode of a launch from a device (`CUpti_DeviceGraphLaunchMode`).
     DeviceGraphLaunchMode(u32) {
         INVALID = 0 "invalid",
         FIRE_AND_FORGET = 1 "fire and forget",
@@ -56,33 +53,31 @@ words! {
 record! {
     /// A host function that was a node of a CUDA graph (`GRAPH_HOST_NODE`, from CUPTI 13.1).
     GraphHostNode, raw, f of graph_host_node {
-        /// When it ran, in host time (`start`, `end`).
+        /// The time in host time (`start`, `end`).
         span: Span = f.span(START, END),
-        /// The stream that waited for it.
+        /// The waiting stream.
         place: Place = f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
         /// The id of the graph's launch (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),
         /// The node (`graphId`, `graphNodeId`).
         graph_node: Option<GraphNode> = f.node(GRAPH_ID, GRAPH_NODE_ID),
-        /// The process it ran in (`processId`).
+        /// The process (`processId`).
         process: u32 = f.get(PROCESS_ID),
-        /// The thread it ran on (`threadId`).
+        /// The thread (`threadId`).
         thread: u32 = f.get(THREAD_ID),
     }
-}
 
-record! {
     /// A host function in stream order (`HOST_LAUNCH`, from CUPTI 13.1).
     HostLaunch, raw, f of host_launch {
-        /// When it ran, in host time (`start`, `end`).
+        /// The time in host time (`start`, `end`).
         span: Span = f.span(START, END),
-        /// The stream that waited for it.
+        /// The waiting stream.
         place: Place = f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
         /// The id of the call (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),
-        /// The process it ran in (`processId`).
+        /// The process (`processId`).
         process: u32 = f.get(PROCESS_ID),
-        /// The thread it ran on (`threadId`).
+        /// The thread (`threadId`).
         thread: u32 = f.get(THREAD_ID),
     }
 }

@@ -11,9 +11,9 @@ record! {
     Kernel, raw, f of kernel {
         /// Its name, mangled (`name`); [`RecordBytes::name`](super::RecordBytes::name) gives the text.
         name: NameKey = NameKey(f.get(NAME).0),
-        /// When it ran (`start`, `end`).
+        /// The time on the GPU (`start`, `end`).
         span: Span = f.span(START, END),
-        /// Where it ran.
+        /// The device, context and stream.
         place: Place = f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
         /// The id of the call that launched it (`correlationId`); all nodes of a graph launch share one.
         correlation_id: u32 = f.get(CORRELATION_ID),
@@ -31,7 +31,7 @@ record! {
         dynamic_shared_bytes: u32 = f.get(DYNAMIC_SHARED_MEMORY),
         /// Bytes of local memory a thread, spills among them (`localMemoryPerThread`).
         local_bytes_per_thread: u32 = f.get(LOCAL_MEMORY_PER_THREAD),
-        /// The node it was, if a graph launched it.
+        /// The graph node, if a graph launched it.
         graph_node: Option<GraphNode> = f.node(GRAPH_ID, GRAPH_NODE_ID),
     }
 }
@@ -49,15 +49,15 @@ impl<'a> KernelRecord<'a> {
         Kernel::decode(raw).map(|kernel| Self { kernel, raw })
     }
 
-    /// How its multiprocessors were to be set, and were: three reads of the record's bytes.
+    /// The requested and actual shared memory setting, decoded on request by three reads.
     #[inline]
     pub fn shared_memory(&self) -> SharedMemorySetting {
         SharedMemorySetting::decode(self.raw).unwrap_or_default()
     }
 
-    /// The rest of the record: some 20 reads of its bytes.
+    /// The other fields, decoded on request by about 20 reads.
     pub fn details(&self) -> KernelDetails {
-        // A record that has been read as a kernel is long enough.
+        // A record decoded as a kernel is long enough.
         KernelDetails::decode(self.raw).unwrap_or_default()
     }
 }
@@ -82,9 +82,7 @@ record! {
         /// Bytes of shared memory that the driver set (`sharedMemoryExecuted`); 0 if that is not known.
         executed_bytes: u32 = f.get(SHARED_MEMORY_EXECUTED),
     }
-}
 
-record! {
     /// The fields of a kernel's record that are not in [`Kernel`].
     #[derive(Default)]
     KernelDetails, raw, f of kernel {
@@ -149,9 +147,7 @@ words! {
         COOPERATIVE_MULTI_DEVICE = 2 "cooperative on several devices",
         COMMAND_LIST = 3 "command list",
     }
-}
 
-words! {
     /// What a kernel prefers: L1 cache or shared memory (`CUfunc_cache`).
     #[derive(Default)]
     CacheConfig(u8) {
@@ -160,9 +156,7 @@ words! {
         L1 = 2 "L1 cache",
         EQUAL = 3 "equal",
     }
-}
 
-words! {
     /// The width of shared memory's banks (`CUsharedconfig`).
     #[derive(Default)]
     SharedMemoryConfig(u8) {
@@ -170,9 +164,7 @@ words! {
         FOUR_BYTES = 1 "four bytes",
         EIGHT_BYTES = 2 "eight bytes",
     }
-}
 
-words! {
     /// Partitioned caching of global memory (`CUpti_ActivityPartitionedGlobalCacheConfig`).
     #[derive(Default)]
     PartitionedCache(u32) {
@@ -181,29 +173,23 @@ words! {
         OFF = 2 "off",
         ON = 3 "on",
     }
-}
 
-words! {
     /// The limit of dynamic shared memory a block (`CUpti_FuncShmemLimitConfig`).
     #[derive(Default)]
     SharedMemoryLimit(u32) {
         DEFAULT = 0 "default",
         OPT_IN = 1 "opted in to more",
     }
-}
 
-words! {
-    /// How clusters are placed (`CUclusterSchedulingPolicy`).
+    /// The scheduling policy of clusters (`CUclusterSchedulingPolicy`).
     #[derive(Default)]
     ClusterScheduling(u32) {
         DEFAULT = 0 "default",
         SPREAD = 1 "spread",
         LOAD_BALANCING = 2 "load balancing",
     }
-}
 
-words! {
-    /// What a kernel's code is written for (`CUpti_FuncExecutionModel`).
+    /// The execution model of a kernel (`CUpti_FuncExecutionModel`).
     ExecutionModel(u32) {
         UNKNOWN = 0 "not known",
         SIMT = 1 "SIMT",

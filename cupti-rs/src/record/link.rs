@@ -1,7 +1,7 @@
-//! How devices are connected: NVLink and PCI Express.
+//! Connections of devices: NVLink and PCI Express.
 
 use super::device::Uuid;
-use super::fields::{Fields, Raw, oldest, record};
+use super::fields::{Fields, Raw, flags, oldest, record};
 use super::{DataKey, RecordBytes};
 use crate::sys::field::{Field, Owned};
 use crate::sys::generated::{nvlink, nvlink5, pcie};
@@ -14,13 +14,13 @@ pub struct NvLink<'a> {
     pub version: u32,
     /// The two devices (`typeDev0`, `idDev0`, `typeDev1`, `idDev1`).
     pub ends: [LinkEnd; 2],
-    /// What it can do (`flag`).
+    /// The capabilities (`flag`).
     pub flags: LinkFlags,
-    /// Physical links that it is made of (`physicalNvLinkCount`).
+    /// The number of physical links (`physicalNvLinkCount`).
     pub links: u32,
     /// Its bandwidth in kB/s (`bandwidth`).
     pub bandwidth_kb_per_s: u64,
-    /// Whether an NVSwitch lies between (`nvswitchConnected`).
+    /// Whether an NVSwitch connects the devices (`nvswitchConnected`).
     pub through_switch: bool,
     ports: [Ports<'a>; 2],
 }
@@ -31,14 +31,14 @@ pub struct NvLink<'a> {
 pub enum LinkEnd {
     /// A GPU (`CUPTI_DEV_TYPE_GPU`).
     Gpu(Uuid),
-    /// A processor that is none (`CUPTI_DEV_TYPE_NPU`).
+    /// An NPU (`CUPTI_DEV_TYPE_NPU`).
     Npu {
         /// Its index (`index`).
         index: u32,
         /// Its domain on NVIDIA's bus (`domainId`).
         domain: u32,
     },
-    /// A type this version of the crate does not know.
+    /// A type unknown to this version of the crate.
     Unknown(u32),
 }
 
@@ -52,42 +52,30 @@ impl LinkEnd {
     }
 }
 
-/// What a link can do, bit by bit (`CUpti_LinkFlag`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LinkFlags(pub u32);
-
-impl LinkFlags {
-    /// Reach the peer's memory.
-    pub fn peer_access(self) -> bool {
-        self.0 & 2 != 0
-    }
-
-    /// Reach the host's memory.
-    pub fn system_access(self) -> bool {
-        self.0 & 4 != 0
-    }
-
-    /// Atomics in the peer's memory.
-    pub fn peer_atomics(self) -> bool {
-        self.0 & 8 != 0
-    }
-
-    /// Atomics in the host's memory.
-    pub fn system_atomics(self) -> bool {
-        self.0 & 16 != 0
+flags! {
+    /// The capabilities of a link as flags (`CUpti_LinkFlag`).
+    LinkFlags {
+        /// Access to the peer's memory.
+        peer_access = 2,
+        /// Access to the host's memory.
+        system_access = 4,
+        /// Atomics in the peer's memory.
+        peer_atomics = 8,
+        /// Atomics in the host's memory.
+        system_atomics = 16,
     }
 }
 
-/// Where the numbers of the ports stand.
+/// The location of the port numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Ports<'a> {
     /// In the record, a byte each.
     Here(&'a [u8]),
-    /// Copied from where the record points to, 4 bytes each.
+    /// Copied from the record's pointer, 4 bytes each.
     There(Option<DataKey>),
 }
 
-/// What both layouts have, at offsets of their own.
+/// The common fields of both layouts, at different offsets.
 macro_rules! both_layouts {
     ($raw:ident, $family:ident) => {{
         use $family::*;
@@ -132,8 +120,8 @@ impl<'a> NvLink<'a> {
         })
     }
 
-    /// The ports of the first (0) or second (1) end, one for each physical link; `None` for one that CUPTI does not
-    /// know (`portDev0`, `portDev1`). Nothing for an end that is no GPU.
+    /// The ports of the first (0) or second (1) end, one per physical link; `None` if unknown to CUPTI (`portDev0`,
+    /// `portDev1`). Empty if the end is not a GPU.
     pub fn ports<'r>(
         &self,
         end: usize,
@@ -159,7 +147,7 @@ impl<'a> NvLink<'a> {
 record! {
     /// A device or bridge on PCI Express (`PCIE`).
     Pcie<'a>, raw, f of pcie {
-        /// What it is (`type`, `id`, `attr`).
+        /// The device (`type`, `id`, `attr`).
         node: PcieNode = match f.get(TYPE) {
             0 => PcieNode::Gpu {
                 device: f.get(ID_DEV_ID),
@@ -187,7 +175,7 @@ record! {
     }
 }
 
-/// What is on PCI Express (`CUpti_PcieDeviceType`).
+/// A device on PCI Express (`CUpti_PcieDeviceType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PcieNode {
@@ -195,12 +183,12 @@ pub enum PcieNode {
     Gpu {
         /// CUDA ordinal (`devId`).
         device: u32,
-        /// Its lasting identity (`uuidDev`).
+        /// The UUID (`uuidDev`).
         uuid: Uuid,
     },
     /// A bridge.
     Bridge {
-        /// CUPTI's id of it (`bridgeId`).
+        /// CUPTI's id (`bridgeId`).
         id: u32,
         /// The bus below it (`secondaryBus`).
         secondary_bus: u16,
@@ -209,7 +197,7 @@ pub enum PcieNode {
         /// Its PCI vendor id (`vendorId`).
         vendor_id: u16,
     },
-    /// A type this version of the crate does not know.
+    /// A type unknown to this version of the crate.
     Unknown(u32),
 }
 

@@ -1,18 +1,18 @@
-//! NVTX as CUPTI saw it, names given to objects, and ids of the caller's own.
+//! NVTX marks and ranges, names of objects, and external correlation ids.
 
-use super::fields::{record, words};
+use super::fields::{flags, record, words};
 use super::{NameKey, ObjectId};
 
 record! {
     /// A mark, or the start or end of a range (`MARKER`).
     Marker, raw, f of marker {
-        /// What it is (`flags`).
+        /// The type (`flags`).
         flags: MarkerFlags = MarkerFlags(f.get(FLAGS)),
-        /// When, in nanoseconds of CUPTI's time (`timestamp`); 0 if CUPTI has none.
+        /// The time in nanoseconds of CUPTI's clock (`timestamp`); 0 if CUPTI has none.
         at_ns: u64 = f.get(TIMESTAMP),
         /// The id that the start and the end of a range share, and its [`MarkerData`] (`id`).
         id: u32 = f.get(ID),
-        /// What it is tied to: a thread, for ranges of threads (`objectKind`, `objectId`).
+        /// The object: a thread, for ranges of threads (`objectKind`, `objectId`).
         object: ObjectId = ObjectId::new(
             f.get(OBJECT_KIND),
             [f.get(OBJECT_ID_DCS_DEVICE_ID), f.get(OBJECT_ID_DCS_CONTEXT_ID), f.get(OBJECT_ID_DCS_STREAM_ID)],
@@ -24,53 +24,32 @@ record! {
     }
 }
 
-/// What a marker is, bit by bit (`CUPTI_ACTIVITY_FLAG_MARKER_...`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct MarkerFlags(pub u32);
-
-impl MarkerFlags {
-    /// A mark (`..._INSTANTANEOUS`).
-    pub fn is_mark(self) -> bool {
-        self.0 & 1 != 0
-    }
-
-    /// A range begins (`..._START`).
-    pub fn is_start(self) -> bool {
-        self.0 & 2 != 0
-    }
-
-    /// A range ends (`..._END`).
-    pub fn is_end(self) -> bool {
-        self.0 & 4 != 0
-    }
-
-    /// A synchronisation object of the user's is wanted (`..._SYNC_ACQUIRE`).
-    pub fn is_acquire(self) -> bool {
-        self.0 & 8 != 0
-    }
-
-    /// It was got (`..._SYNC_ACQUIRE_SUCCESS`).
-    pub fn is_acquired(self) -> bool {
-        self.0 & 16 != 0
-    }
-
-    /// It could not be got (`..._SYNC_ACQUIRE_FAILED`).
-    pub fn is_acquire_failed(self) -> bool {
-        self.0 & 32 != 0
-    }
-
-    /// It is given back (`..._SYNC_RELEASE`).
-    pub fn is_release(self) -> bool {
-        self.0 & 64 != 0
+flags! {
+    /// The type of a marker as flags (`CUPTI_ACTIVITY_FLAG_MARKER_...`).
+    MarkerFlags {
+        /// A mark (`..._INSTANTANEOUS`).
+        is_mark = 1,
+        /// A range begins (`..._START`).
+        is_start = 2,
+        /// A range ends (`..._END`).
+        is_end = 4,
+        /// The acquisition of a synchronisation object starts (`..._SYNC_ACQUIRE`).
+        is_acquire = 8,
+        /// The acquisition succeeded (`..._SYNC_ACQUIRE_SUCCESS`).
+        is_acquired = 16,
+        /// The acquisition failed (`..._SYNC_ACQUIRE_FAILED`).
+        is_acquire_failed = 32,
+        /// The object is released (`..._SYNC_RELEASE`).
+        is_release = 64,
     }
 }
 
 record! {
-    /// What an NVTX range or mark carries beside its name (`MARKER_DATA`).
+    /// The data of an NVTX range or mark (`MARKER_DATA`).
     MarkerData, raw, f of marker_data {
         /// The id of its [`Marker`] (`id`).
         id: u32 = f.get(ID),
-        /// The payload (`payloadKind`, `payload`). Without one CUPTI gives zeros.
+        /// The payload (`payloadKind`, `payload`); zeros without one.
         payload: Payload = Payload::new(f.get(PAYLOAD_KIND), f.get(PAYLOAD_METRIC_VALUE_UINT64)),
         /// Its colour as 0xAARRGGBB, if it has one (`color`, `flags`).
         color: Option<u32> = (f.get(FLAGS) & FLAG_COLOR_ARGB != 0).then(|| f.get(COLOR)),
@@ -100,13 +79,13 @@ pub enum Payload {
     Throughput(u64),
     /// From 0 (idle) to 10.
     UtilizationLevel(u32),
-    /// Fields by a schema. The address is that of CUPTI's copy in the recorded process, which is not read: what lies
-    /// there is for `cuptiActivityGetNvtxExtPayloadAttr` to tell. From CUPTI 13.0.
+    /// Fields with a schema, at the address of CUPTI's copy in the recorded process, which is not read:
+    /// `cuptiActivityGetNvtxExtPayloadAttr` describes it. From CUPTI 13.0.
     Extended {
-        /// Where it was in the memory of the recorded process.
+        /// The address in the recorded process.
         address: u64,
     },
-    /// A kind this version of the crate does not know.
+    /// A kind unknown to this version of the crate.
     Unknown {
         /// CUPTI's value of the kind.
         kind: u32,
@@ -139,7 +118,7 @@ pub(super) fn low(bits: u64) -> u32 {
 record! {
     /// A name given to a thread, device, context or stream through NVTX (`NAME`).
     Name, raw, f of name {
-        /// What got it (`objectKind`, `objectId`).
+        /// The object (`objectKind`, `objectId`).
         object: ObjectId = ObjectId::new(
             f.get(OBJECT_KIND),
             [f.get(OBJECT_ID_DCS_DEVICE_ID), f.get(OBJECT_ID_DCS_CONTEXT_ID), f.get(OBJECT_ID_DCS_STREAM_ID)],
@@ -147,12 +126,10 @@ record! {
         /// The name (`name`).
         name: Option<NameKey> = f.name(NAME),
     }
-}
 
-record! {
-    /// Which id of the caller's own was current in a call (`EXTERNAL_CORRELATION`).
+    /// The external correlation id of a call (`EXTERNAL_CORRELATION`).
     ExternalCorrelation, raw, f of external_correlation {
-        /// Whose id it is (`externalKind`).
+        /// The kind of the id (`externalKind`).
         kind: ExternalCorrelationKind = ExternalCorrelationKind(f.get(EXTERNAL_KIND)),
         /// The id (`externalId`).
         external_id: u64 = f.get(EXTERNAL_ID),
@@ -162,7 +139,7 @@ record! {
 }
 
 words! {
-    /// Whose an external id is (`CUpti_ExternalCorrelationKind`).
+    /// The kind of an external correlation id (`CUpti_ExternalCorrelationKind`).
     ExternalCorrelationKind(u32) {
         INVALID = 0 "invalid",
         UNKNOWN = 1 "not known",

@@ -7,7 +7,7 @@ use super::{MemoryKind, NameKey, Span};
 const NO_ID: u32 = 0;
 
 record! {
-    /// An allocation with its whole life (`MEMORY`).
+    /// An allocation with its free (`MEMORY`).
     Allocation, raw, f of memory {
         /// The kind of memory (`memoryKind`).
         kind: MemoryKind = MemoryKind::from_wide(f.get(MEMORY_KIND)),
@@ -30,9 +30,7 @@ record! {
         /// The variable, if it is one (`name`).
         name: Option<NameKey> = f.name(NAME),
     }
-}
 
-record! {
     /// An allocation or a free (`MEMORY2`).
     MemoryOperation, raw, f of memory2 {
         /// Which of them (`memoryOperationType`).
@@ -45,7 +43,7 @@ record! {
         address: u64 = f.get(ADDRESS),
         /// Its bytes (`bytes`).
         bytes: u64 = f.get(BYTES),
-        /// When, in nanoseconds of CUPTI's time (`timestamp`).
+        /// The time in nanoseconds of CUPTI's clock (`timestamp`).
         at_ns: u64 = f.get(TIMESTAMP),
         /// The program counter of the call (`PC`).
         pc: u64 = f.get(PC),
@@ -105,7 +103,7 @@ pub enum Pool {
         /// The process (`pool.processId`).
         process: u64,
     },
-    /// A type this version of the crate does not know.
+    /// A type unknown to this version of the crate.
     Unknown(u32),
 }
 
@@ -148,7 +146,7 @@ record! {
         release_threshold_bytes: u64 = f.get(RELEASE_THRESHOLD),
         /// Bytes of it in use (`utilizedSize`); for local pools.
         used_bytes: u64 = f.get(UTILIZED_SIZE),
-        /// When, in nanoseconds of CUPTI's time (`timestamp`).
+        /// The time in nanoseconds of CUPTI's clock (`timestamp`).
         at_ns: u64 = f.get(TIMESTAMP),
         /// True for a pool of managed memory, false for one of pinned memory (`isManagedPool`). From CUPTI 13.0.
         managed: Option<bool> = f.newer_flag(IS_MANAGED_POOL),
@@ -156,17 +154,15 @@ record! {
 }
 
 words! {
-    /// What befell a pool (`CUpti_ActivityMemoryPoolOperationType`).
+    /// An operation of a pool (`CUpti_ActivityMemoryPoolOperationType`).
     MemoryPoolOperationKind(u32) {
         INVALID = 0 "invalid",
         CREATED = 1 "created",
         DESTROYED = 2 "destroyed",
         TRIMMED = 3 "trimmed",
     }
-}
 
-words! {
-    /// Whose a pool is (`CUpti_ActivityMemoryPoolType`).
+    /// The type of a pool (`CUpti_ActivityMemoryPoolType`).
     MemoryPoolKind(u32) {
         INVALID = 0 "invalid",
         LOCAL = 1 "local",
@@ -175,10 +171,9 @@ words! {
 }
 
 record! {
-    /// A transfer, fault or other event of managed memory (`UNIFIED_MEMORY_COUNTER`). `streamId` means nothing and is
-    /// left out.
+    /// A transfer, fault or other event of managed memory (`UNIFIED_MEMORY_COUNTER`), without the meaningless `streamId`.
     UnifiedMemory, raw, f of unified_memory_counter {
-        /// What happened (`counterKind`).
+        /// The kind (`counterKind`).
         kind: UnifiedMemoryKind = UnifiedMemoryKind(f.get(COUNTER_KIND)),
         /// Bytes of the region; for GPU faults the number of groups of faults on the page; for CPU faults the program
         /// counter (`value`).
@@ -194,7 +189,7 @@ record! {
         destination: u32 = f.get(DST_ID),
         /// The process (`processId`).
         process: u32 = f.get(PROCESS_ID),
-        /// Why, or how (`flags`).
+        /// The cause or type (`flags`).
         cause: UnifiedMemoryCause = UnifiedMemoryCause::new(f.get(COUNTER_KIND), f.get(FLAGS)),
         /// For thrashing a bit for each device (`processors`). From CUPTI 12.8.
         processors: Option<[u64; 5]> = f.newer(PROCESSORS),
@@ -216,20 +211,20 @@ words! {
     }
 }
 
-/// Why an event of managed memory happened, or how; what it can be hangs on the event.
+/// The cause or type of an event of managed memory, by the kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnifiedMemoryCause {
-    /// Why memory moved.
+    /// The cause of a migration.
     Migration(MigrationCause),
-    /// How the GPU touched the page.
+    /// The GPU's access type.
     Access(MemoryAccess),
-    /// Why memory was mapped.
+    /// The cause of a remote map.
     RemoteMap(RemoteMapCause),
     /// Whether it thrashed or was throttled on the CPU (`CUPTI_ACTIVITY_FLAG_THRASHING_IN_CPU`,
     /// `..._THROTTLING_IN_CPU`).
     OnCpu(bool),
-    /// `flags` as it is, for other events.
+    /// The raw `flags` of other events.
     Other(u32),
 }
 
@@ -250,7 +245,7 @@ impl UnifiedMemoryCause {
 }
 
 words! {
-    /// Why managed memory moved (`CUpti_ActivityUnifiedMemoryMigrationCause`).
+    /// The cause of a migration (`CUpti_ActivityUnifiedMemoryMigrationCause`).
     MigrationCause(u32) {
         UNKNOWN = 0 "not known",
         USER = 1 "asked for",
@@ -259,10 +254,8 @@ words! {
         EVICTION = 4 "eviction",
         ACCESS_COUNTERS = 5 "access counters",
     }
-}
 
-words! {
-    /// How a GPU touched a page (`CUpti_ActivityUnifiedMemoryAccessType`).
+    /// A GPU's access type (`CUpti_ActivityUnifiedMemoryAccessType`).
     MemoryAccess(u32) {
         UNKNOWN = 0 "not known",
         READ = 1 "read",
@@ -270,10 +263,8 @@ words! {
         ATOMIC = 3 "atomic",
         PREFETCH = 4 "prefetch",
     }
-}
 
-words! {
-    /// Why managed memory was mapped instead of moved (`CUpti_ActivityUnifiedMemoryRemoteMapCause`).
+    /// The cause of a remote map instead of a migration (`CUpti_ActivityUnifiedMemoryRemoteMapCause`).
     RemoteMapCause(u32) {
         UNKNOWN = 0 "not known",
         COHERENCE = 1 "coherence",

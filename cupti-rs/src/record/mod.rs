@@ -1,15 +1,14 @@
-//! Activity records: the bytes as CUPTI wrote them, and what they say.
+//! Activity records: CUPTI's bytes and their typed form.
 //!
-//! Records are read by offset from byte slices, so that nothing here is unsafe and a record that is shorter or newer
-//! than expected is data, not undefined behaviour. In every family a newer struct only adds to an older one (but for
-//! [`NvLink`], which has two layouts); what a library does not write is `None`. That is known by the record's length,
-//! and by the library's version where the bytes of a new field were padding before.
+//! Fields are read by offset from byte slices, without unsafe code, so that shorter or newer records are safe to read.
+//! In every family a newer struct extends an older one (except [`NvLink`], which has two layouts). Fields that a library
+//! does not write are `None`, by the record's length, and by the library's version for fields in former padding.
 //!
 //! Every kind from CUPTI 12.0 to 13.5 has a type here, except OpenACC, OpenMP, preemptions and kernels launched by
 //! kernels before sm_70 (`OPENACC_DATA`, `OPENACC_LAUNCH`, `OPENACC_OTHER`, `OPENMP`, `PREEMPTION`, `CDP_KERNEL`):
 //! these are [`Record::Unknown`], with their bytes.
 //!
-//! Times are nanoseconds of CUPTI's clock; [`Clock`](crate::Clock) maps them to the host's. 0 is "not known".
+//! Times are nanoseconds of CUPTI's clock, which [`Clock`](crate::Clock) maps to the host's. 0 is unknown.
 
 mod api_call;
 mod confidential_compute;
@@ -66,8 +65,8 @@ use crate::kind::ActivityKind;
 use crate::sys::os;
 use crate::version::Version;
 
-/// Which text a record means; see [`RecordBytes::name`]. Mostly the text's address in the memory of the process that
-/// was recorded; where that memory went back or changed, a number that is no address.
+/// The key of a record's text; see [`RecordBytes::name`]. Mostly the text's address in the recorded process; another
+/// number if that memory was freed or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct NameKey(pub u64);
 
@@ -79,7 +78,7 @@ impl NameKey {
     }
 }
 
-/// Which bytes beside its own a record means; see [`RecordBytes::data`].
+/// The key of bytes outside the record; see [`RecordBytes::data`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DataKey(pub u64);
 
@@ -89,10 +88,9 @@ impl DataKey {
     }
 }
 
-/// Activity records as CUPTI wrote them, with the strides to step over them and the names they point to.
+/// Activity records as CUPTI wrote them, with their strides and the names they point to.
 ///
-/// A clone shares them. Their bytes are CUPTI's but for pointers to memory that CUPTI leaves to its client to free: a key
-/// stands in their place.
+/// A clone shares them. Keys replace pointers to memory that the client has to free; all other bytes are CUPTI's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordBytes {
     version: Version,
@@ -108,8 +106,8 @@ impl RecordBytes {
         Self { version, buffers, strides, names, data }
     }
 
-    /// Records as a recording holds them: the version of the library that wrote them, runs of whole records, the stride
-    /// of each kind, names by key.
+    /// Records of a recording: the version of the library that wrote them, runs of whole records, the stride of each kind,
+    /// names by key.
     #[must_use]
     pub fn from_parts(
         version: Version,
@@ -129,14 +127,14 @@ impl RecordBytes {
         }
     }
 
-    /// The same with the bytes beside the records, by key.
+    /// Adds the bytes outside the records, by key.
     #[must_use]
     pub fn with_data(mut self, data: impl IntoIterator<Item = (DataKey, Vec<u8>)>) -> Self {
         self.data = Arc::new(data.into_iter().map(|(key, bytes)| (key.0, bytes)).collect());
         self
     }
 
-    /// Adds what a later drain of the same collection gave. Copies no record.
+    /// Adds the records of a later drain of the same collection. Copies no record.
     pub fn append(&mut self, later: &Self) {
         self.buffers.extend(later.buffers.iter().cloned());
         self.strides.extend(&later.strides);
@@ -157,7 +155,7 @@ impl RecordBytes {
         self.version
     }
 
-    /// The runs of records, in the order CUPTI completed them; records of several threads and devices are in no order.
+    /// The runs of records, in the order of completion by CUPTI. Records of several threads and devices are unordered.
     pub fn buffers(&self) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
         self.buffers.iter().map(|buffer| buffer.as_slice())
     }
@@ -172,22 +170,22 @@ impl RecordBytes {
         self.names.iter().map(|(&key, name)| (NameKey(key), &**name))
     }
 
-    /// The text of a key: a kernel's name is mangled as the compiler made it. Costs a look into a hash table.
+    /// The text of a key; kernel names are mangled. Costs a hash table look-up.
     pub fn name(&self, key: NameKey) -> Option<&str> {
         self.names.get(&key.0).map(|name| &**name)
     }
 
-    /// All bytes beside the records, by key.
+    /// All bytes outside the records, by key.
     pub fn all_data(&self) -> impl Iterator<Item = (DataKey, &[u8])> {
         self.data.iter().map(|(&key, bytes)| (DataKey(key), bytes.as_slice()))
     }
 
-    /// The bytes of a key, as they lay in the memory of the process that was recorded.
+    /// The bytes of a key, as in the memory of the recorded process.
     pub fn data(&self, key: DataKey) -> Option<&[u8]> {
         self.data.get(&key.0).map(Vec::as_slice)
     }
 
-    /// Every record, each read on request: some 15 ns, or what its bytes take to come from memory.
+    /// Iterates over the records. Decodes each on request, in about 15 ns or the time to read it from memory.
     pub fn iter(&self) -> Records<'_> {
         let mut low_strides = [0; LOW_KINDS];
         for (place, kind) in low_strides.iter_mut().zip(0..) {
@@ -215,7 +213,7 @@ impl<'a> IntoIterator for &'a RecordBytes {
 /// Kinds below this have their stride in a table.
 const LOW_KINDS: usize = 64;
 
-/// Bytes between what is read and what is fetched meanwhile: by itself a processor does not look into the next page.
+/// The prefetch distance in bytes: processors do not prefetch across pages.
 const AHEAD: usize = 1024;
 
 /// Iterates over [`RecordBytes`].
@@ -254,11 +252,11 @@ impl<'a> Iterator for Records<'a> {
         match all.split_at_checked(self.stride(kind)) {
             Some((bytes, rest)) if bytes.len() >= 4 => {
                 self.rest = rest;
-                // One record's length for each that is read.
+                // Prefetches one record's length for each record read.
                 os::prefetch(rest.get(AHEAD..AHEAD + bytes.len()).unwrap_or_default());
                 Some(Record::decode(ActivityKind(kind), Raw { bytes, release: self.release }))
             }
-            // Without a stride nothing after this can be told apart.
+            // Without a stride the rest cannot be divided into records.
             _ => Some(Record::Unreadable { bytes: all }),
         }
     }
@@ -278,7 +276,7 @@ macro_rules! kinds {
         pub enum Record<'a> {
             $($(#[$frequent_doc])* $frequent($frequent_type),)*
             $($(#[$doc])* $variant($type),)*
-            /// A record of a kind this version of the crate has no type for, or one too short for its kind.
+            /// A record without a type in this version of the crate, or too short for its kind.
             Unknown {
                 /// Its kind.
                 kind: ActivityKind,
@@ -306,7 +304,7 @@ macro_rules! kinds {
                 Self::decode_rare(kind, raw)
             }
 
-            /// Apart, so that the loop over the kinds of which there are many stays small.
+            /// A separate function, so that the loop over frequent kinds stays small.
             #[inline(never)]
             fn decode_rare(kind: ActivityKind, raw: Raw<'a>) -> Self {
                 let decoded = match kind {
@@ -333,13 +331,13 @@ kinds! {
         ApiCall(ApiCall) = DRIVER | RUNTIME | INTERNAL_LAUNCH_API, ApiCall::decode;
     }
     rare {
-        /// What CUPTI or the driver cost.
+        /// An overhead of CUPTI or the driver.
         Overhead(Overhead) = OVERHEAD, Overhead::decode;
         /// An NVTX mark, or the start or end of an NVTX range.
         Marker(Marker) = MARKER, Marker::decode;
-        /// What such a mark or range carries.
+        /// The data of an NVTX mark or range.
         MarkerData(MarkerData) = MARKER_DATA, MarkerData::decode;
-        /// An id of the caller's own.
+        /// An external correlation id.
         ExternalCorrelation(ExternalCorrelation) = EXTERNAL_CORRELATION, ExternalCorrelation::decode;
         /// A launch of a CUDA graph.
         GraphTrace(GraphTrace) = GRAPH_TRACE, GraphTrace::decode;
@@ -349,11 +347,11 @@ kinds! {
         GraphHostNode(GraphHostNode) = GRAPH_HOST_NODE, GraphHostNode::decode;
         /// A host function of a stream.
         HostLaunch(HostLaunch) = HOST_LAUNCH, HostLaunch::decode;
-        /// An allocation with its whole life.
+        /// An allocation with its free.
         Allocation(Allocation) = MEMORY, Allocation::decode;
         /// An allocation or a free.
         MemoryOperation(MemoryOperation) = MEMORY2, MemoryOperation::decode;
-        /// What befell a memory pool.
+        /// An operation of a memory pool.
         MemoryPool(MemoryPool) = MEMORY_POOL, MemoryPool::decode;
         /// An event of managed memory.
         UnifiedMemory(UnifiedMemory) = UNIFIED_MEMORY_COUNTER, UnifiedMemory::decode;
@@ -371,9 +369,9 @@ kinds! {
         Device(Device<'a>) = DEVICE, Device::decode;
         /// An attribute of a device.
         DeviceAttribute(DeviceAttribute) = DEVICE_ATTRIBUTE, DeviceAttribute::decode;
-        /// How a device fares.
+        /// A sample of clocks, temperature, power or cooling.
         Environment(Environment) = ENVIRONMENT, Environment::decode;
-        /// A name that something got.
+        /// A name of an object.
         Name(Name) = NAME, Name::decode;
         /// A module.
         Module(Module) = MODULE, Module::decode;
@@ -395,7 +393,7 @@ kinds! {
 /// Records are moved by value; what would make them longer is read on request.
 const _: () = assert!(size_of::<Record<'_>>() <= 160);
 
-/// Where an operation ran.
+/// The device, context and stream of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[non_exhaustive]
 pub struct Place {
@@ -407,7 +405,7 @@ pub struct Place {
     pub stream: u32,
 }
 
-/// When something was, in CUPTI's time.
+/// A time span by CUPTI's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Span {
@@ -418,7 +416,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// False where CUPTI could not tell when it was.
+    /// False if CUPTI has no times.
     pub fn is_known(self) -> bool {
         self.start_ns != 0 && self.end_ns != 0
     }
@@ -435,7 +433,7 @@ pub struct GraphNode {
 }
 
 impl GraphNode {
-    /// From CUPTI's values; `None` where there is no graph.
+    /// From CUPTI's values; `None` without a graph.
     #[inline]
     #[must_use]
     pub fn new(graph: u32, node: u64) -> Option<Self> {
@@ -449,7 +447,7 @@ impl GraphNode {
 pub struct Channel {
     /// Its number (`channelID`).
     pub id: u32,
-    /// What it is for (`channelType`).
+    /// The type (`channelType`).
     pub kind: ChannelKind,
 }
 
@@ -462,7 +460,7 @@ impl Channel {
 }
 
 words! {
-    /// What a channel is for (`CUpti_ChannelType`).
+    /// The type of a channel (`CUpti_ChannelType`).
     ChannelKind(u32) {
         INVALID = 0 "invalid",
         COMPUTE = 1 "compute",
@@ -471,7 +469,7 @@ words! {
     }
 }
 
-/// What a record is tied to (`CUpti_ActivityObjectKind`, `CUpti_ActivityObjectKindId`).
+/// The object of a record (`CUpti_ActivityObjectKind`, `CUpti_ActivityObjectKindId`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ObjectId {
@@ -490,12 +488,12 @@ pub enum ObjectId {
     Context {
         /// CUDA ordinal (`dcs.deviceId`).
         device: u32,
-        /// CUPTI's id of it (`dcs.contextId`).
+        /// CUPTI's id (`dcs.contextId`).
         context: u32,
     },
     /// A stream.
     Stream(Place),
-    /// A kind this version of the crate does not know.
+    /// A kind unknown to this version of the crate.
     Unknown(u32),
 }
 

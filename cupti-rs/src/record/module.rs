@@ -4,21 +4,19 @@ use super::fields::{record, words};
 use super::{NameKey, Span};
 
 record! {
-    /// A module was loaded (`MODULE`). Its code, which can be megabytes, is not copied.
+    /// A loaded module (`MODULE`). Its code is not copied.
     Module, raw, f of module {
-        /// CUPTI's id of it (`id`).
+        /// CUPTI's id (`id`).
         id: u32 = f.get(ID),
         /// CUPTI's id of its context (`contextId`).
         context: u32 = f.get(CONTEXT_ID),
         /// Bytes of its code (`cubinSize`).
         cubin_bytes: u32 = f.get(CUBIN_SIZE),
     }
-}
 
-record! {
     /// A function of a module (`FUNCTION`).
     Function, raw, f of function {
-        /// CUPTI's id of it (`id`).
+        /// CUPTI's id (`id`).
         id: u32 = f.get(ID),
         /// CUPTI's id of the context (`contextId`).
         context: u32 = f.get(CONTEXT_ID),
@@ -29,26 +27,24 @@ record! {
         /// Its name, mangled (`name`).
         name: Option<NameKey> = f.name(NAME),
     }
-}
 
-record! {
-    /// Just-in-time compilation, or a look into its cache (`JIT`).
+    /// Just-in-time compilation, or a look-up in its cache (`JIT`).
     Jit, raw, f of jit {
-        /// From what to what (`jitEntryType`).
+        /// The input and output formats (`jitEntryType`).
         entry: JitEntry = JitEntry(f.get(JIT_ENTRY_TYPE)),
-        /// What was done (`jitOperationType`).
+        /// The operation (`jitOperationType`).
         operation: JitOperation = JitOperation(f.get(JIT_OPERATION_TYPE)),
         /// CUDA ordinal (`deviceId`).
         device: u32 = f.get(DEVICE_ID),
-        /// When, in host time (`start`, `end`).
+        /// The time in host time (`start`, `end`).
         span: Span = f.span(START, END),
         /// The id of the call (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),
-        /// The id that compiling, storing and loading of one unit share (`jitOperationCorrelationId`).
+        /// The common id of compiling, storing and loading a unit (`jitOperationCorrelationId`).
         unit: u64 = f.get(JIT_OPERATION_CORRELATION_ID),
         /// Bytes of the cache (`cacheSize`).
         cache_bytes: u64 = f.get(CACHE_SIZE),
-        /// Where in the file system the code is kept (`cachePath`).
+        /// The path of the cache (`cachePath`).
         cache_path: Option<NameKey> = f.name(CACHE_PATH),
         /// The process (`processId`). From CUPTI 12.4.
         process: Option<u32> = f.newer(PROCESS_ID),
@@ -58,16 +54,14 @@ record! {
 }
 
 words! {
-    /// From what to what code is compiled (`CUpti_ActivityJitEntryType`).
+    /// The input and output formats of a compilation (`CUpti_ActivityJitEntryType`).
     JitEntry(u32) {
         INVALID = 0 "invalid",
         PTX_TO_CUBIN = 1 "PTX to cubin",
         NVVM_IR_TO_PTX = 2 "NVVM IR to PTX",
     }
-}
 
-words! {
-    /// What a compilation did (`CUpti_ActivityJitOperationType`).
+    /// The operation of a compilation (`CUpti_ActivityJitOperationType`).
     JitOperation(u32) {
         INVALID = 0 "invalid",
         CACHE_LOAD = 1 "cache load",

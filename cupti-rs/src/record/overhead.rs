@@ -1,19 +1,19 @@
-//! What CUPTI, the driver and the compiler cost.
+//! Overheads of CUPTI, the driver and the compiler.
 
 use super::fields::{record, words};
 use super::{Channel, DataKey, ObjectId, RecordBytes, Span};
 
 record! {
-    /// What CUPTI or the driver cost (`OVERHEAD`).
+    /// An overhead of CUPTI or the driver (`OVERHEAD`).
     Overhead, raw, f of overhead {
-        /// What for (`overheadKind`).
+        /// The kind (`overheadKind`).
         kind: OverheadKind = OverheadKind(f.get(OVERHEAD_KIND)),
-        /// What it is tied to (`objectKind`, `objectId`).
+        /// The object (`objectKind`, `objectId`).
         object: ObjectId = ObjectId::new(
             f.get(OBJECT_KIND),
             [f.get(OBJECT_ID_DCS_DEVICE_ID), f.get(OBJECT_ID_DCS_CONTEXT_ID), f.get(OBJECT_ID_DCS_STREAM_ID)],
         ),
-        /// When, in host time (`start`, `end`).
+        /// The time in host time (`start`, `end`).
         span: Span = f.span(START, END),
         /// The id of the call within which it happened (`correlationId`); 0 if none. From CUPTI 12.3.
         correlation_id: Option<u32> = f.newer(CORRELATION_ID),
@@ -27,14 +27,14 @@ record! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CommandBufferFull {
-    /// The room that was left (`commandBufferLength`), in a unit that CUPTI does not tell: 0 when it is full.
+    /// The remaining space (`commandBufferLength`) in an undocumented unit; 0 when full.
     pub left: u32,
-    /// Whose command buffer it is (`channelID`, `channelType`).
+    /// The channel of the command buffer (`channelID`, `channelType`).
     pub channel: Option<Channel>,
 }
 
 impl Overhead {
-    /// Which command buffer was full, for [`OverheadKind::COMMAND_BUFFER_FULL`].
+    /// The full command buffer, for [`OverheadKind::COMMAND_BUFFER_FULL`].
     pub fn command_buffer(&self, records: &RecordBytes) -> Option<CommandBufferFull> {
         let data = records.data(self.data?)?.as_chunks::<4>().0;
         let &[left, id, kind] = data.first_chunk()?;
@@ -46,7 +46,7 @@ impl Overhead {
 }
 
 words! {
-    /// What an overhead was for (`CUpti_ActivityOverheadKind`).
+    /// The kind of an overhead (`CUpti_ActivityOverheadKind`).
     OverheadKind(u32) {
         UNKNOWN = 0 "not known",
         DRIVER_COMPILER = 1 "driver compiler",

@@ -1,4 +1,4 @@
-//! Waits, and the events that are waited for.
+//! Waits, and recorded events.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::{GraphNode, Span};
 /// `CUPTI_SYNCHRONIZATION_INVALID_VALUE`: no stream, no event.
 const NO_ID: u32 = u32::MAX;
 
-/// What was waited for (`CUpti_ActivitySynchronizationType`).
+/// The type of a wait (`CUpti_ActivitySynchronizationType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum SynchronizationKind {
@@ -16,11 +16,11 @@ pub enum SynchronizationKind {
     Event,
     /// A stream waits for an event; the host does not.
     StreamWaitEvent,
-    /// The host waited for a stream. Asking a stream whether it is done is recorded so, too.
+    /// The host waited for a stream. Also recorded for stream queries.
     Stream,
     /// The host waited for a context.
     Context,
-    /// A value this version of the crate does not know.
+    /// A value unknown to this version of the crate.
     Unknown(u32),
 }
 
@@ -57,18 +57,18 @@ impl fmt::Display for SynchronizationKind {
 }
 
 record! {
-    /// A wait (`SYNCHRONIZATION`), in host time. It says nothing of the thread: the call with its correlation id does.
+    /// A wait (`SYNCHRONIZATION`), in host time. The call with its correlation id has the thread.
     #[derive(Default)]
     Synchronization, raw, f of synchronization {
-        /// What was waited for (`type`).
+        /// The type (`type`).
         kind: SynchronizationKind = SynchronizationKind::from_raw(f.get(TYPE)),
         /// From the call's start to its end (`start`, `end`).
         span: Span = f.span(START, END),
         /// CUPTI's id of the context (`contextId`).
         context: u32 = f.get(CONTEXT_ID),
-        /// CUPTI's id of the stream, where there is one (`streamId`).
+        /// CUPTI's id of the stream, if any (`streamId`).
         stream: Option<u32> = f.id(STREAM_ID, NO_ID),
-        /// CUPTI's id of the event, where there is one (`cudaEventId`).
+        /// CUPTI's id of the event, if any (`cudaEventId`).
         event: Option<u32> = f.id(CUDA_EVENT_ID, NO_ID),
         /// Which recording of the event was waited for (`cudaEventSyncId`): that of the
         /// [`CudaEvent`] with this id. From CUPTI 12.8.
@@ -78,9 +78,7 @@ record! {
         /// The id of the call (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),
     }
-}
 
-record! {
     /// An event was recorded (`CUDA_EVENT`).
     CudaEvent, raw, f of cuda_event {
         /// CUPTI's id of the event (`eventId`).
@@ -93,7 +91,7 @@ record! {
         correlation_id: u32 = f.get(CORRELATION_ID),
         /// CUDA ordinal (`deviceId`). From CUPTI 12.8.
         device: Option<u32> = f.newer(DEVICE_ID),
-        /// When the device came to it, in nanoseconds (`deviceTimestamp`); 0 unless requested. From CUPTI 12.8.
+        /// The device time in nanoseconds (`deviceTimestamp`); 0 unless requested. From CUPTI 12.8.
         device_timestamp_ns: Option<u64> = f.newer(DEVICE_TIMESTAMP),
         /// The id of this recording, unlike that of the event (`cudaEventSyncId`). From CUPTI 12.8.
         event_sync_id: Option<u64> = f.newer(CUDA_EVENT_SYNC_ID),

@@ -8,7 +8,7 @@ use crate::kind::ActivityKind;
 use crate::sys::field::Value;
 
 words! {
-    /// Where memory lies (`CUpti_ActivityMemoryKind`).
+    /// The kind of memory (`CUpti_ActivityMemoryKind`).
     #[derive(Default)]
     MemoryKind(u8) {
         UNKNOWN = 0 "not known",
@@ -23,13 +23,13 @@ words! {
 }
 
 impl MemoryKind {
-    /// From a wider field; what does not fit is unknown.
+    /// From a wider field; larger values are unknown.
     pub(super) fn from_wide(value: u32) -> Self {
         Self(u8::try_from(value).unwrap_or(u8::MAX))
     }
 }
 
-/// From where to where a copy goes (`CUpti_ActivityMemcpyKind`).
+/// The direction of a copy (`CUpti_ActivityMemcpyKind`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum CopyKind {
@@ -43,7 +43,7 @@ pub enum CopyKind {
     HostToHost,
     /// From one device to another.
     PeerToPeer,
-    /// A value this version of the crate does not know.
+    /// A value unknown to this version of the crate.
     Unknown(u8),
 }
 
@@ -96,7 +96,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// The ends that are read and written: each with its device and its context.
+    /// The source and the destination, each with device and context.
     #[must_use]
     pub const fn new(source: (u32, u32), destination: (u32, u32)) -> Self {
         Self {
@@ -115,19 +115,19 @@ const FLAG_ASYNC: u16 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Memcpy {
-    /// From where to where (`copyKind`).
+    /// The direction (`copyKind`).
     pub kind: CopyKind,
-    /// The kind of memory it reads (`srcKind`).
+    /// The kind of the source memory (`srcKind`).
     pub source: MemoryKind,
-    /// The kind of memory it writes (`dstKind`).
+    /// The kind of the destination memory (`dstKind`).
     pub destination: MemoryKind,
     /// Bytes moved (`bytes`).
     pub bytes: u64,
     /// True if the call was asynchronous (`flags`).
     pub asynchronous: bool,
-    /// When it ran (`start`, `end`).
+    /// The time on the GPU (`start`, `end`).
     pub span: Span,
-    /// Where it ran.
+    /// The device, context and stream.
     pub place: Place,
     /// The two ends, for `MEMCPY2`.
     pub peers: Option<Peers>,
@@ -135,20 +135,20 @@ pub struct Memcpy {
     pub correlation_id: u32,
     /// The id of the runtime call that submitted it (`runtimeCorrelationId`). Not for `MEMCPY2`.
     pub runtime_correlation_id: Option<u32>,
-    /// The node it was, if a graph launched it.
+    /// The graph node, if a graph launched it.
     pub graph_node: Option<GraphNode>,
-    /// The channel it went through (`channelID`, `channelType`); none if the device launched it.
+    /// The hardware channel (`channelID`, `channelType`); none if the device launched it.
     pub channel: Option<Channel>,
     /// Whether a graph launched from the device ran it (`isDeviceLaunched`). From CUPTI 13.0, not for `MEMCPY2`.
     pub device_launched: Option<bool>,
-    /// Copies of a batch that this one record tells of (`copyCount`). From CUPTI 12.8, not for `MEMCPY2`.
+    /// The number of copies in the batch of this record (`copyCount`). From CUPTI 12.8, not for `MEMCPY2`.
     pub copies: Option<u64>,
     /// The node from which its graph's node was made or last updated (`sourceGraphId`, `sourceGraphNodeId`). From CUPTI
     /// 13.4, not for `MEMCPY2`.
     pub source_graph_node: Option<GraphNode>,
 }
 
-/// Reads a copy of either layout: what both have, each at offsets of its own, and the fields that differ.
+/// Reads a copy of either layout: the common fields at different offsets, and the fields that differ.
 macro_rules! copy {
     ($raw:ident, $f:ident of $family:ident { $($field:ident: $value:expr,)+ }) => {{
         use crate::sys::generated::$family::*;
@@ -217,15 +217,15 @@ record! {
         memory: MemoryKind = MemoryKind::from_wide(f.get(MEMORY_KIND).into()),
         /// True if the call was asynchronous (`flags`).
         asynchronous: bool = f.get(FLAGS) & FLAG_ASYNC != 0,
-        /// When it ran (`start`, `end`).
+        /// The time on the GPU (`start`, `end`).
         span: Span = f.span(START, END),
-        /// Where it ran.
+        /// The device, context and stream.
         place: Place = f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
         /// The id of the call that submitted it (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),
-        /// The node it was, if a graph launched it.
+        /// The graph node, if a graph launched it.
         graph_node: Option<GraphNode> = f.node(GRAPH_ID, GRAPH_NODE_ID),
-        /// The channel it went through (`channelID`, `channelType`); none if the device launched it.
+        /// The hardware channel (`channelID`, `channelType`); none if the device launched it.
         channel: Option<Channel> = Channel::new(f.get(CHANNEL_ID), f.get(CHANNEL_TYPE)),
         /// Whether a graph launched from the device ran it (`isDeviceLaunched`). From CUPTI 13.0.
         device_launched: Option<bool> = f.newer_flag(IS_DEVICE_LAUNCHED),
@@ -233,16 +233,14 @@ record! {
         /// CUPTI 13.4.
         source_graph_node: Option<GraphNode> = f.newer_node(SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID),
     }
-}
 
-record! {
     /// A batch of decompression (`MEM_DECOMPRESS`, from CUPTI 12.8).
     MemDecompress, raw, f of mem_decompress {
-        /// When it ran (`start`, `end`).
+        /// The time on the GPU (`start`, `end`).
         span: Span = f.span(START, END),
-        /// Where it ran.
+        /// The device, context and stream.
         place: Place = f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
-        /// The channel it went through (`channelID`, `channelType`).
+        /// The hardware channel (`channelID`, `channelType`).
         channel: Option<Channel> = Channel::new(f.get(CHANNEL_ID), f.get(CHANNEL_TYPE)),
         /// The id of the call that submitted it (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),

@@ -214,8 +214,9 @@ macro_rules! families {
             pub const STRIDES: Strides = &[$($stride),*];
             $(pub const $field: Field<Layout, $type> = Field::at($start)$(.since($major, $minor))?;)*
 
-            // Only in tests: every build of a program would evaluate it again.
-            const _: () = if cfg!(test) {
+            // Only in tests: every build of a program would compile and evaluate it again.
+            #[cfg(test)]
+            const _: () = {
                 $(assert!($field.size() == $end - $start, stringify!($field));)*
                 let fields = [$($field.extent()),*];
                 $(
@@ -234,6 +235,7 @@ macro_rules! families {
 pub(crate) use families;
 
 /// Whether the releases `from` to `to` write records of this size with the fields, except those that it lacks.
+#[cfg(test)]
 pub(crate) const fn are_written(
     fields: &[Extent],
     lacks: &[Extent],
@@ -254,6 +256,7 @@ pub(crate) const fn are_written(
 }
 
 /// Whether a record of this size and release has the fields, except those that it lacks.
+#[cfg(test)]
 pub(crate) const fn are_in(
     fields: &[Extent],
     lacks: &[Extent],

@@ -1,8 +1,10 @@
 //! CUDA's functions by callback id, and those whose calls the call log records.
 //!
-//! The names are in `cupti-rs/facts`: line N is the function with id N, with the first CUPTI that has it. The compiler
-//! evaluates the tables in each build of a program, so the logged calls are listed by id: to match all names against patterns
-//! would take it seconds.
+//! The names are in `cupti-rs/facts`: line N is the function with id N, with the first CUPTI that has it. The tables are
+//! made at their first use: the compiler would evaluate constants in each build of a program.
+
+use std::ops::Deref;
+use std::sync::LazyLock;
 
 use crate::call_class::CallClass::{self, *};
 
@@ -20,338 +22,234 @@ pub struct LoggedCall {
     pub sizes: &'static [usize],
 }
 
-impl LoggedCall {
-    const NONE: Self = Self { id: 0, name: "", class: CallClass::Unknown, sizes: &[] };
+/// The logged functions of one API, ordered by id.
+#[derive(Debug)]
+pub struct LoggedCalls {
+    calls: Vec<LoggedCall>,
+    /// From an id to the index in `calls` plus 1; 0 for other ids.
+    places: Vec<u8>,
 }
 
-const DRIVER: &str = include_str!("../../facts/driver-functions.txt");
-const RUNTIME: &str = include_str!("../../facts/runtime-functions.txt");
+impl LoggedCalls {
+    fn new(functions: &[&'static str], classes: &[(&[Pattern], CallClass)]) -> Self {
+        let (mut calls, mut places) = (Vec::new(), Vec::new());
+        for (id, name) in (0..).zip(functions) {
+            let name = unversioned(name);
+            let class = first_match(name, classes);
+            calls.extend(class.map(|class| LoggedCall {
+                id,
+                name,
+                class,
+                sizes: first_match(name, &SIZES).unwrap_or_default(),
+            }));
+            places.push(if class.is_some() { calls.len() as u8 } else { 0 });
+        }
+        Self { calls, places }
+    }
+
+    /// The function with this id, if its calls are logged.
+    #[inline]
+    pub fn by_id(&self, id: u32) -> Option<&LoggedCall> {
+        let place = *self.places.get(id as usize)?;
+        self.calls.get((place as usize).checked_sub(1)?)
+    }
+}
+
+impl Deref for LoggedCalls {
+    type Target = [LoggedCall];
+
+    fn deref(&self) -> &[LoggedCall] {
+        &self.calls
+    }
+}
 
 /// The driver functions by callback id; id 0 is none.
-pub const DRIVER_FUNCTIONS: [&str; lines(DRIVER) + 1] = names(DRIVER);
+pub static DRIVER_FUNCTIONS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| names(include_str!("../../facts/driver-functions.txt")));
 /// The runtime functions by callback id, with their versions, such as `cudaMalloc_v3020`; id 0 is none.
-pub const RUNTIME_FUNCTIONS: [&str; lines(RUNTIME) + 1] = names(RUNTIME);
+pub static RUNTIME_FUNCTIONS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| names(include_str!("../../facts/runtime-functions.txt")));
 
-/// The driver calls that are logged, by id.
-pub const DRIVER_CALLS: [LoggedCall; count(&DRIVER_IDS)] =
-    logged(&DRIVER_FUNCTIONS, &DRIVER_IDS, &SIZES);
-/// The calls of the runtime API that are logged if requested, by id.
-pub const RUNTIME_CALLS: [LoggedCall; count(&RUNTIME_IDS)] =
-    logged(&RUNTIME_FUNCTIONS, &RUNTIME_IDS, &[]);
+/// The driver calls that are logged. A start makes the table before callbacks read it.
+pub static DRIVER_CALLS: LazyLock<LoggedCalls> =
+    LazyLock::new(|| LoggedCalls::new(&DRIVER_FUNCTIONS, &DRIVER_CLASSES));
+/// The calls of the runtime API that are logged if requested.
+pub static RUNTIME_CALLS: LazyLock<LoggedCalls> =
+    LazyLock::new(|| LoggedCalls::new(&RUNTIME_FUNCTIONS, &RUNTIME_CLASSES));
 
 /// `cuProfilerStart`.
-pub const DRIVER_PROFILER_START: u32 = id_of(&DRIVER_FUNCTIONS, "cuProfilerStart");
+pub const DRIVER_PROFILER_START: u32 = 308;
 /// `cuProfilerStop`.
-pub const DRIVER_PROFILER_STOP: u32 = id_of(&DRIVER_FUNCTIONS, "cuProfilerStop");
+pub const DRIVER_PROFILER_STOP: u32 = 309;
 /// `cudaProfilerStart`.
-pub const RUNTIME_PROFILER_START: u32 = id_of(&RUNTIME_FUNCTIONS, "cudaProfilerStart");
+pub const RUNTIME_PROFILER_START: u32 = 171;
 /// `cudaProfilerStop`.
-pub const RUNTIME_PROFILER_STOP: u32 = id_of(&RUNTIME_FUNCTIONS, "cudaProfilerStop");
+pub const RUNTIME_PROFILER_STOP: u32 = 172;
 
-/// The logged driver functions by class; the tests below have the patterns of their names.
-const DRIVER_IDS: [(CallClass, &[u32]); 10] = [
-    (KernelLaunch, &[115, 116, 117, 307, 442, 477, 478, 480, 652, 653]),
-    (GraphLaunch, &[514, 515]),
-    (HostFunction, &[527, 528, 831, 832]),
-    (
-        Memcpy,
-        &[
-            43, 45, 47, 49, 51, 53, 54, 55, 56, 57, 58, 60, 62, 64, 66, 67, 68, 69, 248, 276, 277,
-            278, 279, 280, 281, 282, 283, 284, 285, 286, 287, 288, 289, 290, 291, 292, 293, 305,
-            306, 318, 319, 320, 321, 397, 398, 399, 400, 401, 402, 403, 404, 405, 406, 407, 408,
-            409, 410, 418, 419, 420, 421, 422, 423, 424, 425, 426, 427, 776, 777, 778, 779, 796,
-            797, 798, 799, 837, 838, 839, 840,
-        ],
-    ),
-    (
-        Memset,
-        &[
-            71, 73, 75, 77, 79, 81, 216, 218, 220, 222, 224, 226, 249, 250, 251, 252, 253, 254,
-            411, 412, 413, 414, 415, 416, 428, 429, 430, 431, 432, 433,
-        ],
-    ),
-    (Synchronize, &[17, 121, 126, 440, 800]),
-    (WaitEvent, &[295, 436]),
-    (Query, &[120, 125, 439]),
-    (Alloc, &[29, 31, 37, 39, 243, 244, 271, 294, 301, 371, 379, 549, 551, 598, 599, 611, 612]),
-    (Free, &[33, 38, 245, 302, 550, 552, 600, 601]),
+/// The beginning of a name, or a whole name where it ends in `$`.
+type Pattern = &'static str;
+
+/// The class of the calls whose names match a pattern; the first match counts.
+const DRIVER_CLASSES: [(&[Pattern], CallClass); 10] = [
+    (&["cuLaunch$", "cuLaunchKernel", "cuLaunchGrid", "cuLaunchCooperativeKernel"], KernelLaunch),
+    (&["cuGraphLaunch"], GraphLaunch),
+    (&["cuLaunchHostFunc"], HostFunction),
+    (&["cuMemcpy"], Memcpy),
+    (&["cuMemset"], Memset),
+    (&["cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize"], Synchronize),
+    (&["cuStreamWaitEvent"], WaitEvent),
+    (&["cuStreamQuery", "cuEventQuery"], Query),
+    (&["cuMemAlloc", "cuMemHostAlloc", "cuMemHostRegister", "cuMemCreate", "cuMemMap$"], Alloc),
+    (&["cuMemFree", "cuMemHostUnregister", "cuMemRelease", "cuMemUnmap"], Free),
 ];
 
-/// The logged functions of the runtime API by class.
-const RUNTIME_IDS: [(CallClass, &[u32]); 10] = [
-    (KernelLaunch, &[13, 211, 213, 214, 269, 270, 272, 430, 431, 505, 506]),
-    (GraphLaunch, &[311, 312]),
-    (HostFunction, &[284, 285, 550, 551]),
+/// As [`DRIVER_CLASSES`], for names without their version.
+const RUNTIME_CLASSES: [(&[Pattern], CallClass); 10] = [
     (
-        Memcpy,
         &[
-            31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 144, 145, 160,
-            161, 162, 163, 215, 216, 217, 218, 219, 220, 221, 222, 223, 224, 225, 226, 227, 228,
-            229, 230, 231, 232, 245, 246, 249, 250, 482, 483, 484, 485, 509, 510, 511, 512, 554,
-            555, 556, 557,
+            "cudaLaunch$",
+            "cudaLaunch_",
+            "cudaLaunchKernel",
+            "cudaLaunchCooperative",
+            "__cudaLaunchKernel",
         ],
+        KernelLaunch,
     ),
-    (Memset, &[49, 50, 51, 52, 142, 143, 233, 234, 235, 236, 243, 244]),
-    (Synchronize, &[126, 131, 137, 165, 239]),
-    (WaitEvent, &[147, 247]),
-    (Query, &[132, 138, 240]),
-    (Alloc, &[20, 21, 23, 25, 27, 140, 141, 152, 192, 206, 373, 374, 391, 392]),
-    (Free, &[22, 24, 26, 153, 194, 375, 376]),
+    (&["cudaGraphLaunch"], GraphLaunch),
+    (&["cudaLaunchHostFunc"], HostFunction),
+    (&["cudaMemcpy"], Memcpy),
+    (&["cudaMemset"], Memset),
+    (
+        &[
+            "cudaDeviceSynchronize",
+            "cudaThreadSynchronize",
+            "cudaStreamSynchronize",
+            "cudaEventSynchronize",
+        ],
+        Synchronize,
+    ),
+    (&["cudaStreamWaitEvent"], WaitEvent),
+    (&["cudaStreamQuery", "cudaEventQuery"], Query),
+    (&["cudaMalloc", "cudaHostAlloc", "cudaHostRegister"], Alloc),
+    (&["cudaFree", "cudaHostUnregister"], Free),
 ];
 
 /// Where a driver call's byte count is in its parameter block: a copy of nothing writes no record. All parameters before it
-/// have 8 bytes each.
-const SIZES: [(&[usize], &[u32]); 3] = [
+/// have 8 bytes each. Names of the runtime API do not match.
+const SIZES: [(&[Pattern], &[usize]); 4] = [
     (
-        &[16],
         &[
-            216, 218, 220, 249, 250, 251, 276, 277, 278, 279, 280, 281, 305, 306, 397, 398, 399,
-            408, 411, 412, 413, 418, 421, 422, 423, 428, 429, 430,
+            "cuMemcpyHtoD_v2",
+            "cuMemcpyDtoH_v2",
+            "cuMemcpyDtoD_v2",
+            "cuMemcpyHtoDAsync_v2",
+            "cuMemcpyDtoHAsync_v2",
+            "cuMemcpyDtoDAsync_v2",
+            "cuMemcpy$",
+            "cuMemcpy_ptds$",
+            "cuMemcpyAsync$",
+            "cuMemcpyAsync_ptsz$",
         ],
+        &[16],
     ),
-    (&[24, 32], &[222, 224, 226, 252, 253, 254, 414, 415, 416, 431, 432, 433]),
-    (&[32], &[318, 319, 409, 426]),
+    (
+        &["cuMemcpyPeer$", "cuMemcpyPeer_ptds$", "cuMemcpyPeerAsync$", "cuMemcpyPeerAsync_ptsz$"],
+        &[32],
+    ),
+    (
+        &[
+            "cuMemsetD8_v2",
+            "cuMemsetD16_v2",
+            "cuMemsetD32_v2",
+            "cuMemsetD8Async",
+            "cuMemsetD16Async",
+            "cuMemsetD32Async",
+        ],
+        &[16],
+    ),
+    (
+        &[
+            "cuMemsetD2D8_v2",
+            "cuMemsetD2D16_v2",
+            "cuMemsetD2D32_v2",
+            "cuMemsetD2D8Async",
+            "cuMemsetD2D16Async",
+            "cuMemsetD2D32Async",
+        ],
+        &[24, 32],
+    ),
 ];
 
-const fn lines(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    let (mut lines, mut at) = (0, 0);
-    while at < bytes.len() {
-        lines += (bytes[at] == b'\n') as usize;
-        at += 1;
-    }
-    lines
+fn first_match<T: Copy>(name: &str, rows: &[(&[Pattern], T)]) -> Option<T> {
+    let matches = |pattern: &Pattern| match pattern.strip_suffix('$') {
+        Some(whole) => name == whole,
+        None => name.starts_with(pattern),
+    };
+    rows.iter().find(|(patterns, _)| patterns.iter().any(matches)).map(|(_, value)| *value)
 }
 
 /// The first word of each line, from index 1 on.
-const fn names<const N: usize>(text: &'static str) -> [&'static str; N] {
-    let bytes = text.as_bytes();
-    let mut names = [""; N];
-    let (mut at, mut line) = (0, 1);
-    while line < N {
-        let start = at;
-        while bytes[at] != b' ' {
-            at += 1;
-        }
-        names[line] = text.split_at(at).0.split_at(start).1;
-        while bytes[at] != b'\n' {
-            at += 1;
-        }
-        at += 1;
-        line += 1;
-    }
-    names
-}
-
-const fn count(classes: &[(CallClass, &[u32])]) -> usize {
-    let (mut count, mut class) = (0, 0);
-    while class < classes.len() {
-        count += classes[class].1.len();
-        class += 1;
-    }
-    count
-}
-
-/// The logged calls by id.
-const fn logged<const N: usize>(
-    functions: &[&'static str],
-    classes: &[(CallClass, &[u32])],
-    sizes: &[(&'static [usize], &[u32])],
-) -> [LoggedCall; N] {
-    let mut by_id = [LoggedCall::NONE; 1024];
-    let mut row = 0;
-    while row < classes.len() {
-        let (class, ids) = classes[row];
-        let mut at = 0;
-        while at < ids.len() {
-            let name = unversioned(functions[ids[at] as usize]);
-            by_id[ids[at] as usize] = LoggedCall { id: ids[at], name, class, sizes: &[] };
-            at += 1;
-        }
-        row += 1;
-    }
-    row = 0;
-    while row < sizes.len() {
-        let (sizes, ids) = sizes[row];
-        let mut at = 0;
-        while at < ids.len() {
-            by_id[ids[at] as usize].sizes = sizes;
-            at += 1;
-        }
-        row += 1;
-    }
-    let mut calls = [LoggedCall::NONE; N];
-    let (mut count, mut id) = (0, 0);
-    while count < N {
-        if by_id[id].id != 0 {
-            calls[count] = by_id[id];
-            count += 1;
-        }
-        id += 1;
-    }
-    calls
+fn names(text: &str) -> Vec<&str> {
+    let first_word = |line| str::split_once(line, ' ').map_or(line, |(name, _)| name);
+    std::iter::once("").chain(text.lines().map(first_word)).collect()
 }
 
 /// The name without the version at the end, as `_v3020` or `_v12060`.
-const fn unversioned(name: &'static str) -> &'static str {
-    let bytes = name.as_bytes();
-    let mut start = bytes.len();
-    while start > 0 && bytes[start - 1].is_ascii_digit() {
-        start -= 1;
+fn unversioned(name: &str) -> &str {
+    match name.rsplit_once("_v") {
+        Some((short, version))
+            if version.len() >= 4 && version.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            short
+        }
+        _ => name,
     }
-    let is_version = start > 2
-        && bytes.len() - start >= 4
-        && bytes[start - 1] == b'v'
-        && bytes[start - 2] == b'_';
-    if is_version { name.split_at(start - 2).0 } else { name }
-}
-
-const fn id_of(functions: &[&'static str], name: &str) -> u32 {
-    let mut id = 0;
-    while !is(unversioned(functions[id]), name) {
-        id += 1;
-    }
-    id as u32
-}
-
-const fn is(name: &str, other: &str) -> bool {
-    let (name, other) = (name.as_bytes(), other.as_bytes());
-    let mut at = 0;
-    while at < name.len() && at < other.len() && name[at] == other[at] {
-        at += 1;
-    }
-    at == name.len() && at == other.len()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The beginning of a name, or a whole name where it ends in `$`.
-    type Pattern = &'static str;
-
-    /// The class of the calls whose names match a pattern; the first match counts.
-    const DRIVER_CLASSES: [(&[Pattern], CallClass); 10] = [
-        (
-            &["cuLaunch$", "cuLaunchKernel", "cuLaunchGrid", "cuLaunchCooperativeKernel"],
-            KernelLaunch,
-        ),
-        (&["cuGraphLaunch"], GraphLaunch),
-        (&["cuLaunchHostFunc"], HostFunction),
-        (&["cuMemcpy"], Memcpy),
-        (&["cuMemset"], Memset),
-        (&["cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize"], Synchronize),
-        (&["cuStreamWaitEvent"], WaitEvent),
-        (&["cuStreamQuery", "cuEventQuery"], Query),
-        (&["cuMemAlloc", "cuMemHostAlloc", "cuMemHostRegister", "cuMemCreate", "cuMemMap$"], Alloc),
-        (&["cuMemFree", "cuMemHostUnregister", "cuMemRelease", "cuMemUnmap"], Free),
-    ];
-
-    /// As [`DRIVER_CLASSES`], of names without their version.
-    const RUNTIME_CLASSES: [(&[Pattern], CallClass); 10] = [
-        (
-            &[
-                "cudaLaunch$",
-                "cudaLaunch_",
-                "cudaLaunchKernel",
-                "cudaLaunchCooperative",
-                "__cudaLaunchKernel",
-            ],
-            KernelLaunch,
-        ),
-        (&["cudaGraphLaunch"], GraphLaunch),
-        (&["cudaLaunchHostFunc"], HostFunction),
-        (&["cudaMemcpy"], Memcpy),
-        (&["cudaMemset"], Memset),
-        (
-            &[
-                "cudaDeviceSynchronize",
-                "cudaThreadSynchronize",
-                "cudaStreamSynchronize",
-                "cudaEventSynchronize",
-            ],
-            Synchronize,
-        ),
-        (&["cudaStreamWaitEvent"], WaitEvent),
-        (&["cudaStreamQuery", "cudaEventQuery"], Query),
-        (&["cudaMalloc", "cudaHostAlloc", "cudaHostRegister"], Alloc),
-        (&["cudaFree", "cudaHostUnregister"], Free),
-    ];
-
-    /// Where a call's byte count is in its parameter block: a copy of nothing writes no record. All parameters before it have 8
-    /// bytes each.
-    const SIZE_PATTERNS: [(&[Pattern], &[usize]); 4] = [
-        (
-            &[
-                "cuMemcpyHtoD_v2",
-                "cuMemcpyDtoH_v2",
-                "cuMemcpyDtoD_v2",
-                "cuMemcpyHtoDAsync_v2",
-                "cuMemcpyDtoHAsync_v2",
-                "cuMemcpyDtoDAsync_v2",
-                "cuMemcpy$",
-                "cuMemcpy_ptds$",
-                "cuMemcpyAsync$",
-                "cuMemcpyAsync_ptsz$",
-            ],
-            &[16],
-        ),
-        (
-            &[
-                "cuMemcpyPeer$",
-                "cuMemcpyPeer_ptds$",
-                "cuMemcpyPeerAsync$",
-                "cuMemcpyPeerAsync_ptsz$",
-            ],
-            &[32],
-        ),
-        (
-            &[
-                "cuMemsetD8_v2",
-                "cuMemsetD16_v2",
-                "cuMemsetD32_v2",
-                "cuMemsetD8Async",
-                "cuMemsetD16Async",
-                "cuMemsetD32Async",
-            ],
-            &[16],
-        ),
-        (
-            &[
-                "cuMemsetD2D8_v2",
-                "cuMemsetD2D16_v2",
-                "cuMemsetD2D32_v2",
-                "cuMemsetD2D8Async",
-                "cuMemsetD2D16Async",
-                "cuMemsetD2D32Async",
-            ],
-            &[24, 32],
-        ),
-    ];
-
-    fn first_match<T: Copy>(name: &str, rows: &[(&[Pattern], T)]) -> Option<T> {
-        let matches = |pattern: &Pattern| match pattern.strip_suffix('$') {
-            Some(whole) => name == whole,
-            None => name.starts_with(pattern),
+    #[test]
+    fn logged_calls_have_classes_and_sizes_by_name() {
+        let driver = |id| DRIVER_CALLS.by_id(id).map(|call| (call.name, call.class, call.sizes));
+        assert_eq!(driver(307), Some(("cuLaunchKernel", KernelLaunch, &[][..])));
+        assert_eq!(driver(276), Some(("cuMemcpyHtoD_v2", Memcpy, &[16][..])));
+        assert_eq!(driver(318), Some(("cuMemcpyPeer", Memcpy, &[32][..])));
+        assert_eq!(driver(414), Some(("cuMemsetD2D8_v2_ptds", Memset, &[24, 32][..])));
+        assert_eq!([driver(0), driver(1), driver(100_000)], [None; 3]);
+        let runtime = |id| RUNTIME_CALLS.by_id(id).map(|call| (call.name, call.class, call.sizes));
+        assert_eq!(runtime(211), Some(("cudaLaunchKernel", KernelLaunch, &[][..])));
+        // Lists of these ids were compared with CUPTI's headers once.
+        let counts = |calls: &LoggedCalls| {
+            [
+                KernelLaunch,
+                GraphLaunch,
+                HostFunction,
+                Memcpy,
+                Memset,
+                Synchronize,
+                WaitEvent,
+                Query,
+                Alloc,
+                Free,
+            ]
+            .map(|class| calls.iter().filter(|call| call.class == class).count())
         };
-        rows.iter().find(|(patterns, _)| patterns.iter().any(matches)).map(|(_, value)| *value)
+        assert_eq!(counts(&DRIVER_CALLS), [10, 2, 4, 79, 30, 5, 2, 3, 17, 8]);
+        assert_eq!(counts(&RUNTIME_CALLS), [11, 2, 4, 58, 12, 5, 2, 3, 14, 7]);
+        let sizes = DRIVER_CALLS.iter().filter(|call| !call.sizes.is_empty());
+        assert_eq!(sizes.count(), 44);
+        assert!(DRIVER_CALLS.len() < 256 && RUNTIME_CALLS.len() < 256, "places are bytes");
     }
 
     #[test]
-    fn logged_calls_are_those_whose_names_match() {
-        let tables = [
-            (&DRIVER_FUNCTIONS[..], &DRIVER_CALLS[..], &DRIVER_CLASSES),
-            (&RUNTIME_FUNCTIONS, &RUNTIME_CALLS, &RUNTIME_CLASSES),
-        ];
-        for (functions, calls, classes) in tables {
-            let expected = functions.iter().enumerate().filter_map(|(id, name)| {
-                let name = unversioned(name);
-                let class = first_match(name, classes)?;
-                let sizes = first_match(name, &SIZE_PATTERNS).unwrap_or_default();
-                Some((id as u32, name, class, sizes))
-            });
-            let found = calls.iter().map(|call| (call.id, call.name, call.class, call.sizes));
-            assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
-        }
+    fn ids_of_the_profiler_switch_are_those_of_the_facts() {
+        let driver = [DRIVER_PROFILER_START, DRIVER_PROFILER_STOP];
+        let names = driver.map(|id| unversioned(DRIVER_FUNCTIONS[id as usize]));
+        assert_eq!(names, ["cuProfilerStart", "cuProfilerStop"]);
+        let runtime = [RUNTIME_PROFILER_START, RUNTIME_PROFILER_STOP];
+        let names = runtime.map(|id| unversioned(RUNTIME_FUNCTIONS[id as usize]));
+        assert_eq!(names, ["cudaProfilerStart", "cudaProfilerStop"]);
     }
 }

@@ -1,6 +1,7 @@
-//! Guards of ranges without the feature `enable`: nothing is recorded, and a guard has no size.
+//! Guards of ranges without the feature `enable`: zero-sized, without effect.
 
 use crate::call_site::CallSite;
+use crate::domain::DomainRef;
 use crate::event::Event;
 use crate::observer::Token;
 use crate::schema::Record;
@@ -13,6 +14,10 @@ pub(super) use Guard as ProcessGuard;
 
 impl Guard {
     pub(super) const NONE: Guard = Guard;
+
+    pub(super) fn new<T>(_domain: DomainRef<'_>, _recorded: T, _token: Option<Token>) -> Guard {
+        Guard
+    }
 
     pub(super) fn begin_plain(_name: &str) -> Guard {
         Guard

@@ -1,6 +1,5 @@
 //! Guards of ranges: which of the tool and the observer recorded the start, so that the same ones get the end.
 
-use super::{ProcessRange, Range};
 use crate::call_site::CallSite;
 use crate::domain::DomainRef;
 use crate::domain_slot::DomainSlot;
@@ -9,8 +8,8 @@ use crate::observer::{self, RangeStart, Token};
 use crate::schema::Record;
 use crate::{emit, state};
 
-/// The state of a [`Range`]: two words, which a function returns in registers. A guard in memory would cost each idle range
-/// more than everything else in it.
+/// The state of a [`Range`](super::Range): two words, which a function returns in registers. A guard in memory would
+/// cost an idle range more than all else.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guard {
     ends: Ends,
@@ -20,8 +19,8 @@ pub(super) struct Guard {
 impl Guard {
     pub(super) const NONE: Guard = Guard { ends: Ends::NOBODY, token: Token::new(0) };
 
-    /// Starts a range of a name alone, in the default domain. The most frequent case is short and the rest a function of
-    /// its own: a function saves as many registers as its longest path needs.
+    /// Starts a range with only a name, in the default domain. The rare cases are a separate function, since a function
+    /// saves as many registers as its longest path needs.
     #[cold]
     #[inline(never)]
     pub(super) fn begin_plain(name: &str) -> Guard {
@@ -60,7 +59,7 @@ impl Guard {
         Guard::begin(&site.event_named(name))
     }
 
-    /// The observer gets a start last and an end first, so that its times exclude the tool.
+    /// The observer receives a start last and an end first, so that its times exclude the tool.
     pub(super) fn begin(event: &Event<'_>) -> Guard {
         let state = state::current();
         let pushed = state & state::TOOL != 0 && emit::push(event);
@@ -69,7 +68,7 @@ impl Guard {
         Guard::new(event.domain, pushed, token)
     }
 
-    fn new(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Guard {
+    pub(super) fn new(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Guard {
         let ends = Ends::new(domain, pushed, token.is_some());
         Guard { ends, token: token.unwrap_or(Token::new(0)) }
     }
@@ -79,7 +78,7 @@ impl Guard {
         self.ends != Ends::NOBODY
     }
 
-    /// Takes the guard by value, so that it need not lie in memory.
+    /// Takes the guard by value, so that it stays in registers.
     #[cold]
     #[inline(never)]
     pub(super) fn end(self) {
@@ -112,15 +111,7 @@ impl Guard {
     }
 }
 
-impl Range {
-    /// A range whose start the tool, the observer or both have recorded.
-    pub(crate) fn from_parts(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Range {
-        Range::of(Guard::new(domain, pushed, token))
-    }
-}
-
-/// Who recorded the start and so gets the end: the tool, the observer, both or, as 0, nobody. For the tool, the domain's
-/// slot too.
+/// The recorders of the start, which receive the end: the tool with the domain's slot, the observer, both, or none (0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ends(u64);
 
@@ -147,7 +138,7 @@ impl Ends {
         ends
     }
 
-    /// The tool, in a domain that does not end.
+    /// The tool, in a domain without a reference count.
     #[inline]
     fn tool_in(domain: DomainSlot) -> Ends {
         Ends(Ends::TOOL.0 | u64::from(domain.number()) << Ends::DOMAIN_SHIFT)
@@ -162,7 +153,7 @@ impl Ends {
         DomainSlot::of_number((self.0 >> Ends::DOMAIN_SHIFT) as u32)
     }
 
-    /// Call it after the tool got the end.
+    /// Must be called after the tool has received the end.
     fn release_domain(self) {
         if self.0 & Ends::COUNTED != 0 {
             self.domain().release();
@@ -192,7 +183,11 @@ impl ProcessGuard {
         ProcessGuard::new(event.domain, number, token)
     }
 
-    fn new(domain: DomainRef<'_>, number: Option<u64>, token: Option<Token>) -> ProcessGuard {
+    pub(super) fn new(
+        domain: DomainRef<'_>,
+        number: Option<u64>,
+        token: Option<Token>,
+    ) -> ProcessGuard {
         let ends = Ends::new(domain, number.is_some(), token.is_some());
         let (token, number) = (token.unwrap_or(Token::new(0)), number.unwrap_or(0));
         ProcessGuard { ends, token, number }
@@ -231,16 +226,5 @@ impl ProcessGuard {
             }
             ends.release_domain();
         }
-    }
-}
-
-impl ProcessRange {
-    /// A range whose start the tool, the observer or both have recorded.
-    pub(crate) fn from_parts(
-        domain: DomainRef<'_>,
-        number: Option<u64>,
-        token: Option<Token>,
-    ) -> ProcessRange {
-        ProcessRange { guard: ProcessGuard::new(domain, number, token) }
     }
 }

@@ -1,8 +1,7 @@
 //! Ranges, as guards: of one thread, and of the process.
 //!
-//! A start checks once for a tool and an observer, and the guard keeps which of them recorded it. So an end never goes to
-//! one that did not record the start, whatever is switched on or off in between, and a range that was not recorded ends on a
-//! branch over its own field.
+//! A start checks for a tool and an observer, and the guard stores which of them recorded it. So only they receive
+//! the end, regardless of switches in between, and a range that was not recorded ends with a branch on the guard.
 
 #[cfg(not(feature = "enable"))]
 mod disabled;
@@ -22,13 +21,13 @@ use disabled::{Guard, ProcessGuard};
 #[cfg(feature = "enable")]
 use enabled::{Guard, ProcessGuard};
 
-/// Starts a range named `name` on this thread; it ends when the returned guard is dropped.
+/// Starts a range named `name` on this thread. It ends when the returned guard is dropped.
 ///
-/// Ranges of a thread nest: end them in the reverse order of their starts, as scopes do. The guard stays on its thread;
-/// [`process_range`] returns one that does not.
+/// Ranges of a thread nest: end them in the reverse order of their starts, as scopes do. The guard is not `Send`;
+/// that of [`process_range`] is.
 ///
-/// Without a tool and an observer this costs a load and a branch, including its end. The first call of the process looks for
-/// a tool, which may load a library.
+/// Without a tool and an observer the range costs a load and a branch, including its end. The first call of the
+/// process searches for a tool, which may load a library.
 ///
 /// ```
 /// let _step = nvtx::range("step");
@@ -41,9 +40,9 @@ pub fn range(name: &str) -> Range {
     if state::is_idle() { Range::NONE } else { Range::of(Guard::begin_plain(name)) }
 }
 
-/// Starts a range of the process: it may overlap others, and end on another thread than it began.
+/// Starts a range of the process, which may overlap others and end on another thread.
 ///
-/// Tools show these ranges apart from those of threads, and no work of a thread is attributed to them.
+/// Tools show these ranges apart from those of threads. No work of a thread is attributed to them.
 ///
 /// ```
 /// let request = nvtx::process_range("request");
@@ -55,8 +54,8 @@ pub fn process_range(name: &str) -> ProcessRange {
 }
 
 impl Event<'_> {
-    /// Makes the range an entry of a range of the process, as a poll is an entry of its future's life. The observer
-    /// attributes the work of all entries to the process range; tools ignore it.
+    /// Makes the range an activation of a process range, as a poll is of its future's life. The observer attributes
+    /// the work of all activations to the process range; tools ignore it.
     ///
     /// ```
     /// let request = nvtx::process_range("request");
@@ -83,25 +82,22 @@ impl Event<'_> {
     }
 }
 
-/// A range that is open; dropping it ends it. Made by [`range`](crate::range()).
+/// An open range; dropping it ends it. Made by [`range`](crate::range()).
 ///
 /// # Unusual uses
 ///
-/// - Guards dropped out of order: the observer gets the end of the right range. NVTX's stacks have no order but the reverse,
-///   so for a tool the innermost range of the thread and domain ends.
+/// - Guards dropped out of order: the observer receives the end of the right range. For a tool the innermost range of
+///   the thread and domain ends, since NVTX's ranges are a stack.
 /// - A guard in a struct ends with the struct.
-/// - A guard held across an `.await` includes whatever else its thread does until the task resumes there: put the future
-///   in ranges with [`in_range`](crate::Instrument::in_range) or [`annotate`](macro@crate::annotate). The guard makes the
-///   future not `Send`.
-/// - A guard leaked with [`std::mem::forget`] never ends, and for tools every range around it then ends
-///   one level too deep.
+/// - A guard held across an `.await` includes other work of its thread, and makes the future not `Send`. Use
+///   [`in_range`](crate::Instrument::in_range) or [`annotate`](macro@crate::annotate) for futures.
+/// - A guard leaked with [`std::mem::forget`] never ends. For tools every range around it ends one level too deep.
 /// - A panic that unwinds ends the ranges that it leaves; one that aborts ends none.
-/// - A thread that ends with open ranges, which takes a leak, leaves them open.
-/// - Depth has no limit here: 10,000 levels are 10,000 guards on the program's own stack.
-/// - A forked child inherits the tool and the guards of the forking thread, and ends them once more,
-///   in its own process.
+/// - A thread that ends with leaked guards leaves its ranges open.
+/// - The depth is not limited.
+/// - A forked child inherits the tool and the guards of the forking thread, and ends them, too.
 ///
-/// It stays on its thread:
+/// The guard is not `Send`:
 ///
 /// ```compile_fail,E0277
 /// let range = nvtx::range("load");
@@ -122,6 +118,11 @@ impl Range {
     #[inline]
     const fn of(guard: Guard) -> Range {
         Range { guard, not_send: PhantomData }
+    }
+
+    /// A range whose start the tool, the observer or both have recorded.
+    pub(crate) fn from_parts(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Range {
+        Range::of(Guard::new(domain, pushed, token))
     }
 
     /// Starts a range of a call site's own name.
@@ -158,10 +159,8 @@ impl Drop for Range {
     }
 }
 
-/// A range of the process that is open; dropping it, on whatever thread, ends it. Made by
-/// [`process_range`](crate::process_range()).
-///
-/// A leaked one never ends, which does not affect others.
+/// An open range of the process; dropping it on any thread ends it. Made by
+/// [`process_range`](crate::process_range()). A leaked range never ends, without effect on others.
 #[must_use = "the range ends when this guard is dropped: keep it in a variable, `let _range = ...`"]
 #[derive(Debug)]
 pub struct ProcessRange {
@@ -172,7 +171,16 @@ impl ProcessRange {
     /// A range that is not recorded.
     pub(crate) const NONE: ProcessRange = ProcessRange { guard: ProcessGuard::NONE };
 
-    /// Calls `event` only where a tool or an observer records the range.
+    /// A range whose start the tool, the observer or both have recorded.
+    pub(crate) fn from_parts(
+        domain: DomainRef<'_>,
+        number: Option<u64>,
+        token: Option<Token>,
+    ) -> ProcessRange {
+        ProcessRange { guard: ProcessGuard::new(domain, number, token) }
+    }
+
+    /// Calls `event` only if a tool or observer is active.
     #[inline]
     pub(crate) fn start<'a>(event: impl FnOnce() -> Event<'a>) -> ProcessRange {
         if state::is_idle() { ProcessRange::NONE } else { ProcessRange::begin_with(event) }

@@ -1,9 +1,9 @@
-//! The tables that a tool gets, and the calls through them.
+//! The tables for tools.
 //!
-//! A tool asks for an export table by id. One of them is a function that gives, for each NVTX module,
-//! an array of addresses of slots; the tool writes its functions through those addresses. Tools
-//! refuse a client that lacks a module they know, so all modules are here with all their slots. Names
-//! go out as UTF-8, so the functions for wide characters are never called, nor those for OpenCL.
+//! A tool requests an export table by id. One of them has a function that returns, for each NVTX module,
+//! an array of addresses of slots, to which the tool writes its functions. Tools refuse a client
+//! without a module they know, so all modules and slots are here. Functions for wide characters and for
+//! OpenCL are never called.
 
 use std::ffi::{c_int, c_uint, c_void};
 #[cfg(target_pointer_width = "64")]
@@ -11,10 +11,10 @@ use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// Where a tool puts one of its functions; null until it does.
+/// The slot of one of the tool's functions; null if empty.
 pub(super) type Slot = AtomicPtr<c_void>;
 
-/// The address of a slot, or null: an entry of the array that a tool gets.
+/// The address of a slot, or null: an entry of a module's array.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct SlotAddress(*const Slot);
@@ -22,7 +22,7 @@ struct SlotAddress(*const Slot);
 // SAFETY: the address is null or that of a static, and a `Slot` may be used from any thread.
 unsafe impl Sync for SlotAddress {}
 
-/// The array for `SLOTS` slots: index 0 is no function, and a null stands after the last.
+/// The array for `SLOTS` slots: index 0 is unused, and a null follows the last.
 const fn table<const SLOTS: usize, const ENTRIES: usize>(
     slots: &'static [Slot; SLOTS],
 ) -> [SlotAddress; ENTRIES] {
@@ -50,7 +50,7 @@ macro_rules! modules {
             static $table: [SlotAddress; $slots + 1] = table(&$name);
         )*
 
-        /// The array of a module, with the null at its end.
+        /// The array of a module, including the final null.
         fn module_table(id: u32) -> Option<&'static [SlotAddress]> {
             match id {
                 $(#[cfg(not(nvtx_loom))] $id => Some(&$table),)*
@@ -72,7 +72,7 @@ modules! {
     SYNC = 6, 7 slots, SYNC_TABLE;
 }
 
-/// Fills two slots of [`CORE`], as a tool does: a C program, by plain stores.
+/// Fills two slots of [`CORE`] by plain stores, as a tool in C does.
 #[cfg(nvtx_loom)]
 pub(crate) fn fill(
     push: extern "C" fn(*const std::ffi::c_char) -> c_int,
@@ -86,7 +86,7 @@ pub(crate) fn fill(
     }
 }
 
-/// What a tool's entry point gets.
+/// The argument of a tool's entry point.
 pub(super) type GetExportTable = extern "C" fn(id: u32) -> *const c_void;
 /// A tool's entry point; 0 means that it refuses.
 pub(super) type InitializeInjection = unsafe extern "C" fn(GetExportTable) -> c_int;
@@ -94,7 +94,7 @@ pub(super) type InitializeInjection = unsafe extern "C" fn(GetExportTable) -> c_
 const EXPORT_CALLBACKS: u32 = 1;
 const EXPORT_VERSION_INFO: u32 = 3;
 
-/// The NVTX version that this client speaks.
+/// The NVTX version of this client.
 const NVTX_VERSION: u32 = 3;
 
 #[repr(C)]
@@ -131,7 +131,7 @@ static VERSION_INFO: VersionInfo = VersionInfo {
     set_injection_nvtx_version,
 };
 
-/// The NVTX version that the tool was built with, as it says; 0 until it does.
+/// The NVTX version that the tool was built with; 0 until the tool reports it.
 static TOOL_VERSION: AtomicU32 = AtomicU32::new(0);
 
 pub(super) extern "C" fn get_export_table(id: u32) -> *const c_void {
@@ -158,7 +158,7 @@ unsafe extern "C" fn get_module_function_table(
         return 0;
     };
     if !size.is_null() {
-        // Without the null at the end. CAST: at most 16.
+        // Without the final null. CAST: at most 16.
         let slots = (entries.len() - 1) as c_uint;
         // SAFETY: not null, so the caller promises that it may be written.
         unsafe { size.write(slots) };

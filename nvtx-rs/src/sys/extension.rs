@@ -1,7 +1,7 @@
 //! The extensions of NVTX: payload schemas and counters.
 //!
-//! An extension has its own table, which a tool fills in its second entry point when the program first
-//! uses the extension. A tool without that entry point, or one that refuses, leaves the table empty.
+//! An extension has its own table, which the tool's second entry point fills when the program first uses
+//! the extension. If the tool lacks the entry point or refuses, the table stays empty.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -11,7 +11,7 @@ use std::sync::{Once, OnceLock};
 
 use super::abi::Slot;
 
-/// Slots of each extension: what NVTX's own client offers, so that a newer tool finds room.
+/// The slots of each extension: as many as in NVTX's own client, for newer tools.
 const SLOTS: usize = 63;
 
 /// `nvtxExtModuleInfo_t`.
@@ -52,7 +52,7 @@ const _: () = {
 
 pub(super) type InitializeExtension = unsafe extern "C" fn(*mut ModuleInfo) -> c_int;
 
-/// Types that a tool is told the size of; their numbers are the positions.
+/// The types with sizes in [`TYPE_INFO`]; the index is a type's number.
 const TYPES: usize = 29;
 
 static TYPE_INFO: [TypeInfo; TYPES] = {
@@ -62,7 +62,7 @@ static TYPE_INFO: [TypeInfo; TYPES] = {
     use std::ffi::{c_char, c_int, c_long, c_longlong, c_short, c_uchar, c_uint, c_ulong};
     use std::ffi::{c_ulonglong, c_ushort};
     [
-        // The first tells the length of the array and the size of its entries.
+        // The first entry has the length of the array and the size of its entries.
         TypeInfo { size: TYPES as u16, align: size_of::<TypeInfo>() as u16 },
         of::<c_char>(),
         of::<c_uchar>(),
@@ -84,7 +84,7 @@ static TYPE_INFO: [TypeInfo; TYPES] = {
         of::<u64>(),
         of::<f32>(),
         of::<f64>(),
-        // Rust has no `long double`, and no schema of ours holds one.
+        // Rust has no `long double`, and no schema contains one.
         TypeInfo { size: 0, align: 0 },
         of::<usize>(),
         of::<*const c_void>(),
@@ -121,7 +121,7 @@ impl Extension {
         Extension { slots, once: Once::new(), module, compatibility, info }
     }
 
-    /// The slots, after the tool had its chance to fill them.
+    /// The slots, after the tool had the opportunity to fill them.
     fn slots(&'static self) -> &'static [Slot; SLOTS] {
         self.once.call_once(|| {
             if let Some(&entry_point) = ENTRY_POINT.get() {

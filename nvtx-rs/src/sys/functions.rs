@@ -1,18 +1,13 @@
-//! NVTX's functions, as far as a tool wrote them to its slots.
+//! NVTX's functions that a tool has written to their slots.
 //!
-//! Each returns `None` where the tool left the slot empty, which is no error: tools take what they need.
+//! Each returns `None` if the slot is empty, which is no error: tools take what they need.
 
 use std::ffi::{c_int, c_void};
-#[cfg(feature = "enable")]
 use std::mem;
-#[cfg(feature = "enable")]
 use std::ptr::NonNull;
-#[cfg(feature = "enable")]
 use std::sync::atomic::Ordering;
 
-#[cfg(feature = "enable")]
 use super::abi::{CORE, CORE2, CUDA, CUDART, SYNC};
-#[cfg(feature = "enable")]
 use super::extension::{counters, payload};
 use super::types::{
     CounterAttributes, CounterBatch, EnumAttributes, EventAttributes, EventBatch, Handle,
@@ -20,56 +15,21 @@ use super::types::{
     Text, TimeDomainAttributes,
 };
 
+/// A function that calls the one in a slot. After a semicolon stands a slice, which NVTX takes as a pointer and a length.
 macro_rules! functions {
-    ($($name:ident = $slot:expr => ($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-        $(
-            #[cfg(feature = "enable")]
-            pub(crate) fn $name($($argument: $type),*) -> Option<$result> {
-                type Function = unsafe extern "C" fn($($type),*) -> $result;
-                let function = NonNull::new($slot.load(Ordering::Acquire))?;
-                // SAFETY: NVTX defines that this slot holds a function of this type.
-                let function = unsafe { mem::transmute::<NonNull<c_void>, Function>(function) };
-                // SAFETY: what is pointed to is borrowed for the call, which is all that a tool may
-                // use it for; handles are the tool's own, and numbers to us.
-                Some(unsafe { function($($argument),*) })
-            }
-
-            #[cfg(not(feature = "enable"))]
-            pub(crate) fn $name($(_: $type),*) -> Option<$result> {
-                None
-            }
-        )*
-    };
+    ($($name:ident = $slot:expr => ($($argument:ident: $type:ty),* $(; $slice:ident: [$item:ty])?) -> $result:ty;)*) => {$(
+        pub(crate) fn $name($($argument: $type,)* $($slice: &[$item])?) -> Option<$result> {
+            type Function = unsafe extern "C" fn($($type,)* $(*const $item, usize)?) -> $result;
+            let function = NonNull::new($slot.load(Ordering::Acquire))?;
+            // SAFETY: NVTX defines that this slot holds a function of this type.
+            let function = unsafe { mem::transmute::<NonNull<c_void>, Function>(function) };
+            // SAFETY: what is pointed to is borrowed for the call, or for ever (`timer_source_with_data`), which is all
+            // that a tool may use it for; a slice's pointer comes with its length. Handles are the tool's own, and
+            // numbers to us.
+            Some(unsafe { function($($argument,)* $($slice.as_ptr(), $slice.len())?) })
+        }
+    )*};
 }
-
-/// The same for functions that get pointers, to which no borrow says how long they hold.
-macro_rules! pointer_functions {
-    ($($name:ident = $slot:expr => ($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-        $(
-            /// # Safety
-            /// The pointers are null or point to as much as NVTX's function reads, for as long as it may.
-            #[cfg(feature = "enable")]
-            unsafe fn $name($($argument: $type),*) -> Option<$result> {
-                type Function = unsafe extern "C" fn($($type),*) -> $result;
-                let function = NonNull::new($slot.load(Ordering::Acquire))?;
-                // SAFETY: NVTX defines that this slot holds a function of this type.
-                let function = unsafe { mem::transmute::<NonNull<c_void>, Function>(function) };
-                // SAFETY: the caller's promise; handles are the tool's own, and numbers to us.
-                Some(unsafe { function($($argument),*) })
-            }
-
-            /// # Safety
-            /// As with a tool.
-            #[cfg(not(feature = "enable"))]
-            unsafe fn $name($(_: $type),*) -> Option<$result> {
-                None
-            }
-        )*
-    };
-}
-
-/// The first of several payloads, whose number follows.
-type Payloads<'a> = *const PayloadData<'a>;
 
 functions! {
     mark_ex = CORE[1] => (event: &EventAttributes<'_>) -> ();
@@ -102,6 +62,8 @@ functions! {
     name_cuda_device = CUDART[1] => (device: c_int, name: Text<'_>) -> ();
     name_cuda_stream = CUDART[3] => (stream: *mut c_void, name: Text<'_>) -> ();
     name_cuda_event = CUDART[5] => (event: *mut c_void, name: Text<'_>) -> ();
+
+    initialize = CORE2[15] => (reserved: Option<&c_void>) -> ();
 
     sync_create = SYNC[1] => (domain: Handle, sync: &SyncAttributes<'_>) -> Handle;
     sync_destroy = SYNC[2] => (sync: Handle) -> ();
@@ -137,91 +99,27 @@ functions! {
     counter_sample_f64 = counters()[2] => (domain: Handle, counter: u64, value: f64) -> ();
     counter_no_value = counters()[4] => (domain: Handle, counter: u64, reason: u8) -> ();
     counter_batch = counters()[5] => (domain: Handle, batch: &CounterBatch<'_>) -> ();
-}
 
-pointer_functions! {
-    initialize_with = CORE2[15] => (reserved: *const c_void) -> ();
-    mark_payload = payload()[2] => (domain: Handle, payloads: Payloads<'_>, count: usize) -> ();
-    push_payload = payload()[3] => (domain: Handle, payloads: Payloads<'_>, count: usize) -> c_int;
-    pop_payload = payload()[4] => (domain: Handle, payloads: Payloads<'_>, count: usize) -> c_int;
-    start_payload = payload()[5] => (domain: Handle, payloads: Payloads<'_>, count: usize) -> u64;
-    end_payload = payload()[6]
-        => (domain: Handle, range: u64, payloads: Payloads<'_>, count: usize) -> ();
+    mark_payloads = payload()[2] => (domain: Handle; payloads: [PayloadData<'_>]) -> ();
+    push_payloads = payload()[3] => (domain: Handle; payloads: [PayloadData<'_>]) -> c_int;
+    pop_payloads = payload()[4] => (domain: Handle; payloads: [PayloadData<'_>]) -> c_int;
+    start_payloads = payload()[5] => (domain: Handle; payloads: [PayloadData<'_>]) -> u64;
+    end_payloads = payload()[6] => (domain: Handle, range: u64; payloads: [PayloadData<'_>]) -> ();
     timer_source_with_data = payload()[11]
         => (
             domain: Handle,
             time_domain: u64,
             flags: u64,
-            source: unsafe extern "C" fn(*mut c_void) -> i64,
-            data: *mut c_void
+            source: extern "C" fn(&'static ReadClock) -> i64,
+            data: &'static ReadClock
         ) -> ();
-    time_sync_points = payload()[14]
-        => (
-            domain: Handle,
-            source: u64,
-            destination: u64,
-            points: *const SyncPoint,
-            count: usize
-        ) -> ();
-    event_submit = payload()[16] => (domain: Handle, payloads: Payloads<'_>, count: usize) -> ();
-    counter_sample = counters()[3]
-        => (domain: Handle, counter: u64, value: *const u8, size: usize) -> ();
+    sync_points = payload()[14]
+        => (domain: Handle, source: u64, destination: u64; points: [SyncPoint]) -> ();
+    submit = payload()[16] => (domain: Handle; payloads: [PayloadData<'_>]) -> ();
+    counter_bytes = counters()[3] => (domain: Handle, counter: u64; value: [u8]) -> ();
 }
 
-/// [`mark_payload`] with a slice.
-pub(crate) fn mark_payloads(domain: Handle, payloads: &[PayloadData<'_>]) -> Option<()> {
-    // SAFETY: a slice, which lives through the call.
-    unsafe { mark_payload(domain, payloads.as_ptr(), payloads.len()) }
-}
-
-/// [`push_payload`] with a slice.
-pub(crate) fn push_payloads(domain: Handle, payloads: &[PayloadData<'_>]) -> Option<c_int> {
-    // SAFETY: a slice, which lives through the call.
-    unsafe { push_payload(domain, payloads.as_ptr(), payloads.len()) }
-}
-
-/// [`pop_payload`] with a slice.
-pub(crate) fn pop_payloads(domain: Handle, payloads: &[PayloadData<'_>]) -> Option<c_int> {
-    // SAFETY: a slice, which lives through the call.
-    unsafe { pop_payload(domain, payloads.as_ptr(), payloads.len()) }
-}
-
-/// [`start_payload`] with a slice.
-pub(crate) fn start_payloads(domain: Handle, payloads: &[PayloadData<'_>]) -> Option<u64> {
-    // SAFETY: a slice, which lives through the call.
-    unsafe { start_payload(domain, payloads.as_ptr(), payloads.len()) }
-}
-
-/// [`end_payload`] with a slice.
-pub(crate) fn end_payloads(domain: Handle, range: u64, payloads: &[PayloadData<'_>]) -> Option<()> {
-    // SAFETY: a slice, which lives through the call.
-    unsafe { end_payload(domain, range, payloads.as_ptr(), payloads.len()) }
-}
-
-/// [`event_submit`] with a slice.
-pub(crate) fn submit(domain: Handle, payloads: &[PayloadData<'_>]) -> Option<()> {
-    // SAFETY: a slice, which lives through the call.
-    unsafe { event_submit(domain, payloads.as_ptr(), payloads.len()) }
-}
-
-/// [`time_sync_points`] with a slice.
-pub(crate) fn sync_points(
-    domain: Handle,
-    source: u64,
-    destination: u64,
-    points: &[SyncPoint],
-) -> Option<()> {
-    // SAFETY: a slice, which lives through the call.
-    unsafe { time_sync_points(domain, source, destination, points.as_ptr(), points.len()) }
-}
-
-/// [`counter_sample`] with a slice.
-pub(crate) fn counter_bytes(domain: Handle, counter: u64, value: &[u8]) -> Option<()> {
-    // SAFETY: a slice, which lives through the call.
-    unsafe { counter_sample(domain, counter, value.as_ptr(), value.len()) }
-}
-
-/// A function that reads a clock, as a tool may hold it: for ever and on any thread.
+/// A function that reads a clock. A tool may keep it for ever and call it on any thread.
 type ReadClock = &'static (dyn Fn() -> i64 + Sync);
 
 /// [`timer_source_with_data`] with a closure.
@@ -231,28 +129,16 @@ pub(crate) fn timer_source_with(
     flags: u64,
     read: ReadClock,
 ) -> Option<()> {
-    /// # Safety
-    /// `data` is what went to the tool with this function.
-    unsafe extern "C" fn call(data: *mut c_void) -> i64 {
-        // SAFETY: by the caller's promise a `ReadClock` that was leaked, so that it lives for ever and never changes.
-        let read: ReadClock = unsafe { *data.cast::<ReadClock>().cast_const() };
+    extern "C" fn call(read: &'static ReadClock) -> i64 {
         // A panic must not unwind into the tool.
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)) {
             Ok(time) => time,
             Err(payload) => {
-                // Its drop runs code of the program's, which could panic again, with nobody left to catch it.
+                // Dropping the payload runs code of the program, which could panic again.
                 std::mem::forget(payload);
                 0
             }
         }
     }
-    let data: *const ReadClock = Box::leak(Box::new(read));
-    // SAFETY: the tool calls `call` with this data, which is never freed.
-    unsafe { timer_source_with_data(domain, time_domain, flags, call, data.cast_mut().cast()) }
-}
-
-/// [`initialize_with`] what NVTX keeps for later: nothing.
-pub(crate) fn initialize() -> Option<()> {
-    // SAFETY: null.
-    unsafe { initialize_with(std::ptr::null()) }
+    timer_source_with_data(domain, time_domain, flags, call, Box::leak(Box::new(read)))
 }

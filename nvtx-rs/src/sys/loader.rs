@@ -13,14 +13,13 @@ use crate::error::{Error, PATH_VARIABLE};
 const ENTRY_POINT: &[u8] = b"InitializeInjectionNvtx2\0";
 const EXTENSION_ENTRY_POINT: &[u8] = b"InitializeInjectionNvtxExtension\0";
 
-/// The value by which a user says that no tool is wanted.
+/// The value for "no tool".
 const NO_TOOL: &str = "./.";
 
-/// Attaches the tool that the environment names; false where it names none.
+/// Attaches the tool in the environment variable; false if the variable names none.
 ///
-/// This runs the code of a file whose path comes from outside, and is safe to call all the same: the environment is set by
-/// whoever starts the process and could as well name the file in `LD_PRELOAD`, and within the process it takes `unsafe` to
-/// change it ([`env::set_var`]).
+/// Runs the code of the file in the variable. The function is safe, since the environment is set by the process's
+/// starter, who could also set `LD_PRELOAD`, and changing it within the process requires `unsafe` ([`env::set_var`]).
 pub(crate) fn load_named() -> Result<bool, Error> {
     match env::var_os(PATH_VARIABLE) {
         Some(path) if !path.is_empty() && path != NO_TOOL => {
@@ -31,10 +30,10 @@ pub(crate) fn load_named() -> Result<bool, Error> {
     }
 }
 
-/// Attaches the tool in `library`, which then stays loaded, and so do we: it has the addresses of our slots.
+/// Attaches the tool in `library`. The tool and this crate stay loaded, since the tool has the addresses of our slots.
 ///
 /// # Safety
-/// The library's initialisers may run in this process, and what it has of NVTX's entry points are NVTX's.
+/// The library's initialisers may run in this process, and its symbols with the names of NVTX's entry points are such.
 unsafe fn load(library: &OsStr) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     let loaded =
@@ -47,7 +46,7 @@ unsafe fn load(library: &OsStr) -> Result<(), Error> {
     if let Ok(symbol) = unsafe { loaded.get::<InitializeExtension>(EXTENSION_ENTRY_POINT) } {
         extension::set_entry_point(*symbol);
     }
-    // From here on the tool's code runs, and even one that refuses may leave threads or exit handlers.
+    // From here on the tool's code runs; even a tool that refuses may leave threads or exit handlers.
     mem::forget(loaded);
     stay_loaded();
     // SAFETY: the function has this type, as above, and its library is never unloaded.
@@ -57,10 +56,10 @@ unsafe fn load(library: &OsStr) -> Result<(), Error> {
     }
 }
 
-/// Keeps the shared object that this crate is linked into mapped until the process ends, whoever unloads it.
+/// Keeps the shared object of this crate mapped until the process ends.
 ///
-/// A tool may keep what it got: the addresses of slots, to write to them later, and functions that read clocks. Of the
-/// program itself, and of a program without shared objects, the dynamic linker refuses this, and neither is ever unloaded.
+/// A tool may keep addresses of slots, to write to them later, and functions that read clocks. For the main program
+/// and for static programs the dynamic linker refuses this; they are never unloaded.
 #[cfg(target_os = "linux")]
 fn stay_loaded() {
     use std::ffi::{CStr, c_char, c_int, c_void};
@@ -106,6 +105,6 @@ fn stay_loaded() {
     mem::forget(kept);
 }
 
-/// Elsewhere it is on the program not to unload the library that it annotates while a tool is attached.
+/// Elsewhere the program must not unload an annotated library while a tool is attached.
 #[cfg(not(target_os = "linux"))]
 fn stay_loaded() {}

@@ -1,13 +1,10 @@
 //! NVTX's binary interface, and the only unsafe code of the crate.
 //!
-//! The client's half of NVTX is data: tables of slots, into which a tool writes the functions it wants
-//! called. [`abi`] and [`extension`] hold the tables, [`loader`] hands them to a tool, [`types`] are
-//! the structures that the functions take, and [`functions`] calls them. What is offered upwards is
-//! safe.
+//! A tool writes its functions to tables of slots. [`abi`] and [`extension`] have the tables, [`loader`]
+//! passes them to a tool, [`types`] has the functions' structures, and [`functions`] calls the
+//! functions. The interface to the crate is safe.
 
-#[cfg(feature = "enable")]
 mod abi;
-#[cfg(feature = "enable")]
 mod extension;
 pub(crate) mod functions;
 #[cfg(all(feature = "enable", not(nvtx_loom)))]

@@ -1,6 +1,6 @@
-//! The structures that NVTX's functions take, with the layout of C.
+//! The structures of NVTX's functions, with the layout of C.
 //!
-//! What a structure points to is a borrow in its type, so that a call can't outlive it.
+//! Pointers in a structure are borrows in its type, so that they are valid for the call.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
@@ -8,15 +8,15 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The NVTX version that attributes name.
+/// The NVTX version in attributes.
 const VERSION: u16 = 3;
 
-/// A tool's handle of one of its objects; null where it returned none.
+/// A tool's handle of an object; null if it returned none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Handle(*mut c_void);
 
-// SAFETY: a handle is a number to us: it is given back to the tool and never followed.
+// SAFETY: a handle is a number to us: it is passed back to the tool and never dereferenced.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -33,7 +33,7 @@ impl Handle {
     }
 }
 
-/// A place for a [`Handle`] that threads share.
+/// A [`Handle`] that threads share.
 #[derive(Debug, Default)]
 pub(crate) struct AtomicHandle(AtomicPtr<c_void>);
 
@@ -47,7 +47,7 @@ impl AtomicHandle {
     }
 }
 
-/// A C string, borrowed; null where there is none.
+/// A borrowed C string, or null.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Text<'a>(*const c_char, PhantomData<&'a CStr>);
@@ -59,7 +59,7 @@ impl<'a> Text<'a> {
         Text(text.as_ptr(), PhantomData)
     }
 
-    /// The bytes up to the first NUL, which is at the latest the one behind them.
+    /// The bytes up to the first NUL, at the latest the one after them.
     #[inline]
     pub(crate) fn terminated(text: &'a ShortText) -> Text<'a> {
         Text(ptr::from_ref(text).cast(), PhantomData)
@@ -69,7 +69,7 @@ impl<'a> Text<'a> {
         self.0.is_null()
     }
 
-    /// What a tool reads.
+    /// The bytes that a tool reads.
     #[cfg(test)]
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         // SAFETY: a text that is not null ends in a NUL within what it borrows; the tests make no other.
@@ -77,7 +77,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Bytes with a NUL behind them, whatever they are, so that whoever reads up to one stays within.
+/// Bytes followed by a NUL, so that reading up to a NUL stays within.
 #[repr(C)]
 pub(crate) struct ShortText {
     pub(crate) bytes: [u8; 31],
@@ -88,7 +88,7 @@ impl ShortText {
     pub(crate) const EMPTY: ShortText = ShortText { bytes: [0; 31], nul: 0 };
 }
 
-/// What an event is called: its type and its value.
+/// The name of an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Message<'a> {
     Text(Text<'a>),
@@ -167,7 +167,7 @@ impl<'a> EventAttributes<'a> {
         self.color = argb;
     }
 
-    /// A payload of one of the plain types, as its type's number and its bits.
+    /// Sets a payload of a plain type, by the type's number and the bits.
     pub(crate) fn set_payload(&mut self, payload_type: i32, bits: u64) {
         self.payload_type = payload_type;
         self.payload = bits;
@@ -175,7 +175,7 @@ impl<'a> EventAttributes<'a> {
 
     pub(crate) fn set_extended(&mut self, payloads: &'a [PayloadData<'a>]) {
         self.payload_type = PAYLOAD_EXTENDED.cast_signed();
-        // CAST: an event has two payloads at most.
+        // CAST: at most two payloads.
         self.reserved = payloads.len() as i32;
         self.payload = payloads.as_ptr().expose_provenance() as u64;
     }
@@ -192,7 +192,7 @@ pub(crate) struct PayloadData<'a> {
 }
 
 impl<'a> PayloadData<'a> {
-    /// `bytes` are at least as long as the schema says: `crate::schema` sees to it.
+    /// `bytes` have at least the length of the schema, which `crate::schema` ensures.
     pub(crate) fn new(schema: u64, bytes: &'a [u8]) -> PayloadData<'a> {
         PayloadData { schema, size: bytes.len(), payload: bytes.as_ptr(), bytes: PhantomData }
     }
@@ -248,7 +248,7 @@ struct SemanticsHeader {
     next: *const c_void,
 }
 
-/// `nvtxSemanticsTime_t`: which clock a timestamp is of.
+/// `nvtxSemanticsTime_t`: the clock of a timestamp.
 #[repr(C)]
 pub(crate) struct TimeSemantics {
     header: SemanticsHeader,
@@ -434,9 +434,9 @@ pub(crate) struct TimeDomainAttributes {
     pub(crate) start: u64,
 }
 
-/// The flag of a batch whose times rise, which are those of its events' begins.
+/// The flag of a batch in order of start times.
 pub(crate) const TIME_SORTED: u64 = 0;
-/// The flag of a batch whose order is not known.
+/// The flag of a batch in unknown order.
 pub(crate) const UNSORTED: u64 = 3 << 1;
 
 /// `nvtxEventBatch_t`.

@@ -16,13 +16,13 @@ pub(super) const COLOR: &str = "nvtx.color";
 pub(super) const CATEGORY: &str = "nvtx.category";
 pub(super) const PAYLOAD: &str = "nvtx.payload";
 
-/// Whether spans of this call site have fields for us.
+/// True if spans of this call site have `nvtx.*` fields.
 #[inline]
 pub(super) fn are_in(metadata: &Metadata<'_>) -> bool {
     metadata.fields().iter().any(|field| is_ours(&field))
 }
 
-/// Whether one of the values is for us; none of them is formatted for that.
+/// True if one of the values is of an `nvtx.*` field. Formats none of them.
 pub(super) fn are_recorded(values: &Record<'_>) -> bool {
     struct Ours(bool);
     impl Visit for Ours {
@@ -46,12 +46,12 @@ pub(super) struct Details {
     pub(super) color: Option<Color>,
     pub(super) category: Option<Category>,
     pub(super) payload: Option<Payload>,
-    /// The life of the span of which the range is an entry.
+    /// The life of the span of which the range is an activation.
     pub(super) within: Option<Token>,
 }
 
 impl Details {
-    /// What was said later counts.
+    /// Later values replace earlier ones.
     pub(super) fn update(&mut self, later: Details) {
         self.color = later.color.or(self.color);
         self.category = later.category.or(self.category);

@@ -1,4 +1,4 @@
-//! The spans that a thread has entered. NVTX's ranges nest and spans need not, so each thread keeps its own list.
+//! The spans that a thread has entered. NVTX's ranges nest and spans may not, so each thread keeps a list.
 
 use std::cell::{Cell, RefCell};
 
@@ -8,7 +8,7 @@ use super::details::Details;
 use super::place::Place;
 use crate::range::Range;
 
-/// The range of an entry, and what is needed to begin it again.
+/// The range of an entry, and the data to start it again.
 #[derive(Debug)]
 struct Begun {
     place: &'static Place,
@@ -16,12 +16,12 @@ struct Begun {
     range: Range,
 }
 
-/// A span that this thread has entered and not left.
+/// An entered span.
 struct Entry {
-    /// The layer of the span: two subscribers may use the same number for two spans of one thread.
+    /// The layer of the span: span numbers are unique within a subscriber only.
     layer: usize,
     span: u64,
-    /// `None` where no tool or observer was active at the entry.
+    /// `None` if no tool or observer was active at the entry.
     begun: Option<Begun>,
 }
 
@@ -29,7 +29,7 @@ struct Entry {
 struct Entries(Vec<Entry>);
 
 impl Drop for Entries {
-    /// A thread that ends within spans leaves the innermost first.
+    /// A thread that ends within spans ends the innermost range first.
     fn drop(&mut self) {
         while self.0.pop().is_some() {}
     }
@@ -37,20 +37,20 @@ impl Drop for Entries {
 
 thread_local! {
     static ENTRIES: RefCell<Entries> = const { RefCell::new(Entries(Vec::new())) };
-    /// Whether there is an entry. A static of its own, which needs no destructor.
+    /// Whether the list has an entry. A separate static without a destructor.
     static ANY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is in a span whose entry was recorded, or in one within such a span.
+/// True if this thread is in a recorded span.
 #[inline]
 pub(super) fn any() -> bool {
     ANY.get()
 }
 
-/// Enters the span on this thread, with a range of this place and these details if a tool or observer is active.
+/// Enters the span on this thread, with a range of this site and these details if a tool or observer is active.
 ///
-/// The range begins while the entries are borrowed: spans that a tool or observer enters while it handles this one find the
-/// entries borrowed, and are not recorded.
+/// The range starts while the entries are borrowed: spans that a tool or observer enters in its handler find them
+/// borrowed and are not recorded.
 pub(super) fn enter(layer: usize, span: &Id, seen: Option<(&'static Place, Option<Details>)>) {
     let _ = ENTRIES.try_with(|entries| {
         let Ok(mut entries) = entries.try_borrow_mut() else { return };
@@ -67,7 +67,7 @@ pub(super) fn exit(layer: usize, span: &Id) {
         let entries = &mut entries.0;
         let is_it = |entry: &Entry| entry.span == span.into_u64() && entry.layer == layer;
         let Some(place) = entries.iter().rposition(is_it) else { return };
-        // NVTX ends ranges from the inside, so those within it end, and begin again.
+        // NVTX ends the innermost range, so the ranges within this one end and start again.
         let inner = if entries[place].begun.is_some() { place + 1 } else { entries.len() };
         for begun in entries[inner..].iter_mut().rev().filter_map(|entry| entry.begun.as_mut()) {
             begun.range = Range::NONE;

@@ -9,15 +9,15 @@ use super::place::Place;
 use crate::color::Color;
 use crate::payload::Payload;
 
-/// What `tracing` calls the text of an event.
+/// The name of an event's text in `tracing`.
 const MESSAGE: &str = "message";
 
-/// Reads fields. A value of a kind that its field does not take is as none.
+/// Reads fields. Ignores values of wrong types.
 #[derive(Debug)]
 pub(super) struct Fields {
     place: &'static Place,
     pub(super) details: Details,
-    /// Of an event: it is written to the end of this.
+    /// The message of an event is appended here.
     pub(super) message: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl Visit for Fields {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // A value that fails to format itself is cut where it fails; `format!` would panic.
+        // Text after a formatting error is missing; `format!` would panic.
         match field.name() {
             CATEGORY => {
                 let mut name = String::new();

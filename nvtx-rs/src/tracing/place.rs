@@ -1,4 +1,4 @@
-//! What is known of a call site of `tracing`: made once, and found again in a table of the thread's own.
+//! The data of `tracing`'s call sites: created once, and found in a thread-local table.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,15 +15,15 @@ use crate::domain::{Domain, DomainRef};
 use crate::event::Event;
 use crate::range::{ProcessRange, Range};
 
-/// A call site of `tracing`, with its target as a domain or without. Kept for the life of the process, as the call site
-/// itself is.
+/// A call site of `tracing`, with its target as a domain or without. Kept until the process ends, like the call
+/// site.
 #[derive(Debug)]
 pub(super) struct Place {
     site: CallSite,
     domain: Option<&'static Domain>,
-    /// It has a field for us, so that its spans keep details.
+    /// The site has `nvtx.*` fields, so that its spans keep details.
     pub(super) has_details: bool,
-    /// The first category that was named here.
+    /// The first category of the site.
     category: OnceLock<Category>,
 }
 
@@ -33,7 +33,7 @@ thread_local! {
 }
 
 impl Place {
-    /// From the thread's table or, the first time on a thread, the process's, which takes a lock.
+    /// From the thread's table or, at a thread's first visit, the process's, which takes a lock.
     pub(super) fn of(metadata: &'static Metadata<'static>, domains: bool) -> &'static Place {
         let key = (std::ptr::from_ref(metadata).addr(), domains);
         let known = PLACES.try_with(|places| places.try_borrow().ok()?.get(&key).copied());
@@ -68,7 +68,7 @@ impl Place {
         })
     }
 
-    /// A range with these details, where it has any.
+    /// Starts a range with these details, if any.
     #[inline]
     pub(super) fn range(&'static self, details: Option<Details>) -> Range {
         match details {
@@ -81,7 +81,7 @@ impl Place {
         self.site.process_range_with(|event| details.describe(event))
     }
 
-    /// An event of this place with a name of its own.
+    /// Describes an event of this site with a name of its own.
     pub(super) fn event<'a>(&self, name: &'a str) -> Event<'a> {
         match self.domain {
             Some(domain) => domain.event(name),
@@ -89,7 +89,7 @@ impl Place {
         }
     }
 
-    /// Mostly a place names one category, and that one is found without a lock.
+    /// The first category of a site, mostly the only one, is found without a lock.
     pub(super) fn category(&self, name: &str) -> Category {
         let find = || match self.domain {
             Some(domain) => domain.category(name),
@@ -100,7 +100,7 @@ impl Place {
     }
 }
 
-/// The domain of a target; tools take two of one name for different ones.
+/// The domain of a target, one per name: tools treat two domains of one name as different.
 fn domain(target: &'static str) -> &'static Domain {
     static ALL: OnceLock<Mutex<HashMap<&'static str, &'static Domain>>> = OnceLock::new();
     let mut all = ALL.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);

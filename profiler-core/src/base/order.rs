@@ -1,27 +1,39 @@
 //! Sorts rows by their positions, so that all types of rows share one instance of the standard library's sort. `slice::sort` is
 //! compiled anew for each type and order, with some 2,500 lines of LLVM: in a debug build that was a fifth of the crate's code.
-//! Vectors of plain numbers stay with `slice`.
+//! Vectors of plain numbers stay with `slice`. Loops, since each iterator adapter would be compiled per type, too.
 
 use std::cmp::Ordering;
 
 /// Sorts rows by a number, stably. Rows in order are left alone. Takes at most as long as `slice::sort_by_key`
 /// (docs/measurements.md).
 pub(crate) fn sort_by_number<T>(rows: &mut [T], number: impl Fn(&T) -> u64) {
-    if !rows.is_sorted_by_key(&number) {
-        let order = positions(&mut rows.iter().map(number));
-        swap_into(order, &mut |a, b| rows.swap(a, b));
+    let (mut is_sorted, mut last) = (true, 0);
+    for row in &*rows {
+        let next = number(row);
+        is_sorted &= last <= next;
+        last = next;
     }
+    if is_sorted {
+        return;
+    }
+    let mut numbers = Vec::with_capacity(rows.len());
+    for row in &*rows {
+        numbers.push((number(row), numbers.len()));
+    }
+    swap_into(positions(numbers), &mut |a, b| rows.swap(a, b));
 }
 
-fn positions(numbers: &mut dyn Iterator<Item = u64>) -> Vec<usize> {
-    let mut numbers: Vec<(u64, usize)> = numbers.zip(0..).collect();
+fn positions(mut numbers: Vec<(u64, usize)>) -> Vec<usize> {
     numbers.sort_unstable();
     numbers.into_iter().map(|(_, at)| at).collect()
 }
 
 /// Sorts rows by a key, stably, and makes each key once. Takes up to twice as long as [`sort_by_number`].
 pub(crate) fn sort_by_key<T, K: Ord>(rows: &mut [T], key: impl Fn(&T) -> K) {
-    let keys: Vec<K> = rows.iter().map(key).collect();
+    let mut keys = Vec::with_capacity(rows.len());
+    for row in &*rows {
+        keys.push(key(row));
+    }
     let order = sorted_positions(rows.len(), &|a, b| keys[a].cmp(&keys[b]));
     swap_into(order, &mut |a, b| rows.swap(a, b));
 }

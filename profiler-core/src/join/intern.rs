@@ -43,32 +43,33 @@ impl Names {
     }
 }
 
-/// Rows that are each held once.
+/// Distinct rows, numbered.
 ///
-/// A row is found by a quick hash of some of its fields. Where that hash is another row's, a hash of the whole row decides:
-/// rows that differ in the other fields alone cost no search.
+/// A row is found by a quick hash of some of its fields or, if another row has that hash, by a hash of
+/// the whole row: rows that differ in other fields only cost no search.
 #[derive(Debug)]
-pub(crate) struct Interned<T, I> {
+pub(crate) struct Interned<T> {
     rows: Vec<T>,
-    by_quick_hash: FxHashMap<u64, I>,
-    by_whole_hash: FxHashMap<u64, I>,
+    /// The row number.
+    by_quick_hash: FxHashMap<u64, u32>,
+    by_whole_hash: FxHashMap<u64, u32>,
 }
 
-/// Where a new row is to be found later.
+/// The hash table and key for a new row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Slot {
     Quick(u64),
     Whole(u64),
 }
 
-impl<T, I> Default for Interned<T, I> {
+impl<T> Default for Interned<T> {
     fn default() -> Self {
         let (by_quick_hash, by_whole_hash) = (FxHashMap::default(), FxHashMap::default());
         Self { rows: Vec::new(), by_quick_hash, by_whole_hash }
     }
 }
 
-impl<T, I> Interned<T, I> {
+impl<T> Interned<T> {
     pub(crate) fn rows(&self) -> &[T] {
         &self.rows
     }
@@ -77,34 +78,26 @@ impl<T, I> Interned<T, I> {
     pub(crate) fn row(&self, at: usize) -> &T {
         &self.rows[at]
     }
-}
 
-impl<T, I: Copy> Interned<T, I> {
-    /// The row for which `is` is true, or the slot of a new one.
+    /// The number of the row for which `is` is true, or the slot of a new one.
     #[inline]
     pub(crate) fn find(
         &self,
         quick_hash: u64,
         whole_hash: impl FnOnce() -> u64,
-        at: fn(I) -> usize,
         is: impl Fn(&T) -> bool,
-    ) -> Result<I, Slot> {
+    ) -> Result<u32, Slot> {
         match self.by_quick_hash.get(&quick_hash) {
             None => Err(Slot::Quick(quick_hash)),
-            Some(&known) if is(&self.rows[at(known)]) => Ok(known),
-            Some(_) => self.find_whole(whole_hash(), at, is),
+            Some(&known) if is(&self.rows[known as usize]) => Ok(known),
+            Some(_) => self.find_whole(whole_hash(), is),
         }
     }
 
     #[cold]
-    fn find_whole(
-        &self,
-        mut hash: u64,
-        at: fn(I) -> usize,
-        is: impl Fn(&T) -> bool,
-    ) -> Result<I, Slot> {
+    fn find_whole(&self, mut hash: u64, is: impl Fn(&T) -> bool) -> Result<u32, Slot> {
         while let Some(&known) = self.by_whole_hash.get(&hash) {
-            if is(&self.rows[at(known)]) {
+            if is(&self.rows[known as usize]) {
                 return Ok(known);
             }
             // Two rows of one hash.
@@ -113,8 +106,9 @@ impl<T, I: Copy> Interned<T, I> {
         Err(Slot::Whole(hash))
     }
 
-    pub(crate) fn push(&mut self, slot: Slot, row: T, id: fn(u32) -> I) -> I {
-        let new = id(self.rows.len() as u32);
+    /// Adds a row and returns its number.
+    pub(crate) fn push(&mut self, slot: Slot, row: T) -> u32 {
+        let new = self.rows.len() as u32;
         self.rows.push(row);
         match slot {
             Slot::Quick(hash) => self.by_quick_hash.insert(hash, new),
@@ -139,15 +133,15 @@ mod tests {
     /// Interns this many rows of one quick hash, and gives how often two rows were compared.
     fn comparisons(rows: u32) -> u64 {
         let compared = Cell::new(0);
-        let mut interned: Interned<u32, u32> = Interned::default();
+        let mut interned: Interned<u32> = Interned::default();
         for round in 0..2 {
             for row in 0..rows {
                 let is = |known: &u32| {
                     compared.set(compared.get() + 1);
                     *known == row
                 };
-                let found = interned.find(7, || hash_of(&row), |id| id as usize, is);
-                let id = found.unwrap_or_else(|slot| interned.push(slot, row, |id| id));
+                let found = interned.find(7, || hash_of(&row), is);
+                let id = found.unwrap_or_else(|slot| interned.push(slot, row));
                 assert_eq!(id, row, "round {round}");
             }
         }

@@ -209,11 +209,14 @@ impl LiveRanges {
             return Some(resolved.clone());
         }
         let members = self.contexts.members(tag, |tag| self.position_of_range(tag).is_some());
-        let ranges = members.ranges.iter().filter_map(|tag| self.position_of_range(*tag));
-        let mut position = ranges.clone().next()?.clone();
-        let further = ranges.clone().flat_map(|range| range.links.iter());
-        let further = further.flat_map(|links| links.iter().copied());
-        let links = links(position.path, ranges.map(|range| range.path).chain(further));
+        let position_of = |tag: &RangeTag| self.position_of_range(*tag);
+        let ranges: Vec<&Position> = members.ranges.iter().filter_map(position_of).collect();
+        let mut position = Position::clone(ranges.first()?);
+        let mut paths: Vec<PathId> = ranges.iter().map(|range| range.path).collect();
+        for links in ranges.iter().filter_map(|range| range.links.as_ref()) {
+            paths.extend_from_slice(links);
+        }
+        let links = links(position.path, paths);
         position.links = (!links.is_empty()).then(|| Arc::new(links));
         let resolved = (position, members.unknown != 0);
         self.resolved.values.insert(tag.0, Some(resolved.clone()));

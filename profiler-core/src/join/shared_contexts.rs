@@ -76,11 +76,14 @@ impl SharedContexts {
             return Some(*resolved);
         }
         let members = self.contexts.members(tag, |tag| range_of(tag).is_some());
-        let ranges: Vec<RangeId> = members.ranges.into_iter().filter_map(range_of).collect();
+        let mut ranges: Vec<RangeId> = members.ranges.into_iter().filter_map(range_of).collect();
         let first = *ranges.first()?;
-        let further = ranges.iter().filter_map(|range| self.share_of(*range));
-        let further = further.flat_map(|share| store.shares[share.at()].iter());
-        let links = links(first, ranges.iter().chain(further).copied()).into_boxed_slice();
+        for at in 0..ranges.len() {
+            if let Some(share) = self.share_of(ranges[at]) {
+                ranges.extend_from_slice(&store.shares[share.at()]);
+            }
+        }
+        let links = links(first, ranges).into_boxed_slice();
         let share = (!links.is_empty()).then(|| {
             let next = ShareId(store.shares.len() as u32);
             *self.ids.entry(links).or_insert_with_key(|links| {

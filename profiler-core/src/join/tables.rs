@@ -490,7 +490,7 @@ pub(crate) struct Store {
     /// By thread in time order.
     pub(crate) marks: Vec<Mark>,
     pub(crate) details: FxHashMap<Subject, Details>,
-    pub(crate) call_kinds: Interned<CallKind, CallKindId>,
+    pub(crate) call_kinds: Interned<CallKind>,
     /// Ranges that share work attributed to another range, without duplicates. Few calls have any.
     pub(crate) shares: Vec<Box<[RangeId]>>,
     /// By thread in call order. Of a runtime call and its driver call, which share their
@@ -500,7 +500,7 @@ pub(crate) struct Store {
     pub(crate) outer_calls: Vec<Call>,
     /// Calls of a capture that share their correlation id, by process and id; set by `correlate`.
     pub(crate) repeated_calls: FxHashMap<(u32, u32), Vec<Call>>,
-    pub(crate) works: Interned<Work, WorkId>,
+    pub(crate) works: Interned<Work>,
     /// By start; those without timestamps first.
     pub(crate) operations: Vec<Operation>,
     pub(crate) synchronizations: Vec<Synchronization>,
@@ -553,10 +553,8 @@ impl Store {
 
     pub(crate) fn intern_call_kind(&mut self, kind: CallKind) -> CallKindId {
         let hash = hash_of(&kind);
-        match self.call_kinds.find(hash, || hash, CallKindId::at, |known| *known == kind) {
-            Ok(known) => known,
-            Err(slot) => self.call_kinds.push(slot, kind, CallKindId),
-        }
+        let known = self.call_kinds.find(hash, || hash, |known| *known == kind);
+        CallKindId(known.unwrap_or_else(|slot| self.call_kinds.push(slot, kind)))
     }
 
     /// Interns the work of a kernel. Most equal an earlier one, usually `guess`, with the same name
@@ -586,24 +584,20 @@ impl Store {
         let stream_and_grid = u64::from(details.place.stream) << 32 | u64::from(details.grid[0]);
         (details.name, stream_and_grid, node ^ u64::from(details.grid[1])).hash(&mut hasher);
         let whole_hash = || hash_of(&(details, shared_memory));
-        match self.works.find(hasher.finish(), whole_hash, WorkId::at, is_same) {
-            Ok(known) => known,
-            Err(slot) => {
-                let what = What::Kernel { names: names(&mut self.names), details };
-                let work = Work { shared_memory, ..Work::new(what, kernel.place) };
-                self.works.push(slot, work, WorkId)
-            }
-        }
+        let known = self.works.find(hasher.finish(), whole_hash, is_same);
+        WorkId(known.unwrap_or_else(|slot| {
+            let what = What::Kernel { names: names(&mut self.names), details };
+            let work = Work { shared_memory, ..Work::new(what, kernel.place) };
+            self.works.push(slot, work)
+        }))
     }
 
     /// Removes the time and call from a work.
     pub(crate) fn intern_work(&mut self, work: Work) -> WorkId {
         let quick_hash = work.what.fingerprint(work.place);
         let work = Work { what: work.what.without_instance(), ..work };
-        match self.works.find(quick_hash, || hash_of(&work), WorkId::at, |known| *known == work) {
-            Ok(known) => known,
-            Err(slot) => self.works.push(slot, work, WorkId),
-        }
+        let known = self.works.find(quick_hash, || hash_of(&work), |known| *known == work);
+        WorkId(known.unwrap_or_else(|slot| self.works.push(slot, work)))
     }
 
     /// Orders parents before their children: by start, then by row.

@@ -189,11 +189,41 @@ impl<K: fmt::Display> fmt::Display for Groups<K> {
     }
 }
 
+/// Keys numbered in order of first appearance.
+#[derive(Debug)]
+pub(super) struct Keys<K> {
+    places: FxHashMap<K, usize>,
+}
+
+impl<K: Eq + Hash> Keys<K> {
+    pub(super) fn new() -> Self {
+        Self { places: FxHashMap::default() }
+    }
+
+    /// The number of a key.
+    pub(super) fn place(&mut self, key: K) -> usize {
+        let next = self.places.len();
+        *self.places.entry(key).or_insert(next)
+    }
+
+    /// All keys by number. The caller takes each once.
+    pub(super) fn into_slots(self) -> Vec<Option<K>> {
+        let mut slots = Vec::new();
+        for _ in 0..self.places.len() {
+            slots.push(None);
+        }
+        for (key, place) in self.places {
+            slots[place] = Some(key);
+        }
+        slots
+    }
+}
+
 /// Accumulates groups.
 #[derive(Debug)]
 pub(super) struct Grouping<K> {
-    places: FxHashMap<K, usize>,
-    /// In order of first appearance.
+    keys: Keys<K>,
+    /// By the number of the key.
     sums: Vec<Sum>,
 }
 
@@ -205,43 +235,53 @@ struct Sum {
     times: Vec<u64>,
 }
 
+impl Sum {
+    fn add(&mut self, ns: Option<u64>, bytes: u64) {
+        self.count += 1;
+        self.times.extend(ns);
+        if let Some(ns) = ns.filter(|_| bytes != 0) {
+            let (timed, time) = self.timed_bytes;
+            self.timed_bytes = (timed.saturating_add(bytes), time.saturating_add(ns));
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
+/// The sums with their numbers, shares and statistics, the most time first. Not generic: compiled once for all keys.
+fn ranked(sums: Vec<Sum>) -> Vec<(usize, Sum, f64, Statistics)> {
+    let with_statistics = |(place, mut sum): (usize, Sum)| {
+        let times = Statistics::of_ns(std::mem::take(&mut sum.times));
+        (place, sum, 0.0, times)
+    };
+    let mut ranked: Vec<_> = sums.into_iter().enumerate().map(with_statistics).collect();
+    order::sort_by_key(&mut ranked, |(_, sum, _, times)| Reverse((times.sum(), sum.count)));
+    let total: f64 = ranked.iter().map(|(.., times)| times.sum().as_secs_f64()).sum();
+    for (_, _, share, times) in &mut ranked {
+        *share = if total == 0.0 { 0.0 } else { times.sum().as_secs_f64() / total };
+    }
+    ranked
+}
+
 impl<K: Eq + Hash> Grouping<K> {
     pub(super) fn new() -> Self {
-        Self { places: FxHashMap::default(), sums: Vec::new() }
+        Self { keys: Keys::new(), sums: Vec::new() }
     }
 
     pub(super) fn add(&mut self, key: K, ns: Option<u64>, bytes: u64) {
-        let next = self.sums.len();
-        let place = *self.places.entry(key).or_insert(next);
-        if place == next {
+        let place = self.keys.place(key);
+        if place == self.sums.len() {
             self.sums.push(Sum::default());
         }
-        let sum = &mut self.sums[place];
-        sum.count += 1;
-        sum.times.extend(ns);
-        if let Some(ns) = ns.filter(|_| bytes != 0) {
-            let (timed, time) = sum.timed_bytes;
-            sum.timed_bytes = (timed.saturating_add(bytes), time.saturating_add(ns));
-        }
-        sum.bytes = sum.bytes.saturating_add(bytes);
+        self.sums[place].add(ns, bytes);
     }
 
     pub(super) fn finish(self) -> Groups<K> {
-        let mut keys: Vec<(K, usize)> = self.places.into_iter().collect();
-        order::sort_by_number(&mut keys, |(_, place)| *place as u64);
-        let group = |((key, _), sum): ((K, usize), Sum)| Group {
-            key,
-            count: sum.count,
-            bytes: sum.bytes,
-            timed_bytes: sum.timed_bytes,
-            share: 0.0,
-            statistics: Statistics::of_ns(sum.times),
-        };
-        let mut groups: Vec<Group<K>> = keys.into_iter().zip(self.sums).map(group).collect();
-        order::sort_by_key(&mut groups, |group| Reverse((group.time(), group.count)));
-        let total: f64 = groups.iter().map(|group| group.time().as_secs_f64()).sum();
-        for group in &mut groups {
-            group.share = if total == 0.0 { 0.0 } else { group.time().as_secs_f64() / total };
+        let mut keys = self.keys.into_slots();
+        let mut groups = Vec::new();
+        for (place, Sum { count, bytes, timed_bytes, .. }, share, statistics) in ranked(self.sums) {
+            if let Some(key) = keys[place].take() {
+                groups.push(Group { key, count, bytes, timed_bytes, share, statistics });
+            }
         }
         Groups { groups }
     }

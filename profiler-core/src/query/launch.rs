@@ -5,10 +5,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
-
 use super::Query;
-use super::group::{KernelName, RangePath};
+use super::group::{KernelName, Keys, RangePath};
 use crate::base::order;
 use crate::base::statistics::Statistics;
 use crate::base::units::time;
@@ -159,7 +157,7 @@ impl<'a> Launches<'a> {
 
     /// Sums all launches.
     pub fn sum(&self) -> LaunchGroup<()> {
-        summed((), self.launches.iter())
+        summed(&self.launches.iter().collect::<Vec<_>>())
     }
 
     /// Sums by kernel name, the most total time first.
@@ -178,24 +176,48 @@ impl<'a> Launches<'a> {
         &self,
         key: impl Fn(&Launch<'a>) -> Option<K>,
     ) -> Vec<LaunchGroup<K>> {
-        let mut places: FxHashMap<K, usize> = FxHashMap::default();
-        let mut groups: Vec<Vec<&Launch<'a>>> = Vec::new();
+        let mut keys = Keys::new();
+        let mut members: Vec<Vec<&Launch<'a>>> = Vec::new();
         for launch in &self.launches {
             let Some(key) = key(launch) else { continue };
-            let next = groups.len();
-            let place = *places.entry(key).or_insert(next);
-            if place == next {
-                groups.push(Vec::new());
+            let place = keys.place(key);
+            if place == members.len() {
+                members.push(Vec::new());
             }
-            groups[place].push(launch);
+            members[place].push(launch);
         }
-        let mut keys: Vec<(K, usize)> = places.into_iter().collect();
-        order::sort_by_number(&mut keys, |(_, place)| *place as u64);
-        let of = |(key, place): (K, usize)| summed(key, groups[place].iter().copied());
-        let mut groups: Vec<LaunchGroup<K>> = keys.into_iter().map(of).collect();
-        order::sort_by_key(&mut groups, |group| Reverse(group.total_time.sum()));
+        let mut keys = keys.into_slots();
+        let mut groups = Vec::new();
+        for (place, sums) in ranked(&members) {
+            groups.extend(keys[place].take().map(|key| sums.with_key(key)));
+        }
         groups
     }
+}
+
+impl LaunchGroup<()> {
+    fn with_key<K>(self, key: K) -> LaunchGroup<K> {
+        let Self { key: (), count, queued, before_call, api_time, latency, .. } = self;
+        let Self { queue_delay, gpu_time, total_time, .. } = self;
+        LaunchGroup {
+            key,
+            count,
+            queued,
+            before_call,
+            api_time,
+            latency,
+            queue_delay,
+            gpu_time,
+            total_time,
+        }
+    }
+}
+
+/// The sums of each group with its number, the most total time first. Not generic: compiled once for all keys.
+fn ranked(groups: &[Vec<&Launch<'_>>]) -> Vec<(usize, LaunchGroup<()>)> {
+    let mut ranked: Vec<_> = groups.iter().map(|group| summed(group)).enumerate().collect();
+    order::sort_by_key(&mut ranked, |(_, sums)| Reverse(sums.total_time.sum()));
+    ranked
 }
 
 impl<K: fmt::Display> fmt::Display for LaunchGroup<K> {
@@ -212,18 +234,20 @@ impl<K: fmt::Display> fmt::Display for LaunchGroup<K> {
     }
 }
 
-fn summed<'l, 'a: 'l, K>(
-    key: K,
-    launches: impl Iterator<Item = &'l Launch<'a>> + Clone,
-) -> LaunchGroup<K> {
+fn summed<'a>(launches: &[&Launch<'a>]) -> LaunchGroup<()> {
     let of = |time: fn(&Launch<'a>) -> Option<Duration>| {
-        Statistics::of_ns(launches.clone().filter_map(time).map(super::ns).collect())
+        Statistics::of_ns(
+            launches.iter().filter_map(|launch| time(launch)).map(super::ns).collect(),
+        )
+    };
+    let number = |is_it: fn(&Launch<'a>) -> bool| {
+        launches.iter().filter(|launch| is_it(launch)).count() as u64
     };
     LaunchGroup {
-        key,
-        count: launches.clone().count() as u64,
-        queued: launches.clone().filter(|launch| launch.is_queued()).count() as u64,
-        before_call: launches.clone().filter(|launch| launch.is_before_call()).count() as u64,
+        key: (),
+        count: launches.len() as u64,
+        queued: number(|launch| launch.is_queued()),
+        before_call: number(|launch| launch.is_before_call()),
         api_time: of(|launch| launch.api_time()),
         latency: of(|launch| Some(launch.latency())),
         queue_delay: of(|launch| launch.queue_delay()),

@@ -66,11 +66,18 @@ const ORDER: [&[FrameKind]; 9] = [
 const ENTRIES: usize = 1 << 14;
 
 /// The facts known when a recording begins.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Opening {
     #[serde(flatten)]
     info: RecordingInfo,
     /// The first log number and the one after the last. Since format 3.
+    logs: Option<(u64, u64)>,
+}
+
+/// The part of an [`Opening`] that is not its info. A flattened struct would be read through a
+/// buffer of any JSON value, which takes long to compile.
+#[derive(Deserialize)]
+struct LogNumbers {
     #[serde(default)]
     logs: Option<(u64, u64)>,
 }
@@ -131,12 +138,12 @@ impl ThreadHead {
     }
 
     /// Sets the slots of the entries.
-    fn at(self, mut slots: impl ExactSizeIterator<Item = u64> + Clone) -> Self {
-        let first = slots.clone().next().unwrap_or(0);
-        let has_gaps = !slots.clone().eq((first..).take(slots.len()));
-        match has_gaps {
-            true => Self { slots: Some(slots.collect()), ..self },
-            false => Self { first_slot: slots.next().filter(|slot| *slot != 0), ..self },
+    fn at(self, slots: Vec<u64>) -> Self {
+        let first = slots.first().copied().unwrap_or(0);
+        if slots.iter().copied().eq((first..).take(slots.len())) {
+            Self { first_slot: Some(first).filter(|slot| *slot != 0), ..self }
+        } else {
+            Self { slots: Some(slots), ..self }
         }
     }
 }
@@ -242,20 +249,18 @@ impl LogWriter<'_> {
             let end = rows.len().min(from + ENTRIES);
             let of_frame = first.take().unwrap_or_else(|| ThreadHead::of(thread_id));
             let head = head(of_frame, from..end);
-            self.headed(kind, &head, rows[from..end].iter().flat_map(&to_words))?;
+            self.words.clear();
+            for row in &rows[from..end] {
+                self.words.extend_from_slice(to_words(row).map(u64::to_le_bytes).as_flattened());
+            }
+            self.headed(kind, &head)?;
             from = end;
         }
         Ok(())
     }
 
-    fn headed(
-        &mut self,
-        kind: FrameKind,
-        head: &impl Serialize,
-        words: impl Iterator<Item = u64>,
-    ) -> io::Result<()> {
-        self.words.clear();
-        words.for_each(|word| self.words.extend_from_slice(&word.to_le_bytes()));
+    /// Writes a frame of this head and the buffered words.
+    fn headed(&mut self, kind: FrameKind, head: &impl Serialize) -> io::Result<()> {
         let head = json(head);
         let length = (head.len() as u64).to_le_bytes();
         self.frames.frame(kind, &[&length, &head, &self.words])
@@ -282,7 +287,7 @@ impl LogWriter<'_> {
             ..ThreadHead::of(thread.thread_id)
         };
         let head = |slots: &Slots, head: ThreadHead, rows: std::ops::Range<usize>| {
-            ThreadHead { number, ..head }.at(rows.map(|row| slots.slot(row)))
+            ThreadHead { number, ..head }.at(rows.map(|row| slots.slot(row)).collect())
         };
         let of_ranges = |of: ThreadHead, rows| head(&thread.slots, of, rows);
         let words = |entry: &RangeEntry| entry.to_words();
@@ -323,7 +328,9 @@ pub(super) fn write(recording: &Recording, out: &mut dyn Write) -> io::Result<()
     let first_log = recording.logs.start;
     recording.ranges.iter().try_for_each(|thread| out.ranges(thread, first_log))?;
     for series in &recording.series {
-        out.headed(SERIES, &series.head, series.words())?;
+        out.words.clear();
+        series.words().for_each(|word| out.words.extend_from_slice(&word.to_le_bytes()));
+        out.headed(SERIES, &series.head)?;
     }
     if recording.is_truncated { Ok(()) } else { out.frames.end() }
 }
@@ -453,7 +460,11 @@ impl Contents {
     fn add(&mut self, kind: FrameKind, content: &mut Vec<u8>) -> Result<(), Error> {
         self.check_order(kind, content)?;
         match kind {
-            INFO => self.opening = Some(parse(content, "the machine's description")?),
+            INFO => {
+                let what = "the machine's description";
+                let LogNumbers { logs } = parse(content, what)?;
+                self.opening = Some(Opening { info: parse(content, what)?, logs });
+            }
             STATE => self.state = Some(self.read_state(content, "a state")?),
             END if self.format < 3 => {
                 self.state = Some(self.read_state(content, "the closing frame")?);
