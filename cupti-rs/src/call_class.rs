@@ -27,3 +27,10 @@ pub enum CallClass {
     /// A call this version of the crate has no name for.
     Unknown,
 }
+
+impl CallClass {
+    /// Whether such calls submit work that gets records.
+    pub(crate) fn submits_work(self) -> bool {
+        matches!(self, Self::KernelLaunch | Self::GraphLaunch | Self::Memcpy | Self::Memset)
+    }
+}

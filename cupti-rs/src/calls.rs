@@ -16,7 +16,6 @@ use parking_lot::Mutex;
 
 use crate::call_class::CallClass;
 use crate::graphs::{self, GraphEvent, GraphReader, GraphWriter, ThreadGraphs};
-use crate::launch_hold;
 use crate::session::{Epoch, State};
 use crate::sys::functions::{DRIVER_CALLS, LoggedCall, RUNTIME_CALLS};
 use crate::sys::os;
@@ -356,7 +355,7 @@ pub(crate) fn quiet_since() -> Option<u64> {
     for words in logs.iter().filter_map(|logs| logs.calls.lock().last()) {
         let function = DriverFunction(((words[ID] & !RUNTIME) >> 32) as u32);
         let is_open = words[END] == 0 && words[ID] & RUNTIME == 0;
-        if is_open && launch_hold::concerns(function.class()) {
+        if is_open && function.class().submits_work() {
             return None;
         }
         last_ns = last_ns.max(words[START]).max(words[END]);

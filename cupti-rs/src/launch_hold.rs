@@ -5,7 +5,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::call_class::CallClass;
 use crate::calls;
 use crate::flusher::Flusher;
 use crate::session::{self, HELD, State};
@@ -15,12 +14,6 @@ const LONGEST: Duration = Duration::from_millis(100);
 /// How long a launch waits: longer than a hold, unless a call into CUPTI does not return.
 const LAUNCH_WAITS: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_micros(50);
-
-/// Whether calls of this class are held back: those that submit work.
-pub(crate) fn concerns(class: CallClass) -> bool {
-    use CallClass::{GraphLaunch, KernelLaunch, Memcpy, Memset};
-    matches!(class, KernelLaunch | GraphLaunch | Memcpy | Memset)
-}
 
 /// Waits in the callback of a launch until none is held back.
 #[cold]

@@ -160,15 +160,18 @@ impl Frame {
         let data = self.data(API_ENTER, Some(&params), None);
         // SAFETY: a live CUpti_CallbackData, whose parameter block has room for all sizes that are read.
         unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
-        let mut state = STATE.lock();
-        self.is_recorded =
-            self.launches() && state.kinds.contains(&ActivityKind::CONCURRENT_KERNEL.0);
-        state.launching += usize::from(self.is_recorded);
+        if self.launches() {
+            let mut state = STATE.lock();
+            self.is_recorded = state.kinds.contains(&ActivityKind::CONCURRENT_KERNEL.0);
+            state.launching += usize::from(self.is_recorded);
+        }
     }
 
     /// The call returns.
     pub(super) fn exit(&mut self, result: u32) {
-        STATE.lock().launching -= usize::from(self.is_recorded);
+        if self.is_recorded {
+            STATE.lock().launching -= 1;
+        }
         tie(self.domain, self.id, self.correlation);
         let data = self.data(API_ENTER + 1, None, Some(&result));
         // SAFETY: a live CUpti_CallbackData, which points to a live result.

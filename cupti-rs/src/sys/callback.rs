@@ -221,7 +221,7 @@ fn other(mut state: State, payload: Payload) {
         return;
     }
     let is_driver = call.domain == DOMAIN_DRIVER_API;
-    if state.has(HELD) && is_driver && call.is_entering() && launch_hold::concerns(call.class()) {
+    if state.has(HELD) && is_driver && call.is_entering() && call.class().submits_work() {
         launch_hold::wait();
         state = State::load();
         if !state.has(ON) {
