@@ -654,6 +654,7 @@ fn memory_stays_small() {
 fn kinds_are_disabled_while_no_launch_is_under_way() {
     for pauses in [false, true] {
         let fake = Fake::new();
+        fake.forget_kernels();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..3 {

@@ -395,6 +395,11 @@ impl Fake {
         STATE.lock().busy_until = Some(Instant::now() + time);
     }
 
+    /// From now on, three kernels have no record after their kind was disabled within a launch, as with 13.0.1 on an H100.
+    pub fn forget_kernels(&self) {
+        STATE.lock().forgets = true;
+    }
+
     /// From now on a flush takes this long.
     pub fn flush_takes(&self, time: Duration) {
         STATE.lock().flush_takes = time;

@@ -55,7 +55,9 @@ pub(super) struct State {
     pub(super) correlation: u32,
     /// Recorded launches that have passed their callback and have not returned.
     pub(super) launching: usize,
-    /// Kernels that get no record: the next ones after kernels were disabled within launches.
+    /// Whether the next kernels lose their records when the kind is disabled within a launch.
+    pub(super) forgets: bool,
+    /// Kernels that get no record.
     pub(super) forgotten: u32,
     /// When the work of each stream ends.
     pub(super) streams: HashMap<u32, u64>,

@@ -289,8 +289,7 @@ impl FakeApi for Fake {
     unsafe fn disable(kind: u32) -> Outcome {
         let mut state = STATE.lock();
         if state.kinds.remove(&kind) && kind == ActivityKind::CONCURRENT_KERNEL.0 {
-            // As with 13.0.1 on an H100: the three kernels of a request after the next start, or none.
-            state.forgotten += 3 * u32::from(state.launching > 0);
+            state.forgotten += 3 * u32::from(state.forgets && state.launching > 0);
         }
         let domain = api_domain(kind);
         state.apis.retain(|(other, _), _| Some(*other) != domain);
