@@ -19,7 +19,7 @@ const TEMPLATE: &str = include_str!("template.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// The SHA-256 hashes in the page's content security policy, checked by a test.
-const STYLE_HASH: &str = "sha256-8JwcgI5VETK5EyDuTjp8v3TtBNCauX/TbVqDkBf19F4=";
+const STYLE_HASH: &str = "sha256-hG2pS5gEG2JsHAPGpD702emePSmkCijLY0Q1U7mB45M=";
 const SCRIPT_HASH: &str = "sha256-P+nxvku0/LNB3AYUCCHpYqbVJcnUrC5UP2VPiatYMow=";
 
 impl Profile {
