@@ -1,5 +1,7 @@
 //! CUPTI's settings, activity kinds and callbacks: enabled for a collection, disabled in pauses, restored at the end.
 
+use std::sync::LazyLock;
+
 use super::Collector;
 use crate::attribute::{AttributeId, AttributeSetting, ZEROED_BUFFERS};
 use crate::callbacks::{self, Enabled};
@@ -136,6 +138,8 @@ impl Collector {
             self.callbacks.extend(others.map(|&(id, _)| Enabled::Id(DOMAIN_RESOURCE, id)));
         }
         if let Some(callbacks) = &self.config.callbacks {
+            // A handler's callbacks read this table too, and must not make it.
+            LazyLock::force(&RUNTIME_CALLS);
             let named = |domain, name: &str| {
                 let ids = self.library.api.callback_ids(domain, name);
                 let api = if domain == DOMAIN_DRIVER_API { "driver" } else { "runtime" };

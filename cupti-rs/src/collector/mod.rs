@@ -191,7 +191,7 @@ impl Collector {
         }
         let on = self.turn_on();
         if on.is_err() {
-            self.turn_off();
+            self.disable();
             self.turn_callbacks_off();
             session::pause();
         }
@@ -473,10 +473,7 @@ impl Collector {
     /// them.
     fn end(&mut self) -> Vec<(u64, bool)> {
         self.ended = true;
-        match self.on_since_ns {
-            Some(_) => self.disable(),
-            None => self.turn_off(),
-        }
+        self.disable();
         self.flusher.end();
         POOL.keep(self.config.buffers);
         self.subscription.end();
