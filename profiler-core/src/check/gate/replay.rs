@@ -105,6 +105,39 @@ fn judged<'r>(gate: &Gate, runs: impl IntoIterator<Item = &'r Run>) -> Verdict {
     gate.decide(&gate.plan, sample).unwrap()
 }
 
+/// The exact 95 % interval of a share (Clopper and Pearson 1934), of `hits` among `of`.
+fn interval(hits: usize, of: usize) -> (f64, f64) {
+    // The binomial distribution up to `hits`, from the ratio of each term to the one before.
+    let at_most = |hits: usize, share: f64| {
+        let mut term = of as f64 * (1.0 - share).ln();
+        let mut sum = term.exp();
+        for k in 0..hits {
+            term += (((of - k) as f64) / ((k + 1) as f64)).ln() + (share / (1.0 - share)).ln();
+            sum += term.exp();
+        }
+        sum
+    };
+    let solve = |is_below: &dyn Fn(f64) -> bool| {
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..60 {
+            let middle = f64::midpoint(low, high);
+            if is_below(middle) { low = middle } else { high = middle }
+        }
+        low
+    };
+    let low = if hits == 0 { 0.0 } else { solve(&|share| 1.0 - at_most(hits - 1, share) < 0.025) };
+    let high = if hits == of { 1.0 } else { solve(&|share| at_most(hits, share) > 0.025) };
+    (low, high)
+}
+
+#[test]
+fn the_interval_is_that_of_the_tables() {
+    let rounded = |(low, high): (f64, f64)| ((1e4 * low).round() / 1e4, (1e4 * high).round() / 1e4);
+    assert_eq!(rounded(interval(0, 1000)), (0.0, 0.0037));
+    assert_eq!(rounded(interval(5, 100)), (0.0164, 0.1128));
+    assert_eq!(rounded(interval(100, 100)), (0.9638, 1.0));
+}
+
 /// Every process is judged by the baseline of every other one, on each third of its sessions: 1,000
 /// of 1,140 gates. They share sessions, so they are not independent; the text also has the number
 /// of processes with an alarm.
@@ -131,8 +164,11 @@ fn of_a_thousand_gates_on_what_did_not_change_one_percent_fail_at_most() {
             slower += usize::from(!verdict.is_undecided());
         }
     }
+    let (low, high) = interval(alarms, 1000);
     let said = format!(
-        "{alarms} of 1000 fail, {slower} of them as slower, in {} of {PROCESSES} processes; {:.2} runs each",
+        "{alarms} of 1000 fail ({:.2} % to {:.2} %), {slower} of them as slower, in {} of {PROCESSES} processes; {:.2} runs each",
+        100.0 * low,
+        100.0 * high,
         alarmed.iter().filter(|alarmed| **alarmed).count(),
         runs as f64 / 1000.0,
     );
