@@ -120,6 +120,8 @@ const EMPTY: u64 = 1 << 33;
 /// A flag of the outcome, in the log alone: the call's end was not seen and its thread has ended; `END` is when the thread
 /// ended.
 const LEFT_OPEN: u64 = 1 << 34;
+/// As above: the call waits in its callback and has submitted nothing.
+const WAITS: u64 = 1 << 35;
 /// A flag in the first word of a call of the runtime API; callback ids have less than 31 bits.
 const RUNTIME: u64 = 1 << 63;
 
@@ -347,15 +349,15 @@ pub(crate) fn read_until(until_ns: u64, part: Part) -> Read {
     read
 }
 
-/// When a driver call was last seen to begin or to return, 0 before the first; `None` while a launch is under way. Costs a
-/// step for each thread and each of its chunks.
-pub(crate) fn quiet_since() -> Option<u64> {
+/// When a driver call was last seen to begin or to return, 0 before the first; `None` while a launch is under way that began
+/// at this time or later and is not [waiting](set_waiting). Costs a step for each thread and each of its chunks.
+pub(crate) fn quiet_since(from_ns: u64) -> Option<u64> {
     let logs = LOGS.lock().clone();
     let mut last_ns = 0;
     for words in logs.iter().filter_map(|logs| logs.calls.lock().last()) {
         let function = DriverFunction(((words[ID] & !RUNTIME) >> 32) as u32);
-        let is_open = words[END] == 0 && words[ID] & RUNTIME == 0;
-        if is_open && function.class().submits_work() {
+        let is_open = words[END] == 0 && words[ID] & RUNTIME == 0 && words[OUTCOME] & WAITS == 0;
+        if is_open && words[START] >= from_ns && function.class().submits_work() {
             return None;
         }
         last_ns = last_ns.max(words[START]).max(words[END]);
@@ -528,6 +530,21 @@ pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result:
         let flags = thread.writer.get(slot, OUTCOME);
         thread.writer.set(slot, OUTCOME, flags | u64::from(result));
         thread.writer.set(slot, END, end);
+    });
+}
+
+/// Marks the driver call that this thread has begun as one that waits and has submitted nothing, or no longer.
+#[cold]
+pub(crate) fn set_waiting(id: u32, correlation_id: u32, waits: bool) {
+    let id = id_word(Api::Driver, id, correlation_id);
+    // Without the thread's state the call was not logged.
+    let _ = with_thread(|thread| {
+        let Some(thread) = thread.as_mut() else { return };
+        let Some(&Open { slot, .. }) = thread.innermost().filter(|open| open.id == id) else {
+            return;
+        };
+        let flags = thread.writer.get(slot, OUTCOME) & !WAITS;
+        thread.writer.set(slot, OUTCOME, flags | if waits { WAITS } else { 0 });
     });
 }
 

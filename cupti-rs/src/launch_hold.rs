@@ -3,11 +3,13 @@
 //! Where the kernel kind is disabled while a stream has work under way, CUPTI 13.0.1 writes no records for the first kernels
 //! of that stream after the kind is enabled again, or holds their buffers back for good (seen on an H100; decision 021).
 
+use std::sync::atomic::{Ordering, compiler_fence};
 use std::time::{Duration, Instant};
 
 use crate::calls;
 use crate::flusher::Flusher;
 use crate::session::{self, HELD, State};
+use crate::sys::os;
 
 /// How long launches are held back for work that does not finish.
 const LONGEST: Duration = Duration::from_millis(100);
@@ -15,30 +17,57 @@ const LONGEST: Duration = Duration::from_millis(100);
 const LAUNCH_WAITS: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Waits in the callback of a launch until none is held back.
+/// Waits in the callback of a launch until none is held back. False if they still were when it gave up.
 #[cold]
-pub(crate) fn wait() {
+pub(crate) fn wait() -> bool {
     let late = Instant::now() + LAUNCH_WAITS;
-    while State::load().has(HELD) && Instant::now() < late {
+    while State::load().has(HELD) {
+        if Instant::now() >= late {
+            return false;
+        }
         std::thread::sleep(PAUSE);
+    }
+    true
+}
+
+/// Whether launches are held back, for a thread that has just logged one: either it sees the holder or the holder sees it.
+#[inline]
+pub(crate) fn is_held() -> bool {
+    // Between the log and this load stands no fence of the processor: the holder has one run on all threads.
+    compiler_fence(Ordering::SeqCst);
+    State::load().has(HELD)
+}
+
+/// Waits as [`wait`] does in the callback of a launch that is logged already.
+pub(crate) fn wait_logged(id: u32, correlation_id: u32) {
+    let mut released = true;
+    while released && is_held() {
+        calls::set_waiting(id, correlation_id, true);
+        released = wait();
+        calls::set_waiting(id, correlation_id, false);
     }
 }
 
-/// Runs `work` once nothing is under way and all records have arrived, or after [`LONGEST`]. Launches that begin meanwhile
-/// wait in their callbacks.
-pub(crate) fn without_launches<R>(flusher: &Flusher, work: impl FnOnce() -> R) -> R {
+/// Runs `work` once nothing is under way and all records have arrived, or after [`LONGEST`], and pauses the collection.
+/// Launches that begin meanwhile wait in their callbacks until then. Those that were under way before `from_ns` count as over: their returns may have been missed.
+pub(crate) fn without_launches<R>(flusher: &Flusher, from_ns: u64, work: impl FnOnce() -> R) -> R {
     struct Held;
     impl Drop for Held {
         fn drop(&mut self) {
-            session::release();
+            session::pause();
         }
     }
 
+    let has_barrier = os::can_fence_all_threads();
     session::hold();
     let _held = Held;
+    if !(has_barrier && os::fence_all_threads()) {
+        // A processor keeps a store to itself for less than a microsecond.
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let late = Instant::now() + LONGEST;
     loop {
-        let quiet_since = calls::quiet_since();
+        let quiet_since = calls::quiet_since(from_ns);
         if quiet_since.is_some_and(|ns| ns < flusher.settled_ns()) {
             break;
         }

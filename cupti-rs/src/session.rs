@@ -104,14 +104,9 @@ pub(crate) fn hold() {
     STATE.fetch_or(HELD, Ordering::AcqRel);
 }
 
-/// Holds launches back no longer.
-pub(crate) fn release() {
-    STATE.fetch_and(!HELD, Ordering::AcqRel);
-}
-
-/// Pauses the collection.
+/// Pauses the collection and holds launches back no longer: those that waited are not logged.
 pub(crate) fn pause() {
-    STATE.fetch_and(!ON, Ordering::AcqRel);
+    STATE.fetch_and(!(ON | HELD), Ordering::AcqRel);
 }
 
 /// Ends the collection, for callbacks that are still running, too. Returns the switch's marks.

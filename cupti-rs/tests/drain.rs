@@ -1,12 +1,13 @@
 //! A collection that is drained while it goes on: everything once, nothing lost, and little memory.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cupti::calls::set_word;
+use cupti::calls::{set_word, set_word_source};
 use cupti::fake::{Fake, When, Work};
 use cupti::sys::abi::CuptiResult;
 use cupti::{
@@ -652,6 +653,17 @@ fn memory_stays_small() {
 /// CUPTI loses kernels of the next session where kinds are disabled while work is under way (13.0.1 on an H100).
 #[test]
 fn kinds_are_disabled_while_no_launch_is_under_way() {
+    thread_local!(static SLEEPS_US: Cell<u64> = const { Cell::new(0) });
+    // Runs in a callback that has begun a call and not logged it: another thread stops the collection there.
+    let source: fn() -> u64 = || {
+        let next = |us| if us == 0 { 0 } else { us * 7 % 1009 };
+        std::thread::sleep(Duration::from_micros(SLEEPS_US.replace(next(SLEEPS_US.get()))));
+        0
+    };
+    set_word_source(source).unwrap();
+    // A launch may stand still longer where the machine is busy, and the kinds are disabled beside it.
+    const HELD: Duration = Duration::from_millis(100);
+    let mut checked = 0;
     for pauses in [false, true] {
         let fake = Fake::new();
         fake.forget_kernels();
@@ -659,20 +671,27 @@ fn kinds_are_disabled_while_no_launch_is_under_way() {
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
+                    SLEEPS_US.set(1);
                     while !done.load(Ordering::Relaxed) {
                         fake.launch_around(&Work::kernel(c"k"), std::thread::yield_now);
                     }
                 });
             }
+            let mut may_lose = false;
             let run = |session: usize| {
                 let mut collector = start(&fake, &Config::new());
                 std::thread::sleep(Duration::from_millis(2));
+                let mut paused_in = Duration::ZERO;
                 if pauses {
+                    let begin = Instant::now();
                     collector.pause().unwrap();
+                    paused_in = begin.elapsed();
                     collector.resume().unwrap();
                     std::thread::sleep(Duration::from_millis(2));
                 }
+                let begin = Instant::now();
                 let collected = collector.stop().unwrap();
+                let stopped_in = begin.elapsed();
                 let came: HashSet<u32> = kernels(&collected).into_iter().collect();
                 let calls = collected.calls.iter().flat_map(|thread| &thread.calls);
                 let within = |call: &&Call| {
@@ -680,7 +699,11 @@ fn kinds_are_disabled_while_no_launch_is_under_way() {
                     is_on(call.start_ns) && call.end_ns.is_some_and(is_on)
                 };
                 let lost = calls.filter(within).filter(|call| !came.contains(&call.correlation_id));
-                assert_eq!(lost.count(), 0, "session {session}, pauses: {pauses}");
+                if !may_lose && paused_in < HELD {
+                    assert_eq!(lost.count(), 0, "session {session}, pauses: {pauses}");
+                    checked += 1;
+                }
+                may_lose = stopped_in >= HELD;
             };
             // A failed assertion must not leave the threads running.
             let ran = catch_unwind(AssertUnwindSafe(|| (0..20).for_each(run)));
@@ -688,6 +711,7 @@ fn kinds_are_disabled_while_no_launch_is_under_way() {
             ran.unwrap_or_else(|panic| resume_unwind(panic));
         });
     }
+    assert!(checked > 0, "every stop took as long as it may");
 }
 
 /// CUPTI before 13.0 could hang.

@@ -155,6 +155,7 @@ impl Collector {
     }
 
     pub(super) fn turn_on(&mut self) -> Result<(), Error> {
+        self.turned_on_ns = clock::now_ns();
         session::resume();
         for &id in &self.callbacks {
             // A function that the library lacks is never called.

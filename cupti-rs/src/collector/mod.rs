@@ -52,6 +52,8 @@ pub struct Collector {
     /// When the collection was on before the last pause.
     windows: Vec<(u64, u64)>,
     on_since_ns: Option<u64>,
+    /// When the last start or resume began to enable things.
+    turned_on_ns: u64,
     unfinished: u64,
     /// Records that CUPTI dropped, added up: it resets its count with each reading.
     dropped: AtomicU64,
@@ -116,6 +118,7 @@ impl Collector {
             undo: Vec::new(),
             windows: Vec::new(),
             on_since_ns: None,
+            turned_on_ns: 0,
             unfinished: 0,
             dropped: AtomicU64::new(0),
             cursor: RwLock::new(DrainCursor {
@@ -174,7 +177,6 @@ impl Collector {
         self.windows.push((since, self.waited_until(&held).max(since)));
         self.disable();
         self.turn_callbacks_off();
-        session::pause();
         self.unfinished = self.unfinished.saturating_add(held?);
         Ok(())
     }
@@ -193,7 +195,6 @@ impl Collector {
         if on.is_err() {
             self.disable();
             self.turn_callbacks_off();
-            session::pause();
         }
         on
     }
@@ -462,9 +463,9 @@ impl Collector {
         }
     }
 
-    /// Disables the kinds while no work is under way.
+    /// Disables the kinds while no work is under way, and pauses the collection.
     fn disable(&self) {
-        launch_hold::without_launches(&self.flusher, || {
+        launch_hold::without_launches(&self.flusher, self.turned_on_ns, || {
             self.apart_from_graphs(|| self.turn_off());
         });
     }

@@ -88,7 +88,7 @@ pub(super) fn execute(work: &Work, correlation: u32, node: Option<(u32, u64)>) {
 ///
 /// # Safety
 /// `data` points to a live structure of the type that CUPTI passes for this domain and id.
-unsafe fn call_back(domain: u32, id: u32, data: *const c_void) {
+unsafe fn call_back(domain: u32, id: u32, data: *const c_void) -> bool {
     let callback = {
         let state = STATE.lock();
         let wanted = |_: &CallbackFunc| {
@@ -100,6 +100,7 @@ unsafe fn call_back(domain: u32, id: u32, data: *const c_void) {
         // SAFETY: the subscriber's callback; the data has its type by the caller's promise.
         unsafe { callback(std::ptr::null_mut(), domain, id, data) };
     }
+    callback.is_some()
 }
 
 /// A call of one of the APIs, from its enter to its exit.
@@ -112,7 +113,7 @@ pub(super) struct Frame {
     pub(super) bytes: u64,
     pub(super) symbol: Option<&'static CStr>,
     kept: u64,
-    /// A launch that began while kernels were recorded.
+    /// A launch whose callback began and returned in one time of recording kernels.
     is_recorded: bool,
 }
 
@@ -158,11 +159,12 @@ impl Frame {
     pub(super) fn enter(&mut self) {
         let params = [self.bytes; 8];
         let data = self.data(API_ENTER, Some(&params), None);
+        let before = STATE.lock().recording_of_kernels();
         // SAFETY: a live CUpti_CallbackData, whose parameter block has room for all sizes that are read.
-        unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
-        if self.launches() {
+        let is_seen = unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
+        if is_seen && self.launches() {
             let mut state = STATE.lock();
-            self.is_recorded = state.kinds.contains(&ActivityKind::CONCURRENT_KERNEL.0);
+            self.is_recorded = before.is_some() && before == state.recording_of_kernels();
             state.launching += usize::from(self.is_recorded);
         }
     }

@@ -395,7 +395,8 @@ impl Fake {
         STATE.lock().busy_until = Some(Instant::now() + time);
     }
 
-    /// From now on, three kernels have no record after their kind was disabled within a launch, as with 13.0.1 on an H100.
+    /// From now on, three kernels have no record after their kind was disabled within a launch, as with 13.0.1 on an H100, and
+    /// to disable a kind takes a moment.
     pub fn forget_kernels(&self) {
         STATE.lock().forgets = true;
     }

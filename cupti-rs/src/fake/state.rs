@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::kind::ActivityKind;
 use crate::sys::abi::*;
 use crate::sys::os;
 use crate::version::Version;
@@ -53,6 +54,8 @@ pub(super) struct State {
     /// Whether a library that needs a buffer got none.
     pub(super) crashed: bool,
     pub(super) correlation: u32,
+    /// How often the kernels' kind was disabled.
+    pub(super) kernels_disabled: u64,
     /// Recorded launches that have passed their callback and have not returned.
     pub(super) launching: usize,
     /// Whether the next kernels lose their records when the kind is disabled within a launch.
@@ -76,5 +79,10 @@ impl State {
     /// CUPTI's time.
     pub(super) fn now(&self) -> u64 {
         os::monotonic_ns().wrapping_add_signed(self.clock_offset)
+    }
+
+    /// Which time of recording kernels this is, if they are recorded.
+    pub(super) fn recording_of_kernels(&self) -> Option<u64> {
+        self.kinds.contains(&ActivityKind::CONCURRENT_KERNEL.0).then_some(self.kernels_disabled)
     }
 }

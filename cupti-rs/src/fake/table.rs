@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::Fake;
 use super::buffers;
@@ -287,9 +288,14 @@ impl FakeApi for Fake {
     }
 
     unsafe fn disable(kind: u32) -> Outcome {
+        let forgets = STATE.lock().forgets;
+        if forgets {
+            std::thread::sleep(Duration::from_micros(300));
+        }
         let mut state = STATE.lock();
         if state.kinds.remove(&kind) && kind == ActivityKind::CONCURRENT_KERNEL.0 {
-            state.forgotten += 3 * u32::from(state.forgets && state.launching > 0);
+            state.kernels_disabled += 1;
+            state.forgotten += 3 * u32::from(forgets && state.launching > 0);
         }
         let domain = api_domain(kind);
         state.apis.retain(|(other, _), _| Some(*other) != domain);

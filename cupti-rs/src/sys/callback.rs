@@ -190,6 +190,18 @@ fn log_driver_call(state: State, call: ApiData<'_>) {
         calls::exit(state, calls::Api::Driver, id, correlation, call.result());
     } else if let Some(is_empty) = call.is_empty() {
         calls::enter(state, calls::Api::Driver, id, correlation, is_empty);
+        if launch_hold::is_held() {
+            wait_logged(call);
+        }
+    }
+}
+
+/// Its thread saw no hold when it read the state, and the holder saw no launch.
+#[cold]
+#[inline(never)]
+fn wait_logged(call: ApiData<'_>) {
+    if call.class().submits_work() {
+        launch_hold::wait_logged(call.id, call.data.correlation_id);
     }
 }
 

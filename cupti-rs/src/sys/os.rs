@@ -49,6 +49,26 @@ pub(crate) fn thread_id() -> u32 {
     id as u32
 }
 
+/// Prepares [`fence_all_threads`], which takes milliseconds at the first time. False where the kernel lacks it.
+pub(crate) fn can_fence_all_threads() -> bool {
+    membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
+}
+
+/// Has every running thread of the process pass a full memory fence; those that do not run passed one when they were
+/// stopped. False where the kernel lacks it.
+pub(crate) fn fence_all_threads() -> bool {
+    membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+}
+
+fn membarrier(command: libc::c_int) -> bool {
+    // Miri has no such call.
+    if cfg!(miri) {
+        return false;
+    }
+    // SAFETY: the call takes a command, flags (none) and a processor (not used without flags), and touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
 /// Bytes of a huge page of x86-64, and of aarch64 with pages of 4 KiB.
 const HUGE_PAGE: usize = 2 << 20;
 
