@@ -1,5 +1,5 @@
 //! Our theoretical occupancy beside CUDA's own calculator, for kernels of many register counts in 1,000 random shapes. With
-//! `OUT` set, what CUDA said is written there, to become the table that `profiler-core/tests/occupancy.rs` replays.
+//! `OUT` set, what CUDA said is written there, to become the table that `profiler-core/tests/analyze/occupancy.rs` replays.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // a test that says what it saw
 
 use std::collections::BTreeSet;

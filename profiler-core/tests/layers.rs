@@ -108,6 +108,21 @@ const FUNCTION_LINES: usize = 100;
 /// The exceptions, each with its reason: a file, or a function as `FILE fn NAME`. An entry that nothing needs fails the test.
 const LONG: &[(&str, &str)] = &[];
 
+/// A file in a folder of tests is compiled only where the folder's `main.rs` names it.
+#[test]
+fn every_file_of_a_group_of_tests_is_in_it() {
+    for group in ["record", "analyze"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(group);
+        let main = fs::read_to_string(folder.join("main.rs")).unwrap();
+        let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+        let names: Vec<_> = files.filter_map(|file| Some(file.file_stem()?.to_owned())).collect();
+        assert!(names.len() > 10, "{group}: {names:?}");
+        for name in names.iter().filter_map(|name| name.to_str()).filter(|name| *name != "main") {
+            assert!(main.contains(&format!("\nmod {name};\n")), "{group} has no `mod {name};`");
+        }
+    }
+}
+
 #[test]
 fn files_and_functions_have_bounded_lengths() {
     let files: Vec<_> = LIBRARIES.into_iter().chain(PROGRAMS).flat_map(sources).collect();

@@ -1,0 +1,47 @@
+//! What the feature `analysis` makes of recordings and captures.
+#![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
+
+#[cfg(feature = "nsys")]
+#[path = "../support/capture.rs"]
+mod capture;
+#[path = "../support/diseases.rs"]
+mod diseases;
+#[path = "../support/everything.rs"]
+mod everything;
+#[path = "../support/folder.rs"]
+mod folder;
+#[allow(dead_code)] // other tests use more of it
+#[path = "../support/frames.rs"]
+mod frames;
+#[path = "../support/perfetto.rs"]
+mod perfetto;
+#[path = "../support/sampled.rs"]
+mod samples;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod case_studies;
+mod compare;
+mod counted;
+mod diagnosis;
+mod export;
+mod formats;
+mod html;
+mod joined;
+mod kernel_classes;
+mod launch_shapes;
+#[cfg(feature = "nsys")]
+mod nsys;
+#[cfg(feature = "nsys")]
+mod nsys_rows;
+mod occupancy;
+#[cfg(feature = "nsys")]
+mod reports;
+mod reports_live;
+mod roofline;
+mod sampled;
+mod scorecard;
+mod tensor_cores;
+mod tracks;
+#[cfg(feature = "nsys")]
+mod whole_graphs;

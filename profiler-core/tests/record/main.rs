@@ -1,0 +1,32 @@
+//! What a program records and what is told of it, without the feature `analysis`.
+#![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
+
+#[cfg(feature = "tracing")]
+#[path = "../support/events.rs"]
+mod events;
+#[cfg(feature = "criterion")]
+#[path = "../support/folder.rs"]
+mod folder;
+#[path = "../support/frames.rs"]
+mod frames;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod context;
+mod counters;
+mod described;
+mod expect;
+mod graphs;
+mod live;
+#[cfg(feature = "criterion")]
+mod measurement;
+#[cfg(feature = "tracing")]
+mod profiler_layer;
+mod query;
+mod recording;
+mod recording_format;
+mod schedule;
+mod server;
+mod session;
+mod sessions;
+mod summary_rows;
