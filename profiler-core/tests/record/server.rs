@@ -1,7 +1,6 @@
 //! A server under load: requests start on client threads and are served by others, which replay graphs, while the logs are
 //! drained and sessions stop.
 
-use crate::events;
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -273,9 +272,9 @@ fn range_in_one_that_ended_before_the_time_kept_is_orphaned() {
 }
 
 #[cfg(feature = "tracing")]
-#[cfg(feature = "tracing")]
 #[test]
 fn results_of_requests_come_out_though_other_threads_end_them() {
+    use crate::events;
     use profiler_core::ProfilerLayer;
     use tracing_subscriber::prelude::*;
 
