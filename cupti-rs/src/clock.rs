@@ -21,6 +21,10 @@ pub fn now_ns() -> u64 {
 #[inline]
 #[must_use]
 pub fn is_within(windows_ns: &[(u64, u64)], at_ns: u64) -> bool {
+    // Most sessions have one window.
+    if let [(start, stop)] = windows_ns {
+        return (*start..*stop).contains(&at_ns);
+    }
     let begun = windows_ns.partition_point(|(start, _)| *start <= at_ns);
     begun.checked_sub(1).is_some_and(|last| at_ns < windows_ns[last].1)
 }

@@ -1,11 +1,13 @@
-//! The account of calls and records: which records a call is expected to have, and whether both sides balance.
+//! The account of calls and records: which records a call is expected to have, and whether both
+//! sides balance.
 
 use std::fmt;
 
 use cupti::CallClass;
 use serde::Serialize;
 
-/// One kind of work in the account: calls that should have given records, and records that should have had a call.
+/// One kind of work in the account: calls that should have given records, and records that should
+/// have had a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Account {
@@ -17,17 +19,18 @@ pub struct Account {
     pub calls: u64,
     /// Those of them that have one.
     pub matched_calls: u64,
-    /// Records without a call that started before the first GPU operation with one: their calls were made before the
-    /// recording began. Not counted in summaries, which do not keep times.
+    /// Records without a call that started before the first GPU operation with one: their calls
+    /// were made before the recording began. Not counted in summaries, which do not keep times.
     pub records_at_start: u64,
 }
 
-/// Up to which part of an account's records [`Account::records_at_start`] is a fact. More looks like a lost call log.
+/// Up to which part of an account's records [`Account::records_at_start`] is a fact. More looks
+/// like a lost call log.
 const MOST_AT_START: f64 = 0.01;
 
 impl Account {
-    /// True if every call has its record and every record its call. Up to a hundredth of the records may be
-    /// [`records_at_start`](Self::records_at_start).
+    /// True if every call has its record and every record its call. Up to a hundredth of the
+    /// records may be [`records_at_start`](Self::records_at_start).
     pub fn is_balanced(&self) -> bool {
         let without_call = self.records.saturating_sub(self.matched_records);
         let at_start = self.records_at_start.min(without_call);
@@ -113,8 +116,8 @@ impl ExpectedRecords {
     }
 }
 
-/// True if one call of a function can give several records: graph launches, batches, launches on several devices and
-/// copies between devices.
+/// True if one call of a function can give several records: graph launches, batches, launches on
+/// several devices and copies between devices.
 pub(crate) fn may_have_several_records(class: CallClass, name: &str) -> bool {
     let is_several = |part: &&str| name.contains(*part);
     class == CallClass::GraphLaunch || ["Batch", "MultiDevice", "Peer"].iter().any(is_several)

@@ -1,7 +1,8 @@
 //! Attribution: the range of a call, the ranges linked by a context, the call of a record.
 //!
-//! A finished recording (`decode`, `correlate`), a running session (`streaming`) and a capture of another tool store what
-//! they know in different ways. They look rows up themselves and take the decisions from here.
+//! A finished recording (`decode`, `correlate`), a running session (`streaming`) and a capture of
+//! another tool store what they know in different ways. They look rows up themselves and take the
+//! decisions from here.
 
 use std::hash::Hash;
 use std::ops::RangeBounds;
@@ -28,8 +29,9 @@ pub(crate) enum Owner<T> {
 }
 
 impl<T> Owner<T> {
-    /// Resolves a tag. `logs` are the numbers of the recording's range logs; `find` returns the range of a tag of one of
-    /// these, or of a context, and whether a range of that context is unknown.
+    /// Resolves a tag. `logs` are the numbers of the recording's range logs; `find` returns the
+    /// range of a tag of one of these, or of a context, and whether a range of that context is
+    /// unknown.
     #[inline]
     pub(crate) fn of(
         tag: u64,
@@ -49,6 +51,12 @@ impl<T> Owner<T> {
         }
     }
 
+    /// True if the range, or one of a context, is not in the recording.
+    #[inline]
+    pub(crate) fn is_incomplete(&self) -> bool {
+        !matches!(self, Self::OutsideRanges | Self::Range { is_partial: false, .. })
+    }
+
     pub(crate) fn range(self) -> Option<T> {
         match self {
             Self::Range { range, .. } => Some(range),
@@ -66,7 +74,8 @@ pub(crate) struct Contexts {
 /// The ranges of a context.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Members {
-    /// Each once, in the order they were joined. Work is attributed to the first and linked to the others.
+    /// Each once, in the order they were joined. Work is attributed to the first and linked to the
+    /// others.
     pub(crate) ranges: Vec<RangeTag>,
     /// Tags of ranges and contexts that are not known.
     pub(crate) unknown: u64,
@@ -133,8 +142,9 @@ pub(crate) enum Unmatched {
 }
 
 impl Unmatched {
-    /// Decides for a record with this correlation id. Ids up to `before_id` are of calls before the session; 0 means that
-    /// there were none. `start_ns` is the start of its operation, where it has one, on the clock of `stop_ns`.
+    /// Decides for a record with this correlation id. Ids up to `before_id` are of calls before the
+    /// session; 0 means that there were none. `start_ns` is the start of its operation, where it
+    /// has one, on the clock of `stop_ns`.
     #[inline]
     pub(crate) fn of(id: u32, before_id: u32, start_ns: Option<u64>, stop_ns: u64) -> Self {
         if before_id != 0 && is_up_to(id, before_id) {

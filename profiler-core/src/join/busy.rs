@@ -1,9 +1,10 @@
 //! Busy time, defined once: per device, with communication apart.
 //!
-//! A device is **busy** while a copy, a memset, or a kernel other than a collective runs on it. **Communication** is the
-//! time in which collectives run and nothing else: a collective that waits for another rank occupies its device without
-//! computing, and a record does not separate that wait from the transfer. The rest is **idle**. Times of several devices
-//! are added or averaged, never united: a union would hide an idle device behind a busy one.
+//! A device is **busy** while a copy, a memset, or a kernel other than a collective runs on it.
+//! **Communication** is the time in which collectives run and nothing else: a collective that waits
+//! for another rank occupies its device without computing, and a record does not separate that wait
+//! from the transfer. The rest is **idle**. Times of several devices are added or averaged, never
+//! united: a union would hide an idle device behind a busy one.
 //!
 //! Which kernels are collectives is read from their names.
 
@@ -12,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::base::kernel_names::{self, Pattern};
 use crate::join::tables::{Interval, NameId, Operation, Store, What, WorkId};
 
-/// Names of collectives, in lower case, and whose kernels are called so.
+/// Patterns of collectives' kernel names in lower case, with the libraries that use them.
 pub(crate) const COLLECTIVES: &[(&str, &str)] = &[
     ("nccl*kernel*", "NCCL"),
     ("*nvshmem*", "NVSHMEM"),
@@ -43,7 +44,7 @@ impl Collectives {
         let mut is_collective =
             |id: NameId| *known.entry(id).or_insert_with(|| is_named(store.names.get(id)));
         let rows = store.works.rows().iter().map(|work| match &work.what {
-            // A capture of nsys may hold the name that a pattern fits as the one or as the other.
+            // A capture of nsys may hold the matching name in either field.
             What::Kernel { names, .. } => {
                 is_collective(names.name) || names.demangled.is_some_and(&mut is_collective)
             }
@@ -58,15 +59,15 @@ impl Collectives {
     }
 }
 
-/// Intervals by start, one after the other: their union, and what lies between.
+/// Intervals in start order: their union and the gaps between them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sweep {
     pub(crate) first_ns: u64,
-    /// The last end so far.
+    /// The latest end so far.
     pub(crate) end_ns: u64,
-    /// Their union.
+    /// The length of the union.
     pub(crate) busy_ns: u64,
-    /// Their sum.
+    /// The sum of all lengths.
     pub(crate) gpu_ns: u64,
 }
 
@@ -77,7 +78,7 @@ impl Sweep {
         Self { first_ns: first.start_ns, end_ns, busy_ns: first.ns(), gpu_ns: first.ns() }
     }
 
-    /// Adds the next one by start, and returns the gap before it.
+    /// Adds the next interval in start order. Returns the gap before it.
     pub(crate) fn add(&mut self, time: Interval) -> Option<Interval> {
         let gap = Interval { start_ns: self.end_ns, end_ns: time.start_ns };
         self.busy_ns += time.end_ns.saturating_sub(time.start_ns.max(self.end_ns));
@@ -87,7 +88,7 @@ impl Sweep {
     }
 }
 
-/// The operations of one device by start, one after the other.
+/// The operations of one device in start order.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeviceSweep {
     all: Option<Sweep>,
@@ -96,7 +97,7 @@ pub(crate) struct DeviceSweep {
 }
 
 impl DeviceSweep {
-    /// Adds the next one by start, and returns the gap before it.
+    /// Adds the next operation in start order. Returns the gap before it.
     pub(crate) fn add(&mut self, time: Interval, is_collective: bool) -> Option<Interval> {
         if !is_collective {
             next(&mut self.work, time);
@@ -110,22 +111,22 @@ impl DeviceSweep {
         self.all.map_or(Interval { start_ns: 0, end_ns: 0 }, span)
     }
 
-    /// Their sum, whatever ran at once.
+    /// The sum of all lengths, overlaps counted repeatedly.
     pub(crate) fn gpu_ns(&self) -> u64 {
         self.all.map_or(0, |all| all.gpu_ns)
     }
 
-    /// In which something other than a collective ran.
+    /// The time in which something other than a collective ran.
     pub(crate) fn busy_ns(&self) -> u64 {
         self.work.map_or(0, |work| work.busy_ns)
     }
 
-    /// In which collectives ran and nothing else.
+    /// The time in which only collectives ran.
     pub(crate) fn communication_ns(&self) -> u64 {
         self.all.map_or(0, |all| all.busy_ns).saturating_sub(self.busy_ns())
     }
 
-    /// In which nothing ran, between the first start and the last end.
+    /// The time in which nothing ran, between the first start and the last end.
     pub(crate) fn idle_ns(&self) -> u64 {
         self.all.map_or(0, |all| (all.end_ns - all.first_ns).saturating_sub(all.busy_ns))
     }
@@ -141,8 +142,8 @@ fn next(sweep: &mut Option<Sweep>, time: Interval) -> Option<Interval> {
     }
 }
 
-/// From the first to the last that is known of a run: the clock that shares are of. Ranges and calls may begin long before
-/// the session and end after it; that time does not count. Operations count until their end.
+/// The time span of a run, which shares are relative to. Ranges and calls may begin long before the
+/// session and end after it; that time does not count. Operations count until their end.
 pub(crate) fn extent(store: &Store) -> Interval {
     let windows = &store.session.windows_ns;
     let first_ns = windows.first().map_or(0, |window| window.0);

@@ -4,7 +4,7 @@
 use cupti::{CallClass, tables};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::join::account::{CountedOperation, OperationClass};
+use crate::join::account::{CountedOperation, ExpectedRecords, OperationClass};
 use crate::join::attribute::Unmatched;
 use crate::join::health::Health;
 use crate::join::tables::{
@@ -27,20 +27,29 @@ const NO_CALL: u32 = u32::MAX;
 impl Calls {
     /// Of several calls with one id, the last. `count` is an upper bound of the number of `rows`.
     fn of(count: usize, rows: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
-        let (mut first, mut last) = (u32::MAX, 0);
-        for (_, id) in rows.clone() {
-            (first, last) = (first.min(id), last.max(id));
-        }
-        let span = last.checked_sub(first).map_or(0, |span| span as usize + 1);
-        if span <= 4 * count + 1024 {
-            let mut table = tables::filled(NO_CALL, span);
-            for (row, id) in rows {
-                table[(id - first) as usize] = row;
+        // The first thread's first call mostly has the lowest id.
+        let first = rows.clone().next().map_or(0, |(_, id)| id);
+        let lowest = || rows.clone().map(|(_, id)| id).min().unwrap_or(0);
+        Self::table(first, count, rows.clone())
+            .or_else(|| Self::table(lowest(), count, rows.clone()))
+            .unwrap_or_else(|| Self::Map(rows.map(|(row, id)| (id, CallId(row))).collect()))
+    }
+
+    /// `None` if an id is below the first, or too far above it for a table.
+    fn table(first: u32, count: usize, rows: impl Iterator<Item = (u32, u32)>) -> Option<Self> {
+        let most = 4 * count + 1024;
+        let mut table = tables::with_capacity(most);
+        for (row, id) in rows {
+            let at = id.checked_sub(first)? as usize;
+            if at >= most {
+                return None;
             }
-            Self::Table { first, rows: table }
-        } else {
-            Self::Map(rows.map(|(row, id)| (id, CallId(row))).collect())
+            while at >= table.len() {
+                table.push(NO_CALL);
+            }
+            table[at] = row;
         }
+        Some(Self::Table { first, rows: table })
     }
 
     #[inline]
@@ -143,36 +152,49 @@ fn join_operations(
     let (calls, works) = (&store.calls, &store.works);
     // Captures of other tools may have two calls with one id.
     let is_own = store.session.ranges_by == RangesBy::Calls;
-    store.operations.retain_mut(|operation| {
+    // Most profiles have none.
+    let repeated = (!repeated.by_id.is_empty()).then_some(repeated);
+    // A loop, because the compiler does not inline this much into `retain_mut`.
+    let mut rows_outside: Vec<u32> = Vec::new();
+    for (at, operation) in (0..).zip(&mut store.operations) {
         let work = works.row(operation.work.at());
         let call = repeated
-            .get(work.process, operation)
+            .and_then(|repeated| repeated.get(work.process, operation))
             .or_else(|| by_id.get(|| work.process, operation.correlation_id));
         operation.call = call.into();
         let Some(row) = call else {
             let start_ns = operation.time().map(|time| time.start_ns);
-            let counts = bounds.counts(health, operation.correlation_id, start_ns);
-            if counts {
+            if bounds.counts(health, operation.correlation_id, start_ns) {
                 count(health, work, operation, None);
+            } else {
+                rows_outside.push(at);
             }
-            return counts;
+            continue;
         };
         let is_first = found[row.at()] & OPERATIONS == 0;
         found[row.at()] |= OPERATIONS;
-        repeated.rows(row).for_each(|row| found[row.at()] |= OPERATIONS);
-        let call = &calls[row.at()];
-        let counts = within(call);
-        if counts {
-            count(health, work, operation, Some(call));
-            let is_repeat = || {
-                let kind = store.call_kinds.row(call.kind.at());
-                let is_own_work = !work.is_migration() && work.what.graph_node().is_none();
-                is_own_work && kind.has_one_operation(store.names.get(kind.name))
-            };
-            health.repeated_records += u64::from(!is_first && is_own && is_repeat());
+        if let Some(repeated) = repeated {
+            repeated.rows(row).for_each(|row| found[row.at()] |= OPERATIONS);
         }
-        counts
-    });
+        let call = &calls[row.at()];
+        if !within(call) {
+            rows_outside.push(at);
+            continue;
+        }
+        count(health, work, operation, Some(call));
+        let is_repeat = || {
+            let kind = store.call_kinds.row(call.kind.at());
+            let is_own_work = !work.is_migration() && work.what.graph_node().is_none();
+            is_own_work && kind.has_one_operation(store.names.get(kind.name))
+        };
+        health.repeated_records += u64::from(!is_first && is_own && is_repeat());
+    }
+    if !rows_outside.is_empty() {
+        let (mut at, mut rows_outside) = (0.., rows_outside.into_iter().peekable());
+        store
+            .operations
+            .retain(|_| !at.next().is_some_and(|at| rows_outside.next_if_eq(&at).is_some()));
+    }
 }
 
 /// Joins synchronisations and allocations.
@@ -219,26 +241,48 @@ fn count_calls(
     within: impl Fn(&Call) -> bool,
 ) -> u64 {
     let (mut missing, mut are_outside) = (Missing::default(), 0);
+    // A capture does not record which calls were captured into a graph, or had nothing to do.
+    let is_capture = store.session.ranges_by == RangesBy::Containment;
+    let pending_from_ns = store.session.pending_from_ns;
+    // By kind and found records, for calls whose times do not matter.
+    let mut counts = vec![[0; 4]; store.call_kinds.rows().len()];
     for (call, found) in store.calls.iter().zip(found) {
         if !within(call) {
             are_outside += 1;
             continue;
         }
-        let expected = store.call_kind(call).expected_records(call);
-        let (operations, synchronizations) =
-            (found & OPERATIONS != 0, found & SYNCHRONIZATIONS != 0);
-        // A capture does not record which calls were captured into a graph, or had nothing to do.
-        let is_capture = store.session.ranges_by == RangesBy::Containment;
-        if is_capture && expected.expects_one() && !operations && !synchronizations {
+        if !is_capture && pending_from_ns.is_none() {
+            counts[call.kind.at()][usize::from(*found & (OPERATIONS | SYNCHRONIZATIONS))] += 1;
+            continue;
+        }
+        let expected = store.call_kind(call).expected_records(call.time.end_ns);
+        if is_capture && expected.expects_one() && *found == 0 {
             health.calls_without_record += 1;
             missing.add(expected.class, call);
             continue;
         }
-        let pending_from_ns = store.session.pending_from_ns;
-        health.count_call(&expected, operations, synchronizations, pending_from_ns);
+        add_calls(health, 1, &expected, *found, pending_from_ns);
+    }
+    for (kind, counts) in store.call_kinds.rows().iter().zip(counts) {
+        let expected = kind.expected_records(0);
+        for (found, count) in (0..).zip(counts) {
+            add_calls(health, count, &expected, found, None);
+        }
     }
     health.calls_without_any_record = missing.count(store, health);
     are_outside
+}
+
+/// Adds calls with these kinds of records to the account.
+fn add_calls(
+    health: &mut Health,
+    count: u64,
+    expected: &ExpectedRecords,
+    found: u8,
+    pending_from_ns: Option<u64>,
+) {
+    let (operations, synchronizations) = (found & OPERATIONS != 0, found & SYNCHRONIZATIONS != 0);
+    health.count_calls(count, expected, operations, synchronizations, pending_from_ns);
 }
 
 /// Calls of a capture with the same correlation id in one process; nsys joins work to each of them.
@@ -390,14 +434,13 @@ fn captures(store: &Store) -> FxHashMap<u32, Vec<Interval>> {
 }
 
 /// Counts operations without a call that started before the first one with a call. Their calls were
-/// made before the recording began.
+/// made before the recording began. Operations are in start order, so that the search ends at the
+/// first one with a call.
 fn count_at_start(store: &Store, health: &mut Health) {
-    let starts = |with_call: bool| {
-        let is_one = move |row: &&Operation| row.call.get().is_some() == with_call;
-        store.operations.iter().filter(is_one).filter_map(|row| Some((row, row.time()?.start_ns)))
-    };
-    let Some(first_ns) = starts(true).map(|(_, start_ns)| start_ns).min() else { return };
-    for (row, _) in starts(false).filter(|(_, start_ns)| *start_ns < first_ns) {
+    let is_first = |row: &&Operation| row.call.get().is_some() && row.time().is_some();
+    let Some(first) = store.operations.iter().find(is_first) else { return };
+    let before = store.operations.iter().take_while(|row| row.start_ns() < first.start_ns());
+    for row in before.filter(|row| row.call.get().is_none() && row.time().is_some()) {
         let work = store.work(row);
         if !work.is_migration()
             && let Some(account) = health.account_mut(class(work))

@@ -1,4 +1,5 @@
-//! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
+//! Decodes a recording into the store: CUPTI's bytes become rows, all times use one clock, names
+//! are interned.
 
 use cupti::record::{
     Device, MemoryOperation, MemoryOperationKind, UnifiedMemory, UnifiedMemoryKind,
@@ -23,7 +24,7 @@ use crate::record::recording::ranges::{
 use crate::record::recording::segment::{ThreadRanges, WORK};
 use crate::record::recording::{Clocks, Recording};
 
-/// Reads everything a recording holds; what cannot be read is counted in `health`.
+/// Reads a whole recording. Unreadable entries are counted in `health`.
 pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
     let mut store = Store::default();
     health.add_losses(&recording.losses);
@@ -70,12 +71,13 @@ fn thread(
     row
 }
 
-/// Where the entries of all threads' logs are in the store.
+/// The store rows of all threads' logs.
 struct Rows<'a> {
     threads: Vec<ThreadRows<'a>>,
     /// The number of the first log.
     first: u64,
-    /// By a log's number after the first; most recordings have all logs in their order.
+    /// Indices by the log's number minus `first`; `None` if the logs are in order, as in most
+    /// recordings.
     places: Option<FxHashMap<u64, usize>>,
 }
 
@@ -98,7 +100,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Where the entries of a thread's logs are in the store.
+/// The store rows of a thread's logs.
 struct ThreadRows<'a> {
     /// The row of its first range.
     first: u32,
@@ -129,6 +131,7 @@ fn read_ranges<'a>(
     let mut labels = FxHashMap::default();
     tables::reserve(&mut store.ranges, recording.ranges.iter().map(|log| log.entries.len()).sum());
     let unnamed = store.names.intern("(unknown name)");
+    let mut open_ranges = 0;
     for log in &recording.ranges {
         let thread = thread(store, threads, log.thread_id, log.thread_name.as_deref());
         let texts: Vec<_> = log.texts.texts.iter().map(|text| store.names.intern(text)).collect();
@@ -147,7 +150,7 @@ fn read_ranges<'a>(
         };
         let mut of_thread: Vec<_> =
             log.texts.labels.iter().map(|read| label(of_log(read))).collect();
-        // The last one is for entries whose label is not there, as in a damaged file.
+        // The last label is for entries without a valid one, as in a damaged file.
         of_thread.push(label(Label { name: unnamed, domain: None, category: None, color: None }));
         let thread_rows = ThreadRows {
             first: store.ranges.len() as u32,
@@ -159,7 +162,7 @@ fn read_ranges<'a>(
             marks: FxHashMap::default(),
         };
         for (row, entry) in log.entries.iter().enumerate() {
-            // Only an earlier range can be around this one; anything else is a damaged file.
+            // A parent is an earlier range; other entries are damaged.
             let parent = entry.parent().filter(|&parent| parent < log.slots.slot(row));
             let parent = parent.and_then(|parent| thread_rows.range(parent));
             let is_early = |parent: &RangeId| {
@@ -168,6 +171,7 @@ fn read_ranges<'a>(
             };
             let around = parent.filter(is_early);
             health.unknown_range_entries += u64::from(around != parent);
+            open_ranges += u64::from(entry.end_ns().is_none());
             store.ranges.push(Range {
                 label: thread_rows.label(entry.label()),
                 thread,
@@ -187,7 +191,7 @@ fn read_ranges<'a>(
     let places = || numbers().zip(0..).collect();
     let places = (!in_order).then(places);
     let mut rows = Rows { threads: rows, first, places };
-    let shared = read_events(recording, store, &mut rows, health);
+    let shared = read_events(recording, store, &mut rows, open_ranges, health);
     (rows, shared)
 }
 
@@ -198,12 +202,13 @@ impl ThreadRows<'_> {
     }
 }
 
-/// Marks, process ranges, joined contexts and details. Starts come first, for an end or an activation may be
-/// in the log of any thread.
+/// Reads marks, process ranges, joined contexts and details. Starts are read first: an end or an
+/// activation may be in the log of any thread.
 fn read_events(
     recording: &Recording,
     store: &mut Store,
     rows: &mut Rows<'_>,
+    open_ranges: u64,
     health: &mut Health,
 ) -> SharedContexts {
     let mut shared = SharedContexts::default();
@@ -216,7 +221,7 @@ fn read_events(
             reader.read(Event::from_words(*words), log.number, rows, store, health);
         }
     }
-    // What lies in several ranges lies in the first of them.
+    // The parent in a joined context is the first of its ranges.
     let mut opened = FxHashMap::default();
     for (subject, tag) in reader.in_several {
         let first = shared.first(tag, |tag| rows.range(tag));
@@ -226,9 +231,8 @@ fn read_events(
         }
     }
     shared.link(store, &opened, |tag| rows.range(tag));
-    let open_ranges = store.ranges.iter().filter(|range| range.is_open).count();
     let open = store.process_ranges.iter().filter(|range| range.end_thread.is_none());
-    let open = (open_ranges + open.count()) as u64;
+    let open = open_ranges + open.count() as u64;
     if recording.is_snapshot() {
         health.pending_ranges = open;
     } else {
@@ -237,7 +241,7 @@ fn read_events(
     shared
 }
 
-/// Marks, starts of process ranges, and contexts of a thread.
+/// Reads a thread's marks, starts of process ranges, and contexts.
 fn read_starts(
     log: &ThreadRanges,
     rows: &mut ThreadRows<'_>,
@@ -279,12 +283,12 @@ fn read_starts(
     }
 }
 
-/// Reads ends and details, whose subjects may be of any thread.
+/// Reads ends and details, whose subjects may belong to any thread.
 struct DetailReader<'a> {
     recording: &'a Recording,
     rows: &'a Rows<'a>,
     shared: &'a mut SharedContexts,
-    /// What lies in a joined context.
+    /// Subjects whose parent is a joined context.
     in_several: Vec<(Subject, RangeTag)>,
 }
 
@@ -332,7 +336,7 @@ impl DetailReader<'_> {
         health.unknown_range_entries += u64::from(!is_known);
     }
 
-    /// Reads a detail; false if it cannot be.
+    /// Reads a detail; false if it is unreadable.
     fn read_detail(
         &mut self,
         subject: Subject,
@@ -355,7 +359,7 @@ impl DetailReader<'_> {
         let details = store.details.entry(subject).or_default();
         match detail {
             Detail::Handed(_) | Detail::Member(_) => {}
-            // A recording has its texts in the table.
+            // The texts of a recording are in its table.
             Detail::Piece(_) => return false,
             Detail::Within(_) => details.within = within,
             Detail::Payload(payload) => details.payload = Some(payload),
@@ -368,7 +372,7 @@ impl DetailReader<'_> {
     }
 }
 
-/// A field, if the table has its texts.
+/// Returns a field if the table has its texts.
 fn field(rows: &ThreadRows<'_>, name: u32, unit: u32, value: Value) -> Option<Field> {
     let text = |index: u32| rows.texts.get(index as usize).copied();
     let value = match value {
@@ -382,7 +386,7 @@ fn field(rows: &ThreadRows<'_>, name: u32, unit: u32, value: Value) -> Option<Fi
     Some(Field { name: text(name)?, unit: text(unit)?, value })
 }
 
-/// A range or mark lies in a range of another thread.
+/// Sets the parent of a range or mark to a range of another thread.
 fn hand(
     store: &mut Store,
     subject: Subject,
@@ -402,7 +406,7 @@ fn hand(
         Subject::Range(range) if store.order(parent) < store.order(range) => {
             store.ranges[range.at()].parent = Some(parent).into();
         }
-        // What follows relies on this order; only a damaged file breaks it.
+        // Later stages rely on this order, which only a damaged file breaks.
         Subject::Range(_) => health.unknown_range_entries += 1,
         Subject::ProcessRange(range) => store.process_ranges[range.at()].parent = Some(parent),
         Subject::Mark(mark) => store.marks[mark.at()].parent = Some(parent),
@@ -436,7 +440,7 @@ fn read_calls(
     }
 }
 
-/// A function of either API.
+/// A function of an API.
 trait Named: cupti::Function {
     fn named(self) -> (&'static str, CallClass);
 }
@@ -453,14 +457,15 @@ impl Named for cupti::RuntimeFunction {
     }
 }
 
-/// What tells the kind of a call: API, function, result, captured, empty, returned, with what it is shared.
+/// The properties of a call that determine its kind: API, function, result, captured, empty,
+/// returned, share.
 type KindKey = (Api, u32, u32, bool, bool, bool, Option<ShareId>);
 
 struct CallReader<'a> {
     recording: &'a Recording,
     rows: &'a Rows<'a>,
     shared: &'a mut SharedContexts,
-    /// The kind of the call before, which is mostly that of the next.
+    /// The kind of the previous call, which most calls share.
     last: Option<(KindKey, CallKindId)>,
 }
 
@@ -474,13 +479,13 @@ impl CallReader<'_> {
         call: &cupti::Call<F>,
         health: &mut Health,
     ) -> Call {
-        // Of a call that is left out the range may be left out too.
-        let counts = || cupti::clock::is_within(&self.recording.windows_ns, call.start_ns);
         let owner = Owner::of(call.word, &self.recording.logs, |tag| match self.rows.range(tag) {
             Some(range) => Some(((range, self.shared.share_of(range)), false)),
             None => self.shared.resolve(store, tag, |tag| self.rows.range(tag)),
         });
-        if counts() {
+        // The range of a call outside the windows may be missing, too.
+        let is_within = || cupti::clock::is_within(&self.recording.windows_ns, call.start_ns);
+        if owner.is_incomplete() && is_within() {
             health.count_owner(&owner);
         }
         let (range, share) = owner.range().unzip();
@@ -517,10 +522,10 @@ impl CallReader<'_> {
     }
 }
 
-/// No record of work has fewer bytes; what is shorter is not decoded as one.
+/// The shortest record of work. Shorter ones are not decoded.
 const MIN_RECORD: usize = 32;
 
-/// Where the first node ran, or where the last one did if the first ran on the host.
+/// Returns the place of the first node, or of the last one if the first ran on the host.
 fn device_of_graph(graph: &cupti::record::GraphTrace) -> cupti::Place {
     let mut place = graph.place;
     // CUPTI's number of the host in place of a device.
@@ -532,8 +537,9 @@ fn device_of_graph(graph: &cupti::record::GraphTrace) -> cupti::Place {
     place
 }
 
-/// No record of work is shorter than the shortest kind's: more memory is reserved than is used. A damaged stride claims no
-/// more rows than the bytes can have.
+/// Reserves rows for all operations. No record of work is shorter than the shortest kind's stride,
+/// so that this reserves more memory than is used. A damaged stride reserves no more rows than the
+/// bytes can hold.
 fn reserve_operations(recording: &Recording, store: &mut Store) {
     let bytes: usize = recording.records.buffers().map(<[u8]>::len).sum();
     let strides = recording.records.strides().filter(|(kind, _)| WORK.contains(kind));
@@ -611,14 +617,22 @@ fn read_records(
 ) {
     let clock = &recording.clocks;
     health.clock_step_ns = clock.step_ns();
-    let add = |work, span: cupti::Span, correlation_id, node: Option<GraphNode>| {
+    // Spares the search for the pair of each record.
+    let only = clock.only();
+    let (mut last_ns, mut is_in_order) = (0, true);
+    let mut add = |work, span: cupti::Span, correlation_id, node: Option<GraphNode>| {
         // The start moves to our clock; the duration stays what CUPTI measured.
         let time = span.is_known().then(|| {
-            let start_ns = clock.monotonic_ns(span.start_ns);
+            let start_ns = match &only {
+                Some(clock) => clock.monotonic_ns(span.start_ns),
+                None => clock.monotonic_ns(span.start_ns),
+            };
             let end_ns = start_ns.saturating_add(span.end_ns.saturating_sub(span.start_ns));
             Interval { start_ns, end_ns }
         });
         let mut operation = Operation::new(work, time, correlation_id);
+        is_in_order &= last_ns <= operation.start_ns();
+        last_ns = operation.start_ns();
         operation.captured = node.and_then(|node| nodes.range(node.node)).into();
         operation
     };
@@ -679,7 +693,9 @@ fn read_records(
         let work = store.intern_work(Work::new(what, place));
         store.operations.push(add(work, span, correlation_id, node));
     }
-    order::sort_by_number(&mut store.operations, Operation::start_ns);
+    if !is_in_order {
+        order::sort_by_number(&mut store.operations, Operation::start_ns);
+    }
     order::sort_by_number(&mut store.memory, |event| event.at_ns);
     order::sort_by_number(&mut store.managed, |event| event.time.start_ns);
 }

@@ -1,7 +1,8 @@
 //! The range in which each node of a CUDA graph was created.
 //!
-//! A launch runs a copy of the captured graph, and each of its nodes is a copy of a node: CUPTI reports the copy when the graph
-//! is instantiated, cloned, or added to another as a child. A copy belongs to the range of its original.
+//! A launch runs a copy of the captured graph, and each of its nodes is a copy of a node: CUPTI
+//! reports the copy when the graph is instantiated, cloned, or added to another as a child. A copy
+//! belongs to the range of its original.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -15,18 +16,18 @@ use crate::base::order;
 #[derive(Debug)]
 pub(crate) struct GraphNodes<T, N = u64> {
     ranges: FxHashMap<N, T>,
-    /// In the order they were destroyed: at most `most_destroyed`.
+    /// Destroyed nodes in the order of destruction: at most `most_destroyed`.
     destroyed: VecDeque<N>,
     most_destroyed: usize,
 }
 
 impl<T: Copy, N: Copy + Eq + Hash> GraphNodes<T, N> {
-    /// Keeps so many destroyed nodes for records that arrive later.
+    /// Keeps this number of destroyed nodes for records that arrive later.
     pub(crate) fn new(most_destroyed: usize) -> Self {
         Self { ranges: FxHashMap::default(), destroyed: VecDeque::new(), most_destroyed }
     }
 
-    /// A node was created, in a range or in none.
+    /// Adds a node that was created in a range or outside all ranges.
     pub(crate) fn create(&mut self, node: N, range: Option<T>) {
         match range {
             Some(range) => _ = self.ranges.insert(node, range),
@@ -34,18 +35,19 @@ impl<T: Copy, N: Copy + Eq + Hash> GraphNodes<T, N> {
         }
     }
 
-    /// A node was created as a copy of one that was added before: the original decides, wherever the copy was created.
+    /// Adds a node that is a copy of a known one. The range is that of the original, wherever the
+    /// copy was created.
     pub(crate) fn copy(&mut self, node: N, original: N) {
         self.create(node, self.range(original));
     }
 
-    /// The range in which a node, or the node that it is a copy of, was created.
+    /// Returns the range in which a node or its original was created.
     #[inline]
     pub(crate) fn range(&self, node: N) -> Option<T> {
         self.ranges.get(&node).copied()
     }
 
-    /// Records of a destroyed node may still arrive.
+    /// Removes a node later, because its records may still arrive.
     fn destroy(&mut self, node: N) {
         if !self.ranges.contains_key(&node) {
             return;
@@ -60,7 +62,8 @@ impl<T: Copy, N: Copy + Eq + Hash> GraphNodes<T, N> {
 }
 
 impl<T: Copy> GraphNodes<T> {
-    /// Adds the events of all threads, later ones than were added before. `range_of` resolves the tag of an event.
+    /// Adds the events of all threads; they are later than those added before. `range_of` resolves
+    /// the tag of an event.
     pub(crate) fn add<'a>(
         &mut self,
         events: impl Iterator<Item = &'a GraphEvent>,
@@ -71,7 +74,7 @@ impl<T: Copy> GraphNodes<T> {
         for event in events {
             match event.kind {
                 GraphEventKind::NodeCreated => self.create(event.node, range_of(event.word)),
-                // Reported after the creation of the copy.
+                // CUPTI reports this after the creation of the copy.
                 GraphEventKind::NodeCloned => self.copy(event.node, event.original_node),
                 GraphEventKind::NodeDestroyed => self.destroy(event.node),
                 _ => {}

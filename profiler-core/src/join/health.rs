@@ -1,4 +1,5 @@
-//! The losses of a profile: records and calls that were lost, irregular or unmatched. All are counted.
+//! The losses of a profile: records and calls that were lost, irregular or unmatched. All are
+//! counted.
 //!
 //! A profile is complete if it holds everything that the program submitted between start and stop:
 //!
@@ -6,9 +7,9 @@
 //! - every record has its call, and every call that submits work has a record;
 //! - every GPU operation has timestamps.
 //!
-//! A range that is open at the stop is a fact, not a loss: its work is attributed up to the stop. Records at the start
-//! whose calls were made before the recording began are a fact too, as long as they are few
-//! ([`Account::records_at_start`]).
+//! A range that is open at the stop is a fact, not a loss: its work is attributed up to the stop.
+//! Records at the start whose calls were made before the recording began are a fact too, as long as
+//! they are few ([`Account::records_at_start`]).
 
 use std::fmt;
 
@@ -21,7 +22,8 @@ use crate::join::attribute::Owner;
 use crate::record::recording::Losses;
 use crate::record::series::Series;
 
-/// Completeness and losses of a profile. In a complete one, all losses are 0; other counts are facts.
+/// Completeness and losses of a profile. In a complete one, all losses are 0; other counts are
+/// facts.
 ///
 /// ```
 /// use profiler_core::Profile;
@@ -46,11 +48,14 @@ pub struct Health {
     pub copies: Account,
     /// Memsets.
     pub memsets: Account,
-    /// Synchronisations, waits for events among them. Queries have such records too; none is expected.
+    /// Synchronisations, waits for events among them. Queries have such records too; none is
+    /// expected.
     pub synchronizations: Account,
-    /// 1 if the recording was read from a file that ends before it does: all that came later is missing.
+    /// 1 if the recording was read from a file that ends before it does: all that came later is
+    /// missing.
     pub truncated: u64,
-    /// Operations beyond the first of a call that has one. The call's records are in the file more than once.
+    /// Operations beyond the first of a call that has one. The call's records are in the file more
+    /// than once.
     pub repeated_records: u64,
     /// Records of a kind or length that this version cannot read.
     pub unknown_records: u64,
@@ -58,7 +63,8 @@ pub struct Health {
     pub unknown_range_entries: u64,
     /// Bytes that could not be divided into records.
     pub unreadable_bytes: u64,
-    /// GPU operations without timestamps: CUPTI ran out of device buffers, or a stop gave up waiting.
+    /// GPU operations without timestamps: CUPTI ran out of device buffers, or a stop gave up
+    /// waiting.
     pub zero_timestamps: u64,
     /// Records dropped by CUPTI, by its own count.
     pub dropped_by_cupti: u64,
@@ -68,53 +74,59 @@ pub struct Health {
     pub over_memory_limit: u64,
     /// Buffers with unfinished work when a stop gave up waiting for the GPU.
     pub unfinished_buffers: u64,
-    /// Nanoseconds by which the system's clock, which CUPTI uses, was set during the session. Times of GPU
-    /// operations are then wrong by up to this.
+    /// Nanoseconds by which the system's clock, which CUPTI uses, was set during the session. Times
+    /// of GPU operations may be wrong by up to this.
     pub clock_step_ns: u64,
     /// Calls that had not returned at the stop.
     pub open_calls: u64,
     /// Ranges that had not ended at the stop; they count until then. A fact, not a loss.
     pub open_ranges: u64,
-    /// Ranges, marks and ends of ranges that could not be recorded, and joined contexts that could not be
-    /// joined: on a thread that was ending, within the profiler's own work on the thread, or without a free number.
+    /// Ranges, marks and ends of ranges that could not be recorded, and joined contexts that could
+    /// not be joined: on a thread that was ending, within the profiler's own work on the thread, or
+    /// without a free number.
     pub lost_ranges: u64,
-    /// Ranges and marks that were started in a range of another thread which had ended before the session began, or before
-    /// what it kept. They have no outer range. A fact, not a loss.
+    /// Ranges and marks that were started in a range of another thread which had ended before the
+    /// session or before the kept data. They have no outer range. A fact, not a loss.
     pub orphaned_ranges: u64,
-    /// Background threads of the profiler that could not be spawned, and panics in them. The logs may then be drained at
-    /// snapshots and at the stop alone, and what was being drained at a panic may be missing.
+    /// Background threads of the profiler that failed to spawn or panicked. The logs may then be
+    /// drained only at snapshots and at the stop, and data being drained at a panic may be missing.
     pub failed_threads: u64,
-    /// Calls whose range is not in the recording, or one of several that they belong to.
+    /// Calls with a range, or one of several ranges, that is not in the recording.
     pub calls_in_unknown_ranges: u64,
-    /// Calls made in a range of an earlier recording; they count for no range. A fact, not a loss.
+    /// Calls made in a range of an earlier recording. They are attributed to no range. A fact, not
+    /// a loss.
     pub calls_in_earlier_ranges: u64,
-    /// Contexts and process ranges of earlier recordings that were attached, joined or entered in this one, which
-    /// had no effect. A fact, not a loss.
+    /// Contexts and process ranges of earlier recordings that were attached, joined or entered in
+    /// this one, which had no effect. A fact, not a loss.
     pub earlier_contexts: u64,
-    /// Graph launches that gave no record; right for a graph without kernels, copies and memsets.
+    /// Graph launches without a record; expected for a graph without kernels, copies and memsets.
     pub silent_graph_launches: u64,
     /// Panics caught in callbacks and observers.
     pub panics: u64,
-    /// Panics caught in the program's own handler of callbacks. A fact about the program, not a loss.
+    /// Panics caught in the program's own handler of callbacks. A fact about the program, not a
+    /// loss.
     pub handler_panics: u64,
-    /// Calls and graph events that could not be logged: their thread was ending, or they were made within the logging of
-    /// another call. Work of theirs has no call, and counts for no range.
+    /// Calls and graph events that were not logged: their thread was ending, or they were made
+    /// within the logging of another call. Their work has no call and no range.
     pub unlogged_calls: u64,
-    /// Callbacks that the program's own handler caused itself and therefore did not get. A fact about the program, not a loss.
+    /// Callbacks that the program's own handler caused itself and therefore did not receive. A fact
+    /// about the program, not a loss.
     pub missed_callbacks: u64,
-    /// Activity buffers that CUPTI gave back with another size than it had been given.
+    /// Activity buffers that CUPTI returned with another size than it was given.
     pub mismatched_buffers: u64,
-    /// Calls before the start, in a pause or after the stop had begun; they and their records are left out of everything else.
+    /// Calls before the start, in a pause or after the beginning of the stop. They and their
+    /// records are left out of everything else.
     pub calls_outside: u64,
     /// Records of calls before the session's start or before the kept calls. A fact, not a loss.
     pub records_before: u64,
-    /// Unrequested records that are not used: event records, for one, which CUPTI before 12.9 gives along with
-    /// synchronisations. A fact, not a loss.
+    /// Unrequested records that are not used, such as event records, which CUPTI before 12.9 writes
+    /// along with synchronisations. A fact, not a loss.
     pub unused_records: u64,
     /// Calls that returned an error. A fact about the program, not a loss.
     pub failed_calls: u64,
-    /// In a snapshot: calls that had not returned, and calls whose records may be still to come, since the GPU is not done
-    /// or CUPTI has not handed them over. They are in no account. A fact, not a loss.
+    /// In a snapshot: calls that had not returned, and calls whose records may still arrive,
+    /// because the GPU is not done or CUPTI has not delivered them. They are in no account. A fact,
+    /// not a loss.
     pub pending_calls: u64,
     /// In a snapshot: ranges that had not ended; they count until then. A fact, not a loss.
     pub pending_ranges: u64,
@@ -122,47 +134,52 @@ pub struct Health {
     pub captured_calls: u64,
     /// GPU operations that were nodes of CUDA graphs. A fact, not a loss.
     pub graph_operations: u64,
-    /// Those of them whose node is known to have been made in a range of this session. A fact: a graph may be older.
+    /// Graph operations whose node was created in a range of this session. A fact: a graph may be
+    /// older.
     pub graph_operations_captured: u64,
-    /// GPU operations that seem to start before their call did: CUPTI maps the GPU's clock to the host's with an error
-    /// that grows to tens of microseconds in the first seconds of a process. A fact, not a loss: which call and range an
-    /// operation belongs to, and how long it took, do not depend on it.
+    /// GPU operations that seem to start before their call: CUPTI maps the GPU's clock to the
+    /// host's with an error that grows to tens of microseconds in the first seconds of a process. A
+    /// fact, not a loss: attribution and durations do not depend on it.
     pub before_their_call: u64,
-    /// The most by which one did, in nanoseconds.
+    /// The largest such difference, in nanoseconds.
     pub clock_error_ns: u64,
-    /// Activity buffers that CUPTI asked for. A fact, not a loss.
+    /// Activity buffers that CUPTI requested. A fact, not a loss.
     pub buffers: u64,
-    /// Those of them that had to be allocated within a CUDA call of the program. A fact, not a loss.
+    /// Buffers that were allocated within a CUDA call of the program. A fact, not a loss.
     pub pool_misses: u64,
-    /// Time in CUPTI's own overhead records, in nanoseconds, flushes and buffer requests among it. A fact, not a loss.
+    /// Time in CUPTI's own overhead records, including flushes and buffer requests, in nanoseconds.
+    /// A fact, not a loss.
     pub overhead_ns: u64,
     /// Migrations of managed memory, which no call submits. A fact, not a loss.
     pub migrations: u64,
-    /// In a capture of another tool: successful calls that mostly give a record and gave none; it does not say whether they
-    /// were captured into a graph or lost theirs. A fact, not a loss.
+    /// In a capture of another tool: successful calls without a record that usually have one. They
+    /// were captured into a graph or lost their record. A fact, not a loss.
     pub calls_without_record: u64,
-    /// Graph launches that were traced as one interval each (`GRAPH_TRACE`): their kernels, copies and memsets have no
-    /// records. A fact, not a loss.
+    /// Graph launches traced as one interval each (`GRAPH_TRACE`): their kernels, copies and
+    /// memsets have no records. A fact, not a loss.
     pub whole_graphs: u64,
-    /// Those of them whose call is not in the call log.
+    /// Graph launches traced as one interval whose call is not in the call log.
     pub whole_graphs_without_call: u64,
-    /// In a capture of another tool: warnings and errors among its own diagnostics. A fact, not a loss.
+    /// In a capture of another tool: warnings and errors among its own diagnostics. A fact, not a
+    /// loss.
     pub capture_warnings: u64,
-    /// In a capture of another tool: those of its diagnostics that say that events were lost.
+    /// In a capture of another tool: diagnostics that report lost events.
     pub capture_losses: u64,
     /// In a summary: ranges, process ranges, marks and kernels beyond the [upper
     /// bound](crate::ProfilerBuilder::summary_rows), summed as `(other)`. A fact: totals have them.
     pub summed_as_other: u64,
-    /// Lanes dropped at a thread's [upper bound](crate::Context::hand_over). Later launches in them have no
-    /// range. A fact: lanes that are not used again lose nothing.
+    /// Lanes dropped at a thread's [upper bound](crate::Context::hand_over). Later launches in them
+    /// have no range. A fact: lanes that are not used again lose nothing.
     pub forgotten_lanes: u64,
-    /// In a capture of another tool: tables of it that are views or virtual. Their rows are not read.
+    /// In a capture of another tool: tables that are views or virtual. Their rows are not read.
     pub computed_tables: u64,
-    /// In a capture of another tool: [calls without a record](Self::calls_without_record) of a kind (kernels, copies,
-    /// memsets) of which the capture has no record at all, made while no stream was captured into a graph.
+    /// In a capture of another tool: [calls without a record](Self::calls_without_record) of a kind
+    /// (kernels, copies, memsets) without any record in the capture, made while no stream was
+    /// captured into a graph.
     pub calls_without_any_record: u64,
-    /// Samplers that failed to start or ended early: [`Series::failure`](crate::series::Series::failure).
-    /// This and the counts below concern samples, and are no loss of work.
+    /// Samplers that failed to start or ended early:
+    /// [`Series::failure`](crate::series::Series::failure). This and the counts below concern
+    /// samples, and are no loss of work.
     pub failed_samplers: u64,
     /// Samples replaced by newer ones.
     pub dropped_samples: u64,
@@ -222,7 +239,7 @@ impl Health {
         }
     }
 
-    /// Counts the call of a tag by what the tag resolved to.
+    /// Counts a call whose range is missing or of an earlier recording.
     #[inline]
     pub(crate) fn count_owner<T>(&mut self, owner: &Owner<T>) {
         match owner {
@@ -235,9 +252,11 @@ impl Health {
         }
     }
 
-    /// Adds a call to the account: whether it has the records that are expected, or may still get them.
-    pub(crate) fn count_call(
+    /// Adds calls of one kind to the account: whether they have the expected records, or may still
+    /// get them.
+    pub(crate) fn count_calls(
         &mut self,
+        count: u64,
         expected: &ExpectedRecords,
         operations: bool,
         synchronizations: bool,
@@ -249,16 +268,16 @@ impl Health {
             } else {
                 &mut self.open_calls
             };
-            *open += 1;
+            *open += count;
             return;
         };
         let is_pending = pending_from_ns.is_some_and(|from| end_ns >= from);
         if expected.is_failure {
-            self.failed_calls += 1;
+            self.failed_calls += count;
             return;
         }
         if expected.captured {
-            self.captured_calls += 1;
+            self.captured_calls += count;
             return;
         }
         let (account, has_record) = match expected.class {
@@ -270,10 +289,10 @@ impl Health {
             }
             CallClass::GraphLaunch => {
                 if is_pending {
-                    // How many are expected is not known.
-                    self.pending_calls += 1;
+                    // The expected number of records is not known.
+                    self.pending_calls += count;
                 } else {
-                    self.silent_graph_launches += u64::from(!operations);
+                    self.silent_graph_launches += count * u64::from(!operations);
                 }
                 return;
             }
@@ -283,11 +302,11 @@ impl Health {
             return;
         }
         if is_pending && !has_record {
-            self.pending_calls += 1;
+            self.pending_calls += count;
             return;
         }
-        account.calls += 1;
-        account.matched_calls += u64::from(has_record);
+        account.calls += count;
+        account.matched_calls += count * u64::from(has_record);
     }
 
     /// Adds the losses of the collectors.
@@ -373,21 +392,22 @@ impl Health {
         ]
     }
 
-    /// True if nothing was lost: every record was read and has its call, every call that submits work has a record, and
-    /// all operations have timestamps. [Open ranges](Self::open_ranges), [pending](Self::pending_calls) calls of a
-    /// snapshot and a few [records at the start](Account::records_at_start) are facts, not losses.
+    /// True if nothing was lost: every record was read and has its call, every call that submits
+    /// work has a record, and all operations have timestamps. [Open ranges](Self::open_ranges),
+    /// [pending](Self::pending_calls) calls of a snapshot and a few [records at the
+    /// start](Account::records_at_start) are facts, not losses.
     pub fn is_complete(&self) -> bool {
         self.losses().next().is_none()
             && self.accounts().iter().all(|(_, account)| account.is_balanced())
     }
 
-    /// The part of the records and calls, 0 to 1, that are unmatched or were open at the stop; 0 for a complete profile.
-    /// `None` if anything else was lost: how much of the GPU's time that was is then not known.
+    /// The share of records and calls, 0 to 1, that are unmatched or were open at the stop; 0 for a
+    /// complete profile. `None` if anything else was lost: its share of the GPU time is not known.
     pub fn unmatched_share(&self) -> Option<f64> {
         if self.is_complete() {
             return Some(0.0);
         }
-        // Calls open at the stop are the only loss that is counted here.
+        // Calls open at the stop are the only loss counted here.
         let has_others = self.losses().count() > usize::from(self.open_calls != 0);
         let accounts = self.accounts();
         let unmatched = accounts.iter().map(|(_, account)| account.unmatched());
@@ -397,10 +417,10 @@ impl Health {
         (!has_others).then(|| unmatched as f64 / all.max(1) as f64)
     }
 
-    /// For tests: nothing was lost.
+    /// Asserts in tests that nothing was lost.
     ///
     /// # Panics
-    /// With this health as text, if something was.
+    /// With this health as text, if something was lost.
     #[track_caller]
     pub fn assert_complete(&self) {
         assert!(self.is_complete(), "the profile is not complete: {self}");

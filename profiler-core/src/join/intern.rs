@@ -45,8 +45,8 @@ impl Names {
 
 /// Distinct rows, numbered.
 ///
-/// A row is found by a quick hash of some of its fields or, if another row has that hash, by a hash of
-/// the whole row: rows that differ in other fields only cost no search.
+/// A row is found by a quick hash of some of its fields or, if another row has that hash, by a hash
+/// of the whole row: rows that differ in other fields only cost no search.
 #[derive(Debug)]
 pub(crate) struct Interned<T> {
     rows: Vec<T>,

@@ -1,4 +1,5 @@
-//! The live ranges of a running session: open, or with unfinished work. Each is summed once it is done.
+//! The live ranges of a running session: open, or with unfinished work. Each is summed once it is
+//! done.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,11 +16,11 @@ use crate::record::recording::ranges::{
 };
 use crate::record::recording::segment::Segment;
 
-/// Ranges that were forgotten and whose path is still known, for contexts of theirs that are attached later. As many
-/// joined contexts are kept.
+/// Upper bound of removed ranges whose path is still known, for contexts of theirs that are
+/// attached later. Also that of joined contexts.
 pub(crate) const REMEMBERED: usize = 1 << 18;
 
-/// Where work under a tag is summed up.
+/// The rows and tag that work under a tag is added to.
 #[derive(Debug, Clone)]
 pub(crate) struct Position {
     /// The tag of the range that work is attributed to.
@@ -35,65 +36,65 @@ impl Position {
     }
 }
 
-/// A range that has ended and submitted work to the GPU, all of which is done. Activations of a process range are one
-/// of these together, where its start was seen.
+/// An ended range that submitted work to the GPU, all of which is done. The activations of a
+/// process range form one such range if its start was recorded.
 #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer reads it"))]
 #[derive(Debug, Clone)]
 pub(crate) struct Done {
-    /// The path; of activations that of the first one.
+    /// The path; for activations, that of the first one.
     pub(crate) path: PathId,
-    /// Where it began.
+    /// The thread of its start.
     pub(crate) thread_id: u32,
     pub(crate) start_ns: u64,
     pub(crate) host_ns: u64,
-    /// The host time of its activations, or its own.
+    /// The host time of the range or of its activations.
     pub(crate) busy_ns: u64,
-    /// Ranges of threads that it consists of.
+    /// The number of ranges of threads that it consists of.
     pub(crate) activations: u64,
     pub(crate) payload: Option<Payload>,
-    /// With ranges within it.
+    /// The GPU totals with descendants.
     pub(crate) totals: Totals,
 }
 
-/// A range that is open, or whose work is not done.
+/// A range that is open or has unfinished work.
 #[derive(Debug)]
 struct LiveRange {
     position: Position,
     parent: Option<u64>,
     thread_id: u32,
     start_ns: u64,
-    /// Its own, and those of ranges within it that are done.
+    /// The totals of the range and of its finished descendants.
     totals: Totals,
-    /// Calls in it whose records are expected, and ranges in it that are not done.
+    /// The number of its calls with expected records and of its unfinished child ranges.
     waits_for: u32,
     host_ns: Option<u64>,
     activation: Option<ActivationOf>,
     payload: Option<Payload>,
 }
 
-/// A range that was not seen before.
+/// A range that begins in a segment.
 #[derive(Debug)]
 struct NewRange {
     start_ns: u64,
     tag: u64,
     parent: Option<u64>,
-    /// Its thread's index in the segment, and its label there.
+    /// The index of its thread in the segment, and of its label there.
     thread: usize,
     label: u64,
 }
 
-/// What a range is an activation of.
+/// The process range of an activation.
 #[derive(Debug, Clone, Copy)]
 struct ActivationOf {
     process_range: u64,
-    /// The range lies in another activation, whose sum includes it.
+    /// True if the sum of an enclosing activation includes it.
     is_inner: bool,
 }
 
-/// A process range that is open, or has activations that are not done.
+/// A process range that is open or has unfinished activations.
 #[derive(Debug)]
 struct LiveProcessRange {
-    /// Row of its sums.
+    /// The row of its sums.
     sums: u32,
     /// The path of the first activation.
     path: Option<PathId>,
@@ -102,7 +103,7 @@ struct LiveProcessRange {
     busy_ns: u64,
     activations: u64,
     totals: Totals,
-    /// Activations that are not done.
+    /// The number of unfinished activations.
     waits_for: u32,
     host_ns: Option<u64>,
     payload: Option<Payload>,
@@ -122,7 +123,7 @@ impl<T> Default for Remembered<T> {
 }
 
 impl<T> Remembered<T> {
-    /// Returns the key that was dropped.
+    /// Inserts a value. Returns the key that was dropped, if any.
     fn insert(&mut self, key: u64, value: T) -> Option<u64> {
         let full = self.oldest.len() == REMEMBERED;
         let dropped = if full { self.oldest.pop_front() } else { None };
@@ -135,35 +136,38 @@ impl<T> Remembered<T> {
     }
 }
 
-/// The ranges of a session that are not summed up yet.
+/// The ranges of a session that are not summed yet.
 #[derive(Debug, Default)]
 pub(crate) struct LiveRanges {
     ranges: FxHashMap<u64, LiveRange>,
     remembered: Remembered<Position>,
-    /// The range of another thread that a range lies in: logged before the range begins, perhaps in an earlier segment.
+    /// The outer range on another thread, logged before the range begins, perhaps in an earlier
+    /// segment.
     handed: FxHashMap<u64, u64>,
     contexts: Contexts,
-    /// The contexts, with their positions once they were looked up.
+    /// Contexts, with their positions once they were resolved.
     resolved: Remembered<Option<(Position, bool)>>,
-    /// Members of contexts that are logged in a later segment: those after the second.
+    /// Members after the second of contexts, which a later segment may contain.
     members: FxHashMap<u64, Vec<RangeTag>>,
     process_ranges: FxHashMap<u64, LiveProcessRange>,
-    /// What a range is an activation of: logged before the range begins, perhaps in an earlier segment.
+    /// The process range of an activation, logged before the range begins, perhaps in an earlier
+    /// segment.
     activation_of: FxHashMap<u64, u64>,
-    /// Payloads of what has not begun yet.
+    /// Payloads of ranges that have not begun.
     payloads: FxHashMap<Subject, Payload>,
-    /// Ends of process ranges that are later than the segments so far, of which more activations may come.
+    /// Ends of process ranges later than the segments so far, which may contain further
+    /// activations.
     process_ends: Vec<(u64, u64)>,
     /// Ranges that were open when their thread ended.
     left_open: u64,
-    /// Ranges whose outer range is not known.
+    /// The number of ranges whose outer range is not known.
     pub(crate) orphaned: u64,
     /// The number of the recording's first range log.
     pub(crate) first_log: u64,
-    /// How many ranges that are done are kept until they are taken; 0 for none.
+    /// Upper bound of the finished ranges kept until they are taken; 0 for none.
     most_done: usize,
     pub(crate) done: VecDeque<Done>,
-    /// Ranges that were done and dropped for lack of room.
+    /// The number of finished ranges that were dropped at the bound.
     pub(crate) done_dropped: u64,
 }
 
@@ -172,12 +176,12 @@ impl LiveRanges {
         Self { most_done, ..Self::default() }
     }
 
-    /// Ranges that are open, and ranges whose work is not done.
+    /// The number of open ranges and of ranges with unfinished work.
     pub(crate) fn len(&self) -> usize {
         self.ranges.len() + self.process_ranges.len()
     }
 
-    /// Ranges that have not ended, among them those whose thread ended before.
+    /// The number of ranges without an end, including those whose thread has ended.
     pub(crate) fn open(&self) -> u64 {
         let ranges = self.ranges.values().filter(|range| range.host_ns.is_none());
         let process_ranges = self.process_ranges.values().filter(|range| range.host_ns.is_none());
@@ -202,7 +206,7 @@ impl LiveRanges {
         }
     }
 
-    /// The position of a context, and whether a range of it is unknown.
+    /// Returns the position of a context, and whether a range of it is unknown.
     #[cold]
     fn position_of_context(&mut self, tag: RangeTag) -> Option<(Position, bool)> {
         if let Some(resolved) = self.resolved.values.get(&tag.0)? {
@@ -230,7 +234,7 @@ impl LiveRanges {
         }
     }
 
-    /// Adds the ranges of a segment, and those that were `open` at its end.
+    /// Adds the ranges of a segment and those that were `open` at its end.
     pub(crate) fn begin(&mut self, segment: &Segment, open: &[ThreadSegment], sums: &mut Sums) {
         for thread in &segment.ranges {
             self.read_events(thread, sums);
@@ -250,7 +254,7 @@ impl LiveRanges {
                 }
             }
         }
-        // A range comes after its outer range, of whatever thread that is.
+        // A range follows its outer range, also on another thread.
         order::sort_by_key(&mut new, |new| (new.start_ns, new.tag));
         for range in new {
             self.begin_range(&range, threads[range.thread], sums);
@@ -285,7 +289,7 @@ impl LiveRanges {
         self.ranges.insert(new.tag, range);
     }
 
-    /// Reads what a thread logged of process ranges, marks and contexts.
+    /// Reads the process ranges, marks and contexts of a thread.
     fn read_events(&mut self, thread: &ThreadSegment, sums: &mut Sums) {
         for (slot, words) in &thread.events {
             let of_event = tag(thread, *slot);
@@ -328,7 +332,7 @@ impl LiveRanges {
         }
     }
 
-    /// Reads what a thread logged of ranges that have not begun.
+    /// Reads the details of ranges of a thread that have not begun.
     fn read_details(&mut self, thread: &ThreadSegment) {
         for (_, words) in &thread.events {
             let Event::Detail { of: Subject::Range(slot), detail } = Event::from_words(*words)
@@ -350,7 +354,8 @@ impl LiveRanges {
         }
     }
 
-    /// Begins an activation of a process range whose start was seen. `activations` are those of the outer range.
+    /// Begins an activation of a process range whose start was recorded. `activations` are those of
+    /// the outer range.
     fn activate(
         &mut self,
         of: u64,
@@ -380,14 +385,14 @@ impl LiveRanges {
         }
     }
 
-    /// Lets a range wait for one thing more; returns its tag if it is not done.
+    /// Adds one pending item to a range. Returns its tag if it is not done.
     pub(crate) fn start_waiting(&mut self, tag: u64) -> Option<u64> {
         let range = self.ranges.get_mut(&tag)?;
         range.waits_for += 1;
         Some(tag)
     }
 
-    /// Ends one thing that a range waits for.
+    /// Removes one pending item from a range.
     pub(crate) fn stop_waiting(&mut self, tag: u64, sums: &mut Sums) {
         if let Some(range) = self.ranges.get_mut(&tag) {
             range.waits_for = range.waits_for.saturating_sub(1);
@@ -395,7 +400,7 @@ impl LiveRanges {
         }
     }
 
-    /// Ends the ranges that a segment holds the ends of.
+    /// Ends the ranges whose ends are in a segment.
     pub(crate) fn end(&mut self, segment: &Segment, sums: &mut Sums) {
         for thread in &segment.ranges {
             for (slot, entry) in thread.entries() {
@@ -413,7 +418,7 @@ impl LiveRanges {
                 Some(host_ns) => {
                     sums.tables.paths[range.position.path as usize].host.add(host_ns);
                 }
-                // Its thread has ended before it.
+                // The thread of the range ended first.
                 None => self.left_open += 1,
             }
             self.finish(tag, sums);
@@ -423,7 +428,7 @@ impl LiveRanges {
     /// Ends the process ranges that ended before `until_ns`.
     pub(crate) fn end_process_ranges(&mut self, until_ns: u64, sums: &mut Sums) {
         for (of, at_ns) in std::mem::take(&mut self.process_ends) {
-            // An activation that ended before it is in this segment at the latest.
+            // Activations that ended before it are in this segment at the latest.
             if at_ns >= until_ns {
                 self.process_ends.push((of, at_ns));
             } else if let Some(process_range) = self.process_ranges.get_mut(&of) {
@@ -435,7 +440,7 @@ impl LiveRanges {
         }
     }
 
-    /// Forgets a range if it has ended and its work is done, and then perhaps its outer range.
+    /// Removes a range that has ended and whose work is done, then perhaps its outer range.
     fn finish(&mut self, tag: u64, sums: &mut Sums) {
         let mut tag = tag;
         while let Some(range) = self.ranges.get(&tag)
@@ -487,7 +492,7 @@ impl LiveRanges {
         }
     }
 
-    /// Forgets a process range if it has ended and its activations are done.
+    /// Removes a process range that has ended and whose activations are done.
     fn finish_process_range(&mut self, of: u64, sums: &mut Sums) {
         if let Some(range) = self.process_ranges.get(&of)
             && range.waits_for == 0
@@ -525,7 +530,7 @@ impl LiveRanges {
     }
 }
 
-/// The tag of a range of a thread.
+/// Returns the tag of a range of a thread.
 fn tag(thread: &ThreadSegment, slot: u64) -> u64 {
     RangeTag::new(thread.number(), slot).map_or(0, |tag| tag.0)
 }

@@ -1,4 +1,5 @@
-//! Which range owns which work: records, calls and ranges decoded, joined, accounted for and summed.
+//! Which range owns which work: records, calls and ranges decoded, joined, accounted for and
+//! summed.
 
 pub(crate) mod account;
 pub(crate) mod attribute;

@@ -91,32 +91,43 @@ struct Moved {
     ranges: Vec<RangeId>,
 }
 
-impl Places {
-    /// If rows are already in depth-first order and [`Store::order`], as for most single threads.
-    fn in_order(ranges: &[Range]) -> Option<Self> {
-        let mut sizes: Vec<u32> = tables::with_capacity(ranges.len());
-        // The ancestors of the last range, and the range itself.
-        let mut around: Vec<RangeId> = Vec::new();
-        let mut last_ns = 0;
-        for (row, range) in (0..).zip(ranges) {
-            let parent = range.parent.get();
-            while around.last().copied() != parent {
-                let ended = around.pop()?;
-                sizes[ended.at()] = row - ended.0;
-            }
-            if range.time.start_ns < last_ns {
-                return None;
-            }
-            last_ns = range.time.start_ns;
-            around.push(RangeId(row));
-            sizes.push(1);
+/// Computes [`Places`] of ranges whose rows are already in depth-first order and [`Store::order`],
+/// as for most single threads.
+#[derive(Default)]
+struct RowPlaces {
+    sizes: Vec<u32>,
+    /// The ancestors of the last range, and the range itself.
+    around: Vec<RangeId>,
+    last_ns: u64,
+}
+
+impl RowPlaces {
+    /// Adds the next row; false if it breaks the order.
+    #[inline]
+    fn push(&mut self, id: RangeId, range: &Range) -> bool {
+        let parent = range.parent.get();
+        while self.around.last().copied() != parent {
+            let Some(ended) = self.around.pop() else { return false };
+            self.sizes[ended.at()] = id.0 - ended.0;
         }
-        for ended in around {
-            sizes[ended.at()] = ranges.len() as u32 - ended.0;
+        if range.time.start_ns < self.last_ns {
+            return false;
         }
-        Some(Self { moved: None, sizes })
+        self.last_ns = range.time.start_ns;
+        self.around.push(id);
+        self.sizes.push(1);
+        true
     }
 
+    fn finish(self) -> Places {
+        let Self { mut sizes, around, .. } = self;
+        let count = sizes.len() as u32;
+        around.into_iter().for_each(|ended| sizes[ended.at()] = count - ended.0);
+        Places { moved: None, sizes }
+    }
+}
+
+impl Places {
     /// `order` has parents before their children.
     fn new(store: &Store, order: &[RangeId]) -> Self {
         let count = order.len();
@@ -183,32 +194,11 @@ struct Index {
 }
 
 impl Index {
-    /// `of` returns the owner of each row, below `count`, or [`NOWHERE`].
-    fn new(count: usize, of: &[u32]) -> Self {
-        // Count rows two slots behind their owner. Prefix sums then give the start of the previous
-        // owner's rows, which filling in advances to the start of the owner's rows.
-        let mut first = tables::filled(0, count + 2);
-        for owner in of {
-            // Rows without an owner have no slot.
-            if let Some(rows) = first.get_mut((*owner as usize).wrapping_add(2)) {
-                *rows += 1;
-            }
-        }
-        let mut sum = 0;
-        for rows in &mut first {
-            sum += *rows;
-            *rows = sum;
-        }
-        let mut rows = tables::filled(0, sum as usize);
-        for (row, owner) in (0..).zip(of) {
-            if *owner != NOWHERE {
-                let next = &mut first[*owner as usize + 1];
-                rows[*next as usize] = row;
-                *next += 1;
-            }
-        }
-        first.truncate(count + 1);
-        Self { first, rows }
+    /// `of` holds the owner of each row, below `count`, or [`NOWHERE`].
+    fn new(count: usize, of: Vec<u32>) -> Self {
+        let mut owners = Owners::new(count, 0);
+        of.iter().for_each(|owner| owners.count(*owner));
+        Owners { of, ..owners }.into_index()
     }
 
     /// The rows of these owners.
@@ -217,6 +207,54 @@ impl Index {
             (Some(&first), Some(&end)) => &self.rows[first as usize..end as usize],
             _ => &[],
         }
+    }
+}
+
+/// The owners of the rows of an [`Index`], counted while they are collected: another pass would
+/// read them from memory again.
+struct Owners {
+    /// The number of rows of each owner, two slots behind the owner.
+    counts: Vec<u32>,
+    of: Vec<u32>,
+}
+
+impl Owners {
+    fn new(owners: usize, rows: usize) -> Self {
+        Self { counts: tables::filled(0, owners + 2), of: tables::with_capacity(rows) }
+    }
+
+    #[inline]
+    fn count(&mut self, owner: u32) {
+        // Rows without an owner have no slot.
+        if let Some(rows) = self.counts.get_mut((owner as usize).wrapping_add(2)) {
+            *rows += 1;
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, owner: u32) {
+        self.count(owner);
+        self.of.push(owner);
+    }
+
+    fn into_index(self) -> Index {
+        // Prefix sums give the start of the previous owner's rows, which filling in advances to the
+        // start of the owner's rows.
+        let (mut first, mut sum) = (self.counts, 0);
+        for rows in &mut first {
+            sum += *rows;
+            *rows = sum;
+        }
+        let mut rows = tables::filled(0, sum as usize);
+        for (row, owner) in (0..).zip(self.of) {
+            if owner != NOWHERE {
+                let next = &mut first[owner as usize + 1];
+                rows[*next as usize] = row;
+                *next += 1;
+            }
+        }
+        first.pop();
+        Index { first, rows }
     }
 }
 
@@ -243,7 +281,7 @@ impl SharedIndex {
         if entries.is_empty() {
             return Self::default();
         }
-        Self { index: Index::new(count, &of), entries }
+        Self { index: Index::new(count, of), entries }
     }
 
     /// The rows of these owners, without duplicates.
@@ -261,14 +299,16 @@ impl Tree {
     pub(crate) fn build(store: &Store) -> Self {
         let mut tree = Self::default();
         let rows = (0..store.ranges.len() as u32).map(RangeId);
-        if let Some(places) = Places::in_order(&store.ranges) {
-            tree.places = places;
-            tree.add_nodes(store, rows);
+        let sizes = tables::with_capacity(store.ranges.len());
+        let mut places = RowPlaces { sizes, ..RowPlaces::default() };
+        if tree.add_nodes(store, rows.clone(), |id, range| places.push(id, range)) {
+            tree.places = places.finish();
         } else {
+            tree = Self::default();
             let mut order = tables::collected(rows);
             store.sort_ranges(&mut order);
             tree.places = Places::new(store, &order);
-            tree.add_nodes(store, order.into_iter());
+            tree.add_nodes(store, order.into_iter(), |_, _| true);
         }
         tree.add_work(store);
         tree.add_stays(store);
@@ -289,8 +329,8 @@ impl Tree {
         let of_operation =
             |row: &Operation| row.call.get().map_or(NOWHERE, |call| of_calls[call.at()]);
         let of_operations: Vec<u32> = store.operations.iter().map(of_operation).collect();
-        self.shared_operations = Index::new(store.shares.len(), &of_operations);
-        self.shared_calls = Index::new(store.shares.len(), &of_calls);
+        self.shared_operations = Index::new(store.shares.len(), of_operations);
+        self.shared_calls = Index::new(store.shares.len(), of_calls);
     }
 
     /// The rows shared with these positions, without duplicates, in order.
@@ -318,8 +358,14 @@ impl Tree {
         }
     }
 
-    /// Children are in the order they first began, on any thread.
-    fn add_nodes(&mut self, store: &Store, order: impl Iterator<Item = RangeId>) {
+    /// Adds the nodes of ranges; false once `goes_on` is false for one. Children are in the order
+    /// they first began, on any thread.
+    fn add_nodes(
+        &mut self,
+        store: &Store,
+        order: impl Iterator<Item = RangeId>,
+        mut goes_on: impl FnMut(RangeId, &Range) -> bool,
+    ) -> bool {
         let mut ids = FxHashMap::default();
         // Labels that differ only in colour or category share a node.
         let mut by_label: FxHashMap<(u32, LabelId), NodeId> = FxHashMap::default();
@@ -328,6 +374,9 @@ impl Tree {
         self.of_range = tables::filled(NodeId(0), store.ranges.len());
         for range in order {
             let row = &store.ranges[range.at()];
+            if !goes_on(range, row) {
+                return false;
+            }
             let parent = row.parent.get().map(|parent| self.of_range[parent.at()]);
             let key = (parent.map_or(u32::MAX, |parent| parent.0), row.label);
             let node = match last {
@@ -342,6 +391,7 @@ impl Tree {
             node.instances += 1;
             node.host_ns = node.host_ns.saturating_add(row.time.ns());
         }
+        true
     }
 
     fn add_node(
@@ -380,16 +430,16 @@ impl Tree {
     fn add_work(&mut self, store: &Store) {
         let count = store.ranges.len();
         // The position of each call's range.
-        let mut of_calls = tables::with_capacity(store.calls.len());
+        let mut of_calls = Owners::new(count, store.calls.len());
         for call in &store.calls {
             let range = call.range.get();
             add_call(self.own_totals(range), store, call);
             of_calls.push(range.map_or(NOWHERE, |range| self.places.of(range)));
         }
-        let mut of_operations = tables::with_capacity(store.operations.len());
+        let mut of_operations = Owners::new(count, store.operations.len());
         let mut has_captured = false;
         for operation in &store.operations {
-            let place = operation.call.get().map_or(NOWHERE, |call| of_calls[call.at()]);
+            let place = operation.call.get().map_or(NOWHERE, |call| of_calls.of[call.at()]);
             add_operation(self.own_totals(self.places.range(place)), store, operation);
             of_operations.push(place);
             if let Some(range) = operation.captured.get() {
@@ -398,14 +448,13 @@ impl Tree {
                 add_operation(&mut self.nodes[node.at()].replayed, store, operation);
             }
         }
-        self.calls = Index::new(count, &of_calls);
-        drop(of_calls);
-        self.operations = Index::new(count, &of_operations);
+        self.calls = of_calls.into_index();
+        self.operations = of_operations.into_index();
         if has_captured {
             let of_capture =
                 |row: &Operation| row.captured.get().map_or(NOWHERE, |range| self.places.of(range));
             let of_captures = tables::collected(store.operations.iter().map(of_capture));
-            self.replays = Index::new(count, &of_captures);
+            self.replays = Index::new(count, of_captures);
         }
         // Children follow their parent: going backwards, nodes are complete before they are added.
         for row in (0..self.nodes.len()).rev() {
@@ -518,7 +567,7 @@ impl Tree {
     pub(crate) fn instances(&self, node: NodeId) -> impl Iterator<Item = RangeId> + Clone {
         let instances = self.instances.get_or_init(|| {
             let of: Vec<_> = self.of_range.iter().map(|node| node.0).collect();
-            Index::new(self.nodes.len(), &of)
+            Index::new(self.nodes.len(), of)
         });
         instances.of(node.at()..node.at() + 1).iter().copied().map(RangeId)
     }

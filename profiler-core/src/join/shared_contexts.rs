@@ -16,7 +16,8 @@ pub(crate) struct SharedContexts {
     ids: FxHashMap<Box<[RangeId]>, ShareId>,
 }
 
-/// The range that the work of a context is attributed to, with its links; and whether a range of the context is unknown.
+/// The range that the work of a context is attributed to, with its links; and whether a range of
+/// the context is unknown.
 type Resolved = ((RangeId, Option<ShareId>), bool);
 
 impl SharedContexts {
@@ -33,8 +34,8 @@ impl SharedContexts {
         range_of(*members.ranges.first()?)
     }
 
-    /// Finds the links of ranges. `opened` are the ranges that were opened under a context, with its tag. Looks at every
-    /// range, in order, if there are any.
+    /// Finds the links of ranges. `opened` are the ranges that were opened under a context, with
+    /// its tag. Looks at every range, in order, if there are any.
     pub(crate) fn link(
         &mut self,
         store: &mut Store,

@@ -1,4 +1,5 @@
-//! The join of a running session: calls wait for records, ranges for calls; finished ones are summed.
+//! The join of a running session: calls wait for records, ranges for calls; finished ones are
+//! summed.
 
 use std::collections::VecDeque;
 
@@ -21,34 +22,37 @@ use crate::record::recording::ranges;
 use crate::record::recording::ranges::ThreadSegment;
 use crate::record::recording::segment::Segment;
 
-/// How long a call is kept whose records do not arrive, and a record whose call does not, in nanoseconds. Where CUPTI has not
-/// answered since the call, which happens under load, [`UNANSWERED`] times as long.
+/// How long a call is kept without its records, and a record without its call, in nanoseconds. If
+/// CUPTI has not answered since the call, as under load, [`UNANSWERED`] times as long.
 const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 const UNANSWERED: u64 = 3;
-/// How long after its return a call may get a record that CUPTI had not begun by then, in nanoseconds.
+/// How long after its return a call may get a record that CUPTI had not begun by then, in
+/// nanoseconds.
 const GRACE_NS: u64 = 1_000_000_000;
-/// How often the calls are looked through, in nanoseconds.
+/// The interval between searches for calls without further records, in nanoseconds.
 const SETTLE_EVERY_NS: u64 = 100_000_000;
-/// Records that wait for their calls. Beyond them the oldest are counted as records without a call.
+/// Upper bound of records without a known call. Beyond it, the oldest are counted as records
+/// without a call.
 const MOST_EARLY: usize = 1 << 18;
 
-/// A call whose records are expected.
+/// A call with expected records.
 #[derive(Debug)]
 struct Pending {
     expected: ExpectedRecords,
-    /// The range that waits for it.
+    /// The range with this call among its pending items.
     waiting: Option<u64>,
     rows: Rows,
-    /// False in a pause and before the start: its records are left out.
+    /// False in a pause and before the start, where records are left out.
     counts: bool,
     found: bool,
-    /// One call may give more than one record.
+    /// True if the call may give several records.
     has_many: bool,
-    /// When it returned, or when its last record arrived.
+    /// The time of its return or of its last record.
     last_ns: u64,
 }
 
-/// The calls of a segment not yet added, by thread in order of their ids, except long-running ones.
+/// The calls of a segment that are not added yet, by thread in order of their ids, except
+/// long-running ones.
 struct Calls<'a> {
     threads: Vec<&'a [cupti::Call]>,
     /// The highest id so far.
@@ -83,12 +87,12 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// A record whose call is not known yet.
+/// A record without a known call.
 #[derive(Debug)]
 struct Early {
     id: u32,
     since_ns: u64,
-    /// When its operation started, on the host's clock.
+    /// The start of its operation on the host's clock.
     start_ns: Option<u64>,
     work: Work,
 }
@@ -112,21 +116,21 @@ pub(crate) struct StreamingJoin {
     pub(crate) ranges: LiveRanges,
     pub(crate) health: Health,
     calls: IdWindow<Pending>,
-    /// When the calls were last looked through for those that get no more records.
+    /// The time of the last search for calls without further records.
     settled_at_ns: u64,
-    /// Since when one of them waited then, if one did.
+    /// When the longest-waiting call of that search began to wait, if any did.
     waits_since_ns: Option<u64>,
-    /// Class and whether it may have several records, by the function's id.
+    /// The class of each function, and whether it may have several records, by the function's id.
     functions: Vec<Option<(CallClass, bool)>>,
     early: VecDeque<Early>,
     nodes: GraphNodes<PathId>,
-    /// Records up to this id that have no call are of calls before the session.
+    /// Records without a call and with an id up to this belong to calls before the session.
     before_id: u32,
-    /// No call of the collection was made before the session.
+    /// True if the collection has no calls before the session.
     has_all_calls: bool,
-    /// `before_id` does not change any more.
+    /// True once `before_id` is final.
     before_is_final: bool,
-    /// When the session began, and when it stopped.
+    /// The start and the stop of the session.
     pub(crate) start_ns: u64,
     stop_ns: u64,
 }
@@ -172,7 +176,8 @@ impl Sink for StreamingJoin {
 }
 
 impl StreamingJoin {
-    /// Keeps so many ranges that are done until they are taken, and this many rows at most of each kind.
+    /// Keeps up to `most_done` finished ranges until they are taken, and up to `most_rows` rows of
+    /// each kind.
     pub(crate) fn new(most_done: usize, most_rows: usize) -> Self {
         Self {
             sums: Sums::new(most_rows),
@@ -192,7 +197,7 @@ impl StreamingJoin {
         }
     }
 
-    /// The ranges that were done since this was called last.
+    /// Takes the ranges finished since the last call.
     #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
     pub(crate) fn take_done(&mut self) -> VecDeque<Done> {
         std::mem::take(&mut self.ranges.done)
@@ -225,7 +230,7 @@ impl StreamingJoin {
         }
         if !expected.may_have_records() {
             if counts {
-                self.health.count_call(&expected, false, false, None);
+                self.health.count_calls(1, &expected, false, false, None);
             }
             return;
         }
@@ -239,7 +244,7 @@ impl StreamingJoin {
         }
     }
 
-    /// The class of a function, and whether one call can give several records.
+    /// Returns the class of a function, and whether one call can give several records.
     #[inline]
     fn function(&mut self, function: cupti::DriverFunction) -> (CallClass, bool) {
         match self.functions.get(function.0 as usize) {
@@ -252,7 +257,7 @@ impl StreamingJoin {
     fn new_function(&mut self, function: cupti::DriverFunction) -> (CallClass, bool) {
         let (class, name) = (function.class(), function.name());
         let has_many = may_have_several_records(class, name);
-        // A damaged number could be any.
+        // A damaged file may hold any number.
         if class != CallClass::Unknown {
             let row = function.0 as usize;
             if row >= self.functions.len() {
@@ -271,7 +276,8 @@ impl StreamingJoin {
         }
     }
 
-    /// Calls are added as records need them: those that are not done stay few, however long a segment is.
+    /// Adds calls as records require them, so that pending calls stay few in a segment of any
+    /// length.
     fn add_records(&mut self, segment: &Segment, calls: &mut Calls<'_>, windows_ns: &[(u64, u64)]) {
         self.health.clock_step_ns = self.health.clock_step_ns.max(segment.clock.step_ns());
         let now_ns = segment.until_ns;
@@ -319,7 +325,7 @@ impl StreamingJoin {
         }
     }
 
-    /// Keeps a record whose call is not known, if that may still arrive.
+    /// Keeps a record without a known call if the call may still arrive.
     #[cold]
     fn keep_early(&mut self, early: Early, now_ns: u64) {
         let is_before = || early.without_call(self) == Unmatched::BeforeSession;
@@ -337,7 +343,7 @@ impl StreamingJoin {
         }
     }
 
-    /// Adds a record to its call; false if that is not known.
+    /// Adds a record to its call; false if the call is not known.
     fn add_work(&mut self, id: u32, work: Work, now_ns: u64) -> bool {
         let Some(pending) = self.calls.get_mut(id) else { return false };
         pending.found = true;
@@ -369,11 +375,11 @@ impl StreamingJoin {
             is_node,
             is_captured: captured.is_some(),
         });
-        // What has no times takes none.
+        // An operation without timestamps adds no time.
         self.sums.add_operation(amount, ns.unwrap_or_default(), rows, captured);
     }
 
-    /// Counts a record whose call does not arrive any more.
+    /// Counts a record whose call is missing.
     fn give_up(&mut self, early: &Early) {
         match early.without_call(self) {
             Unmatched::BeforeSession => self.health.records_before += 1,
@@ -382,7 +388,8 @@ impl StreamingJoin {
         }
     }
 
-    /// Finishes the calls that get no more records, and ends the wait for those that most likely do not.
+    /// Finishes the calls without further records, and ends the wait for calls that most likely
+    /// have none.
     fn settle(&mut self, segment: &Segment) {
         let (settled_ns, answered_ns, now_ns) =
             (segment.settled_ns, segment.answered_ns, segment.until_ns);
@@ -400,7 +407,7 @@ impl StreamingJoin {
                 true => UNANSWERED * LONGEST_WAIT_NS,
                 false => GRACE_NS,
             };
-            // More may lie in a buffer that is not full, as long as CUPTI was not asked for it.
+            // A partly filled buffer may hold further records until CUPTI is flushed.
             let since_ns = |ns: u64| ns.saturating_sub(pending.last_ns);
             let is_quiet = since_ns(answered_ns) >= GRACE_NS || since_ns(now_ns) >= LONGEST_WAIT_NS;
             if after_ns < settled_ns || now_ns.saturating_sub(end_ns) >= longest_ns {
@@ -408,7 +415,7 @@ impl StreamingJoin {
             } else if pending.found && pending.waiting.is_some() && is_quiet {
                 quiet.push(id);
             } else {
-                // What may have more is waited for by its range alone.
+                // For calls that may have further records, only the range waits.
                 let waits_ns = match pending.found {
                     true => pending.waiting.map(|_| pending.last_ns),
                     false => pending.expected.expects_records().then_some(end_ns),
@@ -431,14 +438,15 @@ impl StreamingJoin {
 
     fn finish_call(&mut self, pending: &Pending) {
         if pending.counts {
-            self.health.count_call(&pending.expected, pending.found, pending.found, None);
+            self.health.count_calls(1, &pending.expected, pending.found, pending.found, None);
         }
         if let Some(tag) = pending.waiting {
             self.ranges.stop_waiting(tag, &mut self.sums);
         }
     }
 
-    /// Ends the join: nothing arrives any more. Calls that had not returned are in no segment, but in what was recorded.
+    /// Ends the join: no further records arrive. Calls that had not returned are in the recording,
+    /// but in no segment.
     pub(crate) fn end(&mut self, recording: Option<&Recording>) {
         if let Some(recording) = recording {
             self.stop_ns = recording.window_ns.1;
@@ -447,7 +455,7 @@ impl StreamingJoin {
             for call in recording.open_calls() {
                 self.add_call(call, within(call));
             }
-            // Calls that returned since the last segment, whose records had arrived before.
+            // Calls that returned since the last segment, whose records arrived earlier.
             let mut early: FxHashSet<u32> = self.early.iter().map(|early| early.id).collect();
             early.retain(|id| self.calls.get_mut(*id).is_none());
             let calls = recording.calls.iter().flat_map(|thread| &thread.calls);
@@ -462,7 +470,7 @@ impl StreamingJoin {
         let ids: Vec<u32> = self.calls.iter().map(|(id, _)| id).collect();
         for id in ids {
             if let Some(mut pending) = self.calls.remove(id) {
-                // As in a recording, of calls that returned after the cut it is not known what they submitted.
+                // As in a recording, the work of calls that returned after the cut is not known.
                 let is_late = pending.expected.end_ns.is_some_and(|end_ns| end_ns >= self.stop_ns);
                 if is_late && !pending.found && pending.expected.expects_records() {
                     pending.expected.end_ns = None;
@@ -474,7 +482,7 @@ impl StreamingJoin {
             self.give_up(&early);
         }
         self.health.pending_calls = 0;
-        // Segments do not hold these counts: they are kept for the whole of what is recorded.
+        // Segments do not contain these counts, which cover the whole recording.
         if let Some(losses) = recording.map(|recording| &recording.losses) {
             self.health.set_range_losses(losses);
             self.health.forgotten_lanes = losses.forgotten_lanes;
@@ -511,7 +519,7 @@ mod tests {
             call
         };
         let last = u32::MAX;
-        // The ids wrap; the first call of the second thread was long under way.
+        // The ids wrap; the second thread's first call ran long.
         let threads: [Vec<cupti::Call>; 2] =
             [[last - 3, last, 2].map(call).to_vec(), [last - 9, last - 1, 1, 5].map(call).to_vec()];
         let mut calls = Calls { threads: threads.iter().map(Vec::as_slice).collect(), until: None };

@@ -1,7 +1,8 @@
-//! The sums of a session that keeps no operations: by path, by kernel, by process range and by mark.
+//! The sums of a session that keeps no operations: by path, by kernel, by process range and by
+//! mark.
 //!
-//! Memory grows with the number of different paths and names up to a limit, not with time: what is new beyond the limit is
-//! summed up as `(other)`.
+//! Memory grows with the number of different paths and names up to a limit, not with time. New
+//! names beyond the limit are summed as `(other)`.
 
 use std::sync::Arc;
 
@@ -16,9 +17,9 @@ use crate::join::intern::{NameId, Names};
 use crate::record::recording::ranges::ThreadSegment;
 use crate::record::recording::segment::Segment;
 
-/// Labels of threads whose names are kept at hand.
+/// Upper bound of the cached label names of threads.
 const MOST_LABELS: usize = 1 << 16;
-/// Rows that are kept if nothing else is requested.
+/// The default limit of rows.
 pub(crate) const ROWS: usize = 10_000;
 /// The name of all rows beyond the limit.
 const OTHER: &str = "(other)";
@@ -26,30 +27,30 @@ const OTHER: &str = "(other)";
 /// Row of [`SumTables::paths`].
 pub(crate) type PathId = u32;
 
-/// All ranges of one path.
+/// The sums of all ranges of one path.
 #[derive(Debug, Clone)]
 pub(crate) struct PathSums {
     pub(crate) name: NameId,
-    /// `None` is the default one.
+    /// `None` is the default domain.
     pub(crate) domain: Option<NameId>,
     pub(crate) parent: Option<PathId>,
     pub(crate) level: Level,
-    /// It is `(other)`, or lies in one.
+    /// True for `(other)` and its descendants.
     is_in_other: bool,
-    /// Instances that have begun.
+    /// The number of instances that have begun.
     pub(crate) begun: u64,
-    /// Of each instance that has ended.
+    /// The host times of ended instances.
     pub(crate) host: Distribution,
-    /// The GPU time of each instance whose work is done, with ranges within it.
+    /// The GPU time of each instance whose work is done, with descendants.
     pub(crate) gpu: Distribution,
     pub(crate) own: OwnSums,
-    /// What graph launches made of the nodes that were made in them.
+    /// Executions of graph nodes that were created in the ranges.
     pub(crate) replayed: Totals,
-    /// Work in them and within that is attributed to other ranges and linked to these.
+    /// Work that is attributed to other ranges and linked to these or their descendants.
     pub(crate) shared: Totals,
 }
 
-/// Calls and operations that are attributed to the ranges themselves, not to ranges within.
+/// Calls and operations without those of descendants.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OwnSums {
     pub(crate) totals: Totals,
@@ -57,29 +58,29 @@ pub(crate) struct OwnSums {
     pub(crate) copies: FxHashMap<CopyKind, (Distribution, u64)>,
 }
 
-/// All process ranges of one name.
+/// The sums of all process ranges of one name.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessSums {
     pub(crate) name: NameId,
-    /// `None` is the default one.
+    /// `None` is the default domain.
     pub(crate) domain: Option<NameId>,
-    /// Instances that have begun.
+    /// The number of instances that have begun.
     pub(crate) begun: u64,
-    /// Ranges of threads that are activations of them, and have begun.
+    /// The number of activations that have begun.
     pub(crate) activations: u64,
-    /// Of each instance that has ended.
+    /// The host times of ended instances.
     pub(crate) host: Distribution,
-    /// The GPU time of each instance that has ended and whose work is done.
+    /// The GPU time of each ended instance whose work is done.
     pub(crate) gpu: Distribution,
-    /// Calls and operations of their activations.
+    /// Calls and operations of the activations.
     pub(crate) totals: Totals,
 }
 
-/// All marks of one name.
+/// The sum of all marks of one name.
 #[derive(Debug, Clone)]
 pub(crate) struct MarkSums {
     pub(crate) name: NameId,
-    /// `None` is the default one.
+    /// `None` is the default domain.
     pub(crate) domain: Option<NameId>,
     pub(crate) count: u64,
 }
@@ -91,13 +92,13 @@ pub(crate) struct Activation {
     pub(crate) sums: u32,
 }
 
-/// All of them, each once; most ranges have none.
+/// The enclosing process ranges, without duplicates; most ranges have none.
 pub(crate) type Activations = Option<Arc<Vec<Activation>>>;
 
-/// The paths of other ranges that work is linked to; most work has none.
+/// The linked paths; most work has none.
 pub(crate) type Links = Option<Arc<Vec<PathId>>>;
 
-/// The rows that a call or an operation adds to.
+/// The rows that a call or an operation is added to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rows {
     /// `None` outside all ranges.
@@ -106,7 +107,7 @@ pub(crate) struct Rows {
     pub(crate) links: Links,
 }
 
-/// What an operation adds to sums.
+/// The amounts that an operation adds to sums.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Amount {
     Kernel(NameId),
@@ -136,11 +137,11 @@ impl Amount {
     }
 }
 
-/// The sums themselves.
+/// All sums.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SumTables {
     pub(crate) names: Names,
-    /// A path comes after its outer path.
+    /// A path follows its outer path.
     pub(crate) paths: Vec<PathSums>,
     pub(crate) outside: OwnSums,
     pub(crate) process_ranges: Vec<ProcessSums>,
@@ -155,7 +156,7 @@ impl SumTables {
         }
     }
 
-    /// The names of a path joined by `/`, shortened as those of a profile.
+    /// Returns the names of a path joined by `/`, shortened as those of a profile.
     #[cfg(feature = "tracing")]
     pub(crate) fn path(&self, row: usize) -> String {
         let parent = |row: &usize| self.paths[*row].parent.map(|parent| parent as usize);
@@ -174,11 +175,11 @@ pub(crate) struct Sums {
     pub(crate) tables: SumTables,
     /// The name `(other)`.
     other: NameId,
-    /// Paths, kernels, process ranges, and marks: as many of each.
+    /// Upper bound of the rows of each table: paths, kernels, process ranges and marks.
     most_rows: usize,
-    /// Kernels of all paths.
+    /// The number of kernel rows of all paths.
     kernel_rows: usize,
-    /// Ranges, marks and kernels that were summed up as `(other)`.
+    /// The number of ranges, marks and kernels that were summed as `(other)`.
     pub(crate) summed_as_other: u64,
     by_path: FxHashMap<(Option<PathId>, Option<NameId>, NameId), PathId>,
     process_ranges_by_name: FxHashMap<Key, u32>,
@@ -188,7 +189,7 @@ pub(crate) struct Sums {
     kernel_names: FxHashMap<u64, NameId>,
     /// The last kernel and its name.
     last_kernel: Option<(u64, NameId)>,
-    /// For each path the round in which it was marked last, and the present round.
+    /// The round in which each path was last marked, and the current round.
     rounds: (Vec<u64>, u64),
 }
 
@@ -200,7 +201,7 @@ impl Sums {
         Self { tables, other, most_rows, ..Self::default() }
     }
 
-    /// The row of a name, or that of `(other)` where the table is full.
+    /// Returns the row of a name, or that of `(other)` if the table is full.
     fn row_of(
         &mut self,
         thread: &ThreadSegment,
@@ -223,7 +224,7 @@ impl Sums {
         count as u32
     }
 
-    /// Counts an instance of a process range, and returns its row.
+    /// Counts an instance of a process range. Returns its row.
     pub(crate) fn begin_process_range(&mut self, thread: &ThreadSegment, label: u32) -> u32 {
         let row = self.row_of(
             thread,
@@ -255,8 +256,8 @@ impl Sums {
         self.tables.marks[row as usize].count += 1;
     }
 
-    /// The name and the domain of a label. Where the rows that they are for are full, a name of no row is `(other)`: so
-    /// there are no more names than rows.
+    /// Returns the name and domain of a label. If the table of rows is full, a name without a row
+    /// becomes `(other)`, so that there are no more names than rows.
     fn label(&mut self, thread: &ThreadSegment, label: u64, is_full: bool) -> Key {
         if let Some(known) = self.labels.get(&(thread.number(), label)) {
             return *known;
@@ -279,7 +280,7 @@ impl Sums {
             Some((self.tables.names.find(name)?, domain))
         });
         let Some(found) = found else { return (self.other, None) };
-        // Names that never come again fill it with labels that nobody asks for any more.
+        // Names that never occur again fill the cache with unused labels.
         if self.labels.len() >= MOST_LABELS {
             self.labels.clear();
         }
@@ -287,8 +288,9 @@ impl Sums {
         found
     }
 
-    /// The path of a range. Beyond the limit of rows it is the `(other)` of the path around it; in an `(other)` there may be
-    /// as many rows again, and beyond these all that lies in it is the `(other)` itself.
+    /// Returns the path of a range. Beyond the limit of rows, that is the `(other)` of its outer
+    /// path. An `(other)` may have as many rows again; ranges beyond these are added to the
+    /// `(other)` itself.
     pub(crate) fn begin(
         &mut self,
         parent: Option<PathId>,
@@ -333,7 +335,7 @@ impl Sums {
         row
     }
 
-    /// The name of a kernel, or `(other)` where no more kernels are kept.
+    /// Returns the name of a kernel, or `(other)` if the kernel table is full.
     pub(crate) fn kernel_name(&mut self, part: &Segment, key: cupti::NameKey) -> NameId {
         if let Some((last, name)) = self.last_kernel
             && last == key.0
@@ -361,7 +363,7 @@ impl Sums {
         name
     }
 
-    /// Adds to the linked paths and those around them, to each once, except to those around `path`.
+    /// Adds once to each linked path and its ancestors, except to the ancestors of `path`.
     fn add_to_links(&mut self, path: Option<PathId>, links: &Links, add: impl Fn(&mut Totals)) {
         let Some(links) = links else { return };
         let (rounds, round) = &mut self.rounds;
@@ -390,7 +392,7 @@ impl Sums {
         }
     }
 
-    /// Adds to the own totals of the rows' path, and to activations and links.
+    /// Adds to the exclusive totals of the rows' path, and to activations and links.
     pub(crate) fn add(&mut self, rows: &Rows, add: impl Fn(&mut Totals)) {
         add(&mut self.tables.own(rows.path).totals);
         self.add_to_activations(&rows.activations, &add);

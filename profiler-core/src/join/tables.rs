@@ -159,10 +159,11 @@ impl CallKind {
     }
 
     /// Which records a call of this kind is expected to have.
-    pub(crate) fn expected_records(&self, call: &Call) -> ExpectedRecords {
+    /// `end_ns` is the end of the call.
+    pub(crate) fn expected_records(&self, end_ns: u64) -> ExpectedRecords {
         ExpectedRecords {
             class: self.class,
-            end_ns: self.has_returned.then_some(call.time.end_ns),
+            end_ns: self.has_returned.then_some(end_ns),
             is_failure: self.is_failure(),
             captured: self.captured,
             empty: self.empty,

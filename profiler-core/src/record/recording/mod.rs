@@ -97,6 +97,11 @@ impl Clocks {
         Clock { start: at(first), stop: at(first + 1) }
     }
 
+    /// The only pair of readings, if there are no others.
+    pub(crate) fn only(&self) -> Option<Clock> {
+        (self.0.len() <= 2).then(|| self.between(0))
+    }
+
     /// Converts a CUPTI timestamp to `CLOCK_MONOTONIC`.
     #[inline]
     pub(crate) fn monotonic_ns(&self, cupti_ns: u64) -> u64 {
