@@ -193,7 +193,7 @@ fn join_operations(
         let (mut at, mut rows_outside) = (0.., rows_outside.into_iter().peekable());
         store
             .operations
-            .retain(|_| !at.next().is_some_and(|at| rows_outside.next_if_eq(&at).is_some()));
+            .retain(|_| at.next().is_none_or(|at| rows_outside.next_if_eq(&at).is_none()));
     }
 }
 
