@@ -10,7 +10,8 @@ use crate::join::tables::{self, RangeId, Subject};
 use crate::profile::labels::{Labelled, label_methods};
 
 /// The sums of all ranges of one name or path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RangeSummary {
     pub(super) nodes: u64,
@@ -19,7 +20,7 @@ pub struct RangeSummary {
     pub(super) inclusive: Totals,
     pub(super) exclusive: Totals,
     pub(super) replayed: Totals,
-    #[serde(skip_serializing_if = "is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub(super) shared: Totals,
 }
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use cupti::CopyKind;
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
+#[cfg(feature = "serde")]
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
 use crate::base::distribution::Distribution;
 use crate::base::kernel_names::{Pattern, demangled};
@@ -305,7 +305,7 @@ serialize_fields!(ProcessRangeSummary<'_>, "ProcessRangeSummary", |range| {
     "inclusive": range.inclusive(),
 });
 
-#[derive(Serialize)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 struct NamedMarks<'a> {
     name: &'a str,
     domain: Option<&'a str>,
@@ -326,6 +326,7 @@ serialize_fields!(Summary, "Summary", |summary| {
     "health": summary.health,
 });
 
+#[cfg(feature = "serde")]
 impl Serialize for PathSummary<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let kernels: std::collections::BTreeMap<&str, &Distribution> = self.kernels().collect();

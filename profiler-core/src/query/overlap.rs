@@ -5,13 +5,13 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{Query, Span};
-use crate::base::statistics::as_ns;
-use crate::base::units::time;
+use crate::base::text::serialize_fields;
+use crate::base::units::{nanoseconds as ns, time};
 use crate::profile::OperationKind;
 
 /// The time from the first start to the last end on a device, divided into five parts. "Kernels"
 /// excludes collectives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Overlap {
     /// The device's CUDA ordinal.
@@ -19,21 +19,26 @@ pub struct Overlap {
     /// From the first start to the last end.
     pub span: Span,
     /// Kernels and copies ran concurrently.
-    #[serde(rename = "both_ns", serialize_with = "as_ns")]
     pub both: Duration,
     /// Only kernels ran.
-    #[serde(rename = "kernels_only_ns", serialize_with = "as_ns")]
     pub kernels_only: Duration,
     /// Only copies or memsets ran.
-    #[serde(rename = "copies_only_ns", serialize_with = "as_ns")]
     pub copies_only: Duration,
     /// Only collectives ran: see [`DeviceTimes::communication`](super::DeviceTimes::communication).
-    #[serde(rename = "communication_ns", serialize_with = "as_ns")]
     pub communication: Duration,
     /// Nothing ran.
-    #[serde(rename = "neither_ns", serialize_with = "as_ns")]
     pub neither: Duration,
 }
+
+serialize_fields!(Overlap, "Overlap", |overlap| {
+    "device": overlap.device,
+    "span": overlap.span,
+    "both_ns": ns(overlap.both),
+    "kernels_only_ns": ns(overlap.kernels_only),
+    "copies_only_ns": ns(overlap.copies_only),
+    "communication_ns": ns(overlap.communication),
+    "neither_ns": ns(overlap.neither),
+});
 
 impl Overlap {
     /// The share of the copies' time in which kernels ran, 0 to 1. `None` without copies.

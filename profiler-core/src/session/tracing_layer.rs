@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use nvtx::{NvtxLayer, Payload};
 use parking_lot::Mutex;
-use serde::Serialize;
 use tracing::dispatcher::{self, WeakDispatch};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::NoSubscriber;
@@ -305,7 +304,8 @@ impl Drop for LayerGuard {
 }
 
 /// The number of results emitted and lost. `{}` prints a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Results {
     /// Events sent to the subscriber, whose filters may have dropped them.

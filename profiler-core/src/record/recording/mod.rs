@@ -27,6 +27,7 @@ use cupti::{
 
 use crate::base::error::{Error, Kind};
 use crate::base::replace;
+use crate::base::text::json_object;
 use crate::record::series::Series;
 pub use info::{DeviceInfo, RecordingInfo};
 use segment::ThreadRanges;
@@ -124,12 +125,21 @@ macro_rules! losses {
         own: $($own:ident)+; own, later: $($own_later:ident)+
     ) => {
         /// Counts of lost data, for the health report. The first files lack what came later.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub(crate) struct Losses {
             $(pub(crate) $cupti: u64,)+
-            $(#[serde(default)] pub(crate) $cupti_later: u64,)+
+            $(pub(crate) $cupti_later: u64,)+
             $(pub(crate) $own: u64,)+
-            $(#[serde(default)] pub(crate) $own_later: u64,)+
+            $(pub(crate) $own_later: u64,)+
+        }
+
+        json_object! {
+            Losses {
+                $($cupti: required,)+
+                $($cupti_later: later,)+
+                $($own: required,)+
+                $($own_later: later,)+
+            }
         }
 
         impl Losses {
