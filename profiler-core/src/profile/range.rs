@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{ApiCall, GpuOperation, Profile};
+use crate::base::named_variants::getters;
 use crate::base::totals::Totals;
 use crate::join::range_tree::{Node, NodeId};
 use crate::join::tables::{self, RangeId, Subject};
@@ -39,28 +40,19 @@ impl RangeSummary {
         Duration::from_nanos(self.host_ns)
     }
 
-    /// The totals with descendants.
-    pub fn inclusive(&self) -> Totals {
-        self.inclusive
-    }
-
-    /// The totals without descendants.
-    pub fn exclusive(&self) -> Totals {
-        self.exclusive
-    }
-
-    /// The executions of graph nodes that were captured or created in the ranges and their
-    /// descendants, wherever the graphs were launched. The [`inclusive`](Self::inclusive) totals of
-    /// the launching range contain them, too.
-    pub fn replayed(&self) -> Totals {
-        self.replayed
-    }
-
-    /// Work submitted together with other ranges ([`Context::join`](crate::Context::join)) and
-    /// attributed to one of those. It is not in [`inclusive`](Self::inclusive); both together are
-    /// all submitted work. Sums over ranges that share work contain it several times.
-    pub fn shared(&self) -> Totals {
-        self.shared
+    getters! {
+        /// The totals with descendants.
+        inclusive: Totals = inclusive;
+        /// The totals without descendants.
+        exclusive: Totals = exclusive;
+        /// The executions of graph nodes that were captured or created in the ranges and their
+        /// descendants, wherever the graphs were launched. The [`inclusive`](Self::inclusive)
+        /// totals of the launching range contain them, too.
+        replayed: Totals = replayed;
+        /// Work submitted together with other ranges ([`Context::join`](crate::Context::join)) and
+        /// attributed to one of those. It is not in [`inclusive`](Self::inclusive); both together
+        /// are all submitted work. Sums over ranges that share work contain it several times.
+        shared: Totals = shared;
     }
 
     /// The sum of GPU times, with descendants.
@@ -68,24 +60,15 @@ impl RangeSummary {
         self.inclusive.gpu_time()
     }
 
-    /// The number of kernels, with descendants.
-    pub fn kernels(&self) -> u64 {
-        self.inclusive.kernels
-    }
-
-    /// The number of kernel and graph launches, with descendants.
-    pub fn launches(&self) -> u64 {
-        self.inclusive.launches
-    }
-
-    /// The number of copies, with descendants.
-    pub fn copies(&self) -> u64 {
-        self.inclusive.copies
-    }
-
-    /// The number of synchronisation calls, with descendants.
-    pub fn synchronizations(&self) -> u64 {
-        self.inclusive.synchronizations
+    getters! {
+        /// The number of kernels, with descendants.
+        kernels: u64 = inclusive.kernels;
+        /// The number of kernel and graph launches, with descendants.
+        launches: u64 = inclusive.launches;
+        /// The number of copies, with descendants.
+        copies: u64 = inclusive.copies;
+        /// The number of synchronisation calls, with descendants.
+        synchronizations: u64 = inclusive.synchronizations;
     }
 }
 

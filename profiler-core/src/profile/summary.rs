@@ -9,6 +9,7 @@ use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
 use crate::base::distribution::Distribution;
 use crate::base::kernel_names::{Pattern, demangled};
+use crate::base::named_variants::getters;
 use crate::base::order;
 use crate::base::text::serialize_fields;
 use crate::base::totals::Totals;
@@ -80,19 +81,13 @@ impl Summary {
         Self { info, duration, sums, children, inclusive, replayed, health }
     }
 
-    /// The machine, versions and time of the recording.
-    pub fn recording_info(&self) -> &RecordingInfo {
-        &self.info
-    }
-
-    /// The length of the session.
-    pub fn duration(&self) -> Duration {
-        self.duration
-    }
-
-    /// Completeness and losses.
-    pub fn health(&self) -> &Health {
-        &self.health
+    getters! {
+        /// The machine, versions and time of the recording.
+        recording_info: &RecordingInfo = info;
+        /// The length of the session.
+        duration: Duration = duration;
+        /// Completeness and losses.
+        health: &Health = health;
     }
 
     /// The totals of the session, in ranges and outside.

@@ -7,6 +7,7 @@ use cupti::MemoryKind;
 use rustc_hash::FxHashMap;
 use serde_core::Serializer;
 
+use crate::base::named_variants::getters;
 use crate::base::order;
 use crate::base::statistics::as_ns;
 use crate::base::text::serialize_fields;
@@ -27,34 +28,19 @@ impl<'a> MemoryEvent<'a> {
         self.profile.since_start(self.row.at_ns)
     }
 
-    /// True for an allocation, false for a free.
-    pub fn is_allocation(&self) -> bool {
-        self.row.is_allocation
-    }
-
-    /// The size in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.row.bytes
-    }
-
-    /// The address.
-    pub fn address(&self) -> u64 {
-        self.row.address
-    }
-
-    /// The kind of memory.
-    pub fn kind(&self) -> MemoryKind {
-        self.row.kind
-    }
-
-    /// The device's CUDA ordinal.
-    pub fn device(&self) -> u32 {
-        self.row.device
-    }
-
-    /// The kernel's process id; 0 if the process recorded itself.
-    pub fn process_id(&self) -> u32 {
-        self.row.process
+    getters! {
+        /// True for an allocation, false for a free.
+        is_allocation: bool = row.is_allocation;
+        /// The size in bytes.
+        bytes: u64 = row.bytes;
+        /// The address.
+        address: u64 = row.address;
+        /// The kind of memory.
+        kind: MemoryKind = row.kind;
+        /// The device's CUDA ordinal.
+        device: u32 = row.device;
+        /// The kernel's process id; 0 if the process recorded itself.
+        process_id: u32 = row.process;
     }
 
     /// The call that allocated or freed.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_core::ser::SerializeMap as _;
 
 use crate::base::error::{Error, Kind as ErrorKind};
-use crate::base::named_variants::named_variants;
+use crate::base::named_variants::{getters, named_variants, setters};
 use crate::base::text::{json_names, json_object};
 use crate::base::units::{self, MESSAGE_WIDTH, shortened};
 pub(crate) use kept::{Kept, Lost};
@@ -291,18 +291,13 @@ impl Series {
         Ok(())
     }
 
-    /// Sets the requested metrics that are missing.
-    #[must_use]
-    pub fn with_missing(mut self, names: Vec<String>) -> Self {
-        self.head.missing = names;
-        self
-    }
-
-    /// Sets why there are no samples, or no more.
-    #[must_use]
-    pub fn with_failure(mut self, failure: Failure) -> Self {
-        self.head.failure = Some(failure);
-        self
+    setters! {
+        /// Sets the requested metrics that are missing.
+        #[must_use]
+        with_missing(names: Vec<String>) head.missing = names;
+        /// Sets why there are no samples, or no more.
+        #[must_use]
+        with_failure(failure: Failure) head.failure = Some(failure);
     }
 
     /// Sets the losses: replaced samples, sample buffer overflows, gaps, and the nanoseconds of gaps.
@@ -313,29 +308,17 @@ impl Series {
         self
     }
 
-    /// The device's CUDA ordinal.
-    pub fn device(&self) -> u32 {
-        self.head.device
-    }
-
-    /// The origin of the samples.
-    pub fn source(&self) -> Source {
-        self.head.source
-    }
-
-    /// The requested nanoseconds between two samples.
-    pub fn interval_ns(&self) -> u64 {
-        self.head.interval_ns
-    }
-
-    /// Its columns.
-    pub fn metrics(&self) -> &[Metric] {
-        &self.head.metrics
-    }
-
-    /// Requested metrics that the chip lacks, or that did not fit beside the others.
-    pub fn missing(&self) -> &[String] {
-        &self.head.missing
+    getters! {
+        /// The device's CUDA ordinal.
+        device: u32 = head.device;
+        /// The origin of the samples.
+        source: Source = head.source;
+        /// The requested nanoseconds between two samples.
+        interval_ns: u64 = head.interval_ns;
+        /// Its columns.
+        metrics: &[Metric] = head.metrics;
+        /// Requested metrics that the chip lacks, or that did not fit beside the others.
+        missing: &[String] = head.missing;
     }
 
     /// The number of rows.

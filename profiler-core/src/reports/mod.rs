@@ -42,6 +42,7 @@ use std::ops::Deref;
 
 use serde::{Serialize, Serializer};
 
+use crate::base::named_variants::getters;
 use crate::join::tables::{
     Call, Interval, Operation, ProcessRange, Range, RangesBy, Store, Thread, ThreadId, What,
 };
@@ -97,20 +98,15 @@ impl Outline {
         self.is_empty().then_some(self.reason)
     }
 
-    /// GPU operations without timestamps and calls that had not returned, which are in no row.
-    pub fn left_out(&self) -> u64 {
-        self.left_out
-    }
-
-    /// Rows beyond the requested number.
-    pub fn more_rows(&self) -> u64 {
-        self.more
-    }
-
-    /// Launches of CUDA graphs traced as one interval each. They are in no row: nsys leaves them
-    /// out of its reports on GPU work, as if the GPU had been idle. 0 in reports without GPU work.
-    pub fn whole_graphs(&self) -> u64 {
-        self.whole_graphs
+    getters! {
+        /// GPU operations without timestamps and calls that had not returned, which are in no row.
+        left_out: u64 = left_out;
+        /// Rows beyond the requested number.
+        more_rows: u64 = more;
+        /// Launches of CUDA graphs traced as one interval each. They are in no row: nsys leaves
+        /// them out of its reports on GPU work, as if the GPU had been idle. 0 in reports without
+        /// GPU work.
+        whole_graphs: u64 = whole_graphs;
     }
 }
 

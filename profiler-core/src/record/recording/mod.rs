@@ -26,6 +26,7 @@ use cupti::{
 };
 
 use crate::base::error::{Error, Kind};
+use crate::base::named_variants::getters;
 use crate::base::replace;
 use crate::base::text::json_object;
 use crate::record::series::Series;
@@ -215,45 +216,24 @@ impl Recording {
         self.pending_from_ns.is_some()
     }
 
-    /// True if its file ended early: the writer was killed, the disk was full, or writing continues.
-    /// [`Health::truncated`](crate::Health::truncated) counts it.
-    pub fn is_truncated(&self) -> bool {
-        self.is_truncated
-    }
-
-    /// The runtime API calls by thread, if they were logged.
-    pub fn runtime_calls(&self) -> &[ThreadCalls<RuntimeFunction>] {
-        &self.runtime_calls
-    }
-
-    /// The events of CUDA graphs by thread, if they were logged.
-    pub fn graphs(&self) -> &[ThreadGraphs] {
-        &self.graphs
-    }
-
-    /// The CUPTI attributes set by the session.
-    pub fn attributes(&self) -> &[AttributeSetting] {
-        &self.attributes
-    }
-
-    /// Requested kinds of records that the library does not have.
-    pub fn missing_kinds(&self) -> &[ActivityKind] {
-        &self.missing_kinds
-    }
-
-    /// CUPTI's activity records as bytes.
-    pub fn records(&self) -> &RecordBytes {
-        &self.records
-    }
-
-    /// The logged driver calls by thread.
-    pub fn calls(&self) -> &[ThreadCalls] {
-        &self.calls
-    }
-
-    /// The samples taken during the session.
-    pub fn series(&self) -> &[Arc<Series>] {
-        &self.series
+    getters! {
+        /// True if its file ended early: the writer was killed, the disk was full, or writing
+        /// continues. [`Health::truncated`](crate::Health::truncated) counts it.
+        is_truncated: bool = is_truncated;
+        /// The runtime API calls by thread, if they were logged.
+        runtime_calls: &[ThreadCalls<RuntimeFunction>] = runtime_calls;
+        /// The events of CUDA graphs by thread, if they were logged.
+        graphs: &[ThreadGraphs] = graphs;
+        /// The CUPTI attributes set by the session.
+        attributes: &[AttributeSetting] = attributes;
+        /// Requested kinds of records that the library does not have.
+        missing_kinds: &[ActivityKind] = missing_kinds;
+        /// CUPTI's activity records as bytes.
+        records: &RecordBytes = records;
+        /// The logged driver calls by thread.
+        calls: &[ThreadCalls] = calls;
+        /// The samples taken during the session.
+        series: &[Arc<Series>] = series;
     }
 
     /// Adds a series of another sampler or of a program. Its clock is that of
