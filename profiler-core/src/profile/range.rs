@@ -13,7 +13,6 @@ use crate::profile::labels::{Labelled, label_methods};
 /// The sums of all ranges of one name or path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
 pub struct RangeSummary {
     pub(super) nodes: u64,
     pub(super) instances: u64,

@@ -387,6 +387,7 @@ impl Profile {
 /// A range contains the calls made in it; in a capture of nsys, the calls within it by time on the
 /// same thread. Process ranges that began and ended on one thread contain calls by time.
 #[derive(Debug, Clone, Copy)]
+#[must_use]
 pub struct Reports<'a> {
     profile: &'a Profile,
     naming: KernelNaming,
@@ -395,14 +396,12 @@ pub struct Reports<'a> {
 
 impl<'a> Reports<'a> {
     /// Sets the names of kernels: nsys's `:base` and `:mangled`.
-    #[must_use]
     pub fn kernel_names(self, naming: KernelNaming) -> Self {
         Self { naming, ..self }
     }
 
     /// Prefixes kernel names with the innermost range, as nsys's `:nvtx-name`: `forward/gemm`. Not
     /// in `nvtx_kern_sum`, which has a column for it.
-    #[must_use]
     pub fn with_range_names(self) -> Self {
         Self { with_range: true, ..self }
     }

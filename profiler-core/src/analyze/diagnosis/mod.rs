@@ -100,7 +100,6 @@ fn looks(all: u64) -> u64 {
 
 /// The diagnosis of a run and its ranges. `{}` is a page of text; serializable.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct Diagnosis {
     verdict: Verdict,
     ranges: Vec<Verdict>,
