@@ -348,5 +348,7 @@ mod tests {
             let damaged = whole.replace(&format!("\"{name}\""), "\"damaged\"");
             assert!(serde_json::from_str::<Losses>(&damaged).is_err(), "{name}");
         }
+        let repeated = whole.replacen('{', "{\"ranges\":0,", 1);
+        assert!(serde_json::from_str::<Losses>(&repeated).is_err(), "{repeated}");
     }
 }
