@@ -20,6 +20,7 @@ const DEFAULT_KINDS: [ActivityKind; 6] = [
 
 /// Settings of a [`Collector`](crate::Collector). The defaults suit most programs.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Config {
     /// The kinds, each with whether the start fails where the library does not have it.
     pub(crate) kinds: Vec<(ActivityKind, bool)>,
@@ -157,14 +158,8 @@ impl Config {
         self.start_paused
     }
 
-    /// Whether calls of `cudaProfilerStart` and `cudaProfilerStop` bound the collection.
-    pub fn has_profiler_switch(&self) -> bool {
-        self.profiler_switch
-    }
-
     /// The defaults: kernels, copies, memsets, synchronisations and CUPTI's overhead; 16 buffers of 1 MiB, at most 2 GiB
     /// of records, 10 s for the GPU to finish at a stop.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -173,14 +168,12 @@ impl Config {
     ///
     /// Without the default kinds, expected records cannot be accounted for. CUPTI needs copies and memsets wherever kernels are
     /// collected: without them, graphs with such nodes take more and more device memory.
-    #[must_use]
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = ActivityKind>) -> Self {
         self.kinds.clear();
         kinds.into_iter().fold(self, Self::add_kind)
     }
 
     /// Collects records of this kind too. A start fails where the library does not have it.
-    #[must_use]
     pub fn add_kind(mut self, kind: ActivityKind) -> Self {
         self = self.remove_kind(kind);
         self.kinds.push((kind, true));
@@ -189,7 +182,6 @@ impl Config {
 
     /// Collects records of this kind too, if the library has it; otherwise the kind is in
     /// [`Collected::missing_kinds`](crate::Collected::missing_kinds).
-    #[must_use]
     pub fn add_kind_if_known(mut self, kind: ActivityKind) -> Self {
         self = self.remove_kind(kind);
         self.kinds.push((kind, false));
@@ -197,7 +189,6 @@ impl Config {
     }
 
     /// Collects no records of this kind.
-    #[must_use]
     pub fn remove_kind(mut self, kind: ActivityKind) -> Self {
         self.kinds.retain(|(other, _)| *other != kind);
         self
@@ -211,7 +202,6 @@ impl Config {
     /// measured. CUPTI refuses where managed memory cannot be profiled: on some devices, with several that cannot reach
     /// each other's memory, under MPS. The kind then is one that the library does not have
     /// ([`add_kind`](Self::add_kind), [`add_kind_if_known`](Self::add_kind_if_known)), and so it is with no counters.
-    #[must_use]
     pub fn unified_memory_counters(
         mut self,
         counters: impl IntoIterator<Item = UnifiedMemoryKind>,
@@ -224,14 +214,12 @@ impl Config {
     /// [`DRIVER`](ActivityKind::DRIVER) is all functions; this replaces it.
     ///
     /// Needs CUPTI 12.5; a start on an older one fails. The call log does not need these records.
-    #[must_use]
     pub fn driver_records(mut self, filter: ApiFilter<DriverFunction>) -> Self {
         self.driver_records = Some(filter);
         self.remove_kind(ActivityKind::DRIVER)
     }
 
     /// The same for the runtime API and the kind [`RUNTIME`](ActivityKind::RUNTIME).
-    #[must_use]
     pub fn runtime_records(mut self, filter: ApiFilter<RuntimeFunction>) -> Self {
         self.runtime_records = Some(filter);
         self.remove_kind(ActivityKind::RUNTIME)
@@ -239,7 +227,6 @@ impl Config {
 
     /// Bytes in one activity buffer; a kernel takes 208 to 248. From CUPTI 13.0 on, every thread that calls CUDA has
     /// one of its own. Rounded up to 64 KiB; at most 1 GiB.
-    #[must_use]
     pub fn buffer_bytes(mut self, bytes: usize) -> Self {
         const MOST: usize = 1 << 30;
         self.buffer_bytes = bytes.clamp(1, MOST).next_multiple_of(64 << 10);
@@ -248,7 +235,6 @@ impl Config {
 
     /// Buffers allocated at the start, at most 256 and [`max_buffers`](Self::max_buffers). If they do not suffice, more are
     /// allocated inside a CUDA call of the program, and counted.
-    #[must_use]
     pub fn buffers(mut self, count: usize) -> Self {
         self.buffers = count.min(256);
         self
@@ -258,7 +244,6 @@ impl Config {
     /// fails where the library does not have it.
     ///
     /// CUPTI reads those of device buffers when a context is created: set them before CUDA is first used.
-    #[must_use]
     pub fn attribute(mut self, attribute: Attribute, value: u64) -> Self {
         self.attributes.retain(|(other, _)| *other != attribute);
         self.attributes.push((attribute, value));
@@ -266,14 +251,12 @@ impl Config {
     }
 
     /// Makes CUPTI's worker deliver full buffers at this interval instead of its own; at least 1 ms. Restored at the end.
-    #[must_use]
     pub fn flush_period(mut self, period: Duration) -> Self {
         self.flush_period = Some(period);
         self
     }
 
     /// Passes callbacks to the program's handler.
-    #[must_use]
     pub fn callbacks(mut self, callbacks: Callbacks) -> Self {
         self.callbacks = Some(callbacks);
         self
@@ -286,7 +269,6 @@ macro_rules! settings {
         impl Config {
             $(
                 $(#[$doc])*
-                #[must_use]
                 pub fn $name(mut self, $name: $type) -> Self {
                     self.$name = $name;
                     self

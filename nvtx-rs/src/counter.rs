@@ -106,35 +106,30 @@ impl Registration {
 macro_rules! described {
     () => {
         /// Sets the domain.
-        #[must_use]
         pub const fn in_domain(mut self, domain: &'static Domain) -> Self {
             self.registration.domain = Some(domain);
             self
         }
 
         /// Sets a description.
-        #[must_use]
         pub const fn described(mut self, description: &'static str) -> Self {
             self.registration.description = description;
             self
         }
 
         /// Sets the unit of the values, such as `B`.
-        #[must_use]
         pub const fn unit(mut self, unit: &'static str) -> Self {
             self.registration.unit = unit;
             self
         }
 
         /// Sets the scope; this process by default.
-        #[must_use]
         pub const fn in_scope(mut self, scope: Scope) -> Self {
             self.registration.scope = scope;
             self
         }
 
         /// Sets the clock of the times in batches; the tool's by default.
-        #[must_use]
         pub const fn clock(mut self, clock: Clock) -> Self {
             self.registration.clock = clock;
             self
@@ -154,6 +149,7 @@ macro_rules! described {
 /// MEMORY.sample(1 << 30);
 /// ```
 #[derive(Debug)]
+#[must_use]
 pub struct Counter<T> {
     registration: Registration,
     limits: Option<(T, T)>,
@@ -211,13 +207,11 @@ impl<T: Sample> Counter<T> {
 
 impl<T: Copy> Counter<T> {
     /// A counter of the default domain.
-    #[must_use]
     pub const fn new(name: &'static str) -> Counter<T> {
         Counter { registration: Registration::new(name), limits: None }
     }
 
     /// Sets the minimum and maximum value.
-    #[must_use]
     pub const fn limits(mut self, min: T, max: T) -> Counter<T> {
         self.limits = Some((min, max));
         self
@@ -298,6 +292,7 @@ mod private {
 /// # Ok::<(), nvtx::Error>(())
 /// ```
 #[derive(Debug)]
+#[must_use]
 pub struct CounterGroup {
     registration: Registration,
     schema: &'static Schema,
@@ -305,7 +300,6 @@ pub struct CounterGroup {
 
 impl CounterGroup {
     /// A group of the default domain. Set the domain of its schema.
-    #[must_use]
     pub const fn new(name: &'static str, schema: &'static Schema) -> CounterGroup {
         CounterGroup { registration: Registration::new(name), schema }
     }

@@ -28,6 +28,7 @@ use crate::time::{Clock, Scope};
 /// Names are registered strings of the same domain; a name of another domain is sent without its text. A call
 /// sends a batch to the tool, or two if some events have a colour and some have none.
 #[derive(Debug)]
+#[must_use]
 pub struct Deferred {
     clock: Clock,
     scope: Scope,
@@ -38,6 +39,7 @@ pub struct Deferred {
 
 /// A range with its times.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct DeferredRange<'a> {
     mark: DeferredMark<'a>,
     end: i64,
@@ -45,20 +47,17 @@ pub struct DeferredRange<'a> {
 
 impl<'a> DeferredRange<'a> {
     /// A range from `start` to `end` by the clock of its [`Deferred`].
-    #[must_use]
     pub const fn new(name: &'a RegisteredString, start: i64, end: i64) -> DeferredRange<'a> {
         DeferredRange { mark: DeferredMark::new(name, start), end }
     }
 
     /// Sets the colour.
-    #[must_use]
     pub const fn color(mut self, color: Color) -> DeferredRange<'a> {
         self.mark.color = Some(color);
         self
     }
 
     /// Sets the category.
-    #[must_use]
     pub const fn category(mut self, category: Category) -> DeferredRange<'a> {
         self.mark.category = Some(category);
         self
@@ -67,6 +66,7 @@ impl<'a> DeferredRange<'a> {
 
 /// A mark with its time.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct DeferredMark<'a> {
     name: &'a RegisteredString,
     time: i64,
@@ -76,20 +76,17 @@ pub struct DeferredMark<'a> {
 
 impl<'a> DeferredMark<'a> {
     /// A mark at `time` by the clock of its [`Deferred`].
-    #[must_use]
     pub const fn new(name: &'a RegisteredString, time: i64) -> DeferredMark<'a> {
         DeferredMark { name, time, color: None, category: None }
     }
 
     /// Sets the colour.
-    #[must_use]
     pub const fn color(mut self, color: Color) -> DeferredMark<'a> {
         self.color = Some(color);
         self
     }
 
     /// Sets the category.
-    #[must_use]
     pub const fn category(mut self, category: Category) -> DeferredMark<'a> {
         self.category = Some(category);
         self
@@ -123,7 +120,6 @@ impl Schemas {
 
 impl Deferred {
     /// Events of the default domain with times by `clock`, of this process.
-    #[must_use]
     pub const fn new(clock: Clock) -> Deferred {
         Deferred {
             clock,
@@ -135,14 +131,12 @@ impl Deferred {
     }
 
     /// Sets the domain.
-    #[must_use]
     pub const fn in_domain(mut self, domain: &'static Domain) -> Deferred {
         self.domain = Some(domain);
         self
     }
 
     /// Sets the scope.
-    #[must_use]
     pub const fn in_scope(mut self, scope: Scope) -> Deferred {
         self.scope = scope;
         self

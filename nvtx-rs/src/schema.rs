@@ -111,6 +111,7 @@ const MESSAGE: u64 = 1 << 10;
 
 /// A value in a [`Schema`].
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct Entry {
     name: &'static str,
     description: &'static str,
@@ -123,27 +124,23 @@ pub struct Entry {
 
 impl Entry {
     /// A value of this type.
-    #[must_use]
     pub const fn new(name: &'static str, kind: EntryType) -> Entry {
         Entry { name, description: "", kind, count: None, flags: 0, clock: None }
     }
 
     /// An array of this type. For texts, whose type includes the length, a single value.
-    #[must_use]
     pub const fn array(name: &'static str, kind: EntryType, count: usize) -> Entry {
         let count = if let EntryType::Text(_) = kind { None } else { Some(count) };
         Entry { count, ..Entry::new(name, kind) }
     }
 
     /// Sets a description.
-    #[must_use]
     pub const fn described(mut self, description: &'static str) -> Entry {
         self.description = description;
         self
     }
 
     /// Asks tools not to show the value.
-    #[must_use]
     pub const fn hidden(mut self) -> Entry {
         self.flags |= 1 << 9;
         self
@@ -154,7 +151,6 @@ impl Entry {
     ///
     /// For tools the last name applies: in `event("name").record(&record)` the entry replaces `"name"`, and
     /// [`Range::end_with`](crate::Range::end_with) renames the range. Observers keep the event's name.
-    #[must_use]
     pub const fn message(mut self) -> Entry {
         self.flags |= MESSAGE;
         self
@@ -165,7 +161,6 @@ impl Entry {
     }
 
     /// Makes the value a counter's sample, for [`CounterGroup`](crate::counter::CounterGroup).
-    #[must_use]
     pub const fn counter(mut self) -> Entry {
         self.flags |= 4 << 12;
         self
@@ -220,6 +215,7 @@ impl Entry {
 /// # Ok::<(), nvtx::Error>(())
 /// ```
 #[derive(Debug)]
+#[must_use]
 pub struct Schema {
     name: &'static str,
     entries: &'static [Entry],
@@ -230,13 +226,11 @@ pub struct Schema {
 
 impl Schema {
     /// A schema of the default domain.
-    #[must_use]
     pub const fn new(name: &'static str, entries: &'static [Entry]) -> Schema {
         Schema { name, entries, domain: None, flags: 0, id: OnceLock::new() }
     }
 
     /// A schema of `domain`, for its events.
-    #[must_use]
     pub const fn in_domain(
         name: &'static str,
         domain: &'static Domain,
@@ -253,7 +247,6 @@ impl Schema {
     }
 
     /// Makes the records samples of a counter group.
-    #[must_use]
     pub const fn counter_group(self) -> Schema {
         self.flagged(1 << 3)
     }
@@ -393,6 +386,7 @@ pub(crate) fn register(
 
 /// Named values of an integer.
 #[derive(Debug)]
+#[must_use]
 pub struct Enum {
     name: &'static str,
     bytes: usize,
@@ -404,7 +398,6 @@ pub struct Enum {
 
 impl Enum {
     /// An enum of 1, 2, 4 or 8 bytes; another size is rounded up to the next of these.
-    #[must_use]
     pub const fn new(
         name: &'static str,
         bytes: usize,
@@ -420,14 +413,12 @@ impl Enum {
     }
 
     /// Makes the values flags, which can be combined.
-    #[must_use]
     pub const fn flags(mut self) -> Enum {
         self.flags = true;
         self
     }
 
     /// Sets the domain, which must be that of the schemas.
-    #[must_use]
     pub const fn in_domain(mut self, domain: &'static Domain) -> Enum {
         self.domain = Some(domain);
         self

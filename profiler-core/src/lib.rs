@@ -163,6 +163,7 @@
 //!   [`reports`] and [`gate`]; the methods [`Profile::diagnose`], [`Profile::roofline`], [`Profile::scorecard`],
 //!   [`Profile::reports`], [`Profile::rules`], [`Profile::write_html`], [`Profile::export`] and [`GpuTest::baseline`];
 //!   [`counters::count_kernels`]. It doubles the time that the crate takes to compile.
+//! - `serde`: `Serialize` for all results; part of `analysis`. Recordings and series need no feature.
 //! - `tracing`: `ProfilerLayer`. `criterion`: measurements for benches. `nvml`: clocks and power. `nsys`: captures of
 //!   Nsight Systems, read and written. `parquet`: tables for DuckDB and its like.
 //!

@@ -284,15 +284,6 @@ impl Host {
         Err(self.unknown(vec![metric.to_owned()]))
     }
 
-    /// The maximum number of hardware counters in a pass (`cuptiProfilerHostGetMaxNumHardwareMetricsPerPass`). The limits
-    /// of single units are mostly lower; [`Plan::passes`] includes them.
-    ///
-    /// # Errors
-    /// CUPTI refuses.
-    pub fn max_counters_per_pass(&self) -> Result<usize, Error> {
-        self.api.max_metrics_per_pass(self.method as u32, &c_string(&self.chip)?)
-    }
-
     /// Plans to count these metrics together: names with roll-ups, without duplicates.
     ///
     /// # Errors

@@ -274,11 +274,6 @@ impl FakeHost for Fake {
         Ok(())
     }
 
-    fn metrics_per_pass(params: &mut HostGetMaxNumHardwareMetricsPerPass) -> Outcome {
-        params.max_metrics_per_pass = 1;
-        Ok(())
-    }
-
     fn evaluate(params: &mut HostEvaluateToGpuValues) -> Outcome {
         let (count, index) = (params.num_metrics, params.range_index);
         // SAFETY: the caller passes as many names as told.

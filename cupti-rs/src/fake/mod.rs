@@ -65,6 +65,7 @@ pub struct Fake {
 
 /// Settings of a fake; made by [`Fake::builder`].
 #[derive(Debug)]
+#[must_use]
 pub struct Builder {
     version: u32,
     holder: Option<String>,
@@ -82,7 +83,6 @@ impl Fake {
     }
 
     /// Begins the settings of a fake.
-    #[must_use]
     pub fn builder() -> Builder {
         Builder {
             version: 130_001,
@@ -629,28 +629,24 @@ fn driver_frame(name: &str) -> Frame {
 
 impl Builder {
     /// CUPTI's API version: which strides records have and which functions exist.
-    #[must_use]
     pub fn version(mut self, version: u32) -> Self {
         self.version = version;
         self
     }
 
     /// Makes CUPTI held by another subscriber of this name.
-    #[must_use]
     pub fn held_by(mut self, name: impl Into<String>) -> Self {
         self.holder = Some(name.into());
         self
     }
 
     /// CUPTI's clock is ahead of ours by this many nanoseconds, not by 54 years.
-    #[must_use]
     pub fn clock_offset(mut self, nanoseconds: i64) -> Self {
         self.clock_offset = nanoseconds;
         self
     }
 
     /// This function of CUPTI fails with this code, every time, from the beginning.
-    #[must_use]
     pub fn fault(mut self, function: &'static str, code: CuptiResult) -> Self {
         self.faults.push((function, code));
         self

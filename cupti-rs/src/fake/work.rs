@@ -9,6 +9,7 @@ use crate::version::Version;
 
 /// One operation: a kernel, a copy, a fill or a wait.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Work {
     what: What,
     stream: u32,
@@ -29,50 +30,42 @@ impl Work {
     }
 
     /// A kernel of 128 blocks of 256 threads that takes 1 us on stream 7.
-    #[must_use]
     pub fn kernel(name: &'static CStr) -> Self {
         Self::new(What::Kernel { name, grid: 128, block: 256 })
     }
 
     /// An asynchronous copy from pageable host memory to the device.
-    #[must_use]
     pub fn host_to_device(bytes: u64) -> Self {
         Self::new(What::Memcpy { kind: 1, bytes })
     }
 
     /// An asynchronous copy from the device to pageable host memory.
-    #[must_use]
     pub fn device_to_host(bytes: u64) -> Self {
         Self::new(What::Memcpy { kind: 2, bytes })
     }
 
     /// An asynchronous copy within the device.
-    #[must_use]
     pub fn device_to_device(bytes: u64) -> Self {
         Self::new(What::Memcpy { kind: 8, bytes })
     }
 
     /// An asynchronous fill.
-    #[must_use]
     pub fn memset(bytes: u64) -> Self {
         Self::new(What::Memset { bytes })
     }
 
     /// A wait of the host for a stream.
-    #[must_use]
     pub fn synchronize() -> Self {
         Self::new(What::Synchronize)
     }
 
     /// The same on another stream.
-    #[must_use]
     pub fn on_stream(mut self, stream: u32) -> Self {
         self.stream = stream;
         self
     }
 
     /// A kernel of so many blocks and threads in a block instead of 128 and 256; other work is as it was.
-    #[must_use]
     pub fn with_shape(mut self, blocks: u32, threads: u32) -> Self {
         if let What::Kernel { grid, block, .. } = &mut self.what {
             (*grid, *block) = (blocks, threads);
@@ -81,7 +74,6 @@ impl Work {
     }
 
     /// The same, taking this long.
-    #[must_use]
     pub fn taking_ns(mut self, duration: u64) -> Self {
         self.duration_ns = duration;
         self

@@ -23,6 +23,7 @@ use crate::version::Version;
 /// assert!(matches!(records.iter().next(), Some(Record::Stream(stream)) if stream.stream == 7));
 /// ```
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Written<F> {
     bytes: Vec<u8>,
     release: (u32, u32),
@@ -45,14 +46,12 @@ impl<F: Family> Written<F> {
     }
 
     /// Sets a field.
-    #[must_use]
     pub fn set<T: Plain>(mut self, field: Field<F, T>, value: T) -> Self {
         self.put(field, value.bytes().as_ref());
         self
     }
 
     /// Has a field point to text.
-    #[must_use]
     pub fn text(mut self, field: Field<F, Pointer>, text: &'static CStr) -> Self {
         self.put(field, &(text.as_ptr() as u64).to_ne_bytes());
         self
@@ -60,7 +59,6 @@ impl<F: Family> Written<F> {
 
     /// Has a field point to memory that is the reader's to free, with this content. It is allocated when the record is
     /// written ([`Fake::write`](super::Fake::write)).
-    #[must_use]
     pub fn leave(mut self, field: Field<F, Owned>, content: impl Into<Vec<u8>>) -> Self {
         if field.is_in(self.bytes.len(), self.release) {
             self.left.push((field.offset(), content.into()));
@@ -69,7 +67,6 @@ impl<F: Family> Written<F> {
     }
 
     /// Has a field point to text that is the library's or the reader's to free, as the version has it.
-    #[must_use]
     pub fn name(mut self, field: Field<F, OwnedSince13>, text: &'static CStr) -> Self {
         if !field.is_in(self.bytes.len(), self.release) {
             return self;

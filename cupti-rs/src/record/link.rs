@@ -8,7 +8,6 @@ use crate::sys::generated::{nvlink, nvlink5, pcie};
 
 /// An NVLink between two devices (`NVLINK`). Its record has one layout up to CUPTI 13.1 and another from 13.2 on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
 pub struct NvLink<'a> {
     /// Version of NVLink (`nvlinkVersion`).
     pub version: u32,

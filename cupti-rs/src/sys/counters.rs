@@ -91,7 +91,6 @@ group! {
         image_size = "cuptiProfilerHostGetConfigImageSize": HostGetConfigImageSize;
         image = "cuptiProfilerHostGetConfigImage": HostGetConfigImage;
         passes = "cuptiProfilerHostGetNumOfPasses": HostGetNumOfPasses;
-        metrics_per_pass = "cuptiProfilerHostGetMaxNumHardwareMetricsPerPass": HostGetMaxNumHardwareMetricsPerPass;
         evaluate = "cuptiProfilerHostEvaluateToGpuValues": HostEvaluateToGpuValues;
     }
 }

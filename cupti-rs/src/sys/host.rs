@@ -55,17 +55,6 @@ impl HostApi {
         unsafe { self.passes(&mut params) }?;
         Ok(params.num_of_passes)
     }
-
-    /// How many counters of the hardware one pass can have at most.
-    pub(crate) fn max_metrics_per_pass(&self, kind: u32, chip: &CStr) -> Result<usize, Error> {
-        let mut params = HostGetMaxNumHardwareMetricsPerPass::new();
-        params.profiler_type = kind;
-        params.chip_name = chip.as_ptr();
-        let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it states, and the name lives through the call.
-        unsafe { self.metrics_per_pass(&mut params) }?;
-        Ok(params.max_metrics_per_pass)
-    }
 }
 
 impl HostObject {

@@ -108,12 +108,6 @@ params! {
         24 config_image: *mut u8,
         32 num_of_passes: usize,
     }
-    "Profiler_Host_GetMaxNumHardwareMetricsPerPass" HostGetMaxNumHardwareMetricsPerPass: 48 {
-        16 profiler_type: u32,
-        24 chip_name: *const c_char,
-        32 counter_availability_image: *mut u8,
-        40 max_metrics_per_pass: usize,
-    }
     "Profiler_Host_EvaluateToGpuValues" HostEvaluateToGpuValues: 72 of host_object {
         24 counter_data_image: *const u8,
         32 counter_data_image_size: usize,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serializer;
+use serde_core::Serializer;
 
 use crate::base::text::serialize_fields;
 use crate::base::units::{nanoseconds as ns, time};

@@ -4,10 +4,10 @@ use std::ops::AddAssign;
 use std::time::Duration;
 
 use cupti::CallClass;
-use serde::Serialize;
 
 /// Counts and summed times. Counts are exact; concurrent operations add the time of each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Totals {
     /// Successful calls that launched a kernel or graph, without calls under capture.

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use crate::base::error::Error;
+use crate::base::named_variants::setters;
 #[cfg(feature = "analysis")]
 use crate::check::gate::{Gate, Verdict};
 use crate::check::gpu_lock::GpuLock;
@@ -92,17 +93,12 @@ pub fn gpu_tests_required() -> bool {
 }
 
 impl GpuTest {
-    /// The warm-up runs before the measurement; 1 by default. They share a discarded session, which
-    /// also takes the cost of a first session.
-    pub fn warm_up(mut self, runs: u32) -> Self {
-        self.warm_up = runs;
-        self
-    }
-
-    /// The measured runs, each in its own session; 1 by default and at least.
-    pub fn repeats(mut self, runs: u32) -> Self {
-        self.repeats = runs.max(1);
-        self
+    setters! {
+        /// The warm-up runs before the measurement; 1 by default. They share a discarded session,
+        /// which also takes the cost of a first session.
+        warm_up(runs: u32) warm_up = runs;
+        /// The measured runs, each in its own session; 1 by default and at least.
+        repeats(runs: u32) repeats = runs.max(1);
     }
 
     /// Runs the warm-up and the repeats, and returns the profiles of the repeats. A session takes

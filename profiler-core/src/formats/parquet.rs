@@ -17,6 +17,7 @@ use ::parquet::schema::types::{ColumnPath, Type};
 use rustc_hash::FxHashMap;
 
 use crate::base::error::{Error, Kind};
+use crate::base::named_variants::setters;
 use crate::base::replace::{Replacement, Target};
 use crate::base::text::percent_encoded;
 use crate::formats::nsys::schema;
@@ -44,18 +45,14 @@ impl ParquetOptions {
         Self::default()
     }
 
-    /// Sets a label for the machine, any text but the empty one. DuckDB reads digits as a number.
-    #[must_use]
-    pub fn host(mut self, label: impl Into<String>) -> Self {
-        self.host = Some(label.into());
-        self
-    }
-
-    /// Sets the process's rank in its job.
-    #[must_use]
-    pub fn rank(mut self, rank: u32) -> Self {
-        self.rank = Some(rank);
-        self
+    setters! {
+        /// Sets a label for the machine, any text but the empty one. DuckDB reads digits as a
+        /// number.
+        #[must_use]
+        host(label: impl Into<String>) host = Some(label.into());
+        /// Sets the process's rank in its job.
+        #[must_use]
+        rank(rank: u32) rank = Some(rank);
     }
 
     /// The path of this part in the folder of a table, as in Hive: `host=a/rank=3`.

@@ -4,11 +4,11 @@
 use std::fmt;
 
 use cupti::CallClass;
-use serde::Serialize;
 
 /// One kind of work in the account: calls that should have given records, and records that should
 /// have had a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Account {
     /// Records of this kind.

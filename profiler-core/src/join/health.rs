@@ -14,7 +14,6 @@
 use std::fmt;
 
 use cupti::{CallClass, Record};
-use serde::Serialize;
 
 pub use crate::join::account::Account;
 use crate::join::account::{CountedOperation, ExpectedRecords, OperationClass};
@@ -37,7 +36,8 @@ use crate::record::series::Series;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Health {
     /// Activity records from CUPTI.

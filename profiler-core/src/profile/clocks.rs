@@ -1,7 +1,5 @@
 //! The clocks of a device while it worked, and what lowered them.
 
-use serde::Serialize;
-
 use super::track::united;
 use super::{Profile, Track};
 use crate::base::order;
@@ -12,7 +10,8 @@ use crate::join::tables::Interval;
 pub(crate) const THROTTLED: f64 = 0.01;
 
 /// NVML's samples of a device's clocks while operations ran: [`Profile::device_clocks`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct DeviceClocks {
     /// The device's CUDA ordinal.
@@ -28,7 +27,8 @@ pub struct DeviceClocks {
 }
 
 /// A cause of lowered clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Slowed {
     /// The cause, such as heat or the power limit.

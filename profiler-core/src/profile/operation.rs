@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{ApiCall, Profile, Range};
 use crate::base::kernel_names;
+use crate::base::named_variants::getters;
 use crate::join::tables::{
     CallId, Interval, Maybe, Operation, OperationId, RangeId, RangesBy, SAME_ID, What, WholeGraph,
     Work,
@@ -29,8 +30,8 @@ pub enum Attribution {
 }
 
 /// The kind of a GPU operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum OperationKind {
     /// A kernel.
@@ -266,19 +267,13 @@ impl<'a> Kernel<'a> {
         self.demangled
     }
 
-    /// Blocks of the grid in x, y, z.
-    pub fn grid(&self) -> [u32; 3] {
-        self.details.grid
-    }
-
-    /// Threads of a block in x, y, z.
-    pub fn block(&self) -> [u32; 3] {
-        self.details.block
-    }
-
-    /// The remaining fields of the record. Times are of `CLOCK_MONOTONIC`.
-    pub fn details(&self) -> &cupti::Kernel {
-        &self.details
+    getters! {
+        /// Blocks of the grid in x, y, z.
+        grid: [u32; 3] = details.grid;
+        /// Threads of a block in x, y, z.
+        block: [u32; 3] = details.block;
+        /// The remaining fields of the record. Times are of `CLOCK_MONOTONIC`.
+        details: &cupti::Kernel = details;
     }
 }
 
@@ -290,24 +285,15 @@ pub struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// The direction.
-    pub fn kind(&self) -> cupti::CopyKind {
-        self.details.kind
-    }
-
-    /// The bytes moved.
-    pub fn bytes(&self) -> u64 {
-        self.details.bytes
-    }
-
-    /// The memory kind of the source (`srcKind`).
-    pub fn source(&self) -> cupti::MemoryKind {
-        self.details.source
-    }
-
-    /// The memory kind of the destination (`dstKind`).
-    pub fn destination(&self) -> cupti::MemoryKind {
-        self.details.destination
+    getters! {
+        /// The direction.
+        kind: cupti::CopyKind = details.kind;
+        /// The bytes moved.
+        bytes: u64 = details.bytes;
+        /// The memory kind of the source (`srcKind`).
+        source: cupti::MemoryKind = details.source;
+        /// The memory kind of the destination (`dstKind`).
+        destination: cupti::MemoryKind = details.destination;
     }
 
     /// Bytes per GPU time in GB/s (10^9 bytes per second). `None` without a GPU time.

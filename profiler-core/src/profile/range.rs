@@ -4,14 +4,15 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{ApiCall, GpuOperation, Profile};
+use crate::base::named_variants::getters;
 use crate::base::totals::Totals;
 use crate::join::range_tree::{Node, NodeId};
 use crate::join::tables::{self, RangeId, Subject};
 use crate::profile::labels::{Labelled, label_methods};
 
 /// The sums of all ranges of one name or path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RangeSummary {
     pub(super) nodes: u64,
     pub(super) instances: u64,
@@ -19,7 +20,7 @@ pub struct RangeSummary {
     pub(super) inclusive: Totals,
     pub(super) exclusive: Totals,
     pub(super) replayed: Totals,
-    #[serde(skip_serializing_if = "is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub(super) shared: Totals,
 }
 
@@ -38,28 +39,19 @@ impl RangeSummary {
         Duration::from_nanos(self.host_ns)
     }
 
-    /// The totals with descendants.
-    pub fn inclusive(&self) -> Totals {
-        self.inclusive
-    }
-
-    /// The totals without descendants.
-    pub fn exclusive(&self) -> Totals {
-        self.exclusive
-    }
-
-    /// The executions of graph nodes that were captured or created in the ranges and their
-    /// descendants, wherever the graphs were launched. The [`inclusive`](Self::inclusive) totals of
-    /// the launching range contain them, too.
-    pub fn replayed(&self) -> Totals {
-        self.replayed
-    }
-
-    /// Work submitted together with other ranges ([`Context::join`](crate::Context::join)) and
-    /// attributed to one of those. It is not in [`inclusive`](Self::inclusive); both together are
-    /// all submitted work. Sums over ranges that share work contain it several times.
-    pub fn shared(&self) -> Totals {
-        self.shared
+    getters! {
+        /// The totals with descendants.
+        inclusive: Totals = inclusive;
+        /// The totals without descendants.
+        exclusive: Totals = exclusive;
+        /// The executions of graph nodes that were captured or created in the ranges and their
+        /// descendants, wherever the graphs were launched. The [`inclusive`](Self::inclusive)
+        /// totals of the launching range contain them, too.
+        replayed: Totals = replayed;
+        /// Work submitted together with other ranges ([`Context::join`](crate::Context::join)) and
+        /// attributed to one of those. It is not in [`inclusive`](Self::inclusive); both together
+        /// are all submitted work. Sums over ranges that share work contain it several times.
+        shared: Totals = shared;
     }
 
     /// The sum of GPU times, with descendants.
@@ -67,24 +59,15 @@ impl RangeSummary {
         self.inclusive.gpu_time()
     }
 
-    /// The number of kernels, with descendants.
-    pub fn kernels(&self) -> u64 {
-        self.inclusive.kernels
-    }
-
-    /// The number of kernel and graph launches, with descendants.
-    pub fn launches(&self) -> u64 {
-        self.inclusive.launches
-    }
-
-    /// The number of copies, with descendants.
-    pub fn copies(&self) -> u64 {
-        self.inclusive.copies
-    }
-
-    /// The number of synchronisation calls, with descendants.
-    pub fn synchronizations(&self) -> u64 {
-        self.inclusive.synchronizations
+    getters! {
+        /// The number of kernels, with descendants.
+        kernels: u64 = inclusive.kernels;
+        /// The number of kernel and graph launches, with descendants.
+        launches: u64 = inclusive.launches;
+        /// The number of copies, with descendants.
+        copies: u64 = inclusive.copies;
+        /// The number of synchronisation calls, with descendants.
+        synchronizations: u64 = inclusive.synchronizations;
     }
 }
 

@@ -4,11 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use cupti::CopyKind;
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
+#[cfg(feature = "serde")]
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
 use crate::base::distribution::Distribution;
 use crate::base::kernel_names::{Pattern, demangled};
+use crate::base::named_variants::getters;
 use crate::base::order;
 use crate::base::text::serialize_fields;
 use crate::base::totals::Totals;
@@ -80,19 +81,13 @@ impl Summary {
         Self { info, duration, sums, children, inclusive, replayed, health }
     }
 
-    /// The machine, versions and time of the recording.
-    pub fn recording_info(&self) -> &RecordingInfo {
-        &self.info
-    }
-
-    /// The length of the session.
-    pub fn duration(&self) -> Duration {
-        self.duration
-    }
-
-    /// Completeness and losses.
-    pub fn health(&self) -> &Health {
-        &self.health
+    getters! {
+        /// The machine, versions and time of the recording.
+        recording_info: &RecordingInfo = info;
+        /// The length of the session.
+        duration: Duration = duration;
+        /// Completeness and losses.
+        health: &Health = health;
     }
 
     /// The totals of the session, in ranges and outside.
@@ -141,14 +136,21 @@ impl Summary {
 
     /// All kernels with their times, in ranges and outside, the most time first.
     pub fn kernels(&self) -> Vec<(&str, Totals)> {
-        let mut sums: std::collections::BTreeMap<&str, Totals> = Default::default();
+        let mut sums: Vec<(&str, Totals)> = Vec::new();
         let own = self.sums.paths.iter().map(|path| &path.own).chain([&self.sums.outside]);
         for (name, times) in own.flat_map(|own| &own.kernels) {
-            let sum = sums.entry(self.sums.names.get(*name)).or_default();
-            sum.kernels += times.count();
-            sum.kernel_ns = sum.kernel_ns.saturating_add(times.sum().as_nanos() as u64);
+            let (kernels, kernel_ns) = (times.count(), times.sum().as_nanos() as u64);
+            let totals = Totals { kernels, kernel_ns, ..Totals::default() };
+            sums.push((self.sums.names.get(*name), totals));
         }
-        let mut sums: Vec<_> = sums.into_iter().collect();
+        order::sort_by(&mut sums, |one, other| one.0.cmp(other.0));
+        sums.dedup_by(|next, sum| {
+            let is_same = next.0 == sum.0;
+            if is_same {
+                sum.1 += next.1;
+            }
+            is_same
+        });
         order::sort_by_number(&mut sums, |(_, sum)| !sum.kernel_ns);
         sums
     }
@@ -305,7 +307,7 @@ serialize_fields!(ProcessRangeSummary<'_>, "ProcessRangeSummary", |range| {
     "inclusive": range.inclusive(),
 });
 
-#[derive(Serialize)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 struct NamedMarks<'a> {
     name: &'a str,
     domain: Option<&'a str>,
@@ -326,6 +328,7 @@ serialize_fields!(Summary, "Summary", |summary| {
     "health": summary.health,
 });
 
+#[cfg(feature = "serde")]
 impl Serialize for PathSummary<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let kernels: std::collections::BTreeMap<&str, &Distribution> = self.kernels().collect();

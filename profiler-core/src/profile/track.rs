@@ -32,7 +32,8 @@ pub struct TrackSample {
 }
 
 /// The value of several samples.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Sampled {
     /// A sum in [`Track::unit`], a mean in [`Track::rate_unit`], or a share, 0 to 1.
@@ -43,10 +44,10 @@ pub struct Sampled {
     /// interval: the requested one is too short.
     pub whole: usize,
     /// The time covered by samples.
-    #[serde(rename = "covered_ns", serialize_with = "as_ns")]
+    #[cfg_attr(feature = "serde", serde(rename = "covered_ns", serialize_with = "as_ns"))]
     pub covered: Duration,
     /// The requested time.
-    #[serde(rename = "asked_ns", serialize_with = "as_ns")]
+    #[cfg_attr(feature = "serde", serde(rename = "asked_ns", serialize_with = "as_ns"))]
     pub asked: Duration,
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cupti::{CopyKind, MemoryKind};
 use rustc_hash::FxHashMap;
+#[cfg(feature = "serde")]
 use serde::{Serialize, Serializer};
 
 use super::{Query, Wait};
@@ -19,23 +20,24 @@ use crate::join::tables::What;
 use crate::profile::{ApiCall, GpuOperation, Kernel, RangeNode};
 
 /// Groups by time, then by count, then in order of first appearance.
-#[derive(Debug, Clone, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct Groups<K> {
     groups: Vec<Group<K>>,
 }
 
 /// The operations or waits with one key.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Group<K> {
     key: K,
     count: u64,
     bytes: u64,
     /// The bytes of operations with timestamps, and their nanoseconds.
-    #[serde(skip)]
+    #[cfg_attr(feature = "serde", serde(skip))]
     timed_bytes: (u64, u64),
     share: f64,
-    #[serde(rename = "times")]
+    #[cfg_attr(feature = "serde", serde(rename = "times"))]
     statistics: Statistics,
 }
 
@@ -378,7 +380,8 @@ impl fmt::Display for RangePath<'_> {
 }
 
 /// A stream. Ids are unique within a context only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct StreamKey {
     /// The kernel's process id; 0 if the process recorded itself.
@@ -401,7 +404,8 @@ impl fmt::Display for StreamKey {
 }
 
 /// A thread that makes calls, or the unknown thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct CallThread<'a> {
     /// The kernel's process id; 0 if the process recorded itself.
@@ -451,6 +455,7 @@ impl fmt::Display for TransferKey {
 serialize_as_text!(TransferKey);
 
 /// As the name without parameters.
+#[cfg(feature = "serde")]
 impl Serialize for KernelName<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.short())
@@ -458,6 +463,7 @@ impl Serialize for KernelName<'_> {
 }
 
 /// As the full path.
+#[cfg(feature = "serde")]
 impl Serialize for RangePath<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.node {

@@ -85,7 +85,8 @@ pub struct Launches<'a> {
 
 /// Sums of launches: nsys's `cuda_kern_exec_sum`, except that operations that started before their
 /// call returned count with a queue delay of 0. nsys excludes them.
-#[derive(Debug, Clone, serde::Serialize)]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LaunchGroup<K> {
     /// The common key.

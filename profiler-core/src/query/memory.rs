@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use cupti::MemoryKind;
 use rustc_hash::FxHashMap;
-use serde::{Serialize, Serializer};
+use serde_core::Serializer;
 
+use crate::base::named_variants::getters;
 use crate::base::order;
 use crate::base::statistics::as_ns;
 use crate::base::text::serialize_fields;
@@ -27,34 +28,19 @@ impl<'a> MemoryEvent<'a> {
         self.profile.since_start(self.row.at_ns)
     }
 
-    /// True for an allocation, false for a free.
-    pub fn is_allocation(&self) -> bool {
-        self.row.is_allocation
-    }
-
-    /// The size in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.row.bytes
-    }
-
-    /// The address.
-    pub fn address(&self) -> u64 {
-        self.row.address
-    }
-
-    /// The kind of memory.
-    pub fn kind(&self) -> MemoryKind {
-        self.row.kind
-    }
-
-    /// The device's CUDA ordinal.
-    pub fn device(&self) -> u32 {
-        self.row.device
-    }
-
-    /// The kernel's process id; 0 if the process recorded itself.
-    pub fn process_id(&self) -> u32 {
-        self.row.process
+    getters! {
+        /// True for an allocation, false for a free.
+        is_allocation: bool = row.is_allocation;
+        /// The size in bytes.
+        bytes: u64 = row.bytes;
+        /// The address.
+        address: u64 = row.address;
+        /// The kind of memory.
+        kind: MemoryKind = row.kind;
+        /// The device's CUDA ordinal.
+        device: u32 = row.device;
+        /// The kernel's process id; 0 if the process recorded itself.
+        process_id: u32 = row.process;
     }
 
     /// The call that allocated or freed.
@@ -81,18 +67,20 @@ fn as_text<S: Serializer>(kind: &MemoryKind, serializer: S) -> Result<S::Ok, S::
 }
 
 /// The allocated bytes from a time on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct MemoryPoint {
     /// The time since the session's start.
-    #[serde(rename = "at_ns", serialize_with = "as_ns")]
+    #[cfg_attr(feature = "serde", serde(rename = "at_ns", serialize_with = "as_ns"))]
     pub at: Duration,
     /// The bytes allocated in the session and not yet freed.
     pub bytes: u64,
 }
 
 /// The memory of one kind on one device, without allocations made before the session.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct DeviceMemory<'a> {
     /// The kernel's process id; 0 if the process recorded itself.
@@ -100,7 +88,7 @@ pub struct DeviceMemory<'a> {
     /// The device's CUDA ordinal.
     pub device: u32,
     /// The kind of memory.
-    #[serde(serialize_with = "as_text")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
     pub kind: MemoryKind,
     /// The number of allocations.
     pub allocations: u64,
@@ -167,8 +155,8 @@ impl fmt::Display for DeviceMemory<'_> {
 }
 
 /// All memory by device and kind.
-#[derive(Debug, Clone, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct MemoryUse<'a> {
     devices: Vec<DeviceMemory<'a>>,
 }

@@ -14,7 +14,6 @@ mod timeline;
 mod tree;
 mod wait;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -22,7 +21,8 @@ use std::time::Duration;
 use cupti::CopyKind;
 
 use crate::base::kernel_names::Pattern;
-use crate::base::statistics::{Statistics, as_ns};
+use crate::base::statistics::Statistics;
+use crate::base::text::serialize_fields;
 use crate::base::units::{nanoseconds as ns, time};
 use crate::join::busy::DeviceSweep;
 use crate::join::range_tree::NodeId;
@@ -40,15 +40,18 @@ pub use tree::{Amounts, Branch, Branches};
 pub use wait::{Wait, WaitTarget, Waits};
 
 /// An interval since the session's start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
     /// The first start.
-    #[serde(rename = "start_ns", serialize_with = "as_ns")]
     pub start: Duration,
     /// The last end.
-    #[serde(rename = "end_ns", serialize_with = "as_ns")]
     pub end: Duration,
 }
+
+serialize_fields!(Span, "Span", |span| {
+    "start_ns": ns(span.start),
+    "end_ns": ns(span.end),
+});
 
 impl Span {
     /// The length of the interval.
@@ -58,7 +61,7 @@ impl Span {
 }
 
 /// Busy and idle times of operations on one device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceTimes {
     /// The device's CUDA ordinal.
@@ -67,16 +70,21 @@ pub struct DeviceTimes {
     pub span: Span,
     /// The time in which an operation other than a collective ran. A collective that waits for another
     /// rank occupies its device without computing, so [`communication`](Self::communication) is separate.
-    #[serde(rename = "busy_ns", serialize_with = "as_ns")]
     pub busy: Duration,
     /// The time in which only collectives ran: kernels of NCCL and the like, by name. It includes waits
     /// for other ranks, which are not recorded.
-    #[serde(rename = "communication_ns", serialize_with = "as_ns")]
     pub communication: Duration,
     /// The sum of all times; concurrent operations count each.
-    #[serde(rename = "gpu_time_ns", serialize_with = "as_ns")]
     pub gpu_time: Duration,
 }
+
+serialize_fields!(DeviceTimes, "DeviceTimes", |times| {
+    "device": times.device,
+    "span": times.span,
+    "busy_ns": ns(times.busy),
+    "communication_ns": ns(times.communication),
+    "gpu_time_ns": ns(times.gpu_time),
+});
 
 impl DeviceTimes {
     /// The time of the span in which no operation ran.
@@ -432,15 +440,23 @@ fn span_of(devices: &[DeviceTimes]) -> Option<Span> {
     Some(Span { start, end })
 }
 
+/// The value of a device in a list by device, made if missing. A map would be compiled per value.
+fn of_device<T: Default>(devices: &mut Vec<(u32, T)>, device: u32) -> &mut T {
+    let at = devices.partition_point(|(known, _)| *known < device);
+    if devices.get(at).is_none_or(|(known, _)| *known != device) {
+        devices.insert(at, (device, T::default()));
+    }
+    &mut devices[at].1
+}
+
 fn device_times<'a>(
     profile: &'a Profile,
     by_start: impl Iterator<Item = GpuOperation<'a>>,
 ) -> Vec<DeviceTimes> {
-    let mut sweeps: BTreeMap<u32, DeviceSweep> = BTreeMap::new();
+    let mut sweeps: Vec<(u32, DeviceSweep)> = Vec::new();
     for operation in by_start {
         if let Some(time) = operation.interval() {
-            let sweep = sweeps.entry(operation.device()).or_default();
-            sweep.add(time, operation.is_collective());
+            of_device(&mut sweeps, operation.device()).add(time, operation.is_collective());
         }
     }
     let times = |(device, sweep): (u32, DeviceSweep)| DeviceTimes {

@@ -1,17 +1,16 @@
 //! The overlap of copies with kernels.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use super::{Query, Span};
-use crate::base::statistics::as_ns;
-use crate::base::units::time;
+use crate::base::text::serialize_fields;
+use crate::base::units::{nanoseconds as ns, time};
 use crate::profile::OperationKind;
 
 /// The time from the first start to the last end on a device, divided into five parts. "Kernels"
 /// excludes collectives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Overlap {
     /// The device's CUDA ordinal.
@@ -19,21 +18,26 @@ pub struct Overlap {
     /// From the first start to the last end.
     pub span: Span,
     /// Kernels and copies ran concurrently.
-    #[serde(rename = "both_ns", serialize_with = "as_ns")]
     pub both: Duration,
     /// Only kernels ran.
-    #[serde(rename = "kernels_only_ns", serialize_with = "as_ns")]
     pub kernels_only: Duration,
     /// Only copies or memsets ran.
-    #[serde(rename = "copies_only_ns", serialize_with = "as_ns")]
     pub copies_only: Duration,
     /// Only collectives ran: see [`DeviceTimes::communication`](super::DeviceTimes::communication).
-    #[serde(rename = "communication_ns", serialize_with = "as_ns")]
     pub communication: Duration,
     /// Nothing ran.
-    #[serde(rename = "neither_ns", serialize_with = "as_ns")]
     pub neither: Duration,
 }
+
+serialize_fields!(Overlap, "Overlap", |overlap| {
+    "device": overlap.device,
+    "span": overlap.span,
+    "both_ns": ns(overlap.both),
+    "kernels_only_ns": ns(overlap.kernels_only),
+    "copies_only_ns": ns(overlap.copies_only),
+    "communication_ns": ns(overlap.communication),
+    "neither_ns": ns(overlap.neither),
+});
 
 impl Overlap {
     /// The share of the copies' time in which kernels ran, 0 to 1. `None` without copies.
@@ -75,7 +79,7 @@ impl Query<'_> {
     /// excludes them: `.kernels().copies()`. A graph traced as one interval counts as a kernel.
     /// Operations without timestamps are excluded. Costs O(n log n).
     pub fn overlap(&self) -> Vec<Overlap> {
-        let mut devices: BTreeMap<u32, Edges> = BTreeMap::new();
+        let mut devices: Vec<(u32, Edges)> = Vec::new();
         for operation in self.iter() {
             // A record whose end precedes its start is damaged.
             let Some(time) = operation.interval().filter(|time| time.ns() != 0) else { continue };
@@ -84,7 +88,7 @@ impl Query<'_> {
                 OperationKind::Kernel => KERNEL,
                 _ => COPY,
             };
-            let edges = devices.entry(operation.device()).or_default();
+            let edges = super::of_device(&mut devices, operation.device());
             edges.extend([(time.start_ns, kind, 1), (time.end_ns, kind, -1)]);
         }
         devices.into_iter().filter_map(|(device, edges)| self.overlap_of(device, edges)).collect()

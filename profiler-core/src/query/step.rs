@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::{DeviceTimes, Span, device_times, ns};
 use crate::base::kernel_names::Pattern;
 use crate::base::statistics::Statistics;
@@ -98,8 +96,8 @@ serialize_fields!(Step<'_>, "Step", |step| {
 });
 
 /// The steps of a run in start order.
-#[derive(Debug, Clone, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct Steps<'a> {
     steps: Vec<Step<'a>>,
 }

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::Query;
 use crate::base::statistics::as_ns;
 use crate::base::text::serialize_fields;
@@ -12,13 +10,14 @@ use crate::base::units::{self, NAME_WIDTH, shortened, time};
 use crate::profile::RangeNode;
 
 /// A number of operations with their time and bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Amounts {
     /// The number of operations.
     pub count: u64,
     /// The sum of GPU times.
-    #[serde(rename = "gpu_time_ns", serialize_with = "as_ns")]
+    #[cfg_attr(feature = "serde", serde(rename = "gpu_time_ns", serialize_with = "as_ns"))]
     pub gpu_time: Duration,
     /// Bytes copied and set.
     pub bytes: u64,
@@ -53,8 +52,8 @@ serialize_fields!(Branch<'_>, "Branch", |branch| {
 });
 
 /// The range tree with operations of a query, depth first. Work outside all ranges is last.
-#[derive(Debug, Clone, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct Branches<'a> {
     branches: Vec<Branch<'a>>,
 }

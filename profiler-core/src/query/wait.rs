@@ -11,8 +11,8 @@ use crate::join::tables::{Call, CallId};
 use crate::profile::{ApiCall, Profile, Range};
 
 /// The target of a wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum WaitTarget {
     /// All work of a stream, by CUPTI's ids.

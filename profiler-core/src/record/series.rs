@@ -7,17 +7,17 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde_core::ser::SerializeMap as _;
 
 use crate::base::error::{Error, Kind as ErrorKind};
-use crate::base::named_variants::named_variants;
+use crate::base::named_variants::{getters, named_variants, setters};
+use crate::base::text::{json_names, json_object};
 use crate::base::units::{self, MESSAGE_WIDTH, shortened};
 pub(crate) use kept::{Kept, Lost};
 
 named_variants! {
     /// The origin of samples.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-    #[serde(rename_all = "snake_case")]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     #[non_exhaustive]
     pub enum Source {
         /// CUPTI's PM sampling of hardware counters.
@@ -29,8 +29,7 @@ named_variants! {
 
 named_variants! {
     /// The unit of a value.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-    #[serde(rename_all = "snake_case")]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     #[non_exhaustive]
     pub enum Unit {
         /// Percent of the maximum, 0 to 100.
@@ -54,9 +53,17 @@ named_variants! {
         /// Bits with individual meanings: NVML's clock event reasons (throttle reasons).
         Flags = "flags",
         /// Unknown to this version, or a plain number such as a ratio.
-        #[serde(other)]
         Other = "",
     }
+}
+
+json_names! { Source { Counters = "counters", Nvml = "nvml", } }
+json_names! {
+    Unit {
+        Percent = "percent", Bytes = "bytes", BytesPerSecond = "bytes_per_second", Hertz = "hertz",
+        Nanoseconds = "nanoseconds", Watts = "watts", Joules = "joules", Celsius = "celsius",
+        Count = "count", Flags = "flags", Other = "other",
+    } else Other
 }
 
 impl Unit {
@@ -88,8 +95,7 @@ impl Unit {
 }
 
 /// How the values of several samples are combined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Kind {
     /// The total of the interval; totals are added.
@@ -100,8 +106,10 @@ pub enum Kind {
     State,
 }
 
+json_names! { Kind { Total = "total", Mean = "mean", State = "state", } }
+
 /// One column of a series.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metric {
     /// The name at its source: `dram__bytes_read.sum`, `nvml__power`.
@@ -114,6 +122,8 @@ pub struct Metric {
     pub kind: Kind,
 }
 
+json_object! { Metric { name: required, label: required, unit: required, kind: required, } }
+
 impl Metric {
     /// A metric with these properties.
     #[must_use]
@@ -123,7 +133,7 @@ impl Metric {
 }
 
 /// Why a sampler could not start, or ended early.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
     /// The cause, for programs.
@@ -131,6 +141,8 @@ pub struct Failure {
     /// What failed, why, and what to do.
     pub message: String,
 }
+
+json_object! { Failure { cause: required, message: required, } }
 
 impl Failure {
     /// A failure with this cause.
@@ -147,8 +159,7 @@ impl fmt::Display for Failure {
 }
 
 /// The cause of a sampler failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Cause {
     /// Reading counters requires administrator rights.
@@ -160,29 +171,37 @@ pub enum Cause {
     /// The sampler ended before it was stopped; later samples are missing.
     Ended,
     /// Described by the message only.
-    #[serde(other)]
     Other,
 }
 
+json_names! {
+    Cause {
+        Permission = "permission", Busy = "busy", Unsupported = "unsupported", Ended = "ended",
+        Other = "other",
+    } else Other
+}
+
 /// A series without its rows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) device: u32,
     pub(crate) source: Source,
     pub(crate) interval_ns: u64,
     pub(crate) metrics: Vec<Metric>,
-    #[serde(default)]
     pub(crate) missing: Vec<String>,
-    #[serde(default)]
     pub(crate) dropped: u64,
-    #[serde(default)]
     pub(crate) overflows: u64,
-    #[serde(default)]
     pub(crate) gaps: u64,
-    #[serde(default)]
     pub(crate) gap_ns: u64,
-    #[serde(default)]
     pub(crate) failure: Option<Failure>,
+}
+
+json_object! {
+    Head {
+        device: required, source: required, interval_ns: required, metrics: required,
+        missing: later, dropped: later, overflows: later, gaps: later, gap_ns: later,
+        failure: later,
+    }
 }
 
 /// The samples of one device over time: rows of values, each for an interval.
@@ -192,14 +211,24 @@ pub(crate) struct Head {
 /// [`Track`](crate::profile::Track) are relative to the session's start. Intervals are consecutive;
 /// gaps are counted. A series whose sampler failed to start has no rows and a
 /// [`failure`](Self::failure).
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct Series {
-    #[serde(flatten)]
     pub(crate) head: Head,
     start_ns: Vec<u64>,
     end_ns: Vec<u64>,
     /// A row per interval, a column per metric; NaN if unknown (null in JSON).
     values: Vec<f64>,
+}
+
+impl serde_core::Serialize for Series {
+    fn serialize<S: serde_core::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut out = to.serialize_map(None)?;
+        self.head.write_fields(&mut out)?;
+        out.serialize_entry("start_ns", &self.start_ns)?;
+        out.serialize_entry("end_ns", &self.end_ns)?;
+        out.serialize_entry("values", &self.values)?;
+        out.end()
+    }
 }
 
 impl PartialEq for Series {
@@ -262,18 +291,13 @@ impl Series {
         Ok(())
     }
 
-    /// Sets the requested metrics that are missing.
-    #[must_use]
-    pub fn with_missing(mut self, names: Vec<String>) -> Self {
-        self.head.missing = names;
-        self
-    }
-
-    /// Sets why there are no samples, or no more.
-    #[must_use]
-    pub fn with_failure(mut self, failure: Failure) -> Self {
-        self.head.failure = Some(failure);
-        self
+    setters! {
+        /// Sets the requested metrics that are missing.
+        #[must_use]
+        with_missing(names: Vec<String>) head.missing = names;
+        /// Sets why there are no samples, or no more.
+        #[must_use]
+        with_failure(failure: Failure) head.failure = Some(failure);
     }
 
     /// Sets the losses: replaced samples, sample buffer overflows, gaps, and the nanoseconds of gaps.
@@ -284,29 +308,17 @@ impl Series {
         self
     }
 
-    /// The device's CUDA ordinal.
-    pub fn device(&self) -> u32 {
-        self.head.device
-    }
-
-    /// The origin of the samples.
-    pub fn source(&self) -> Source {
-        self.head.source
-    }
-
-    /// The requested nanoseconds between two samples.
-    pub fn interval_ns(&self) -> u64 {
-        self.head.interval_ns
-    }
-
-    /// Its columns.
-    pub fn metrics(&self) -> &[Metric] {
-        &self.head.metrics
-    }
-
-    /// Requested metrics that the chip lacks, or that did not fit beside the others.
-    pub fn missing(&self) -> &[String] {
-        &self.head.missing
+    getters! {
+        /// The device's CUDA ordinal.
+        device: u32 = head.device;
+        /// The origin of the samples.
+        source: Source = head.source;
+        /// The requested nanoseconds between two samples.
+        interval_ns: u64 = head.interval_ns;
+        /// Its columns.
+        metrics: &[Metric] = head.metrics;
+        /// Requested metrics that the chip lacks, or that did not fit beside the others.
+        missing: &[String] = head.missing;
     }
 
     /// The number of rows.

@@ -42,6 +42,7 @@ use std::ops::Deref;
 
 use serde::{Serialize, Serializer};
 
+use crate::base::named_variants::getters;
 use crate::join::tables::{
     Call, Interval, Operation, ProcessRange, Range, RangesBy, Store, Thread, ThreadId, What,
 };
@@ -97,20 +98,15 @@ impl Outline {
         self.is_empty().then_some(self.reason)
     }
 
-    /// GPU operations without timestamps and calls that had not returned, which are in no row.
-    pub fn left_out(&self) -> u64 {
-        self.left_out
-    }
-
-    /// Rows beyond the requested number.
-    pub fn more_rows(&self) -> u64 {
-        self.more
-    }
-
-    /// Launches of CUDA graphs traced as one interval each. They are in no row: nsys leaves them
-    /// out of its reports on GPU work, as if the GPU had been idle. 0 in reports without GPU work.
-    pub fn whole_graphs(&self) -> u64 {
-        self.whole_graphs
+    getters! {
+        /// GPU operations without timestamps and calls that had not returned, which are in no row.
+        left_out: u64 = left_out;
+        /// Rows beyond the requested number.
+        more_rows: u64 = more;
+        /// Launches of CUDA graphs traced as one interval each. They are in no row: nsys leaves
+        /// them out of its reports on GPU work, as if the GPU had been idle. 0 in reports without
+        /// GPU work.
+        whole_graphs: u64 = whole_graphs;
     }
 }
 
@@ -391,6 +387,7 @@ impl Profile {
 /// A range contains the calls made in it; in a capture of nsys, the calls within it by time on the
 /// same thread. Process ranges that began and ended on one thread contain calls by time.
 #[derive(Debug, Clone, Copy)]
+#[must_use]
 pub struct Reports<'a> {
     profile: &'a Profile,
     naming: KernelNaming,
@@ -399,14 +396,12 @@ pub struct Reports<'a> {
 
 impl<'a> Reports<'a> {
     /// Sets the names of kernels: nsys's `:base` and `:mangled`.
-    #[must_use]
     pub fn kernel_names(self, naming: KernelNaming) -> Self {
         Self { naming, ..self }
     }
 
     /// Prefixes kernel names with the innermost range, as nsys's `:nvtx-name`: `forward/gemm`. Not
     /// in `nvtx_kern_sum`, which has a column for it.
-    #[must_use]
     pub fn with_range_names(self) -> Self {
         Self { with_range: true, ..self }
     }

@@ -8,6 +8,7 @@ use cupti::{Config, Library};
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, Kind};
+use crate::base::named_variants::setters;
 use crate::collect::request::{Retention, SessionRequest, Sink};
 use crate::collect::sampling::Sampling;
 use crate::collect::session::Session;
@@ -84,36 +85,25 @@ struct Settings {
 }
 
 impl ProfilerBuilder {
-    /// Uses this CUPTI instead of searching one: opened from a path, or a fake (`cupti::fake`).
-    pub fn library(mut self, library: Library) -> Self {
-        self.library = Some(library);
-        self
-    }
-
-    /// Sets what to collect, and memory limits.
-    pub fn config(mut self, config: Config) -> Self {
-        self.settings.config = config;
-        self
-    }
-
-    /// Keeps the work submitted in the last `time`, and all open ranges. A range whose parent on another
-    /// thread ended earlier has no parent:
-    /// [`Health::orphaned_ranges`](crate::Health::orphaned_ranges).
-    ///
-    /// A background thread takes and releases the logs several times within `time`. Memory grows with the
-    /// work submitted in that time and the number of names, not with the number of field values.
-    pub fn keep_last(mut self, time: Duration) -> Self {
-        self.settings.keep = Retention::LastTime(time);
-        self
-    }
-
-    /// Keeps at least the last `count` GPU operations; otherwise as [`keep_last`](Self::keep_last).
-    ///
-    /// If operations are rare, the bound is the last 1,048,576 calls, ranges and marks, or 16 for each of
-    /// these operations if that is more.
-    pub fn keep_last_operations(mut self, count: u64) -> Self {
-        self.settings.keep = Retention::LastOperations(count);
-        self
+    setters! {
+        /// Uses this CUPTI instead of searching one: opened from a path, or a fake (`cupti::fake`).
+        library(library: Library) library = Some(library);
+        /// Sets what to collect, and memory limits.
+        config(config: Config) settings.config = config;
+        /// Keeps the work submitted in the last `time`, and all open ranges. A range whose parent
+        /// on another thread ended earlier has no parent:
+        /// [`Health::orphaned_ranges`](crate::Health::orphaned_ranges).
+        ///
+        /// A background thread takes and releases the logs several times within `time`. Memory
+        /// grows with the work submitted in that time and the number of names, not with the number
+        /// of field values.
+        keep_last(time: Duration) settings.keep = Retention::LastTime(time);
+        /// Keeps at least the last `count` GPU operations; otherwise as
+        /// [`keep_last`](Self::keep_last).
+        ///
+        /// If operations are rare, the bound is the last 1,048,576 calls, ranges and marks, or 16
+        /// for each of these operations if that is more.
+        keep_last_operations(count: u64) settings.keep = Retention::LastOperations(count);
     }
 
     /// Adds a sampler of hardware counters or NVML for the time of a session, pauses included:
@@ -132,28 +122,24 @@ impl ProfilerBuilder {
         self
     }
 
-    /// How often a session that keeps a part or sums takes the logs. The default is 100 ms, or a tenth of
-    /// the kept time if that is longer, up to a second.
-    ///
-    /// Flushing CUPTI's partly filled buffers may use a tenth of the time, but is retried at least every
-    /// 20 s, and every 10 s while CUPTI delivers full buffers. The last few thousand operations, and the
-    /// results of their ranges, may be delayed by that.
-    pub fn period(mut self, period: Duration) -> Self {
-        self.settings.period = Some(period);
-        self
-    }
-
-    /// The number of rows that a [summary](Profiler::summarize) keeps of each kind: range paths, kernels of
-    /// a path, names of process ranges, names of marks. The default is 10,000; a row takes up to 15 KiB.
-    ///
-    /// Further names and paths, such as one per request, are summed as `(other)` of their parent path, so
-    /// totals stay exact; `(other)` has as many paths again. [`Health::summed_as_other`] counts them. With
-    /// 0, everything in ranges is `(other)`.
-    ///
-    /// [`Health::summed_as_other`]: crate::Health::summed_as_other
-    pub fn summary_rows(mut self, rows: usize) -> Self {
-        self.settings.summary_rows = Some(rows);
-        self
+    setters! {
+        /// How often a session that keeps a part or sums takes the logs. The default is 100 ms, or
+        /// a tenth of the kept time if that is longer, up to a second.
+        ///
+        /// Flushing CUPTI's partly filled buffers may use a tenth of the time, but is retried at
+        /// least every 20 s, and every 10 s while CUPTI delivers full buffers. The last few
+        /// thousand operations, and the results of their ranges, may be delayed by that.
+        period(period: Duration) settings.period = Some(period);
+        /// The number of rows that a [summary](Profiler::summarize) keeps of each kind: range
+        /// paths, kernels of a path, names of process ranges, names of marks. The default is
+        /// 10,000; a row takes up to 15 KiB.
+        ///
+        /// Further names and paths, such as one per request, are summed as `(other)` of their
+        /// parent path, so totals stay exact; `(other)` has as many paths again.
+        /// [`Health::summed_as_other`] counts them. With 0, everything in ranges is `(other)`.
+        ///
+        /// [`Health::summed_as_other`]: crate::Health::summed_as_other
+        summary_rows(rows: usize) settings.summary_rows = Some(rows);
     }
 
     /// Finds CUPTI. Nothing is recorded yet.

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use nvtx::{NvtxLayer, Payload};
 use parking_lot::Mutex;
-use serde::Serialize;
 use tracing::dispatcher::{self, WeakDispatch};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::NoSubscriber;
@@ -22,6 +21,7 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::base::error::{Error, Kind};
+use crate::base::named_variants::setters;
 use crate::base::units::nanoseconds;
 use crate::collect::session::Session;
 use crate::join::live_ranges::Done;
@@ -148,47 +148,24 @@ impl Default for LayerBuilder {
 }
 
 impl LayerBuilder {
-    /// Sets what the session collects and keeps.
-    pub fn profiler(mut self, profiler: ProfilerBuilder) -> Self {
-        self.profiler = profiler;
-        self
-    }
-
-    /// Sets how spans become ranges. The default is `NvtxLayer::new().lifetimes(true)`.
-    pub fn spans(mut self, spans: NvtxLayer) -> Self {
-        self.spans = spans;
-        self
-    }
-
-    /// Whether to emit events; the profile and the summary have the results in any case.
-    pub fn events(mut self, wanted: bool) -> Self {
-        self.settings.events = wanted;
-        self
-    }
-
-    /// The level of result events; the default is `INFO`.
-    pub fn event_level(mut self, level: Level) -> Self {
-        self.settings.level = level;
-        self
-    }
-
-    /// Emits only ranges whose domain, a span's target, has this prefix. The default domain has no name.
-    pub fn event_domains(mut self, prefix: impl Into<String>) -> Self {
-        self.settings.domains = Some(prefix.into());
-        self
-    }
-
-    /// Emits only ranges with at least this GPU time.
-    pub fn event_gpu_time(mut self, least: Duration) -> Self {
-        self.settings.least_gpu_ns = nanoseconds(least);
-        self
-    }
-
-    /// The upper bound of results that wait for their events, 200 bytes each: 262,144 by default, at least
-    /// 1. Beyond it, the oldest are dropped and counted in [`Results::let_go`].
-    pub fn event_buffer(mut self, results: usize) -> Self {
-        self.settings.most = results.max(1);
-        self
+    setters! {
+        /// Sets what the session collects and keeps.
+        profiler(profiler: ProfilerBuilder) profiler = profiler;
+        /// Sets how spans become ranges. The default is `NvtxLayer::new().lifetimes(true)`.
+        spans(spans: NvtxLayer) spans = spans;
+        /// Whether to emit events; the profile and the summary have the results in any case.
+        events(wanted: bool) settings.events = wanted;
+        /// The level of result events; the default is `INFO`.
+        event_level(level: Level) settings.level = level;
+        /// Emits only ranges whose domain, a span's target, has this prefix. The default domain has
+        /// no name.
+        event_domains(prefix: impl Into<String>) settings.domains = Some(prefix.into());
+        /// Emits only ranges with at least this GPU time.
+        event_gpu_time(least: Duration) settings.least_gpu_ns = nanoseconds(least);
+        /// The upper bound of results that wait for their events, 200 bytes each: 262,144 by
+        /// default, at least 1. Beyond it, the oldest are dropped and counted in
+        /// [`Results::let_go`].
+        event_buffer(results: usize) settings.most = results.max(1);
     }
 
     /// Starts the session. Returns the layer and the guard of the session.
@@ -305,7 +282,8 @@ impl Drop for LayerGuard {
 }
 
 /// The number of results emitted and lost. `{}` prints a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Results {
     /// Events sent to the subscriber, whose filters may have dropped them.

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::base::hodges_lehmann::{MOST, Ranks, Ratios, blocks, median, midmean};
 use crate::base::named_variants::named_variants;
+use crate::base::named_variants::{getters, setters};
 use crate::join::health::Health;
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
@@ -65,25 +66,17 @@ impl Compare {
         Self { by_range: false, confidence: 0.99, margin: 0.01 }
     }
 
-    /// Whether to separate the kernels of each range.
-    pub fn by_range(mut self, by_range: bool) -> Self {
-        self.by_range = by_range;
-        self
-    }
-
-    /// Sets the confidence of the bounds of each time, from 0 to 1; 0.99 by default. Of a hundred
-    /// equal times one differs by chance, except within the [margin](Self::margin).
-    pub fn confidence(mut self, confidence: f64) -> Self {
-        self.confidence = if confidence.is_finite() { confidence.clamp(0.0, 1.0) } else { 1.0 };
-        self
-    }
-
-    /// Sets the relative change that a time must certainly exceed to be
-    /// [clear](TimeShift::is_clear); 0.01 by default. It should exceed the difference between
-    /// processes: up to 0.6 % on an H200.
-    pub fn margin(mut self, part: f64) -> Self {
-        self.margin = if part.is_finite() { part.max(0.0) } else { 0.0 };
-        self
+    setters! {
+        /// Whether to separate the kernels of each range.
+        by_range(by_range: bool) by_range = by_range;
+        /// Sets the confidence of the bounds of each time, from 0 to 1; 0.99 by default. Of a
+        /// hundred equal times one differs by chance, except within the [margin](Self::margin).
+        confidence(confidence: f64) confidence =
+            if confidence.is_finite() { confidence.clamp(0.0, 1.0) } else { 1.0 };
+        /// Sets the relative change that a time must certainly exceed to be
+        /// [clear](TimeShift::is_clear); 0.01 by default. It should exceed the difference between
+        /// processes: up to 0.6 % on an H200.
+        margin(part: f64) margin = if part.is_finite() { part.max(0.0) } else { 0.0 };
     }
 
     /// Compares one or more runs of each side.
@@ -165,36 +158,22 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Every quantity of the profile, each range and each kernel, also equal ones; counts first.
-    pub fn changes(&self) -> &[Change] {
-        &self.changes
-    }
-
-    /// The leaders before and after: of kernels, kinds of work, and causes of idle time.
-    pub fn leaders(&self) -> &[LeaderChange] {
-        &self.leaders
-    }
-
-    /// Reasons for different times other than the program, if clocks [were
-    /// sampled](crate::Sampling::nvml): throttling or different clocks. Empty without any.
-    pub fn clock_warnings(&self) -> &[ClockWarning] {
-        &self.clock_warnings
-    }
-
-    /// The runs before.
-    pub fn before(&self) -> &[Compared] {
-        &self.before
-    }
-
-    /// The runs after.
-    pub fn after(&self) -> &[Compared] {
-        &self.after
-    }
-
-    /// True if a count differs, which is exact if nothing was lost. The medians of several runs are
-    /// compared: runs that differ may have equal ones ([`Change::varies`]).
-    pub fn counts_differ(&self) -> bool {
-        self.counts_differ
+    getters! {
+        /// Every quantity of the profile, each range and each kernel, also equal ones; counts
+        /// first.
+        changes: &[Change] = changes;
+        /// The leaders before and after: of kernels, kinds of work, and causes of idle time.
+        leaders: &[LeaderChange] = leaders;
+        /// Reasons for different times other than the program, if clocks [were
+        /// sampled](crate::Sampling::nvml): throttling or different clocks. Empty without any.
+        clock_warnings: &[ClockWarning] = clock_warnings;
+        /// The runs before.
+        before: &[Compared] = before;
+        /// The runs after.
+        after: &[Compared] = after;
+        /// True if a count differs, which is exact if nothing was lost. The medians of several runs
+        /// are compared: runs that differ may have equal ones ([`Change::varies`]).
+        counts_differ: bool = counts_differ;
     }
 
     /// Counts that differ between runs of a side.

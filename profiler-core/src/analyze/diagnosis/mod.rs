@@ -65,6 +65,7 @@ use serde::Serialize;
 
 use crate::analyze::kernels::KernelClass;
 use crate::base::kernel_names::Pattern;
+use crate::base::named_variants::getters;
 use crate::base::units::{NAME_WIDTH, nanoseconds, shortened};
 use crate::join::tables::{Interval, OperationId, WorkId};
 use crate::profile::{Profile, Range, RangeNode};
@@ -99,7 +100,6 @@ fn looks(all: u64) -> u64 {
 
 /// The diagnosis of a run and its ranges. `{}` is a page of text; serializable.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct Diagnosis {
     verdict: Verdict,
     ranges: Vec<Verdict>,
@@ -110,26 +110,18 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// The verdict on the whole run.
-    pub fn verdict(&self) -> &Verdict {
-        &self.verdict
-    }
-
-    /// The verdicts on paths of the range tree, in the order of [`Profile::walk`]: those with at
-    /// least [`Thresholds::cause_share`] of the clock and enough operations. If nested ranges would
-    /// need more than 64 passes over the run (8 for a long run), only the longest have one.
-    pub fn ranges(&self) -> &[Verdict] {
-        &self.ranges
-    }
-
-    /// Number of paths without a verdict.
-    pub fn ranges_left_out(&self) -> u64 {
-        self.ranges_left_out
-    }
-
-    /// The findings in the whole run, costliest first; [notes](FindingKind::is_note) come last.
-    pub fn findings(&self) -> &[Finding] {
-        &self.findings
+    getters! {
+        /// The verdict on the whole run.
+        verdict: &Verdict = verdict;
+        /// The verdicts on paths of the range tree, in the order of [`Profile::walk`]: those with
+        /// at least [`Thresholds::cause_share`] of the clock and enough operations. If nested
+        /// ranges would need more than 64 passes over the run (8 for a long run), only the longest
+        /// have one.
+        ranges: &[Verdict] = ranges;
+        /// Number of paths without a verdict.
+        ranges_left_out: u64 = ranges_left_out;
+        /// The findings in the whole run, costliest first; [notes](FindingKind::is_note) come last.
+        findings: &[Finding] = findings;
     }
 
     /// The costliest finding of this kind.

@@ -51,13 +51,6 @@ pub(crate) fn finite<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok,
     value.is_finite().then_some(*value).serialize(serializer)
 }
 
-impl Cause {
-    /// The speed-up of the whole if this gets faster by the factor `s`: [`amdahl`].
-    pub fn speedup(&self, s: f64) -> f64 {
-        amdahl(self.share, s)
-    }
-}
-
 /// Records without a call, and calls without a record or open at the stop: few enough to judge.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]

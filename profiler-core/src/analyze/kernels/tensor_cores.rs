@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::data_type::has_tensor_cores;
 use super::eligibility::OpFields;
 use super::{Classifier, KernelClass, TcRemedy, TcStatus, TcUse, TensorCoreUse};
+use crate::base::named_variants::getters;
 use crate::base::statistics::Statistics;
 use crate::base::units::{nanoseconds as ns, time};
 use crate::join::range_tree::NodeId;
@@ -214,24 +215,15 @@ pub struct TensorCores {
 }
 
 impl TensorCores {
-    /// The sums.
-    pub fn summary(&self) -> TcSummary {
-        self.summary
-    }
-
-    /// The operations, longest time first.
-    pub fn ops(&self) -> &Report<TcOp> {
-        &self.ops
-    }
-
-    /// The kernels, longest time first.
-    pub fn kernels(&self) -> &Report<TcKernel> {
-        &self.kernels
-    }
-
-    /// The scopes, each directly before those within it.
-    pub fn groups(&self) -> &Report<TcGroup> {
-        &self.groups
+    getters! {
+        /// The sums.
+        summary: TcSummary = summary;
+        /// The operations, longest time first.
+        ops: &Report<TcOp> = ops;
+        /// The kernels, longest time first.
+        kernels: &Report<TcKernel> = kernels;
+        /// The scopes, each directly before those within it.
+        groups: &Report<TcGroup> = groups;
     }
 
     /// The advice with the time of its operations, longest first.

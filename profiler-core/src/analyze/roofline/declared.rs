@@ -106,6 +106,7 @@ fn amount(value: FieldValue<'_>) -> Option<f64> {
 /// # }
 /// ```
 #[derive(Debug, Clone, Default)]
+#[must_use]
 pub struct Declared {
     ranges: Vec<(Pattern, WorkAmount)>,
     pub(super) kernels: Vec<(Pattern, WorkAmount)>,
@@ -113,14 +114,12 @@ pub struct Declared {
 
 impl Declared {
     /// No work.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Declares the work of each range with this name or path (`*` matches any text) that declares
     /// none itself. The first of several matching declarations counts.
-    #[must_use]
     pub fn range(mut self, path: &str, work: Work) -> Self {
         self.ranges.push((Pattern::new(path), work.into()));
         self
@@ -128,7 +127,6 @@ impl Declared {
 
     /// Declares the work of each launch of a kernel with this mangled or demangled name (`*`
     /// matches any text). The first of several matching declarations counts.
-    #[must_use]
     pub fn kernel(mut self, name: &str, work: Work) -> Self {
         self.kernels.push((Pattern::new(name), work.into()));
         self

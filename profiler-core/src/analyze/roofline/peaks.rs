@@ -92,6 +92,7 @@ struct LevelRoof {
 /// assert_eq!(peaks.ridge(Dtype::F16, None), Some(125e12 / 900e9));
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[must_use]
 pub struct Peaks {
     device: String,
     pub(super) bandwidth: Roof,
@@ -108,7 +109,6 @@ pub struct Peaks {
 
 impl Peaks {
     /// A device without known rates.
-    #[must_use]
     pub fn new(device: impl Into<String>) -> Self {
         let (device, bandwidth) = (device.into(), Roof::UNKNOWN);
         let (compute, caches) = (Vec::new(), Vec::new());
@@ -121,7 +121,6 @@ impl Peaks {
     /// clock for tensor cores, such as H100 and H200, use that one.
     ///
     /// [`with_flops`](Self::with_flops) and [`with_bandwidth`](Self::with_bandwidth) set the rest.
-    #[must_use]
     pub fn of(device: &DeviceInfo) -> Self {
         let mut peaks = Self::new(&*device.name);
         let board = Board::named(&device.name);
@@ -165,14 +164,12 @@ impl Peaks {
     }
 
     /// Sets the memory bandwidth in bytes a second.
-    #[must_use]
     pub fn with_bandwidth(mut self, bytes_per_second: f64) -> Self {
         self.bandwidth = Roof { measured: self.bandwidth.measured, ..given(bytes_per_second) };
         self
     }
 
     /// Sets operations a second for type and units.
-    #[must_use]
     pub fn with_flops(mut self, dtype: Dtype, pipe: Pipe, flops_per_second: f64) -> Self {
         let roof = self.roof_mut(dtype, pipe);
         *roof = Roof { measured: roof.measured, ..given(flops_per_second) };
@@ -180,21 +177,18 @@ impl Peaks {
     }
 
     /// Sets the measured bandwidth in bytes a second.
-    #[must_use]
     pub fn with_measured_bandwidth(mut self, bytes_per_second: f64) -> Self {
         self.bandwidth.measured = sane(bytes_per_second);
         self
     }
 
     /// Sets the measured operations a second for type and units.
-    #[must_use]
     pub fn with_measured_flops(mut self, dtype: Dtype, pipe: Pipe, flops_per_second: f64) -> Self {
         self.roof_mut(dtype, pipe).measured = sane(flops_per_second);
         self
     }
 
     /// Sets the rate of a memory level in bytes a second.
-    #[must_use]
     pub fn with_level(self, level: MemoryLevel, bytes_per_second: f64) -> Self {
         match level {
             MemoryLevel::Dram => self.with_bandwidth(bytes_per_second),
@@ -205,7 +199,6 @@ impl Peaks {
     /// Fills in unknown rates of memory levels from the metrics of
     /// [`Set::Roofline`](cupti::counters::Set::Roofline): the highest of any range or kernel, since
     /// clocks vary. Cache rates are never known from tables.
-    #[must_use]
     pub fn with_counted(mut self, measured: &Measured) -> Self {
         for level in MemoryLevel::ALL {
             let peaks = measured.ranges().filter_map(|range| level.peak(&range));

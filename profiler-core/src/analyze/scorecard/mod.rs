@@ -70,7 +70,6 @@ pub struct Mending {
 
 /// A run on one page, by [`Profile::scorecard`]. `{}` is up to 20 lines of text.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct Scorecard {
     /// The verdict on the run, or why there is none.
     pub verdict: String,

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{Flag, ScoreKind};
 use crate::analyze::diagnosis::Thresholds;
 use crate::analyze::roofline::Peaks;
+use crate::base::named_variants::setters;
 
 /// The bounds of good and bad, in the unit of the value: shares from 0 to 1, or factors.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -68,16 +69,11 @@ impl Targets {
         self
     }
 
-    /// Sets the diagnosis' thresholds: small kernels, names of loading ranges, default shares.
-    pub fn thresholds(mut self, thresholds: Thresholds) -> Self {
-        self.thresholds = thresholds;
-        self
-    }
-
-    /// Sets the roofs, instead of those of the device that ran most kernels.
-    pub fn peaks(mut self, peaks: Peaks) -> Self {
-        self.peaks = Some(peaks);
-        self
+    setters! {
+        /// Sets the diagnosis' thresholds: small kernels, names of loading ranges, default shares.
+        thresholds(thresholds: Thresholds) thresholds = thresholds;
+        /// Sets the roofs, instead of those of the device that ran most kernels.
+        peaks(peaks: Peaks) peaks = Some(peaks);
     }
 
     /// The target of a value.

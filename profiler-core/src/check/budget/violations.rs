@@ -7,6 +7,7 @@ use super::parts::parts;
 use super::quantity::Quantity;
 use super::scope::{Group, Scope};
 use super::unknowns::unknowns;
+use crate::base::named_variants::getters;
 use crate::base::text::printable;
 use crate::base::units;
 use crate::profile::RangeNode;
@@ -39,19 +40,13 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// The scope, such as ``range `forward`, all instances together``.
-    pub fn place(&self) -> &str {
-        &self.place
-    }
-
-    /// The quantity, such as `kernels`.
-    pub fn quantity(&self) -> &str {
-        &self.quantity
-    }
-
-    /// True if the recording does not determine the amount.
-    pub fn is_unknown(&self) -> bool {
-        self.is_unknown
+    getters! {
+        /// The scope, such as ``range `forward`, all instances together``.
+        place: &str = place;
+        /// The quantity, such as `kernels`.
+        quantity: &str = quantity;
+        /// True if the recording does not determine the amount.
+        is_unknown: bool = is_unknown;
     }
 }
 

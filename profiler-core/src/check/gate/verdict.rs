@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::run::{EVERYTHING, OUTSIDE};
+use crate::base::named_variants::getters;
 use crate::base::units::{self, MESSAGE_WIDTH, NAME_WIDTH, shortened};
 
 /// Changes of each outcome in a text.
@@ -142,29 +143,17 @@ impl Verdict {
             && failed.all(|time| time.outcome == Outcome::Undecided)
     }
 
-    /// True if the baseline was written instead of compared.
-    pub fn is_written(&self) -> bool {
-        self.is_written
-    }
-
-    /// The number of runs made or judged.
-    pub fn runs(&self) -> u64 {
-        self.runs
-    }
-
-    /// The counts that differ from the baseline.
-    pub fn counts(&self) -> &[CountChange] {
-        &self.counts
-    }
-
-    /// Every judged time.
-    pub fn times(&self) -> &[TimeChange] {
-        &self.times
-    }
-
-    /// Notes on clocks and on the baseline.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    getters! {
+        /// True if the baseline was written instead of compared.
+        is_written: bool = is_written;
+        /// The number of runs made or judged.
+        runs: u64 = runs;
+        /// The counts that differ from the baseline.
+        counts: &[CountChange] = counts;
+        /// Every judged time.
+        times: &[TimeChange] = times;
+        /// Notes on clocks and on the baseline.
+        notes: &[String] = notes;
     }
 
     /// Markdown for a comment on a pull request.

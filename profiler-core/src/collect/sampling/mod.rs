@@ -8,6 +8,7 @@ use std::time::Duration;
 use cupti::Library;
 use cupti::counters::{PmSampler, utilization};
 
+use crate::base::named_variants::setters;
 use crate::collect::nvml;
 use crate::record::recording::RecordingInfo;
 use crate::record::series::{Cause, Failure, Kept, Kind, Lost, Metric, Series, Source, Unit};
@@ -108,26 +109,18 @@ impl Sampling {
         self
     }
 
-    /// The time between two samples.
-    /// [`SamplerBuilder::interval`](cupti::counters::SamplerBuilder::interval) has the lower bound
-    /// of counters; NVML's values may be older ([`nvml`](Self::nvml)).
-    pub fn interval(mut self, interval: Duration) -> Self {
-        self.interval = interval;
-        self
-    }
-
-    /// Samples these devices by CUDA ordinal instead of device 0, each with its own series.
-    pub fn devices(mut self, ordinals: impl IntoIterator<Item = u32>) -> Self {
-        self.devices = ordinals.into_iter().collect();
-        self
-    }
-
-    /// The number of samples kept per device: 1,000,000 by default, 100 s at 100 us. Older samples
-    /// are dropped, a quarter of the number at a time, and counted in [`Series::dropped`]. A sample
-    /// takes 16 bytes and 8 per metric, in the sampler and in each session.
-    pub fn max_samples(mut self, samples: usize) -> Self {
-        self.most = samples.max(1);
-        self
+    setters! {
+        /// The time between two samples.
+        /// [`SamplerBuilder::interval`](cupti::counters::SamplerBuilder::interval) has the lower
+        /// bound of counters; NVML's values may be older ([`nvml`](Self::nvml)).
+        interval(interval: Duration) interval = interval;
+        /// Samples these devices by CUDA ordinal instead of device 0, each with its own series.
+        devices(ordinals: impl IntoIterator<Item = u32>) devices = ordinals.into_iter().collect();
+        /// The number of samples kept per device: 1,000,000 by default, 100 s at 100 us. Older
+        /// samples are dropped, a quarter of the number at a time, and counted in
+        /// [`Series::dropped`]. A sample takes 16 bytes and 8 per metric, in the sampler and in
+        /// each session.
+        max_samples(samples: usize) most = samples.max(1);
     }
 
     /// Limits the samples kept to somewhat more than arrive in this time.

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::Format;
 use super::timeline::Timeline;
 use crate::base::error::{Error, Kind};
+use crate::base::named_variants::setters;
 use crate::profile::Profile;
 
 /// The properties of a format.
@@ -138,21 +139,17 @@ impl Export {
         Self { format, rank: None, samples: MOST_SAMPLES }
     }
 
-    /// Sets the rank among several processes, which HolisticTraceAnalysis compares
-    /// (`distributedInfo`). Only for [`Format::Kineto`].
-    pub fn rank(mut self, rank: u32, world_size: u32) -> Self {
-        self.rank = Some(Rank { rank, world_size });
-        self
-    }
-
-    /// Sets the maximum values of each sampled track; 100,000 by default, `usize::MAX` for all.
-    ///
-    /// A longer track is downsampled: consecutive samples become one with their mean, which keeps
-    /// the area exact (bytes stay bytes) and hides shorter changes. Equal consecutive states
-    /// (clocks, throttling) are merged at any length; of several merged states the longest is kept.
-    pub fn samples(mut self, most: usize) -> Self {
-        self.samples = most;
-        self
+    setters! {
+        /// Sets the rank among several processes, which HolisticTraceAnalysis compares
+        /// (`distributedInfo`). Only for [`Format::Kineto`].
+        rank(rank: u32, world_size: u32) rank = Some(Rank { rank, world_size });
+        /// Sets the maximum values of each sampled track; 100,000 by default, `usize::MAX` for all.
+        ///
+        /// A longer track is downsampled: consecutive samples become one with their mean, which
+        /// keeps the area exact (bytes stay bytes) and hides shorter changes. Equal consecutive
+        /// states (clocks, throttling) are merged at any length; of several merged states the
+        /// longest is kept.
+        samples(most: usize) samples = most;
     }
 }
 

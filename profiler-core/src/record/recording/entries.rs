@@ -2,9 +2,9 @@
 
 use nvtx::{FieldValue, Payload};
 use rustc_hash::FxHashMap;
-use serde::{Deserialize, Serialize};
 
 use super::tag::RangeTag;
+use crate::base::text::json_object;
 
 /// Words of an entry.
 pub(crate) const WORDS: usize = 3;
@@ -67,17 +67,16 @@ impl RangeEntry {
 }
 
 /// The properties shared by ranges and marks of one kind. Texts are indices into `texts`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Label {
     pub(crate) name: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) domain: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) category: Option<u32>,
     /// Alpha, red, green, blue.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) color: Option<u32>,
 }
+
+json_object! { Label { name: required, domain: optional, category: optional, color: optional, } }
 
 impl Label {
     pub(crate) const fn plain(name: u32) -> Self {

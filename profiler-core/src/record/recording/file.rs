@@ -21,8 +21,8 @@ use cupti::{
     RecordBytes, ThreadCalls, ThreadGraphs, Version,
 };
 use rustc_hash::{FxBuildHasher, FxHashSet};
-use serde::de::value::BorrowedStrDeserializer;
-use serde::{Deserialize, Serialize};
+use serde_core::ser::SerializeMap as _;
+use serde_core::{Deserialize, Serialize, Serializer};
 
 use super::check;
 use super::frames::{END, FrameReader, FrameWriter, Kind as FrameKind, Next};
@@ -32,6 +32,7 @@ use super::segment::ThreadRanges;
 use super::tag::logs_of_epoch;
 use super::{Clocks, Losses, Recording, RecordingInfo};
 use crate::base::error::Error;
+use crate::base::text::json_object;
 use crate::record::series::{Kind, Series, Source};
 
 /// The machine, the versions and the numbers of the logs.
@@ -66,30 +67,37 @@ const ORDER: [&[FrameKind]; 9] = [
 const ENTRIES: usize = 1 << 14;
 
 /// The facts known when a recording begins.
-#[derive(Serialize)]
 struct Opening {
-    #[serde(flatten)]
     info: RecordingInfo,
     /// The first log number and the one after the last. Since format 3.
     logs: Option<(u64, u64)>,
 }
 
-/// The part of an [`Opening`] that is not its info. A flattened struct would be read through a
-/// buffer of any JSON value, which takes long to compile.
-#[derive(Deserialize)]
+impl Serialize for Opening {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut out = to.serialize_map(None)?;
+        self.info.write_fields(&mut out)?;
+        out.serialize_entry("logs", &self.logs)?;
+        out.end()
+    }
+}
+
+/// The part of an [`Opening`] that is not its info.
 struct LogNumbers {
-    #[serde(default)]
     logs: Option<(u64, u64)>,
 }
 
+json_object! { LogNumbers { logs: later, } }
+
 /// CUPTI's record strides by kind, and the texts and bytes that records refer to, by key.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Default)]
 struct Names {
     strides: BTreeMap<u32, u32>,
     names: BTreeMap<u64, String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     data: BTreeMap<u64, Vec<u8>>,
 }
+
+json_object! { Names { strides: required, names: required, data: optional, } }
 
 impl Names {
     /// Adds the names of a later frame. A key must keep its value.
@@ -110,26 +118,27 @@ impl Names {
 }
 
 /// The head of a log's frame.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Default)]
 struct ThreadHead {
     thread_id: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     thread_name: Option<String>,
     /// Texts, appended to those of earlier frames.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     names: Vec<String>,
     /// Labels, appended to those of earlier frames. Format 1 has none: a label is a name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     labels: Option<Vec<Label>>,
     /// The number relative to the first log. In formats 1 and 2 if it differs from the position.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     number: Option<u32>,
     /// The log slot of the first entry, if the slots have no gaps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     first_slot: Option<u64>,
     /// The log slots of the entries, if they have gaps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     slots: Option<Vec<u64>>,
+}
+
+json_object! {
+    ThreadHead {
+        thread_id: required, thread_name: optional, names: optional, labels: optional,
+        number: optional, first_slot: optional, slots: optional,
+    }
 }
 
 impl ThreadHead {
@@ -151,28 +160,29 @@ impl ThreadHead {
 /// Windows, clocks, settings and losses. In format 3, lists continue those of earlier states and
 /// the last numbers apply. A window that starts with the last one replaces it: it was open and
 /// continued.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Default)]
 struct State {
     window_ns: (u64, u64),
-    #[serde(default)]
     windows_ns: Option<Vec<(u64, u64)>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pending_from_ns: Option<u64>,
     /// The attribute's id, its previous, requested and actual value.
-    #[serde(default)]
     attributes: Vec<(u32, u64, u64, u64)>,
-    #[serde(default)]
     missing_kinds: Vec<u32>,
     /// Clock readings at start, stop and possibly between: the time, and the lead of CUPTI's clock.
     clock_ns: Vec<(u64, i64)>,
     /// The number of the recording in its process, in formats 1 and 2.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     epoch: Option<u32>,
-    #[serde(default)]
     before_id: u32,
-    #[serde(default)]
     begins_late: bool,
     losses: Losses,
+}
+
+json_object! {
+    State {
+        window_ns: required, windows_ns: later, pending_from_ns: optional, attributes: later,
+        missing_kinds: later, clock_ns: required, epoch: optional, before_id: later,
+        begins_late: later, losses: required,
+    }
 }
 
 impl State {
@@ -365,18 +375,19 @@ fn is_empty_log(kind: FrameKind, content: &[u8]) -> bool {
 
 /// `None` if a newer version wrote it with an unknown sampler or kind of values.
 fn read_series(content: &[u8]) -> Result<Option<Series>, Error> {
-    #[derive(Deserialize)]
     struct Column {
         kind: String,
     }
-    #[derive(Deserialize)]
     struct Names {
         source: String,
         metrics: Vec<Column>,
     }
+    json_object! { Column { kind: required, } }
+    json_object! { Names { source: required, metrics: required, } }
     let what = "a series of samples";
     let (Names { source, metrics }, _) = read_headed(content, what)?;
-    if !is_known::<Source>(&source) || metrics.iter().any(|of| !is_known::<Kind>(&of.kind)) {
+    let is_known = |column: &Column| Kind::of_json(&column.kind).is_some();
+    if Source::of_json(&source).is_none() || !metrics.iter().all(is_known) {
         return Ok(None);
     }
     let (head, words) = read_headed(content, what)?;
@@ -385,10 +396,6 @@ fn read_series(content: &[u8]) -> Result<Option<Series>, Error> {
         Error::format(format!("{what} is damaged: its rows are not whole or not in order"))
     })?;
     Ok(Some(series))
-}
-
-fn is_known<'a, T: Deserialize<'a>>(name: &'a str) -> bool {
-    T::deserialize(BorrowedStrDeserializer::<serde::de::value::Error>::new(name)).is_ok()
 }
 
 /// Reads the head and entries of a log frame.

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
-
+use crate::base::text::json_object;
 use crate::base::units::{NAME_WIDTH, shortened};
 
 /// The machine, versions and time of a recording.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordingInfo {
     /// Seconds since the Unix epoch at the start.
@@ -24,17 +23,23 @@ pub struct RecordingInfo {
     /// The version of this crate that recorded, or name and version of another tool.
     pub recorder_version: String,
     /// The kernel's process id; `None` in captures and in recordings of older versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_id: Option<u32>,
     /// The offset from the recording's clock (`CLOCK_MONOTONIC`) to nanoseconds since the Unix
     /// epoch at the start; `None` in recordings of older versions. See
     /// [`Profile::started_at`](crate::Profile::started_at).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utc_offset_ns: Option<i64>,
 }
 
+json_object! {
+    RecordingInfo {
+        recorded_at_s: required, cupti_version: required, cuda_driver_version: required,
+        driver_release: later, devices: required, recorder_version: required, process_id: optional,
+        utc_offset_ns: optional,
+    }
+}
+
 /// One GPU of the machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceInfo {
     /// The CUDA ordinal.
@@ -48,17 +53,21 @@ pub struct DeviceInfo {
     /// Bytes of device memory.
     pub memory_bytes: u64,
     /// The maximum clock of the multiprocessors in kHz. `None` in recordings of older versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core_clock_khz: Option<u32>,
     /// Peak bytes per second of device memory, from its clock and bus. `None` as above.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bandwidth: Option<u64>,
     /// Bytes of the L2 cache. `None` as above.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_bytes: Option<u64>,
     /// The PCI address, such as 0000:1b:00.0. `None` as above.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pci_bus_id: Option<String>,
+}
+
+json_object! {
+    DeviceInfo {
+        id: required, name: required, compute_capability: required, multiprocessors: required,
+        memory_bytes: required, core_clock_khz: optional, memory_bandwidth: optional,
+        l2_bytes: optional, pci_bus_id: optional,
+    }
 }
 
 impl RecordingInfo {

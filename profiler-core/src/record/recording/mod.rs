@@ -26,7 +26,9 @@ use cupti::{
 };
 
 use crate::base::error::{Error, Kind};
+use crate::base::named_variants::getters;
 use crate::base::replace;
+use crate::base::text::json_object;
 use crate::record::series::Series;
 pub use info::{DeviceInfo, RecordingInfo};
 use segment::ThreadRanges;
@@ -129,12 +131,21 @@ macro_rules! losses {
         own: $($own:ident)+; own, later: $($own_later:ident)+
     ) => {
         /// Counts of lost data, for the health report. The first files lack what came later.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub(crate) struct Losses {
             $(pub(crate) $cupti: u64,)+
-            $(#[serde(default)] pub(crate) $cupti_later: u64,)+
+            $(pub(crate) $cupti_later: u64,)+
             $(pub(crate) $own: u64,)+
-            $(#[serde(default)] pub(crate) $own_later: u64,)+
+            $(pub(crate) $own_later: u64,)+
+        }
+
+        json_object! {
+            Losses {
+                $($cupti: required,)+
+                $($cupti_later: later,)+
+                $($own: required,)+
+                $($own_later: later,)+
+            }
         }
 
         impl Losses {
@@ -210,45 +221,24 @@ impl Recording {
         self.pending_from_ns.is_some()
     }
 
-    /// True if its file ended early: the writer was killed, the disk was full, or writing continues.
-    /// [`Health::truncated`](crate::Health::truncated) counts it.
-    pub fn is_truncated(&self) -> bool {
-        self.is_truncated
-    }
-
-    /// The runtime API calls by thread, if they were logged.
-    pub fn runtime_calls(&self) -> &[ThreadCalls<RuntimeFunction>] {
-        &self.runtime_calls
-    }
-
-    /// The events of CUDA graphs by thread, if they were logged.
-    pub fn graphs(&self) -> &[ThreadGraphs] {
-        &self.graphs
-    }
-
-    /// The CUPTI attributes set by the session.
-    pub fn attributes(&self) -> &[AttributeSetting] {
-        &self.attributes
-    }
-
-    /// Requested kinds of records that the library does not have.
-    pub fn missing_kinds(&self) -> &[ActivityKind] {
-        &self.missing_kinds
-    }
-
-    /// CUPTI's activity records as bytes.
-    pub fn records(&self) -> &RecordBytes {
-        &self.records
-    }
-
-    /// The logged driver calls by thread.
-    pub fn calls(&self) -> &[ThreadCalls] {
-        &self.calls
-    }
-
-    /// The samples taken during the session.
-    pub fn series(&self) -> &[Arc<Series>] {
-        &self.series
+    getters! {
+        /// True if its file ended early: the writer was killed, the disk was full, or writing
+        /// continues. [`Health::truncated`](crate::Health::truncated) counts it.
+        is_truncated: bool = is_truncated;
+        /// The runtime API calls by thread, if they were logged.
+        runtime_calls: &[ThreadCalls<RuntimeFunction>] = runtime_calls;
+        /// The events of CUDA graphs by thread, if they were logged.
+        graphs: &[ThreadGraphs] = graphs;
+        /// The CUPTI attributes set by the session.
+        attributes: &[AttributeSetting] = attributes;
+        /// Requested kinds of records that the library does not have.
+        missing_kinds: &[ActivityKind] = missing_kinds;
+        /// CUPTI's activity records as bytes.
+        records: &RecordBytes = records;
+        /// The logged driver calls by thread.
+        calls: &[ThreadCalls] = calls;
+        /// The samples taken during the session.
+        series: &[Arc<Series>] = series;
     }
 
     /// Adds a series of another sampler or of a program. Its clock is that of
@@ -363,5 +353,7 @@ mod tests {
             let damaged = whole.replace(&format!("\"{name}\""), "\"damaged\"");
             assert!(serde_json::from_str::<Losses>(&damaged).is_err(), "{name}");
         }
+        let repeated = whole.replacen('{', "{\"ranges\":0,", 1);
+        assert!(serde_json::from_str::<Losses>(&repeated).is_err(), "{repeated}");
     }
 }
