@@ -136,21 +136,14 @@ impl Summary {
 
     /// All kernels with their times, in ranges and outside, the most time first.
     pub fn kernels(&self) -> Vec<(&str, Totals)> {
-        let mut sums: Vec<(&str, Totals)> = Vec::new();
+        let mut sums: std::collections::BTreeMap<&str, Totals> = Default::default();
         let own = self.sums.paths.iter().map(|path| &path.own).chain([&self.sums.outside]);
         for (name, times) in own.flat_map(|own| &own.kernels) {
-            let (kernels, kernel_ns) = (times.count(), times.sum().as_nanos() as u64);
-            let totals = Totals { kernels, kernel_ns, ..Totals::default() };
-            sums.push((self.sums.names.get(*name), totals));
+            let sum = sums.entry(self.sums.names.get(*name)).or_default();
+            sum.kernels += times.count();
+            sum.kernel_ns = sum.kernel_ns.saturating_add(times.sum().as_nanos() as u64);
         }
-        order::sort_by(&mut sums, |one, other| one.0.cmp(other.0));
-        sums.dedup_by(|next, sum| {
-            let is_same = next.0 == sum.0;
-            if is_same {
-                sum.1 += next.1;
-            }
-            is_same
-        });
+        let mut sums: Vec<_> = sums.into_iter().collect();
         order::sort_by_number(&mut sums, |(_, sum)| !sum.kernel_ns);
         sums
     }

@@ -14,6 +14,7 @@ mod timeline;
 mod tree;
 mod wait;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -440,23 +441,15 @@ fn span_of(devices: &[DeviceTimes]) -> Option<Span> {
     Some(Span { start, end })
 }
 
-/// The value of a device in a list by device, made if missing. A map would be compiled per value.
-fn of_device<T: Default>(devices: &mut Vec<(u32, T)>, device: u32) -> &mut T {
-    let at = devices.partition_point(|(known, _)| *known < device);
-    if devices.get(at).is_none_or(|(known, _)| *known != device) {
-        devices.insert(at, (device, T::default()));
-    }
-    &mut devices[at].1
-}
-
 fn device_times<'a>(
     profile: &'a Profile,
     by_start: impl Iterator<Item = GpuOperation<'a>>,
 ) -> Vec<DeviceTimes> {
-    let mut sweeps: Vec<(u32, DeviceSweep)> = Vec::new();
+    let mut sweeps: BTreeMap<u32, DeviceSweep> = BTreeMap::new();
     for operation in by_start {
         if let Some(time) = operation.interval() {
-            of_device(&mut sweeps, operation.device()).add(time, operation.is_collective());
+            let sweep = sweeps.entry(operation.device()).or_default();
+            sweep.add(time, operation.is_collective());
         }
     }
     let times = |(device, sweep): (u32, DeviceSweep)| DeviceTimes {

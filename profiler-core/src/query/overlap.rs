@@ -1,5 +1,6 @@
 //! The overlap of copies with kernels.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -79,7 +80,7 @@ impl Query<'_> {
     /// excludes them: `.kernels().copies()`. A graph traced as one interval counts as a kernel.
     /// Operations without timestamps are excluded. Costs O(n log n).
     pub fn overlap(&self) -> Vec<Overlap> {
-        let mut devices: Vec<(u32, Edges)> = Vec::new();
+        let mut devices: BTreeMap<u32, Edges> = BTreeMap::new();
         for operation in self.iter() {
             // A record whose end precedes its start is damaged.
             let Some(time) = operation.interval().filter(|time| time.ns() != 0) else { continue };
@@ -88,7 +89,7 @@ impl Query<'_> {
                 OperationKind::Kernel => KERNEL,
                 _ => COPY,
             };
-            let edges = super::of_device(&mut devices, operation.device());
+            let edges = devices.entry(operation.device()).or_default();
             edges.extend([(time.start_ns, kind, 1), (time.end_ns, kind, -1)]);
         }
         devices.into_iter().filter_map(|(device, edges)| self.overlap_of(device, edges)).collect()
