@@ -533,7 +533,7 @@ pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result:
     });
 }
 
-/// Marks the driver call that this thread has begun as one that waits and has submitted nothing, or no longer.
+/// Sets whether the driver call that this thread has begun waits in its callback: such a call has submitted nothing.
 #[cold]
 pub(crate) fn set_waiting(id: u32, correlation_id: u32, waits: bool) {
     let id = id_word(Api::Driver, id, correlation_id);

@@ -17,7 +17,7 @@ const LONGEST: Duration = Duration::from_millis(100);
 const LAUNCH_WAITS: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Waits in the callback of a launch until none is held back. False if they still were when it gave up.
+/// Waits in the callback of a launch until the hold ends. False if the hold outlasts the wait.
 #[cold]
 pub(crate) fn wait() -> bool {
     let late = Instant::now() + LAUNCH_WAITS;
@@ -30,7 +30,7 @@ pub(crate) fn wait() -> bool {
     true
 }
 
-/// Whether launches are held back, for a thread that has just logged one: either it sees the holder or the holder sees it.
+/// Whether launches are held back. A thread asks after it has logged one: either it sees the hold, or the holder sees the launch.
 #[inline]
 pub(crate) fn is_held() -> bool {
     // Between the log and this load stands no fence of the processor: the holder has one run on all threads.
@@ -49,7 +49,8 @@ pub(crate) fn wait_logged(id: u32, correlation_id: u32) {
 }
 
 /// Runs `work` once nothing is under way and all records have arrived, or after [`LONGEST`], and pauses the collection.
-/// Launches that begin meanwhile wait in their callbacks until then. Those that were under way before `from_ns` count as over: their returns may have been missed.
+/// Launches that begin meanwhile wait in their callbacks until then. Launches that began before `from_ns` count as over:
+/// their returns may have been missed.
 pub(crate) fn without_launches<R>(flusher: &Flusher, from_ns: u64, work: impl FnOnce() -> R) -> R {
     struct Held;
     impl Drop for Held {
@@ -58,6 +59,7 @@ pub(crate) fn without_launches<R>(flusher: &Flusher, from_ns: u64, work: impl Fn
         }
     }
 
+    // Before the hold: the first call in a process takes milliseconds.
     let has_barrier = os::can_fence_all_threads();
     session::hold();
     let _held = Held;

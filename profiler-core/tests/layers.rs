@@ -16,6 +16,8 @@ const STAGES: [(&str, &[&str]); 12] = [
         "base",
         &[
             "named_variants",
+            "accessors",
+            "json",
             "text",
             "units",
             "order",

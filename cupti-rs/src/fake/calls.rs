@@ -113,7 +113,7 @@ pub(super) struct Frame {
     pub(super) bytes: u64,
     pub(super) symbol: Option<&'static CStr>,
     kept: u64,
-    /// A launch whose callback began and returned in one time of recording kernels.
+    /// A launch whose callback began and returned in one period of recording kernels.
     is_recorded: bool,
 }
 

@@ -81,7 +81,7 @@ impl State {
         os::monotonic_ns().wrapping_add_signed(self.clock_offset)
     }
 
-    /// Which time of recording kernels this is, if they are recorded.
+    /// The number of the period in which kernels are recorded; `None` if they are not recorded now.
     pub(super) fn recording_of_kernels(&self) -> Option<u64> {
         self.kinds.contains(&ActivityKind::CONCURRENT_KERNEL.0).then_some(self.kernels_disabled)
     }

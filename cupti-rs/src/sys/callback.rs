@@ -196,7 +196,7 @@ fn log_driver_call(state: State, call: ApiData<'_>) {
     }
 }
 
-/// Its thread saw no hold when it read the state, and the holder saw no launch.
+/// Holds back a launch that was logged after the hold began; its thread had read the state before.
 #[cold]
 #[inline(never)]
 fn wait_logged(call: ApiData<'_>) {

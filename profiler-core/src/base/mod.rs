@@ -1,10 +1,12 @@
 //! Shared by all stages: errors, text and units, statistics, files, threads.
 
+pub(crate) mod accessors;
 pub(crate) mod background;
 pub(crate) mod distribution;
 pub(crate) mod error;
 #[cfg(feature = "analysis")]
 pub(crate) mod hodges_lehmann;
+pub(crate) mod json;
 pub(crate) mod kernel_names;
 pub(crate) mod named_variants;
 pub(crate) mod order;

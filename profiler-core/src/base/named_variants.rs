@@ -1,4 +1,4 @@
-//! Declarations: enums whose variants have a fixed text each, and methods that return or set a field.
+//! Enums whose variants have a fixed text each.
 
 /// Declares an enum with the text of each variant behind it. `Display` pads and writes the text; the method behind
 /// `with` returns it, and the constant behind `in` holds all variants.
@@ -43,45 +43,3 @@ macro_rules! named_variants {
     };
 }
 pub(crate) use named_variants;
-
-/// Declares methods that return a field: `name: Type = path.of.the.field;`. A reference borrows it.
-macro_rules! getters {
-    () => {};
-    ($(#[$attribute:meta])* $name:ident: &$life:lifetime $type:ty = $($field:tt).+; $($rest:tt)*) => {
-        $(#[$attribute])*
-        pub fn $name(&self) -> &$life $type {
-            self.$($field).+
-        }
-
-        $crate::base::named_variants::getters! { $($rest)* }
-    };
-    ($(#[$attribute:meta])* $name:ident: &$type:ty = $($field:tt).+; $($rest:tt)*) => {
-        $(#[$attribute])*
-        pub fn $name(&self) -> &$type {
-            &self.$($field).+
-        }
-
-        $crate::base::named_variants::getters! { $($rest)* }
-    };
-    ($(#[$attribute:meta])* $name:ident: $type:ty = $($field:tt).+; $($rest:tt)*) => {
-        $(#[$attribute])*
-        pub fn $name(&self) -> $type {
-            self.$($field).+
-        }
-
-        $crate::base::named_variants::getters! { $($rest)* }
-    };
-}
-pub(crate) use getters;
-
-/// Declares methods of a builder that set a field: `name(argument: Type) path.of.the.field = value;`.
-macro_rules! setters {
-    ($($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),+) $($field:ident).+ = $value:expr;)+) => {$(
-        $(#[$attribute])*
-        pub fn $name(mut self, $($argument: $type),+) -> Self {
-            self.$($field).+ = $value;
-            self
-        }
-    )+};
-}
-pub(crate) use setters;

@@ -2,8 +2,8 @@
 
 use std::io::Write as _;
 
+use crate::base::accessors::setters;
 use crate::base::error::Error;
-use crate::base::named_variants::setters;
 #[cfg(feature = "analysis")]
 use crate::check::gate::{Gate, Verdict};
 use crate::check::gpu_lock::GpuLock;

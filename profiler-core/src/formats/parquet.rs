@@ -16,8 +16,8 @@ use ::parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use ::parquet::schema::types::{ColumnPath, Type};
 use rustc_hash::FxHashMap;
 
+use crate::base::accessors::setters;
 use crate::base::error::{Error, Kind};
-use crate::base::named_variants::setters;
 use crate::base::replace::{Replacement, Target};
 use crate::base::text::percent_encoded;
 use crate::formats::nsys::schema;

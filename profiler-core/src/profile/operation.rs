@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{ApiCall, Profile, Range};
+use crate::base::accessors::getters;
 use crate::base::kernel_names;
-use crate::base::named_variants::getters;
 use crate::join::tables::{
     CallId, Interval, Maybe, Operation, OperationId, RangeId, RangesBy, SAME_ID, What, WholeGraph,
     Work,

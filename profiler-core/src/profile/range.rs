@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{ApiCall, GpuOperation, Profile};
-use crate::base::named_variants::getters;
+use crate::base::accessors::getters;
 use crate::base::totals::Totals;
 use crate::join::range_tree::{Node, NodeId};
 use crate::join::tables::{self, RangeId, Subject};

@@ -7,9 +7,9 @@ use cupti::CopyKind;
 #[cfg(feature = "serde")]
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
+use crate::base::accessors::getters;
 use crate::base::distribution::Distribution;
 use crate::base::kernel_names::{Pattern, demangled};
-use crate::base::named_variants::getters;
 use crate::base::order;
 use crate::base::text::serialize_fields;
 use crate::base::totals::Totals;

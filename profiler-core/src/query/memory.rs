@@ -7,7 +7,7 @@ use cupti::MemoryKind;
 use rustc_hash::FxHashMap;
 use serde_core::Serializer;
 
-use crate::base::named_variants::getters;
+use crate::base::accessors::getters;
 use crate::base::order;
 use crate::base::statistics::as_ns;
 use crate::base::text::serialize_fields;

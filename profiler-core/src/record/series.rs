@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use serde_core::ser::SerializeMap as _;
 
+use crate::base::accessors::{getters, setters};
 use crate::base::error::{Error, Kind as ErrorKind};
-use crate::base::named_variants::{getters, named_variants, setters};
-use crate::base::text::{json_names, json_object};
+use crate::base::json::{json_names, json_object};
+use crate::base::named_variants::named_variants;
 use crate::base::units::{self, MESSAGE_WIDTH, shortened};
 pub(crate) use kept::{Kept, Lost};
 

@@ -42,7 +42,7 @@ use std::ops::Deref;
 
 use serde::{Serialize, Serializer};
 
-use crate::base::named_variants::getters;
+use crate::base::accessors::getters;
 use crate::join::tables::{
     Call, Interval, Operation, ProcessRange, Range, RangesBy, Store, Thread, ThreadId, What,
 };

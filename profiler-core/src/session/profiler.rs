@@ -7,8 +7,8 @@ use cupti::clock::now_ns;
 use cupti::{Config, Library};
 use parking_lot::Mutex;
 
+use crate::base::accessors::setters;
 use crate::base::error::{Error, Kind};
-use crate::base::named_variants::setters;
 use crate::collect::request::{Retention, SessionRequest, Sink};
 use crate::collect::sampling::Sampling;
 use crate::collect::session::Session;

@@ -20,8 +20,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::base::accessors::setters;
 use crate::base::error::{Error, Kind};
-use crate::base::named_variants::setters;
 use crate::base::units::nanoseconds;
 use crate::collect::session::Session;
 use crate::join::live_ranges::Done;

@@ -1,4 +1,4 @@
-//! What the feature `analysis` makes of recordings and captures.
+//! Tests of analyses, reports and exports. They need the feature `analysis`.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 #[cfg(feature = "nsys")]
@@ -10,7 +10,7 @@ mod diseases;
 mod everything;
 #[path = "../support/folder.rs"]
 mod folder;
-#[allow(dead_code)] // other tests use more of it
+#[allow(dead_code)] // `record` uses the whole file
 #[path = "../support/frames.rs"]
 mod frames;
 #[path = "../support/perfetto.rs"]

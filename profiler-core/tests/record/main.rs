@@ -1,4 +1,4 @@
-//! What a program records and what is told of it, without the feature `analysis`.
+//! Tests of sessions, recordings and queries. They need no feature.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 #[cfg(feature = "tracing")]

@@ -11,9 +11,9 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
+use crate::base::accessors::{getters, setters};
 use crate::base::hodges_lehmann::{MOST, Ranks, Ratios, blocks, median, midmean};
 use crate::base::named_variants::named_variants;
-use crate::base::named_variants::{getters, setters};
 use crate::join::health::Health;
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;

@@ -64,8 +64,8 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::analyze::kernels::KernelClass;
+use crate::base::accessors::getters;
 use crate::base::kernel_names::Pattern;
-use crate::base::named_variants::getters;
 use crate::base::units::{NAME_WIDTH, nanoseconds, shortened};
 use crate::join::tables::{Interval, OperationId, WorkId};
 use crate::profile::{Profile, Range, RangeNode};

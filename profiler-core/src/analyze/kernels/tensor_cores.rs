@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::data_type::has_tensor_cores;
 use super::eligibility::OpFields;
 use super::{Classifier, KernelClass, TcRemedy, TcStatus, TcUse, TensorCoreUse};
-use crate::base::named_variants::getters;
+use crate::base::accessors::getters;
 use crate::base::statistics::Statistics;
 use crate::base::units::{nanoseconds as ns, time};
 use crate::join::range_tree::NodeId;

@@ -7,7 +7,7 @@ use super::parts::parts;
 use super::quantity::Quantity;
 use super::scope::{Group, Scope};
 use super::unknowns::unknowns;
-use crate::base::named_variants::getters;
+use crate::base::accessors::getters;
 use crate::base::text::printable;
 use crate::base::units;
 use crate::profile::RangeNode;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::run::{EVERYTHING, OUTSIDE};
-use crate::base::named_variants::getters;
+use crate::base::accessors::getters;
 use crate::base::units::{self, MESSAGE_WIDTH, NAME_WIDTH, shortened};
 
 /// Changes of each outcome in a text.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cupti::Library;
 use cupti::counters::{PmSampler, utilization};
 
-use crate::base::named_variants::setters;
+use crate::base::accessors::setters;
 use crate::collect::nvml;
 use crate::record::recording::RecordingInfo;
 use crate::record::series::{Cause, Failure, Kept, Kind, Lost, Metric, Series, Source, Unit};

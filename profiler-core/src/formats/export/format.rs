@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::Format;
 use super::timeline::Timeline;
+use crate::base::accessors::setters;
 use crate::base::error::{Error, Kind};
-use crate::base::named_variants::setters;
 use crate::profile::Profile;
 
 /// The properties of a format.

@@ -32,7 +32,7 @@ use super::segment::ThreadRanges;
 use super::tag::logs_of_epoch;
 use super::{Clocks, Losses, Recording, RecordingInfo};
 use crate::base::error::Error;
-use crate::base::text::json_object;
+use crate::base::json::json_object;
 use crate::record::series::{Kind, Series, Source};
 
 /// The machine, the versions and the numbers of the logs.

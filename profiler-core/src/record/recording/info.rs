@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::base::text::json_object;
+use crate::base::json::json_object;
 use crate::base::units::{NAME_WIDTH, shortened};
 
 /// The machine, versions and time of a recording.

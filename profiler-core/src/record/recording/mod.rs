@@ -25,10 +25,10 @@ use cupti::{
     ThreadGraphs,
 };
 
+use crate::base::accessors::getters;
 use crate::base::error::{Error, Kind};
-use crate::base::named_variants::getters;
+use crate::base::json::json_object;
 use crate::base::replace;
-use crate::base::text::json_object;
 use crate::record::series::Series;
 pub use info::{DeviceInfo, RecordingInfo};
 use segment::ThreadRanges;
