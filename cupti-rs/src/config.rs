@@ -6,6 +6,7 @@ use crate::attribute::Attribute;
 use crate::callbacks::Callbacks;
 use crate::calls::{DriverFunction, RuntimeFunction};
 use crate::kind::ActivityKind;
+use crate::launch_hold;
 use crate::record::UnifiedMemoryKind;
 
 /// The activity kinds that are collected by default.
@@ -33,6 +34,7 @@ pub struct Config {
     pub(crate) max_buffers: usize,
     pub(crate) memory_limit: u64,
     pub(crate) drain_timeout: Duration,
+    pub(crate) launch_hold: Duration,
     pub(crate) attributes: Vec<(Attribute, u64)>,
     pub(crate) flush_period: Option<Duration>,
     pub(crate) latency_timestamps: bool,
@@ -68,6 +70,7 @@ impl Default for Config {
             max_buffers: usize::MAX,
             memory_limit: 2 << 30,
             drain_timeout: Duration::from_secs(10),
+            launch_hold: launch_hold::LONGEST,
             attributes: Vec::new(),
             flush_period: None,
             latency_timestamps: false,
@@ -299,6 +302,9 @@ settings! {
     /// How long a stop or a pause waits for work that the GPU has not finished. CUPTI 12.8 itself waits for running
     /// kernels at a stop, without limit; 13.0 does not. [`Duration::MAX`] is no limit; 10 s by default.
     drain_timeout: Duration,
+    /// How long a stop or a pause holds back launches while it waits for those under way: 100 ms by default, and at most.
+    /// With less, CUPTI may write no records for the first kernels of the next session.
+    launch_hold: Duration,
     /// Makes kernel records contain when a kernel was queued and submitted. Costs time in every launch, and CUPTI before 13.4
     /// may deadlock with it. CUPTI requires it to be set before CUDA is first used.
     latency_timestamps: bool,

@@ -11,8 +11,8 @@ use crate::flusher::Flusher;
 use crate::session::{self, HELD, State};
 use crate::sys::os;
 
-/// How long launches are held back for work that does not finish.
-const LONGEST: Duration = Duration::from_millis(100);
+/// The most that launches are held back for work that does not finish.
+pub(crate) const LONGEST: Duration = Duration::from_millis(100);
 /// How long a launch waits: longer than a hold, unless a call into CUPTI does not return.
 const LAUNCH_WAITS: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_micros(50);
@@ -48,10 +48,15 @@ pub(crate) fn wait_logged(id: u32, correlation_id: u32) {
     }
 }
 
-/// Runs `work` once nothing is under way and all records have arrived, or after [`LONGEST`], and pauses the collection.
+/// Runs `work` once nothing is under way and all records have arrived, or after `longest`, and pauses the collection.
 /// Launches that begin meanwhile wait in their callbacks until then. Launches that began before `from_ns` count as over:
 /// their returns may have been missed.
-pub(crate) fn without_launches<R>(flusher: &Flusher, from_ns: u64, work: impl FnOnce() -> R) -> R {
+pub(crate) fn without_launches<R>(
+    flusher: &Flusher,
+    longest: Duration,
+    from_ns: u64,
+    work: impl FnOnce() -> R,
+) -> R {
     struct Held;
     impl Drop for Held {
         fn drop(&mut self) {
@@ -67,7 +72,7 @@ pub(crate) fn without_launches<R>(flusher: &Flusher, from_ns: u64, work: impl Fn
         // A processor keeps a store to itself for less than a microsecond.
         std::thread::sleep(Duration::from_millis(1));
     }
-    let late = Instant::now() + LONGEST;
+    let late = Instant::now() + longest.min(LONGEST);
     loop {
         let quiet_since = calls::quiet_since(from_ns);
         if quiet_since.is_some_and(|ns| ns < flusher.settled_ns()) {

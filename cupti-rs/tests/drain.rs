@@ -135,6 +135,27 @@ fn a_call_under_way_at_the_stop_has_no_end() {
 }
 
 #[test]
+fn a_stop_waits_for_a_launch_under_way_as_long_as_it_is_told_to() {
+    let takes = |hold: Option<Duration>| {
+        let fake = Fake::new();
+        let config = hold.map_or(Config::new(), |hold| Config::new().launch_hold(hold));
+        let mut collector = Some(start(&fake, &config));
+        let mut took = Duration::MAX;
+        fake.launch_around(&Work::kernel(c"k"), || {
+            let begin = Instant::now();
+            collector.take().unwrap().stop().unwrap();
+            took = begin.elapsed();
+        });
+        took
+    };
+    // Of several, as the machine may be busy.
+    let soonest = (0..5).map(|_| takes(Some(Duration::ZERO))).min().unwrap();
+    assert!(soonest < Duration::from_millis(50), "{soonest:?}");
+    assert!(takes(None) >= Duration::from_millis(100));
+    assert!(takes(Some(Duration::MAX)) < Duration::from_secs(10), "100 ms at most");
+}
+
+#[test]
 fn losses_add_up() {
     let fake = Fake::new();
     let collector = start(&fake, &Config::new().buffer_bytes(64 << 10).buffers(1));

@@ -465,7 +465,8 @@ impl Collector {
 
     /// Disables the kinds while no work is under way, and pauses the collection.
     fn disable(&self) {
-        launch_hold::without_launches(&self.flusher, self.turned_on_ns, || {
+        let longest = self.config.launch_hold;
+        launch_hold::without_launches(&self.flusher, longest, self.turned_on_ns, || {
             self.apart_from_graphs(|| self.turn_off());
         });
     }
