@@ -10,7 +10,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::base::kernel_names::{self, Pattern};
+use crate::base::kernel_names;
 use crate::join::tables::{Interval, NameId, Operation, Store, What, WorkId};
 
 /// Patterns of collectives' kernel names in lower case, with the libraries that use them.
@@ -34,11 +34,9 @@ pub(crate) struct Collectives(Vec<bool>);
 
 impl Collectives {
     pub(crate) fn of(store: &Store) -> Self {
-        let patterns: Vec<Pattern> =
-            COLLECTIVES.iter().map(|(pattern, _)| Pattern::new(pattern)).collect();
         let is_named = |name: &str| {
             let (shown, _) = kernel_names::lower_case(name);
-            patterns.iter().any(|pattern| pattern.matches(&shown))
+            COLLECTIVES.iter().any(|(pattern, _)| kernel_names::matches(pattern, &shown))
         };
         let mut known: FxHashMap<NameId, bool> = FxHashMap::default();
         let mut is_collective =

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::base::kernel_names::Pattern;
+use crate::base::kernel_names::matches;
 use crate::base::statistics::as_ns;
 
 /// Declares the thresholds, each with setter, getter, type and default.
@@ -113,7 +113,7 @@ impl Thresholds {
     /// `prefetch`, `ingest` or `dataset` in any case.
     pub fn is_loading(&self, name: &str) -> bool {
         let name = name.to_lowercase();
-        let own = |pattern: &String| Pattern::new(pattern).matches(&name);
+        let own = |pattern: &String| matches(pattern, &name);
         // Excludes unload, download, payload, workload, offload, overload and reload.
         let word = |word: &str| {
             ["load", "loads", "loading", "loader", "loaders", "ingest", "dataset"].contains(&word)

@@ -7,7 +7,7 @@ use super::confidence::Confidence;
 use super::data_type::of_kernel;
 use super::tensor_table::{NameUse, patterns};
 use super::{Classifier, KernelClass};
-use crate::base::kernel_names::{Pattern, lower_case};
+use crate::base::kernel_names::{lower_case, matches};
 use crate::base::named_variants::named_variants;
 use crate::profile::Kernel;
 
@@ -51,7 +51,7 @@ impl TensorCoreUse {
         use Confidence::{High, Low};
         let (shown, _) = lower_case(name);
         let class = classifier.classify(name);
-        let matches = |row: &(&str, NameUse, Confidence)| Pattern::new(row.0).matches(&shown);
+        let is_it = |row: &(&str, NameUse, Confidence)| matches(row.0, &shown);
         let mut data_type = of_kernel(&shown);
         let (tensor_cores, confidence, because, is_plain_product) = match classifier
             .uses_tensor_cores(name)
@@ -62,7 +62,7 @@ impl TensorCoreUse {
                 data_type = None;
                 (TcUse::NotUsing, High, class.name(), false)
             }
-            None => match patterns().find(matches) {
+            None => match patterns().find(is_it) {
                 Some((because, NameUse::Using, confidence)) => {
                     (TcUse::Using, confidence, because, false)
                 }
@@ -103,7 +103,7 @@ mod tests {
     fn every_row_is_the_first_match_of_its_own_pattern() {
         for (at, (pattern, ..)) in patterns().enumerate() {
             let name = pattern.replace('*', "");
-            let first = patterns().position(|row| Pattern::new(row.0).matches(&name));
+            let first = patterns().position(|row| matches(row.0, &name));
             let before = first.and_then(|first| patterns().nth(first));
             assert_eq!(first, Some(at), "{pattern} is behind {before:?}");
             assert_eq!(pattern, pattern.to_ascii_lowercase());
