@@ -1,4 +1,6 @@
-use profiler_core::{GpuTest, gpu_test};
+use profiler_macros::gpu_test;
+
+struct GpuTest;
 
 #[gpu_test]
 fn no_parameter() {}
