@@ -5,6 +5,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
+#[path = "support/effort.rs"]
+mod effort;
+
 use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,15 +17,19 @@ use nvtx::range;
 use profiler_core::reports::{Rule, StatsReport};
 use profiler_core::{Context, Format, Profile, Profiler, at_most, compare, expect};
 
-/// Rows of the small profile; the large one has [`TIMES`] as many.
+/// Rows of the small profile if the test is thorough, and half of them otherwise; the large one has [`TIMES`] as many.
 const ROWS: usize = 200;
 const TIMES: usize = 8;
 /// A step of n log n grows by less than 12, one of n * n by 64.
 const MOST: f64 = 26.0;
-/// Less than this is not looked at.
-const LEAST_NS: u64 = 150_000_000;
+/// Less than this for each row of the small profile is not looked at.
+const LEAST_NS: u64 = 750_000;
 /// The scheduler's clock steps by some milliseconds.
 const STEP_NS: u64 = 5_000_000;
+
+fn rows() -> usize {
+    if effort::is_thorough() { ROWS } else { ROWS / 2 }
+}
 
 /// Nanoseconds that this thread ran.
 fn cpu_ns() -> u64 {
@@ -319,12 +326,12 @@ fn check(shape: &str, name: &str, profiles: &[Profile; 2], output: &dyn Fn(&Prof
 }
 
 fn is_too_much(small: u64, large: u64) -> bool {
-    large >= LEAST_NS && large as f64 / small.max(STEP_NS) as f64 >= MOST
+    large >= LEAST_NS * rows() as u64 && large as f64 / small.max(STEP_NS) as f64 >= MOST
 }
 
 fn check_all(shape: &str) {
     let (_, make) = SHAPES.iter().find(|(name, _)| *name == shape).unwrap();
-    let profiles = [make(ROWS), make(TIMES * ROWS)];
+    let profiles = [make(rows()), make(TIMES * rows())];
     for profile in &profiles {
         profile.health().assert_complete();
     }

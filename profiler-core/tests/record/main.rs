@@ -1,6 +1,8 @@
 //! Tests of sessions, recordings and queries. They need no feature.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
+#[path = "../support/effort.rs"]
+mod effort;
 #[cfg(feature = "tracing")]
 #[path = "../support/events.rs"]
 mod events;
