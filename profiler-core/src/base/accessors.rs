@@ -1,28 +1,37 @@
-//! Macros that declare methods which only return or set a field.
+//! Macros that declare methods which only return or set what a field holds.
 
-/// Declares methods that return a field: `name: Type = path.of.the.field;`. A reference borrows it.
+/// Declares methods that return a field, or what one of its methods returns: `name: Type = path.of.the.field;` or
+/// `name: Type = field.method();`. A reference without a lifetime borrows it.
 macro_rules! getters {
     () => {};
-    ($(#[$attribute:meta])* $name:ident: &$life:lifetime $type:ty = $($field:tt).+; $($rest:tt)*) => {
+    ($(#[$attribute:meta])* $name:ident: Duration = Duration::from_nanos($($field:tt $(($($argument:tt)*))?).+); $($rest:tt)*) => {
+        $(#[$attribute])*
+        pub fn $name(&self) -> Duration {
+            Duration::from_nanos(self.$($field $(($($argument)*))?).+)
+        }
+
+        $crate::base::accessors::getters! { $($rest)* }
+    };
+    ($(#[$attribute:meta])* $name:ident: &$life:lifetime $type:ty = $($field:tt $(($($argument:tt)*))?).+; $($rest:tt)*) => {
         $(#[$attribute])*
         pub fn $name(&self) -> &$life $type {
-            self.$($field).+
+            self.$($field $(($($argument)*))?).+
         }
 
         $crate::base::accessors::getters! { $($rest)* }
     };
-    ($(#[$attribute:meta])* $name:ident: &$type:ty = $($field:tt).+; $($rest:tt)*) => {
+    ($(#[$attribute:meta])* $name:ident: &$type:ty = $($field:tt $(($($argument:tt)*))?).+; $($rest:tt)*) => {
         $(#[$attribute])*
         pub fn $name(&self) -> &$type {
-            &self.$($field).+
+            &self.$($field $(($($argument)*))?).+
         }
 
         $crate::base::accessors::getters! { $($rest)* }
     };
-    ($(#[$attribute:meta])* $name:ident: $type:ty = $($field:tt).+; $($rest:tt)*) => {
+    ($(#[$attribute:meta])* $name:ident: $type:ty = $($field:tt $(($($argument:tt)*))?).+; $($rest:tt)*) => {
         $(#[$attribute])*
         pub fn $name(&self) -> $type {
-            self.$($field).+
+            self.$($field $(($($argument)*))?).+
         }
 
         $crate::base::accessors::getters! { $($rest)* }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use cupti::CallClass;
 
+use crate::base::accessors::getters;
+
 /// Counts and summed times. Counts are exact; concurrent operations add the time of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -51,34 +53,22 @@ impl Totals {
         self.kernels + self.copies + self.memsets + self.graphs
     }
 
-    fn gpu_ns(&self) -> u64 {
-        let transfers = self.copy_ns.saturating_add(self.memset_ns);
-        self.kernel_ns.saturating_add(transfers).saturating_add(self.graph_ns)
-    }
-
     /// The sum of GPU times.
     pub fn gpu_time(&self) -> Duration {
-        Duration::from_nanos(self.gpu_ns())
+        let transfers = self.copy_ns.saturating_add(self.memset_ns);
+        let ns = self.kernel_ns.saturating_add(transfers).saturating_add(self.graph_ns);
+        Duration::from_nanos(ns)
     }
 
-    /// The sum of kernel times.
-    pub fn kernel_time(&self) -> Duration {
-        Duration::from_nanos(self.kernel_ns)
-    }
-
-    /// The sum of copy times.
-    pub fn copy_time(&self) -> Duration {
-        Duration::from_nanos(self.copy_ns)
-    }
-
-    /// The sum of times of graphs traced as one interval.
-    pub fn graph_time(&self) -> Duration {
-        Duration::from_nanos(self.graph_ns)
-    }
-
-    /// The host time in synchronisation calls.
-    pub fn synchronization_time(&self) -> Duration {
-        Duration::from_nanos(self.synchronization_ns)
+    getters! {
+        /// The sum of kernel times.
+        kernel_time: Duration = Duration::from_nanos(kernel_ns);
+        /// The sum of copy times.
+        copy_time: Duration = Duration::from_nanos(copy_ns);
+        /// The sum of times of graphs traced as one interval.
+        graph_time: Duration = Duration::from_nanos(graph_ns);
+        /// The host time in synchronisation calls.
+        synchronization_time: Duration = Duration::from_nanos(synchronization_ns);
     }
 }
 

@@ -78,16 +78,6 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// The name that nsys has for the report.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// The number of rows.
-    pub fn len(&self) -> usize {
-        self.rows
-    }
-
     /// True if the report has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
@@ -99,6 +89,10 @@ impl Outline {
     }
 
     getters! {
+        /// The name that nsys has for the report.
+        name: &'static str = name;
+        /// The number of rows.
+        len: usize = rows;
         /// GPU operations without timestamps and calls that had not returned, which are in no row.
         left_out: u64 = left_out;
         /// Rows beyond the requested number.

@@ -122,6 +122,8 @@ impl Diagnosis {
         ranges_left_out: u64 = ranges_left_out;
         /// The findings in the whole run, costliest first; [notes](FindingKind::is_note) come last.
         findings: &[Finding] = findings;
+        /// The thresholds used.
+        thresholds: &Thresholds = thresholds;
     }
 
     /// The costliest finding of this kind.
@@ -140,11 +142,6 @@ impl Diagnosis {
             text.push_str(&format!("\n  {}. {}", n + 1, finding.line()));
         }
         text
-    }
-
-    /// The thresholds used.
-    pub fn thresholds(&self) -> &Thresholds {
-        &self.thresholds
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::class::KernelClass;
 use super::table;
+use crate::base::accessors::getters;
 use crate::base::kernel_names::{Pattern, lower_case};
 
 /// A pattern of kernel names and their class.
@@ -20,14 +21,11 @@ impl Rule {
         self.pattern.text()
     }
 
-    /// The class.
-    pub fn class(&self) -> KernelClass {
-        self.class
-    }
-
-    /// The libraries with such names, comma-separated; empty for a rule of the program.
-    pub fn family(&self) -> &'static str {
-        self.family
+    getters! {
+        /// The class.
+        class: KernelClass = class;
+        /// The libraries with such names, comma-separated; empty for a rule of the program.
+        family: &'static str = family;
     }
 }
 
