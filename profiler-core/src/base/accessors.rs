@@ -1,4 +1,4 @@
-//! Macros that declare methods which only return or set what a field holds.
+//! Macros that declare methods which only return what a field holds, or change a field.
 
 /// Declares methods that return a field, or what one of its methods returns: `name: Type = path.of.the.field;` or
 /// `name: Type = field.method();`. A reference without a lifetime borrows it.
@@ -39,14 +39,27 @@ macro_rules! getters {
 }
 pub(crate) use getters;
 
-/// Declares methods of a builder that set a field: `name(argument: Type) path.of.the.field = value;`.
+/// Declares methods of a builder that set a field, `name(argument: Type) path.of.the.field = value;`, or add to a list:
+/// `name(argument: Type) path.of.the.list += value;`.
 macro_rules! setters {
-    ($($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),+) $($field:ident).+ = $value:expr;)+) => {$(
+    () => {};
+    ($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),*) $($field:ident).+ = $value:expr; $($rest:tt)*) => {
         $(#[$attribute])*
-        pub fn $name(mut self, $($argument: $type),+) -> Self {
+        pub fn $name(mut self, $($argument: $type),*) -> Self {
             self.$($field).+ = $value;
             self
         }
-    )+};
+
+        $crate::base::accessors::setters! { $($rest)* }
+    };
+    ($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),*) $($field:ident).+ += $value:expr; $($rest:tt)*) => {
+        $(#[$attribute])*
+        pub fn $name(mut self, $($argument: $type),*) -> Self {
+            self.$($field).+.push($value);
+            self
+        }
+
+        $crate::base::accessors::setters! { $($rest)* }
+    };
 }
 pub(crate) use setters;

@@ -42,7 +42,7 @@ use std::ops::Deref;
 
 use serde::{Serialize, Serializer};
 
-use crate::base::accessors::getters;
+use crate::base::accessors::{getters, setters};
 use crate::join::tables::{
     Call, Interval, Operation, ProcessRange, Range, RangesBy, Store, Thread, ThreadId, What,
 };
@@ -389,15 +389,12 @@ pub struct Reports<'a> {
 }
 
 impl<'a> Reports<'a> {
-    /// Sets the names of kernels: nsys's `:base` and `:mangled`.
-    pub fn kernel_names(self, naming: KernelNaming) -> Self {
-        Self { naming, ..self }
-    }
-
-    /// Prefixes kernel names with the innermost range, as nsys's `:nvtx-name`: `forward/gemm`. Not
-    /// in `nvtx_kern_sum`, which has a column for it.
-    pub fn with_range_names(self) -> Self {
-        Self { with_range: true, ..self }
+    setters! {
+        /// Sets the names of kernels: nsys's `:base` and `:mangled`.
+        kernel_names(naming: KernelNaming) naming = naming;
+        /// Prefixes kernel names with the innermost range, as nsys's `:nvtx-name`: `forward/gemm`. Not
+        /// in `nvtx_kern_sum`, which has a column for it.
+        with_range_names() with_range = true;
     }
 
     fn store(self) -> &'a Store {
