@@ -63,3 +63,18 @@ macro_rules! setters {
     };
 }
 pub(crate) use setters;
+
+/// Implements `IntoIterator` for references to a type with the method `iter` over a slice.
+macro_rules! iterate {
+    ($type:ident<$($parameter:tt),+>: $item:ty) => {
+        impl<'list, $($parameter),+> IntoIterator for &'list $type<$($parameter),+> {
+            type Item = &'list $item;
+            type IntoIter = std::slice::Iter<'list, $item>;
+
+            fn into_iter(self) -> Self::IntoIter {
+                self.iter()
+            }
+        }
+    };
+}
+pub(crate) use iterate;

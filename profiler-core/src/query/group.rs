@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
 use super::{Query, Wait};
-use crate::base::accessors::getters;
+use crate::base::accessors::{getters, iterate};
 use crate::base::kernel_names;
 use crate::base::order;
 use crate::base::statistics::Statistics;
@@ -113,14 +113,7 @@ impl<K> IntoIterator for Groups<K> {
     }
 }
 
-impl<'g, K> IntoIterator for &'g Groups<K> {
-    type Item = &'g Group<K>;
-    type IntoIter = std::slice::Iter<'g, Group<K>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
+iterate!(Groups<K>: Group<K>);
 
 /// Rows of a table; the last row sums the remaining groups.
 const SHOWN: usize = 20;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{DeviceTimes, Span, device_times, ns};
-use crate::base::accessors::getters;
+use crate::base::accessors::{getters, iterate};
 use crate::base::kernel_names::Pattern;
 use crate::base::statistics::Statistics;
 use crate::base::text::serialize_fields;
@@ -175,14 +175,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-impl<'s, 'a> IntoIterator for &'s Steps<'a> {
-    type Item = &'s Step<'a>;
-    type IntoIter = std::slice::Iter<'s, Step<'a>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
+iterate!(Steps<'a>: Step<'a>);
 
 impl fmt::Display for Steps<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
