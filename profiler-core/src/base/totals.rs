@@ -124,21 +124,10 @@ impl Totals {
 
 impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
-        self.launches = self.launches.saturating_add(other.launches);
-        self.kernels = self.kernels.saturating_add(other.kernels);
-        self.kernel_ns = self.kernel_ns.saturating_add(other.kernel_ns);
-        self.copies = self.copies.saturating_add(other.copies);
-        self.copy_ns = self.copy_ns.saturating_add(other.copy_ns);
-        self.copy_bytes = self.copy_bytes.saturating_add(other.copy_bytes);
-        self.memsets = self.memsets.saturating_add(other.memsets);
-        self.memset_ns = self.memset_ns.saturating_add(other.memset_ns);
-        self.memset_bytes = self.memset_bytes.saturating_add(other.memset_bytes);
-        self.graphs = self.graphs.saturating_add(other.graphs);
-        self.graph_ns = self.graph_ns.saturating_add(other.graph_ns);
-        self.synchronizations = self.synchronizations.saturating_add(other.synchronizations);
-        self.synchronization_ns = self.synchronization_ns.saturating_add(other.synchronization_ns);
-        self.allocations = self.allocations.saturating_add(other.allocations);
-        self.frees = self.frees.saturating_add(other.frees);
-        self.failed_calls = self.failed_calls.saturating_add(other.failed_calls);
+        macro_rules! add {
+            ($($field:ident)+) => {$(self.$field = self.$field.saturating_add(other.$field);)+};
+        }
+        add!(launches kernels kernel_ns copies copy_ns copy_bytes memsets memset_ns memset_bytes);
+        add!(graphs graph_ns synchronizations synchronization_ns allocations frees failed_calls);
     }
 }
