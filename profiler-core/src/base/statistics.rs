@@ -64,6 +64,12 @@ fn sum(times: &[u64]) -> u128 {
     times.iter().map(|&ns| u128::from(ns)).sum()
 }
 
+/// A part by its whole, from 0 to 1; 0 if the whole is 0.
+#[cfg(feature = "analysis")]
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
 /// Serializes a time in nanoseconds.
 pub(crate) fn as_ns<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(ns(*time))

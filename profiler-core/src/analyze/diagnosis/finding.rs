@@ -12,7 +12,7 @@ use super::amdahl::amdahl;
 use super::clock::{Piece, gaps, reach};
 use super::evidence::{Evidence, Moment};
 use super::sign::{Sign, first_decides};
-use super::verdict::{Cost, Estimate, finite};
+use super::verdict::{finite, gain};
 use crate::base::named_variants::named_variants;
 use crate::base::statistics::as_ns;
 use crate::base::units::{MESSAGE_WIDTH, PATH_WIDTH, shortened};
@@ -165,8 +165,8 @@ impl Finding {
             line.push_str(&format!(", in {}", shortened(path, PATH_WIDTH)));
         }
         if self.cost != Duration::ZERO {
-            let cost = Cost { time: self.cost, share: self.share, reach: self.reach };
-            line.push_str(&format!(": {cost}, {}", Estimate(self.estimate, self.assumption)));
+            let Self { cost, share, reach, estimate, assumption, .. } = *self;
+            line.push_str(&format!(": {}", gain(cost, [share, reach], estimate, assumption)));
         }
         line
     }

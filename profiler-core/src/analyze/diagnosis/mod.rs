@@ -81,7 +81,7 @@ pub use sign::{Sign, SignSide, SignUnit};
 pub use thresholds::Thresholds;
 use verdict::Scope;
 pub use verdict::{Cause, Inconclusive, PartTime, Unmatched, Verdict};
-pub(crate) use verdict::{Factor, finite};
+pub(crate) use verdict::{factor, finite};
 
 /// Passes over the operations and clock pieces of a run for the verdicts of all ranges together.
 /// Nested ranges, and ranges of several threads, share their time.
