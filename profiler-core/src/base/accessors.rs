@@ -1,28 +1,37 @@
-//! Macros that declare methods which only return or set a field.
+//! Macros that declare methods which only return what a field holds, or change a field.
 
-/// Declares methods that return a field: `name: Type = path.of.the.field;`. A reference borrows it.
+/// Declares methods that return a field, or what one of its methods returns: `name: Type = path.of.the.field;` or
+/// `name: Type = field.method();`. A reference without a lifetime borrows it.
 macro_rules! getters {
     () => {};
-    ($(#[$attribute:meta])* $name:ident: &$life:lifetime $type:ty = $($field:tt).+; $($rest:tt)*) => {
+    ($(#[$attribute:meta])* $name:ident: Duration = Duration::from_nanos($($field:tt $(($($argument:tt)*))?).+); $($rest:tt)*) => {
+        $(#[$attribute])*
+        pub fn $name(&self) -> Duration {
+            Duration::from_nanos(self.$($field $(($($argument)*))?).+)
+        }
+
+        $crate::base::accessors::getters! { $($rest)* }
+    };
+    ($(#[$attribute:meta])* $name:ident: &$life:lifetime $type:ty = $($field:tt $(($($argument:tt)*))?).+; $($rest:tt)*) => {
         $(#[$attribute])*
         pub fn $name(&self) -> &$life $type {
-            self.$($field).+
+            self.$($field $(($($argument)*))?).+
         }
 
         $crate::base::accessors::getters! { $($rest)* }
     };
-    ($(#[$attribute:meta])* $name:ident: &$type:ty = $($field:tt).+; $($rest:tt)*) => {
+    ($(#[$attribute:meta])* $name:ident: &$type:ty = $($field:tt $(($($argument:tt)*))?).+; $($rest:tt)*) => {
         $(#[$attribute])*
         pub fn $name(&self) -> &$type {
-            &self.$($field).+
+            &self.$($field $(($($argument)*))?).+
         }
 
         $crate::base::accessors::getters! { $($rest)* }
     };
-    ($(#[$attribute:meta])* $name:ident: $type:ty = $($field:tt).+; $($rest:tt)*) => {
+    ($(#[$attribute:meta])* $name:ident: $type:ty = $($field:tt $(($($argument:tt)*))?).+; $($rest:tt)*) => {
         $(#[$attribute])*
         pub fn $name(&self) -> $type {
-            self.$($field).+
+            self.$($field $(($($argument)*))?).+
         }
 
         $crate::base::accessors::getters! { $($rest)* }
@@ -30,14 +39,42 @@ macro_rules! getters {
 }
 pub(crate) use getters;
 
-/// Declares methods of a builder that set a field: `name(argument: Type) path.of.the.field = value;`.
+/// Declares methods of a builder that set a field, `name(argument: Type) path.of.the.field = value;`, or add to a list:
+/// `name(argument: Type) path.of.the.list += value;`.
 macro_rules! setters {
-    ($($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),+) $($field:ident).+ = $value:expr;)+) => {$(
+    () => {};
+    ($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),*) $($field:ident).+ = $value:expr; $($rest:tt)*) => {
         $(#[$attribute])*
-        pub fn $name(mut self, $($argument: $type),+) -> Self {
+        pub fn $name(mut self, $($argument: $type),*) -> Self {
             self.$($field).+ = $value;
             self
         }
-    )+};
+
+        $crate::base::accessors::setters! { $($rest)* }
+    };
+    ($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),*) $($field:ident).+ += $value:expr; $($rest:tt)*) => {
+        $(#[$attribute])*
+        pub fn $name(mut self, $($argument: $type),*) -> Self {
+            self.$($field).+.push($value);
+            self
+        }
+
+        $crate::base::accessors::setters! { $($rest)* }
+    };
 }
 pub(crate) use setters;
+
+/// Implements `IntoIterator` for references to a type with the method `iter` over a slice.
+macro_rules! iterate {
+    ($type:ident<$($parameter:tt),+>: $item:ty) => {
+        impl<'list, $($parameter),+> IntoIterator for &'list $type<$($parameter),+> {
+            type Item = &'list $item;
+            type IntoIter = std::slice::Iter<'list, $item>;
+
+            fn into_iter(self) -> Self::IntoIter {
+                self.iter()
+            }
+        }
+    };
+}
+pub(crate) use iterate;

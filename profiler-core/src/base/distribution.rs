@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use crate::base::accessors::getters;
 use crate::base::text::serialize_fields;
 use crate::base::units::{nanoseconds, time};
 
@@ -41,29 +42,20 @@ impl Distribution {
         }
     }
 
-    /// The number of durations.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// The sum.
-    pub fn sum(&self) -> Duration {
-        Duration::from_nanos(self.sum_ns)
+    getters! {
+        /// The number of durations.
+        count: u64 = count;
+        /// The sum.
+        sum: Duration = Duration::from_nanos(sum_ns);
+        /// The minimum; 0 if empty.
+        min: Duration = Duration::from_nanos(least_ns);
+        /// The maximum; 0 if empty.
+        max: Duration = Duration::from_nanos(most_ns);
     }
 
     /// The arithmetic mean; 0 if empty.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.sum_ns / self.count.max(1))
-    }
-
-    /// The minimum; 0 if empty.
-    pub fn min(&self) -> Duration {
-        Duration::from_nanos(self.least_ns)
-    }
-
-    /// The maximum; 0 if empty.
-    pub fn max(&self) -> Duration {
-        Duration::from_nanos(self.most_ns)
     }
 
     /// The sample standard deviation; 0 for fewer than two.

@@ -1,10 +1,10 @@
 //! Enums whose variants have a fixed text each.
 
 /// Declares an enum with the text of each variant behind it. `Display` pads and writes the text; the method behind
-/// `with` returns it, and the constant behind `in` holds all variants.
+/// `with` returns it, and the constant behind `in` holds all variants. `second_text` returns the text behind `and`.
 macro_rules! named_variants {
     ($(#[$attribute:meta])* pub enum $type:ident $(with $method:ident)? $(in $all:ident)? {
-        $($(#[$of_variant:meta])* $variant:ident = $text:literal,)+
+        $($(#[$of_variant:meta])* $variant:ident = $text:literal $(and $second:literal)?,)+
     }) => {
         $(#[$attribute])*
         pub enum $type {
@@ -31,6 +31,13 @@ macro_rules! named_variants {
             const fn variant_text(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)+
+                }
+            }
+
+            #[allow(dead_code, reason = "only some enums have a second text")]
+            const fn second_text(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!("" $(, $second)?),)+
                 }
             }
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_core::Serializer;
 
+use crate::base::accessors::getters;
 use crate::base::text::serialize_fields;
 use crate::base::units::{nanoseconds as ns, time};
 
@@ -63,6 +64,12 @@ fn sum(times: &[u64]) -> u128 {
     times.iter().map(|&ns| u128::from(ns)).sum()
 }
 
+/// A part by its whole, from 0 to 1; 0 if the whole is 0.
+#[cfg(feature = "analysis")]
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
 /// Serializes a time in nanoseconds.
 pub(crate) fn as_ns<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(ns(*time))
@@ -95,24 +102,15 @@ impl Statistics {
         Duration::from_nanos(u64::try_from(sum(&self.times)).unwrap_or(u64::MAX))
     }
 
-    /// The arithmetic mean, in whole nanoseconds.
-    pub fn mean(&self) -> Duration {
-        self.get(Statistic::Mean)
-    }
-
-    /// The middle value; the mean of the two middle values for an even number.
-    pub fn median(&self) -> Duration {
-        self.get(Statistic::Median)
-    }
-
-    /// The minimum.
-    pub fn min(&self) -> Duration {
-        self.get(Statistic::Min)
-    }
-
-    /// The maximum.
-    pub fn max(&self) -> Duration {
-        self.get(Statistic::Max)
+    getters! {
+        /// The arithmetic mean, in whole nanoseconds.
+        mean: Duration = get(Statistic::Mean);
+        /// The middle value; the mean of the two middle values for an even number.
+        median: Duration = get(Statistic::Median);
+        /// The minimum.
+        min: Duration = get(Statistic::Min);
+        /// The maximum.
+        max: Duration = get(Statistic::Max);
     }
 
     /// The smallest value that this percentage of values does not exceed (nearest rank).

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use cupti::CallClass;
 
+use crate::base::accessors::getters;
+
 /// Counts and summed times. Counts are exact; concurrent operations add the time of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -51,34 +53,22 @@ impl Totals {
         self.kernels + self.copies + self.memsets + self.graphs
     }
 
-    fn gpu_ns(&self) -> u64 {
-        let transfers = self.copy_ns.saturating_add(self.memset_ns);
-        self.kernel_ns.saturating_add(transfers).saturating_add(self.graph_ns)
-    }
-
     /// The sum of GPU times.
     pub fn gpu_time(&self) -> Duration {
-        Duration::from_nanos(self.gpu_ns())
+        let transfers = self.copy_ns.saturating_add(self.memset_ns);
+        let ns = self.kernel_ns.saturating_add(transfers).saturating_add(self.graph_ns);
+        Duration::from_nanos(ns)
     }
 
-    /// The sum of kernel times.
-    pub fn kernel_time(&self) -> Duration {
-        Duration::from_nanos(self.kernel_ns)
-    }
-
-    /// The sum of copy times.
-    pub fn copy_time(&self) -> Duration {
-        Duration::from_nanos(self.copy_ns)
-    }
-
-    /// The sum of times of graphs traced as one interval.
-    pub fn graph_time(&self) -> Duration {
-        Duration::from_nanos(self.graph_ns)
-    }
-
-    /// The host time in synchronisation calls.
-    pub fn synchronization_time(&self) -> Duration {
-        Duration::from_nanos(self.synchronization_ns)
+    getters! {
+        /// The sum of kernel times.
+        kernel_time: Duration = Duration::from_nanos(kernel_ns);
+        /// The sum of copy times.
+        copy_time: Duration = Duration::from_nanos(copy_ns);
+        /// The sum of times of graphs traced as one interval.
+        graph_time: Duration = Duration::from_nanos(graph_ns);
+        /// The host time in synchronisation calls.
+        synchronization_time: Duration = Duration::from_nanos(synchronization_ns);
     }
 }
 
@@ -134,21 +124,10 @@ impl Totals {
 
 impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
-        self.launches = self.launches.saturating_add(other.launches);
-        self.kernels = self.kernels.saturating_add(other.kernels);
-        self.kernel_ns = self.kernel_ns.saturating_add(other.kernel_ns);
-        self.copies = self.copies.saturating_add(other.copies);
-        self.copy_ns = self.copy_ns.saturating_add(other.copy_ns);
-        self.copy_bytes = self.copy_bytes.saturating_add(other.copy_bytes);
-        self.memsets = self.memsets.saturating_add(other.memsets);
-        self.memset_ns = self.memset_ns.saturating_add(other.memset_ns);
-        self.memset_bytes = self.memset_bytes.saturating_add(other.memset_bytes);
-        self.graphs = self.graphs.saturating_add(other.graphs);
-        self.graph_ns = self.graph_ns.saturating_add(other.graph_ns);
-        self.synchronizations = self.synchronizations.saturating_add(other.synchronizations);
-        self.synchronization_ns = self.synchronization_ns.saturating_add(other.synchronization_ns);
-        self.allocations = self.allocations.saturating_add(other.allocations);
-        self.frees = self.frees.saturating_add(other.frees);
-        self.failed_calls = self.failed_calls.saturating_add(other.failed_calls);
+        macro_rules! add {
+            ($($field:ident)+) => {$(self.$field = self.$field.saturating_add(other.$field);)+};
+        }
+        add!(launches kernels kernel_ns copies copy_ns copy_bytes memsets memset_ns memset_bytes);
+        add!(graphs graph_ns synchronizations synchronization_ns allocations frees failed_calls);
     }
 }

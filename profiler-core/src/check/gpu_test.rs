@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::base::accessors::setters;
+use crate::base::accessors::{getters, setters};
 use crate::base::error::Error;
 #[cfg(feature = "analysis")]
 use crate::check::gate::{Gate, Verdict};
@@ -194,14 +194,11 @@ impl GatedTest {
 }
 
 impl<R> Measured<R> {
-    /// The profiles of the repeats in order; at least one.
-    pub fn profiles(&self) -> &[Profile] {
-        &self.profiles
-    }
-
-    /// The result of the last repeat.
-    pub fn result(&self) -> &R {
-        &self.result
+    getters! {
+        /// The profiles of the repeats in order; at least one.
+        profiles: &[Profile] = profiles;
+        /// The result of the last repeat.
+        result: &R = result;
     }
 
     /// As [`result`](Self::result), consuming the profiles.

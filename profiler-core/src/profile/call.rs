@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Profile, Range};
+use crate::base::accessors::getters;
 use crate::join::tables::{self, Api, CallKind, Interval};
 
 /// A call into CUDA's driver or runtime API.
@@ -22,19 +23,19 @@ impl<'a> ApiCall<'a> {
         self.profile.store.names.get(self.kind().name)
     }
 
-    /// The class of the function.
-    pub fn class(&self) -> cupti::CallClass {
-        self.kind().class
-    }
-
-    /// The API of the function.
-    pub fn api(&self) -> Api {
-        self.kind().api
-    }
-
-    /// The id shared with the work it submitted.
-    pub fn correlation_id(&self) -> u32 {
-        self.row.correlation_id
+    getters! {
+        /// The class of the function.
+        class: cupti::CallClass = kind().class;
+        /// The API of the function.
+        api: Api = kind().api;
+        /// The id shared with the work it submitted.
+        correlation_id: u32 = row.correlation_id;
+        /// Its `CUresult` or `cudaError_t`; 0 is success.
+        result: u32 = kind().result;
+        /// True if it returned an error. A query that returns "not ready" is no failure.
+        is_failure: bool = kind().is_failure();
+        /// True if it created a node of a CUDA graph instead of running (stream capture).
+        is_captured: bool = kind().captured;
     }
 
     /// The start since the session's start.
@@ -57,21 +58,6 @@ impl<'a> ApiCall<'a> {
         let stop_ns = self.profile.store.session.window_ns.1;
         let so_far = Duration::from_nanos(stop_ns.saturating_sub(self.row.time.start_ns));
         self.host_time().unwrap_or(so_far)
-    }
-
-    /// Its `CUresult` or `cudaError_t`; 0 is success.
-    pub fn result(&self) -> u32 {
-        self.kind().result
-    }
-
-    /// True if it returned an error. A query that returns "not ready" is no failure.
-    pub fn is_failure(&self) -> bool {
-        self.kind().is_failure()
-    }
-
-    /// True if it created a node of a CUDA graph instead of running (stream capture).
-    pub fn is_captured(&self) -> bool {
-        self.kind().captured
     }
 
     /// The kernel's id of its thread.

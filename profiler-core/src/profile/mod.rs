@@ -33,6 +33,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::base::accessors::getters;
 use crate::base::error::{Error, Kind};
 use crate::base::kernel_names::Pattern;
 pub use crate::base::totals::Totals;
@@ -153,15 +154,20 @@ impl Profile {
         }
     }
 
-    /// The raw logs; `None` if the profile has another source, or they were
-    /// [dropped](Self::without_recording).
-    pub fn recording(&self) -> Option<&Recording> {
-        self.recording.as_ref()
-    }
-
-    /// The machine, versions and time of the recording.
-    pub fn recording_info(&self) -> &RecordingInfo {
-        &self.info
+    getters! {
+        /// The raw logs; `None` if the profile has another source, or they were
+        /// [dropped](Self::without_recording).
+        recording: Option<&Recording> = recording.as_ref();
+        /// The machine, versions and time of the recording.
+        recording_info: &RecordingInfo = info;
+        /// True if it is a snapshot of a running session.
+        is_snapshot: bool = store.session.pending_from_ns.is_some();
+        /// Completeness and losses.
+        health: &Health = health;
+        /// The totals outside all ranges.
+        outside_ranges: Totals = tree.outside;
+        /// True if any range has [shared work](RangeSummary::shared).
+        has_shared_work: bool = tree.has_shared;
     }
 
     /// The time of the session's start, or of a capture's start, from the host's clock when
@@ -188,16 +194,6 @@ impl Profile {
         if process == 0 { self.info.process_id.unwrap_or(0) } else { process }
     }
 
-    /// True if it is a snapshot of a running session.
-    pub fn is_snapshot(&self) -> bool {
-        self.store.session.pending_from_ns.is_some()
-    }
-
-    /// Completeness and losses.
-    pub fn health(&self) -> &Health {
-        &self.health
-    }
-
     /// The length of the session.
     pub fn duration(&self) -> Duration {
         let (start, stop) = self.store.session.window_ns;
@@ -211,11 +207,6 @@ impl Profile {
             totals += self.tree.node_at(*root).inclusive;
         }
         totals
-    }
-
-    /// The totals outside all ranges.
-    pub fn outside_ranges(&self) -> Totals {
-        self.tree.outside
     }
 
     /// The outermost nodes of the range tree in order of first start. A path is one node.
@@ -290,11 +281,6 @@ impl Profile {
     pub fn operations(&self) -> impl Iterator<Item = GpuOperation<'_>> + Clone {
         let rows = 0..self.store.operations.len() as u32;
         rows.map(|row| self.operation(OperationId(row)))
-    }
-
-    /// True if any range has [shared work](RangeSummary::shared).
-    pub fn has_shared_work(&self) -> bool {
-        self.tree.has_shared
     }
 
     /// All kernels by start.

@@ -76,9 +76,23 @@ impl<'a> GpuOperation<'a> {
         self.profile.collectives().contains(self.row().work)
     }
 
-    /// Its index among all operations of the profile, by start.
-    pub fn number(&self) -> usize {
-        self.id.at()
+    getters! {
+        /// Its index among all operations of the profile, by start.
+        number: usize = id.at();
+        /// The id shared with the call that submitted it.
+        correlation_id: u32 = row().correlation_id;
+        /// The device's CUDA ordinal.
+        device: u32 = work().place.device;
+        /// CUPTI's stream id, unique within a context only.
+        stream: u32 = work().place.stream;
+        /// CUPTI's context id.
+        context: u32 = work().place.context;
+        /// The kernel's process id; 0 if the process recorded itself.
+        process_id: u32 = work().process;
+        /// The CUDA graph node that it executed.
+        graph_node: Option<cupti::GraphNode> = work().what.graph_node();
+        /// True if it has several ranges.
+        is_shared: bool = ranges().nth(1).is_some();
     }
 
     /// The kind of operation.
@@ -147,36 +161,6 @@ impl<'a> GpuOperation<'a> {
         (span, self.row().correlation_id)
     }
 
-    /// The id shared with the call that submitted it.
-    pub fn correlation_id(&self) -> u32 {
-        self.row().correlation_id
-    }
-
-    /// The device's CUDA ordinal.
-    pub fn device(&self) -> u32 {
-        self.work().place.device
-    }
-
-    /// CUPTI's stream id, unique within a context only.
-    pub fn stream(&self) -> u32 {
-        self.work().place.stream
-    }
-
-    /// CUPTI's context id.
-    pub fn context(&self) -> u32 {
-        self.work().place.context
-    }
-
-    /// The kernel's process id; 0 if the process recorded itself.
-    pub fn process_id(&self) -> u32 {
-        self.work().process
-    }
-
-    /// The CUDA graph node that it executed.
-    pub fn graph_node(&self) -> Option<cupti::GraphNode> {
-        self.work().what.graph_node()
-    }
-
     /// The interval in the store's clock.
     pub(crate) fn interval(&self) -> Option<Interval> {
         self.row().time()
@@ -204,11 +188,6 @@ impl<'a> GpuOperation<'a> {
         let profile = self.profile;
         let others = if self.window.get().is_some() { &[][..] } else { self.shares() };
         self.range().into_iter().chain(others.iter().map(move |&id| Range { profile, id }))
-    }
-
-    /// True if it has several ranges.
-    pub fn is_shared(&self) -> bool {
-        self.ranges().nth(1).is_some()
     }
 
     fn shares(&self) -> &'a [RangeId] {
@@ -252,11 +231,6 @@ pub struct Kernel<'a> {
 }
 
 impl<'a> Kernel<'a> {
-    /// The mangled name.
-    pub fn name(&self) -> &'a str {
-        self.name
-    }
-
     /// A C++ name without parameters, other names unchanged. Costs microseconds.
     pub fn demangled_name(&self) -> String {
         kernel_names::displayed(self.name, self.demangled)
@@ -268,6 +242,8 @@ impl<'a> Kernel<'a> {
     }
 
     getters! {
+        /// The mangled name.
+        name: &'a str = name;
         /// Blocks of the grid in x, y, z.
         grid: [u32; 3] = details.grid;
         /// Threads of a block in x, y, z.
@@ -294,6 +270,8 @@ impl Copy<'_> {
         source: cupti::MemoryKind = details.source;
         /// The memory kind of the destination (`dstKind`).
         destination: cupti::MemoryKind = details.destination;
+        /// The remaining fields of the record. Times are of `CLOCK_MONOTONIC`.
+        details: &cupti::Memcpy = details;
     }
 
     /// Bytes per GPU time in GB/s (10^9 bytes per second). `None` without a GPU time.
@@ -301,11 +279,6 @@ impl Copy<'_> {
         let ns = self.operation.row().ns();
         // A byte a nanosecond is a GB/s.
         (ns != 0).then(|| self.details.bytes as f64 / ns as f64)
-    }
-
-    /// The remaining fields of the record. Times are of `CLOCK_MONOTONIC`.
-    pub fn details(&self) -> &cupti::Memcpy {
-        &self.details
     }
 }
 
@@ -317,14 +290,11 @@ pub struct Memset<'a> {
 }
 
 impl Memset<'_> {
-    /// The bytes written.
-    pub fn bytes(&self) -> u64 {
-        self.details.bytes
-    }
-
-    /// The remaining fields of the record. Times are of `CLOCK_MONOTONIC`.
-    pub fn details(&self) -> &cupti::Memset {
-        &self.details
+    getters! {
+        /// The bytes written.
+        bytes: u64 = details.bytes;
+        /// The remaining fields of the record. Times are of `CLOCK_MONOTONIC`.
+        details: &cupti::Memset = details;
     }
 }
 
@@ -338,15 +308,12 @@ pub struct Graph<'a> {
 }
 
 impl Graph<'_> {
-    /// CUPTI's id of the executable graph.
-    pub fn executable_id(&self) -> u32 {
-        self.graph.executable
-    }
-
-    /// CUPTI's id of the graph it was instantiated from. `None` for CUPTI's records; captures of
-    /// Nsight Systems have it.
-    pub fn template_id(&self) -> Option<u32> {
-        self.graph.template
+    getters! {
+        /// CUPTI's id of the executable graph.
+        executable_id: u32 = graph.executable;
+        /// CUPTI's id of the graph it was instantiated from. `None` for CUPTI's records; captures of
+        /// Nsight Systems have it.
+        template_id: Option<u32> = graph.template;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::base::accessors::getters;
 use crate::base::totals::Totals;
 use crate::join::tables::{self, ProcessRangeId, Subject};
 use crate::profile::labels::{Labelled, label_methods};
@@ -35,14 +36,11 @@ impl<'a> ProcessRange<'a> {
         self.profile.since_start(self.row().time.start_ns)
     }
 
-    /// From its start to its end, or to the stop if open. Its activations may cover less.
-    pub fn host_time(&self) -> Duration {
-        Duration::from_nanos(self.row().time.ns())
-    }
-
-    /// True if it had not ended at the stop.
-    pub fn is_open(&self) -> bool {
-        self.row().end_thread.is_none()
+    getters! {
+        /// From its start to its end, or to the stop if open. Its activations may cover less.
+        host_time: Duration = Duration::from_nanos(row().time.ns());
+        /// True if it had not ended at the stop.
+        is_open: bool = row().end_thread.is_none();
     }
 
     /// The kernel's id of the thread that started it.

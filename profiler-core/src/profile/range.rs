@@ -29,17 +29,9 @@ fn is_none(totals: &Totals) -> bool {
 }
 
 impl RangeSummary {
-    /// The number of instances.
-    pub fn instances(&self) -> u64 {
-        self.instances
-    }
-
-    /// The sum of host times; a range within one of the same pattern counts once.
-    pub fn host_time(&self) -> Duration {
-        Duration::from_nanos(self.host_ns)
-    }
-
     getters! {
+        /// The number of instances.
+        instances: u64 = instances;
         /// The totals with descendants.
         inclusive: Totals = inclusive;
         /// The totals without descendants.
@@ -52,14 +44,10 @@ impl RangeSummary {
         /// attributed to one of those. It is not in [`inclusive`](Self::inclusive); both together
         /// are all submitted work. Sums over ranges that share work contain it several times.
         shared: Totals = shared;
-    }
-
-    /// The sum of GPU times, with descendants.
-    pub fn gpu_time(&self) -> Duration {
-        self.inclusive.gpu_time()
-    }
-
-    getters! {
+        /// The sum of GPU times, with descendants.
+        gpu_time: Duration = inclusive.gpu_time();
+        /// The sum of host times; a range within one of the same pattern counts once.
+        host_time: Duration = Duration::from_nanos(host_ns);
         /// The number of kernels, with descendants.
         kernels: u64 = inclusive.kernels;
         /// The number of kernel and graph launches, with descendants.
@@ -141,34 +129,19 @@ impl<'a> RangeNode<'a> {
         })
     }
 
-    /// The number of instances.
-    pub fn instances(&self) -> u64 {
-        self.node().instances
-    }
-
-    /// The sum of host times.
-    pub fn host_time(&self) -> Duration {
-        Duration::from_nanos(self.node().host_ns)
-    }
-
-    /// The totals with descendants.
-    pub fn inclusive(&self) -> Totals {
-        self.node().inclusive
-    }
-
-    /// The totals without descendants.
-    pub fn exclusive(&self) -> Totals {
-        self.node().exclusive
-    }
-
-    /// Executions of graph nodes created in it; see [`RangeSummary::replayed`].
-    pub fn replayed(&self) -> Totals {
-        self.node().replayed
-    }
-
-    /// Work shared with the ranges it is attributed to; see [`RangeSummary::shared`].
-    pub fn shared(&self) -> Totals {
-        self.node().shared
+    getters! {
+        /// The number of instances.
+        instances: u64 = node().instances;
+        /// The totals with descendants.
+        inclusive: Totals = node().inclusive;
+        /// The totals without descendants.
+        exclusive: Totals = node().exclusive;
+        /// Executions of graph nodes created in it; see [`RangeSummary::replayed`].
+        replayed: Totals = node().replayed;
+        /// Work shared with the ranges it is attributed to; see [`RangeSummary::shared`].
+        shared: Totals = node().shared;
+        /// The sum of host times.
+        host_time: Duration = Duration::from_nanos(node().host_ns);
     }
 
     /// Its instances, by thread in start order.
@@ -264,14 +237,11 @@ impl<'a> Range<'a> {
         self.profile.since_start(self.row().time.end_ns)
     }
 
-    /// The host time; until the stop if it had not ended.
-    pub fn host_time(&self) -> Duration {
-        Duration::from_nanos(self.row().time.ns())
-    }
-
-    /// True if it had not ended at the stop or snapshot.
-    pub fn is_open(&self) -> bool {
-        self.row().is_open
+    getters! {
+        /// The host time; until the stop if it had not ended.
+        host_time: Duration = Duration::from_nanos(row().time.ns());
+        /// True if it had not ended at the stop or snapshot.
+        is_open: bool = row().is_open;
     }
 
     /// The kernel's id of its thread.

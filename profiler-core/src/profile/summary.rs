@@ -88,6 +88,8 @@ impl Summary {
         duration: Duration = duration;
         /// Completeness and losses.
         health: &Health = health;
+        /// The totals outside all ranges.
+        outside_ranges: Totals = sums.outside.totals;
     }
 
     /// The totals of the session, in ranges and outside.
@@ -95,11 +97,6 @@ impl Summary {
         let mut totals = self.sums.outside.totals;
         self.roots().for_each(|root| totals += root.inclusive());
         totals
-    }
-
-    /// The totals outside all ranges.
-    pub fn outside_ranges(&self) -> Totals {
-        self.sums.outside.totals
     }
 
     /// All paths, parents before their children.
@@ -198,9 +195,14 @@ impl<'a> PathSummary<'a> {
         children.map(move |&row| PathSummary { summary, row: row as usize })
     }
 
-    /// The number of instances.
-    pub fn instances(&self) -> u64 {
-        self.sums().begun
+    getters! {
+        /// The number of instances.
+        instances: u64 = sums().begun;
+        /// The totals without descendants.
+        exclusive: Totals = sums().own.totals;
+        /// Shared work that is attributed to others; see
+        /// [`RangeSummary::shared`](crate::profile::RangeSummary::shared).
+        shared: Totals = sums().shared;
     }
 
     /// Host times of instances that have ended.
@@ -218,20 +220,9 @@ impl<'a> PathSummary<'a> {
         self.summary.inclusive[self.row]
     }
 
-    /// The totals without descendants.
-    pub fn exclusive(&self) -> Totals {
-        self.sums().own.totals
-    }
-
     /// Executions of graph nodes created in the ranges and their descendants.
     pub fn replayed(&self) -> Totals {
         self.summary.replayed[self.row]
-    }
-
-    /// Shared work that is attributed to others; see
-    /// [`RangeSummary::shared`](crate::profile::RangeSummary::shared).
-    pub fn shared(&self) -> Totals {
-        self.sums().shared
     }
 
     /// GPU times of kernels by mangled name, without descendants.
@@ -264,14 +255,13 @@ impl<'a> ProcessRangeSummary<'a> {
         self.sums.domain.map(|domain| self.names.get(domain))
     }
 
-    /// The number of starts.
-    pub fn instances(&self) -> u64 {
-        self.sums.begun
-    }
-
-    /// The number of activations: thread ranges such as the polls of a future.
-    pub fn activations(&self) -> u64 {
-        self.sums.activations
+    getters! {
+        /// The number of starts.
+        instances: u64 = sums.begun;
+        /// The number of activations: thread ranges such as the polls of a future.
+        activations: u64 = sums.activations;
+        /// The totals of activations with descendants, which their paths' sums contain, too.
+        inclusive: Totals = sums.totals;
     }
 
     /// From start to end of each instance that has ended. Activations may cover less.
@@ -282,11 +272,6 @@ impl<'a> ProcessRangeSummary<'a> {
     /// The summed GPU time of each instance that has ended and whose work is done.
     pub fn gpu_time(&self) -> &'a Distribution {
         &self.sums.gpu
-    }
-
-    /// The totals of activations with descendants, which their paths' sums contain, too.
-    pub fn inclusive(&self) -> Totals {
-        self.sums.totals
     }
 }
 

@@ -4,6 +4,7 @@ use std::ops::Range as Rows;
 use std::time::Duration;
 
 use super::{Profile, Range, RangeNode};
+use crate::base::accessors::getters;
 use crate::base::order;
 use crate::base::statistics::as_ns;
 use crate::base::units::nanoseconds;
@@ -83,24 +84,26 @@ impl Profile {
 }
 
 impl<'a> Track<'a> {
-    /// The series of the column.
-    pub fn series(&self) -> &'a Series {
-        self.series
+    getters! {
+        /// The series of the column.
+        series: &'a Series = series;
+        /// The device's CUDA ordinal.
+        device: u32 = series.device();
+        /// The origin of the samples.
+        source: Source = series.source();
+        /// The unit of the values.
+        unit: Unit = metric().unit;
+        /// How values are combined.
+        kind: Kind = metric().kind;
+        /// The number of samples.
+        len: usize = series.len();
+        /// True if it has no samples.
+        is_empty: bool = series.is_empty();
     }
 
     /// Its metric.
     pub fn metric(&self) -> &'a Metric {
         &self.series.metrics()[self.column]
-    }
-
-    /// The device's CUDA ordinal.
-    pub fn device(&self) -> u32 {
-        self.series.device()
-    }
-
-    /// The origin of the samples.
-    pub fn source(&self) -> Source {
-        self.series.source()
     }
 
     /// The name at its source: `dram__bytes_read.sum`.
@@ -113,30 +116,10 @@ impl<'a> Track<'a> {
         &self.metric().label
     }
 
-    /// The unit of the values.
-    pub fn unit(&self) -> Unit {
-        self.metric().unit
-    }
-
     /// The unit of [rates](Self::rates): per second for totals, else the unit.
     pub fn rate_unit(&self) -> Unit {
         let unit = self.unit();
         if self.kind() == Kind::Total { unit.per_second().unwrap_or(Unit::Other) } else { unit }
-    }
-
-    /// How values are combined.
-    pub fn kind(&self) -> Kind {
-        self.metric().kind
-    }
-
-    /// The number of samples.
-    pub fn len(&self) -> usize {
-        self.series.len()
-    }
-
-    /// True if it has no samples.
-    pub fn is_empty(&self) -> bool {
-        self.series.is_empty()
     }
 
     /// The samples in time order.

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use super::group::{CallThread, Grouping, Groups, RangePath};
 use super::timeline::{Timeline, within};
 use super::{Query, Span, ns};
+use crate::base::accessors::getters;
 use crate::base::order;
 use crate::base::text::{printable, serialize_as_text, serialize_fields};
 use crate::base::units::time;
@@ -75,24 +76,15 @@ impl<'a> Gap<'a> {
         }
     }
 
-    /// The length of the gap.
-    pub fn duration(&self) -> Duration {
-        Duration::from_nanos(self.time.ns())
-    }
-
-    /// The device's CUDA ordinal.
-    pub fn device(&self) -> u32 {
-        self.after.device()
-    }
-
-    /// The operation whose end started the gap.
-    pub fn before(&self) -> GpuOperation<'a> {
-        self.before
-    }
-
-    /// The operation whose start ended the gap. The activity of its submitting thread is the cause.
-    pub fn after(&self) -> GpuOperation<'a> {
-        self.after
+    getters! {
+        /// The device's CUDA ordinal.
+        device: u32 = after.device();
+        /// The operation whose end started the gap.
+        before: GpuOperation<'a> = before;
+        /// The operation whose start ended the gap. The activity of its submitting thread is the cause.
+        after: GpuOperation<'a> = after;
+        /// The length of the gap.
+        duration: Duration = Duration::from_nanos(time.ns());
     }
 }
 

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
 use super::{Query, Wait};
+use crate::base::accessors::{getters, iterate};
 use crate::base::kernel_names;
 use crate::base::order;
 use crate::base::statistics::Statistics;
@@ -42,29 +43,19 @@ pub struct Group<K> {
 }
 
 impl<K> Group<K> {
-    /// The common key.
-    pub fn key(&self) -> &K {
-        &self.key
-    }
-
-    /// The number of members, with and without timestamps.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// The sum of their times.
-    pub fn time(&self) -> Duration {
-        self.statistics.sum()
-    }
-
-    /// The share of the time of all groups, 0 to 1.
-    pub fn share(&self) -> f64 {
-        self.share
-    }
-
-    /// Bytes copied and set.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
+    getters! {
+        /// The common key.
+        key: &K = key;
+        /// The number of members, with and without timestamps.
+        count: u64 = count;
+        /// The sum of their times.
+        time: Duration = statistics.sum();
+        /// The share of the time of all groups, 0 to 1.
+        share: f64 = share;
+        /// Bytes copied and set.
+        bytes: u64 = bytes;
+        /// Statistics of the times.
+        statistics: &Statistics = statistics;
     }
 
     /// [Bytes](Self::bytes) per time in GB/s (10^9 bytes per second). `None` if either is 0.
@@ -72,11 +63,6 @@ impl<K> Group<K> {
         let (bytes, ns) = self.timed_bytes;
         // A byte a nanosecond is a GB/s.
         (bytes != 0 && ns != 0).then(|| bytes as f64 / ns as f64)
-    }
-
-    /// Statistics of the times.
-    pub fn statistics(&self) -> &Statistics {
-        &self.statistics
     }
 }
 
@@ -98,24 +84,15 @@ impl<K> Groups<K> {
         &self.groups[..enough.unwrap_or(self.groups.len())]
     }
 
-    /// The number of groups.
-    pub fn len(&self) -> usize {
-        self.groups.len()
-    }
-
-    /// True if there are no groups.
-    pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
-
-    /// The groups.
-    pub fn iter(&self) -> std::slice::Iter<'_, Group<K>> {
-        self.groups.iter()
-    }
-
-    /// The groups.
-    pub fn as_slice(&self) -> &[Group<K>] {
-        &self.groups
+    getters! {
+        /// The number of groups.
+        len: usize = groups.len();
+        /// True if there are no groups.
+        is_empty: bool = groups.is_empty();
+        /// The groups.
+        iter: std::slice::Iter<'_, Group<K>> = groups.iter();
+        /// The groups.
+        as_slice: &[Group<K>] = groups;
     }
 
     /// The first group whose key has this text: a kernel without parameters, a range by its path.
@@ -136,14 +113,7 @@ impl<K> IntoIterator for Groups<K> {
     }
 }
 
-impl<'g, K> IntoIterator for &'g Groups<K> {
-    type Item = &'g Group<K>;
-    type IntoIter = std::slice::Iter<'g, Group<K>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
+iterate!(Groups<K>: Group<K>);
 
 /// Rows of a table; the last row sums the remaining groups.
 const SHOWN: usize = 20;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Query;
 use super::group::{KernelName, Keys, RangePath};
+use crate::base::accessors::getters;
 use crate::base::order;
 use crate::base::statistics::Statistics;
 use crate::base::units::time;
@@ -26,19 +27,13 @@ pub struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    /// The first operation of the call.
-    pub fn operation(&self) -> GpuOperation<'a> {
-        self.operation
-    }
-
-    /// The call.
-    pub fn call(&self) -> ApiCall<'a> {
-        self.call
-    }
-
-    /// The host time of the call; `None` if it had not returned.
-    pub fn api_time(&self) -> Option<Duration> {
-        self.call.host_time()
+    getters! {
+        /// The first operation of the call.
+        operation: GpuOperation<'a> = operation;
+        /// The call.
+        call: ApiCall<'a> = call;
+        /// The host time of the call; `None` if it had not returned.
+        api_time: Option<Duration> = call.host_time();
     }
 
     /// From the start of the call to the start of the operation. 0 if the operation appears to
@@ -141,19 +136,16 @@ impl<'a> Query<'a> {
 }
 
 impl<'a> Launches<'a> {
-    /// The launches by the start of their operation.
-    pub fn iter(&self) -> impl Iterator<Item = Launch<'a>> {
-        self.launches.iter().copied()
+    getters! {
+        /// The launches by the start of their operation.
+        iter: impl Iterator<Item = Launch<'a>> = launches.iter().copied();
+        /// Operations that are excluded because their call or times are unknown.
+        unknown: u64 = unknown;
     }
 
     /// The number of launches.
     pub fn count(&self) -> u64 {
         self.launches.len() as u64
-    }
-
-    /// Operations that are excluded because their call or times are unknown.
-    pub fn unknown(&self) -> u64 {
-        self.unknown
     }
 
     /// Sums all launches.

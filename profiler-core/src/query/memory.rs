@@ -7,7 +7,7 @@ use cupti::MemoryKind;
 use rustc_hash::FxHashMap;
 use serde_core::Serializer;
 
-use crate::base::accessors::getters;
+use crate::base::accessors::{getters, iterate};
 use crate::base::order;
 use crate::base::statistics::as_ns;
 use crate::base::text::serialize_fields;
@@ -186,14 +186,7 @@ impl fmt::Display for MemoryUse<'_> {
     }
 }
 
-impl<'m, 'a> IntoIterator for &'m MemoryUse<'a> {
-    type Item = &'m DeviceMemory<'a>;
-    type IntoIter = std::slice::Iter<'m, DeviceMemory<'a>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
+iterate!(MemoryUse<'a>: DeviceMemory<'a>);
 
 impl Profile {
     /// All allocations and frees by time, without [duplicates](DeviceMemory::repeated_records).

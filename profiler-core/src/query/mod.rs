@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use cupti::CopyKind;
 
+use crate::base::accessors::setters;
 use crate::base::kernel_names::Pattern;
 use crate::base::statistics::Statistics;
 use crate::base::text::serialize_fields;
@@ -234,136 +235,59 @@ impl<'a> Query<'a> {
 
 /// Filters.
 impl<'a> Query<'a> {
-    /// Selects operations submitted in ranges of this name, path or pattern (see [`Profile::range`]), or
-    /// in their descendants.
-    pub fn in_range(mut self, path: &str) -> Self {
-        self.selection.ranges.patterns.push(Pattern::new(path));
-        self
-    }
-
-    /// Selects operations submitted in the ranges of this node, or in their descendants.
-    pub fn in_node(mut self, node: RangeNode<'a>) -> Self {
-        self.selection.ranges.nodes.push(node.id);
-        self
-    }
-
-    /// Selects operations submitted in this range, or in its descendants.
-    pub fn in_instance(mut self, range: Range<'a>) -> Self {
-        self.selection.ranges.instances.push(range.id);
-        self
-    }
-
-    /// Selects operations submitted outside any range, or by an unknown call.
-    pub fn outside_ranges(mut self) -> Self {
-        self.selection.ranges.outside = true;
-        self
+    setters! {
+        /// Selects operations submitted in ranges of this name, path or pattern (see [`Profile::range`]), or
+        /// in their descendants.
+        in_range(path: &str) selection.ranges.patterns += Pattern::new(path);
+        /// Selects operations submitted in the ranges of this node, or in their descendants.
+        in_node(node: RangeNode<'a>) selection.ranges.nodes += node.id;
+        /// Selects operations submitted in this range, or in its descendants.
+        in_instance(range: Range<'a>) selection.ranges.instances += range.id;
+        /// Selects operations submitted outside any range, or by an unknown call.
+        outside_ranges() selection.ranges.outside = true;
+        /// Selects ranges of this category; otherwise as [`domain`](Self::domain).
+        category(category: &str) selection.ranges.categories += category.to_owned();
+        /// Excludes descendants of the selected ranges: exclusive instead of inclusive.
+        directly() selection.ranges.directly = true;
+        /// Attributes executions of CUDA graph nodes to the range that created the node instead of the range
+        /// that launched the graph. Other operations are excluded.
+        replays() selection.ranges.mode = AttributionMode::Capture;
+        /// Selects by time alone: operations that started on the GPU while the host was in such a range,
+        /// whoever submitted them. An operation is attributed to the range that began last
+        /// ([`Attribution::Window`](crate::profile::Attribution::Window)), as exactly as CUPTI's clock allows
+        /// ([`Health::clock_error_ns`](crate::Health::clock_error_ns)). [`directly`](Self::directly) and
+        /// [`outside_ranges`](Self::outside_ranges) have no effect.
+        by_window() selection.ranges.mode = AttributionMode::Window;
+        /// Selects operations submitted on this thread, by the kernel's id.
+        thread(id: u32) selection.threads += id;
+        /// Selects a process by the kernel's id; 0 if a process recorded itself.
+        process(id: u32) selection.processes += id;
+        /// Selects a device by CUDA ordinal.
+        device(device: u32) selection.devices += device;
+        /// Selects a context by CUPTI's id.
+        context(context: u32) selection.contexts += context;
+        /// Selects a stream by CUPTI's id, which is unique within a context only.
+        stream(stream: u32) selection.streams += stream;
+        /// Selects operations that ran in `start..end` since the session's start. They count in full.
+        between(start: Duration, end: Duration) selection.times += (ns(start), ns(end));
+        /// Selects kernels.
+        kernels() selection.kinds += KindFilter::Kind(OperationKind::Kernel);
+        /// Selects copies.
+        copies() selection.kinds += KindFilter::Kind(OperationKind::Copy);
+        /// Selects copies in this direction.
+        copies_of(kind: CopyKind) selection.kinds += KindFilter::Copies(kind);
+        /// Selects memsets.
+        memsets() selection.kinds += KindFilter::Kind(OperationKind::Memset);
+        /// Selects CUDA graphs traced as one interval.
+        graphs() selection.kinds += KindFilter::Kind(OperationKind::Graph);
+        /// Selects kernels by mangled or displayed name; `*` matches any text.
+        named(name: &str) selection.names += Pattern::new(name);
     }
 
     /// Selects ranges of this domain; `None` is the default domain. Combined with
     /// [`in_range`](Self::in_range), the same range must match both.
     pub fn domain<'d>(mut self, domain: impl Into<Option<&'d str>>) -> Self {
         self.selection.ranges.domains.push(domain.into().map(str::to_owned));
-        self
-    }
-
-    /// Selects ranges of this category; otherwise as [`domain`](Self::domain).
-    pub fn category(mut self, category: &str) -> Self {
-        self.selection.ranges.categories.push(category.to_owned());
-        self
-    }
-
-    /// Excludes descendants of the selected ranges: exclusive instead of inclusive.
-    pub fn directly(mut self) -> Self {
-        self.selection.ranges.directly = true;
-        self
-    }
-
-    /// Attributes executions of CUDA graph nodes to the range that created the node instead of the range
-    /// that launched the graph. Other operations are excluded.
-    pub fn replays(mut self) -> Self {
-        self.selection.ranges.mode = AttributionMode::Capture;
-        self
-    }
-
-    /// Selects by time alone: operations that started on the GPU while the host was in such a range,
-    /// whoever submitted them. An operation is attributed to the range that began last
-    /// ([`Attribution::Window`](crate::profile::Attribution::Window)), as exactly as CUPTI's clock allows
-    /// ([`Health::clock_error_ns`](crate::Health::clock_error_ns)). [`directly`](Self::directly) and
-    /// [`outside_ranges`](Self::outside_ranges) have no effect.
-    pub fn by_window(mut self) -> Self {
-        self.selection.ranges.mode = AttributionMode::Window;
-        self
-    }
-
-    /// Selects operations submitted on this thread, by the kernel's id.
-    pub fn thread(mut self, id: u32) -> Self {
-        self.selection.threads.push(id);
-        self
-    }
-
-    /// Selects a process by the kernel's id; 0 if a process recorded itself.
-    pub fn process(mut self, id: u32) -> Self {
-        self.selection.processes.push(id);
-        self
-    }
-
-    /// Selects a device by CUDA ordinal.
-    pub fn device(mut self, device: u32) -> Self {
-        self.selection.devices.push(device);
-        self
-    }
-
-    /// Selects a context by CUPTI's id.
-    pub fn context(mut self, context: u32) -> Self {
-        self.selection.contexts.push(context);
-        self
-    }
-
-    /// Selects a stream by CUPTI's id, which is unique within a context only.
-    pub fn stream(mut self, stream: u32) -> Self {
-        self.selection.streams.push(stream);
-        self
-    }
-
-    /// Selects operations that ran in `start..end` since the session's start. They count in full.
-    pub fn between(mut self, start: Duration, end: Duration) -> Self {
-        self.selection.times.push((ns(start), ns(end)));
-        self
-    }
-
-    /// Selects kernels.
-    pub fn kernels(mut self) -> Self {
-        self.selection.kinds.push(KindFilter::Kind(OperationKind::Kernel));
-        self
-    }
-
-    /// Selects copies.
-    pub fn copies(mut self) -> Self {
-        self.selection.kinds.push(KindFilter::Kind(OperationKind::Copy));
-        self
-    }
-
-    /// Selects copies in this direction.
-    pub fn copies_of(mut self, kind: CopyKind) -> Self {
-        self.selection.kinds.push(KindFilter::Copies(kind));
-        self
-    }
-
-    /// Selects memsets.
-    pub fn memsets(mut self) -> Self {
-        self.selection.kinds.push(KindFilter::Kind(OperationKind::Memset));
-        self
-    }
-
-    /// Selects CUDA graphs traced as one interval.
-    pub fn graphs(mut self) -> Self {
-        self.selection.kinds.push(KindFilter::Kind(OperationKind::Graph));
-        self
-    }
-
-    /// Selects kernels by mangled or displayed name; `*` matches any text.
-    pub fn named(mut self, name: &str) -> Self {
-        self.selection.names.push(Pattern::new(name));
         self
     }
 

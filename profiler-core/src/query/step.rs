@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{DeviceTimes, Span, device_times, ns};
+use crate::base::accessors::{getters, iterate};
 use crate::base::kernel_names::Pattern;
 use crate::base::statistics::Statistics;
 use crate::base::text::serialize_fields;
@@ -23,39 +24,21 @@ pub struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// The number, from 0.
-    pub fn number(&self) -> usize {
-        self.number
-    }
-
-    /// The range.
-    pub fn range(&self) -> Range<'a> {
-        self.range
-    }
-
-    /// The host time.
-    pub fn host_time(&self) -> Duration {
-        self.range.host_time()
-    }
-
-    /// From its start to the start of the next step. `None` for the last step.
-    pub fn period(&self) -> Option<Duration> {
-        self.period
-    }
-
-    /// The inclusive totals.
-    pub fn totals(&self) -> Totals {
-        self.totals
-    }
-
-    /// The sum of GPU times.
-    pub fn gpu_time(&self) -> Duration {
-        self.totals.gpu_time()
-    }
-
-    /// Busy and idle times by device.
-    pub fn devices(&self) -> &[DeviceTimes] {
-        &self.devices
+    getters! {
+        /// The number, from 0.
+        number: usize = number;
+        /// The range.
+        range: Range<'a> = range;
+        /// The host time.
+        host_time: Duration = range.host_time();
+        /// From its start to the start of the next step. `None` for the last step.
+        period: Option<Duration> = period;
+        /// The inclusive totals.
+        totals: Totals = totals;
+        /// The sum of GPU times.
+        gpu_time: Duration = totals.gpu_time();
+        /// Busy and idle times by device.
+        devices: &[DeviceTimes] = devices;
     }
 
     /// The sum of a track in the step: see [`Range::sum`].
@@ -146,24 +129,15 @@ impl Profile {
 }
 
 impl<'a> Steps<'a> {
-    /// The steps.
-    pub fn iter(&self) -> std::slice::Iter<'_, Step<'a>> {
-        self.steps.iter()
-    }
-
-    /// The steps.
-    pub fn as_slice(&self) -> &[Step<'a>] {
-        &self.steps
-    }
-
-    /// The number of steps.
-    pub fn len(&self) -> usize {
-        self.steps.len()
-    }
-
-    /// True if there are no steps.
-    pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
+    getters! {
+        /// The steps.
+        iter: std::slice::Iter<'_, Step<'a>> = steps.iter();
+        /// The steps.
+        as_slice: &[Step<'a>] = steps;
+        /// The number of steps.
+        len: usize = steps.len();
+        /// True if there are no steps.
+        is_empty: bool = steps.is_empty();
     }
 
     /// Statistics of a time that each step has: `steps.statistics(Step::gpu_time)`.
@@ -201,14 +175,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-impl<'s, 'a> IntoIterator for &'s Steps<'a> {
-    type Item = &'s Step<'a>;
-    type IntoIter = std::slice::Iter<'s, Step<'a>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
+iterate!(Steps<'a>: Step<'a>);
 
 impl fmt::Display for Steps<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

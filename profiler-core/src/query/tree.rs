@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Query;
+use crate::base::accessors::iterate;
 use crate::base::statistics::as_ns;
 use crate::base::text::serialize_fields;
 use crate::base::units::{self, NAME_WIDTH, shortened, time};
@@ -70,14 +71,7 @@ impl<'a> Branches<'a> {
     }
 }
 
-impl<'b, 'a> IntoIterator for &'b Branches<'a> {
-    type Item = &'b Branch<'a>;
-    type IntoIter = std::slice::Iter<'b, Branch<'a>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
+iterate!(Branches<'a>: Branch<'a>);
 
 impl<'a> Query<'a> {
     /// Sums inclusively and exclusively by the tree of ranges.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::group::{self, Groups, RangePath};
+use crate::base::accessors::getters;
 use crate::base::kernel_names::Pattern;
 use crate::join::tables::{Call, CallId};
 use crate::profile::{ApiCall, Profile, Range};
@@ -54,29 +55,17 @@ pub struct Wait<'a> {
 }
 
 impl<'a> Wait<'a> {
-    /// The call.
-    pub fn call(&self) -> ApiCall<'a> {
-        self.call
-    }
-
-    /// The range of the call.
-    pub fn range(&self) -> Option<Range<'a>> {
-        self.call.range()
-    }
-
-    /// The target (`CUpti_ActivitySynchronization`).
-    pub fn target(&self) -> WaitTarget {
-        self.target
-    }
-
-    /// The start since the session's start.
-    pub fn start(&self) -> Duration {
-        self.call.start()
-    }
-
-    /// The host time; until the stop or snapshot if the call had not returned.
-    pub fn time(&self) -> Duration {
-        self.call.time_until_stop()
+    getters! {
+        /// The call.
+        call: ApiCall<'a> = call;
+        /// The range of the call.
+        range: Option<Range<'a>> = call.range();
+        /// The target (`CUpti_ActivitySynchronization`).
+        target: WaitTarget = target;
+        /// The start since the session's start.
+        start: Duration = call.start();
+        /// The host time; until the stop or snapshot if the call had not returned.
+        time: Duration = call.time_until_stop();
     }
 }
 

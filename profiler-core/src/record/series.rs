@@ -320,26 +320,20 @@ impl Series {
         metrics: &[Metric] = head.metrics;
         /// Requested metrics that the chip lacks, or that did not fit beside the others.
         missing: &[String] = head.missing;
-    }
-
-    /// The number of rows.
-    pub fn len(&self) -> usize {
-        self.start_ns.len()
-    }
-
-    /// True if it has no rows.
-    pub fn is_empty(&self) -> bool {
-        self.start_ns.is_empty()
-    }
-
-    /// The start of each row in nanoseconds of `CLOCK_MONOTONIC`.
-    pub fn start_ns(&self) -> &[u64] {
-        &self.start_ns
-    }
-
-    /// The end of each row in nanoseconds of `CLOCK_MONOTONIC`.
-    pub fn end_ns(&self) -> &[u64] {
-        &self.end_ns
+        /// The number of rows.
+        len: usize = start_ns.len();
+        /// True if it has no rows.
+        is_empty: bool = start_ns.is_empty();
+        /// The start of each row in nanoseconds of `CLOCK_MONOTONIC`.
+        start_ns: &[u64] = start_ns;
+        /// The end of each row in nanoseconds of `CLOCK_MONOTONIC`.
+        end_ns: &[u64] = end_ns;
+        /// Samples that newer ones replaced before they were read.
+        dropped: u64 = head.dropped;
+        /// Sample buffer overflows of the device; each loses samples.
+        overflows: u64 = head.overflows;
+        /// Why the sampler could not start, or ended early.
+        failure: Option<&Failure> = head.failure.as_ref();
     }
 
     /// The values of a column, NaN if unknown; empty without such a column.
@@ -354,24 +348,9 @@ impl Series {
         self.values[row * self.head.metrics.len() + column]
     }
 
-    /// Samples that newer ones replaced before they were read.
-    pub fn dropped(&self) -> u64 {
-        self.head.dropped
-    }
-
-    /// Sample buffer overflows of the device; each loses samples.
-    pub fn overflows(&self) -> u64 {
-        self.head.overflows
-    }
-
     /// The number of gaps between samples, and their total nanoseconds.
     pub fn gaps(&self) -> (u64, u64) {
         (self.head.gaps, self.head.gap_ns)
-    }
-
-    /// Why the sampler could not start, or ended early.
-    pub fn failure(&self) -> Option<&Failure> {
-        self.head.failure.as_ref()
     }
 
     /// Describes all losses: a failure, missing metrics, gaps and lost samples. Empty if there are none.

@@ -42,7 +42,7 @@ use std::ops::Deref;
 
 use serde::{Serialize, Serializer};
 
-use crate::base::accessors::getters;
+use crate::base::accessors::{getters, setters};
 use crate::join::tables::{
     Call, Interval, Operation, ProcessRange, Range, RangesBy, Store, Thread, ThreadId, What,
 };
@@ -78,16 +78,6 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// The name that nsys has for the report.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// The number of rows.
-    pub fn len(&self) -> usize {
-        self.rows
-    }
-
     /// True if the report has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
@@ -99,6 +89,10 @@ impl Outline {
     }
 
     getters! {
+        /// The name that nsys has for the report.
+        name: &'static str = name;
+        /// The number of rows.
+        len: usize = rows;
         /// GPU operations without timestamps and calls that had not returned, which are in no row.
         left_out: u64 = left_out;
         /// Rows beyond the requested number.
@@ -395,15 +389,12 @@ pub struct Reports<'a> {
 }
 
 impl<'a> Reports<'a> {
-    /// Sets the names of kernels: nsys's `:base` and `:mangled`.
-    pub fn kernel_names(self, naming: KernelNaming) -> Self {
-        Self { naming, ..self }
-    }
-
-    /// Prefixes kernel names with the innermost range, as nsys's `:nvtx-name`: `forward/gemm`. Not
-    /// in `nvtx_kern_sum`, which has a column for it.
-    pub fn with_range_names(self) -> Self {
-        Self { with_range: true, ..self }
+    setters! {
+        /// Sets the names of kernels: nsys's `:base` and `:mangled`.
+        kernel_names(naming: KernelNaming) naming = naming;
+        /// Prefixes kernel names with the innermost range, as nsys's `:nvtx-name`: `forward/gemm`. Not
+        /// in `nvtx_kern_sum`, which has a column for it.
+        with_range_names() with_range = true;
     }
 
     fn store(self) -> &'a Store {

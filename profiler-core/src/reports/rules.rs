@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::table::row;
 use super::texts::{Texts, memory_text, recorded_function};
 use super::{AnyReport, GapThreshold, Report, Reports, is_imported, named};
+use crate::base::accessors::setters;
 use crate::base::kernel_names::Pattern;
 use crate::join::tables::{Api, Call, Interval, Operation, RangeId, Store, What};
 use crate::profile::Profile;
@@ -203,42 +204,27 @@ impl Scopes {
 }
 
 impl<'a> Rules<'a> {
-    /// The maximum number of rows of each rule; `None` is all. 50 by default.
-    /// [`Outline::more_rows`](super::Outline::more_rows) states how many more there were.
-    pub fn rows(self, rows: Option<usize>) -> Self {
-        Self { rows, ..self }
-    }
-
-    /// Whether calls of the driver API count.
-    pub fn driver_api(self, driver_api: bool) -> Self {
-        Self { driver_api, ..self }
-    }
-
-    /// Restricts rules to the work of ranges, by path as in [`Profile::range`]. Gaps and idle times
-    /// are those of each instance separately.
-    pub fn within(self, path: &'a str) -> Self {
-        Self { path: Some(path), ..self }
+    setters! {
+        /// The maximum number of rows of each rule; `None` is all. 50 by default.
+        /// [`Outline::more_rows`](super::Outline::more_rows) states how many more there were.
+        rows(rows: Option<usize>) rows = rows;
+        /// Whether calls of the driver API count.
+        driver_api(driver_api: bool) driver_api = driver_api;
+        /// Restricts rules to the work of ranges, by path as in [`Profile::range`]. Gaps and idle times
+        /// are those of each instance separately.
+        within(path: &'a str) path = Some(path);
+        /// The minimum length of a gap.
+        gap(gap: GapThreshold) gap = gap;
+        /// The number of parts of the time for `gpu_time_util`, from 1 to 1,000; 30 by default.
+        chunks(chunks: u32) chunks = chunks.clamp(1, 1000);
+        /// The use in percent below which `gpu_time_util` lists a part; 50 by default.
+        below_percent(below_percent: f64) below_percent = below_percent;
     }
 
     /// Restricts rules to events that start and end between these times since the session's start.
     pub fn between(self, start: Duration, end: Duration) -> Self {
         let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         Self { between_ns: (ns(start), ns(end)), ..self }
-    }
-
-    /// The minimum length of a gap.
-    pub fn gap(self, gap: GapThreshold) -> Self {
-        Self { gap, ..self }
-    }
-
-    /// The number of parts of the time for `gpu_time_util`, from 1 to 1,000; 30 by default.
-    pub fn chunks(self, chunks: u32) -> Self {
-        Self { chunks: chunks.clamp(1, 1000), ..self }
-    }
-
-    /// The use in percent below which `gpu_time_util` lists a part; 50 by default.
-    pub fn below_percent(self, below_percent: f64) -> Self {
-        Self { below_percent, ..self }
     }
 
     pub(super) fn reports(&self) -> Reports<'a> {

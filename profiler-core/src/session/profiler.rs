@@ -104,22 +104,18 @@ impl ProfilerBuilder {
         /// If operations are rare, the bound is the last 1,048,576 calls, ranges and marks, or 16
         /// for each of these operations if that is more.
         keep_last_operations(count: u64) settings.keep = Retention::LastOperations(count);
-    }
-
-    /// Adds a sampler of hardware counters or NVML for the time of a session, pauses included:
-    /// [`Profile::series`] and [`Profile::tracks`] have the samples. May be called several times.
-    ///
-    /// On an H200, a counter sampler takes 0.2 to 0.5 s to start and 0.1 s to stop, NVML 30 ms to start.
-    /// The start and stop of the session take that much longer.
-    ///
-    /// If a sampler fails (no permission, counters in use, an old CUPTI, no NVML), the session continues.
-    /// Its series has no samples and a [failure](crate::series::Series::failure), and
-    /// [`Health::failed_samplers`](crate::Health::failed_samplers) counts it. Sessions of this process
-    /// share a device's sampler if their settings are equal; otherwise the first one has it.
-    /// [Summaries](Profiler::summarize) do not sample, and count that in their health.
-    pub fn sample(mut self, sampling: Sampling) -> Self {
-        self.settings.samplings.push(sampling);
-        self
+        /// Adds a sampler of hardware counters or NVML for the time of a session, pauses included:
+        /// [`Profile::series`] and [`Profile::tracks`] have the samples. May be called several times.
+        ///
+        /// On an H200, a counter sampler takes 0.2 to 0.5 s to start and 0.1 s to stop, NVML 30 ms to start.
+        /// The start and stop of the session take that much longer.
+        ///
+        /// If a sampler fails (no permission, counters in use, an old CUPTI, no NVML), the session continues.
+        /// Its series has no samples and a [failure](crate::series::Series::failure), and
+        /// [`Health::failed_samplers`](crate::Health::failed_samplers) counts it. Sessions of this process
+        /// share a device's sampler if their settings are equal; otherwise the first one has it.
+        /// [Summaries](Profiler::summarize) do not sample, and count that in their health.
+        sample(sampling: Sampling) settings.samplings += sampling;
     }
 
     setters! {

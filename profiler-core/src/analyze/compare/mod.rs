@@ -213,21 +213,21 @@ named_variants! {
     #[non_exhaustive]
     pub enum Quantity in ALL {
         /// Entries into the range.
-        Instances = "instances",
+        Instances = "instances" and "Instances",
         /// Launches of kernels and graphs.
-        Launches = "launches",
+        Launches = "launches" and "Launches",
         /// Kernels that ran.
-        Kernels = "kernels",
+        Kernels = "kernels" and "Kernels",
         /// Copies that ran.
-        Copies = "copies",
+        Copies = "copies" and "Copies",
         /// Bytes they moved.
-        CopyBytes = "copied",
+        CopyBytes = "copied" and "Copied (bytes)",
         /// Memsets that ran.
-        Memsets = "memsets",
+        Memsets = "memsets" and "Memsets",
         /// Calls that waited for the GPU.
-        Synchronizations = "syncs",
+        Synchronizations = "syncs" and "Syncs",
         /// Time on the GPU, summed, in nanoseconds.
-        GpuNs = "GPU time",
+        GpuNs = "GPU time" and "GPU Time (ns)",
     }
 }
 

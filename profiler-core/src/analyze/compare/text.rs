@@ -26,16 +26,7 @@ impl Quantity {
 
     /// The text in CSV.
     fn column(self) -> &'static str {
-        match self {
-            Self::CopyBytes => "Copied (bytes)",
-            Self::GpuNs => "GPU Time (ns)",
-            Self::Instances => "Instances",
-            Self::Launches => "Launches",
-            Self::Kernels => "Kernels",
-            Self::Copies => "Copies",
-            Self::Memsets => "Memsets",
-            Self::Synchronizations => "Syncs",
-        }
+        self.second_text()
     }
 }
 

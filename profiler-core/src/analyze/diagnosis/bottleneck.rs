@@ -12,20 +12,34 @@ named_variants! {
     #[non_exhaustive]
     pub enum Bottleneck with text in ALL {
         /// The GPU always has work, as it should: only faster work helps.
-        GpuCompute = "GPU-compute bound",
+        GpuCompute = "GPU-compute bound"
+            and "the GPU has work: make the work less or faster: lower precision on tensor cores (fp16, bf16, int8), fused \
+                 kernels, pruning, a better algorithm, a faster GPU",
         /// The GPU waits for calls that launch, allocate and free: they take longer than kernels.
-        Launch = "launch bound",
+        Launch = "launch bound"
+            and "launch less often: larger batches, fused kernels, a CUDA graph; restructure what is done item by item, and \
+                 take allocations out of the loop",
         /// Host and GPU wait for each other in turn, or copies are small and many.
-        Synchronization = "bound by synchronisation and small copies",
+        Synchronization = "bound by synchronisation and small copies"
+            and "wait only where a result is read, and for an event rather than the device; do loops over single results on \
+                 the GPU; copy what is small in one piece",
         /// The host computes while the GPU is idle.
-        Cpu = "CPU bound",
+        Cpu = "CPU bound"
+            and "do what the host computes on the GPU, or on another thread while the GPU works; if it is a framework's own \
+                 time between operations, take larger batches or a CUDA graph",
         /// The GPU waits for data that the host loads.
-        Data = "data-starved",
+        Data = "data-starved"
+            and "load ahead: more loader threads, prefetching, pinned memory, decoding on the GPU, or data stored as it is \
+                 needed",
         /// Copies run without kernels, or the host is in their calls.
-        Copy = "copy bound",
+        Copy = "copy bound"
+            and "hide copies behind kernels: pinned memory, asynchronous calls, a stream of their own, the next batch while \
+                 this one is computed; leave data on the GPU",
         /// Only collectives run: GPUs exchange data, or wait for another rank. Which of both is not
         /// recorded, so this is a cause and never a verdict.
-        Communication = "communication bound",
+        Communication = "communication bound"
+            and "compare the ranks: one that comes late keeps the others waiting in the collective, so divide the work \
+                 evenly; send less: lower precision, accumulated gradients, another way to divide the model",
     }
 }
 
@@ -49,36 +63,7 @@ impl Bottleneck {
 
     /// The advice as a text.
     pub const fn remedy(self) -> &'static str {
-        match self {
-            Self::GpuCompute => {
-                "the GPU has work: make the work less or faster: lower precision on tensor cores (fp16, bf16, int8), fused \
-                 kernels, pruning, a better algorithm, a faster GPU"
-            }
-            Self::Launch => {
-                "launch less often: larger batches, fused kernels, a CUDA graph; restructure what is done item by item, and \
-                 take allocations out of the loop"
-            }
-            Self::Synchronization => {
-                "wait only where a result is read, and for an event rather than the device; do loops over single results on \
-                 the GPU; copy what is small in one piece"
-            }
-            Self::Cpu => {
-                "do what the host computes on the GPU, or on another thread while the GPU works; if it is a framework's own \
-                 time between operations, take larger batches or a CUDA graph"
-            }
-            Self::Data => {
-                "load ahead: more loader threads, prefetching, pinned memory, decoding on the GPU, or data stored as it is \
-                 needed"
-            }
-            Self::Copy => {
-                "hide copies behind kernels: pinned memory, asynchronous calls, a stream of their own, the next batch while \
-                 this one is computed; leave data on the GPU"
-            }
-            Self::Communication => {
-                "compare the ranks: one that comes late keeps the others waiting in the collective, so divide the work \
-                 evenly; send less: lower precision, accumulated gradients, another way to divide the model"
-            }
-        }
+        self.second_text()
     }
 
     /// The assumption of its speed-up estimate: half the time for compute, which cannot be removed.

@@ -12,7 +12,7 @@ use super::amdahl::amdahl;
 use super::clock::{Piece, gaps, reach};
 use super::evidence::{Evidence, Moment};
 use super::sign::{Sign, first_decides};
-use super::verdict::{Cost, Estimate, finite};
+use super::verdict::{finite, gain};
 use crate::base::named_variants::named_variants;
 use crate::base::statistics::as_ns;
 use crate::base::units::{MESSAGE_WIDTH, PATH_WIDTH, shortened};
@@ -26,86 +26,59 @@ named_variants! {
     #[non_exhaustive]
     pub enum FindingKind with text {
         /// Large asynchronous copies of pageable memory, which block (nsys: `cuda_memcpy_async`).
-        PageableCopies = "asynchronous copies of pageable memory",
+        PageableCopies = "asynchronous copies of pageable memory"
+            and "allocate the host's side as pinned memory (cuMemHostAlloc), or register it; then the call returns at once and \
+                 the copy can run beside kernels",
         /// Copies by calls that return when the copy is done (nsys: `cuda_memcpy_sync`).
-        BlockingCopies = "blocking copies",
+        BlockingCopies = "blocking copies"
+            and "take the asynchronous call with pinned memory, and wait when the data is needed",
         /// Consecutive small copies that could be one.
-        TinyCopies = "tiny copies that could be one",
+        TinyCopies = "tiny copies that could be one"
+            and "gather what is copied in one buffer and copy that once",
         /// Memory allocated and freed repeatedly.
-        RepeatedAllocation = "memory allocated and freed again and again",
+        RepeatedAllocation = "memory allocated and freed again and again"
+            and "allocate once before the loop, or from a pool (cuMemAllocAsync with a release threshold)",
         /// Consecutive matrix products of one shape, none of which fills the GPU.
-        SmallGemms = "many small matrix products",
+        SmallGemms = "many small matrix products"
+            and "if they do not need each other's results: one batched product (cublasGemmStridedBatched), or one larger one",
         /// Consecutive kernels of one shape that are short and do not fill the GPU.
-        SmallKernels = "many small kernels",
+        SmallKernels = "many small kernels"
+            and "if they do not need each other's results: one kernel over all of it, several streams, or a CUDA graph",
         /// Grids whose last wave leaves most of the GPU empty.
-        TailEffect = "tail effect",
+        TailEffect = "tail effect"
+            and "choose the grid as a whole number of waves: fewer blocks that do more each, or a persistent kernel",
         /// Waits for a stream or context without new work since the last wait.
-        RedundantSyncs = "redundant waits",
+        RedundantSyncs = "redundant waits"
+            and "leave them out: nothing was asked of the GPU since the last wait",
         /// Kernels of several streams that never overlap, though the GPU has room.
-        SerialStreams = "streams that do not overlap",
+        SerialStreams = "streams that do not overlap"
+            and "look for what orders them: events, the default stream, one host thread that waits; then they can run at once",
         /// Kernels on CUDA's default stream beside those of other streams.
-        DefaultStream = "work on the default stream",
+        DefaultStream = "work on the default stream"
+            and "use a stream of one's own: the legacy default stream waits for the others, and they for it",
         /// First launches that load or compile their kernel.
-        LazyLoading = "kernels loaded or compiled within the run",
+        LazyLoading = "kernels loaded or compiled within the run"
+            and "run every kernel once before what is measured, set CUDA_MODULE_LOADING=EAGER, or ship code for this GPU \
+                 instead of PTX",
         /// Steps at the beginning that take longer than the others.
-        FirstIterations = "slow first steps",
+        FirstIterations = "slow first steps"
+            and "leave them out of what is measured (Steps::warm); if they matter, do their one-time work before",
         /// The GPU is idle while the host is in no call into CUDA.
-        IdleGaps = "GPU idle while the host is in no CUDA call",
+        IdleGaps = "GPU idle while the host is in no CUDA call"
+            and "do this on the GPU, or while the GPU works: another thread, or the next step's part ahead",
         /// A GPU with much less work than another.
-        UnderusedGpu = "a GPU with little to do",
+        UnderusedGpu = "a GPU with little to do"
+            and "divide the work evenly, or give the GPU to something else",
         /// The profiler's own time is a large share of the clock.
-        ProfilerOverhead = "the profiler's own time",
+        ProfilerOverhead = "the profiler's own time"
+            and "take times as upper bounds; record fewer kinds, or look at counts and order rather than times",
     }
 }
 
 impl FindingKind {
     /// The advice as a text.
     pub const fn remedy(self) -> &'static str {
-        match self {
-            Self::PageableCopies => {
-                "allocate the host's side as pinned memory (cuMemHostAlloc), or register it; then the call returns at once and \
-                 the copy can run beside kernels"
-            }
-            Self::BlockingCopies => {
-                "take the asynchronous call with pinned memory, and wait when the data is needed"
-            }
-            Self::TinyCopies => "gather what is copied in one buffer and copy that once",
-            Self::RepeatedAllocation => {
-                "allocate once before the loop, or from a pool (cuMemAllocAsync with a release threshold)"
-            }
-            Self::SmallGemms => {
-                "if they do not need each other's results: one batched product (cublasGemmStridedBatched), or one larger one"
-            }
-            Self::SmallKernels => {
-                "if they do not need each other's results: one kernel over all of it, several streams, or a CUDA graph"
-            }
-            Self::TailEffect => {
-                "choose the grid as a whole number of waves: fewer blocks that do more each, or a persistent kernel"
-            }
-            Self::RedundantSyncs => {
-                "leave them out: nothing was asked of the GPU since the last wait"
-            }
-            Self::SerialStreams => {
-                "look for what orders them: events, the default stream, one host thread that waits; then they can run at once"
-            }
-            Self::DefaultStream => {
-                "use a stream of one's own: the legacy default stream waits for the others, and they for it"
-            }
-            Self::LazyLoading => {
-                "run every kernel once before what is measured, set CUDA_MODULE_LOADING=EAGER, or ship code for this GPU \
-                 instead of PTX"
-            }
-            Self::FirstIterations => {
-                "leave them out of what is measured (Steps::warm); if they matter, do their one-time work before"
-            }
-            Self::IdleGaps => {
-                "do this on the GPU, or while the GPU works: another thread, or the next step's part ahead"
-            }
-            Self::UnderusedGpu => "divide the work evenly, or give the GPU to something else",
-            Self::ProfilerOverhead => {
-                "take times as upper bounds; record fewer kinds, or look at counts and order rather than times"
-            }
-        }
+        self.second_text()
     }
 
     /// The assumption of the speed-up estimate.
@@ -192,8 +165,8 @@ impl Finding {
             line.push_str(&format!(", in {}", shortened(path, PATH_WIDTH)));
         }
         if self.cost != Duration::ZERO {
-            let cost = Cost { time: self.cost, share: self.share, reach: self.reach };
-            line.push_str(&format!(": {cost}, {}", Estimate(self.estimate, self.assumption)));
+            let Self { cost, share, reach, estimate, assumption, .. } = *self;
+            line.push_str(&format!(": {}", gain(cost, [share, reach], estimate, assumption)));
         }
         line
     }

@@ -81,7 +81,7 @@ pub use sign::{Sign, SignSide, SignUnit};
 pub use thresholds::Thresholds;
 use verdict::Scope;
 pub use verdict::{Cause, Inconclusive, PartTime, Unmatched, Verdict};
-pub(crate) use verdict::{Factor, finite};
+pub(crate) use verdict::{factor, finite};
 
 /// Passes over the operations and clock pieces of a run for the verdicts of all ranges together.
 /// Nested ranges, and ranges of several threads, share their time.
@@ -122,6 +122,8 @@ impl Diagnosis {
         ranges_left_out: u64 = ranges_left_out;
         /// The findings in the whole run, costliest first; [notes](FindingKind::is_note) come last.
         findings: &[Finding] = findings;
+        /// The thresholds used.
+        thresholds: &Thresholds = thresholds;
     }
 
     /// The costliest finding of this kind.
@@ -140,11 +142,6 @@ impl Diagnosis {
             text.push_str(&format!("\n  {}. {}", n + 1, finding.line()));
         }
         text
-    }
-
-    /// The thresholds used.
-    pub fn thresholds(&self) -> &Thresholds {
-        &self.thresholds
     }
 }
 

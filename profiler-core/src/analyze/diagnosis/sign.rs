@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
+use crate::base::text::serialize_fields;
 use crate::base::units;
 
 /// The unit of a sign.
@@ -110,20 +111,12 @@ impl fmt::Display for Sign {
     }
 }
 
-impl Serialize for Sign {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Whole {
-            name: &'static str,
-            value: f64,
-            unit: SignUnit,
-            side: SignSide,
-            threshold: f64,
-            decides: bool,
-            met: bool,
-        }
-        let Self { name, value, unit, side, threshold, decides } = *self;
-        Whole { name, value, unit, side, threshold, decides, met: self.is_met() }
-            .serialize(serializer)
-    }
-}
+serialize_fields!(Sign, "Sign", |sign| {
+    "name": sign.name,
+    "value": sign.value,
+    "unit": sign.unit,
+    "side": sign.side,
+    "threshold": sign.threshold,
+    "decides": sign.decides,
+    "met": sign.is_met(),
+});

@@ -13,7 +13,7 @@ use super::clock::{Part, Piece, Sums, gaps, reach};
 use super::evidence::Evidence;
 use super::sign::{Sign, SignUnit, first_decides};
 use super::{Run, nanoseconds};
-use crate::base::statistics::{Statistics, as_ns};
+use crate::base::statistics::{Statistics, as_ns, ratio};
 use crate::base::units::{PATH_WIDTH, shortened, time};
 use crate::join::tables::OperationId;
 use crate::profile::{GpuOperation, OperationKind};
@@ -293,10 +293,6 @@ fn blocks_host(operation: &GpuOperation<'_>) -> bool {
         && copy.is_some_and(|copy| copy.destination() == cupti::MemoryKind::PAGEABLE)
 }
 
-fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
 /// Minimum share of GPU work for a GPU-bound verdict: more than everything else together.
 const HAS_WORK: f64 = 0.5;
 
@@ -520,47 +516,32 @@ impl Run<'_> {
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cost = Cost { time: self.cost, share: self.share, reach: self.reach };
-        write!(f, "{}: {cost}, {}", self.bottleneck, Estimate(self.estimate, self.assumption))
+        let Self { cost, share, reach, estimate, assumption, .. } = *self;
+        write!(f, "{}: {}", self.bottleneck, gain(cost, [share, reach], estimate, assumption))
     }
 }
 
-/// A cost for people.
-pub(super) struct Cost {
-    pub(super) time: Duration,
-    pub(super) share: f64,
-    pub(super) reach: f64,
-}
-
-impl fmt::Display for Cost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({:.1} %", time(self.time), 100.0 * self.share)?;
-        if self.reach - self.share >= 0.01 {
-            write!(f, ", {:.1} % with the idle time around it", 100.0 * self.reach)?;
-        }
-        f.write_str(")")
-    }
-}
-
-/// An estimate with its assumption, for people.
-pub(super) struct Estimate(pub(super) f64, pub(super) &'static str);
-
-impl fmt::Display for Estimate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "estimated {}x {}", Factor(self.0), self.1)
-    }
+/// A cost with its share and reach, and the estimated speed-up without it, for people.
+pub(super) fn gain(
+    cost: Duration,
+    [share, reach]: [f64; 2],
+    estimate: f64,
+    assumption: &str,
+) -> String {
+    let around = match reach - share >= 0.01 {
+        true => format!(", {:.1} % with the idle time around it", 100.0 * reach),
+        false => String::new(),
+    };
+    let (cost, percent, factor) = (time(cost), 100.0 * share, factor(estimate));
+    format!("{cost} ({percent:.1} %{around}), estimated {factor}x {assumption}")
 }
 
 /// A factor for people.
-pub(crate) struct Factor(pub(crate) f64);
-
-impl fmt::Display for Factor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            factor if factor > 100.0 => f.write_str("over 100"),
-            factor if factor > 10.0 => write!(f, "{factor:.0}"),
-            factor => write!(f, "{factor:.2}"),
-        }
+pub(crate) fn factor(factor: f64) -> String {
+    match factor {
+        factor if factor > 100.0 => "over 100".to_owned(),
+        factor if factor > 10.0 => format!("{factor:.0}"),
+        factor => format!("{factor:.2}"),
     }
 }
 

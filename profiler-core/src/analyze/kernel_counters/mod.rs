@@ -9,6 +9,7 @@ use nvtx::{Dtype, Pipe};
 use rustc_hash::FxHashMap;
 
 use crate::analyze::kernels::{Classifier, KernelClass, TensorCoreUse};
+use crate::base::accessors::getters;
 use crate::base::error::{Error, Kind};
 use crate::profile::{Kernel, Profile};
 use crate::session::profiler::Profiler;
@@ -134,19 +135,13 @@ impl<'a> CountedKernel<'a> {
         &self.labels.name
     }
 
-    /// The class by name.
-    pub fn class(&self) -> KernelClass {
-        self.labels.class
-    }
-
-    /// Tensor-core use by name.
-    pub fn tensor_core_use(&self) -> TensorCoreUse {
-        self.labels.tensor_core
-    }
-
-    /// The counts.
-    pub fn values(&self) -> RangeValues<'a> {
-        self.values
+    getters! {
+        /// The class by name.
+        class: KernelClass = labels.class;
+        /// Tensor-core use by name.
+        tensor_core_use: TensorCoreUse = labels.tensor_core;
+        /// The counts.
+        values: RangeValues<'a> = values;
     }
 }
 

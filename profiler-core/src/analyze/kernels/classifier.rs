@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::class::KernelClass;
 use super::table;
+use crate::base::accessors::{getters, setters};
 use crate::base::kernel_names::{Pattern, lower_case};
 
 /// A pattern of kernel names and their class.
@@ -20,14 +21,11 @@ impl Rule {
         self.pattern.text()
     }
 
-    /// The class.
-    pub fn class(&self) -> KernelClass {
-        self.class
-    }
-
-    /// The libraries with such names, comma-separated; empty for a rule of the program.
-    pub fn family(&self) -> &'static str {
-        self.family
+    getters! {
+        /// The class.
+        class: KernelClass = class;
+        /// The libraries with such names, comma-separated; empty for a rule of the program.
+        family: &'static str = family;
     }
 }
 
@@ -50,18 +48,13 @@ impl Classifier {
         Self::default()
     }
 
-    /// Adds a rule after those added before, and before the table. `pattern` matches the whole
-    /// name, demangled without parameters or mangled; `*` matches any text, case is ignored.
-    pub fn rule(mut self, pattern: &str, class: KernelClass) -> Self {
-        self.own.push(rule(pattern, class, ""));
-        self
-    }
-
-    /// States whether kernels with these names use tensor cores. The first match counts, before the
-    /// table of libraries. Patterns are as for [`rule`](Self::rule).
-    pub fn tensor_cores(mut self, pattern: &str, are_used: bool) -> Self {
-        self.tensor_cores.push((Pattern::new(&pattern.to_ascii_lowercase()), are_used));
-        self
+    setters! {
+        /// Adds a rule after those added before, and before the table. `pattern` matches the whole
+        /// name, demangled without parameters or mangled; `*` matches any text, case is ignored.
+        rule(pattern: &str, class: KernelClass) own += rule(pattern, class, "");
+        /// States whether kernels with these names use tensor cores. The first match counts, before the
+        /// table of libraries. Patterns are as for [`rule`](Self::rule).
+        tensor_cores(pattern: &str, are_used: bool) tensor_cores += (Pattern::new(&pattern.to_ascii_lowercase()), are_used);
     }
 
     /// The tensor-core use that [`tensor_cores`](Self::tensor_cores) states for this name.

@@ -65,7 +65,6 @@ impl TcRemedy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct OpFields {
     pub(super) data_type: Option<Dtype>,
-    /// Sizes `m`, `n`, `k`.
     /// `m`, `n`, `k`: sizes of a product.
     pub(super) sizes: [Option<u64>; 3],
 }

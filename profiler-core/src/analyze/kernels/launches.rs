@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::ncu::Instances;
 use super::{Classifier, KernelClass, LaunchShape, ShapeFinding, ShapeFindingKind};
+use crate::base::accessors::getters;
 use crate::base::units::{MESSAGE_WIDTH, shortened, time};
 use crate::join::tables::WorkId;
 use crate::profile::{Kernel, Profile};
@@ -95,19 +96,15 @@ impl LaunchShapes {
         self.rows.rows()
     }
 
-    /// The rows as a report, for CSV and JSON.
-    pub fn report(&self) -> &Report<KernelShape> {
-        &self.rows
-    }
-
-    /// Sum of the GPU times of all rows.
-    pub fn gpu_time(&self) -> Duration {
-        Duration::from_nanos(self.total_ns)
-    }
-
-    /// Mean theoretical occupancy of the launches, from 0 to 1, weighted by time.
-    pub fn mean_occupancy(&self) -> f64 {
-        self.mean_occupancy
+    getters! {
+        /// The rows as a report, for CSV and JSON.
+        report: &Report<KernelShape> = rows;
+        /// Mean theoretical occupancy of the launches, from 0 to 1, weighted by time.
+        mean_occupancy: f64 = mean_occupancy;
+        /// Launches in no row: on devices with unknown limits.
+        unknown: u64 = unknown;
+        /// Sum of the GPU times of all rows.
+        gpu_time: Duration = Duration::from_nanos(total_ns);
     }
 
     /// Time of the launches with this finding.
@@ -115,11 +112,6 @@ impl LaunchShapes {
         let has = |row: &&KernelShape| row.findings.iter().any(|finding| finding.kind == kind);
         let ns = self.rows().iter().filter(has).map(|row| row.total_ns);
         Duration::from_nanos(ns.fold(0, u64::saturating_add))
-    }
-
-    /// Launches in no row: on devices with unknown limits.
-    pub fn unknown(&self) -> u64 {
-        self.unknown
     }
 }
 

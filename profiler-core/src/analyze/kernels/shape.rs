@@ -182,53 +182,38 @@ named_variants! {
     #[non_exhaustive]
     pub enum ShapeFindingKind with name {
         /// Fewer blocks than multiprocessors. Lost: multiprocessors without a block.
-        SmallGrid = "small grid",
+        SmallGrid = "small grid"
+            and "give it more blocks: a larger batch, smaller tiles, split-k or stream-k for products, or run it beside \
+                 other kernels on another stream",
         /// Fewer than two blocks per multiprocessor: while one waits at a barrier, nothing runs.
-        OneBlockEach = "under two blocks a multiprocessor",
+        OneBlockEach = "under two blocks a multiprocessor"
+            and "give it at least two blocks for each multiprocessor, so that one runs while another waits at a barrier",
         /// A partial last wave of a fifth of the time or more. Lost: the device time that it leaves
         /// without blocks, of the whole time.
-        Tail = "tail",
+        Tail = "tail"
+            and "choose a grid that is a multiple of what the device holds at once, smaller blocks, or a persistent kernel \
+                 (grid-stride loop)",
         /// The block is not a multiple of 32 threads. Lost: lanes without a thread.
-        PartialWarp = "partial warp",
+        PartialWarp = "partial warp" and "make the block a multiple of 32 threads",
         /// Blocks too small for enough warps per multiprocessor. Lost: missing warps.
-        SmallBlock = "small block",
+        SmallBlock = "small block" and "make blocks larger: 128 to 256 threads are a good start",
         /// Theoretical occupancy below 80 %. Lost: missing warps.
-        LowOccupancy = "low occupancy",
+        LowOccupancy = "low occupancy"
+            and "see what limits it: fewer registers (__launch_bounds__, smaller tiles), less shared memory, or other block \
+                 sizes; products and attention are often fast without",
         /// The driver's setting has less shared memory than the possible blocks need. Lost: blocks.
-        SharedMemorySetting = "shared memory setting",
+        SharedMemorySetting = "shared memory setting"
+            and "ask for more shared memory: cudaFuncAttributePreferredSharedMemoryCarveout",
         /// Threads use local memory: spilled registers, or arrays indexed at run time.
-        LocalMemory = "local memory",
+        LocalMemory = "local memory"
+            and "look for spills (-Xptxas -v): a higher register limit, smaller tiles, and arrays with constant indices",
     }
 }
 
 impl ShapeFindingKind {
     /// The advice as a text.
     pub const fn advice(self) -> &'static str {
-        match self {
-            Self::SmallGrid => {
-                "give it more blocks: a larger batch, smaller tiles, split-k or stream-k for products, or run it beside \
-                 other kernels on another stream"
-            }
-            Self::OneBlockEach => {
-                "give it at least two blocks for each multiprocessor, so that one runs while another waits at a barrier"
-            }
-            Self::Tail => {
-                "choose a grid that is a multiple of what the device holds at once, smaller blocks, or a persistent kernel \
-                 (grid-stride loop)"
-            }
-            Self::PartialWarp => "make the block a multiple of 32 threads",
-            Self::SmallBlock => "make blocks larger: 128 to 256 threads are a good start",
-            Self::LowOccupancy => {
-                "see what limits it: fewer registers (__launch_bounds__, smaller tiles), less shared memory, or other block \
-                 sizes; products and attention are often fast without"
-            }
-            Self::SharedMemorySetting => {
-                "ask for more shared memory: cudaFuncAttributePreferredSharedMemoryCarveout"
-            }
-            Self::LocalMemory => {
-                "look for spills (-Xptxas -v): a higher register limit, smaller tiles, and arrays with constant indices"
-            }
-        }
+        self.second_text()
     }
 }
 

@@ -13,7 +13,7 @@ use super::data_type::has_tensor_cores;
 use super::eligibility::OpFields;
 use super::{Classifier, KernelClass, TcRemedy, TcStatus, TcUse, TensorCoreUse};
 use crate::base::accessors::getters;
-use crate::base::statistics::Statistics;
+use crate::base::statistics::{Statistics, ratio};
 use crate::base::units::{nanoseconds as ns, time};
 use crate::join::range_tree::NodeId;
 use crate::profile::{Profile, RangeNode};
@@ -167,12 +167,12 @@ pub struct TcSummary {
 impl TcSummary {
     /// Share of GPU time in kernels with tensor cores, from 0 to 1.
     pub fn tc_share(&self) -> f64 {
-        share(self.tc_ns, self.total_ns)
+        ratio(self.tc_ns, self.total_ns)
     }
 
     /// Share of GPU time in eligible operations, from 0 to 1.
     pub fn eligible_share(&self) -> f64 {
-        share(self.eligible_ns, self.total_ns)
+        ratio(self.eligible_ns, self.total_ns)
     }
 }
 
@@ -362,7 +362,7 @@ impl<'a> Account<'a> {
                 name: known.name,
                 class: known.class,
                 tensor_core: known.tensor_core,
-                time_percent: 100.0 * share(ns, total_ns),
+                time_percent: 100.0 * ratio(ns, total_ns),
                 calls: known.calls,
                 times: Statistics::of_ns(known.times),
             }
@@ -489,7 +489,7 @@ impl<'a> Account<'a> {
             path,
             op_type: op_type.unwrap_or_else(|| first.name().to_owned()),
             total_ns: all.ns,
-            time_percent: 100.0 * share(all.ns, self.total_ns),
+            time_percent: 100.0 * ratio(all.ns, self.total_ns),
             status,
             eligible: if tc.count != 0 { Some(true) } else { eligible },
             data_type: fields.first().and_then(|fields| fields.data_type).or(data_type),
@@ -598,12 +598,8 @@ impl<'a> Account<'a> {
         }
         groups.retain(|group| group.ops != 0);
         for group in &mut groups {
-            group.tc_percent = 100.0 * share(group.tc_ns, group.total_ns);
+            group.tc_percent = 100.0 * ratio(group.tc_ns, group.total_ns);
         }
         groups
     }
-}
-
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -3,6 +3,7 @@
 use nvtx::{Dtype, Field, FieldValue, Pipe, Work};
 
 use super::RooflineTrust;
+use crate::base::accessors::setters;
 use crate::base::kernel_names::Pattern;
 use crate::profile::{Kernel, Profile};
 
@@ -118,18 +119,13 @@ impl Declared {
         Self::default()
     }
 
-    /// Declares the work of each range with this name or path (`*` matches any text) that declares
-    /// none itself. The first of several matching declarations counts.
-    pub fn range(mut self, path: &str, work: Work) -> Self {
-        self.ranges.push((Pattern::new(path), work.into()));
-        self
-    }
-
-    /// Declares the work of each launch of a kernel with this mangled or demangled name (`*`
-    /// matches any text). The first of several matching declarations counts.
-    pub fn kernel(mut self, name: &str, work: Work) -> Self {
-        self.kernels.push((Pattern::new(name), work.into()));
-        self
+    setters! {
+        /// Declares the work of each range with this name or path (`*` matches any text) that declares
+        /// none itself. The first of several matching declarations counts.
+        range(path: &str, work: Work) ranges += (Pattern::new(path), work.into());
+        /// Declares the work of each launch of a kernel with this mangled or demangled name (`*`
+        /// matches any text). The first of several matching declarations counts.
+        kernel(name: &str, work: Work) kernels += (Pattern::new(name), work.into());
     }
 
     /// The work of each node; empty if none is declared for ranges.

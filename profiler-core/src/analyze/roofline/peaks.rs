@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::rates::{Architecture, Board};
 use crate::analyze::kernels::as_text;
+use crate::base::accessors::getters;
 use crate::base::error::{Error, Kind};
 use crate::base::named_variants::named_variants;
 use crate::base::page::Table;
@@ -233,14 +234,17 @@ impl Peaks {
         &mut self.compute[at].roof
     }
 
-    /// The device's name.
-    pub fn device(&self) -> &str {
-        &self.device
-    }
-
-    /// The roof of the device memory, in bytes a second.
-    pub fn bandwidth(&self) -> Roof {
-        self.bandwidth
+    getters! {
+        /// The device's name.
+        device: &str = device;
+        /// The roof of the device memory, in bytes a second.
+        bandwidth: Roof = bandwidth;
+        /// The roofs by number type and units.
+        compute: impl Iterator<Item = &ComputeRoof> = compute.iter();
+        /// The source of the tensor-core rates, if from the tables of this crate.
+        source: Option<&str> = source.as_deref();
+        /// Why some peaks are unknown, if any.
+        missing: Option<&str> = missing.as_deref();
     }
 
     /// The roof of a memory level, in bytes a second; [`bandwidth`](Self::bandwidth) for DRAM.
@@ -250,11 +254,6 @@ impl Peaks {
             MemoryLevel::Dram => self.bandwidth,
             _ => known.map_or(Roof::UNKNOWN, |known| known.roof),
         }
-    }
-
-    /// The roofs by number type and units.
-    pub fn compute(&self) -> impl Iterator<Item = &ComputeRoof> {
-        self.compute.iter()
     }
 
     /// The roof for numbers of this type, on these units or the fastest.
@@ -272,11 +271,6 @@ impl Peaks {
         Some(self.flops(dtype, pipe)?.roof.value()? / self.bandwidth.value()?)
     }
 
-    /// The source of the tensor-core rates, if from the tables of this crate.
-    pub fn source(&self) -> Option<&str> {
-        self.source.as_deref()
-    }
-
     /// JSON for [`from_json`](Self::from_json), to keep measured ceilings with a machine.
     pub fn to_json(&self) -> String {
         // Numbers and strings always serialise.
@@ -290,11 +284,6 @@ impl Peaks {
     pub fn from_json(text: &str) -> Result<Self, Error> {
         serde_json::from_str(text)
             .map_err(|error| Error::new(Kind::Peaks { why: error.to_string() }))
-    }
-
-    /// Why some peaks are unknown, if any.
-    pub fn missing(&self) -> Option<&str> {
-        self.missing.as_deref()
     }
 }
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use nvtx::{Dtype, Pipe};
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::peaks::Roof;
 use crate::base::named_variants::named_variants;
+use crate::base::text::serialize_fields;
 use crate::base::units::nanoseconds;
 
 named_variants! {
@@ -158,33 +158,27 @@ pub(super) fn ratio(above: f64, below: f64) -> Option<f64> {
     Some(above / below).filter(|ratio| ratio.is_finite())
 }
 
-impl Serialize for RooflinePoint {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut point = serializer.serialize_struct("RooflinePoint", 22)?;
-        point.serialize_field("name", &self.name)?;
-        point.serialize_field("domain", &self.domain)?;
-        point.serialize_field("is_kernel", &self.is_kernel)?;
-        point.serialize_field("instances", &self.instances)?;
-        point.serialize_field("kernels", &self.kernels)?;
-        point.serialize_field("devices", &self.devices)?;
-        point.serialize_field("dtype", &self.dtype.map(Dtype::name))?;
-        point.serialize_field("pipe", &self.pipe.map(Pipe::name))?;
-        let ns = nanoseconds(self.gpu_time);
-        point.serialize_field("gpu_time_ns", &ns)?;
-        point.serialize_field("flops", &self.flops)?;
-        point.serialize_field("bytes", &self.bytes)?;
-        point.serialize_field("intensity_flop_per_byte", &self.intensity())?;
-        point.serialize_field("achieved_flop_per_s", &self.achieved())?;
-        point.serialize_field("achieved_bytes_per_s", &self.achieved_bandwidth())?;
-        point.serialize_field("attainable_flop_per_s", &self.attainable())?;
-        point.serialize_field("ridge_flop_per_byte", &self.ridge())?;
-        let ideal = self.ideal_time(Roof::value).map(|seconds| seconds * 1e9);
-        point.serialize_field("ideal_time_ns", &ideal)?;
-        point.serialize_field("of_roof", &self.of_roof())?;
-        point.serialize_field("distance", &self.distance())?;
-        point.serialize_field("of_measured", &self.of_measured())?;
-        point.serialize_field("bound", &self.bound())?;
-        point.serialize_field("compute_roof", &self.compute)?;
-        point.end()
-    }
-}
+serialize_fields!(RooflinePoint, "RooflinePoint", |point| {
+    "name": point.name,
+    "domain": point.domain,
+    "is_kernel": point.is_kernel,
+    "instances": point.instances,
+    "kernels": point.kernels,
+    "devices": point.devices,
+    "dtype": point.dtype.map(Dtype::name),
+    "pipe": point.pipe.map(Pipe::name),
+    "gpu_time_ns": nanoseconds(point.gpu_time),
+    "flops": point.flops,
+    "bytes": point.bytes,
+    "intensity_flop_per_byte": point.intensity(),
+    "achieved_flop_per_s": point.achieved(),
+    "achieved_bytes_per_s": point.achieved_bandwidth(),
+    "attainable_flop_per_s": point.attainable(),
+    "ridge_flop_per_byte": point.ridge(),
+    "ideal_time_ns": point.ideal_time(Roof::value).map(|seconds| seconds * 1e9),
+    "of_roof": point.of_roof(),
+    "distance": point.distance(),
+    "of_measured": point.of_measured(),
+    "bound": point.bound(),
+    "compute_roof": point.compute,
+});

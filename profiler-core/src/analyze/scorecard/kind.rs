@@ -15,51 +15,51 @@ named_variants! {
     pub enum ScoreKind with text in ALL {
         /// Whether nothing was lost ([`Health`](crate::Health)): missing records look like an idle
         /// GPU.
-        Health = "recording",
+        Health = "recording" and "health",
         /// Time in which a GPU ran anything but collectives; the mean of several GPUs
         /// ([`DeviceTimes::busy`](crate::query::DeviceTimes::busy)). Good from 90 %: without the
         /// rest the run is 1.11 times as fast. Bad up to 50 %: the host decides more than the GPU.
-        GpuBusy = "GPU busy",
+        GpuBusy = "GPU busy" and "gpu_busy",
         /// The largest estimate of all causes and findings: the speed-up of the run under the
         /// assumption in the note (Amdahl). GPU compute is no such cause. Good up to the estimate
         /// of a good share, 1.05; bad from that of a bad share, 1.25.
-        Estimate = "estimated for one change",
+        Estimate = "estimated for one change" and "estimate",
         /// The GPU was idle for calls that launch, allocate and free. Good up to 5 %: without it
         /// the run is 1.05 times as fast, less than the variation of runs. Bad from 20 %, the share
         /// of a verdict ([`Thresholds::cause_share`], [`Thresholds::verdict_share`]).
-        Launch = "idle for launches",
+        Launch = "idle for launches" and "launch",
         /// The GPU was idle because the host waited for it, or small copies ran alone. Targets as
         /// for [`Launch`](Self::Launch).
-        Synchronization = "idle for waits and small copies",
+        Synchronization = "idle for waits and small copies" and "synchronization",
         /// The GPU was idle while the host computed. Targets as for [`Launch`](Self::Launch).
-        Host = "idle for the host",
+        Host = "idle for the host" and "host",
         /// The GPU was idle while the host loaded data. Targets as for [`Launch`](Self::Launch).
-        Loading = "idle for data",
+        Loading = "idle for data" and "loading",
         /// Copies ran without kernels, or the host was in their calls and nothing ran. Targets as
         /// for [`Launch`](Self::Launch).
-        Copy = "copies alone and their calls",
+        Copy = "copies alone and their calls" and "copy",
         /// Only collectives ran: GPUs exchanged data, or waited for another rank. Targets as for
         /// [`Launch`](Self::Launch).
-        Communication = "communication alone",
+        Communication = "communication alone" and "communication",
         /// The share of the copies' time with concurrent kernels. Good from 80 %, bad up to 20 %.
         /// Unknown if copies alone take no more than is good for [`Copy`](Self::Copy).
-        Overlap = "copies hidden behind kernels",
+        Overlap = "copies hidden behind kernels" and "overlap",
         /// The share of the kernels' time in kernels shorter than [`Thresholds::small_kernel`], 20
         /// us. Good up to 20 %, bad from 50 %: a launch takes 3 to 5 us, a fifth or more of such a
         /// kernel, which also hardly fills the GPU.
-        SmallKernels = "kernels too short",
+        SmallKernels = "kernels too short" and "small_kernels",
         /// Theoretical occupancy, the mean over kernels by time. Good from 25 %: four warps for
         /// each of the four schedulers of a multiprocessor with 64, as many as the latency of
         /// dependent instructions in cycles since Volta. Bad up to 6.25 %, one warp each. Between
         /// them are kernels with much work a thread, such as products.
-        Occupancy = "theoretical occupancy",
+        Occupancy = "theoretical occupancy" and "occupancy",
         /// The share of the time of eligible products in kernels that use tensor cores. Good from
         /// 90 %, bad up to 50 %. Unknown if the rest takes no more than is good for
         /// [`Launch`](Self::Launch).
-        TensorCores = "tensor cores, where they can",
+        TensorCores = "tensor cores, where they can" and "tensor_cores",
         /// The achieved share of the roofline in ranges with declared work, by time. Good from 60
         /// %, bad up to 15 %: the limits of Nsight Compute's rules.
-        OfRoof = "achieved of the roof",
+        OfRoof = "achieved of the roof" and "of_roof",
     }
 }
 
@@ -74,22 +74,7 @@ pub(super) enum Unit {
 impl ScoreKind {
     /// The name in JSON and arguments: `gpu_busy`.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Health => "health",
-            Self::GpuBusy => "gpu_busy",
-            Self::Launch => "launch",
-            Self::Synchronization => "synchronization",
-            Self::Host => "host",
-            Self::Loading => "loading",
-            Self::Copy => "copy",
-            Self::Communication => "communication",
-            Self::Overlap => "overlap",
-            Self::SmallKernels => "small_kernels",
-            Self::Occupancy => "occupancy",
-            Self::TensorCores => "tensor_cores",
-            Self::OfRoof => "of_roof",
-            Self::Estimate => "estimate",
-        }
+        self.second_text()
     }
 
     /// The kind with this [`name`](Self::name).

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::analyze::diagnosis::{Bottleneck, Finding, Inconclusive, Verdict, finite};
+use crate::analyze::diagnosis::{Bottleneck, Finding, Inconclusive, Verdict, factor, finite};
 use crate::analyze::kernels::{TcRemedy, TcStatus};
 use crate::base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
 use crate::profile::Profile;
@@ -442,9 +442,4 @@ impl Card<'_> {
 
 fn sum(times: impl Iterator<Item = Duration>) -> Duration {
     times.fold(Duration::ZERO, Duration::saturating_add)
-}
-
-/// A factor as text.
-fn factor(factor: f64) -> String {
-    crate::analyze::diagnosis::Factor(factor).to_string()
 }

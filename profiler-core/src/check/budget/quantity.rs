@@ -12,8 +12,6 @@ use crate::base::statistics::Statistic;
 use crate::join::busy::DeviceSweep;
 use crate::profile::{ApiCall, Copy, GpuOperation};
 
-const PAGEABLE: MemoryKind = MemoryKind(1);
-
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Quantity {
     Instances,
@@ -212,7 +210,7 @@ pub(super) fn blocks(copy: &Copy<'_>) -> Option<bool> {
         CopyKind::HostToDevice | CopyKind::HostToHost => Some(!details.asynchronous),
         CopyKind::DeviceToHost if !details.asynchronous => Some(true),
         CopyKind::DeviceToHost => {
-            is_known(details.destination).then_some(details.destination == PAGEABLE)
+            is_known(details.destination).then_some(details.destination == MemoryKind::PAGEABLE)
         }
         _ => None,
     }
@@ -221,7 +219,7 @@ pub(super) fn blocks(copy: &Copy<'_>) -> Option<bool> {
 /// Whether the copy reads or writes pageable memory; `None` if the record lacks it.
 pub(super) fn is_pageable(copy: &Copy<'_>) -> Option<bool> {
     let ends = [copy.details().source, copy.details().destination];
-    if ends.contains(&PAGEABLE) {
+    if ends.contains(&MemoryKind::PAGEABLE) {
         return Some(true);
     }
     ends.into_iter().all(is_known).then_some(false)

@@ -10,6 +10,7 @@ mod verdict;
 
 use std::path::{Path, PathBuf};
 
+use crate::base::accessors::setters;
 use crate::base::error::{Error, Kind};
 use crate::base::hodges_lehmann::{MOST, Ranks};
 use crate::base::kernel_names::Pattern;
@@ -101,14 +102,6 @@ impl Gate {
         }
     }
 
-    /// The relative growth from which a time is slower; 0.03 (3 %) by default. A time also has to
-    /// grow by 100 ns, which is three ticks of the GPU's clock.
-    pub fn minimum_effect(mut self, part: f64) -> Self {
-        // NaN would pass everything.
-        self.plan.effect = if part.is_finite() { part.max(0.0) } else { 0.0 };
-        self
-    }
-
     /// The runs before the first look and the maximum of runs: 10 and 40 by default, at most 64.
     /// The number doubles between looks. A baseline is written from the maximum.
     pub fn runs(mut self, first: u32, most: u32) -> Self {
@@ -119,28 +112,23 @@ impl Gate {
         self
     }
 
-    /// The error rate of each of the two errors in [`Gate`]; 0.01 by default, at most 0.5.
-    pub fn error_rate(mut self, part: f64) -> Self {
-        self.plan.error = if part.is_finite() { part.clamp(0.0, 0.5) } else { 0.0 };
-        self
+    setters! {
+        /// The relative growth from which a time is slower; 0.03 (3 %) by default. A time also has to
+        /// grow by 100 ns, which is three ticks of the GPU's clock.
+        // NaN would pass everything.
+        minimum_effect(part: f64) plan.effect = if part.is_finite() { part.max(0.0) } else { 0.0 };
+        /// The error rate of each of the two errors in [`Gate`]; 0.01 by default, at most 0.5.
+        error_rate(part: f64) plan.error = if part.is_finite() { part.clamp(0.0, 0.5) } else { 0.0 };
+        /// Excludes the times of these kernels and ranges: a name or path of the file, `*` for any
+        /// text.
+        ignore_times(pattern: &str) ignored += Pattern::new(pattern);
+        /// Whether to write the baseline instead of comparing; by default as `GPU_BASELINES` says.
+        update(is_wanted: bool) update = Some(is_wanted);
     }
 
     /// The name of the build in the file; `debug` or `release` as this crate was built by default.
     pub fn build(mut self, name: &str) -> Self {
         name.clone_into(&mut self.build);
-        self
-    }
-
-    /// Excludes the times of these kernels and ranges: a name or path of the file, `*` for any
-    /// text.
-    pub fn ignore_times(mut self, pattern: &str) -> Self {
-        self.ignored.push(Pattern::new(pattern));
-        self
-    }
-
-    /// Whether to write the baseline instead of comparing; by default as `GPU_BASELINES` says.
-    pub fn update(mut self, is_wanted: bool) -> Self {
-        self.update = Some(is_wanted);
         self
     }
 

@@ -195,16 +195,6 @@ impl Losses {
 }
 
 impl Recording {
-    /// Where and when it was made.
-    pub fn info(&self) -> &RecordingInfo {
-        &self.info
-    }
-
-    /// When the session was on and not paused, in ns of `CLOCK_MONOTONIC`. Sorted and disjoint.
-    pub fn windows_ns(&self) -> &[(u64, u64)] {
-        &self.windows_ns
-    }
-
     /// How long the session was on.
     pub(crate) fn duration(&self) -> Duration {
         Duration::from_nanos(self.window_ns.1.saturating_sub(self.window_ns.0))
@@ -216,12 +206,13 @@ impl Recording {
         calls.filter(|call| call.end_ns.is_none())
     }
 
-    /// True if it is a snapshot of a running session.
-    pub fn is_snapshot(&self) -> bool {
-        self.pending_from_ns.is_some()
-    }
-
     getters! {
+        /// Where and when it was made.
+        info: &RecordingInfo = info;
+        /// When the session was on and not paused, in ns of `CLOCK_MONOTONIC`. Sorted and disjoint.
+        windows_ns: &[(u64, u64)] = windows_ns;
+        /// True if it is a snapshot of a running session.
+        is_snapshot: bool = pending_from_ns.is_some();
         /// True if its file ended early: the writer was killed, the disk was full, or writing
         /// continues. [`Health::truncated`](crate::Health::truncated) counts it.
         is_truncated: bool = is_truncated;
