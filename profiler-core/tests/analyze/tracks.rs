@@ -289,7 +289,9 @@ fn ranges_have_what_was_sampled_while_the_gpu_worked_for_them() {
     // No work, no device that it ran on, no samples.
     let host = profile.ranges().find(|range| range.name() == "host").unwrap();
     assert_eq!(host.mean(&busy), None);
-    assert!(busy.mean(host.start(), host.end()).is_none_or(|mean| mean.whole == 0));
+    // A range of less than a sample has no whole one; a thread that is stopped in it has more.
+    let most = (host.end() - host.start()).as_nanos() / 3_000;
+    assert!(busy.mean(host.start(), host.end()).is_none_or(|mean| mean.whole as u128 <= most));
 }
 
 /// How far CUPTI's clock is ahead of ours with [`Fake::new`].
