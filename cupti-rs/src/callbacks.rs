@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use crate::accessors::getters;
 use crate::call_class::CallClass;
 use crate::session::{Epoch, State};
 pub use crate::sys::abi::ResourceKind;
@@ -376,40 +377,22 @@ pub struct ApiCall<'a> {
 }
 
 impl<'a> ApiCall<'a> {
-    /// Whether it begins or ends.
-    pub fn site(&self) -> Site {
-        self.site
-    }
-
-    /// CUPTI's callback id, as in [`DriverFunction`](crate::DriverFunction) or
-    /// [`RuntimeFunction`](crate::RuntimeFunction).
-    pub fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// The function's name in CUPTI.
-    pub fn name(&self) -> &'a str {
-        self.name
-    }
-
-    /// The name of the kernel, for calls that launch one, as the compiler mangled it.
-    pub fn symbol(&self) -> Option<&'a str> {
-        self.symbol
-    }
-
-    /// The id that the activity records of its work carry.
-    pub fn correlation_id(&self) -> u32 {
-        self.correlation_id
-    }
-
-    /// The current context's id, as in activity records.
-    pub fn context_id(&self) -> u32 {
-        self.context_id
-    }
-
-    /// The `CUresult` or `cudaError_t`, once it ends: 0 is success.
-    pub fn result(&self) -> Option<u32> {
-        self.result
+    getters! {
+        /// Whether it begins or ends.
+        site: Site = site;
+        /// CUPTI's callback id, as in [`DriverFunction`](crate::DriverFunction) or
+        /// [`RuntimeFunction`](crate::RuntimeFunction).
+        id: u32 = id;
+        /// The function's name in CUPTI.
+        name: &'a str = name;
+        /// The name of the kernel, for calls that launch one, as the compiler mangled it.
+        symbol: Option<&'a str> = symbol;
+        /// The id that the activity records of its work carry.
+        correlation_id: u32 = correlation_id;
+        /// The current context's id, as in activity records.
+        context_id: u32 = context_id;
+        /// The `CUresult` or `cudaError_t`, once it ends: 0 is success.
+        result: Option<u32> = result;
     }
 
     /// The number that [`keep`](Self::keep) stored when this call began; 0 if none.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use hmac_sha256::Hash;
 
+use crate::accessors::getters;
 use crate::error::{Error, Kind};
 use crate::version::Version;
 
@@ -62,29 +63,20 @@ impl Opened {
 }
 
 impl CounterData {
-    /// The chip.
-    pub fn chip(&self) -> &str {
-        &self.chip
-    }
-
-    /// The version of CUPTI.
-    pub fn version(&self) -> Version {
-        self.version
-    }
-
-    /// The metrics that were requested.
-    pub fn metrics(&self) -> &[String] {
-        &self.metrics
+    getters! {
+        /// The chip.
+        chip: &str = chip;
+        /// The version of CUPTI.
+        version: Version = version;
+        /// The metrics that were requested.
+        metrics: &[String] = metrics;
+        /// The bytes of CUPTI's image.
+        image: &[u8] = image;
     }
 
     /// The number of counted ranges or kernels.
     pub fn ranges(&self) -> usize {
         self.places.len()
-    }
-
-    /// The bytes of CUPTI's image.
-    pub fn image(&self) -> &[u8] {
-        &self.image
     }
 
     /// As [`from_bytes`](Self::from_bytes) reads it.

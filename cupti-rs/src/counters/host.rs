@@ -8,6 +8,7 @@ use super::data::CounterData;
 use super::measured::Measured;
 use super::plan::Plan;
 use super::sets::Set;
+use crate::accessors::getters;
 use crate::error::{Error, Kind};
 use crate::library::Library;
 use crate::sys::abi::CuptiResult;
@@ -122,14 +123,11 @@ impl HostLibrary {
         }
     }
 
-    /// Its version.
-    pub fn version(&self) -> Version {
-        self.version
-    }
-
-    /// The file it was loaded from, or the name under which it was already mapped.
-    pub fn path(&self) -> &Path {
-        &self.path
+    getters! {
+        /// Its version.
+        version: Version = version;
+        /// The file it was loaded from, or the name under which it was already mapped.
+        path: &Path = path;
     }
 
     /// The supported chips, such as `GH100` of the H100 and H200.
@@ -225,19 +223,13 @@ impl Host {
         Self::new(self.api, self.version, &self.chip, method, None)
     }
 
-    /// The chip's name.
-    pub fn chip(&self) -> &str {
-        &self.chip
-    }
-
-    /// The method of counting.
-    pub fn method(&self) -> Method {
-        self.method
-    }
-
-    /// The library's version; metrics differ between versions.
-    pub fn version(&self) -> Version {
-        self.version
+    getters! {
+        /// The chip's name.
+        chip: &str = chip;
+        /// The method of counting.
+        method: Method = method;
+        /// The library's version; metrics differ between versions.
+        version: Version = version;
     }
 
     /// The names of all metrics of a kind, without their roll-ups. GH100 has some 3,400 counters for ranges.

@@ -12,6 +12,7 @@ use super::host::{Host, Method};
 use super::measured::Measured;
 use super::plan::Plan;
 use super::sets::Set;
+use crate::accessors::{getters, setters};
 use crate::collector::CollectorLease;
 use crate::error::{Error, Kind};
 use crate::forked;
@@ -53,18 +54,13 @@ impl Builder {
         self
     }
 
-    /// Sets the number of levels of nested ranges; 1 by default. Each level repeats all passes, since the hardware has one
-    /// set of counters. Deeper ranges count as part of outer ranges and in [`Measured::too_deep`].
-    pub fn levels(mut self, levels: u16) -> Self {
-        self.levels = levels.max(1);
-        self
-    }
-
-    /// Sets the maximum number of ranges or kernels; 256 by default. CUPTI needs some kilobytes for each and metric. Further
-    /// ranges are counted in [`Measured::dropped`].
-    pub fn max_ranges(mut self, ranges: usize) -> Self {
-        self.max_ranges = ranges.max(1);
-        self
+    setters! {
+        /// Sets the number of levels of nested ranges; 1 by default. Each level repeats all passes, since the hardware has one
+        /// set of counters. Deeper ranges count as part of outer ranges and in [`Measured::too_deep`].
+        levels(levels: u16) levels = levels.max(1);
+        /// Sets the maximum number of ranges or kernels; 256 by default. CUPTI needs some kilobytes for each and metric. Further
+        /// ranges are counted in [`Measured::dropped`].
+        max_ranges(ranges: usize) max_ranges = ranges.max(1);
     }
 
     /// Plans the measurement for the device of this thread's current context. Does not reserve the counters.
@@ -157,19 +153,16 @@ impl RangeProfiler {
         }
     }
 
-    /// The metrics and their passes.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
+    getters! {
+        /// The metrics and their passes.
+        plan: &Plan = plan;
+        /// The metrics of this device.
+        host: &Host = host;
     }
 
     /// The metrics of the sets that this chip lacks.
     pub fn missing(&self) -> &[&'static str] {
         &self.missing
-    }
-
-    /// The metrics of this device.
-    pub fn host(&self) -> &Host {
-        &self.host
     }
 
     /// How often [`measure`](Self::measure) runs the work: the passes of the plan for each level of ranges.

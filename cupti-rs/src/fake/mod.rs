@@ -39,6 +39,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::accessors::setters;
 use crate::callbacks::{GraphIds, ResourceKind};
 use crate::calls::{DriverFunction, RuntimeFunction};
 use crate::device::{Device, Driver};
@@ -628,22 +629,13 @@ fn driver_frame(name: &str) -> Frame {
 }
 
 impl Builder {
-    /// CUPTI's API version: which strides records have and which functions exist.
-    pub fn version(mut self, version: u32) -> Self {
-        self.version = version;
-        self
-    }
-
-    /// Makes CUPTI held by another subscriber of this name.
-    pub fn held_by(mut self, name: impl Into<String>) -> Self {
-        self.holder = Some(name.into());
-        self
-    }
-
-    /// CUPTI's clock is ahead of ours by this many nanoseconds, not by 54 years.
-    pub fn clock_offset(mut self, nanoseconds: i64) -> Self {
-        self.clock_offset = nanoseconds;
-        self
+    setters! {
+        /// CUPTI's API version: which strides records have and which functions exist.
+        version(version: u32) version = version;
+        /// Makes CUPTI held by another subscriber of this name.
+        held_by(name: impl Into<String>) holder = Some(name.into());
+        /// CUPTI's clock is ahead of ours by this many nanoseconds, not by 54 years.
+        clock_offset(nanoseconds: i64) clock_offset = nanoseconds;
     }
 
     /// This function of CUPTI fails with this code, every time, from the beginning.

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 
 use super::written::Written;
+use crate::accessors::setters;
 use crate::kind::ActivityKind;
 use crate::sys::generated::{kernel, memcpy, memset, synchronization};
 use crate::version::Version;
@@ -59,10 +60,11 @@ impl Work {
         Self::new(What::Synchronize)
     }
 
-    /// The same on another stream.
-    pub fn on_stream(mut self, stream: u32) -> Self {
-        self.stream = stream;
-        self
+    setters! {
+        /// The same on another stream.
+        on_stream(stream: u32) stream = stream;
+        /// The same, taking this long.
+        taking_ns(duration: u64) duration_ns = duration;
     }
 
     /// A kernel of so many blocks and threads in a block instead of 128 and 256; other work is as it was.
@@ -70,12 +72,6 @@ impl Work {
         if let What::Kernel { grid, block, .. } = &mut self.what {
             (*grid, *block) = (blocks, threads);
         }
-        self
-    }
-
-    /// The same, taking this long.
-    pub fn taking_ns(mut self, duration: u64) -> Self {
-        self.duration_ns = duration;
         self
     }
 
