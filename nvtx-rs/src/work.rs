@@ -6,6 +6,7 @@
 use std::fmt;
 use std::ops::Add;
 
+use crate::accessors::setters;
 use crate::field::{Field, FieldValue};
 use crate::schema::{Entry, EntryType};
 
@@ -322,32 +323,15 @@ impl Work {
         Work::new(flops, bytes).with_dtype(dtype)
     }
 
-    /// Sets the operations.
-    #[inline]
-    pub const fn with_flops(mut self, flops: u64) -> Work {
-        self.flops = Some(flops);
-        self
-    }
-
-    /// Sets the bytes.
-    #[inline]
-    pub const fn with_bytes(mut self, bytes: u64) -> Work {
-        self.bytes = Some(bytes);
-        self
-    }
-
-    /// Sets the number type.
-    #[inline]
-    pub const fn with_dtype(mut self, dtype: Dtype) -> Work {
-        self.dtype = Some(dtype);
-        self
-    }
-
-    /// Sets the execution units; by default the fastest units of the device for the type.
-    #[inline]
-    pub const fn with_pipe(mut self, pipe: Pipe) -> Work {
-        self.pipe = Some(pipe);
-        self
+    setters! {
+        /// Sets the operations.
+        with_flops(flops: u64) flops = Some(flops);
+        /// Sets the bytes.
+        with_bytes(bytes: u64) bytes = Some(bytes);
+        /// Sets the number type.
+        with_dtype(dtype: Dtype) dtype = Some(dtype);
+        /// Sets the execution units; by default the fastest units of the device for the type.
+        with_pipe(pipe: Pipe) pipe = Some(pipe);
     }
 
     /// Multiplies operations and bytes, for batches, layers, steps.
