@@ -221,38 +221,29 @@ mod private {
         fn observed(self) -> CounterValue<'static>;
     }
 
-    impl Sealed for i64 {
-        const TYPE: u64 = 17;
-        const LIMIT_TYPE: i64 = 1;
+    macro_rules! sealed {
+        ($($type:ident: $number:literal, $limit_type:literal, $variant:ident, $sample:ident;)*) => {$(
+            impl Sealed for $type {
+                const TYPE: u64 = $number;
+                const LIMIT_TYPE: i64 = $limit_type;
 
-        fn tell(self, domain: Option<&'static Domain>, counter: u64) {
-            functions::counter_sample_i64(DomainRef::of(domain).handle_or_null(), counter, self);
-        }
+                fn tell(self, domain: Option<&'static Domain>, counter: u64) {
+                    functions::$sample(DomainRef::of(domain).handle_or_null(), counter, self);
+                }
 
-        fn bytes(self) -> [u8; 8] {
-            self.to_ne_bytes()
-        }
+                fn bytes(self) -> [u8; 8] {
+                    self.to_ne_bytes()
+                }
 
-        fn observed(self) -> CounterValue<'static> {
-            CounterValue::I64(self)
-        }
+                fn observed(self) -> CounterValue<'static> {
+                    CounterValue::$variant(self)
+                }
+            }
+        )*};
     }
-
-    impl Sealed for f64 {
-        const TYPE: u64 = 44;
-        const LIMIT_TYPE: i64 = 3;
-
-        fn tell(self, domain: Option<&'static Domain>, counter: u64) {
-            functions::counter_sample_f64(DomainRef::of(domain).handle_or_null(), counter, self);
-        }
-
-        fn bytes(self) -> [u8; 8] {
-            self.to_ne_bytes()
-        }
-
-        fn observed(self) -> CounterValue<'static> {
-            CounterValue::F64(self)
-        }
+    sealed! {
+        i64: 17, 1, I64, counter_sample_i64;
+        f64: 44, 3, F64, counter_sample_f64;
     }
 }
 
