@@ -134,76 +134,40 @@ impl Work {
     ) -> Option<Vec<u8>> {
         let (graph, node) = node.unwrap_or_default();
         let kind = ActivityKind(self.kind());
+        // The fields that all records have, and some of their own.
+        macro_rules! written {
+            ($family:ident: $($field:ident = $value:expr),*) => {{
+                use $family::*;
+                let record = Written::new(kind, version)?.set(START, start).set(END, end);
+                let record = record.set(CONTEXT_ID, 1).set(STREAM_ID, self.stream);
+                record.set(CORRELATION_ID, correlation)$(.set($field, $value))*
+            }};
+        }
         let bytes = match self.what {
-            What::Kernel { name, grid, block } => {
-                use kernel::*;
-                Written::new(kind, version)?
-                    .set(START, start)
-                    .set(END, end)
-                    .set(CONTEXT_ID, 1)
-                    .set(STREAM_ID, self.stream)
-                    .set(GRID_X, grid)
-                    .set(GRID_Y, 1)
-                    .set(GRID_Z, 1)
-                    .set(BLOCK_X, block)
-                    .set(BLOCK_Y, 1)
-                    .set(BLOCK_Z, 1)
-                    .set(CORRELATION_ID, correlation)
-                    .set(REGISTERS_PER_THREAD, 32)
-                    .set(GRAPH_ID, graph)
-                    .set(GRAPH_NODE_ID, node)
-                    .text(NAME, name)
-                    .into_bytes()
-            }
+            What::Kernel { name, grid, block } => written!(
+                kernel: GRID_X = grid, GRID_Y = 1, GRID_Z = 1, BLOCK_X = block, BLOCK_Y = 1, BLOCK_Z = 1,
+                REGISTERS_PER_THREAD = 32, GRAPH_ID = graph, GRAPH_NODE_ID = node
+            )
+            .text(kernel::NAME, name)
+            .into_bytes(),
             What::Memcpy { kind: copy, bytes } => {
-                use memcpy::*;
                 let (source, destination) = match copy {
                     1 => (1, 3),
                     8 => (3, 3),
                     _ => (3, 1),
                 };
-                Written::new(kind, version)?
-                    .set(COPY_KIND, copy)
-                    .set(SRC_KIND, source)
-                    .set(DST_KIND, destination)
-                    .set(FLAGS, 1)
-                    .set(BYTES, bytes)
-                    .set(START, start)
-                    .set(END, end)
-                    .set(CONTEXT_ID, 1)
-                    .set(STREAM_ID, self.stream)
-                    .set(CORRELATION_ID, correlation)
-                    .set(COPY_COUNT, 1)
-                    .set(GRAPH_ID, graph)
-                    .set(GRAPH_NODE_ID, node)
-                    .into_bytes()
+                written!(
+                    memcpy: COPY_KIND = copy, SRC_KIND = source, DST_KIND = destination, FLAGS = 1, BYTES = bytes,
+                    COPY_COUNT = 1, GRAPH_ID = graph, GRAPH_NODE_ID = node
+                )
+                .into_bytes()
             }
-            What::Memset { bytes } => {
-                use memset::*;
-                Written::new(kind, version)?
-                    .set(BYTES, bytes)
-                    .set(START, start)
-                    .set(END, end)
-                    .set(FLAGS, 1)
-                    .set(MEMORY_KIND, 3)
-                    .set(CONTEXT_ID, 1)
-                    .set(STREAM_ID, self.stream)
-                    .set(CORRELATION_ID, correlation)
-                    .set(GRAPH_ID, graph)
-                    .set(GRAPH_NODE_ID, node)
-                    .into_bytes()
-            }
+            What::Memset { bytes } => written!(
+                memset: BYTES = bytes, FLAGS = 1, MEMORY_KIND = 3, GRAPH_ID = graph, GRAPH_NODE_ID = node
+            )
+            .into_bytes(),
             What::Synchronize => {
-                use synchronization::*;
-                Written::new(kind, version)?
-                    .set(TYPE, 3)
-                    .set(START, start)
-                    .set(END, end)
-                    .set(CORRELATION_ID, correlation)
-                    .set(CONTEXT_ID, 1)
-                    .set(STREAM_ID, self.stream)
-                    .set(CUDA_EVENT_ID, u32::MAX)
-                    .into_bytes()
+                written!(synchronization: TYPE = 3, CUDA_EVENT_ID = u32::MAX).into_bytes()
             }
         };
         Some(bytes)
