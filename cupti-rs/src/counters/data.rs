@@ -110,18 +110,19 @@ impl CounterData {
     /// # Errors
     /// The bytes have another type or a newer format, or are damaged.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        let damaged = || broken("the counter data is damaged: save it again, or get the file anew");
+        let damaged =
+            || Error::misuse("the counter data is damaged: save it again, or get the file anew");
         let Some((head, content)) = bytes.split_at_checked(HEAD) else {
-            return Err(broken("this is no counter data: it is too short"));
+            return Err(Error::misuse("this is no counter data: it is too short"));
         };
         let (magic, sum) = head.split_at(MAGIC.len());
         if magic[..7] != MAGIC[..7] {
-            return Err(broken(
+            return Err(Error::misuse(
                 "this is no counter data: it does not begin as CounterData::save writes",
             ));
         }
         if magic[7] != MAGIC[7] {
-            return Err(broken(
+            return Err(Error::misuse(
                 "the counter data is of a newer format: read it with a newer version",
             ));
         }
@@ -181,11 +182,6 @@ impl fmt::Display for CounterData {
             self.image.len()
         )
     }
-}
-
-#[cold]
-fn broken(why: &str) -> Error {
-    Error::new(Kind::CounterData { why: why.to_owned() })
 }
 
 #[cold]

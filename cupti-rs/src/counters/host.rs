@@ -288,9 +288,7 @@ impl Host {
         let names = each_once(metrics);
         let texts = names.iter().map(|name| c_string(name)).collect::<Result<Vec<_>, _>>()?;
         if texts.is_empty() {
-            return Err(Error::new(Kind::Ranges {
-                why: "no metric was asked for; name one".into(),
-            }));
+            return Err(Error::misuse("no metric was asked for; name one"));
         }
         match self.try_plan(&texts) {
             Ok((object, image)) => self.planned(names, texts, object, image),
@@ -329,14 +327,11 @@ impl Host {
     /// CUPTI refuses.
     pub fn evaluate(&self, data: &CounterData) -> Result<Measured, Error> {
         if data.chip() != self.chip {
-            return Err(Error::new(Kind::CounterData {
-                why: format!(
-                    "what was counted on {} cannot be evaluated with the metrics of {}: ask for the host of {}",
-                    data.chip(),
-                    self.chip,
-                    data.chip()
-                ),
-            }));
+            return Err(Error::misuse(format!(
+                "what was counted on {0} cannot be evaluated with the metrics of {1}: ask for the host of {0}",
+                data.chip(),
+                self.chip
+            )));
         }
         self.plan(data.metrics())?.measured(data)
     }

@@ -78,10 +78,10 @@ impl Builder {
         let host_api = library.host_api()?;
         let contexts = (library.api.contexts)()?;
         let Some((context, device)) = contexts.current()? else {
-            return Err(Error::new(Kind::Context {
-                why: "no CUDA context is current on this thread: make one (cudaSetDevice, cuCtxSetCurrent, \
-                      CudaContext::bind_to_thread) and ask again",
-            }));
+            return Err(Error::misuse(
+                "no CUDA context is current on this thread: make one (cudaSetDevice, cuCtxSetCurrent, \
+                 CudaContext::bind_to_thread) and ask again",
+            ));
         };
         let _turn = turn()?;
         api.prepare()?;
@@ -200,7 +200,7 @@ impl RangeProfiler {
             work(&ranges);
             let (given_back, run) = ranges.end();
             let Some(given_back) = given_back else {
-                return Err(Error::new(Kind::Ranges { why: "the run ended twice".into() }));
+                return Err(Error::misuse("the run ended twice"));
             };
             object = given_back;
             let stopped = object.stop();
@@ -216,13 +216,11 @@ impl RangeProfiler {
                 break;
             }
             if runs >= most {
-                return Err(Error::new(Kind::Ranges {
-                    why: format!(
-                        "CUPTI wants more than the {most} passes that it planned (it is at pass {} of level {}); ask for \
-                         fewer metrics or one level",
-                        stopped.pass, stopped.level
-                    ),
-                }));
+                return Err(Error::misuse(format!(
+                    "CUPTI wants more than the {most} passes that it planned (it is at pass {} of level {}); ask for \
+                     fewer metrics or one level",
+                    stopped.pass, stopped.level
+                )));
             }
         }
         let run = first.unwrap_or_default();
@@ -277,12 +275,10 @@ impl RangeProfiler {
         let count = self.api.count(data)?;
         // The image of 12.8 had room and no range (on an H200).
         if count == 0 && dropped == 0 && self.host.version().cuda_release() < (13, 0) {
-            return Err(Error::new(Kind::Ranges {
-                why: format!(
-                    "CUPTI {} counted no kernel; if the work launched some, use 13.0 or later, or count over ranges",
-                    self.host.version()
-                ),
-            }));
+            return Err(Error::misuse(format!(
+                "CUPTI {} counted no kernel; if the work launched some, use 13.0 or later, or count over ranges",
+                self.host.version()
+            )));
         }
         let mut ranges = Vec::with_capacity(count);
         for index in 0..count {
@@ -305,10 +301,10 @@ impl RangeProfiler {
     fn check_context(&self) -> Result<(), Error> {
         match self.contexts.current()? {
             Some((context, _)) if context == self.context => Ok(()),
-            _ => Err(Error::new(Kind::Context {
-                why: "the CUDA context that is counted is not current on this thread: make it so, or build the profiler \
-                      where it is",
-            })),
+            _ => Err(Error::misuse(
+                "the CUDA context that is counted is not current on this thread: make it so, or build the profiler \
+                 where it is",
+            )),
         }
     }
 
@@ -327,11 +323,9 @@ impl RangeProfiler {
             let path = self.api.name(data, index)?;
             let own = path.rsplit('/').next().and_then(|number| number.parse::<usize>().ok());
             let Some(own) = own.filter(|own| *own < run.opened.len()) else {
-                return Err(Error::new(Kind::Ranges {
-                    why: format!(
-                        "CUPTI counted a range {path:?} that was not opened; this is a defect"
-                    ),
-                }));
+                return Err(Error::misuse(format!(
+                    "CUPTI counted a range {path:?} that was not opened; this is a defect"
+                )));
             };
             places.push(own);
             is_counted[own] = true;
@@ -401,14 +395,12 @@ impl Run {
             Some(opened) => format!("{:?}", opened.name),
             None => "no more".to_owned(),
         };
-        Err(Error::new(Kind::Ranges {
-            why: format!(
-                "the work has to open the same ranges each time it runs, and did not: the one at {at} was {} in the first \
-                 run and {} in run {runs}; ask for metrics that fit in one pass, or make the work repeatable",
-                name(self),
-                name(other)
-            ),
-        }))
+        Err(Error::misuse(format!(
+            "the work has to open the same ranges each time it runs, and did not: the one at {at} was {} in the first \
+             run and {} in run {runs}; ask for metrics that fit in one pass, or make the work repeatable",
+            name(self),
+            name(other)
+        )))
     }
 }
 
@@ -460,15 +452,13 @@ impl Ranges {
         state.leave(0, &self.shared);
         let object = state.object.take();
         let run = std::mem::take(&mut state.run);
-        let misuse = |why: String| Some(Error::new(Kind::Ranges { why }));
         let error = match state.error.take() {
-            None if left > 0 => misuse(format!(
+            None if left > 0 => Some(Error::misuse(format!(
                 "{left} ranges were left open at the end of the work; drop their guards"
+            ))),
+            None if run.opened.is_empty() => Some(Error::misuse(
+                "the work opened no range, so nothing was counted: put it into Ranges::within",
             )),
-            None if run.opened.is_empty() => misuse(
-                "the work opened no range, so nothing was counted: put it into Ranges::within"
-                    .into(),
-            ),
             error => error,
         };
         (object, error.map_or(Ok(run), Err))
@@ -535,10 +525,8 @@ impl Drop for OpenRange {
     fn drop(&mut self) {
         let state = &mut *self.shared.state.borrow_mut();
         if state.object.is_some() && state.open.len() != self.depth + 1 {
-            state.error.get_or_insert_with(|| {
-                let why = "ranges have to end in the reverse order of their begin".to_owned();
-                Error::new(Kind::Ranges { why })
-            });
+            let error = || Error::misuse("ranges have to end in the reverse order of their begin");
+            state.error.get_or_insert_with(error);
         }
         state.leave(self.depth, &self.shared);
     }

@@ -178,16 +178,12 @@ fn fitting(host: &Host, asked: Vec<String>) -> Result<(Plan, Vec<String>), Error
     match plan {
         Some(plan) => Ok((plan, missing)),
         // None fits: the plan of the requested metrics alone succeeds or has the error.
-        None if metrics.is_empty() => Err(host.plan(missing).err().unwrap_or_else(no_utilization)),
+        None if metrics.is_empty() => {
+            let none = || Error::misuse("no metric of utilization fits in one pass on this chip");
+            Err(host.plan(missing).err().unwrap_or_else(none))
+        }
         None => Ok((host.plan(metrics)?, missing)),
     }
-}
-
-#[cold]
-fn no_utilization() -> Error {
-    Error::new(Kind::Ranges {
-        why: "no metric of utilization fits in one pass on this chip".into(),
-    })
 }
 
 impl Library {
