@@ -1,4 +1,4 @@
-//! Macros that declare methods which only return or set a field.
+//! Macros that declare methods which only return or set a field, and enums whose values have names.
 
 /// Declares methods that return a field: `name: Type = field;`. A reference borrows it.
 macro_rules! getters {
@@ -41,3 +41,34 @@ macro_rules! setters {
     )+};
 }
 pub(crate) use setters;
+
+/// Declares an enum whose values have names: `ALL`, `name` and `Display`.
+macro_rules! named {
+    ($($(#[$attribute:meta])* $type:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ })+) => {$(
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $type {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl $type {
+            /// All of them, in order.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
+
+            /// Its name.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    )+};
+}
+pub(crate) use named;

@@ -8,7 +8,7 @@ use super::data::CounterData;
 use super::measured::Measured;
 use super::plan::Plan;
 use super::sets::Set;
-use crate::accessors::getters;
+use crate::accessors::{getters, named};
 use crate::error::{Error, Kind};
 use crate::library::Library;
 use crate::sys::abi::CuptiResult;
@@ -27,30 +27,16 @@ pub enum Method {
     Sampling = 1,
 }
 
-/// The kind of a metric (`CUpti_MetricType`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum MetricKind {
-    /// Counted events; its roll-ups are sums, averages, minima and maxima over the units of the chip.
-    Counter = 0,
-    /// One counter over another.
-    Ratio = 1,
-    /// The utilization of a unit relative to its peak, from several counters.
-    Throughput = 2,
-}
-
-impl MetricKind {
-    /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Counter, Self::Ratio, Self::Throughput];
-}
-
-impl fmt::Display for MetricKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Counter => "counter",
-            Self::Ratio => "ratio",
-            Self::Throughput => "throughput",
-        })
+named! {
+    /// The kind of a metric, in the order of `CUpti_MetricType`.
+    #[derive(PartialOrd, Ord)]
+    MetricKind {
+        /// Counted events; its roll-ups are sums, averages, minima and maxima over the units of the chip.
+        Counter = "counter",
+        /// One counter over another.
+        Ratio = "ratio",
+        /// The utilization of a unit relative to its peak, from several counters.
+        Throughput = "throughput",
     }
 }
 
