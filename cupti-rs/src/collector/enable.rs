@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::Collector;
 use crate::attribute::{AttributeId, AttributeSetting, ZEROED_BUFFERS};
-use crate::callbacks::{self, Enabled};
+use crate::callbacks::{self, Enabled, SWITCH};
 use crate::calls::Function;
 use crate::clock;
 use crate::config::ApiFilter;
@@ -16,14 +16,6 @@ use crate::session;
 use crate::sys::abi::*;
 use crate::sys::api::Api;
 use crate::sys::functions::*;
-
-/// The callbacks of the profiler switch, `cudaProfilerStart` and `cudaProfilerStop`.
-const SWITCH: [Enabled; 4] = [
-    Enabled::Id(DOMAIN_DRIVER_API, DRIVER_PROFILER_START),
-    Enabled::Id(DOMAIN_DRIVER_API, DRIVER_PROFILER_STOP),
-    Enabled::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_START),
-    Enabled::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_STOP),
-];
 
 /// How many more functions a library may have than the newest known one.
 const NEWER_FUNCTIONS: usize = 128;
