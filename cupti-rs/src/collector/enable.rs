@@ -14,7 +14,6 @@ use crate::graphs::KINDS;
 use crate::kind::ActivityKind;
 use crate::session;
 use crate::sys::abi::*;
-use crate::sys::api::Api;
 use crate::sys::functions::*;
 
 /// How many more functions a library may have than the newest known one.
@@ -172,8 +171,8 @@ impl Collector {
         }
         let (driver, runtime) = (&self.config.driver_records, &self.config.runtime_records);
         let functions = (DRIVER_FUNCTIONS.len(), RUNTIME_FUNCTIONS.len());
-        self.filter(driver, ActivityKind::DRIVER, functions.0, Api::enable_driver_api)?;
-        self.filter(runtime, ActivityKind::RUNTIME, functions.1, Api::enable_runtime_api)?;
+        self.filter(driver, ActivityKind::DRIVER, functions.0)?;
+        self.filter(runtime, ActivityKind::RUNTIME, functions.1)?;
         self.on_since_ns = Some(clock::now_ns());
         Ok(())
     }
@@ -186,12 +185,12 @@ impl Collector {
         filter: &Option<ApiFilter<F>>,
         kind: ActivityKind,
         functions: usize,
-        enable: impl Fn(&Api, u32, bool) -> Option<Result<(), Error>>,
     ) -> Result<(), Error> {
         let Some(filter) = filter else { return Ok(()) };
         let lacks =
             || self.library.lacks(format!("filter for {kind} records by function"), "CUPTI 12.5");
-        let turn_off = |id| enable(&self.library.api, id, false).unwrap_or_else(|| Err(lacks()));
+        let api = &self.library.api;
+        let turn_off = |id| api.disable_function(kind, id).unwrap_or_else(|| Err(lacks()));
         self.require(kind)?;
         match filter {
             ApiFilter::Only(wanted) => {
