@@ -34,9 +34,7 @@ struct DeviceLease(u32);
 
 impl DeviceLease {
     fn take(device: u32) -> Result<Self, Error> {
-        if forked::is_child() {
-            return Err(Error::new(Kind::Forked));
-        }
+        forked::check_process()?;
         session::leave_children_out();
         let mut sampled = SAMPLED.lock();
         if sampled.contains(&device) {
