@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use crate::accessors::getters;
 use crate::call_class::CallClass;
 use crate::session::{Epoch, State};
 pub use crate::sys::abi::ResourceKind;
@@ -53,8 +54,7 @@ pub struct Callbacks {
 enum Wanted {
     /// A domain's function of this name, in all its versions.
     Named(u32, String),
-    Id(u32, u32),
-    Domain(u32),
+    Known(Enabled),
 }
 
 impl fmt::Debug for Callbacks {
@@ -75,56 +75,56 @@ impl Callbacks {
         Self { wanted: Vec::new(), handle: Arc::new(handler) }
     }
 
-    fn with(mut self, wanted: impl IntoIterator<Item = Wanted>) -> Self {
-        self.wanted.extend(wanted);
+    fn with(mut self, known: impl IntoIterator<Item = Enabled>) -> Self {
+        self.wanted.extend(known.into_iter().map(Wanted::Known));
+        self
+    }
+
+    fn named(mut self, domain: u32, name: impl Into<String>) -> Self {
+        self.wanted.push(Wanted::Named(domain, name.into()));
         self
     }
 
     /// The driver function of this name, with all its versions and variants: `cuMemAlloc` stands for `cuMemAlloc_v2`
     /// too, `cuLaunchKernel` also for `cuLaunchKernel_ptsz`. The start fails where the library has none.
     pub fn driver(self, name: impl Into<String>) -> Self {
-        self.with([Wanted::Named(DOMAIN_DRIVER_API, name.into())])
+        self.named(DOMAIN_DRIVER_API, name)
     }
 
     /// All recorded driver functions of this class.
     pub fn driver_class(self, class: CallClass) -> Self {
         let of_class = DRIVER_CALLS.iter().filter(move |call| call.class == class);
-        self.with(of_class.map(|call| Wanted::Id(DOMAIN_DRIVER_API, call.id)))
+        self.with(of_class.map(|call| Enabled::Id(DOMAIN_DRIVER_API, call.id)))
     }
 
     /// Every driver function.
     pub fn driver_all(self) -> Self {
-        self.with([Wanted::Domain(DOMAIN_DRIVER_API)])
+        self.with([Enabled::Domain(DOMAIN_DRIVER_API)])
     }
 
     /// The function of the runtime API of this name, with all its versions and variants, as [`driver`](Self::driver).
     pub fn runtime(self, name: impl Into<String>) -> Self {
-        self.with([Wanted::Named(DOMAIN_RUNTIME_API, name.into())])
+        self.named(DOMAIN_RUNTIME_API, name)
     }
 
     /// All functions of the runtime API of this class.
     pub fn runtime_class(self, class: CallClass) -> Self {
         let of_class = RUNTIME_CALLS.iter().filter(move |call| call.class == class);
-        self.with(of_class.map(|call| Wanted::Id(DOMAIN_RUNTIME_API, call.id)))
+        self.with(of_class.map(|call| Enabled::Id(DOMAIN_RUNTIME_API, call.id)))
     }
 
     /// Every function of the runtime API.
     pub fn runtime_all(self) -> Self {
-        self.with([Wanted::Domain(DOMAIN_RUNTIME_API)])
+        self.with([Enabled::Domain(DOMAIN_RUNTIME_API)])
     }
 
     /// `cudaProfilerStart` and `cudaProfilerStop`, and the driver's functions of these names.
     pub fn profiler(self) -> Self {
-        self.with([
-            Wanted::Id(DOMAIN_DRIVER_API, DRIVER_PROFILER_START),
-            Wanted::Id(DOMAIN_DRIVER_API, DRIVER_PROFILER_STOP),
-            Wanted::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_START),
-            Wanted::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_STOP),
-        ])
+        self.with(SWITCH)
     }
 
     fn resources(self, ids: &[u32]) -> Self {
-        self.with(ids.iter().map(|&id| Wanted::Id(DOMAIN_RESOURCE, id)))
+        self.with(ids.iter().map(|&id| Enabled::Id(DOMAIN_RESOURCE, id)))
     }
 
     /// Contexts: created, and about to be destroyed.
@@ -177,20 +177,20 @@ impl Callbacks {
     /// Waits of the host for streams and contexts that have ended.
     pub fn synchronize(self) -> Self {
         self.with([
-            Wanted::Id(DOMAIN_SYNCHRONIZE, SYNCHRONIZE_STREAM),
-            Wanted::Id(DOMAIN_SYNCHRONIZE, SYNCHRONIZE_CONTEXT),
+            Enabled::Id(DOMAIN_SYNCHRONIZE, SYNCHRONIZE_STREAM),
+            Enabled::Id(DOMAIN_SYNCHRONIZE, SYNCHRONIZE_CONTEXT),
         ])
     }
 
     /// Calls of NVTX, in the libraries of the process for which libcupti is NVTX's tool (`NVTX_INJECTION64_PATH` names
     /// it). Elsewhere there are none.
     pub fn nvtx(self) -> Self {
-        self.with([Wanted::Domain(DOMAIN_NVTX)])
+        self.with([Enabled::Domain(DOMAIN_NVTX)])
     }
 
     /// Errors and warnings of CUPTI itself (12.2+; an older library gives none).
     pub fn state(self) -> Self {
-        self.with([Wanted::Domain(DOMAIN_STATE)])
+        self.with([Enabled::Domain(DOMAIN_STATE)])
     }
 
     /// Returns the callbacks to enable in the library, and the handler with its own ones. `named` finds a name's ids.
@@ -205,8 +205,7 @@ impl Callbacks {
                     let ids = named(*domain, name)?;
                     enabled.extend(ids.into_iter().map(|id| Enabled::Id(*domain, id)));
                 }
-                Wanted::Id(domain, id) => enabled.push(Enabled::Id(*domain, *id)),
-                Wanted::Domain(domain) => enabled.push(Enabled::Domain(*domain)),
+                Wanted::Known(known) => enabled.push(*known),
             }
         }
         let mut filter = Filter::default();
@@ -225,6 +224,14 @@ pub(crate) enum Enabled {
     /// A whole domain.
     Domain(u32),
 }
+
+/// The callbacks of the profiler switch, `cudaProfilerStart` and `cudaProfilerStop`.
+pub(crate) const SWITCH: [Enabled; 4] = [
+    Enabled::Id(DOMAIN_DRIVER_API, DRIVER_PROFILER_START),
+    Enabled::Id(DOMAIN_DRIVER_API, DRIVER_PROFILER_STOP),
+    Enabled::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_START),
+    Enabled::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_STOP),
+];
 
 /// The handler's callbacks, by domain: the call log enables others, which the handler does not receive.
 #[derive(Debug, Default)]
@@ -376,40 +383,22 @@ pub struct ApiCall<'a> {
 }
 
 impl<'a> ApiCall<'a> {
-    /// Whether it begins or ends.
-    pub fn site(&self) -> Site {
-        self.site
-    }
-
-    /// CUPTI's callback id, as in [`DriverFunction`](crate::DriverFunction) or
-    /// [`RuntimeFunction`](crate::RuntimeFunction).
-    pub fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// The function's name in CUPTI.
-    pub fn name(&self) -> &'a str {
-        self.name
-    }
-
-    /// The name of the kernel, for calls that launch one, as the compiler mangled it.
-    pub fn symbol(&self) -> Option<&'a str> {
-        self.symbol
-    }
-
-    /// The id that the activity records of its work carry.
-    pub fn correlation_id(&self) -> u32 {
-        self.correlation_id
-    }
-
-    /// The current context's id, as in activity records.
-    pub fn context_id(&self) -> u32 {
-        self.context_id
-    }
-
-    /// The `CUresult` or `cudaError_t`, once it ends: 0 is success.
-    pub fn result(&self) -> Option<u32> {
-        self.result
+    getters! {
+        /// Whether it begins or ends.
+        site: Site = site;
+        /// CUPTI's callback id, as in [`DriverFunction`](crate::DriverFunction) or
+        /// [`RuntimeFunction`](crate::RuntimeFunction).
+        id: u32 = id;
+        /// The function's name in CUPTI.
+        name: &'a str = name;
+        /// The name of the kernel, for calls that launch one, as the compiler mangled it.
+        symbol: Option<&'a str> = symbol;
+        /// The id that the activity records of its work carry.
+        correlation_id: u32 = correlation_id;
+        /// The current context's id, as in activity records.
+        context_id: u32 = context_id;
+        /// The `CUresult` or `cudaError_t`, once it ends: 0 is success.
+        result: Option<u32> = result;
     }
 
     /// The number that [`keep`](Self::keep) stored when this call began; 0 if none.

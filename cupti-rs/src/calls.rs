@@ -8,6 +8,7 @@
 //! ([`Config::runtime_calls`](crate::Config::runtime_calls)): one of these shares its correlation id with the driver call
 //! it makes.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -436,8 +437,10 @@ fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
 
 /// A panic was caught in a callback.
 #[cold]
-pub(crate) fn panicked() {
+pub(crate) fn panicked(panic: Box<dyn Any + Send>) {
     PANICS.fetch_add(1, Ordering::Relaxed);
+    // Its drop might panic again, with nobody left to catch it.
+    std::mem::forget(panic);
 }
 
 /// Runs `with` on the thread's state. False where that cannot be had: the thread's locals are gone, or the callback runs

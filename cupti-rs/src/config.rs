@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::accessors::setters;
 use crate::attribute::Attribute;
 use crate::callbacks::Callbacks;
 use crate::calls::{DriverFunction, RuntimeFunction};
@@ -236,11 +237,14 @@ impl Config {
         self
     }
 
-    /// Buffers allocated at the start, at most 256 and [`max_buffers`](Self::max_buffers). If they do not suffice, more are
-    /// allocated inside a CUDA call of the program, and counted.
-    pub fn buffers(mut self, count: usize) -> Self {
-        self.buffers = count.min(256);
-        self
+    setters! {
+        /// Buffers allocated at the start, at most 256 and [`max_buffers`](Self::max_buffers). If they do not suffice, more are
+        /// allocated inside a CUDA call of the program, and counted.
+        buffers(count: usize) buffers = count.min(256);
+        /// Makes CUPTI's worker deliver full buffers at this interval instead of its own; at least 1 ms. Restored at the end.
+        flush_period(period: Duration) flush_period = Some(period);
+        /// Passes callbacks to the program's handler.
+        callbacks(callbacks: Callbacks) callbacks = Some(callbacks);
     }
 
     /// Sets an attribute of CUPTI, such as the size of its buffers on the device, and restores it at the end. A start
@@ -250,18 +254,6 @@ impl Config {
     pub fn attribute(mut self, attribute: Attribute, value: u64) -> Self {
         self.attributes.retain(|(other, _)| *other != attribute);
         self.attributes.push((attribute, value));
-        self
-    }
-
-    /// Makes CUPTI's worker deliver full buffers at this interval instead of its own; at least 1 ms. Restored at the end.
-    pub fn flush_period(mut self, period: Duration) -> Self {
-        self.flush_period = Some(period);
-        self
-    }
-
-    /// Passes callbacks to the program's handler.
-    pub fn callbacks(mut self, callbacks: Callbacks) -> Self {
-        self.callbacks = Some(callbacks);
         self
     }
 }

@@ -54,14 +54,10 @@ pub(crate) enum Kind {
     UnknownChip { chip: String, known: Vec<String>, version: Version },
     /// No name of CUPTI's: it has a NUL.
     NotAName { name: String },
-    /// The calling thread has no context, or not the one that is counted.
-    Context { why: &'static str },
     /// More passes are needed than the caller allows.
     Passes { needed: usize, allowed: usize },
-    /// What the program did with ranges cannot be counted.
-    Ranges { why: String },
-    /// Bytes that are no counter data, or not of the requested metrics.
-    CounterData { why: String },
+    /// The program's contexts, ranges or metrics cannot be counted so, or bytes are no counter data.
+    Misuse { why: String },
     /// A file could not be read or written.
     File { path: PathBuf, reason: String },
     /// The thread that decodes samples could not be had, or failed.
@@ -79,6 +75,11 @@ impl Error {
     #[cold]
     pub(crate) fn call(function: &'static str, code: CuptiResult) -> Self {
         Self::new(Kind::Call { function, code })
+    }
+
+    #[cold]
+    pub(crate) fn misuse(why: impl Into<String>) -> Self {
+        Self::new(Kind::Misuse { why: why.into() })
     }
 
     /// True where GPU records cannot be had at all: no driver, no device, no CUPTI, or one that cannot be used.
@@ -254,8 +255,7 @@ impl fmt::Display for Error {
             Kind::Thread { reason } => {
                 write!(f, "the thread that decodes samples: {reason}; nothing more is sampled")
             }
-            Kind::Context { why } => f.write_str(why),
-            Kind::Ranges { why } | Kind::CounterData { why } => f.write_str(why),
+            Kind::Misuse { why } => f.write_str(why),
             Kind::File { path, reason } => write!(f, "{}: {reason}", path.display()),
         }
     }

@@ -40,6 +40,7 @@
 #![cfg(target_os = "linux")]
 #![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(target_os = "linux"))))]
 
+mod accessors;
 mod attribute;
 mod buffer;
 mod call_class;

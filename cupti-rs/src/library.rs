@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::accessors::getters;
 use crate::device::Driver;
 use crate::error::{Error, Kind};
 use crate::sys::api::Api;
@@ -81,25 +82,19 @@ impl Library {
         }
     }
 
-    /// The file it was loaded from, or the name under which it was already mapped.
-    pub fn path(&self) -> &Path {
-        &self.path
+    getters! {
+        /// The file it was loaded from, or the name under which it was already mapped.
+        path: &Path = path;
+        /// CUPTI's API version.
+        version: Version = version;
+        /// The driver and its devices.
+        driver: &Driver = driver;
     }
 
     /// Whether both are one library of this process, by whatever path they were opened.
     pub fn is_same(&self, other: &Self) -> bool {
         let function = |library: &Self| library.api.get_next_record as usize;
         function(self) == function(other) && self.version == other.version
-    }
-
-    /// CUPTI's API version.
-    pub fn version(&self) -> Version {
-        self.version
-    }
-
-    /// The driver and its devices.
-    pub fn driver(&self) -> &Driver {
-        &self.driver
     }
 
     /// What is odd about using this library here, though it may well work. Reads `/proc/self/maps`.

@@ -297,24 +297,16 @@ impl Support {
             }
             _ => None,
         };
-        let metrics = match &self.metrics {
-            Ok(_) => None,
-            Err(error) => Some(error.to_string()),
-        };
+        let way = |name, hindrance| CounterWay { name, hindrance };
+        let ranges = self.against_counting((7, 5), "Turing");
+        let intervals = self.against_counting((8, 6), "GA10x");
         [
-            CounterWay { name: METRICS, hindrance: metrics },
-            CounterWay {
-                name: "of ranges and kernels",
-                hindrance: self
-                    .against_counting((7, 5), "Turing")
-                    .or_else(|| lacks(|has| has.range_counters, "12.6 update 2")),
-            },
-            CounterWay {
-                name: "at intervals",
-                hindrance: self
-                    .against_counting((8, 6), "GA10x")
-                    .or_else(|| lacks(|has| has.sampled_counters, "12.8")),
-            },
+            way(METRICS, self.metrics.as_ref().err().map(Error::to_string)),
+            way(
+                "of ranges and kernels",
+                ranges.or_else(|| lacks(|has| has.range_counters, "12.6 update 2")),
+            ),
+            way("at intervals", intervals.or_else(|| lacks(|has| has.sampled_counters, "12.8"))),
         ]
     }
 

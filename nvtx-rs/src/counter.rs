@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use crate::accessors::setters;
 use crate::domain::{Domain, DomainRef};
 pub use crate::observer::Missing;
 use crate::observer::{self, CounterSample, CounterValue};
@@ -105,34 +106,17 @@ impl Registration {
 
 macro_rules! described {
     () => {
-        /// Sets the domain.
-        pub const fn in_domain(mut self, domain: &'static Domain) -> Self {
-            self.registration.domain = Some(domain);
-            self
-        }
-
-        /// Sets a description.
-        pub const fn described(mut self, description: &'static str) -> Self {
-            self.registration.description = description;
-            self
-        }
-
-        /// Sets the unit of the values, such as `B`.
-        pub const fn unit(mut self, unit: &'static str) -> Self {
-            self.registration.unit = unit;
-            self
-        }
-
-        /// Sets the scope; this process by default.
-        pub const fn in_scope(mut self, scope: Scope) -> Self {
-            self.registration.scope = scope;
-            self
-        }
-
-        /// Sets the clock of the times in batches; the tool's by default.
-        pub const fn clock(mut self, clock: Clock) -> Self {
-            self.registration.clock = clock;
-            self
+        setters! {
+            /// Sets the domain.
+            in_domain(domain: &'static Domain) registration.domain = Some(domain);
+            /// Sets a description.
+            described(description: &'static str) registration.description = description;
+            /// Sets the unit of the values, such as `B`.
+            unit(unit: &'static str) registration.unit = unit;
+            /// Sets the scope; this process by default.
+            in_scope(scope: Scope) registration.scope = scope;
+            /// Sets the clock of the times in batches; the tool's by default.
+            clock(clock: Clock) registration.clock = clock;
         }
     };
 }
@@ -237,38 +221,29 @@ mod private {
         fn observed(self) -> CounterValue<'static>;
     }
 
-    impl Sealed for i64 {
-        const TYPE: u64 = 17;
-        const LIMIT_TYPE: i64 = 1;
+    macro_rules! sealed {
+        ($($type:ident: $number:literal, $limit_type:literal, $variant:ident, $sample:ident;)*) => {$(
+            impl Sealed for $type {
+                const TYPE: u64 = $number;
+                const LIMIT_TYPE: i64 = $limit_type;
 
-        fn tell(self, domain: Option<&'static Domain>, counter: u64) {
-            functions::counter_sample_i64(DomainRef::of(domain).handle_or_null(), counter, self);
-        }
+                fn tell(self, domain: Option<&'static Domain>, counter: u64) {
+                    functions::$sample(DomainRef::of(domain).handle_or_null(), counter, self);
+                }
 
-        fn bytes(self) -> [u8; 8] {
-            self.to_ne_bytes()
-        }
+                fn bytes(self) -> [u8; 8] {
+                    self.to_ne_bytes()
+                }
 
-        fn observed(self) -> CounterValue<'static> {
-            CounterValue::I64(self)
-        }
+                fn observed(self) -> CounterValue<'static> {
+                    CounterValue::$variant(self)
+                }
+            }
+        )*};
     }
-
-    impl Sealed for f64 {
-        const TYPE: u64 = 44;
-        const LIMIT_TYPE: i64 = 3;
-
-        fn tell(self, domain: Option<&'static Domain>, counter: u64) {
-            functions::counter_sample_f64(DomainRef::of(domain).handle_or_null(), counter, self);
-        }
-
-        fn bytes(self) -> [u8; 8] {
-            self.to_ne_bytes()
-        }
-
-        fn observed(self) -> CounterValue<'static> {
-            CounterValue::F64(self)
-        }
+    sealed! {
+        i64: 17, 1, I64, counter_sample_i64;
+        f64: 44, 3, F64, counter_sample_f64;
     }
 }
 

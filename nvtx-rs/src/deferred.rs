@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use crate::accessors::setters;
 use crate::category::Category;
 use crate::color::Color;
 use crate::domain::{Domain, DomainRef};
@@ -51,16 +52,11 @@ impl<'a> DeferredRange<'a> {
         DeferredRange { mark: DeferredMark::new(name, start), end }
     }
 
-    /// Sets the colour.
-    pub const fn color(mut self, color: Color) -> DeferredRange<'a> {
-        self.mark.color = Some(color);
-        self
-    }
-
-    /// Sets the category.
-    pub const fn category(mut self, category: Category) -> DeferredRange<'a> {
-        self.mark.category = Some(category);
-        self
+    setters! {
+        /// Sets the colour.
+        color(color: Color) mark.color = Some(color);
+        /// Sets the category.
+        category(category: Category) mark.category = Some(category);
     }
 }
 
@@ -80,16 +76,11 @@ impl<'a> DeferredMark<'a> {
         DeferredMark { name, time, color: None, category: None }
     }
 
-    /// Sets the colour.
-    pub const fn color(mut self, color: Color) -> DeferredMark<'a> {
-        self.color = Some(color);
-        self
-    }
-
-    /// Sets the category.
-    pub const fn category(mut self, category: Category) -> DeferredMark<'a> {
-        self.category = Some(category);
-        self
+    setters! {
+        /// Sets the colour.
+        color(color: Color) color = Some(color);
+        /// Sets the category.
+        category(category: Category) category = Some(category);
     }
 }
 
@@ -130,16 +121,11 @@ impl Deferred {
         }
     }
 
-    /// Sets the domain.
-    pub const fn in_domain(mut self, domain: &'static Domain) -> Deferred {
-        self.domain = Some(domain);
-        self
-    }
-
-    /// Sets the scope.
-    pub const fn in_scope(mut self, scope: Scope) -> Deferred {
-        self.scope = scope;
-        self
+    setters! {
+        /// Sets the domain.
+        in_domain(domain: &'static Domain) domain = Some(domain);
+        /// Sets the scope.
+        in_scope(scope: Scope) scope = scope;
     }
 
     /// Reports ranges, in any order.

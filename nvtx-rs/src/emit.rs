@@ -31,14 +31,8 @@ pub(crate) fn push_registered(range: &Registered) -> bool {
 
 /// Sends a start on this thread; false if the tool lacks the function.
 pub(crate) fn push(event: &Event<'_>) -> bool {
-    let level = match event.domain.handle() {
-        None => with_plain(event, functions::range_push_a)
-            .or_else(|| with_attributes(event, functions::range_push_ex)),
-        Some(domain) => {
-            with_attributes(event, |event| functions::domain_range_push_ex(domain, event))
-        }
-    };
-    level.is_some()
+    let in_domain = functions::domain_range_push_ex;
+    send(event, functions::range_push_a, functions::range_push_ex, in_domain).is_some()
 }
 
 /// Ends the innermost range of this thread and domain.
@@ -52,24 +46,15 @@ pub(crate) fn pop(domain: DomainSlot) {
 
 /// As [`pop`], with a record.
 pub(crate) fn pop_with(domain: DomainSlot, record: &Record) {
-    let schema = if record.is_of_slot(domain) { record.schema_id() } else { None };
-    let handle = domain.handle().unwrap_or(Handle::NULL);
-    let data = schema.map(|schema| [PayloadData::new(schema, record.bytes())]);
-    let popped = data.and_then(|data| functions::pop_payloads(handle, &data));
-    if popped.is_none() {
+    if with_record(domain, record, functions::pop_payloads).is_none() {
         pop(domain);
     }
 }
 
 /// Sends the start of a process range; returns the tool's number of it, or `None` if the tool lacks the function.
 pub(crate) fn start(event: &Event<'_>) -> Option<u64> {
-    match event.domain.handle() {
-        None => with_plain(event, functions::range_start_a)
-            .or_else(|| with_attributes(event, functions::range_start_ex)),
-        Some(domain) => {
-            with_attributes(event, |event| functions::domain_range_start_ex(domain, event))
-        }
-    }
+    let in_domain = functions::domain_range_start_ex;
+    send(event, functions::range_start_a, functions::range_start_ex, in_domain)
 }
 
 pub(crate) fn end(domain: DomainSlot, range: u64) {
@@ -81,21 +66,39 @@ pub(crate) fn end(domain: DomainSlot, range: u64) {
 
 /// As [`end`], with a record.
 pub(crate) fn end_with(domain: DomainSlot, range: u64, record: &Record) {
-    let schema = if record.is_of_slot(domain) { record.schema_id() } else { None };
-    let handle = domain.handle().unwrap_or(Handle::NULL);
-    let data = schema.map(|schema| [PayloadData::new(schema, record.bytes())]);
-    let ended = data.and_then(|data| functions::end_payloads(handle, range, &data));
+    let ended =
+        with_record(domain, record, |handle, data| functions::end_payloads(handle, range, data));
     if ended.is_none() {
         end(domain, range);
     }
 }
 
 pub(crate) fn mark(event: &Event<'_>) {
+    send(event, functions::mark_a, functions::mark_ex, functions::domain_mark_ex);
+}
+
+/// Calls the function of the event's domain; the default one has a function for plain names and one for others.
+fn send<R>(
+    event: &Event<'_>,
+    plain: impl FnOnce(Text<'_>) -> Option<R>,
+    other: impl FnOnce(&EventAttributes<'_>) -> Option<R>,
+    in_domain: impl FnOnce(Handle, &EventAttributes<'_>) -> Option<R>,
+) -> Option<R> {
     match event.domain.handle() {
-        None => with_plain(event, functions::mark_a)
-            .or_else(|| with_attributes(event, functions::mark_ex)),
-        Some(domain) => with_attributes(event, |event| functions::domain_mark_ex(domain, event)),
-    };
+        None => with_plain(event, plain).or_else(|| with_attributes(event, other)),
+        Some(domain) => with_attributes(event, |event| in_domain(domain, event)),
+    }
+}
+
+/// Calls the function with a record; `None` if the record is of another domain, or the tool does not take it.
+fn with_record<R>(
+    domain: DomainSlot,
+    record: &Record,
+    call: impl FnOnce(Handle, &[PayloadData<'_>]) -> Option<R>,
+) -> Option<R> {
+    let schema = if record.is_of_slot(domain) { record.schema_id()? } else { return None };
+    let handle = domain.handle().unwrap_or(Handle::NULL);
+    call(handle, &[PayloadData::new(schema, record.bytes())])
 }
 
 /// Calls the function for plain names, if the event has nothing but a name.

@@ -1,5 +1,6 @@
 //! The description of an event, before it becomes a range or a mark.
 
+use crate::accessors::setters;
 use crate::category::Category;
 use crate::color::Color;
 use crate::domain::DomainRef;
@@ -66,18 +67,14 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// Sets the colour.
-    #[inline]
-    pub fn color(mut self, color: Color) -> Event<'a> {
-        self.color = Some(color);
-        self
-    }
-
-    /// Sets the category, which must be of the event's domain.
-    #[inline]
-    pub fn category(mut self, category: Category) -> Event<'a> {
-        self.category = Some(category);
-        self
+    setters! {
+        /// Sets the colour.
+        color(color: Color) color = Some(color);
+        /// Sets the category, which must be of the event's domain.
+        category(category: Category) category = Some(category);
+        /// Sets a record, for the observer and tools with support for schemas. A tool receives it only if
+        /// the schema is of the event's domain.
+        record(record: &'a Record) record = Some(record);
     }
 
     /// Sets the payload, a number.
@@ -151,14 +148,6 @@ impl<'a> Event<'a> {
                 self.fields = self.fields.with(field);
             }
         }
-        self
-    }
-
-    /// Sets a record, for the observer and tools with support for schemas. A tool receives it only if
-    /// the schema is of the event's domain.
-    #[inline]
-    pub fn record(mut self, record: &'a Record) -> Event<'a> {
-        self.record = Some(record);
         self
     }
 

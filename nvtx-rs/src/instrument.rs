@@ -206,19 +206,29 @@ impl<T> Instrumented<T> {
     }
 }
 
+/// Makes one step in its range. The last one ends the life: a completed future may be kept for long.
+#[inline]
+fn step<R>(
+    name: &Option<Name>,
+    life: &mut Option<ProcessRange>,
+    make: impl FnOnce() -> R,
+    is_last: impl FnOnce(&R) -> bool,
+) -> R {
+    let range = name.as_ref().map(|name| name.entry(life.as_ref()));
+    let result = make();
+    drop(range);
+    if is_last(&result) {
+        life.take();
+    }
+    result
+}
+
 impl<F: Future> Future for Instrumented<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let range = this.name.as_ref().map(|name| name.entry(this.life.as_ref()));
-        let polled = this.inner.poll(context);
-        drop(range);
-        if polled.is_ready() {
-            // A completed future may be kept for long.
-            this.life.take();
-        }
-        polled
+        step(this.name, this.life, || this.inner.poll(context), Poll::is_ready)
     }
 }
 
@@ -228,13 +238,8 @@ impl<S: futures_core::Stream> futures_core::Stream for Instrumented<S> {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
         let this = self.project();
-        let range = this.name.as_ref().map(|name| name.entry(this.life.as_ref()));
-        let polled = this.inner.poll_next(context);
-        drop(range);
-        if matches!(polled, Poll::Ready(None)) {
-            this.life.take();
-        }
-        polled
+        let is_end = |polled: &Poll<_>| matches!(polled, Poll::Ready(None));
+        step(this.name, this.life, || this.inner.poll_next(context), is_end)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -246,13 +251,7 @@ impl<I: Iterator> Iterator for Instrumented<I> {
     type Item = I::Item;
 
     fn next(&mut self) -> Option<I::Item> {
-        let range = self.name.as_ref().map(|name| name.entry(self.life.as_ref()));
-        let item = self.inner.next();
-        drop(range);
-        if item.is_none() {
-            self.life.take();
-        }
-        item
+        step(&self.name, &mut self.life, || self.inner.next(), Option::is_none)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -90,6 +90,7 @@ extern crate self as nvtx;
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;
+mod accessors;
 mod call_site;
 mod category;
 mod color;

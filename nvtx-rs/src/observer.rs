@@ -223,6 +223,7 @@ pub struct DeferredEvent<'a> {
 ///
 /// A panic in an observer is caught and counted ([`Switch::panics`]), and switches the observer off. A
 /// range whose start panicked continues unobserved. With `panic = "abort"` a panic aborts.
+#[allow(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait Observer: Sync + Send {
     /// A range starts on this thread.
     fn range_start(&self, range: &RangeStart<'_>) -> Token;
@@ -233,53 +234,38 @@ pub trait Observer: Sync + Send {
     /// As [`range_end`](Observer::range_end), with the record of [`Range::end_with`](crate::Range::end_with).
     /// By default drops the record and ends the range.
     fn range_end_with(&self, token: Token, record: &Record) {
-        let _ = record;
         self.range_end(token);
     }
 
     /// A range of the process starts on this thread, and may end on another. `None`, the default,
     /// leaves its end unreported.
     fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {
-        let _ = range;
         None
     }
 
     /// The process range for which [`process_range_start`](Observer::process_range_start) returned
     /// `token` ends on this thread.
-    fn process_range_end(&self, token: Token) {
-        let _ = token;
-    }
+    fn process_range_end(&self, token: Token) {}
 
     /// As [`process_range_end`](Observer::process_range_end), with a record.
     fn process_range_end_with(&self, token: Token, record: &Record) {
-        let _ = record;
         self.process_range_end(token);
     }
 
     /// This thread recorded a mark.
-    fn mark(&self, mark: &Mark<'_>) {
-        let _ = mark;
-    }
+    fn mark(&self, mark: &Mark<'_>) {}
 
     /// An object got a name.
-    fn named(&self, what: &Named<'_>, name: &str) {
-        let _ = (what, name);
-    }
+    fn named(&self, what: &Named<'_>, name: &str) {}
 
     /// A counter was sampled.
-    fn counter(&self, sample: &CounterSample<'_>) {
-        let _ = sample;
-    }
+    fn counter(&self, sample: &CounterSample<'_>) {}
 
     /// This thread used the synchronisation object `name` of `domain`.
-    fn sync(&self, domain: Option<&str>, name: &str, step: SyncStep) {
-        let _ = (domain, name, step);
-    }
+    fn sync(&self, domain: Option<&str>, name: &str, step: SyncStep) {}
 
     /// An event was reported after it happened.
-    fn deferred(&self, event: &DeferredEvent<'_>) {
-        let _ = event;
-    }
+    fn deferred(&self, event: &DeferredEvent<'_>) {}
 }
 
 shared! { static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new(); }
@@ -341,39 +327,31 @@ impl Switch {
 
 #[inline]
 pub(crate) fn range_start(range: &RangeStart<'_>) -> Option<Token> {
-    let observer = OBSERVER.get()?;
-    guarded(|| observer.range_start(range))
+    call(|observer| observer.range_start(range))
 }
 
 pub(crate) fn range_end(token: Token, record: Option<&Record>) {
-    if let Some(observer) = OBSERVER.get() {
-        guarded(|| match record {
-            None => observer.range_end(token),
-            Some(record) => observer.range_end_with(token, record),
-        });
-    }
+    call(|observer| match record {
+        None => observer.range_end(token),
+        Some(record) => observer.range_end_with(token, record),
+    });
 }
 
 #[inline]
 pub(crate) fn process_range_start(range: &RangeStart<'_>) -> Option<Token> {
-    let observer = OBSERVER.get()?;
-    guarded(|| observer.process_range_start(range)).flatten()
+    call(|observer| observer.process_range_start(range)).flatten()
 }
 
 pub(crate) fn process_range_end(token: Token, record: Option<&Record>) {
-    if let Some(observer) = OBSERVER.get() {
-        guarded(|| match record {
-            None => observer.process_range_end(token),
-            Some(record) => observer.process_range_end_with(token, record),
-        });
-    }
+    call(|observer| match record {
+        None => observer.process_range_end(token),
+        Some(record) => observer.process_range_end_with(token, record),
+    });
 }
 
 #[inline]
 pub(crate) fn mark(mark: &Mark<'_>) {
-    if let Some(observer) = OBSERVER.get() {
-        guarded(|| observer.mark(mark));
-    }
+    call(|observer| observer.mark(mark));
 }
 
 pub(crate) fn named(what: &Named<'_>, name: &str) {
@@ -397,25 +375,18 @@ pub(crate) fn is_on() -> bool {
     !state::is_idle() && state::current() & state::OBSERVER != 0
 }
 
-fn if_on(call: impl FnOnce(&dyn Observer)) {
-    if is_on()
-        && let Some(observer) = OBSERVER.get()
-    {
-        guarded(|| call(*observer));
+fn if_on(report: impl FnOnce(&dyn Observer)) {
+    if is_on() {
+        call(report);
     }
 }
 
-/// Keeps a panic of the observer out of the annotated program.
+/// Calls the observer, if there is one. Keeps its panic out of the annotated program.
 #[inline]
-fn guarded<R>(call: impl FnOnce() -> R) -> Option<R> {
+fn call<R>(report: impl FnOnce(&dyn Observer) -> R) -> Option<R> {
+    let observer = *OBSERVER.get()?;
     // After a panic the observer is switched off; the consistency of its data is its own concern.
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(value) => Some(value),
-        Err(payload) => {
-            panicked(payload);
-            None
-        }
-    }
+    catch_unwind(AssertUnwindSafe(|| report(observer))).map_err(panicked).ok()
 }
 
 #[cold]

@@ -3,8 +3,15 @@
 use crate::domain::{Domain, DomainRef};
 use crate::state;
 use crate::sys::functions;
-use crate::sys::types::{ScopeAttributes, SyncPoint, Text, TimeDomainAttributes};
+use crate::sys::types::{Handle, ScopeAttributes, SyncPoint, Text, TimeDomainAttributes};
 use crate::text::with_c_str;
+
+const UNSAFE_AFTER_TEARDOWN: u64 = 1;
+
+/// The tool's handle of the domain; `None` without a tool.
+fn tool_domain(domain: Option<&'static Domain>) -> Option<Handle> {
+    state::has_tool().then(|| DomainRef::of(domain).handle_or_null())
+}
 
 /// The clock of a timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +45,7 @@ impl Clock {
         scope: Scope,
         ticks_per_second: i64,
     ) -> Option<Clock> {
-        if !state::has_tool() {
-            return None;
-        }
+        let domain = tool_domain(domain)?;
         let attributes = TimeDomainAttributes {
             scope: scope.0,
             timestamp_type: 0,
@@ -49,16 +54,13 @@ impl Clock {
             resolution: ticks_per_second,
             start: 0,
         };
-        let domain = DomainRef::of(domain).handle_or_null();
         functions::time_domain_register(domain, &attributes).filter(|id| *id != 0).map(Clock)
     }
 
     /// Passes the tool a function that reads this clock. The tool may call it on any thread until the
     /// process ends.
     pub fn source(self, domain: Option<&'static Domain>, read: extern "C" fn() -> i64) {
-        const UNSAFE_AFTER_TEARDOWN: u64 = 1;
-        if state::has_tool() {
-            let domain = DomainRef::of(domain).handle_or_null();
+        if let Some(domain) = tool_domain(domain) {
             functions::timer_source(domain, self.0, UNSAFE_AFTER_TEARDOWN, read);
         }
     }
@@ -69,9 +71,7 @@ impl Clock {
         domain: Option<&'static Domain>,
         read: &'static (dyn Fn() -> i64 + Sync),
     ) {
-        const UNSAFE_AFTER_TEARDOWN: u64 = 1;
-        if state::has_tool() {
-            let domain = DomainRef::of(domain).handle_or_null();
+        if let Some(domain) = tool_domain(domain) {
             functions::timer_source_with(domain, self.0, UNSAFE_AFTER_TEARDOWN, read);
         }
     }
@@ -84,16 +84,14 @@ impl Clock {
         other: Clock,
         other_time: i64,
     ) {
-        if state::has_tool() {
-            let domain = DomainRef::of(domain).handle_or_null();
+        if let Some(domain) = tool_domain(domain) {
             functions::time_sync_point(domain, self.0, other.0, time, other_time);
         }
     }
 
     /// Sends several moments, each by this clock and by another.
     pub fn sync_points(self, domain: Option<&'static Domain>, other: Clock, points: &[(i64, i64)]) {
-        if state::has_tool() {
-            let domain = DomainRef::of(domain).handle_or_null();
+        if let Some(domain) = tool_domain(domain) {
             let points: Vec<_> = points
                 .iter()
                 .map(|&(source, destination)| SyncPoint { source, destination })
@@ -111,8 +109,7 @@ impl Clock {
         other_time: i64,
         slope: f64,
     ) {
-        if state::has_tool() {
-            let domain = DomainRef::of(domain).handle_or_null();
+        if let Some(domain) = tool_domain(domain) {
             functions::timestamp_conversion(domain, self.0, other.0, slope, time, other_time);
         }
     }
@@ -139,10 +136,7 @@ impl Scope {
     /// supports it.
     #[must_use]
     pub fn child(self, domain: Option<&'static Domain>, path: &str) -> Scope {
-        if !state::has_tool() {
-            return Scope::NONE;
-        }
-        let domain = DomainRef::of(domain).handle_or_null();
+        let Some(domain) = tool_domain(domain) else { return Scope::NONE };
         let scope = with_c_str(path, |path| {
             functions::scope_register(domain, &ScopeAttributes::new(Text::new(path), self.0))
         });

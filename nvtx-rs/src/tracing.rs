@@ -24,6 +24,7 @@ use self::details::Details;
 use self::fields::Fields;
 use self::place::Place;
 use crate::__private::is_active;
+use crate::accessors::setters;
 use crate::range::ProcessRange;
 
 /// A layer that records spans as ranges and events as marks.
@@ -69,22 +70,13 @@ impl NvtxLayer {
         NvtxLayer { domains: true, lifetimes: false, marks: true }
     }
 
-    /// Whether each target is a domain; otherwise all events are in the default one.
-    pub fn domains(mut self, wanted: bool) -> NvtxLayer {
-        self.domains = wanted;
-        self
-    }
-
-    /// Whether the life of a span, from creation to close, is a range of the process, too.
-    pub fn lifetimes(mut self, wanted: bool) -> NvtxLayer {
-        self.lifetimes = wanted;
-        self
-    }
-
-    /// Whether events are recorded as marks.
-    pub fn marks(mut self, wanted: bool) -> NvtxLayer {
-        self.marks = wanted;
-        self
+    setters! {
+        /// Whether each target is a domain; otherwise all events are in the default one.
+        domains(wanted: bool) domains = wanted;
+        /// Whether the life of a span, from creation to close, is a range of the process, too.
+        lifetimes(wanted: bool) lifetimes = wanted;
+        /// Whether events are recorded as marks.
+        marks(wanted: bool) marks = wanted;
     }
 
     /// Identifies this layer among those of a span, by its address, which is stable while its spans live.

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::ops::Add;
 
+use crate::accessors::setters;
 use crate::field::{Field, FieldValue};
 use crate::schema::{Entry, EntryType};
 
@@ -47,16 +48,7 @@ impl Dtype {
     /// The name: `f64`, `f32`, `tf32`, `f16`, `bf16`, `f8`, `f4`, `i8`.
     #[inline]
     pub const fn name(self) -> &'static str {
-        match self {
-            Dtype::F64 => "f64",
-            Dtype::F32 => "f32",
-            Dtype::Tf32 => "tf32",
-            Dtype::F16 => "f16",
-            Dtype::Bf16 => "bf16",
-            Dtype::F8 => "f8",
-            Dtype::F4 => "f4",
-            Dtype::I8 => "i8",
-        }
+        DTYPES[self as usize].2[0]
     }
 
     /// The type of this name, in the spellings of Rust, CUDA and the frameworks: `f16`, `fp16`, `half`, `float16`.
@@ -67,45 +59,42 @@ impl Dtype {
     /// ```
     #[must_use]
     pub fn named(name: &str) -> Option<Dtype> {
-        const NAMES: [(Dtype, &[&str]); 8] = [
-            (Dtype::F64, &["f64", "fp64", "float64", "double"]),
-            (Dtype::F32, &["f32", "fp32", "float32", "float"]),
-            (Dtype::Tf32, &["tf32", "tfloat32"]),
-            (Dtype::F16, &["f16", "fp16", "float16", "half"]),
-            (Dtype::Bf16, &["bf16", "bfloat16"]),
-            (
-                Dtype::F8,
-                &[
-                    "f8",
-                    "fp8",
-                    "float8",
-                    "e4m3",
-                    "e5m2",
-                    "f8e4m3",
-                    "f8e5m2",
-                    "float8_e4m3fn",
-                    "float8_e5m2",
-                ],
-            ),
-            (Dtype::F4, &["f4", "fp4", "e2m1", "nvfp4", "mxfp4"]),
-            (Dtype::I8, &["i8", "int8", "s8", "u8", "uint8"]),
-        ];
-        let is_named = |all: &&[&str]| all.iter().any(|other| other.eq_ignore_ascii_case(name));
-        NAMES.iter().find(|(_, all)| is_named(all)).map(|(dtype, _)| *dtype)
+        let is_named = |all: &[&str]| all.iter().any(|other| other.eq_ignore_ascii_case(name));
+        DTYPES.iter().find(|(.., all)| is_named(all)).map(|(dtype, ..)| *dtype)
     }
 
     /// The bits of a number in memory.
     #[inline]
     pub const fn bits(self) -> u32 {
-        match self {
-            Dtype::F64 => 64,
-            Dtype::F32 | Dtype::Tf32 => 32,
-            Dtype::F16 | Dtype::Bf16 => 16,
-            Dtype::F8 | Dtype::I8 => 8,
-            Dtype::F4 => 4,
-        }
+        DTYPES[self as usize].1
     }
 }
+
+/// The types in their order, each with its bits, its name and other spellings.
+const DTYPES: [(Dtype, u32, &[&str]); 8] = [
+    (Dtype::F64, 64, &["f64", "fp64", "float64", "double"]),
+    (Dtype::F32, 32, &["f32", "fp32", "float32", "float"]),
+    (Dtype::Tf32, 32, &["tf32", "tfloat32"]),
+    (Dtype::F16, 16, &["f16", "fp16", "float16", "half"]),
+    (Dtype::Bf16, 16, &["bf16", "bfloat16"]),
+    (
+        Dtype::F8,
+        8,
+        &[
+            "f8",
+            "fp8",
+            "float8",
+            "e4m3",
+            "e5m2",
+            "f8e4m3",
+            "f8e5m2",
+            "float8_e4m3fn",
+            "float8_e5m2",
+        ],
+    ),
+    (Dtype::F4, 4, &["f4", "fp4", "e2m1", "nvfp4", "mxfp4"]),
+    (Dtype::I8, 8, &["i8", "int8", "s8", "u8", "uint8"]),
+];
 
 impl fmt::Display for Dtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -322,32 +311,15 @@ impl Work {
         Work::new(flops, bytes).with_dtype(dtype)
     }
 
-    /// Sets the operations.
-    #[inline]
-    pub const fn with_flops(mut self, flops: u64) -> Work {
-        self.flops = Some(flops);
-        self
-    }
-
-    /// Sets the bytes.
-    #[inline]
-    pub const fn with_bytes(mut self, bytes: u64) -> Work {
-        self.bytes = Some(bytes);
-        self
-    }
-
-    /// Sets the number type.
-    #[inline]
-    pub const fn with_dtype(mut self, dtype: Dtype) -> Work {
-        self.dtype = Some(dtype);
-        self
-    }
-
-    /// Sets the execution units; by default the fastest units of the device for the type.
-    #[inline]
-    pub const fn with_pipe(mut self, pipe: Pipe) -> Work {
-        self.pipe = Some(pipe);
-        self
+    setters! {
+        /// Sets the operations.
+        with_flops(flops: u64) flops = Some(flops);
+        /// Sets the bytes.
+        with_bytes(bytes: u64) bytes = Some(bytes);
+        /// Sets the number type.
+        with_dtype(dtype: Dtype) dtype = Some(dtype);
+        /// Sets the execution units; by default the fastest units of the device for the type.
+        with_pipe(pipe: Pipe) pipe = Some(pipe);
     }
 
     /// Multiplies operations and bytes, for batches, layers, steps.

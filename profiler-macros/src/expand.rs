@@ -133,27 +133,19 @@ fn start(args: &Args, what: &str) -> TokenStream {
 
 /// The calls that add to an event what the user asked for.
 fn details(args: &Args) -> TokenStream {
-    let mut calls = TokenStream::new();
-    for (method, value) in
-        [("color", &args.color), ("category", &args.category), ("payload", &args.payload)]
-    {
-        if let Some(value) = value {
-            let method = Ident::new(method, Span::mixed_site());
-            calls.extend(quote!(.#method(#value)));
-        }
-    }
+    let call = |(method, value): (&str, &Option<TokenStream>)| {
+        let method = Ident::new(method, Span::mixed_site());
+        value.as_ref().map(|value| quote!(.#method(#value)))
+    };
+    let own = [("color", &args.color), ("category", &args.category), ("payload", &args.payload)];
+    let mut calls: TokenStream = own.into_iter().filter_map(call).collect();
     for field in &args.fields {
         let name = LitStr::new(&field.name.unraw().to_string(), field.name.span());
         let value = &field.value;
         let unit = field.unit.clone().unwrap_or_else(|| LitStr::new("", Span::mixed_site()));
         calls.extend(quote!(.field(#name, #value, #unit)));
     }
-    for (method, value) in args.work() {
-        if let Some(value) = value {
-            let method = Ident::new(method, Span::mixed_site());
-            calls.extend(quote!(.#method(#value)));
-        }
-    }
+    calls.extend(args.work().into_iter().filter_map(call));
     calls
 }
 

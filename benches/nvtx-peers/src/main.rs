@@ -199,12 +199,12 @@ impl Estimate {
         Estimate { median: median(values), low, high }
     }
 
-    fn at_most(&self, limit: f64) -> Verdict {
-        Verdict::of(self.high <= limit, self.low > limit)
+    fn at_most(&self, limit: f64) -> &'static str {
+        verdict(self.high <= limit, self.low > limit)
     }
 
-    fn within(&self, low: f64, high: f64) -> Verdict {
-        Verdict::of(low <= self.low && self.high <= high, self.high < low || high < self.low)
+    fn within(&self, low: f64, high: f64) -> &'static str {
+        verdict(low <= self.low && self.high <= high, self.high < low || high < self.low)
     }
 }
 
@@ -220,41 +220,25 @@ impl std::fmt::Display for Estimate {
     }
 }
 
-/// What the interval says about a target.
-enum Verdict {
-    Met,
-    Missed,
-    /// The limit lies within the interval.
-    Open,
-}
-
-impl Verdict {
-    fn of(met: bool, missed: bool) -> Verdict {
-        match (met, missed) {
-            (true, _) => Verdict::Met,
-            (_, true) => Verdict::Missed,
-            _ => Verdict::Open,
-        }
-    }
-
-    fn word(&self) -> &'static str {
-        match self {
-            Verdict::Met => "met",
-            Verdict::Missed => "MISSED",
-            Verdict::Open => "open",
-        }
+/// What the interval says about a target, which is open if the limit lies within the interval.
+fn verdict(met: bool, missed: bool) -> &'static str {
+    match (met, missed) {
+        (true, _) => "met",
+        (_, true) => "MISSED",
+        _ => "open",
     }
 }
 
 fn print_targets(without: &Table, with: &Table) {
-    let line = |target: String, estimate: Option<Estimate>, verdict: fn(&Estimate) -> Verdict| {
-        match estimate {
-            Some(estimate) => {
-                println!("{:<7} {target}: {estimate:.3}", verdict(&estimate).word());
+    let line =
+        |target: String, estimate: Option<Estimate>, verdict: fn(&Estimate) -> &'static str| {
+            match estimate {
+                Some(estimate) => {
+                    println!("{:<7} {target}: {estimate:.3}", verdict(&estimate));
+                }
+                None => println!("{:<7} {target}: no row to compare with", "-"),
             }
-            None => println!("{:<7} {target}: no row to compare with", "-"),
-        }
-    };
+        };
     println!("targets");
     line(
         format!("no tool, {RANGE}: at most {NO_TOOL} ns"),

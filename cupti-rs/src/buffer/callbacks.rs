@@ -17,17 +17,8 @@ pub(crate) unsafe extern "C" fn requested(
     size: *mut usize,
     max_records: *mut usize,
 ) {
-    let given = catch_unwind(|| POOL.take());
-    let (pointer, bytes) = match given {
-        Ok(Some(words)) => lend(words),
-        Ok(None) => (std::ptr::null_mut(), 0),
-        Err(panic) => {
-            calls::panicked();
-            // Its drop might panic again, with nobody left to catch it.
-            std::mem::forget(panic);
-            (std::ptr::null_mut(), 0)
-        }
-    };
+    let given = catch_unwind(|| POOL.take()).map_err(calls::panicked).ok().flatten();
+    let (pointer, bytes) = given.map_or((std::ptr::null_mut(), 0), lend);
     // SAFETY: CUPTI passes a place for the buffer's address.
     unsafe { buffer.write(pointer) };
     // SAFETY: CUPTI passes a place for its size.
@@ -95,10 +86,7 @@ pub(crate) unsafe extern "C" fn completed(
             log.before_switch(&walked);
         }
     }));
-    if let Err(panic) = outcome {
-        calls::panicked();
-        std::mem::forget(panic);
-    }
+    outcome.unwrap_or_else(calls::panicked);
     words.fill(0);
     POOL.give(words);
     POOL.returned(span);

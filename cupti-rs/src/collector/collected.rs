@@ -87,23 +87,14 @@ pub struct Losses {
 impl Losses {
     /// What was added since an earlier count.
     pub(super) fn since(&self, earlier: &Self) -> Self {
-        Self {
-            dropped_by_cupti: self.dropped_by_cupti.saturating_sub(earlier.dropped_by_cupti),
-            over_memory_limit: self.over_memory_limit.saturating_sub(earlier.over_memory_limit),
-            irregular: self.irregular.saturating_sub(earlier.irregular),
-            unreadable_bytes: self.unreadable_bytes.saturating_sub(earlier.unreadable_bytes),
-            panics: self.panics.saturating_sub(earlier.panics),
-            handler_panics: self.handler_panics.saturating_sub(earlier.handler_panics),
-            unfinished_buffers: self.unfinished_buffers.saturating_sub(earlier.unfinished_buffers),
-            buffers: self.buffers.saturating_sub(earlier.buffers),
-            pool_misses: self.pool_misses.saturating_sub(earlier.pool_misses),
-            refused_buffers: self.refused_buffers.saturating_sub(earlier.refused_buffers),
-            refused_records: self.refused_records.saturating_sub(earlier.refused_records),
-            before_switch: self.before_switch.saturating_sub(earlier.before_switch),
-            unlogged_calls: self.unlogged_calls.saturating_sub(earlier.unlogged_calls),
-            missed_callbacks: self.missed_callbacks.saturating_sub(earlier.missed_callbacks),
-            mismatched_buffers: self.mismatched_buffers.saturating_sub(earlier.mismatched_buffers),
+        macro_rules! since {
+            ($($field:ident)*) => { Self { $($field: self.$field.saturating_sub(earlier.$field),)* } };
         }
+        since!(
+            dropped_by_cupti over_memory_limit irregular unreadable_bytes panics handler_panics unfinished_buffers
+            buffers pool_misses refused_buffers refused_records before_switch unlogged_calls missed_callbacks
+            mismatched_buffers
+        )
     }
 }
 

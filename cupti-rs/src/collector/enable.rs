@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::Collector;
 use crate::attribute::{AttributeId, AttributeSetting, ZEROED_BUFFERS};
-use crate::callbacks::{self, Enabled};
+use crate::callbacks::{self, Enabled, SWITCH};
 use crate::calls::Function;
 use crate::clock;
 use crate::config::ApiFilter;
@@ -14,16 +14,7 @@ use crate::graphs::KINDS;
 use crate::kind::ActivityKind;
 use crate::session;
 use crate::sys::abi::*;
-use crate::sys::api::Api;
 use crate::sys::functions::*;
-
-/// The callbacks of the profiler switch, `cudaProfilerStart` and `cudaProfilerStop`.
-const SWITCH: [Enabled; 4] = [
-    Enabled::Id(DOMAIN_DRIVER_API, DRIVER_PROFILER_START),
-    Enabled::Id(DOMAIN_DRIVER_API, DRIVER_PROFILER_STOP),
-    Enabled::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_START),
-    Enabled::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_STOP),
-];
 
 /// How many more functions a library may have than the newest known one.
 const NEWER_FUNCTIONS: usize = 128;
@@ -180,8 +171,8 @@ impl Collector {
         }
         let (driver, runtime) = (&self.config.driver_records, &self.config.runtime_records);
         let functions = (DRIVER_FUNCTIONS.len(), RUNTIME_FUNCTIONS.len());
-        self.filter(driver, ActivityKind::DRIVER, functions.0, Api::enable_driver_api)?;
-        self.filter(runtime, ActivityKind::RUNTIME, functions.1, Api::enable_runtime_api)?;
+        self.filter(driver, ActivityKind::DRIVER, functions.0)?;
+        self.filter(runtime, ActivityKind::RUNTIME, functions.1)?;
         self.on_since_ns = Some(clock::now_ns());
         Ok(())
     }
@@ -194,12 +185,12 @@ impl Collector {
         filter: &Option<ApiFilter<F>>,
         kind: ActivityKind,
         functions: usize,
-        enable: impl Fn(&Api, u32, bool) -> Option<Result<(), Error>>,
     ) -> Result<(), Error> {
         let Some(filter) = filter else { return Ok(()) };
         let lacks =
             || self.library.lacks(format!("filter for {kind} records by function"), "CUPTI 12.5");
-        let turn_off = |id| enable(&self.library.api, id, false).unwrap_or_else(|| Err(lacks()));
+        let api = &self.library.api;
+        let turn_off = |id| api.disable_function(kind, id).unwrap_or_else(|| Err(lacks()));
         self.require(kind)?;
         match filter {
             ApiFilter::Only(wanted) => {

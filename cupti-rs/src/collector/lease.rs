@@ -15,9 +15,7 @@ pub(crate) struct CollectorLease(u32);
 impl CollectorLease {
     pub(crate) fn take() -> Result<Self, Error> {
         // Also where the parent's collection had ended by the fork.
-        if forked::is_child() {
-            return Err(Error::new(Kind::Forked));
-        }
+        forked::check_process()?;
         session::leave_children_out();
         let process = std::process::id();
         match COLLECTING.compare_exchange(0, process, Ordering::Acquire, Ordering::Relaxed) {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
+use crate::accessors::getters;
 use crate::attribute::AttributeSetting;
 use crate::buffer::{LOG, Log, LogCounts, POOL};
 use crate::callbacks::{Enabled, Handler};
@@ -141,9 +142,15 @@ impl Collector {
         Ok(collector)
     }
 
-    /// When the collection started, in [`clock::now_ns`] time.
-    pub fn start_ns(&self) -> u64 {
-        self.start_ns
+    getters! {
+        /// When the collection started, in [`clock::now_ns`] time.
+        start_ns: u64 = start_ns;
+        /// The library this collection uses.
+        library: &Library = library;
+        /// The attributes that were set, with the values that CUPTI accepted.
+        attributes: &[AttributeSetting] = attributes;
+        /// Kinds that were requested where known, and that the library does not have. Empty before the first start or resume.
+        missing_kinds: &[ActivityKind] = missing_kinds;
     }
 
     /// Makes CUPTI deliver the records that are complete. Does not wait for the GPU.
@@ -483,21 +490,6 @@ impl Collector {
             self.restore(undo);
         }
         session::end()
-    }
-
-    /// The library this collection uses.
-    pub fn library(&self) -> &Library {
-        &self.library
-    }
-
-    /// The attributes that were set, with the values that CUPTI accepted.
-    pub fn attributes(&self) -> &[AttributeSetting] {
-        &self.attributes
-    }
-
-    /// Kinds that were requested where known, and that the library does not have. Empty before the first start or resume.
-    pub fn missing_kinds(&self) -> &[ActivityKind] {
-        &self.missing_kinds
     }
 
     fn check_process(&self) -> Result<(), Error> {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use hmac_sha256::Hash;
 
+use crate::accessors::getters;
 use crate::error::{Error, Kind};
 use crate::version::Version;
 
@@ -62,29 +63,20 @@ impl Opened {
 }
 
 impl CounterData {
-    /// The chip.
-    pub fn chip(&self) -> &str {
-        &self.chip
-    }
-
-    /// The version of CUPTI.
-    pub fn version(&self) -> Version {
-        self.version
-    }
-
-    /// The metrics that were requested.
-    pub fn metrics(&self) -> &[String] {
-        &self.metrics
+    getters! {
+        /// The chip.
+        chip: &str = chip;
+        /// The version of CUPTI.
+        version: Version = version;
+        /// The metrics that were requested.
+        metrics: &[String] = metrics;
+        /// The bytes of CUPTI's image.
+        image: &[u8] = image;
     }
 
     /// The number of counted ranges or kernels.
     pub fn ranges(&self) -> usize {
         self.places.len()
-    }
-
-    /// The bytes of CUPTI's image.
-    pub fn image(&self) -> &[u8] {
-        &self.image
     }
 
     /// As [`from_bytes`](Self::from_bytes) reads it.
@@ -118,18 +110,19 @@ impl CounterData {
     /// # Errors
     /// The bytes have another type or a newer format, or are damaged.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        let damaged = || broken("the counter data is damaged: save it again, or get the file anew");
+        let damaged =
+            || Error::misuse("the counter data is damaged: save it again, or get the file anew");
         let Some((head, content)) = bytes.split_at_checked(HEAD) else {
-            return Err(broken("this is no counter data: it is too short"));
+            return Err(Error::misuse("this is no counter data: it is too short"));
         };
         let (magic, sum) = head.split_at(MAGIC.len());
         if magic[..7] != MAGIC[..7] {
-            return Err(broken(
+            return Err(Error::misuse(
                 "this is no counter data: it does not begin as CounterData::save writes",
             ));
         }
         if magic[7] != MAGIC[7] {
-            return Err(broken(
+            return Err(Error::misuse(
                 "the counter data is of a newer format: read it with a newer version",
             ));
         }
@@ -189,11 +182,6 @@ impl fmt::Display for CounterData {
             self.image.len()
         )
     }
-}
-
-#[cold]
-fn broken(why: &str) -> Error {
-    Error::new(Kind::CounterData { why: why.to_owned() })
 }
 
 #[cold]

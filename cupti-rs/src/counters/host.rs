@@ -8,6 +8,7 @@ use super::data::CounterData;
 use super::measured::Measured;
 use super::plan::Plan;
 use super::sets::Set;
+use crate::accessors::{getters, named};
 use crate::error::{Error, Kind};
 use crate::library::Library;
 use crate::sys::abi::CuptiResult;
@@ -26,30 +27,16 @@ pub enum Method {
     Sampling = 1,
 }
 
-/// The kind of a metric (`CUpti_MetricType`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum MetricKind {
-    /// Counted events; its roll-ups are sums, averages, minima and maxima over the units of the chip.
-    Counter = 0,
-    /// One counter over another.
-    Ratio = 1,
-    /// The utilization of a unit relative to its peak, from several counters.
-    Throughput = 2,
-}
-
-impl MetricKind {
-    /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Counter, Self::Ratio, Self::Throughput];
-}
-
-impl fmt::Display for MetricKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Counter => "counter",
-            Self::Ratio => "ratio",
-            Self::Throughput => "throughput",
-        })
+named! {
+    /// The kind of a metric, in the order of `CUpti_MetricType`.
+    #[derive(PartialOrd, Ord)]
+    MetricKind {
+        /// Counted events; its roll-ups are sums, averages, minima and maxima over the units of the chip.
+        Counter = "counter",
+        /// One counter over another.
+        Ratio = "ratio",
+        /// The utilization of a unit relative to its peak, from several counters.
+        Throughput = "throughput",
     }
 }
 
@@ -122,14 +109,11 @@ impl HostLibrary {
         }
     }
 
-    /// Its version.
-    pub fn version(&self) -> Version {
-        self.version
-    }
-
-    /// The file it was loaded from, or the name under which it was already mapped.
-    pub fn path(&self) -> &Path {
-        &self.path
+    getters! {
+        /// Its version.
+        version: Version = version;
+        /// The file it was loaded from, or the name under which it was already mapped.
+        path: &Path = path;
     }
 
     /// The supported chips, such as `GH100` of the H100 and H200.
@@ -225,19 +209,13 @@ impl Host {
         Self::new(self.api, self.version, &self.chip, method, None)
     }
 
-    /// The chip's name.
-    pub fn chip(&self) -> &str {
-        &self.chip
-    }
-
-    /// The method of counting.
-    pub fn method(&self) -> Method {
-        self.method
-    }
-
-    /// The library's version; metrics differ between versions.
-    pub fn version(&self) -> Version {
-        self.version
+    getters! {
+        /// The chip's name.
+        chip: &str = chip;
+        /// The method of counting.
+        method: Method = method;
+        /// The library's version; metrics differ between versions.
+        version: Version = version;
     }
 
     /// The names of all metrics of a kind, without their roll-ups. GH100 has some 3,400 counters for ranges.
@@ -296,9 +274,7 @@ impl Host {
         let names = each_once(metrics);
         let texts = names.iter().map(|name| c_string(name)).collect::<Result<Vec<_>, _>>()?;
         if texts.is_empty() {
-            return Err(Error::new(Kind::Ranges {
-                why: "no metric was asked for; name one".into(),
-            }));
+            return Err(Error::misuse("no metric was asked for; name one"));
         }
         match self.try_plan(&texts) {
             Ok((object, image)) => self.planned(names, texts, object, image),
@@ -337,14 +313,11 @@ impl Host {
     /// CUPTI refuses.
     pub fn evaluate(&self, data: &CounterData) -> Result<Measured, Error> {
         if data.chip() != self.chip {
-            return Err(Error::new(Kind::CounterData {
-                why: format!(
-                    "what was counted on {} cannot be evaluated with the metrics of {}: ask for the host of {}",
-                    data.chip(),
-                    self.chip,
-                    data.chip()
-                ),
-            }));
+            return Err(Error::misuse(format!(
+                "what was counted on {0} cannot be evaluated with the metrics of {1}: ask for the host of {0}",
+                data.chip(),
+                self.chip
+            )));
         }
         self.plan(data.metrics())?.measured(data)
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::data::{CounterData, Opened};
+use crate::accessors::getters;
 
 /// The result of a measurement. Its `Display` is a table with a line for each range and metric.
 ///
@@ -52,34 +53,19 @@ impl Measured {
         }
     }
 
-    /// The chip.
-    pub fn chip(&self) -> &str {
-        &self.chip
-    }
-
-    /// The metrics, in the order they were requested.
-    pub fn metrics(&self) -> &[String] {
-        &self.metrics
-    }
-
-    /// The number of passes.
-    pub fn passes(&self) -> usize {
-        self.passes
-    }
-
-    /// The number of runs. With several, each metric is of one run, and a ratio of two metrics may be of two.
-    pub fn runs(&self) -> usize {
-        self.runs
-    }
-
-    /// Ranges or kernels beyond [`Builder::max_ranges`](super::Builder::max_ranges), which were not counted.
-    pub fn dropped(&self) -> usize {
-        self.dropped
-    }
-
-    /// Ranges deeper than the requested levels, counted as part of their outer ranges.
-    pub fn too_deep(&self) -> usize {
-        self.too_deep
+    getters! {
+        /// The chip.
+        chip: &str = chip;
+        /// The metrics, in the order they were requested.
+        metrics: &[String] = metrics;
+        /// The number of passes.
+        passes: usize = passes;
+        /// The number of runs. With several, each metric is of one run, and a ratio of two metrics may be of two.
+        runs: usize = runs;
+        /// Ranges or kernels beyond [`Builder::max_ranges`](super::Builder::max_ranges), which were not counted.
+        dropped: usize = dropped;
+        /// Ranges deeper than the requested levels, counted as part of their outer ranges.
+        too_deep: usize = too_deep;
     }
 
     /// The counted ranges, in start order.

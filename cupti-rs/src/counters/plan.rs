@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::data::CounterData;
 use super::measured::{Counted, Measured};
+use crate::accessors::getters;
 use crate::error::Error;
 use crate::sys::host::HostObject;
 
@@ -20,20 +21,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The runs of the work that count all metrics (`cuptiProfilerHostGetNumOfPasses`). Nested ranges need as many for each
-    /// level.
-    pub fn passes(&self) -> usize {
-        self.passes
-    }
-
-    /// The metrics, each once, in the order they were requested.
-    pub fn metrics(&self) -> &[String] {
-        &self.metrics
-    }
-
-    /// The chip.
-    pub fn chip(&self) -> &str {
-        &self.chip
+    getters! {
+        /// The runs of the work that count all metrics (`cuptiProfilerHostGetNumOfPasses`). Nested ranges need as many for each
+        /// level.
+        passes: usize = passes;
+        /// The metrics, each once, in the order they were requested.
+        metrics: &[String] = metrics;
+        /// The chip.
+        chip: &str = chip;
     }
 
     /// Evaluates the counts, range by range.

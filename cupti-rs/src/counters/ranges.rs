@@ -12,6 +12,7 @@ use super::host::{Host, Method};
 use super::measured::Measured;
 use super::plan::Plan;
 use super::sets::Set;
+use crate::accessors::{getters, setters};
 use crate::collector::CollectorLease;
 use crate::error::{Error, Kind};
 use crate::forked;
@@ -53,18 +54,13 @@ impl Builder {
         self
     }
 
-    /// Sets the number of levels of nested ranges; 1 by default. Each level repeats all passes, since the hardware has one
-    /// set of counters. Deeper ranges count as part of outer ranges and in [`Measured::too_deep`].
-    pub fn levels(mut self, levels: u16) -> Self {
-        self.levels = levels.max(1);
-        self
-    }
-
-    /// Sets the maximum number of ranges or kernels; 256 by default. CUPTI needs some kilobytes for each and metric. Further
-    /// ranges are counted in [`Measured::dropped`].
-    pub fn max_ranges(mut self, ranges: usize) -> Self {
-        self.max_ranges = ranges.max(1);
-        self
+    setters! {
+        /// Sets the number of levels of nested ranges; 1 by default. Each level repeats all passes, since the hardware has one
+        /// set of counters. Deeper ranges count as part of outer ranges and in [`Measured::too_deep`].
+        levels(levels: u16) levels = levels.max(1);
+        /// Sets the maximum number of ranges or kernels; 256 by default. CUPTI needs some kilobytes for each and metric. Further
+        /// ranges are counted in [`Measured::dropped`].
+        max_ranges(ranges: usize) max_ranges = ranges.max(1);
     }
 
     /// Plans the measurement for the device of this thread's current context. Does not reserve the counters.
@@ -82,10 +78,10 @@ impl Builder {
         let host_api = library.host_api()?;
         let contexts = (library.api.contexts)()?;
         let Some((context, device)) = contexts.current()? else {
-            return Err(Error::new(Kind::Context {
-                why: "no CUDA context is current on this thread: make one (cudaSetDevice, cuCtxSetCurrent, \
-                      CudaContext::bind_to_thread) and ask again",
-            }));
+            return Err(Error::misuse(
+                "no CUDA context is current on this thread: make one (cudaSetDevice, cuCtxSetCurrent, \
+                 CudaContext::bind_to_thread) and ask again",
+            ));
         };
         let _turn = turn()?;
         api.prepare()?;
@@ -157,19 +153,16 @@ impl RangeProfiler {
         }
     }
 
-    /// The metrics and their passes.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
+    getters! {
+        /// The metrics and their passes.
+        plan: &Plan = plan;
+        /// The metrics of this device.
+        host: &Host = host;
     }
 
     /// The metrics of the sets that this chip lacks.
     pub fn missing(&self) -> &[&'static str] {
         &self.missing
-    }
-
-    /// The metrics of this device.
-    pub fn host(&self) -> &Host {
-        &self.host
     }
 
     /// How often [`measure`](Self::measure) runs the work: the passes of the plan for each level of ranges.
@@ -207,7 +200,7 @@ impl RangeProfiler {
             work(&ranges);
             let (given_back, run) = ranges.end();
             let Some(given_back) = given_back else {
-                return Err(Error::new(Kind::Ranges { why: "the run ended twice".into() }));
+                return Err(Error::misuse("the run ended twice"));
             };
             object = given_back;
             let stopped = object.stop();
@@ -223,13 +216,11 @@ impl RangeProfiler {
                 break;
             }
             if runs >= most {
-                return Err(Error::new(Kind::Ranges {
-                    why: format!(
-                        "CUPTI wants more than the {most} passes that it planned (it is at pass {} of level {}); ask for \
-                         fewer metrics or one level",
-                        stopped.pass, stopped.level
-                    ),
-                }));
+                return Err(Error::misuse(format!(
+                    "CUPTI wants more than the {most} passes that it planned (it is at pass {} of level {}); ask for \
+                     fewer metrics or one level",
+                    stopped.pass, stopped.level
+                )));
             }
         }
         let run = first.unwrap_or_default();
@@ -284,12 +275,10 @@ impl RangeProfiler {
         let count = self.api.count(data)?;
         // The image of 12.8 had room and no range (on an H200).
         if count == 0 && dropped == 0 && self.host.version().cuda_release() < (13, 0) {
-            return Err(Error::new(Kind::Ranges {
-                why: format!(
-                    "CUPTI {} counted no kernel; if the work launched some, use 13.0 or later, or count over ranges",
-                    self.host.version()
-                ),
-            }));
+            return Err(Error::misuse(format!(
+                "CUPTI {} counted no kernel; if the work launched some, use 13.0 or later, or count over ranges",
+                self.host.version()
+            )));
         }
         let mut ranges = Vec::with_capacity(count);
         for index in 0..count {
@@ -312,10 +301,10 @@ impl RangeProfiler {
     fn check_context(&self) -> Result<(), Error> {
         match self.contexts.current()? {
             Some((context, _)) if context == self.context => Ok(()),
-            _ => Err(Error::new(Kind::Context {
-                why: "the CUDA context that is counted is not current on this thread: make it so, or build the profiler \
-                      where it is",
-            })),
+            _ => Err(Error::misuse(
+                "the CUDA context that is counted is not current on this thread: make it so, or build the profiler \
+                 where it is",
+            )),
         }
     }
 
@@ -334,11 +323,9 @@ impl RangeProfiler {
             let path = self.api.name(data, index)?;
             let own = path.rsplit('/').next().and_then(|number| number.parse::<usize>().ok());
             let Some(own) = own.filter(|own| *own < run.opened.len()) else {
-                return Err(Error::new(Kind::Ranges {
-                    why: format!(
-                        "CUPTI counted a range {path:?} that was not opened; this is a defect"
-                    ),
-                }));
+                return Err(Error::misuse(format!(
+                    "CUPTI counted a range {path:?} that was not opened; this is a defect"
+                )));
             };
             places.push(own);
             is_counted[own] = true;
@@ -408,14 +395,12 @@ impl Run {
             Some(opened) => format!("{:?}", opened.name),
             None => "no more".to_owned(),
         };
-        Err(Error::new(Kind::Ranges {
-            why: format!(
-                "the work has to open the same ranges each time it runs, and did not: the one at {at} was {} in the first \
-                 run and {} in run {runs}; ask for metrics that fit in one pass, or make the work repeatable",
-                name(self),
-                name(other)
-            ),
-        }))
+        Err(Error::misuse(format!(
+            "the work has to open the same ranges each time it runs, and did not: the one at {at} was {} in the first \
+             run and {} in run {runs}; ask for metrics that fit in one pass, or make the work repeatable",
+            name(self),
+            name(other)
+        )))
     }
 }
 
@@ -467,15 +452,13 @@ impl Ranges {
         state.leave(0, &self.shared);
         let object = state.object.take();
         let run = std::mem::take(&mut state.run);
-        let misuse = |why: String| Some(Error::new(Kind::Ranges { why }));
         let error = match state.error.take() {
-            None if left > 0 => misuse(format!(
+            None if left > 0 => Some(Error::misuse(format!(
                 "{left} ranges were left open at the end of the work; drop their guards"
+            ))),
+            None if run.opened.is_empty() => Some(Error::misuse(
+                "the work opened no range, so nothing was counted: put it into Ranges::within",
             )),
-            None if run.opened.is_empty() => misuse(
-                "the work opened no range, so nothing was counted: put it into Ranges::within"
-                    .into(),
-            ),
             error => error,
         };
         (object, error.map_or(Ok(run), Err))
@@ -542,10 +525,8 @@ impl Drop for OpenRange {
     fn drop(&mut self) {
         let state = &mut *self.shared.state.borrow_mut();
         if state.object.is_some() && state.open.len() != self.depth + 1 {
-            state.error.get_or_insert_with(|| {
-                let why = "ranges have to end in the reverse order of their begin".to_owned();
-                Error::new(Kind::Ranges { why })
-            });
+            let error = || Error::misuse("ranges have to end in the reverse order of their begin");
+            state.error.get_or_insert_with(error);
         }
         state.leave(self.depth, &self.shared);
     }

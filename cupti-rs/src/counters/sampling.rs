@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use super::host::{Host, Method};
 use super::plan::Plan;
 use super::utilization;
+use crate::accessors::{getters, setters};
 use crate::clock::{self, Clock, Reading};
 use crate::error::{Error, Kind};
 use crate::forked;
@@ -33,9 +34,7 @@ struct DeviceLease(u32);
 
 impl DeviceLease {
     fn take(device: u32) -> Result<Self, Error> {
-        if forked::is_child() {
-            return Err(Error::new(Kind::Forked));
-        }
+        forked::check_process()?;
         session::leave_children_out();
         let mut sampled = SAMPLED.lock();
         if sampled.contains(&device) {
@@ -65,10 +64,16 @@ pub struct SamplerBuilder {
 }
 
 impl SamplerBuilder {
-    /// The device, by its CUDA ordinal; 0 by default.
-    pub fn device(mut self, ordinal: u32) -> Self {
-        self.device = ordinal;
-        self
+    setters! {
+        /// The device, by its CUDA ordinal; 0 by default.
+        device(ordinal: u32) device = ordinal;
+        /// Sets the interval; 100 us by default. On an H200 a debug build sampled five metrics at 60 us for seconds without a
+        /// gap; at 40 us CUPTI failed after 2 s ([`Samples::failure`]). [`Samples::overflows`] and [`Samples::gaps`] count
+        /// losses.
+        interval(interval: Duration) interval = interval;
+        /// Sets the maximum number of stored samples; 1,000,000 by default. The oldest are dropped first and counted in
+        /// [`Samples::dropped`]. A sample costs 16 bytes and 8 for each metric.
+        max_samples(samples: usize) most = samples.max(1);
     }
 
     /// Adds metrics: names with roll-ups, all of which have to fit in one pass.
@@ -81,21 +86,6 @@ impl SamplerBuilder {
     /// [`PmSampler::missing`] lists the others.
     pub fn utilization(mut self) -> Self {
         self.utilization = true;
-        self
-    }
-
-    /// Sets the interval; 100 us by default. On an H200 a debug build sampled five metrics at 60 us for seconds without a
-    /// gap; at 40 us CUPTI failed after 2 s ([`Samples::failure`]). [`Samples::overflows`] and [`Samples::gaps`] count
-    /// losses.
-    pub fn interval(mut self, interval: Duration) -> Self {
-        self.interval = interval;
-        self
-    }
-
-    /// Sets the maximum number of stored samples; 1,000,000 by default. The oldest are dropped first and counted in
-    /// [`Samples::dropped`]. A sample costs 16 bytes and 8 for each metric.
-    pub fn max_samples(mut self, samples: usize) -> Self {
-        self.most = samples.max(1);
         self
     }
 
@@ -186,16 +176,12 @@ fn fitting(host: &Host, asked: Vec<String>) -> Result<(Plan, Vec<String>), Error
     match plan {
         Some(plan) => Ok((plan, missing)),
         // None fits: the plan of the requested metrics alone succeeds or has the error.
-        None if metrics.is_empty() => Err(host.plan(missing).err().unwrap_or_else(no_utilization)),
+        None if metrics.is_empty() => {
+            let none = || Error::misuse("no metric of utilization fits in one pass on this chip");
+            Err(host.plan(missing).err().unwrap_or_else(none))
+        }
         None => Ok((host.plan(metrics)?, missing)),
     }
-}
-
-#[cold]
-fn no_utilization() -> Error {
-    Error::new(Kind::Ranges {
-        why: "no metric of utilization fits in one pass on this chip".into(),
-    })
 }
 
 impl Library {
@@ -253,15 +239,12 @@ impl PmSampler {
         }
     }
 
-    /// The metrics of [utilization](SamplerBuilder::utilization) that the chip lacks or that did not fit in the pass, by
-    /// their first names.
-    pub fn missing(&self) -> &[String] {
-        &self.missing
-    }
-
-    /// The sampled metrics.
-    pub fn metrics(&self) -> &[String] {
-        &self.metrics
+    getters! {
+        /// The metrics of [utilization](SamplerBuilder::utilization) that the chip lacks or that did not fit in the pass, by
+        /// their first names.
+        missing: &[String] = missing;
+        /// The sampled metrics.
+        metrics: &[String] = metrics;
     }
 
     /// True if sampling ended before the stop. [`stop`](Self::stop) returns the reason.
@@ -436,14 +419,15 @@ impl Samples {
         }
     }
 
-    /// The metrics, in the order they were requested.
-    pub fn metrics(&self) -> &[String] {
-        &self.metrics
-    }
-
-    /// The requested interval in nanoseconds.
-    pub fn interval_ns(&self) -> u64 {
-        self.interval_ns
+    getters! {
+        /// The metrics, in the order they were requested.
+        metrics: &[String] = metrics;
+        /// The requested interval in nanoseconds.
+        interval_ns: u64 = interval_ns;
+        /// Samples that were dropped for newer ones before a drain.
+        dropped: u64 = dropped;
+        /// Sample buffer overflows of the GPU; each lost samples.
+        overflows: u64 = overflows;
     }
 
     /// The number of samples.
@@ -459,16 +443,6 @@ impl Samples {
     /// The samples.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Sample<'_>> {
         (0..self.len()).map(|index| Sample { samples: self, index })
-    }
-
-    /// Samples that were dropped for newer ones before a drain.
-    pub fn dropped(&self) -> u64 {
-        self.dropped
-    }
-
-    /// Sample buffer overflows of the GPU; each lost samples.
-    pub fn overflows(&self) -> u64 {
-        self.overflows
     }
 
     /// The number and total nanoseconds of gaps: half an interval or more between two samples.

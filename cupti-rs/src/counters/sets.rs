@@ -1,31 +1,30 @@
 //! Sets of metrics with a fixed meaning.
 
-use std::fmt;
-
 use super::measured::RangeValues;
+use crate::accessors::named;
 
-/// A set of metrics with a fixed meaning. [`RangeProfiler::missing`](super::RangeProfiler::missing) lists metrics that a
-/// chip lacks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Set {
-    /// The data of a roofline: time, bytes and peak bandwidths of DRAM, L2 and L1, and operations by type, scalar and of
-    /// tensor cores. [`Flops::of`] and [`MemoryLevel::bytes`] sum them. 7 passes on GH100.
-    Roofline,
-    /// Time and DRAM bytes: the roofline's lower half, in one pass.
-    Dram,
-    /// Floating-point operations outside tensor cores, by type. CUPTI adds counting instructions to kernels, which takes a
-    /// separate pass and slows them down. Kernels of CUDA graphs count 0 without an error (13.0.1 on an H200); hardware
-    /// counts include them.
-    ScalarFlops,
-    /// Operations of the tensor cores by source type, and the cores' utilization.
-    Tensor,
-    /// The utilization of SMs, DRAM and caches relative to the peak: Nsight Compute's speed of light.
-    SpeedOfLight,
-    /// Achieved occupancy: resident warps relative to the maximum.
-    Occupancy,
-    /// Memory metrics as in nvprof; [`nvprof::ROWS`](super::nvprof::ROWS) maps the names.
-    Memory,
+named! {
+    /// A set of metrics with a fixed meaning. [`RangeProfiler::missing`](super::RangeProfiler::missing) lists metrics that a
+    /// chip lacks.
+    Set {
+        /// The data of a roofline: time, bytes and peak bandwidths of DRAM, L2 and L1, and operations by type, scalar and of
+        /// tensor cores. [`Flops::of`] and [`MemoryLevel::bytes`] sum them. 7 passes on GH100.
+        Roofline = "roofline",
+        /// Time and DRAM bytes: the roofline's lower half, in one pass.
+        Dram = "dram",
+        /// Floating-point operations outside tensor cores, by type. CUPTI adds counting instructions to kernels, which takes a
+        /// separate pass and slows them down. Kernels of CUDA graphs count 0 without an error (13.0.1 on an H200); hardware
+        /// counts include them.
+        ScalarFlops = "scalar_flops",
+        /// Operations of the tensor cores by source type, and the cores' utilization.
+        Tensor = "tensor",
+        /// The utilization of SMs, DRAM and caches relative to the peak: Nsight Compute's speed of light.
+        SpeedOfLight = "speed_of_light",
+        /// Achieved occupancy: resident warps relative to the maximum.
+        Occupancy = "occupancy",
+        /// Memory metrics as in nvprof; [`nvprof::ROWS`](super::nvprof::ROWS) maps the names.
+        Memory = "memory",
+    }
 }
 
 /// `gpu__time_duration.sum`: nanoseconds from the first to the last work in the range.
@@ -92,30 +91,6 @@ const TENSOR_INSTRUCTIONS: &str = "sm__inst_executed_pipe_tensor.sum";
 const TENSOR_ACTIVE: &str = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active";
 
 impl Set {
-    /// Every set.
-    pub const ALL: [Self; 7] = [
-        Self::Roofline,
-        Self::Dram,
-        Self::ScalarFlops,
-        Self::Tensor,
-        Self::SpeedOfLight,
-        Self::Occupancy,
-        Self::Memory,
-    ];
-
-    /// Its name, such as `speed_of_light`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Roofline => "roofline",
-            Self::Dram => "dram",
-            Self::ScalarFlops => "scalar_flops",
-            Self::Tensor => "tensor",
-            Self::SpeedOfLight => "speed_of_light",
-            Self::Occupancy => "occupancy",
-            Self::Memory => "memory",
-        }
-    }
-
     /// The set of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
@@ -184,38 +159,21 @@ impl Set {
     }
 }
 
-impl fmt::Display for Set {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+named! {
+    /// A level of the memory of a device, from the metrics of [`Set::Roofline`]; the outermost is the first.
+    #[derive(PartialOrd, Ord)]
+    MemoryLevel {
+        /// The device's memory.
+        Dram = "DRAM",
+        /// The L2 cache. On GH100 traffic between its two halves counts, too: reading a stream counts more than once.
+        L2 = "L2",
+        /// The L1 caches: traffic of global, local, texture and surface memory. Bulk copies to shared memory (TMA) bypass them:
+        /// a matrix product of cuBLAS on GH100 counts none.
+        L1 = "L1",
     }
-}
-
-/// A level of the memory of a device, from the metrics of [`Set::Roofline`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum MemoryLevel {
-    /// The device's memory.
-    Dram,
-    /// The L2 cache. On GH100 traffic between its two halves counts, too: reading a stream counts more than once.
-    L2,
-    /// The L1 caches: traffic of global, local, texture and surface memory. Bulk copies to shared memory (TMA) bypass them:
-    /// a matrix product of cuBLAS on GH100 counts none.
-    L1,
 }
 
 impl MemoryLevel {
-    /// Every level, from the outermost.
-    pub const ALL: [Self; 3] = [Self::Dram, Self::L2, Self::L1];
-
-    /// Its name, such as `L2`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Dram => "DRAM",
-            Self::L2 => "L2",
-            Self::L1 => "L1",
-        }
-    }
-
     /// The level of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
@@ -248,12 +206,6 @@ impl MemoryLevel {
                 ["l1tex__t_bytes.sum.peak_sustained", "l1tex__cycles_elapsed.avg.per_second"]
             }
         }
-    }
-}
-
-impl fmt::Display for MemoryLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

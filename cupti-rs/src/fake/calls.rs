@@ -22,23 +22,18 @@ pub(super) static ANY_EXTERNAL_ID: AtomicBool = AtomicBool::new(false);
 /// The names of driver and runtime functions by id; unpublished ones are numbered.
 pub(super) fn names(domain: u32) -> &'static [CString] {
     static NAMES: LazyLock<[Vec<CString>; 2]> = LazyLock::new(|| {
-        let name = |known: Option<&str>, prefix: &str, id: u32| {
-            CString::new(known.map_or_else(|| format!("{prefix}{id:03}"), str::to_owned))
-                .unwrap_or_default()
-        };
-        let driver = |id| match id {
-            DRIVER_PROFILER_START => Some("cuProfilerStart"),
-            DRIVER_PROFILER_STOP => Some("cuProfilerStop"),
-            _ => DRIVER_CALLS.iter().find(|call| call.id == id).map(|call| call.name),
-        };
-        let runtime = |id| match id {
-            RUNTIME_PROFILER_START => Some("cudaProfilerStart"),
-            RUNTIME_PROFILER_STOP => Some("cudaProfilerStop"),
-            _ => RUNTIME_CALLS.iter().find(|call| call.id == id).map(|call| call.name),
+        let names = |calls: &LoggedCalls, [start, stop]: [u32; 2], prefix: &str, count: u32| {
+            let name = |id: u32| match calls.iter().find(|call| call.id == id) {
+                _ if id == start => format!("{prefix}ProfilerStart"),
+                _ if id == stop => format!("{prefix}ProfilerStop"),
+                Some(call) => call.name.to_owned(),
+                None => format!("{prefix}{id:03}"),
+            };
+            (0..count).map(|id| CString::new(name(id)).unwrap_or_default()).collect()
         };
         [
-            (0..877).map(|id| name(driver(id), "cu", id)).collect(),
-            (0..567).map(|id| name(runtime(id), "cuda", id)).collect(),
+            names(&DRIVER_CALLS, [DRIVER_PROFILER_START, DRIVER_PROFILER_STOP], "cu", 877),
+            names(&RUNTIME_CALLS, [RUNTIME_PROFILER_START, RUNTIME_PROFILER_STOP], "cuda", 567),
         ]
     });
     match domain {
@@ -106,9 +101,9 @@ unsafe fn call_back(domain: u32, id: u32, data: *const c_void) -> bool {
 /// A call of one of the APIs, from its enter to its exit.
 #[derive(Debug)]
 pub(super) struct Frame {
-    pub(super) domain: u32,
-    pub(super) id: u32,
-    pub(super) correlation: u32,
+    domain: u32,
+    id: u32,
+    correlation: u32,
     /// The value of every size in its parameter block.
     pub(super) bytes: u64,
     pub(super) symbol: Option<&'static CStr>,
@@ -155,6 +150,30 @@ impl Frame {
         class == CallClass::KernelLaunch
     }
 
+    /// The call of a driver function.
+    pub(super) fn driver(function: &str, correlation: u32) -> Self {
+        let id = DriverFunction::by_name(function).map_or(u32::MAX, |function| function.0);
+        Self::new(DOMAIN_DRIVER_API, id, correlation)
+    }
+
+    /// The driver call that submits this work.
+    pub(super) fn of(work: &Work, correlation: u32) -> Self {
+        Self { symbol: work.name(), ..Self::capturing(work, correlation) }
+    }
+
+    /// The driver call that captures this work.
+    pub(super) fn capturing(work: &Work, correlation: u32) -> Self {
+        Self { bytes: work.bytes(), ..Self::driver(work.function(), correlation) }
+    }
+
+    /// The whole call; `within` runs before it returns with this result. Returns its correlation id.
+    pub(super) fn run(mut self, result: u32, within: impl FnOnce(u32)) -> u32 {
+        self.enter();
+        within(self.correlation);
+        self.exit(result);
+        self.correlation
+    }
+
     /// The call begins.
     pub(super) fn enter(&mut self) {
         let params = [self.bytes; 8];
@@ -189,6 +208,11 @@ enum Descriptor {
     Module(ModuleData),
 }
 
+/// The handle of an object with this id.
+fn handle(id: u64) -> *mut c_void {
+    id as usize as *mut c_void
+}
+
 /// Reports a resource event on this thread.
 pub(super) fn resource(id: u32, context: u32, stream: u32) {
     event_of(id, context, stream, &Descriptor::Nothing);
@@ -196,21 +220,20 @@ pub(super) fn resource(id: u32, context: u32, stream: u32) {
 
 /// The same with a descriptor, which is null if it is not of the event's type.
 fn event_of(id: u32, context: u32, stream: u32, descriptor: &Descriptor) {
-    let handle = |id: u32| id as usize as *mut c_void;
     let is_module = (RESOURCE_MODULE_LOADED..=RESOURCE_MODULE_PROFILED).contains(&id);
     let descriptor: *const c_void = match descriptor {
         Descriptor::Graph(data) if !is_module => std::ptr::from_ref(data).cast(),
         Descriptor::Module(data) if is_module => std::ptr::from_ref(data).cast(),
         _ => std::ptr::null(),
     };
-    let data = ResourceData { context: handle(context), stream: handle(stream), descriptor };
+    let data =
+        ResourceData { context: handle(context.into()), stream: handle(stream.into()), descriptor };
     // SAFETY: a live CUpti_ResourceData, whose descriptor is of the type for this id, or null.
     unsafe { call_back(DOMAIN_RESOURCE, id, (&raw const data).cast()) };
 }
 
 /// Reports a graph event.
 pub(super) fn graph_event(id: u32, ids: GraphIds) {
-    let handle = |id: u64| id as usize as *mut c_void;
     let data = GraphData {
         graph: handle(ids.graph.into()),
         original_graph: handle(ids.original_graph.into()),
@@ -229,8 +252,7 @@ pub(super) fn module_event(id: u32, module_id: u32, cubin: &[u8]) {
 }
 
 pub(super) fn synchronized(id: u32, context: u32, stream: u32) {
-    let handle = |id: u32| id as usize as *mut c_void;
-    let data = SynchronizeData { context: handle(context), stream: handle(stream) };
+    let data = SynchronizeData { context: handle(context.into()), stream: handle(stream.into()) };
     // SAFETY: a live CUpti_SynchronizeData.
     unsafe { call_back(DOMAIN_SYNCHRONIZE, id, (&raw const data).cast()) };
 }
@@ -256,9 +278,7 @@ pub(super) fn notice(id: u32, result: CuptiResult, message: &CStr) {
 pub(super) fn act_at_exit() {
     extern "C" fn at_exit() {
         buffers::return_all();
-        let mut frame = Frame::new(DOMAIN_DRIVER_API, DRIVER_CALLS[0].id, next_correlation());
-        frame.enter();
-        frame.exit(0);
+        Frame::new(DOMAIN_DRIVER_API, DRIVER_CALLS[0].id, next_correlation()).run(0, drop);
     }
     // SAFETY: the function lives as long as the process and does not unwind: what it calls of ours catches panics.
     let _ = unsafe { libc::atexit(at_exit) };

@@ -19,29 +19,29 @@ type Outcome = Result<(), CuptiResult>;
 /// The chip of the fake.
 const CHIP: &CStr = c"FK100";
 
-static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
+pub(super) static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     initialized: bool,
-    events: u64,
-    waits: u64,
-    lacks_context: bool,
-    enabled: bool,
+    pub(super) events: u64,
+    pub(super) waits: u64,
+    pub(super) lacks_context: bool,
+    pub(super) enabled: bool,
     /// What is counted, from `set_config` on.
     session: Option<Session>,
-    sampling: Sampling,
+    pub(super) sampling: Sampling,
 }
 
 #[derive(Debug, Default)]
-struct Sampling {
-    enabled: bool,
+pub(super) struct Sampling {
+    pub(super) enabled: bool,
     samples: u32,
     /// What was sampled and not decoded: start, end, events.
-    waiting: VecDeque<[u64; 3]>,
+    pub(super) waiting: VecDeque<[u64; 3]>,
     /// What the image has.
     decoded: Vec<[u64; 3]>,
-    overflow: bool,
+    pub(super) overflow: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -65,35 +65,6 @@ struct Session {
 
 pub(super) fn reset() {
     *STATE.lock() = State::default();
-}
-
-pub(super) fn count(events: u64) {
-    STATE.lock().events += events;
-}
-
-pub(super) fn waits() -> u64 {
-    STATE.lock().waits
-}
-
-pub(super) fn have_context(is_current: bool) {
-    STATE.lock().lacks_context = !is_current;
-}
-
-pub(super) fn is_enabled() -> bool {
-    let state = STATE.lock();
-    state.enabled || state.sampling.enabled
-}
-
-pub(super) fn sample(start_ns: u64, end_ns: u64, events: u64) {
-    STATE.lock().sampling.waiting.push_back([start_ns, end_ns, events]);
-}
-
-pub(super) fn undecoded_samples() -> usize {
-    STATE.lock().sampling.waiting.len()
-}
-
-pub(super) fn overflow() {
-    STATE.lock().sampling.overflow = true;
 }
 
 pub(super) const CONTEXTS: Contexts = Contexts { get_current, get_device, synchronize };

@@ -39,6 +39,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::accessors::setters;
 use crate::callbacks::{GraphIds, ResourceKind};
 use crate::calls::{DriverFunction, RuntimeFunction};
 use crate::device::{Device, Driver};
@@ -108,66 +109,61 @@ impl Fake {
     /// Adds to the events that the GPU's counters count. A metric of the fake is `fake__NUMBER.sum`, or
     /// `fake__sass_NUMBER.sum`: metrics of one number fit into one pass.
     pub fn count(&self, events: u64) {
-        counters::count(events);
+        counters::STATE.lock().events += events;
     }
 
     /// Adds a sample of the device's counters, in CUPTI's time, with this count; the next decoding finds it.
     pub fn sample(&self, start_ns: u64, end_ns: u64, events: u64) {
-        counters::sample(start_ns, end_ns, events);
+        let sample = [start_ns, end_ns, events];
+        counters::STATE.lock().sampling.waiting.push_back(sample);
     }
 
     /// The samples that no decoding has found yet.
     pub fn undecoded_samples(&self) -> usize {
-        counters::undecoded_samples()
+        counters::STATE.lock().sampling.waiting.len()
     }
 
     /// Makes the next decoding report a sample buffer overflow.
     pub fn overflow_samples(&self) {
-        counters::overflow();
+        counters::STATE.lock().sampling.overflow = true;
     }
 
     /// How often the program waited for its context where ranges begin and end.
     pub fn context_waits(&self) -> u64 {
-        counters::waits()
+        counters::STATE.lock().waits
     }
 
     /// Sets whether a context is current on all threads; true at first.
     pub fn have_context(&self, is_current: bool) {
-        counters::have_context(is_current);
+        counters::STATE.lock().lacks_context = !is_current;
     }
 
     /// Whether the device's counters are in use.
     pub fn counts(&self) -> bool {
-        counters::is_enabled()
+        let state = counters::STATE.lock();
+        state.enabled || state.sampling.enabled
     }
 
     /// The same, with the record in the buffer before the call begins, while it runs, or after it has returned.
     pub fn launch_with(&self, work: &Work, arrival: Arrival) -> u32 {
-        let mut frame = driver_frame(work.function());
-        (frame.bytes, frame.symbol) = (work.bytes(), work.name());
-        let correlation = frame.correlation;
+        let correlation = calls::next_correlation();
         let arrive = |now| {
             if arrival == now {
                 calls::execute(work, correlation, None);
             }
         };
         arrive(Arrival::BeforeCall);
-        frame.enter();
-        arrive(Arrival::WithinCall);
-        frame.exit(0);
+        Frame::of(work, correlation).run(0, |_| arrive(Arrival::WithinCall));
         arrive(Arrival::AfterCall);
         correlation
     }
 
     /// The same, with `within` run before the call returns.
     pub fn launch_around(&self, work: &Work, within: impl FnOnce()) -> u32 {
-        let mut frame = driver_frame(work.function());
-        (frame.bytes, frame.symbol) = (work.bytes(), work.name());
-        frame.enter();
-        calls::execute(work, frame.correlation, None);
-        within();
-        frame.exit(0);
-        frame.correlation
+        Frame::of(work, calls::next_correlation()).run(0, |correlation| {
+            calls::execute(work, correlation, None);
+            within();
+        })
     }
 
     /// The same through a function of the runtime API, whose call shares the correlation id.
@@ -184,16 +180,8 @@ impl Fake {
 
     fn through_runtime(&self, function: &str, work: &Work, within: impl FnOnce(u32)) -> u32 {
         let id = RuntimeFunction::by_name(function).map_or(0, |function| function.0);
-        let mut outer = Frame::new(DOMAIN_RUNTIME_API, id, calls::next_correlation());
-        outer.enter();
-        let mut inner =
-            Frame::new(DOMAIN_DRIVER_API, driver_id(work.function()), outer.correlation);
-        (inner.bytes, inner.symbol) = (work.bytes(), work.name());
-        inner.enter();
-        within(inner.correlation);
-        inner.exit(0);
-        outer.exit(0);
-        outer.correlation
+        let outer = Frame::new(DOMAIN_RUNTIME_API, id, calls::next_correlation());
+        outer.run(0, |correlation| _ = Frame::of(work, correlation).run(0, within))
     }
 
     /// Replaces CUPTI by an unused one of this version. Not while a collection runs; libraries that [`library`](Self::library)
@@ -215,36 +203,25 @@ impl Fake {
 
     /// A call of this name that writes no record; `within` runs before it returns.
     pub fn call_around(&self, function: &str, within: impl FnOnce()) -> u32 {
-        let mut frame = driver_frame(function);
-        frame.enter();
-        within();
-        frame.exit(0);
-        frame.correlation
+        Frame::driver(function, calls::next_correlation()).run(0, |_| within())
     }
 
     /// A call while its stream is captured: it creates a graph node without an id, and does no work.
     pub fn capture(&self, work: &Work) -> u32 {
-        let mut frame = driver_frame(work.function());
-        frame.bytes = work.bytes();
-        frame.enter();
-        calls::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0);
-        frame.exit(0);
-        frame.correlation
+        let frame = Frame::capturing(work, calls::next_correlation());
+        frame.run(0, |_| calls::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0))
     }
 
     fn call(&self, name: &str, result: u32, work: &[Work]) -> u32 {
-        let mut frame = driver_frame(name);
+        let mut frame = Frame::driver(name, calls::next_correlation());
         if let Some(work) = work.first() {
             (frame.bytes, frame.symbol) = (work.bytes(), work.name());
         }
-        frame.enter();
-        for work in work {
-            if work.bytes() != 0 {
-                calls::execute(work, frame.correlation, None);
+        frame.run(result, |correlation| {
+            for work in work.iter().filter(|work| work.bytes() != 0) {
+                calls::execute(work, correlation, None);
             }
-        }
-        frame.exit(result);
-        frame.correlation
+        })
     }
 
     /// Begins a graph.
@@ -256,12 +233,7 @@ impl Fake {
 
     /// A call while its stream is captured into this graph. Returns its correlation id.
     pub fn capture_into(&self, graph: &mut FakeGraph, work: &Work) -> u32 {
-        let mut frame = driver_frame(work.function());
-        frame.bytes = work.bytes();
-        frame.enter();
-        self.add_node(graph, work);
-        frame.exit(0);
-        frame.correlation
+        Frame::capturing(work, calls::next_correlation()).run(0, |_| self.add_node(graph, work))
     }
 
     /// Adds a node by a call that no log records, as `cuGraphAddKernelNode` is.
@@ -279,7 +251,7 @@ impl Fake {
         let own = GraphIds { node: copy.next_node(), ..copy.ids() };
         calls::graph_event(RESOURCE_GRAPHNODE_CREATED, own);
         calls::graph_event(RESOURCE_GRAPHEXEC_CREATED, GraphIds { exec: copy.id, ..graph.ids() });
-        FakeExec { id: copy.id, nodes: copy.nodes }
+        FakeExec(copy)
     }
 
     /// Copies a graph, as `cuGraphClone` does.
@@ -304,18 +276,16 @@ impl Fake {
 
     /// Launches an executable graph: every record names it and its node. Returns the correlation id they share.
     pub fn launch_exec(&self, exec: &FakeExec) -> u32 {
-        let mut frame = driver_frame("cuGraphLaunch");
-        frame.enter();
-        for (node, work) in &exec.nodes {
-            calls::execute(work, frame.correlation, Some((exec.id, *node)));
-        }
-        frame.exit(0);
-        frame.correlation
+        Frame::driver("cuGraphLaunch", calls::next_correlation()).run(0, |correlation| {
+            for (node, work) in &exec.0.nodes {
+                calls::execute(work, correlation, Some((exec.id(), *node)));
+            }
+        })
     }
 
     /// Destroys an executable graph.
     pub fn destroy_exec(&self, exec: FakeExec) {
-        let ids = GraphIds { exec: exec.id, ..GraphIds::default() };
+        let ids = GraphIds { exec: exec.id(), ..GraphIds::default() };
         calls::graph_event(RESOURCE_GRAPHEXEC_DESTROY_STARTING, ids);
     }
 
@@ -336,13 +306,10 @@ impl Fake {
         } else {
             (RUNTIME_PROFILER_STOP, DRIVER_PROFILER_STOP)
         };
-        let mut outer = Frame::new(DOMAIN_RUNTIME_API, runtime, calls::next_correlation());
-        outer.enter();
-        let mut inner = Frame::new(DOMAIN_DRIVER_API, driver, outer.correlation);
-        inner.enter();
-        within();
-        inner.exit(result);
-        outer.exit(result);
+        let outer = Frame::new(DOMAIN_RUNTIME_API, runtime, calls::next_correlation());
+        outer.run(result, |correlation| {
+            Frame::new(DOMAIN_DRIVER_API, driver, correlation).run(result, |_| within());
+        });
     }
 
     /// Reports an event of a context or one of its streams; the ids are those of records.
@@ -373,8 +340,7 @@ impl Fake {
 
     /// Runs work without a logged call, as a call that is not on the log's list would.
     pub fn unseen(&self, work: &Work) {
-        let correlation = calls::next_correlation();
-        calls::execute(work, correlation, None);
+        calls::execute(work, calls::next_correlation(), None);
     }
 
     /// Writes an activity record.
@@ -589,20 +555,17 @@ impl FakeGraph {
 
 /// A graph that is ready to launch.
 #[derive(Debug)]
-pub struct FakeExec {
-    id: u32,
-    nodes: Vec<(u64, Work)>,
-}
+pub struct FakeExec(FakeGraph);
 
 impl FakeExec {
     /// Its id, which its records have as that of their graph.
     pub fn id(&self) -> u32 {
-        self.id
+        self.0.id
     }
 
     /// The ids of its nodes.
     pub fn nodes(&self) -> Vec<u64> {
-        self.nodes.iter().map(|(node, _)| *node).collect()
+        self.0.nodes()
     }
 }
 
@@ -618,32 +581,14 @@ impl Drop for Fake {
     }
 }
 
-fn driver_id(name: &str) -> u32 {
-    DriverFunction::by_name(name).map_or(u32::MAX, |function| function.0)
-}
-
-/// A driver call, not begun.
-fn driver_frame(name: &str) -> Frame {
-    Frame::new(DOMAIN_DRIVER_API, driver_id(name), calls::next_correlation())
-}
-
 impl Builder {
-    /// CUPTI's API version: which strides records have and which functions exist.
-    pub fn version(mut self, version: u32) -> Self {
-        self.version = version;
-        self
-    }
-
-    /// Makes CUPTI held by another subscriber of this name.
-    pub fn held_by(mut self, name: impl Into<String>) -> Self {
-        self.holder = Some(name.into());
-        self
-    }
-
-    /// CUPTI's clock is ahead of ours by this many nanoseconds, not by 54 years.
-    pub fn clock_offset(mut self, nanoseconds: i64) -> Self {
-        self.clock_offset = nanoseconds;
-        self
+    setters! {
+        /// CUPTI's API version: which strides records have and which functions exist.
+        version(version: u32) version = version;
+        /// Makes CUPTI held by another subscriber of this name.
+        held_by(name: impl Into<String>) holder = Some(name.into());
+        /// CUPTI's clock is ahead of ours by this many nanoseconds, not by 54 years.
+        clock_offset(nanoseconds: i64) clock_offset = nanoseconds;
     }
 
     /// This function of CUPTI fails with this code, every time, from the beginning.

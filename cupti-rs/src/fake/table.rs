@@ -1,6 +1,6 @@
 //! The C side of the fake: the functions of CUPTI's table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -131,6 +131,11 @@ fn enable_api(kind: ActivityKind, function: (u32, u32), on: bool) {
     }
 }
 
+/// Adds a value to what is on, or removes it.
+fn switch<T: Ord>(all: &mut BTreeSet<T>, value: T, on: u32) {
+    let _ = if on == 0 { all.remove(&value) } else { all.insert(value) };
+}
+
 /// Refuses kinds of external correlation ids that CUPTI does not have.
 fn check_external_kind(kind: u32) -> Outcome {
     if (1..=5).contains(&kind) { Ok(()) } else { Err(CuptiResult::INVALID_PARAMETER) }
@@ -207,11 +212,7 @@ impl FakeApi for Fake {
             return Err(CuptiResult::INVALID_PARAMETER);
         }
         let mut state = STATE.lock();
-        if on == 0 {
-            state.callback_ids.remove(&(domain, id));
-        } else {
-            state.callback_ids.insert((domain, id));
-        }
+        switch(&mut state.callback_ids, (domain, id), on);
         Ok(())
     }
 
@@ -220,11 +221,9 @@ impl FakeApi for Fake {
             return Err(CuptiResult::INVALID_PARAMETER);
         }
         let mut state = STATE.lock();
+        switch(&mut state.domains, domain, on);
         if on == 0 {
-            state.domains.remove(&domain);
             state.callback_ids.retain(|(other, _)| *other != domain);
-        } else {
-            state.domains.insert(domain);
         }
         Ok(())
     }
@@ -329,11 +328,7 @@ impl FakeApi for Fake {
         }
         let mut state = STATE.lock();
         for config in configs {
-            if config.enable == 0 {
-                state.unified_memory.remove(&config.kind);
-            } else {
-                state.unified_memory.insert(config.kind);
-            }
+            switch(&mut state.unified_memory, config.kind, config.enable);
         }
         Ok(())
     }

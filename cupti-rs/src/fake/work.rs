@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 
 use super::written::Written;
+use crate::accessors::setters;
 use crate::kind::ActivityKind;
 use crate::sys::generated::{kernel, memcpy, memset, synchronization};
 use crate::version::Version;
@@ -59,10 +60,11 @@ impl Work {
         Self::new(What::Synchronize)
     }
 
-    /// The same on another stream.
-    pub fn on_stream(mut self, stream: u32) -> Self {
-        self.stream = stream;
-        self
+    setters! {
+        /// The same on another stream.
+        on_stream(stream: u32) stream = stream;
+        /// The same, taking this long.
+        taking_ns(duration: u64) duration_ns = duration;
     }
 
     /// A kernel of so many blocks and threads in a block instead of 128 and 256; other work is as it was.
@@ -70,12 +72,6 @@ impl Work {
         if let What::Kernel { grid, block, .. } = &mut self.what {
             (*grid, *block) = (blocks, threads);
         }
-        self
-    }
-
-    /// The same, taking this long.
-    pub fn taking_ns(mut self, duration: u64) -> Self {
-        self.duration_ns = duration;
         self
     }
 
@@ -138,76 +134,40 @@ impl Work {
     ) -> Option<Vec<u8>> {
         let (graph, node) = node.unwrap_or_default();
         let kind = ActivityKind(self.kind());
+        // The fields that all records have, and some of their own.
+        macro_rules! written {
+            ($family:ident: $($field:ident = $value:expr),*) => {{
+                use $family::*;
+                let record = Written::new(kind, version)?.set(START, start).set(END, end);
+                let record = record.set(CONTEXT_ID, 1).set(STREAM_ID, self.stream);
+                record.set(CORRELATION_ID, correlation)$(.set($field, $value))*
+            }};
+        }
         let bytes = match self.what {
-            What::Kernel { name, grid, block } => {
-                use kernel::*;
-                Written::new(kind, version)?
-                    .set(START, start)
-                    .set(END, end)
-                    .set(CONTEXT_ID, 1)
-                    .set(STREAM_ID, self.stream)
-                    .set(GRID_X, grid)
-                    .set(GRID_Y, 1)
-                    .set(GRID_Z, 1)
-                    .set(BLOCK_X, block)
-                    .set(BLOCK_Y, 1)
-                    .set(BLOCK_Z, 1)
-                    .set(CORRELATION_ID, correlation)
-                    .set(REGISTERS_PER_THREAD, 32)
-                    .set(GRAPH_ID, graph)
-                    .set(GRAPH_NODE_ID, node)
-                    .text(NAME, name)
-                    .into_bytes()
-            }
+            What::Kernel { name, grid, block } => written!(
+                kernel: GRID_X = grid, GRID_Y = 1, GRID_Z = 1, BLOCK_X = block, BLOCK_Y = 1, BLOCK_Z = 1,
+                REGISTERS_PER_THREAD = 32, GRAPH_ID = graph, GRAPH_NODE_ID = node
+            )
+            .text(kernel::NAME, name)
+            .into_bytes(),
             What::Memcpy { kind: copy, bytes } => {
-                use memcpy::*;
                 let (source, destination) = match copy {
                     1 => (1, 3),
                     8 => (3, 3),
                     _ => (3, 1),
                 };
-                Written::new(kind, version)?
-                    .set(COPY_KIND, copy)
-                    .set(SRC_KIND, source)
-                    .set(DST_KIND, destination)
-                    .set(FLAGS, 1)
-                    .set(BYTES, bytes)
-                    .set(START, start)
-                    .set(END, end)
-                    .set(CONTEXT_ID, 1)
-                    .set(STREAM_ID, self.stream)
-                    .set(CORRELATION_ID, correlation)
-                    .set(COPY_COUNT, 1)
-                    .set(GRAPH_ID, graph)
-                    .set(GRAPH_NODE_ID, node)
-                    .into_bytes()
+                written!(
+                    memcpy: COPY_KIND = copy, SRC_KIND = source, DST_KIND = destination, FLAGS = 1, BYTES = bytes,
+                    COPY_COUNT = 1, GRAPH_ID = graph, GRAPH_NODE_ID = node
+                )
+                .into_bytes()
             }
-            What::Memset { bytes } => {
-                use memset::*;
-                Written::new(kind, version)?
-                    .set(BYTES, bytes)
-                    .set(START, start)
-                    .set(END, end)
-                    .set(FLAGS, 1)
-                    .set(MEMORY_KIND, 3)
-                    .set(CONTEXT_ID, 1)
-                    .set(STREAM_ID, self.stream)
-                    .set(CORRELATION_ID, correlation)
-                    .set(GRAPH_ID, graph)
-                    .set(GRAPH_NODE_ID, node)
-                    .into_bytes()
-            }
+            What::Memset { bytes } => written!(
+                memset: BYTES = bytes, FLAGS = 1, MEMORY_KIND = 3, GRAPH_ID = graph, GRAPH_NODE_ID = node
+            )
+            .into_bytes(),
             What::Synchronize => {
-                use synchronization::*;
-                Written::new(kind, version)?
-                    .set(TYPE, 3)
-                    .set(START, start)
-                    .set(END, end)
-                    .set(CORRELATION_ID, correlation)
-                    .set(CONTEXT_ID, 1)
-                    .set(STREAM_ID, self.stream)
-                    .set(CUDA_EVENT_ID, u32::MAX)
-                    .into_bytes()
+                written!(synchronization: TYPE = 3, CUDA_EVENT_ID = u32::MAX).into_bytes()
             }
         };
         Some(bytes)

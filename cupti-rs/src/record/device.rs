@@ -3,9 +3,8 @@
 use std::fmt;
 
 use super::NameKey;
-use super::fields::{Fields, Raw, oldest, record};
+use super::fields::{Raw, record};
 use super::marker::low;
-use crate::sys::generated::device;
 
 /// A GPU's UUID (`CUuuid`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -84,61 +83,38 @@ impl Device<'_> {
     }
 }
 
-/// The limits of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct DeviceLimits {
-    /// Bytes of constant memory (`constantMemorySize`).
-    pub constant_bytes: u32,
-    /// Threads of a warp (`numThreadsPerWarp`).
-    pub threads_per_warp: u32,
-    /// Copy engines (`numMemcpyEngines`).
-    pub copy_engines: u32,
-    /// Instructions a cycle and multiprocessor, at most (`maxIPC`).
-    pub instructions_per_cycle: u32,
-    /// Warps on a multiprocessor (`maxWarpsPerMultiprocessor`).
-    pub warps_per_multiprocessor: u32,
-    /// Blocks on a multiprocessor (`maxBlocksPerMultiprocessor`).
-    pub blocks_per_multiprocessor: u32,
-    /// Bytes of shared memory of a multiprocessor (`maxSharedMemoryPerMultiprocessor`).
-    pub shared_bytes_per_multiprocessor: u32,
-    /// 32-bit registers of a multiprocessor (`maxRegistersPerMultiprocessor`).
-    pub registers_per_multiprocessor: u32,
-    /// Registers of a block (`maxRegistersPerBlock`).
-    pub registers_per_block: u32,
-    /// Bytes of shared memory of a block (`maxSharedMemoryPerBlock`).
-    pub shared_bytes_per_block: u32,
-    /// Threads of a block (`maxThreadsPerBlock`).
-    pub threads_per_block: u32,
-    /// Threads of a block in x, y, z (`maxBlockDimX`...).
-    pub block: [u32; 3],
-    /// Blocks of a grid in x, y, z (`maxGridDimX`...).
-    pub grid: [u32; 3],
-}
-
-impl DeviceLimits {
-    fn decode(raw: Raw<'_>) -> Option<Self> {
-        use device::*;
-        let f = Fields::<Layout, { oldest(STRIDES) }>::of(raw)?;
-        Some(Self {
-            constant_bytes: f.get(CONSTANT_MEMORY_SIZE),
-            threads_per_warp: f.get(NUM_THREADS_PER_WARP),
-            copy_engines: f.get(NUM_MEMCPY_ENGINES),
-            instructions_per_cycle: f.get(MAX_IPC),
-            warps_per_multiprocessor: f.get(MAX_WARPS_PER_MULTIPROCESSOR),
-            blocks_per_multiprocessor: f.get(MAX_BLOCKS_PER_MULTIPROCESSOR),
-            shared_bytes_per_multiprocessor: f.get(MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
-            registers_per_multiprocessor: f.get(MAX_REGISTERS_PER_MULTIPROCESSOR),
-            registers_per_block: f.get(MAX_REGISTERS_PER_BLOCK),
-            shared_bytes_per_block: f.get(MAX_SHARED_MEMORY_PER_BLOCK),
-            threads_per_block: f.get(MAX_THREADS_PER_BLOCK),
-            block: f.xyz(MAX_BLOCK_DIM_X, MAX_BLOCK_DIM_Y, MAX_BLOCK_DIM_Z),
-            grid: f.xyz(MAX_GRID_DIM_X, MAX_GRID_DIM_Y, MAX_GRID_DIM_Z),
-        })
-    }
-}
-
 record! {
+    /// The limits of a device.
+    #[derive(Eq, Default)]
+    DeviceLimits, raw, f of device {
+        /// Bytes of constant memory (`constantMemorySize`).
+        constant_bytes: u32 = f.get(CONSTANT_MEMORY_SIZE),
+        /// Threads of a warp (`numThreadsPerWarp`).
+        threads_per_warp: u32 = f.get(NUM_THREADS_PER_WARP),
+        /// Copy engines (`numMemcpyEngines`).
+        copy_engines: u32 = f.get(NUM_MEMCPY_ENGINES),
+        /// Instructions a cycle and multiprocessor, at most (`maxIPC`).
+        instructions_per_cycle: u32 = f.get(MAX_IPC),
+        /// Warps on a multiprocessor (`maxWarpsPerMultiprocessor`).
+        warps_per_multiprocessor: u32 = f.get(MAX_WARPS_PER_MULTIPROCESSOR),
+        /// Blocks on a multiprocessor (`maxBlocksPerMultiprocessor`).
+        blocks_per_multiprocessor: u32 = f.get(MAX_BLOCKS_PER_MULTIPROCESSOR),
+        /// Bytes of shared memory of a multiprocessor (`maxSharedMemoryPerMultiprocessor`).
+        shared_bytes_per_multiprocessor: u32 = f.get(MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
+        /// 32-bit registers of a multiprocessor (`maxRegistersPerMultiprocessor`).
+        registers_per_multiprocessor: u32 = f.get(MAX_REGISTERS_PER_MULTIPROCESSOR),
+        /// Registers of a block (`maxRegistersPerBlock`).
+        registers_per_block: u32 = f.get(MAX_REGISTERS_PER_BLOCK),
+        /// Bytes of shared memory of a block (`maxSharedMemoryPerBlock`).
+        shared_bytes_per_block: u32 = f.get(MAX_SHARED_MEMORY_PER_BLOCK),
+        /// Threads of a block (`maxThreadsPerBlock`).
+        threads_per_block: u32 = f.get(MAX_THREADS_PER_BLOCK),
+        /// Threads of a block in x, y, z (`maxBlockDimX`...).
+        block: [u32; 3] = f.xyz(MAX_BLOCK_DIM_X, MAX_BLOCK_DIM_Y, MAX_BLOCK_DIM_Z),
+        /// Blocks of a grid in x, y, z (`maxGridDimX`...).
+        grid: [u32; 3] = f.xyz(MAX_GRID_DIM_X, MAX_GRID_DIM_Y, MAX_GRID_DIM_Z),
+    }
+
     /// An attribute of a device (`DEVICE_ATTRIBUTE`).
     DeviceAttribute, raw, f of device_attribute {
         /// CUDA ordinal (`deviceId`).

@@ -42,11 +42,7 @@ pub(crate) unsafe extern "C" fn callback(
             other(state, payload);
         }
     }));
-    if let Err(panic) = outcome {
-        calls::panicked();
-        // Its drop might panic again, with nobody left to catch it.
-        std::mem::forget(panic);
-    }
+    outcome.unwrap_or_else(calls::panicked);
 }
 
 /// CUPTI's structure for the callback that runs. It is a local of [`callback`] and what that calls: all that is borrowed from CUPTI's memory

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use super::abi::CuptiResult;
+use super::driver::Context;
 use super::os;
 use super::params::*;
 use crate::error::{Error, Kind};
@@ -136,7 +137,7 @@ group! {
 }
 
 macro_rules! device_functions {
-    ($($group:ident),*) => {$(
+    ($($group:ident: $params:ident { $field:ident = $argument:ident: $type:ty => $value:expr })*) => {$(
         impl $group {
             /// Prepares CUPTI to count; may be called any number of times. A process that sampled first without it crashed
             /// (13.0.1).
@@ -154,10 +155,26 @@ macro_rules! device_functions {
                 // SAFETY: CUPTI returns a constant string.
                 Ok(unsafe { copied(params.chip_name) })
             }
+
+            /// Which counters can be had on this device now.
+            pub(crate) fn availability_of(&self, $argument: $type) -> Result<Box<[u8]>, Error> {
+                let mut params = $params::new();
+                params.$field = $value;
+                // SAFETY: the block has the size it states; without an image the size alone is written.
+                unsafe { self.availability(&mut params) }?;
+                let mut image = vec![0; params.counter_availability_image_size];
+                params.counter_availability_image = image.as_mut_ptr();
+                // SAFETY: as above; the image has the size it states.
+                unsafe { self.availability(&mut params) }?;
+                Ok(image.into())
+            }
         }
     )*};
 }
-device_functions!(RangeApi, SamplingApi);
+device_functions! {
+    RangeApi: ProfilerGetCounterAvailability { ctx = context: Context => context.handle() }
+    SamplingApi: SamplingGetCounterAvailability { device_index = device: u32 => device as usize }
+}
 
 /// A refusal of the counter interfaces as an error.
 fn check(function: &'static str, code: CuptiResult) -> Result<(), Error> {

@@ -42,19 +42,6 @@ pub(crate) struct RangeObject {
 }
 
 impl RangeApi {
-    /// Which counters can be had on this context's device now.
-    pub(crate) fn availability_of(&self, context: Context) -> Result<Box<[u8]>, Error> {
-        let mut params = ProfilerGetCounterAvailability::new();
-        params.ctx = context.handle();
-        // SAFETY: the block has the size it states; without an image the size alone is written.
-        unsafe { self.availability(&mut params) }?;
-        let mut image = vec![0; params.counter_availability_image_size];
-        params.counter_availability_image = image.as_mut_ptr();
-        // SAFETY: as above; the image has the size it states.
-        unsafe { self.availability(&mut params) }?;
-        Ok(image.into())
-    }
-
     /// How many ranges are in an image.
     pub(crate) fn count(&self, data: &[u8]) -> Result<usize, Error> {
         let mut params = RangeGetCounterDataInfo::new();

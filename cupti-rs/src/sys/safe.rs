@@ -13,6 +13,7 @@ use crate::attribute::AttributeId;
 use crate::buffer;
 use crate::callbacks::Enabled;
 use crate::error::{Error, Kind};
+use crate::kind::ActivityKind;
 use crate::record::UnifiedMemoryKind;
 
 /// The name under which other tools see this subscriber.
@@ -178,18 +179,18 @@ impl Api {
         refusal("cuptiActivityConfigureUnifiedMemoryCounter", code)
     }
 
-    /// Turns records of single driver functions on or off; `None` before 12.5.
-    pub(crate) fn enable_driver_api(&self, id: u32, on: bool) -> Option<Result<(), Error>> {
+    /// Turns records of a single function of this kind's API off; `None` before 12.5.
+    pub(crate) fn disable_function(
+        &self,
+        kind: ActivityKind,
+        id: u32,
+    ) -> Option<Result<(), Error>> {
+        let (name, enable) = match kind {
+            ActivityKind::DRIVER => ("cuptiActivityEnableDriverApi", self.enable_driver_api),
+            _ => ("cuptiActivityEnableRuntimeApi", self.enable_runtime_api),
+        };
         // SAFETY: takes both by value.
-        let code = self.enable_driver_api.map(|enable| unsafe { enable(id, on.into()) });
-        code.map(|code| check("cuptiActivityEnableDriverApi", code))
-    }
-
-    /// The same for functions of the runtime API.
-    pub(crate) fn enable_runtime_api(&self, id: u32, on: bool) -> Option<Result<(), Error>> {
-        // SAFETY: takes both by value.
-        let code = self.enable_runtime_api.map(|enable| unsafe { enable(id, on.into()) });
-        code.map(|code| check("cuptiActivityEnableRuntimeApi", code))
+        enable.map(|enable| check(name, unsafe { enable(id, 0) }))
     }
 
     /// Puts an id on this thread's stack of ids of this kind; `None` where the library cannot.

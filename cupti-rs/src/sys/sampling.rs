@@ -35,21 +35,6 @@ pub(crate) struct SamplingObject {
     data: Vec<u8>,
 }
 
-impl SamplingApi {
-    /// Which counters can be had on this device now.
-    pub(crate) fn availability_of(&self, device: u32) -> Result<Box<[u8]>, Error> {
-        let mut params = SamplingGetCounterAvailability::new();
-        params.device_index = device as usize;
-        // SAFETY: the block has the size it states; without an image the size alone is written.
-        unsafe { self.availability(&mut params) }?;
-        let mut image = vec![0; params.counter_availability_image_size];
-        params.counter_availability_image = image.as_mut_ptr();
-        // SAFETY: as above; the image has the size it states.
-        unsafe { self.availability(&mut params) }?;
-        Ok(image.into())
-    }
-}
-
 impl SamplingObject {
     /// Takes the device for sampling.
     pub(crate) fn enable(api: SamplingApi, device: u32) -> Result<Self, Error> {

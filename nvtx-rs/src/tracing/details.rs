@@ -59,15 +59,9 @@ impl Details {
     }
 
     pub(super) fn describe(self, mut event: Event<'_>) -> Event<'_> {
-        if let Some(color) = self.color {
-            event = event.color(color);
-        }
-        if let Some(category) = self.category {
-            event = event.category(category);
-        }
-        if let Some(payload) = self.payload {
-            event = event.payload(payload);
-        }
+        event.color = self.color.or(event.color);
+        event.category = self.category.or(event.category);
+        event.payload = self.payload.or(event.payload);
         event.within = self.within;
         event
     }
