@@ -80,7 +80,8 @@ pub(crate) enum Command {
     Html(FileArgs),
     /// Declared operations and bytes of ranges under the roofs of the device, and the bound of each
     Roofline(RooflineArgs),
-    /// Differences of B from A: counts, which are exact, before times, which vary
+    /// Differences of B from A: wall time and what explains it, counts, which are exact, times on the
+    /// GPU
     Diff(DiffArgs),
     /// Compares recorded runs with a baseline: counts exactly, times by their noise
     Gate(GateArgs),
@@ -369,20 +370,25 @@ pub(crate) struct DiffArgs {
     /// Every row of the tables
     #[arg(long)]
     pub(crate) all: bool,
-    /// Fail (status 3) if anything grew by more than this, or a file is incomplete; 0 is any
+    /// Fail (status 3) if anything grew by more than this, or a file is incomplete; 0 is any. If the
+    /// wall time certainly fell, growth of other times and counts is reported as a trade
     #[arg(long, value_name = "PERCENT", value_parser = at_least_zero)]
     pub(crate) fail_above: Option<f64>,
-    /// The quantities for --fail-above
+    /// The quantities for --fail-above; with one of them alone nothing is a trade
     #[arg(long, value_enum, default_value_t = Gated::All, requires = "fail_above")]
     pub(crate) of: Gated,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-    /// The profile before
-    #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
-    pub(crate) a: PathBuf,
-    /// The profile after
-    #[arg(value_name = "B", value_hint = ValueHint::FilePath)]
-    pub(crate) b: PathBuf,
+    /// The profiles before, in place of A; five runs or more show how much runs vary
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "after", value_hint = ValueHint::FilePath)]
+    pub(crate) before: Vec<PathBuf>,
+    /// The profiles after, in place of B
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "before", value_hint = ValueHint::FilePath)]
+    pub(crate) after: Vec<PathBuf>,
+    /// The profile before, A, and the profile after, B
+    #[arg(value_names = ["A", "B"], num_args = 2, required_unless_present = "before",
+          conflicts_with = "before", value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -445,11 +451,13 @@ fn error_rate(text: &str) -> Result<f64, String> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Gated {
+    /// Wall time
+    Wall,
     /// Counts and bytes, which are exact
     Counts,
     /// Time on the GPU, which varies
     GpuTime,
-    /// Both
+    /// All of these
     All,
 }
 

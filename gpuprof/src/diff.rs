@@ -1,9 +1,9 @@
-//! `diff`: a comparison of two profiles, and a gate on growth.
+//! `diff`: a comparison of profiles before and after, and a gate on growth.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use profiler_core::Profile;
-use profiler_core::compare::{Change, Compare, Comparison};
+use profiler_core::compare::{Change, Compare, Comparison, Speed};
 use profiler_core::formats::text::printable;
 use serde::Serialize;
 
@@ -16,24 +16,53 @@ use crate::tables::write_json;
 /// Values named in the message of a gate.
 const NAMED: usize = 5;
 
+/// The files of a side with their profiles.
+struct Side {
+    files: Vec<PathBuf>,
+    profiles: Vec<Profile>,
+}
+
+impl Side {
+    fn read(files: Vec<PathBuf>) -> Result<Self, Failure> {
+        let profiles = files.iter().map(|file| input::profile(file));
+        Ok(Self { profiles: profiles.collect::<Result<_, _>>()?, files })
+    }
+
+    fn incomplete(&self) -> impl Iterator<Item = (&Path, &Profile)> {
+        let files = self.files.iter().map(PathBuf::as_path).zip(&self.profiles);
+        files.filter(|(_, profile)| !profile.health().is_complete())
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.files.iter().map(|file| file.display().to_string()).collect()
+    }
+}
+
 pub(crate) fn diff(args: DiffArgs) -> Result<(), Failure> {
-    let output = Output::new(args.output.output, &[&args.a, &args.b])?;
+    let files = match <[PathBuf; 2]>::try_from(args.files) {
+        Ok([before, after]) => [vec![before], vec![after]],
+        Err(_) => [args.before, args.after],
+    };
+    let inputs: Vec<&Path> = files.iter().flatten().map(PathBuf::as_path).collect();
+    let output = Output::new(args.output.output, &inputs)?;
     if args.format == DiffFormat::Html {
         output.refuse_terminal("a page of HTML")?;
     }
-    let [a, b] = [input::profile(&args.a)?, input::profile(&args.b)?];
-    let sides = [(args.a.as_path(), &a), (args.b.as_path(), &b)];
-    for (file, profile) in sides {
-        if !profile.health().is_complete() {
-            note(&format!("{} is {}", file.display(), profile.health()));
-        }
+    let [before, after] = files;
+    let sides = [Side::read(before)?, Side::read(after)?];
+    for (file, profile) in sides.iter().flat_map(Side::incomplete) {
+        note(&format!("{} is {}", file.display(), profile.health()));
     }
-    let comparison = Compare::new().by_range(args.by_range).between(&a, &b);
+    let [before, after] = &sides;
+    let compare = Compare::new().by_range(args.by_range);
+    let comparison = compare.between(&before.profiles[..], &after.profiles[..]);
     output.write(|out| {
         match args.format {
             DiffFormat::Table => {
-                for (letter, (file, _)) in ["before", "after"].into_iter().zip(sides) {
-                    writeln!(out, "{letter}: {}", printable(&file.display().to_string()))?;
+                for (side, of) in ["before", "after"].into_iter().zip(&sides) {
+                    for file in of.names() {
+                        writeln!(out, "{side}: {}", printable(&file))?;
+                    }
                 }
                 match args.all {
                     true => write!(out, "\n{}", comparison.to_text())?,
@@ -42,7 +71,7 @@ pub(crate) fn diff(args: DiffArgs) -> Result<(), Failure> {
             }
             DiffFormat::Csv => out.write_all(comparison.to_csv().as_bytes())?,
             DiffFormat::Json => {
-                let files = sides.map(|(file, _)| file.display().to_string());
+                let files = sides.each_ref().map(Side::names);
                 write_json(out, &Written { files, comparison: &comparison })?;
             }
             DiffFormat::Markdown => out.write_all(comparison.to_markdown().as_bytes())?,
@@ -51,51 +80,70 @@ pub(crate) fn diff(args: DiffArgs) -> Result<(), Failure> {
         Ok(())
     })?;
     match args.fail_above {
-        Some(percent) => gate(&comparison, sides, percent, args.of),
+        Some(percent) => gate(&comparison, &sides, percent, args.of),
         None => Ok(()),
     }
 }
 
 #[derive(Serialize)]
 struct Written<'c> {
-    files: [String; 2],
+    files: [Vec<String>; 2],
     #[serde(flatten)]
     comparison: &'c Comparison,
 }
 
 fn gate(
     comparison: &Comparison,
-    sides: [(&Path, &Profile); 2],
+    sides: &[Side; 2],
     percent: f64,
     of: Gated,
 ) -> Result<(), Failure> {
-    for (file, profile) in sides {
-        if !profile.health().is_complete() {
-            return Err(Failure::Gate(format!(
-                "--fail-above {percent}: what is not in {} cannot be compared: it is {}",
-                file.display(),
-                profile.health()
-            )));
-        }
+    if let Some((file, profile)) = sides.iter().flat_map(Side::incomplete).next() {
+        return Err(Failure::Gate(format!(
+            "--fail-above {percent}: what is not in {} cannot be compared: it is {}",
+            file.display(),
+            profile.health()
+        )));
     }
     let is_gated = |row: &&Change| match of {
+        Gated::Wall => false,
         Gated::Counts => !row.quantity.is_time(),
         Gated::GpuTime => row.quantity.is_time(),
         Gated::All => true,
     };
+    let wall = comparison.wall();
     let rows = comparison.changes().iter();
-    let grown: Vec<&Change> = rows.filter(is_gated).filter(|row| row.grew_above(percent)).collect();
-    if grown.is_empty() {
+    let grown = rows.filter(is_gated).filter(|row| row.grew_above(percent));
+    let mut named: Vec<String> = grown.take(NAMED).map(ToString::to_string).collect();
+    let rows = comparison.changes().iter();
+    let mut count = rows.filter(is_gated).filter(|row| row.grew_above(percent)).count();
+    if of == Gated::All && wall.speed == Speed::Faster {
+        if count != 0 {
+            note(&format!(
+                "a trade: {}, though {count} values grew by more than {percent} %: {}",
+                wall.headline(),
+                named.join("; ")
+            ));
+        }
         return Ok(());
     }
-    let named: Vec<String> = grown.iter().take(NAMED).map(ToString::to_string).collect();
-    let more = match grown.len().saturating_sub(NAMED) {
+    let is_slower = match of {
+        Gated::Wall | Gated::All => 100.0 * (wall.ratio - 1.0) > percent,
+        Gated::Counts | Gated::GpuTime => false,
+    };
+    if is_slower {
+        named.insert(0, wall.headline());
+        count += 1;
+    }
+    if count == 0 {
+        return Ok(());
+    }
+    let more = match count - named.len() {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
     Err(Failure::Gate(format!(
-        "--fail-above {percent}: {} values grew by more: {}{more}",
-        grown.len(),
+        "--fail-above {percent}: {count} values grew by more: {}{more}",
         named.join("; ")
     )))
 }

@@ -428,6 +428,57 @@ fn a_gate_fails_on_growth_alone() {
     }
 }
 
+/// A recording of a program that is slow for one reason, or of its cured twin.
+fn pattern(name: &str) -> PathBuf {
+    let recordings = "../profiler-core/tests/recordings/diseases";
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(recordings).join(format!("{name}.gpuprof"))
+}
+
+#[test]
+fn a_gate_is_on_wall_time_first() {
+    let names = ["launch-bound", "sync-every-kernel", "host-preprocessing", "slow-loader"];
+    for name in names {
+        let [ill, cured] = ["ill", "cured"].map(|state| pattern(&format!("{name}-{state}")));
+        for of in ["--of=wall", "--of=all"] {
+            let worse = ran(gpuprof().args(args([&"diff", &of, &"--fail-above=10", &cured, &ill])));
+            assert_eq!(worse.status, 3, "{name}: {}", worse.error);
+            assert!(worse.error.contains("wall time slower"), "{}", worse.error);
+            // A fix never fails, whatever it costs on the GPU.
+            let better = ran(gpuprof().args(args([&"diff", &of, &"--fail-above=0", &ill, &cured])));
+            assert_eq!(better.status, 0, "{name}: {}", better.error);
+        }
+    }
+    // The cured loader's twin has as much GPU time: it is the wall time alone that tells.
+    let [ill, cured] = ["slow-loader-ill", "slow-loader-cured"].map(pattern);
+    let counts =
+        ran(gpuprof().args(args([&"diff", &"--of=counts", &"--fail-above=0", &cured, &ill])));
+    assert_eq!(counts.status, 0, "{}", counts.error);
+}
+
+#[test]
+fn several_files_of_each_side_are_compared() {
+    let [ill, cured] = ["tiny-copies-ill", "tiny-copies-cured"].map(pattern);
+    let (before, after) = (vec![&ill; 5], vec![&cured; 5]);
+    let mut words: Vec<&dyn AsRef<OsStr>> = vec![&"diff", &"--format=json", &"--before"];
+    words.extend(before.iter().map(|file| *file as &dyn AsRef<OsStr>));
+    words.push(&"--after");
+    words.extend(after.iter().map(|file| *file as &dyn AsRef<OsStr>));
+    let json = result_of(words).json();
+    assert_eq!(json["files"][1].as_array().unwrap().len(), 5);
+    assert_eq!(json["wall"]["runs"], serde_json::json!([5, 5]));
+    assert_eq!(
+        (&json["wall"]["speed"], &json["wall"]["is_measured"]),
+        (&"faster".into(), &true.into())
+    );
+    for wrong in [
+        &["diff", "--before", "a"][..],
+        &["diff", "a"],
+        &["diff", "a", "b", "--before", "c", "--after", "d"],
+    ] {
+        assert_eq!(ran(gpuprof().args(wrong)).status, 2, "{wrong:?}");
+    }
+}
+
 #[test]
 fn a_difference_is_written_for_a_pull_request_and_for_a_browser() {
     let folder = Folder::new();

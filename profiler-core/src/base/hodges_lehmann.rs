@@ -35,6 +35,11 @@ impl Ratios {
         median(&self.ratios)
     }
 
+    /// The smallest and the largest ratio; `None` if empty.
+    pub(crate) fn extremes(&self) -> Option<(f64, f64)> {
+        self.ratios.first().copied().zip(self.ratios.last().copied())
+    }
+
     /// The bounds that the true factor exceeds with a probability of at most `tail` on each side; 0
     /// and infinity if there are too few times.
     pub(crate) fn bounds(&self, ranks: &mut Ranks, tail: f64) -> (f64, f64) {

@@ -44,4 +44,5 @@ mod scorecard;
 mod tensor_cores;
 mod tracks;
 #[cfg(feature = "nsys")]
+mod wall;
 mod whole_graphs;

@@ -156,6 +156,8 @@ fn a_result_waits_for_its_work_and_for_its_span() {
     outer.in_scope(|| kernel(&fake));
     drop(outer);
     assert_eq!(wait(1), paths(&[("outer", 2)]));
+    // The count follows the event.
+    wait_until(&|| guard.results().emitted >= 2);
     assert_eq!(guard.results().emitted, 2);
     drop(guard);
     assert_eq!(keeps.take(), []);

@@ -1,11 +1,12 @@
-//! Comparisons of two programs or versions: work, times of kernels, and the largest cost of each
-//! side. [`compare`] has an example.
+//! Comparisons of two programs or versions: wall time and what explains its change, work, times of
+//! kernels, and the largest cost of each side. [`compare`] has an example.
 
 mod clocks;
 mod leaders;
 mod page;
 mod text;
 mod tree;
+mod wall;
 
 use std::rc::Rc;
 
@@ -20,6 +21,7 @@ use crate::profile::profiles::Profiles;
 use crate::record::recording::RecordingInfo;
 pub use clocks::{ClockWarning, Side};
 pub use leaders::{Leader, LeaderChange};
+pub use wall::{Contribution, Explanation, Speed, WallCause, WallChange};
 
 /// Minimum runs of a side for one value per run.
 const RUNS: usize = 5;
@@ -32,6 +34,7 @@ const RUNS: usize = 5;
 /// # fn main() -> Result<(), profiler_core::Error> {
 /// let (before, after) = (Profile::load("main.gpuprof")?, Profile::load("branch.gpuprof")?);
 /// let comparison = compare(&before, &after);
+/// println!("{}", comparison.wall().headline());
 /// println!("{comparison}");
 /// std::fs::write("comment.md", comparison.to_markdown()).ok();
 /// # Ok(())
@@ -52,6 +55,7 @@ pub struct Compare {
     by_range: bool,
     confidence: f64,
     margin: f64,
+    run_variation: f64,
 }
 
 impl Default for Compare {
@@ -61,9 +65,10 @@ impl Default for Compare {
 }
 
 impl Compare {
-    /// Kernels by name and shape, bounds at 99 % confidence, and a margin of 1 %.
+    /// Kernels by name and shape, bounds at 99 % confidence, a margin of 1 %, and a variation of runs
+    /// of at most 5 %.
     pub fn new() -> Self {
-        Self { by_range: false, confidence: 0.99, margin: 0.01 }
+        Self { by_range: false, confidence: 0.99, margin: 0.01, run_variation: 0.05 }
     }
 
     setters! {
@@ -77,6 +82,9 @@ impl Compare {
         /// [clear](TimeShift::is_clear); 0.01 by default. It should exceed the difference between
         /// processes: up to 0.6 % on an H200.
         margin(part: f64) margin = if part.is_finite() { part.max(0.0) } else { 0.0 };
+        /// Sets the relative variation of wall times between runs that is assumed where a side has
+        /// fewer than five runs; 0.05 by default. Five runs a side measure it instead.
+        run_variation(part: f64) run_variation = if part.is_finite() { part.max(0.0) } else { 0.05 };
     }
 
     /// Compares one or more runs of each side.
@@ -103,6 +111,7 @@ impl Compare {
                 .any(|change| change.differs() && !change.quantity.is_time()),
             confidence: self.confidence,
             leaders: leaders::of(sides),
+            wall: wall::change(sides, self),
             clock_warnings: clocks::warnings(sides),
             changes,
         }
@@ -149,6 +158,7 @@ pub struct Comparison {
     after: Vec<Compared>,
     counts_differ: bool,
     confidence: f64,
+    wall: WallChange,
     #[serde(rename = "bottlenecks")]
     leaders: Vec<LeaderChange>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -159,6 +169,8 @@ pub struct Comparison {
 
 impl Comparison {
     getters! {
+        /// The change of wall time, and the ranges and causes that explain it.
+        wall: &WallChange = wall;
         /// Every quantity of the profile, each range and each kernel, also equal ones; counts
         /// first.
         changes: &[Change] = changes;

@@ -15,7 +15,7 @@ const HTML_ROWS: usize = 1000;
 impl Comparison {
     /// Markdown for a comment on a pull request, with at most 20 rows a table.
     pub fn to_markdown(&self) -> String {
-        let mut out = format!("### GPU profile: {}\n\n", markdown(&self.headline()));
+        let mut out = format!("### GPU profile: {}\n\n", markdown(&self.wall.headline()));
         for line in self.lines() {
             let _ = writeln!(out, "- {}", markdown(&line));
         }
@@ -26,7 +26,7 @@ impl Comparison {
     /// One self-contained HTML page without scripts. Names are escaped, tables have up to 1,000
     /// rows.
     pub fn to_html(&self) -> String {
-        let mut content = paragraph(&self.headline()) + "<ul>\n";
+        let mut content = paragraph(&self.wall.headline()) + "<ul>\n";
         for line in self.lines() {
             let _ = writeln!(content, "<li>{}</li>", html(&line));
         }
@@ -58,9 +58,12 @@ impl Comparison {
 
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![
+            self.headline(),
             format!("before: {}", side(&self.before)),
             format!("after: {}", side(&self.after)),
         ];
+        lines.extend(self.wall.lines());
+        lines.extend(self.trade());
         lines.extend(self.clock_warnings.iter().map(|warning| format!("warning: {warning}")));
         lines.extend(self.leaders.iter().map(|change| format!("leads, {change}")));
         lines.extend(self.varying());

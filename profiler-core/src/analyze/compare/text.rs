@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{
     Change, ChangeKind, Compared, Comparison, Leader, LeaderChange, Presence, Quantity, Shape,
-    TimeShift,
+    Speed, TimeShift,
 };
 use crate::base::text;
 use crate::base::units;
@@ -235,6 +235,23 @@ impl Comparison {
         }
     }
 
+    /// A note on GPU time that changed against the wall time, if it did.
+    pub(super) fn trade(&self) -> Option<String> {
+        let is_whole = |row: &&Change| row.kind == ChangeKind::Everything && row.quantity.is_time();
+        let gpu = self.changes.iter().find(is_whole)?;
+        let (is_more, is_less) = (gpu.after > gpu.before, gpu.after < gpu.before);
+        let clearly = gpu.percent.is_none_or(|percent| percent.abs() > 1.0);
+        match self.wall.speed {
+            Speed::Faster if is_more && clearly => {
+                Some(format!("a trade: {gpu}, for less wall time"))
+            }
+            Speed::Slower if is_less && clearly => {
+                Some(format!("{gpu}, though the wall time grew"))
+            }
+            _ => None,
+        }
+    }
+
     /// A note on counts that differ between runs, if any.
     pub(super) fn varying(&self) -> Option<String> {
         match self.varying_counts() {
@@ -250,6 +267,10 @@ impl Comparison {
         }
         for warning in &self.clock_warnings {
             writeln!(out, "warning: {warning}")?;
+        }
+        writeln!(out, "\n{}", self.wall)?;
+        if let Some(trade) = self.trade() {
+            writeln!(out, "  {trade}")?;
         }
         writeln!(out, "\nWhat leads:")?;
         for change in &self.leaders {

@@ -49,27 +49,27 @@ impl Part {
 
 /// A piece of the clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece {
-    pub(super) time: Interval,
+pub(crate) struct Piece {
+    pub(crate) time: Interval,
     /// The device that ran or was idle.
-    pub(super) device: u32,
-    pub(super) part: Part,
+    pub(crate) device: u32,
+    pub(crate) part: Part,
     /// The operation that ran, or the next one.
-    pub(super) operation: Option<OperationId>,
-    pub(super) is_idle: bool,
+    pub(crate) operation: Option<OperationId>,
+    pub(crate) is_idle: bool,
     /// The host's call while nothing ran.
-    pub(super) call: Option<CallId>,
+    pub(crate) call: Option<CallId>,
     /// The host's range while nothing ran.
-    pub(super) range: Option<RangeId>,
+    pub(crate) range: Option<RangeId>,
     /// The wait before which the GPU ran out of work.
-    pub(super) wait: Option<CallId>,
+    pub(crate) wait: Option<CallId>,
 }
 
 /// All pieces of a run, by device and time, without holes; session pauses are left out. Every
 /// device has the same clock, so a busy device does not hide an idle one.
 #[derive(Debug, Default)]
-pub(super) struct Clock {
-    pub(super) pieces: Vec<Piece>,
+pub(crate) struct Clock {
+    pub(crate) pieces: Vec<Piece>,
     /// The range of pieces of each device.
     devices: Vec<std::ops::Range<usize>>,
     /// The sum of all pieces.
@@ -90,12 +90,12 @@ impl From<Vec<Piece>> for Clock {
 
 impl Clock {
     /// Number of devices; at least 1.
-    pub(super) fn devices(&self) -> u64 {
+    pub(crate) fn devices(&self) -> u64 {
         self.devices.len().max(1) as u64
     }
 
     /// The time of the clock: the mean over devices.
-    pub(super) fn ns(&self) -> u64 {
+    pub(crate) fn ns(&self) -> u64 {
         self.total_ns / self.devices()
     }
 
@@ -259,7 +259,7 @@ pub(super) fn copied(store: &Store, id: OperationId) -> u64 {
 
 impl Clock {
     /// Costs several passes over operations, and one over calls and ranges.
-    pub(super) fn new(profile: &Profile, thresholds: &Thresholds) -> Self {
+    pub(crate) fn new(profile: &Profile, thresholds: &Thresholds) -> Self {
         let store = &profile.store;
         let mut devices: BTreeMap<u32, Vec<OperationId>> = BTreeMap::new();
         for operation in profile.operations().filter(|operation| operation.interval().is_some()) {
