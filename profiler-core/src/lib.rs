@@ -144,7 +144,7 @@
 //! are skipped with a message without a GPU. [`GpuTest::baseline`] compares with a reviewed file,
 //! counts exactly and times by their noise: see [`gate`]. [`Profile::counts`] is names and counts
 //! as text. [`Profiler::measure`] measures one piece of work: GPU time, latency and host cost with bounds; [`measure`]
-//! has the settings and the comparison of two variants. With the feature `criterion`, `testing::GpuTime` and `testing::BusyTime` are
+//! has the settings and the comparison of two variants. With the feature `criterion`, `testing::GpuTime` and its neighbours are
 //! measurements for benches. [`from_env`] in `main` enables profiling by the environment variable
 //! `GPU_PROFILER`. [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats` and
 //! `nsys analyze`.
@@ -256,7 +256,7 @@ pub mod testing {
     pub use crate::check::gpu_test::GatedTest;
     pub use crate::check::gpu_test::{GpuTest, Measured, gpu_test_with, gpu_tests_required};
     #[cfg(feature = "criterion")]
-    pub use crate::check::measurement::{BusyTime, GpuTime};
+    pub use crate::check::measurement::{BusyTime, GpuTime, LatencyTime, SpanTime};
 }
 
 /// For `#[gpu_test]` and the program `gpuprof`. Not for use by hand; may change at any time.
