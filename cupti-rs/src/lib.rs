@@ -60,6 +60,7 @@ mod forked;
 mod graph_gate;
 mod graphs;
 mod kind;
+mod l2_flush;
 mod launch_hold;
 mod library;
 #[doc(hidden)]
@@ -89,6 +90,7 @@ pub use external_id::ExternalId;
 pub use flusher::{Flusher, LastFlush, PendingFlush};
 pub use graphs::{GraphEvent, GraphEventKind, ThreadGraphs};
 pub use kind::ActivityKind;
+pub use l2_flush::L2Flush;
 pub use library::{Library, Warning};
 pub use record::{
     CopyKind, DataKey, GraphNode, Kernel, KernelRecord, Memcpy, MemoryKind, Memset, NameKey,

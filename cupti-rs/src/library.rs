@@ -91,6 +91,28 @@ impl Library {
         driver: &Driver = driver;
     }
 
+    /// The ordinal of the device whose CUDA context is current on the calling thread; `None` without one.
+    ///
+    /// # Errors
+    /// The driver's refusal.
+    pub fn current_device(&self) -> Result<Option<u32>, Error> {
+        let current = (self.api.contexts)()?.current()?;
+        Ok(current.map(|(_, device)| device))
+    }
+
+    /// Waits for all work of the CUDA context that is current on the calling thread
+    /// (`cuCtxSynchronize`). `false` without one: then it waits for nothing.
+    ///
+    /// # Errors
+    /// The driver's refusal, which may be an error of earlier work; and in a forked child.
+    pub fn synchronize_context(&self) -> Result<bool, Error> {
+        let contexts = (self.api.contexts)()?;
+        if contexts.current()?.is_none() {
+            return Ok(false);
+        }
+        contexts.synchronize().map(|()| true)
+    }
+
     /// Whether both are one library of this process, by whatever path they were opened.
     pub fn is_same(&self, other: &Self) -> bool {
         let function = |library: &Self| library.api.get_next_record as usize;

@@ -143,7 +143,8 @@
 //! [`#[gpu_test]`](macro@gpu_test) measure with warm-up and repetitions, one test at a time, and
 //! are skipped with a message without a GPU. [`GpuTest::baseline`] compares with a reviewed file,
 //! counts exactly and times by their noise: see [`gate`]. [`Profile::counts`] is names and counts
-//! as text. With the feature `criterion`, `testing::GpuTime` and `testing::BusyTime` are
+//! as text. [`Profiler::measure`] measures one piece of work: GPU time, latency and host cost with bounds; [`measure`]
+//! has the settings and the comparison of two variants. With the feature `criterion`, `testing::GpuTime` and its neighbours are
 //! measurements for benches. [`from_env`] in `main` enables profiling by the environment variable
 //! `GPU_PROFILER`. [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats` and
 //! `nsys analyze`.
@@ -210,6 +211,7 @@ pub use check::budget::{at_least, at_most, between, exactly, expect};
 #[cfg(feature = "analysis")]
 pub use check::gate;
 pub use check::gpu_test::{GpuTest, gpu_test};
+pub use check::measure;
 pub use collect::sampling::Sampling;
 #[cfg(feature = "analysis")]
 pub use formats::export::Format;
@@ -254,7 +256,7 @@ pub mod testing {
     pub use crate::check::gpu_test::GatedTest;
     pub use crate::check::gpu_test::{GpuTest, Measured, gpu_test_with, gpu_tests_required};
     #[cfg(feature = "criterion")]
-    pub use crate::check::measurement::{BusyTime, GpuTime};
+    pub use crate::check::measurement::{BusyTime, GpuTime, LatencyTime, SpanTime};
 }
 
 /// For `#[gpu_test]` and the program `gpuprof`. Not for use by hand; may change at any time.
@@ -287,6 +289,7 @@ mod guide {
         Diagnosis = include_str!("../../docs/guide/diagnosis.md"),
         Counters = include_str!("../../docs/guide/counters.md"),
         Testing = include_str!("../../docs/guide/testing.md"),
+        Measure = include_str!("../../docs/guide/measure.md"),
         Exports = include_str!("../../docs/guide/exports.md"),
     }
 }

@@ -200,6 +200,11 @@ impl Frame {
     }
 }
 
+/// The whole call that submits this work.
+pub(super) fn submit(work: &Work) {
+    Frame::of(work, next_correlation()).run(0, |correlation| execute(work, correlation, None));
+}
+
 /// The descriptor of a resource event.
 #[derive(Debug)]
 enum Descriptor {

@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 
-use super::Fake;
+use super::work::Work;
+use super::{Fake, calls};
 use crate::counters::utilization;
 use crate::sys::abi::CuptiResult;
 use crate::sys::counters::{FakeHost, FakeRange, FakeSampling};
@@ -27,6 +28,8 @@ pub(super) struct State {
     pub(super) events: u64,
     pub(super) waits: u64,
     pub(super) lacks_context: bool,
+    /// Bytes of device memory that are allocated.
+    pub(super) allocated: BTreeMap<u64, usize>,
     pub(super) enabled: bool,
     /// What is counted, from `set_config` on.
     session: Option<Session>,
@@ -67,7 +70,8 @@ pub(super) fn reset() {
     *STATE.lock() = State::default();
 }
 
-pub(super) const CONTEXTS: Contexts = Contexts { get_current, get_device, synchronize };
+pub(super) const CONTEXTS: Contexts =
+    Contexts { get_current, get_device, synchronize, allocate, free, fill };
 
 unsafe extern "C" fn get_current(context: *mut *mut c_void) -> c_int {
     let found =
@@ -85,6 +89,37 @@ unsafe extern "C" fn get_device(device: *mut c_int) -> c_int {
 
 unsafe extern "C" fn synchronize() -> c_int {
     STATE.lock().waits += 1;
+    0
+}
+
+unsafe extern "C" fn allocate(address: *mut u64, bytes: usize) -> c_int {
+    const OUT_OF_MEMORY: c_int = 2;
+    if bytes >= 64 << 30 {
+        return OUT_OF_MEMORY;
+    }
+    let mut state = STATE.lock();
+    let last = state.allocated.last_key_value();
+    let next = last.map_or(1 << 20, |(address, bytes)| address + *bytes as u64);
+    state.allocated.insert(next, bytes);
+    // SAFETY: the caller passes a live place.
+    unsafe { address.write(next) };
+    0
+}
+
+unsafe extern "C" fn free(address: u64) -> c_int {
+    const INVALID_VALUE: c_int = 1;
+    match STATE.lock().allocated.remove(&address) {
+        Some(_) => 0,
+        None => INVALID_VALUE,
+    }
+}
+
+unsafe extern "C" fn fill(address: u64, _: u8, bytes: usize) -> c_int {
+    const INVALID_VALUE: c_int = 1;
+    if STATE.lock().allocated.get(&address).is_none_or(|allocated| *allocated < bytes) {
+        return INVALID_VALUE;
+    }
+    calls::submit(&Work::memset(bytes as u64));
     0
 }
 

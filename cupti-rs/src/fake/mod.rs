@@ -133,6 +133,11 @@ impl Fake {
         counters::STATE.lock().waits
     }
 
+    /// The bytes of device memory that are allocated.
+    pub fn device_memory(&self) -> usize {
+        counters::STATE.lock().allocated.values().sum()
+    }
+
     /// Sets whether a context is current on all threads; true at first.
     pub fn have_context(&self, is_current: bool) {
         counters::STATE.lock().lacks_context = !is_current;

@@ -53,6 +53,9 @@ functions! {
     current_context = "cuCtxGetCurrent": unsafe extern "C" fn(*mut *mut c_void) -> c_int;
     current_device = "cuCtxGetDevice": unsafe extern "C" fn(*mut c_int) -> c_int;
     synchronize = "cuCtxSynchronize": unsafe extern "C" fn() -> c_int;
+    allocate = "cuMemAlloc_v2": unsafe extern "C" fn(*mut u64, usize) -> c_int;
+    free = "cuMemFree_v2": unsafe extern "C" fn(u64) -> c_int;
+    fill = "cuMemsetD8_v2": unsafe extern "C" fn(u64, u8, usize) -> c_int;
 }
 
 /// libcuda's functions, loaded once. A failure is not kept: the next call tries again.
@@ -86,12 +89,17 @@ pub(crate) struct Contexts {
     pub(crate) get_current: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
     pub(crate) get_device: unsafe extern "C" fn(*mut c_int) -> c_int,
     pub(crate) synchronize: unsafe extern "C" fn() -> c_int,
+    pub(crate) allocate: unsafe extern "C" fn(*mut u64, usize) -> c_int,
+    pub(crate) free: unsafe extern "C" fn(u64) -> c_int,
+    pub(crate) fill: unsafe extern "C" fn(u64, u8, usize) -> c_int,
 }
 
 impl Contexts {
     pub(crate) fn open() -> Result<Self, Error> {
         let &Functions { current_context, current_device, synchronize, .. } = functions()?;
-        Ok(Self { get_current: current_context, get_device: current_device, synchronize })
+        let &Functions { allocate, free, fill, .. } = functions()?;
+        let (get_current, get_device) = (current_context, current_device);
+        Ok(Self { get_current, get_device, synchronize, allocate, free, fill })
     }
 
     /// The context and its device's ordinal; `None` where the thread has no context.
@@ -113,6 +121,53 @@ impl Contexts {
         forked::check_process()?;
         // SAFETY: takes nothing; without a context it is refused.
         check("cuCtxSynchronize", unsafe { (self.synchronize)() })
+    }
+}
+
+/// Device memory of one context. Freed when dropped where that context is current; elsewhere it
+/// lasts as long as the context.
+#[derive(Debug)]
+pub(crate) struct DeviceMemory {
+    contexts: Contexts,
+    context: Context,
+    address: u64,
+    bytes: usize,
+}
+
+impl DeviceMemory {
+    /// Allocates in this context, which must be current on the calling thread.
+    pub(crate) fn new(contexts: Contexts, context: Context, bytes: usize) -> Result<Self, Error> {
+        forked::check_process()?;
+        let mut address = 0;
+        // SAFETY: `address` is a live place for a device address.
+        check("cuMemAlloc", unsafe { (contexts.allocate)(&mut address, bytes) })?;
+        Ok(Self { contexts, context, address, bytes })
+    }
+
+    fn is_current(&self) -> bool {
+        matches!(self.contexts.current(), Ok(Some((context, _))) if context == self.context)
+    }
+
+    /// Writes zeros to all of it and waits for its context. `false` if another context is current.
+    pub(crate) fn fill(&self) -> Result<bool, Error> {
+        forked::check_process()?;
+        if !self.is_current() {
+            return Ok(false);
+        }
+        // SAFETY: an allocation of so many bytes, which is freed at the drop alone, in the context
+        // that is current.
+        check("cuMemsetD8", unsafe { (self.contexts.fill)(self.address, 0, self.bytes) })?;
+        self.contexts.synchronize()?;
+        Ok(true)
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if forked::check_process().is_ok() && self.is_current() {
+            // SAFETY: an allocation of the current context, freed here alone.
+            let _ = unsafe { (self.contexts.free)(self.address) };
+        }
     }
 }
 

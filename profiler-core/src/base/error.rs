@@ -62,6 +62,8 @@ pub(crate) enum Kind {
     Peaks { why: String },
     /// Counts that do not match a profile.
     Counts(String),
+    /// Work that cannot be measured.
+    Measure(String),
     /// A ceiling could not be measured.
     Ceiling { what: &'static str, why: String },
     /// An unknown name.
@@ -176,7 +178,7 @@ impl Error {
             }
             #[cfg(feature = "nsys")]
             Kind::Capture { what } => f.write_str(what),
-            Kind::Baseline(what) | Kind::Counts(what) => f.write_str(what),
+            Kind::Baseline(what) | Kind::Counts(what) | Kind::Measure(what) => f.write_str(what),
             Kind::NoRecording => f.write_str(
                 "this profile has no raw logs to save: they were let go, or it was made of something else than a \
                  recording; save the recording itself, or export the profile",

@@ -7,6 +7,7 @@ use crate::base::error::Error;
 #[cfg(feature = "analysis")]
 use crate::check::gate::{Gate, Verdict};
 use crate::check::gpu_lock::GpuLock;
+use crate::check::measure::{Measure, Measurement, PairMeasurement};
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
 use crate::session::profiler::Profiler;
@@ -108,12 +109,7 @@ impl GpuTest {
     /// If a session cannot start or stop, as under nsys; and as `work` does.
     #[track_caller]
     pub fn run<R>(self, work: impl FnMut() -> R) -> Measured<R> {
-        match self.try_run(work) {
-            Ok(measured) => measured,
-            // An assertion, like every failure in a test.
-            #[allow(clippy::panic)]
-            Err(error) => panic!("the test could not be measured: {error}"),
-        }
+        measured(self.try_run(work))
     }
 
     /// As [`run`](Self::run), for tests that return their errors.
@@ -132,6 +128,77 @@ impl GpuTest {
             profiles.push(profile);
         }
         Ok(Measured { profiles, result })
+    }
+}
+
+impl GpuTest {
+    /// Measures the GPU time, latency and host cost of the work: [`Measure::run`] with its
+    /// defaults, after at least [`warm_up`](Self::warm_up) calls. [`repeats`](Self::repeats) has no
+    /// effect.
+    ///
+    /// ```no_run
+    /// use profiler_core::gpu_test;
+    ///
+    /// # fn forward() {}
+    /// #[test]
+    /// # fn hidden() {}
+    /// fn forward_takes_a_millisecond() {
+    ///     let Some(test) = gpu_test() else { return };
+    ///     let measurement = test.measure(|| forward());
+    ///     assert!(measurement.gpu_time().median_ns < 1e6, "{measurement}");
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// If the work cannot be measured, as under nsys; and as `work` does.
+    #[track_caller]
+    pub fn measure<R>(self, work: impl FnMut() -> R) -> Measurement {
+        measured(self.try_measure(Measure::new(), work))
+    }
+
+    /// As [`measure`](Self::measure), with settings, for tests that return their errors.
+    ///
+    /// # Errors
+    /// As [`Measure::run`].
+    pub fn try_measure<R>(
+        self,
+        settings: Measure,
+        work: impl FnMut() -> R,
+    ) -> Result<Measurement, Error> {
+        settings.first_calls(self.warm_up).run(&self.profiler, work)
+    }
+
+    /// Measures two variants by turns: [`Measure::run_pair`]. Otherwise as
+    /// [`measure`](Self::measure).
+    ///
+    /// # Panics
+    /// As [`measure`](Self::measure).
+    #[track_caller]
+    pub fn measure_pair<A, B>(self, a: impl FnMut() -> A, b: impl FnMut() -> B) -> PairMeasurement {
+        measured(self.try_measure_pair(Measure::new(), a, b))
+    }
+
+    /// As [`measure_pair`](Self::measure_pair), with settings, for tests that return their errors.
+    ///
+    /// # Errors
+    /// As [`Measure::run`].
+    pub fn try_measure_pair<A, B>(
+        self,
+        settings: Measure,
+        a: impl FnMut() -> A,
+        b: impl FnMut() -> B,
+    ) -> Result<PairMeasurement, Error> {
+        settings.first_calls(self.warm_up).run_pair(&self.profiler, a, b)
+    }
+}
+
+#[track_caller]
+fn measured<M>(outcome: Result<M, Error>) -> M {
+    match outcome {
+        Ok(measured) => measured,
+        // An assertion, like every failure in a test.
+        #[allow(clippy::panic)]
+        Err(error) => panic!("the test could not be measured: {error}"),
     }
 }
 

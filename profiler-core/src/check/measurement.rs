@@ -8,6 +8,7 @@ use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 
 use crate::base::error::Error;
 use crate::check::budget::{self, Quantity};
+use crate::profile::Profile;
 use crate::session::profiler::Profiler;
 
 /// Measures the sum of the times of all GPU operations: concurrent kernels count twice.
@@ -42,6 +43,18 @@ pub struct GpuTime(Arc<Profiler>);
 #[derive(Debug)]
 pub struct BusyTime(Arc<Profiler>);
 
+/// Measures from the start of the first GPU operation of a sample to the end of the last one, gaps
+/// included: the throughput of a routine that does not wait. Otherwise as [`GpuTime`].
+#[derive(Debug)]
+pub struct SpanTime(Arc<Profiler>);
+
+/// Measures from the start of the first call of a sample that submitted a GPU operation to the end
+/// of the last operation. For a routine that waits for its work this is the launch-to-end latency
+/// with the host's time between iterations; [`measure`](crate::measure) has the latency of single
+/// calls. Otherwise as [`GpuTime`].
+#[derive(Debug)]
+pub struct LatencyTime(Arc<Profiler>);
+
 /// Starts and stops once, so that errors appear before the first sample.
 fn tried(profiler: Arc<Profiler>) -> Result<Arc<Profiler>, Error> {
     profiler.start()?;
@@ -49,18 +62,36 @@ fn tried(profiler: Arc<Profiler>) -> Result<Arc<Profiler>, Error> {
     Ok(profiler)
 }
 
-fn end(profiler: &Profiler, started: Result<(), Error>, quantity: &Quantity) -> Option<Duration> {
+/// A time of a profile, or why it is unknown.
+type Measured = fn(&Profile) -> Result<Duration, String>;
+
+fn span(profile: &Profile) -> Result<Duration, String> {
+    let starts = profile.operations().filter_map(|operation| operation.start());
+    between(profile, starts.min())
+}
+
+fn latency(profile: &Profile) -> Result<Duration, String> {
+    let calls = profile.operations().filter_map(|operation| operation.call());
+    between(profile, calls.map(|call| call.start()).min())
+}
+
+/// From `start` to the end of the last operation; 0 without operations.
+fn between(profile: &Profile, start: Option<Duration>) -> Result<Duration, String> {
+    budget::time(profile, &Quantity::GpuTime)?;
+    let end = profile.operations().filter_map(|operation| operation.end()).max();
+    Ok(end.zip(start).map_or(Duration::ZERO, |(end, start)| end.saturating_sub(start)))
+}
+
+fn end(profiler: &Profiler, started: Result<(), Error>, measured: Measured) -> Option<Duration> {
     let profile = started.and_then(|()| profiler.stop());
-    let time = profile
-        .map_err(|error| error.to_string())
-        .and_then(|profile| budget::time(&profile, quantity));
+    let time = profile.map_err(|error| error.to_string()).and_then(|profile| measured(&profile));
     // `Measurement` cannot return an error.
     time.map_err(|why| writeln!(std::io::stderr(), "the GPU time of a sample is not known: {why}"))
         .ok()
 }
 
 macro_rules! measurement {
-    ($name:ident, $quantity:expr) => {
+    ($name:ident, $measured:expr) => {
         impl $name {
             /// Uses this profiler, which must be stopped. Starts and stops a session as a check.
             ///
@@ -81,7 +112,7 @@ macro_rules! measurement {
             }
 
             fn end(&self, started: Self::Intermediate) -> Self::Value {
-                end(&self.0, started, &$quantity)
+                end(&self.0, started, $measured)
             }
 
             fn add(&self, one: &Self::Value, other: &Self::Value) -> Self::Value {
@@ -104,5 +135,7 @@ macro_rules! measurement {
     };
 }
 
-measurement!(GpuTime, Quantity::GpuTime);
-measurement!(BusyTime, Quantity::BusyTime);
+measurement!(GpuTime, |profile| budget::time(profile, &Quantity::GpuTime));
+measurement!(BusyTime, |profile| budget::time(profile, &Quantity::BusyTime));
+measurement!(SpanTime, span);
+measurement!(LatencyTime, latency);

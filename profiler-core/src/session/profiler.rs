@@ -184,6 +184,13 @@ impl Profiler {
         Self { library, settings, session: Mutex::new(None) }
     }
 
+    /// A profiler with the same settings of CUPTI that keeps everything and samples nothing.
+    pub(crate) fn unbounded(&self) -> Self {
+        let Settings { config, period, summary_rows, .. } = self.settings.clone();
+        let settings = Settings { config, period, summary_rows, ..Settings::default() };
+        Self { library: self.library.clone(), settings, session: Mutex::new(None) }
+    }
+
     fn request(&self, keep: Retention, sink: Option<Arc<Mutex<dyn Sink>>>) -> SessionRequest<'_> {
         let usual = match keep {
             Retention::LastTime(time) => (time / 10).clamp(PERIOD, Duration::from_secs(1)),

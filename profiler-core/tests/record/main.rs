@@ -20,6 +20,7 @@ mod described;
 mod expect;
 mod graphs;
 mod live;
+mod measure;
 #[cfg(feature = "criterion")]
 mod measurement;
 #[cfg(feature = "tracing")]

@@ -10,7 +10,7 @@ use criterion::{BatchSize, Criterion};
 use cupti::fake::{Fake, Work};
 use folder::Folder;
 use profiler_core::Profiler;
-use profiler_core::testing::{BusyTime, GpuTime};
+use profiler_core::testing::{BusyTime, GpuTime, LatencyTime, SpanTime};
 
 fn profiler(fake: &Fake) -> Profiler {
     Profiler::builder().library(fake.library().unwrap()).build().unwrap()
@@ -80,6 +80,36 @@ fn busy_time_counts_once_what_runs_at_once() {
     program();
     let once = busy.end(started).unwrap().as_nanos() as u64;
     assert!((long + 1..2 * long).contains(&once), "{once}");
+}
+
+#[test]
+fn span_and_latency_contain_the_gaps() {
+    let fake = Fake::new();
+    let shared = Arc::new(profiler(&fake));
+    let (span, latency) =
+        (SpanTime::new(shared.clone()).unwrap(), LatencyTime::new(shared.clone()).unwrap());
+    let pause = Duration::from_millis(2);
+    let program = || {
+        fake.launch(Work::kernel(c"a").taking_ns(1_000));
+        std::thread::sleep(pause);
+        fake.launch(Work::kernel(c"b").taking_ns(5_000));
+    };
+    let started = span.start();
+    program();
+    let spanned = span.end(started).unwrap();
+    assert!(spanned >= pause + Duration::from_micros(5), "{spanned:?}");
+    let started = latency.start();
+    fake.launch(Work::kernel(c"a").taking_ns(1_000));
+    // The fake starts work 2 us after its call.
+    let latent = latency.end(started).unwrap();
+    assert!(latent >= Duration::from_micros(3), "{latent:?}");
+    for none in [span.end(span.start()), latency.end(latency.start())] {
+        assert_eq!(none, Some(Duration::ZERO));
+    }
+    let started = span.start();
+    fake.drop_records(1);
+    program();
+    assert_eq!(span.end(started), None);
 }
 
 #[test]

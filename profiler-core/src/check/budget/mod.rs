@@ -67,10 +67,22 @@ pub fn expect<P: Profiles + ?Sized>(profiles: &P) -> Expect<'_> {
 /// A time of the whole profile, or why it is unknown.
 #[cfg(feature = "criterion")]
 pub(crate) fn time(profile: &Profile, quantity: &Quantity) -> Result<Duration, String> {
-    let scope = Scope::whole(std::slice::from_ref(profile));
+    time_of(&Scope::whole(std::slice::from_ref(profile)), quantity)
+}
+
+/// A time of the ranges of a pattern, or why it is unknown.
+pub(crate) fn time_in(
+    profile: &Profile,
+    pattern: Pattern,
+    quantity: &Quantity,
+) -> Result<Duration, String> {
+    time_of(&Scope::range(std::slice::from_ref(profile), pattern, false), quantity)
+}
+
+fn time_of(scope: &Scope<'_>, quantity: &Quantity) -> Result<Duration, String> {
     let groups: Vec<_> = scope.groups.iter().collect();
     let unknowns: Vec<String> =
-        groups.iter().flat_map(|group| unknowns::unknowns(quantity, &scope, group)).collect();
+        groups.iter().flat_map(|group| unknowns::unknowns(quantity, scope, group)).collect();
     match &unknowns[..] {
         [] => Ok(Duration::from_nanos(quantity.measure(&groups))),
         _ => Err(unknowns.join("; ")),

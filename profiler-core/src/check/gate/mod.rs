@@ -1,7 +1,6 @@
 //! Baselines: reviewed counts and times, and gates that compare new runs. [`Gate`] has an example.
 
 mod baseline;
-mod clocks;
 mod plan;
 #[cfg(test)]
 mod replay;
@@ -14,10 +13,10 @@ use crate::base::accessors::setters;
 use crate::base::error::{Error, Kind};
 use crate::base::hodges_lehmann::{MOST, Ranks};
 use crate::base::kernel_names::Pattern;
+use crate::check::clocks::{Clocks, device_of};
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
 use baseline::{Entry, File, Key};
-use clocks::Clocks;
 use plan::{Found, Plan};
 use run::Run;
 pub use verdict::{CountChange, Outcome, TimeChange, Verdict};
@@ -327,11 +326,6 @@ fn throttled_in(profile: &Profile) -> Option<&'static str> {
     let clocks = profile.device_clocks();
     let slowed = clocks.iter().find(|clocks| clocks.is_throttled())?.slowed_by.first()?;
     Some(slowed.by)
-}
-
-/// The lowest CUDA ordinal with operations.
-fn device_of(profile: &Profile) -> u32 {
-    profile.operations().map(|operation| operation.device()).min().unwrap_or(0)
 }
 
 fn error(what: String) -> Error {

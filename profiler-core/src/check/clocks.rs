@@ -1,5 +1,6 @@
 //! Clock limits and throttling of the measured GPU, from NVML, or why they are unknown.
 
+use crate::profile::Profile;
 #[cfg(feature = "nvml")]
 pub(crate) use known::Clocks;
 #[cfg(not(feature = "nvml"))]
@@ -52,6 +53,11 @@ mod known {
             }
         }
 
+        /// The current clock of the SMs in MHz.
+        pub(crate) fn sm_mhz(&self) -> Option<u32> {
+            self.0.as_ref().ok()?.device().ok()?.clock_info(Clock::SM).ok()
+        }
+
         /// Why clocks are unknown.
         pub(crate) fn unknown(&self) -> Option<&str> {
             self.0.as_ref().err().map(String::as_str)
@@ -88,8 +94,18 @@ mod unknown {
         }
 
         #[allow(clippy::unused_self)] // as with the feature
+        pub(crate) fn sm_mhz(&self) -> Option<u32> {
+            None
+        }
+
+        #[allow(clippy::unused_self)] // as with the feature
         pub(crate) fn unknown(&self) -> Option<&str> {
             Some("clocks are not watched: built without the feature nvml")
         }
     }
+}
+
+/// The lowest CUDA ordinal with operations; 0 without any.
+pub(crate) fn device_of(profile: &Profile) -> u32 {
+    profile.operations().map(|operation| operation.device()).min().unwrap_or(0)
 }
