@@ -160,7 +160,7 @@
 //! # Features
 //! No feature is on by default: sessions, recordings, profiles, queries, the text report, budgets and GPU tests need none.
 //! - `analysis`: results beyond queries. The modules [`diagnosis`], [`kernels`], [`roofline`], [`scorecard`], [`mod@compare`],
-//!   [`reports`] and [`gate`]; the methods [`Profile::diagnose`], [`Profile::roofline`], [`Profile::scorecard`],
+//!   [`reports`], [`gate`] and [`ci`]; the methods [`Profile::diagnose`], [`Profile::roofline`], [`Profile::scorecard`],
 //!   [`Profile::reports`], [`Profile::rules`], [`Profile::write_html`], [`Profile::export`] and [`GpuTest::baseline`];
 //!   [`counters::count_kernels`]. It doubles the time that the crate takes to compile.
 //! - `serde`: `Serialize` for all results; part of `analysis`. Recordings and series need no feature.
@@ -207,9 +207,9 @@ pub use base::error::Error;
 pub use check::budget;
 #[doc(inline)]
 pub use check::budget::{at_least, at_most, between, exactly, expect};
-#[cfg(feature = "analysis")]
-pub use check::gate;
 pub use check::gpu_test::{GpuTest, gpu_test};
+#[cfg(feature = "analysis")]
+pub use check::{ci, gate};
 pub use collect::sampling::Sampling;
 #[cfg(feature = "analysis")]
 pub use formats::export::Format;

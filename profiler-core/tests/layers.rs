@@ -76,7 +76,7 @@ const STAGES: [(&str, &[&str]); 12] = [
     ("analyze", &["kernels", "diagnosis", "kernel_counters", "roofline", "scorecard", "compare"]),
     ("show", &["report", "html"]),
     ("formats", &["export", "nsys", "parquet"]),
-    ("check", &["budget", "gate", "gpu_lock", "gpu_test", "measurement"]),
+    ("check", &["ci", "budget", "gate", "verdict_report", "gpu_lock", "gpu_test", "measurement"]),
 ];
 
 /// What CUPTI collects and how: names of `cupti` for the modules in [`COLLECTS`] alone. All others see records.

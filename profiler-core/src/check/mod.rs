@@ -2,8 +2,12 @@
 
 pub mod budget;
 #[cfg(feature = "analysis")]
+pub mod ci;
+#[cfg(feature = "analysis")]
 pub mod gate;
 pub(crate) mod gpu_lock;
 pub(crate) mod gpu_test;
 #[cfg(feature = "criterion")]
 pub(crate) mod measurement;
+#[cfg(feature = "analysis")]
+mod verdict_report;
