@@ -31,7 +31,7 @@ pub(crate) use test_reports::publish;
 /// A [`Verdict`](crate::gate::Verdict) and [`Violations`](crate::budget::Violations) convert into
 /// a report; [`Expect::report`](crate::budget::Expect::report) also has the budgets that were kept.
 /// Tests write theirs by themselves if the environment variable `GPU_TEST_REPORTS` or
-/// `GITHUB_ACTIONS` is set.
+/// `GITHUB_ACTIONS` is set; `docs/guide/ci.md` of the repository has workflows.
 ///
 /// All formats have [printable](crate::formats::text::printable) text. Names have at most 1024
 /// characters: a longer one loses its middle and gets a checksum, so that it stays unique.
