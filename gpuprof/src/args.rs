@@ -399,7 +399,7 @@ pub(crate) struct DiffArgs {
 pub(crate) struct GateArgs {
     /// The format of the verdict
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: PageFormat,
+    pub(crate) format: GateFormat,
     /// Write the baseline from these runs instead of judging them
     #[arg(long)]
     pub(crate) update: bool,
@@ -480,6 +480,11 @@ output_formats! {
         Markdown "For a comment on a pull request", Html "One page for a browser";
     TextFormat: Text "For people", Json "For programs";
     PageFormat: Text "For people", Json "For programs", Markdown "For a comment on a pull request";
+    GateFormat: Text "For people", Json "For programs", Markdown "For a comment on a pull request",
+        Junit "XML with a test case for each count that differs and each time",
+        Github "Annotations of GitHub Actions at the baseline, for what fails",
+        Bencher "Times as Bencher Metric Format", BenchmarkAction
+        "Times for github-action-benchmark, tool customSmallerIsBetter";
     ReportFormat: Table "For people", Json "An object a line, for programs";
     RooflineFormat: Text "Tables for people", Json "For programs", Svg "An image",
         Html "A self-contained page with the image and tables";

@@ -1,8 +1,9 @@
 //! `gate`: recorded runs compared with a baseline.
 
+use profiler_core::ci::CiReport;
 use profiler_core::gate::Gate;
 
-use crate::args::{GateArgs, PageFormat};
+use crate::args::{GateArgs, GateFormat};
 use crate::failure::Failure;
 use crate::input;
 use crate::output::Output;
@@ -20,13 +21,20 @@ pub(crate) fn gate(args: GateArgs) -> Result<(), Failure> {
     let gate = args.ignore_times.iter().fold(gate, |gate, name| gate.ignore_times(name));
     let runs = args.files.iter().map(|file| input::profile(file));
     let verdict = gate.judge(&runs.collect::<Result<Vec<_>, _>>()?)?;
+    // A baseline is a file of the repository.
+    let baseline = args.baseline.display().to_string();
+    let report = || CiReport::from(&verdict).named(&*baseline).at(&baseline, 1);
     output.write(|out| {
-        match args.format {
-            PageFormat::Text => writeln!(out, "{verdict}")?,
-            PageFormat::Json => write_json(out, &verdict)?,
-            PageFormat::Markdown => out.write_all(verdict.to_markdown().as_bytes())?,
-        }
-        Ok(())
+        let text = match args.format {
+            GateFormat::Json => return write_json(out, &verdict),
+            GateFormat::Text => format!("{verdict}\n"),
+            GateFormat::Markdown => verdict.to_markdown(),
+            GateFormat::Junit => report().to_junit(),
+            GateFormat::Github => report().to_github(),
+            GateFormat::Bencher => report().to_bencher(),
+            GateFormat::BenchmarkAction => report().to_benchmark_action(),
+        };
+        Ok(out.write_all(text.as_bytes())?)
     })?;
     match (verdict.is_pass(), verdict.is_undecided()) {
         (true, _) => Ok(()),

@@ -143,10 +143,10 @@
 //! [`#[gpu_test]`](macro@gpu_test) measure with warm-up and repetitions, one test at a time, and
 //! are skipped with a message without a GPU. [`GpuTest::baseline`] compares with a reviewed file,
 //! counts exactly and times by their noise: see [`gate`]. [`Profile::counts`] is names and counts
-//! as text. [`Profiler::measure`] measures one piece of work: GPU time, latency and host cost with bounds; [`measure`]
-//! has the settings and the comparison of two variants. With the feature `criterion`, `testing::GpuTime` and its neighbours are
-//! measurements for benches. [`from_env`] in `main` enables profiling by the environment variable
-//! `GPU_PROFILER`. [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats` and
+//! as text. [`Profiler::measure`] measures one piece of work: GPU time, latency and host cost with
+//! bounds; [`measure`] has the settings and the comparison of two variants. With the feature
+//! `criterion`, `testing::GpuTime` and its neighbours are measurements for benches. [`from_env`] in
+//! `main` enables profiling by the environment variable `GPU_PROFILER`. [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats` and
 //! `nsys analyze`.
 //!
 //! # Comparisons and outputs
@@ -161,7 +161,7 @@
 //! # Features
 //! No feature is on by default: sessions, recordings, profiles, queries, the text report, budgets and GPU tests need none.
 //! - `analysis`: results beyond queries. The modules [`diagnosis`], [`kernels`], [`roofline`], [`scorecard`], [`mod@compare`],
-//!   [`reports`] and [`gate`]; the methods [`Profile::diagnose`], [`Profile::roofline`], [`Profile::scorecard`],
+//!   [`reports`], [`gate`], [`measure`] and [`ci`]; the methods [`Profile::diagnose`], [`Profile::roofline`], [`Profile::scorecard`],
 //!   [`Profile::reports`], [`Profile::rules`], [`Profile::write_html`], [`Profile::export`] and [`GpuTest::baseline`];
 //!   [`counters::count_kernels`]. It doubles the time that the crate takes to compile.
 //! - `serde`: `Serialize` for all results; part of `analysis`. Recordings and series need no feature.
@@ -208,10 +208,9 @@ pub use base::error::Error;
 pub use check::budget;
 #[doc(inline)]
 pub use check::budget::{at_least, at_most, between, exactly, expect};
-#[cfg(feature = "analysis")]
-pub use check::gate;
 pub use check::gpu_test::{GpuTest, gpu_test};
-pub use check::measure;
+#[cfg(feature = "analysis")]
+pub use check::{ci, gate, measure};
 pub use collect::sampling::Sampling;
 #[cfg(feature = "analysis")]
 pub use formats::export::Format;

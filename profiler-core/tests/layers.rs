@@ -76,7 +76,20 @@ const STAGES: [(&str, &[&str]); 12] = [
     ("analyze", &["kernels", "diagnosis", "kernel_counters", "roofline", "scorecard", "compare"]),
     ("show", &["report", "html"]),
     ("formats", &["export", "nsys", "parquet"]),
-    ("check", &["budget", "clocks", "gate", "gpu_lock", "measure", "gpu_test", "measurement"]),
+    (
+        "check",
+        &[
+            "ci",
+            "budget",
+            "clocks",
+            "gate",
+            "verdict_report",
+            "gpu_lock",
+            "measure",
+            "gpu_test",
+            "measurement",
+        ],
+    ),
 ];
 
 /// What CUPTI collects and how: names of `cupti` for the modules in [`COLLECTS`] alone. All others see records.

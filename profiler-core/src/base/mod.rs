@@ -4,6 +4,7 @@ pub(crate) mod accessors;
 pub(crate) mod background;
 pub(crate) mod distribution;
 pub(crate) mod error;
+#[cfg(feature = "analysis")]
 pub(crate) mod hodges_lehmann;
 pub(crate) mod json;
 pub(crate) mod kernel_names;

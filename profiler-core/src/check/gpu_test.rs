@@ -1,12 +1,19 @@
 //! GPU tests: warm-up, repeats, exclusive use of the GPU, and a visible skip without one.
 
 use std::io::Write as _;
+#[cfg(feature = "analysis")]
+use std::panic::Location;
+#[cfg(feature = "analysis")]
+use std::time::Instant;
 
 use crate::base::accessors::{getters, setters};
 use crate::base::error::Error;
 #[cfg(feature = "analysis")]
+use crate::check::ci::{self, Check, CheckOutcome, CiReport};
+#[cfg(feature = "analysis")]
 use crate::check::gate::{Gate, Verdict};
 use crate::check::gpu_lock::GpuLock;
+#[cfg(feature = "analysis")]
 use crate::check::measure::{Measure, Measurement, PairMeasurement};
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
@@ -56,6 +63,7 @@ pub struct Measured<R> {
 /// Without a GPU, driver or CUPTI it returns `None` and writes the reason directly to standard
 /// error, which `cargo test` shows also for a passing test. With `GPU_TESTS=require` in the
 /// environment it fails instead, so that a machine that should have a GPU cannot pass without one.
+/// With `GPU_TEST_REPORTS=FOLDER` and the feature `analysis`, a JUnit file has the skipped test.
 ///
 /// # Panics
 /// If the GPU is unavailable, with `GPU_TESTS=require`.
@@ -80,6 +88,11 @@ pub fn gpu_test_with(profiler: Result<Profiler, Error>) -> Option<GpuTest> {
     };
     assert!(error.is_unavailable(), "the profiler could not be made: {error}");
     assert!(!gpu_tests_required(), "GPU_TESTS=require, and the GPU cannot be used: {error}");
+    #[cfg(feature = "analysis")]
+    ci::publish(Location::caller(), || {
+        let check = Check::new("GPU", CheckOutcome::Skipped).message(error.to_string());
+        CiReport::default().check(check)
+    });
     // The test harness captures the print macros. A failed write is no reason to fail the test.
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("a GPU test");
@@ -131,6 +144,7 @@ impl GpuTest {
     }
 }
 
+#[cfg(feature = "analysis")]
 impl GpuTest {
     /// Measures the GPU time, latency and host cost of the work: [`Measure::run`] with its
     /// defaults, after at least [`warm_up`](Self::warm_up) calls. [`repeats`](Self::repeats) has no
@@ -226,14 +240,18 @@ pub struct GatedTest {
 #[cfg(feature = "analysis")]
 impl GatedTest {
     /// Runs the warm-up and the measurement, and returns the verdict. Writes to standard error if
-    /// the baseline was written.
+    /// the baseline was written, and reports for CI as [`assert`](crate::budget::Expect::assert).
     ///
     /// # Panics
     /// If the gate fails or cannot decide; if a session cannot start or stop, as under nsys; if
     /// [`Gate::run`] returns an error; and as `work` does.
     #[track_caller]
     pub fn run<R>(self, work: impl FnMut() -> R) -> Verdict {
-        match self.try_run(work) {
+        let begin = Instant::now();
+        let judged = self.try_run(work);
+        let lasted = begin.elapsed();
+        ci::publish(Location::caller(), || report_of(&judged).lasting(lasted));
+        match judged {
             Ok(verdict) => {
                 assert!(verdict.is_pass(), "{verdict}");
                 if verdict.is_written() {
@@ -257,6 +275,17 @@ impl GatedTest {
             profiler.record(|| (0..*warm_up).for_each(|_| drop(work())))?;
         }
         self.gate.run(|| profiler.record(&mut work).map(|(_, profile)| profile))
+    }
+}
+
+#[cfg(feature = "analysis")]
+fn report_of(judged: &Result<Verdict, Error>) -> CiReport {
+    match judged {
+        Ok(verdict) => CiReport::from(verdict),
+        Err(error) => {
+            let check = Check::new("baseline", CheckOutcome::Undecided);
+            CiReport::default().check(check.message(error.to_string()))
+        }
     }
 }
 

@@ -20,6 +20,7 @@ mod described;
 mod expect;
 mod graphs;
 mod live;
+#[cfg(feature = "analysis")]
 mod measure;
 #[cfg(feature = "criterion")]
 mod measurement;

@@ -3,10 +3,14 @@
 mod amount;
 mod parts;
 mod quantity;
+#[cfg(feature = "analysis")]
+mod report;
 mod scope;
 mod unknowns;
 mod violations;
 
+#[cfg(feature = "analysis")]
+use std::panic::Location;
 use std::time::Duration;
 
 use cupti::CopyKind;
@@ -18,7 +22,7 @@ use crate::profile::profiles::Profiles;
 pub use amount::{Amount, Budget, at_least, at_most, between, exactly};
 pub(crate) use quantity::Quantity;
 use scope::Scope;
-use violations::Section;
+use violations::{COMPLETENESS, Section};
 pub use violations::{Violation, Violations};
 
 /// Starts a chain of budgets, which [`assert`](Expect::assert) or [`check`](Expect::check) ends.
@@ -61,7 +65,8 @@ pub use violations::{Violation, Violations};
 pub fn expect<P: Profiles + ?Sized>(profiles: &P) -> Expect<'_> {
     let profiles = profiles.profiles();
     let done = if profiles.is_empty() { vec![Section::nothing()] } else { Vec::new() };
-    Expect { profiles, scope: Scope::whole(profiles), done, open: Section::default() }
+    let (scope, open) = (Scope::whole(profiles), Section::default());
+    Expect { profiles, scope, done, open, budgets: Vec::new() }
 }
 
 /// A time of the whole profile, or why it is unknown.
@@ -99,6 +104,8 @@ pub struct Expect<'a> {
     done: Vec<Section>,
     /// The section of the current scope.
     open: Section,
+    /// The scope and the quantity of each budget so far.
+    budgets: Vec<(String, String)>,
 }
 
 impl<'a> Expect<'a> {
@@ -144,15 +151,20 @@ impl<'a> Expect<'a> {
     /// Nothing was lost in any run: [`Health::is_complete`](crate::Health::is_complete).
     pub fn complete(mut self) -> Self {
         for (run, profile) in self.profiles.iter().enumerate() {
+            let title = match self.profiles.len() {
+                1 => "the whole profile".to_owned(),
+                runs => format!("run {} of {runs}", run + 1),
+            };
             if !profile.health().is_complete() {
-                let text = profile.health().to_string();
-                self.done.push(Section::incomplete(run, self.profiles.len(), text));
+                self.done.push(Section::incomplete(&title, &profile.health().to_string()));
             }
+            self.budgets.push((title, COMPLETENESS.to_owned()));
         }
         self
     }
 
     fn judge<T>(mut self, quantity: Quantity, budget: Budget<T>) -> Self {
+        self.budgets.push((self.scope.title(), quantity.name()));
         self.open.judge(&self.scope, quantity, budget.bounds);
         self
     }
@@ -200,13 +212,21 @@ impl<'a> Expect<'a> {
         if self.done.is_empty() { Ok(()) } else { Err(Violations(self.done)) }
     }
 
-    /// Ends the chain, for tests.
+    /// Ends the chain, for tests. With the feature `analysis`, it also writes reports for CI if the
+    /// environment variable `GPU_TEST_REPORTS` or `GITHUB_ACTIONS` is set: see
+    /// [`ci`](crate::ci::CiReport).
     ///
     /// # Panics
     /// If a budget was violated, with all violations.
     #[track_caller]
-    pub fn assert(self) {
+    pub fn assert(mut self) {
+        #[cfg_attr(not(feature = "analysis"), allow(unused_variables))]
+        let budgets = std::mem::take(&mut self.budgets);
         let violations = self.check().err();
+        #[cfg(feature = "analysis")]
+        crate::check::ci::publish(Location::caller(), || {
+            report::report_of(&budgets, violations.as_ref())
+        });
         let text = violations.map(|violations| violations.to_string()).unwrap_or_default();
         assert!(text.is_empty(), "{text}");
     }

@@ -13,6 +13,13 @@ use crate::base::units;
 use crate::profile::RangeNode;
 use crate::show::report;
 
+/// The quantity of a violation that leaves all budgets of its scope undecided.
+pub(super) const EVERY_BUDGET: &str = "budgets";
+/// The scope of the violation without any run.
+pub(super) const NO_PROFILE: &str = "no profile";
+/// The quantity of [`Expect::complete`](super::Expect::complete).
+pub(super) const COMPLETENESS: &str = "completeness";
+
 /// Instances or runs named in a message.
 const GROUPS: usize = 4;
 
@@ -114,18 +121,14 @@ impl Section {
 
     pub(super) fn nothing() -> Self {
         Self::plain(
-            "no profile",
-            "budgets",
+            NO_PROFILE,
+            EVERY_BUDGET,
             "cannot be known: there is no run to look at".to_owned(),
         )
     }
 
-    pub(super) fn incomplete(run: usize, runs: usize, health: String) -> Self {
-        let title = match runs {
-            1 => "the whole profile".to_owned(),
-            _ => format!("run {} of {runs}", run + 1),
-        };
-        Self::plain(&title, "completeness", format!("something was lost\n  {health}"))
+    pub(super) fn incomplete(run: &str, health: &str) -> Self {
+        Self::plain(run, COMPLETENESS, format!("something was lost\n  {health}"))
     }
 
     /// Checks one budget and adds its violation.
@@ -284,7 +287,7 @@ fn missing(scope: &Scope<'_>, run: usize) -> Section {
             let _ = write!(outcome, "; there are: {}", paths.join(", "));
         }
     }
-    Section::plain(&scope.title(), "budgets", outcome)
+    Section::plain(&scope.title(), EVERY_BUDGET, outcome)
 }
 
 fn report(scope: &Scope<'_>, run: usize) -> String {

@@ -1,0 +1,64 @@
+//! Metrics for programs that track them over commits.
+
+use serde_json::{Map, Value, json};
+
+use super::{CiReport, Metric, unique_names};
+use crate::base::text::{json_pretty, shortened};
+
+/// The most characters of the name of a measure of Bencher.
+const MEASURE_WIDTH: usize = 64;
+
+impl CiReport {
+    /// Bencher Metric Format (JSON, for `bencher run --adapter json`). Nanoseconds are the built-in
+    /// measure `latency`; other units are measures of their name.
+    #[must_use]
+    pub fn to_bencher(&self) -> String {
+        let benchmarks = self.finite_metrics().map(|(name, metric)| {
+            let measure = match &*metric.unit {
+                "ns" => "latency".to_owned(),
+                "" => "value".to_owned(),
+                unit => shortened(unit, MEASURE_WIDTH),
+            };
+            let mut values = Map::new();
+            values.insert("value".to_owned(), json!(metric.value));
+            if let Some((low, high)) = metric.bounds {
+                values.insert("lower_value".to_owned(), json!(low));
+                values.insert("upper_value".to_owned(), json!(high));
+            }
+            (name, json!({ measure: values }))
+        });
+        text(&Value::Object(benchmarks.collect()))
+    }
+
+    /// JSON for the GitHub action `benchmark-action/github-action-benchmark`, tool
+    /// `customSmallerIsBetter`. `range` is the larger distance of the bounds from the value.
+    #[must_use]
+    pub fn to_benchmark_action(&self) -> String {
+        let entries = self.finite_metrics().map(|(name, metric)| {
+            let unit = shortened(&metric.unit, MEASURE_WIDTH);
+            let mut entry = json!({ "name": name, "unit": unit, "value": metric.value });
+            if let Some((low, high)) = metric.bounds {
+                let distance = (high - metric.value).max(metric.value - low).max(0.0);
+                entry["range"] = json!(format!("± {distance:.1}"));
+            }
+            if !metric.details.is_empty() {
+                entry["extra"] = json!(shortened(&metric.details, 1000));
+            }
+            entry
+        });
+        text(&Value::Array(entries.collect()))
+    }
+
+    /// JSON has no other numbers.
+    fn finite_metrics(&self) -> impl Iterator<Item = (String, &Metric)> {
+        let metrics: Vec<&Metric> =
+            self.metrics.iter().filter(|metric| metric.value.is_finite()).collect();
+        let names = unique_names(metrics.iter().map(|metric| &*metric.name));
+        names.into_iter().zip(metrics)
+    }
+}
+
+fn text(value: &Value) -> String {
+    // A value of JSON can always be written.
+    json_pretty(value).unwrap_or_default() + "\n"
+}
