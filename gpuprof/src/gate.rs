@@ -1,7 +1,7 @@
 //! `gate`: recorded runs compared with a baseline.
 
-use profiler_core::ci::CiReport;
 use profiler_core::gate::Gate;
+use profiler_core::testing::ci::CiReport;
 
 use crate::args::{GateArgs, GateFormat};
 use crate::failure::Failure;

@@ -161,7 +161,7 @@
 //! # Features
 //! No feature is on by default: sessions, recordings, profiles, queries, the text report, budgets and GPU tests need none.
 //! - `analysis`: results beyond queries. The modules [`diagnosis`], [`kernels`], [`roofline`], [`scorecard`], [`mod@compare`],
-//!   [`reports`], [`gate`], [`measure`] and [`ci`]; the methods [`Profile::diagnose`], [`Profile::roofline`], [`Profile::scorecard`],
+//!   [`reports`], [`gate`], [`measure`] and [`testing::ci`]; the methods [`Profile::diagnose`], [`Profile::roofline`], [`Profile::scorecard`],
 //!   [`Profile::reports`], [`Profile::rules`], [`Profile::write_html`], [`Profile::export`] and [`GpuTest::baseline`];
 //!   [`counters::count_kernels`]. It doubles the time that the crate takes to compile.
 //! - `serde`: `Serialize` for all results; part of `analysis`. Recordings and series need no feature.
@@ -210,7 +210,7 @@ pub use check::budget;
 pub use check::budget::{at_least, at_most, between, exactly, expect};
 pub use check::gpu_test::{GpuTest, gpu_test};
 #[cfg(feature = "analysis")]
-pub use check::{ci, gate, measure};
+pub use check::{gate, measure};
 pub use collect::sampling::Sampling;
 #[cfg(feature = "analysis")]
 pub use formats::export::Format;
@@ -247,9 +247,12 @@ pub mod statistics {
     pub use crate::base::statistics::{Statistic, Statistics};
 }
 
-/// Tests and benches on a GPU: results of [`GpuTest`], the lock between tests, and criterion's measurements.
+/// Tests and benches on a GPU: results of [`GpuTest`], the lock between tests, reports for CI, and
+/// criterion's measurements.
 /// [`gpu_test()`](crate::gpu_test()) has an example.
 pub mod testing {
+    #[cfg(feature = "analysis")]
+    pub use crate::check::ci;
     pub use crate::check::gpu_lock::GpuLock;
     #[cfg(feature = "analysis")]
     pub use crate::check::gpu_test::GatedTest;

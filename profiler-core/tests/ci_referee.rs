@@ -15,8 +15,8 @@ use std::{env, fs};
 
 use folder::Folder;
 use libtest_mimic::{Arguments, Failed, Trial};
-use profiler_core::ci::{CheckOutcome, CiReport};
 use profiler_core::formats::text::printable;
+use profiler_core::testing::ci::{CheckOutcome, CiReport};
 use serde_json::Value;
 
 type Report = fn() -> CiReport;

@@ -1,6 +1,6 @@
 //! Reports that are written in every format.
 
-use profiler_core::ci::{Check, CheckOutcome, CiReport, Metric};
+use profiler_core::testing::ci::{Check, CheckOutcome, CiReport, Metric};
 
 /// One check of each outcome, with and without a location; metrics with and without bounds.
 pub(crate) fn example() -> CiReport {

@@ -122,7 +122,9 @@ pub struct Explanation {
 /// a headline and the largest contributions.
 ///
 /// A session's wall time is the time in which it recorded, without pauses, until the end of its
-/// last operation. With several devices each has this clock, and contributions are their mean.
+/// last operation. If a side has a capture, which has no session, the time of all runs is that
+/// from the first to the last recorded activity. With several devices each has this clock, and
+/// contributions are their mean.
 /// A value of several runs is the mean over the runs in the middle half by wall time, so that
 /// contributions add up to the whole.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -180,7 +182,9 @@ struct Nodes {
 
 /// One run: its wall time and, by node, the time of each cause.
 struct Divided {
+    /// From the first to the last activity, without pauses; the sum of the parts.
     wall_ns: f64,
+    session_ns: Option<f64>,
     parts: Vec<[f64; WallCause::ALL.len()]>,
     truncated: bool,
 }
@@ -245,15 +249,30 @@ impl Divided {
                 add(range, WallCause::Overlap, -ns);
             }
         }
-        let windows = &profile.store.session.windows_ns;
-        let recorded: u64 = windows.iter().map(|(start, end)| end.saturating_sub(*start)).sum();
-        let last_ns = windows.last().map_or(0, |window| window.1);
-        let tail = extent(&profile.store).end_ns.saturating_sub(last_ns);
-        let wall_ns = recorded.saturating_add(tail).max(clock.ns()) as f64;
-        let divided: f64 = parts.iter().flatten().sum();
-        parts[0][WallCause::Host as usize] += (wall_ns - divided).max(0.0);
-        Self { wall_ns, parts, truncated: profile.health().truncated != 0 }
+        let wall_ns = parts.iter().flatten().sum();
+        let session_ns = session_ns(profile).map(|ns| ns as f64);
+        Self { wall_ns, session_ns, parts, truncated: profile.health().truncated != 0 }
     }
+
+    /// Adds the session's time before its first and after its last activity.
+    fn extend(&mut self) {
+        let more = (self.session_ns.unwrap_or(0.0) - self.wall_ns).max(0.0);
+        self.parts[0][WallCause::Host as usize] += more;
+        self.wall_ns += more;
+    }
+}
+
+/// The time of the session without pauses, until the end of its last operation. `None` for captures,
+/// which have no session.
+fn session_ns(profile: &Profile) -> Option<u64> {
+    let windows = &profile.store.session.windows_ns;
+    let last_ns = windows.last()?.1;
+    if last_ns == u64::MAX {
+        return None;
+    }
+    let recorded = windows.iter().map(|(start, end)| end.saturating_sub(*start));
+    let tail = extent(&profile.store).end_ns.saturating_sub(last_ns);
+    Some(recorded.fold(tail, u64::saturating_add))
 }
 
 /// The runs in the middle half by wall time.
@@ -322,10 +341,14 @@ impl Bounds {
 
 pub(super) fn change(sides: [&[Profile]; 2], compare: &Compare) -> WallChange {
     let mut nodes = Nodes::default();
-    let runs = sides.map(|runs| {
+    let mut runs = sides.map(|runs| {
         let divide = |profile| Divided::of(profile, &mut nodes);
         runs.iter().map(divide).collect::<Vec<_>>()
     });
+    // Captures have no session: like is compared with like.
+    if runs.iter().flatten().all(|run| run.session_ns.is_some()) {
+        runs.iter_mut().flatten().for_each(Divided::extend);
+    }
     let middles = runs.each_ref().map(|runs| middle(runs));
     let value = |node: usize, cause: WallCause| {
         middles

@@ -214,7 +214,7 @@ impl<'a> Expect<'a> {
 
     /// Ends the chain, for tests. With the feature `analysis`, it also writes reports for CI if the
     /// environment variable `GPU_TEST_REPORTS` or `GITHUB_ACTIONS` is set: see
-    /// [`ci`](crate::ci::CiReport).
+    /// [`ci`](crate::testing::ci::CiReport).
     ///
     /// # Panics
     /// If a budget was violated, with all violations.

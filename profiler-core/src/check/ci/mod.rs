@@ -16,7 +16,7 @@ pub(crate) use test_reports::publish;
 /// The checks and metrics of one test or gate.
 ///
 /// ```
-/// use profiler_core::ci::{Check, CheckOutcome, CiReport, Metric};
+/// use profiler_core::testing::ci::{Check, CheckOutcome, CiReport, Metric};
 ///
 /// let check = Check::new("step: kernels", CheckOutcome::Failed).message("18, the budget is 16");
 /// let report = CiReport::new("forward_is_lean")
