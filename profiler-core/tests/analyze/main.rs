@@ -43,6 +43,6 @@ mod sampled;
 mod scorecard;
 mod tensor_cores;
 mod tracks;
-#[cfg(feature = "nsys")]
 mod wall;
+#[cfg(feature = "nsys")]
 mod whole_graphs;
