@@ -11,7 +11,8 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work};
 use nvtx::range;
@@ -136,6 +137,58 @@ fn fork() {
     say(totals.operations);
 }
 
+/// Children are forked off while other threads record and the logs are taken: whatever is locked then stays locked in them.
+fn fork_under_load() {
+    let fake = Fake::new();
+    let file = record(&fake, Duration::from_millis(1));
+    let other = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (fake, is_over) = (&fake, &is_over);
+            scope.spawn(move || {
+                for number in 0_u64.. {
+                    let _range = range(&format!("range {thread} {number}"));
+                    fake.launch(Work::kernel(c"kernel"));
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+        }
+        for round in 0..40 {
+            let _range = range(&format!("range of round {round}"));
+            // SAFETY: the child uses what this thread made alone, and ends without destructors.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let error = other.start().unwrap_err().to_string();
+                assert!(error.contains("fork"), "{error}");
+                for number in 0..100 {
+                    let _range = range(&format!("child {round} {number}"));
+                }
+                std::thread::spawn(|| drop(range("on a thread of the child"))).join().unwrap();
+                // SAFETY: ends the process at once.
+                unsafe { libc::_exit(0) };
+            }
+            let begun = Instant::now();
+            let mut status = 0;
+            // SAFETY: the child's status is written to a variable of this frame.
+            while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
+                if begun.elapsed() > Duration::from_secs(20) {
+                    // SAFETY: a signal to the child, which has not been waited for.
+                    unsafe { libc::kill(child, libc::SIGKILL) };
+                    println!("child {round} hangs");
+                    std::process::exit(1);
+                }
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            assert_eq!(status, 0);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    say(file.finish().unwrap().operations);
+}
+
 /// A scene; by itself, nothing.
 #[test]
 fn scene() {
@@ -144,6 +197,7 @@ fn scene() {
         "run on" => run_on(),
         "fill" => fill(),
         "fork" => fork(),
+        "fork under load" => fork_under_load(),
         "SIGKILL" => die(|| raise(libc::SIGKILL)),
         "SIGTERM" => die(|| raise(libc::SIGTERM)),
         "SIGFPE" => die(|| raise(libc::SIGFPE)),
@@ -285,4 +339,16 @@ fn forked_child_leaves_the_file_alone() {
     let profile = Profile::load(&file).unwrap();
     profile.health().assert_complete();
     assert_eq!(profile.range("step").unwrap().kernels(), steps);
+}
+
+#[test]
+fn forked_child_waits_for_no_lock_of_the_recorder() {
+    let folder = folder::Folder::new();
+    let file = folder.0.join("forked.gpuprof");
+    let (steps, status) = run("fork under load", &file, "exec \"$@\"");
+    assert!(status.success(), "{status}");
+    let profile = Profile::load(&file).unwrap();
+    profile.health().assert_complete();
+    assert_eq!(profile.kernels().count() as u64, steps);
+    assert!(profile.ranges().all(|range| range.name().starts_with("range ")));
 }
