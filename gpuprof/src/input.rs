@@ -1,14 +1,15 @@
 //! Input files. The file type is detected from the content, not the extension.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::ProgressBar;
+use profiler_core::profile::Merger;
 use profiler_core::{Profile, Recording};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, note};
 use crate::progress;
 
 const RECORDING: &[u8] = b"GPUPROF";
@@ -17,8 +18,8 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// The accepted files, for messages.
-const GIVE: &str =
-    "give a recording (.gpuprof) or what `nsys export --type sqlite` made of a capture";
+const GIVE: &str = "give a recording (.gpuprof), a folder of recordings, or what `nsys export --type sqlite` made of a \
+                    capture";
 
 /// The maximum size of a recording, from `--max-bytes`.
 static MAX_BYTES: AtomicU64 = AtomicU64::new(Recording::MAX_BYTES);
@@ -38,14 +39,12 @@ pub(crate) fn recorded(path: &Path) -> Result<Profile, Failure> {
 }
 
 fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, Failure> {
-    let mut file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     let about = file.metadata().map_err(|error| unreadable(path, &error))?;
     if about.is_dir() {
-        return Err(Failure::Error(format!("{} is a directory: {GIVE}", path.display())));
+        return folder(path);
     }
-    let mut bytes = Vec::with_capacity(SQLITE.len());
-    let read = file.by_ref().take(SQLITE.len() as u64).read_to_end(&mut bytes);
-    read.map_err(|error| unreadable(path, &error))?;
+    let (bytes, file) = begin(path, file)?;
     let is_large = progress::is_large(about.len());
     if begins(&bytes, SQLITE) {
         if !about.is_file() {
@@ -64,13 +63,7 @@ fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, F
             true => progress::bar("reading", about.len(), true),
             false => ProgressBar::hidden(),
         };
-        let max_bytes = MAX_BYTES.load(Ordering::Relaxed);
-        let recording = match about.is_file() && about.len() > max_bytes {
-            // Fails at once.
-            true => Recording::load_up_to(path, max_bytes).map_err(Failure::from),
-            false => Recording::read_from(bar.wrap_read((&bytes[..]).chain(file)), max_bytes)
-                .map_err(|error| Failure::Error(format!("{}: {error}", path.display()))),
-        };
+        let recording = recording(path, &about, bar.wrap_read((&bytes[..]).chain(file)));
         bar.finish_and_clear();
         let spinner = progress::spinner("joining calls and records", is_large);
         let profile = recording.map(|recording| keep(Profile::from_recording(recording)));
@@ -78,6 +71,76 @@ fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, F
         return profile;
     }
     Err(Failure::Error(format!("{} is {}: {GIVE}", path.display(), unknown(path, &bytes))))
+}
+
+/// The first bytes of a file, and the file after them.
+fn begin(path: &Path, mut file: File) -> Result<(Vec<u8>, File), Failure> {
+    let mut bytes = Vec::with_capacity(SQLITE.len());
+    let read = file.by_ref().take(SQLITE.len() as u64).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(path, &error))?;
+    Ok((bytes, file))
+}
+
+fn recording(path: &Path, about: &Metadata, source: impl Read) -> Result<Recording, Failure> {
+    let max_bytes = MAX_BYTES.load(Ordering::Relaxed);
+    match about.is_file() && about.len() > max_bytes {
+        // Fails at once.
+        true => Recording::load_up_to(path, max_bytes).map_err(Failure::from),
+        false => Recording::read_from(source, max_bytes)
+            .map_err(|error| Failure::Error(format!("{}: {error}", path.display()))),
+    }
+}
+
+/// The recordings in a folder, as that of a run of several processes, by name.
+fn recordings(folder: &Path) -> Result<Vec<(PathBuf, Metadata)>, Failure> {
+    let of_folder = |error: io::Error| unreadable(folder, &error);
+    let mut files = Vec::new();
+    for entry in folder.read_dir().map_err(of_folder)? {
+        let path = entry.map_err(of_folder)?.path();
+        let is_recording = path.extension().is_some_and(|extension| extension == "gpuprof");
+        // Follows links. What cannot be looked at is reported when it is opened.
+        let about = path.metadata().ok();
+        if is_recording && let Some(about) = about.filter(Metadata::is_file) {
+            files.push((path, about));
+        }
+    }
+    files.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(files)
+}
+
+/// Reads all recordings of a folder as one profile. A recording that cannot be read is reported and
+/// counted as a loss.
+fn folder(path: &Path) -> Result<Profile, Failure> {
+    let files = recordings(path)?;
+    if files.is_empty() {
+        return Err(Failure::Error(format!(
+            "{} is a folder without recordings (.gpuprof): {GIVE}",
+            path.display()
+        )));
+    }
+    let bytes = files.iter().map(|(_, about)| about.len()).sum();
+    let bar = match progress::is_large(bytes) {
+        true => progress::bar("reading and joining", bytes, true),
+        false => ProgressBar::hidden(),
+    };
+    let mut merger = Merger::new();
+    let mut last = None;
+    for (file, about) in &files {
+        let opened = File::open(file).map_err(|error| unreadable(file, &error));
+        let recording = opened.and_then(|opened| recording(file, about, bar.wrap_read(opened)));
+        match recording {
+            Ok(recording) => merger
+                .add(recording)
+                .map_err(|error| Failure::Error(format!("{}: {error}", file.display())))?,
+            Err(failure) => {
+                bar.suspend(|| note(failure.message()));
+                merger.add_unreadable();
+                last = Some(failure);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    merger.finish().map_err(|error| last.unwrap_or_else(|| error.into()))
 }
 
 /// True for a file with this magic, and for one cut off within it.
