@@ -9,12 +9,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::error::{Error, Kind};
 use crate::base::order;
+use crate::join::busy::united;
 use crate::join::correlate;
 use crate::join::decode;
 use crate::join::health::Health;
 use crate::join::tables::{
-    Call, CallId, CallKind, CallKindId, Details, Field, FieldValue, KernelNames, Label, LabelId,
-    Managed, ManagedMemory, Mark, MarkId, Maybe, NameId, Operation, Overhead, Process,
+    Call, CallId, CallKind, CallKindId, Details, Field, FieldValue, Interval, KernelNames, Label,
+    LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, NameId, Operation, Overhead, Process,
     ProcessRange, ProcessRangeId, Range, RangeId, RecordedProcess, Session, ShareId, Store,
     Subject, Thread, ThreadId, What, Work, WorkId,
 };
@@ -53,6 +54,7 @@ impl Merger {
         correlate::join(&mut part, &mut health);
         self.check_rows(&part)?;
         let window_ns = part.session.window_ns;
+        let windows_ns = part.session.windows_ns.clone();
         if self.first.as_ref().is_none_or(|(start_ns, _)| window_ns.0 < *start_ns) {
             self.first = Some((window_ns.0, info.clone()));
         }
@@ -60,7 +62,7 @@ impl Merger {
         let id = self.process_ids.unique(info.process_id);
         let devices = self.devices.of_recording(&info);
         self.append(part, id, devices);
-        let recorded = RecordedProcess { rank, window_ns, info, health };
+        let recorded = RecordedProcess { rank, window_ns, windows_ns, info, health };
         let (name, recorded) = (name.map(Into::into), Some(Box::new(recorded)));
         self.store.processes.push(Process { id, name, recorded });
         Ok(())
@@ -82,7 +84,10 @@ impl Merger {
         let (numbers, known) = devices.numbered();
         renumber(&mut store, &numbers);
         (info.devices, info.process_id) = (known, None);
-        unite(&mut store.session.windows_ns);
+        let windows = store.session.windows_ns.drain(..);
+        let windows = windows.map(|(start_ns, end_ns)| Interval { start_ns, end_ns }).collect();
+        let windows = united(windows).into_iter();
+        store.session.windows_ns = windows.map(|window| (window.start_ns, window.end_ns)).collect();
         order::sort_by_number(&mut store.operations, Operation::start_ns);
         order::sort_by_number(&mut store.memory, |event| event.at_ns);
         order::sort_by_number(&mut store.managed, |event| event.time.start_ns);
@@ -223,16 +228,6 @@ impl Merger {
         let pending = session.pending_from_ns.into_iter().chain(part.pending_from_ns);
         session.pending_from_ns = pending.min();
     }
-}
-
-/// Sorts windows, and unites those that overlap or touch.
-fn unite(windows_ns: &mut Vec<(u64, u64)>) {
-    windows_ns.sort_unstable();
-    windows_ns.dedup_by(|next, last| {
-        let is_one = next.0 <= last.1;
-        last.1 = if is_one { last.1.max(next.1) } else { last.1 };
-        is_one
-    });
 }
 
 /// Where the rows of a store are after the move.
@@ -550,13 +545,6 @@ fn renumber(store: &mut Store, numbers: &[u32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn windows_that_overlap_or_touch_are_one() {
-        let mut windows = vec![(20, 30), (0, 5), (25, 27), (5, 6), (31, 32)];
-        unite(&mut windows);
-        assert_eq!(windows, [(0, 6), (20, 30), (31, 32)]);
-    }
 
     #[test]
     fn process_ids_are_the_kernels_or_above_all_of_those() {

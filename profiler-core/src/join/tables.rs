@@ -59,8 +59,9 @@ pub(crate) struct Process {
 #[derive(Debug)]
 pub(crate) struct RecordedProcess {
     pub(crate) rank: Option<u32>,
-    /// In nanoseconds of `CLOCK_MONOTONIC`.
+    /// In nanoseconds of `CLOCK_MONOTONIC`, as [`Session`] has them.
     pub(crate) window_ns: (u64, u64),
+    pub(crate) windows_ns: Vec<(u64, u64)>,
     pub(crate) info: RecordingInfo,
     pub(crate) health: Health,
 }

@@ -60,7 +60,6 @@ pub use profiles::Profiles;
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
 pub use summary::{PathSummary, ProcessRangeSummary};
-pub(crate) use track::united;
 pub use track::{Sampled, Track, TrackSample};
 
 /// The joined result of a session: every GPU operation with the call that submitted it and the range of that call.
