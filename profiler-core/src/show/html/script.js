@@ -1680,6 +1680,12 @@
       element("tbody", {}, ...health.accounts.map((account) => row("td", account.name, count(account.records), count(account.matched_records), count(account.calls), count(account.matched_calls), account.is_balanced ? "balanced" : "not balanced"))))),
     element("p", { class: "muted" }, `In words: ${health.in_words}.`));
     box.append(more);
+    if (data.processes.length) {
+      const line = ({ label, start_ns, ns, totals }) => row("td", shown(label), time(start_ns), time(ns), time(totals.kernel_ns), count(totals.kernels), count(totals.copies), bytes(totals.copy_bytes));
+      byId("tiles").after(element("div", { class: "sheet" }, element("table", {}, element("caption", {}, "Processes"),
+        element("thead", {}, row("th", "Process", "Began", "Recorded", "Kernel time", "Kernels", "Copies", "Copied")),
+        element("tbody", {}, ...data.processes.map(line)))));
+    }
 
     const cuda = (version) => `${Math.floor(version / 1000)}.${Math.floor(version / 10) % 100}`;
     const list = element("dl", { class: "facts" });
@@ -1692,11 +1698,6 @@
     add("CUPTI", `API version ${info.cupti_version}`);
     add("Recorded", `${new Date(info.recorded_at_s * 1000).toISOString().replace("T", " ").slice(0, 19)} UTC by profiler-core ${shown(info.recorder_version)}`);
     byId("machine").append(list);
-    if (data.processes.length === 0) return;
-    const line = ({ label, start_ns, ns, totals }) => row("td", shown(label), time(start_ns), time(ns), time(totals.kernel_ns), count(totals.kernels), count(totals.copies), bytes(totals.copy_bytes));
-    byId("machine").append(element("div", { class: "sheet" }, element("table", {}, element("caption", {}, "Processes"),
-      element("thead", {}, row("th", "Process", "Began", "Recorded", "Kernel time", "Kernels", "Copies", "Copied")),
-      element("tbody", {}, ...data.processes.map(line)))));
   };
 
   // Means of what was sampled: the first in per cent as tiles, all as a table, and what a sampler lost.
@@ -1844,7 +1845,7 @@
     select(null);
     // For those who look into the page with a debugger, and for its test.
     window.profile = {
-      readyAfter: performance.now(), builtIn: performance.now() - began, frames, lanes, names, view, rows: { ranges: R.length, calls: C.length, operations: O.length },
+      readyAfter: performance.now(), builtIn: performance.now() - began, frames, groups, lanes, names, view, rows: { ranges: R.length, calls: C.length, operations: O.length },
       selected: () => selected, parentOf: (range) => R.parent[range], found: () => search?.found ?? null, drawNow, show, xOf, scroller,
     };
   } catch (error) {
