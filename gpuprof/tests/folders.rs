@@ -144,7 +144,7 @@ fn unreadable_recording_is_named_and_counted() {
     assert_eq!(report.status, 0);
     assert_eq!(report.error.lines().count(), 2, "{}", report.error);
     assert!(report.error.contains("process-300-1.gpuprof"), "{}", report.error);
-    assert!(report.text().contains("2 recordings that could not be read"), "{}", report.text());
+    assert!(report.text().contains("2 recordings missing or unreadable"), "{}", report.text());
     let gate = ran(&["report", "--fail-if-incomplete"], &run.0);
     assert_eq!(gate.status, 3);
     let folder = Folder::new();
@@ -180,4 +180,71 @@ fn recordings_of_two_boots_are_no_run() {
     let ran = ran(&["report"], &run.0);
     assert_eq!((ran.status, ran.out.len()), (1, 0));
     assert!(ran.error.contains("process-300-1.gpuprof: the recordings were made on several"));
+}
+
+/// A manifest as the injection library writes it.
+fn manifest(folder: &Folder, pid: u32, start: u64, more: Value) {
+    let moment = json!({"wall_ns": 1, "monotonic_ns": 1});
+    let mut manifest = json!({
+        "version": 1, "gpuprof": "0.1.0", "pid": pid, "start": start, "parent": 1,
+        "program": "python3", "state": "finished", "has_recording": true, "began": moment,
+    });
+    let fields = manifest.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    let name = format!("process-{pid}-{start}.json");
+    fs::write(folder.0.join(name), manifest.to_string()).unwrap();
+}
+
+#[test]
+fn manifests_give_processes_their_names_and_ranks() {
+    let run = run();
+    manifest(&run, 100, 77, json!({"rank": 1, "world_size": 2}));
+    manifest(&run, 200, 77, json!({"rank": 0, "world_size": 2}));
+    let report = ran(&["report"], &run.0);
+    assert_eq!((report.status, report.error.as_str()), (0, ""));
+    let at = |text: &str| report.text().find(text).unwrap();
+    assert!(at("rank 0, python3, process 200") < at("rank 1, python3, process 100"));
+    // What one cannot read costs the name alone.
+    fs::write(run.0.join("process-100-77.json"), "{").unwrap();
+    let report = ran(&["report", "--fail-if-incomplete"], &run.0);
+    assert_eq!(report.status, 0);
+    assert!(report.error.contains("process-100-77.json is no manifest"), "{}", report.error);
+    assert!(!report.text().contains("rank 1") && report.text().contains("process 100"));
+}
+
+#[test]
+fn processes_without_their_recording_are_told() {
+    let run = run();
+    manifest(
+        &run,
+        300,
+        5,
+        json!({"state": "failed", "has_recording": false, "reason": "no permission"}),
+    );
+    manifest(&run, 400, 5, json!({"state": "yielded", "has_recording": false}));
+    manifest(&run, 500, 5, json!({"state": "idle", "has_recording": false}));
+    manifest(&run, 600, 5, json!({}));
+    let report = ran(&["report"], &run.0);
+    let lines: Vec<_> = report.error.lines().collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(
+        lines[0].contains("recording python3 (process 300) failed: no permission"),
+        "{lines:?}"
+    );
+    assert!(lines[1].contains("python3 (process 400) records itself"), "{lines:?}");
+    assert!(lines[2].contains("process-600-5.gpuprof is not in "), "{lines:?}");
+    assert!(report.text().contains("2 recordings missing or unreadable"), "{}", report.text());
+}
+
+#[test]
+fn run_without_gpu_work_is_told_as_such() {
+    let folder = Folder::new();
+    manifest(&folder, 9, 5, json!({"state": "idle", "has_recording": false}));
+    let ran = ran(&["report"], &folder.0);
+    assert_eq!(ran.status, 1);
+    assert!(
+        ran.error.contains("has no recording") && ran.error.contains("python3 9 is idle"),
+        "{}",
+        ran.error
+    );
 }

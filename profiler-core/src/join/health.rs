@@ -54,8 +54,8 @@ pub struct Health {
     /// 1 if the recording was read from a file that ends before it does: all that came later is
     /// missing. Of a run of several processes, the number of such recordings.
     pub truncated: u64,
-    /// Of a run of several processes: recordings that could not be read at all.
-    pub unreadable_recordings: u64,
+    /// Of a run of several processes: recordings that are missing or could not be read at all.
+    pub missing_recordings: u64,
     /// Operations beyond the first of a call that has one. The call's records are in the file more
     /// than once.
     pub repeated_records: u64,
@@ -360,7 +360,7 @@ impl Health {
             accounts: kernels copies memsets synchronizations;
             largest: clock_step_ns clock_error_ns devices_by_ordinal;
             sums:
-                records truncated unreadable_recordings repeated_records unknown_records
+                records truncated missing_recordings repeated_records unknown_records
                 unknown_range_entries unreadable_bytes zero_timestamps dropped_by_cupti
                 refused_records over_memory_limit unfinished_buffers open_calls open_ranges
                 lost_ranges orphaned_ranges failed_threads calls_in_unknown_ranges
@@ -392,7 +392,7 @@ impl Health {
     pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("truncated recording", self.truncated),
-            ("recordings that could not be read", self.unreadable_recordings),
+            ("recordings missing or unreadable", self.missing_recordings),
             ("repeated records of calls", self.repeated_records),
             ("records that could not be read", self.unknown_records),
             ("range log entries that could not be read", self.unknown_range_entries),

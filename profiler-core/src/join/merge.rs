@@ -68,9 +68,9 @@ impl Merger {
         Ok(())
     }
 
-    /// Counts a recording that cannot be read.
-    pub(crate) fn add_unreadable(&mut self) {
-        self.health.unreadable_recordings += 1;
+    /// Counts a recording that is missing or cannot be read.
+    pub(crate) fn add_missing(&mut self) {
+        self.health.missing_recordings += 1;
     }
 
     /// The store, what holds for all recordings, and the sum of their losses.

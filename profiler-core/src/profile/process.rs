@@ -80,10 +80,10 @@ impl Merger {
         self.0.add(recording, name, rank)
     }
 
-    /// Counts a recording that cannot be read, which makes the profile
-    /// [incomplete](Health::unreadable_recordings).
-    pub fn add_unreadable(&mut self) {
-        self.0.add_unreadable();
+    /// Counts a recording that is missing or cannot be read, which makes the profile
+    /// [incomplete](Health::missing_recordings).
+    pub fn add_missing(&mut self) {
+        self.0.add_missing();
     }
 
     /// Returns the profile of all processes. It has no [`recording`](Profile::recording), and its
