@@ -192,7 +192,7 @@ fn export(
 fn note_losses(file: &Path, profile: &Profile) {
     let health = profile.health();
     if !health.is_complete() {
-        note(&format!("{} is {health}", file.display()));
+        note(&format!("{} is {health}{}", file.display(), of_processes(profile)));
     } else if health.capture_warnings != 0 {
         note(&format!(
             "{}: {} warnings in what its recorder says of itself, {}; `gpuprof report` shows what was read",
@@ -202,3 +202,12 @@ fn note_losses(file: &Path, profile: &Profile) {
         ));
     }
 }
+
+/// What is missing of some processes of a run, for the end of a message.
+fn of_processes(profile: &Profile) -> String {
+    let of = profile.incomplete_processes().take(NAMED);
+    of.map(|(process, missing)| format!("; {process}: {missing}")).collect()
+}
+
+/// Processes in a message; the report names more.
+const NAMED: usize = 8;

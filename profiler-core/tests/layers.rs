@@ -63,6 +63,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "shared_contexts",
             "decode",
             "correlate",
+            "merge",
             "range_tree",
         ],
     ),
