@@ -67,6 +67,8 @@ mod library;
 pub mod log_registry;
 #[cfg(all(test, cupti_loom))]
 mod model;
+#[doc(hidden)]
+pub mod quiet_thread;
 pub mod record;
 mod session;
 mod shared;
