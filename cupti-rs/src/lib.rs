@@ -79,6 +79,12 @@ pub mod tables;
 pub mod thread_log;
 mod version;
 
+/// For the injection library. Not for use by hand; may change at any time.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::sys::os::{at_fork_in_child, stay_loaded, with_signals_blocked};
+}
+
 pub use attribute::{Attribute, AttributeSetting};
 pub use call_class::CallClass;
 pub use callbacks::{Callback, Callbacks};

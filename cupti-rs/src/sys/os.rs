@@ -104,7 +104,7 @@ pub(crate) fn prefetch(bytes: &[u8]) {
 /// CUPTI never forgets the functions that it was given: it has no call to take back those for buffers, which it may give back
 /// on a thread of its own at any time. Of the program itself, and of a program without shared objects, the dynamic linker
 /// refuses this, and neither is ever unloaded.
-pub(crate) fn stay_loaded() {
+pub fn stay_loaded() {
     use std::ffi::{CStr, OsStr};
     use std::os::unix::ffi::OsStrExt;
 
@@ -135,7 +135,7 @@ pub(crate) fn stay_loaded() {
 
 /// Has `child` run in every child that is forked off from now on, before anything else of this crate does. It may do
 /// only what a signal handler may.
-pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
+pub fn at_fork_in_child(child: extern "C" fn()) {
     // Miri has no fork.
     if cfg!(miri) {
         return;
@@ -145,7 +145,7 @@ pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
 }
 
 /// Calls `with` while all signals are blocked in the calling thread.
-pub(crate) fn with_signals_blocked<R>(with: impl FnOnce() -> R) -> R {
+pub fn with_signals_blocked<R>(with: impl FnOnce() -> R) -> R {
     // Miri has no signals.
     if cfg!(miri) {
         return with();

@@ -2,7 +2,11 @@
 //!
 //! Pointers in a structure are borrows in its type, so that they are valid for the call. A tool gets the same structures, with
 //! pointers that it has to check.
-#![allow(missing_docs, missing_debug_implementations, reason = "the fields are those of NVTX's structures")]
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    reason = "the fields are those of NVTX's structures"
+)]
 
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
