@@ -28,10 +28,13 @@ pub(crate) struct FileQueue {
 
 #[derive(Debug, Default)]
 struct State {
-    chunks: VecDeque<Vec<u8>>,
+    /// Frames, with what the file holds with them.
+    chunks: VecDeque<(Vec<u8>, Appended)>,
     /// Bytes that were appended so far, and those of them that the file has.
     appended: u64,
     written: u64,
+    /// What the file holds.
+    held: Appended,
     error: Option<Arc<io::Error>>,
     /// Nothing is appended any more.
     is_closed: bool,
@@ -52,7 +55,7 @@ impl FileQueue {
     }
 
     fn serve(&self, mut file: &File, mut length: u64) {
-        while let Some(chunk) = self.next() {
+        while let Some((chunk, held)) = self.next() {
             if let Err(error) = file.write_all(&chunk) {
                 // Of a frame that does not fit a part may have been written. If it cannot be cut off, a reader skips it.
                 let _ = file.set_len(length);
@@ -62,13 +65,15 @@ impl FileQueue {
                 return;
             }
             length += chunk.len() as u64;
-            self.state.lock().written += chunk.len() as u64;
+            let mut state = self.state.lock();
+            (state.written, state.held) = (state.written + chunk.len() as u64, held);
+            drop(state);
             self.changed.notify_all();
         }
     }
 
     /// Waits for the next frames; `None` at the end.
-    fn next(&self) -> Option<Vec<u8>> {
+    fn next(&self) -> Option<(Vec<u8>, Appended)> {
         let mut state = self.state.lock();
         loop {
             match state.chunks.pop_front() {
@@ -79,11 +84,11 @@ impl FileQueue {
         }
     }
 
-    fn append(&self, chunk: Vec<u8>) {
+    fn append(&self, chunk: Vec<u8>, held: Appended) {
         let mut state = self.state.lock();
         if !chunk.is_empty() && !state.is_closed && state.error.is_none() {
             state.appended += chunk.len() as u64;
-            state.chunks.push_back(chunk);
+            state.chunks.push_back((chunk, held));
             self.changed.notify_all();
         }
     }
@@ -103,8 +108,9 @@ impl FileQueue {
         self.state.lock().error.clone()
     }
 
-    pub(crate) fn written(&self) -> u64 {
-        self.state.lock().written
+    /// What the file holds.
+    pub(crate) fn held(&self) -> Appended {
+        self.state.lock().held
     }
 
     /// Waits until the file has what was appended so far, or for the end of the thread of a closed queue.
@@ -174,15 +180,21 @@ impl FileSink {
         self.appender.iter_mut().for_each(Appender::require_state);
     }
 
-    pub(crate) fn appended(&self) -> Appended {
-        self.appender.as_ref().map(Appender::appended).unwrap_or_default()
+    /// What the file holds. If writing failed, all entries that it lacks are unwritten ones.
+    pub(crate) fn held(&self) -> Appended {
+        let Some(appended) = self.appender.as_ref().map(Appender::appended) else {
+            return Appended::default();
+        };
+        let (held, has_failed) = (self.queue.held(), self.queue.error().is_some());
+        let lost = if has_failed { appended.entries - held.entries } else { 0 };
+        Appended { unwritten: appended.unwritten + lost, is_full: appended.is_full, ..held }
     }
 
     /// Appends the last recording of the session.
     pub(crate) fn finish(&mut self, recording: &Recording) {
         if let Some(appender) = &mut self.appender {
             appender.finish(recording);
-            self.queue.append(appender.take_bytes());
+            self.queue.append(appender.take_bytes(), appender.appended());
         }
     }
 }
@@ -202,7 +214,7 @@ impl Sink for FileSink {
             return;
         }
         appender.add(taken, self.queue.has_room());
-        self.queue.append(appender.take_bytes());
+        self.queue.append(appender.take_bytes(), appender.appended());
     }
 
     fn waits_since_ns(&self) -> Option<u64> {
@@ -212,7 +224,14 @@ impl Sink for FileSink {
 
 #[cfg(test)]
 mod tests {
+    use cupti::Config;
+    use cupti::clock::now_ns;
+    use cupti::fake::{Fake, Work};
+
     use super::*;
+    use crate::collect::request::{Retention, SessionRequest};
+    use crate::collect::session::Session;
+    use crate::profile::Profile;
 
     const LIMIT: Duration = Duration::from_secs(60);
 
@@ -221,23 +240,23 @@ mod tests {
         let Ok(mut full) = File::options().write(true).open("/dev/full") else { return };
         assert!(full.write_all(b"x").is_err());
         let queue = Arc::new(FileQueue::default());
-        queue.append(vec![1; 10]);
+        queue.append(vec![1; 10], Appended::default());
         queue.write_to(full, 0).unwrap();
         let error = queue.wait(LIMIT).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        queue.append(vec![1; 10]);
+        queue.append(vec![1; 10], Appended::default());
         queue.close();
         assert_eq!(queue.wait(LIMIT).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        assert_eq!(queue.written(), 0);
+        assert_eq!(queue.held(), Appended::default());
     }
 
     #[test]
     fn slow_disk_is_an_error_of_the_wait_and_of_nothing_else() {
         let queue = Arc::new(FileQueue::default());
         let most = QUEUE_BYTES as usize;
-        queue.append(vec![0; most - 1]);
+        queue.append(vec![0; most - 1], Appended::default());
         assert!(queue.has_room());
-        queue.append(vec![0; 1]);
+        queue.append(vec![0; 1], Appended { entries: 7, ..Appended::default() });
         assert!(!queue.has_room());
         let error = queue.wait(Duration::from_millis(1)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -246,8 +265,199 @@ mod tests {
         let null = File::options().write(true).open("/dev/null").unwrap();
         queue.write_to(null, 0).unwrap();
         queue.wait(LIMIT).unwrap();
-        assert!(queue.has_room() && queue.written() == QUEUE_BYTES);
+        assert!(queue.has_room() && queue.held().entries == 7);
         queue.close();
         queue.wait(LIMIT).unwrap();
+    }
+
+    /// A session whose file is memory, and whose logs are taken on demand alone.
+    struct Run {
+        fake: Fake,
+        session: Session,
+        sink: Arc<Mutex<FileSink>>,
+        queue: Arc<FileQueue>,
+        file: Vec<u8>,
+    }
+
+    impl Run {
+        fn new(config: &Config) -> Self {
+            let fake = Fake::new();
+            let queue = Arc::new(FileQueue::default());
+            let sink = Arc::new(Mutex::new(FileSink::new(queue.clone(), u64::MAX)));
+            let session = Session::start(&SessionRequest {
+                library: &fake.library().unwrap(),
+                config,
+                keep: Retention::Nothing,
+                sink: Some(sink.clone()),
+                samplings: &[],
+                period: Duration::from_secs(3600),
+                then: None,
+            });
+            let file = sink.lock().take_opening();
+            Self { fake, session: session.unwrap(), sink, queue, file }
+        }
+
+        /// Makes ranges that end later than this after a window be withheld.
+        fn sleep_after(&self, ns: u64) {
+            self.sink.lock().appender.as_mut().unwrap().dormant_after_ns = ns;
+        }
+
+        fn step(&self) {
+            let _step = nvtx::event("step").payload(7_u64).range();
+            self.fake.launch(Work::kernel(c"kernel"));
+        }
+
+        /// Takes a segment. Returns the number of bytes that are new.
+        fn take(&mut self) -> usize {
+            self.session.catch_up().unwrap();
+            self.write()
+        }
+
+        /// Writes what is in the queue.
+        fn write(&mut self) -> usize {
+            let before = self.file.len();
+            let mut state = self.queue.state.lock();
+            while let Some((chunk, _)) = state.chunks.pop_front() {
+                state.written += chunk.len() as u64;
+                self.file.extend(chunk);
+            }
+            self.file.len() - before
+        }
+
+        fn finish(mut self) -> Profile {
+            let recording = self.session.stop(now_ns()).unwrap();
+            self.sink.lock().finish(&recording);
+            self.write();
+            Profile::from_bytes(&self.file).unwrap()
+        }
+    }
+
+    fn names(profile: &Profile) -> Vec<String> {
+        profile.ranges().map(|range| range.name().to_owned()).collect()
+    }
+
+    #[test]
+    fn paused_session_does_not_grow_its_file_and_wakes_up_whole() {
+        let mut run = Run::new(&Config::new());
+        run.sleep_after(0);
+        run.step();
+        let life = nvtx::process_range("life");
+        let outer = nvtx::range("outer");
+        assert!(run.take() > 0);
+        run.session.pause().unwrap();
+        // The end of the window, and the ranges until then.
+        assert!(run.take() > 0);
+        let (begun, ended) = (nvtx::process_range("begun"), nvtx::process_range("ended"));
+        let sizes: Vec<usize> = (0..20)
+            .map(|_| {
+                run.step();
+                nvtx::mark("asleep");
+                run.take()
+            })
+            .collect();
+        assert_eq!(sizes, [0; 20]);
+        // What the file has open ends in it.
+        drop(life);
+        drop(ended);
+        drop(outer);
+        assert!(run.take() > 0);
+        let within = nvtx::event("open").payload(3_u64).within(&begun).range();
+        assert_eq!(run.take(), 0);
+        run.session.resume().unwrap();
+        run.step();
+        nvtx::mark("awake");
+        drop(within);
+        assert!(run.take() > 0);
+        drop(begun);
+        let profile = run.finish();
+        profile.health().assert_complete();
+        assert_eq!(profile.recording().unwrap().windows_ns().len(), 2);
+        assert_eq!(names(&profile), ["step", "outer", "open", "step"]);
+        assert!(profile.ranges().all(|range| !range.is_open()));
+        let open = profile.ranges().nth(2).unwrap();
+        assert_eq!(open.payload(), Some(nvtx::Payload::U64(3)));
+        assert_eq!(open.process_range().unwrap().name(), "begun");
+        let lives: Vec<_> =
+            profile.process_ranges().map(|range| (range.name(), range.is_open())).collect();
+        assert_eq!(lives, [("life", false), ("begun", false)]);
+        assert_eq!(profile.marks().map(|mark| mark.name()).collect::<Vec<_>>(), ["awake"]);
+        assert_eq!(profile.range("open/step").unwrap().kernels(), 1);
+    }
+
+    #[test]
+    fn session_that_starts_in_a_pause_writes_nothing_until_it_is_on() {
+        let mut run = Run::new(&Config::new().start_paused(true));
+        let outer = nvtx::range("outer");
+        for _ in 0..20 {
+            run.step();
+            assert_eq!(run.take(), 0);
+        }
+        let read = Profile::from_bytes(&run.file).unwrap();
+        assert_eq!((read.health().truncated, read.ranges().count()), (1, 0));
+        for _ in 0..3 {
+            run.session.resume().unwrap();
+            run.step();
+            run.session.pause().unwrap();
+            assert!(run.take() > 0);
+        }
+        drop(outer);
+        let profile = run.finish();
+        profile.health().assert_complete();
+        assert_eq!(names(&profile), ["outer", "step", "step", "step"]);
+        assert_eq!(profile.range("outer/step").unwrap().kernels(), 3);
+        assert_eq!(profile.recording().unwrap().windows_ns().len(), 3);
+    }
+
+    #[test]
+    fn segments_without_room_are_a_counted_hole() {
+        let mut run = Run::new(&Config::new());
+        let outer = nvtx::range("outer");
+        run.step();
+        run.take();
+        // A disk that takes nothing.
+        run.queue.state.lock().appended += QUEUE_BYTES;
+        let lost_from_ns = now_ns();
+        let lost = nvtx::process_range("lost");
+        for _ in 0..5 {
+            run.step();
+            assert_eq!(run.take(), 0);
+        }
+        drop(lost);
+        drop(outer);
+        // The end of what the file has open is not lost.
+        assert!(run.take() > 0);
+        let lost_until_ns = now_ns();
+        run.queue.state.lock().written += QUEUE_BYTES;
+        let open = nvtx::range("after");
+        run.step();
+        run.take();
+        drop(open);
+        let profile = run.finish();
+        assert_eq!(names(&profile), ["outer", "step", "after", "step"]);
+        assert!(profile.ranges().all(|range| !range.is_open()));
+        assert_eq!(profile.kernels().count(), 2);
+        let health = profile.health();
+        // Five calls, kernels, ranges and payloads, and both ends of a process range.
+        assert!(health.unwritten_entries >= 5 * 4 + 2, "{health}");
+        assert!(health.kernels.is_balanced() && !health.is_complete(), "{health}");
+        assert!(health.to_string().contains("entries not written to the file"), "{health}");
+        let windows = profile.recording().unwrap().windows_ns();
+        assert!(windows.len() == 2 && windows[0].1 <= lost_from_ns, "{windows:?}");
+        assert!((lost_from_ns..=lost_until_ns).contains(&windows[1].0), "{windows:?}");
+    }
+
+    /// While nothing happens, a state a second is enough.
+    #[test]
+    fn quiet_session_writes_little() {
+        let mut run = Run::new(&Config::new());
+        let open = nvtx::range("open");
+        run.step();
+        run.take();
+        let sizes: usize = (0..50).map(|_| run.take()).sum();
+        assert!(sizes < 2_000, "{sizes}");
+        run.sink.lock().require_state();
+        assert!(run.take() > 0);
+        drop(open);
+        run.finish().health().assert_complete();
     }
 }

@@ -138,14 +138,14 @@ impl RecordingFile {
         if self.session.check_process().is_err() {
             return FileTotals::default();
         }
-        let appended = self.sink.lock().appended();
+        let held = self.sink.lock().held();
         FileTotals {
-            operations: appended.operations,
-            calls: appended.calls,
-            ranges: appended.ranges,
-            unwritten_entries: appended.unwritten,
-            bytes: self.opening + self.queue.written(),
-            is_full: appended.is_full,
+            operations: held.operations,
+            calls: held.calls,
+            ranges: held.ranges,
+            unwritten_entries: held.unwritten,
+            bytes: held.bytes.max(self.opening),
+            is_full: held.is_full,
         }
     }
 

@@ -21,7 +21,7 @@ use super::frames::Chain;
 use super::ranges::{
     self, EVENT_WORDS, Event, LoggedEvent, RangeEntry, RangeTag, Shared, Texts, ThreadSegment,
 };
-use super::segment::{CarriedOver, Segment, ThreadRanges};
+use super::segment::{self, CarriedOver, Segment, ThreadRanges};
 use super::tag::logs_from;
 use super::write::{LogId, LogWriter};
 use super::{Losses, Recording, RecordingInfo};
@@ -72,7 +72,9 @@ pub(crate) struct Appended {
     pub(crate) operations: u64,
     pub(crate) calls: u64,
     pub(crate) ranges: u64,
-    /// Entries that were not written: the disk was too slow, or the file has its full size.
+    /// Records, calls, ranges and events.
+    pub(crate) entries: u64,
+    /// Those that were not written: the disk was too slow, or the file has its full size.
     pub(crate) unwritten: u64,
     /// Bytes of frames.
     pub(crate) bytes: u64,
@@ -131,7 +133,7 @@ pub(crate) struct Appender {
     bytes: Vec<u8>,
     chain: Chain,
     max_bytes: u64,
-    dormant_after_ns: u64,
+    pub(crate) dormant_after_ns: u64,
     first_log: u64,
     start_ns: u64,
     before_id: u32,
@@ -408,12 +410,17 @@ impl Appender {
             self.count_unwritten(segment.records.iter().count() as u64);
             return;
         }
-        self.appended.operations += segment.operations().count() as u64;
-        self.add_names(&segment.records);
-        self.write(|writer| {
-            writer.records(&segment.records)?;
-            writer.graphs(&segment.graphs)
-        });
+        self.write_records(&segment.records);
+        self.write(|writer| writer.graphs(&segment.graphs));
+    }
+
+    fn write_records(&mut self, records: &RecordBytes) {
+        for record in records {
+            self.appended.entries += 1;
+            self.appended.operations += u64::from(segment::operation_id(&record).is_some());
+        }
+        self.add_names(records);
+        self.write(|writer| writer.records(records));
     }
 
     fn add_calls(&mut self, taken: &Taken<'_>, extent: Extent) {
@@ -449,6 +456,7 @@ impl Appender {
             }
             if !calls.is_empty() {
                 self.appended.calls += calls.len() as u64;
+                self.appended.entries += calls.len() as u64;
                 self.write(|writer| writer.calls(kind, thread.thread_id, calls));
             }
         }
@@ -584,6 +592,7 @@ impl Appender {
             }
         }
         self.appended.ranges += part.entries.len() as u64;
+        self.appended.entries += (part.entries.len() + part.events.len()) as u64;
         let split = |rows: &[(u64, RangeEntry)]| -> Vec<RangeEntry> {
             rows.iter().map(|(_, entry)| *entry).collect()
         };
@@ -637,11 +646,8 @@ impl Appender {
     }
 
     fn add_last(&mut self, recording: &Recording) {
-        self.add_names(&recording.records);
-        self.write(|writer| {
-            writer.records(&recording.records)?;
-            writer.graphs(&recording.graphs)
-        });
+        self.write_records(&recording.records);
+        self.write(|writer| writer.graphs(&recording.graphs));
         let none = OpenCalls::default();
         self.add_ended_calls(CALLS, &recording.calls, &none, Extent::All);
         self.add_ended_calls(RUNTIME_CALLS, &recording.runtime_calls, &none, Extent::All);

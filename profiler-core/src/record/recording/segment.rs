@@ -115,12 +115,17 @@ impl Segment {
 
     /// The correlation ids of its GPU operations.
     pub(crate) fn operations(&self) -> impl Iterator<Item = u32> {
-        self.records.iter().filter_map(|record| match record {
-            Record::Kernel(kernel) => Some(kernel.correlation_id),
-            Record::Memcpy(copy) => Some(copy.correlation_id),
-            Record::Memset(set) => Some(set.correlation_id),
-            _ => None,
-        })
+        self.records.iter().filter_map(|record| operation_id(&record))
+    }
+}
+
+/// The correlation id of a kernel, copy or memset.
+pub(super) fn operation_id(record: &Record<'_>) -> Option<u32> {
+    match record {
+        Record::Kernel(kernel) => Some(kernel.correlation_id),
+        Record::Memcpy(copy) => Some(copy.correlation_id),
+        Record::Memset(set) => Some(set.correlation_id),
+        _ => None,
     }
 }
 
