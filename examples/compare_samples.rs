@@ -7,34 +7,31 @@
 //!
 //! `gpu` is bound by the GPU, and `host` by the host, which computes and launches small kernels. A slow run has more work
 //! of one kind: more rounds of a kernel so that `gpu` takes 2 % longer, more computing on the host so that `host` takes 5 %
-//! longer. How much work that is, the first process measures. Each process is this program again; its runs follow in
+//! longer. How much work that is, the first process measures. Each process is this workload again; its runs follow in
 //! random order, a fourth of them after a pause.
 //!
-//! FOLDER gets `samples.csv` and `about.txt`, rewritten after every ten processes. A row is a run: process, run, program,
+//! FOLDER gets `samples.csv` and `about.txt`, rewritten after every ten processes. A row is a run: process, run, workload,
 //! variant, then times in nanoseconds. `wall|PATH|CAUSE` is a part of the wall time as a comparison divides it, so that
 //! these sum to the wall time; `host|PATH` is the host's time in a range, `busy|PATH` the time in which its work ran, and
 //! `kernels|PATH` the sum of its kernels' times.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a workload, not a library
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write as _;
-use std::hint::black_box;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use gpu_profiler_examples::mlp;
-use gpu_profiler_examples::samples::{Kernels, output_of_child};
+use gpu_profiler_examples::samples::{Kernels, Workload, output_of_child};
 use profiler_core::{Profile, Profiler, compare};
 
-/// Runs of a process: of each program as it is, and with the slowdown.
+/// Runs of a process: of each workload as it is, and with the slowdown.
 const PLAIN: usize = 12;
 const SLOW: usize = 6;
-/// Steps of a run.
-const STEPS: usize = 5;
-/// Runs of a process that are not recorded, of each program.
+/// Runs of a process that are not recorded, of each workload.
 const WARM_UP: usize = 3;
 /// Processes between two writes of the files.
 const WRITTEN: usize = 10;
@@ -42,71 +39,12 @@ const USAGE: &str = "usage: compare_samples FOLDER [SECONDS]";
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Program {
-    Gpu,
-    Host,
-}
-
-impl Program {
-    const ALL: [Self; 2] = [Self::Gpu, Self::Host];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Gpu => "gpu",
-            Self::Host => "host",
-        }
+/// The planted slowdown of the wall time.
+fn slowdown(workload: Workload) -> f64 {
+    match workload {
+        Workload::Host => 0.05,
+        _ => 0.02,
     }
-
-    /// Rounds of the kernel or of the host's computing in a step.
-    fn rounds(self) -> u32 {
-        match self {
-            Self::Gpu => 15_000,
-            Self::Host => 400_000,
-        }
-    }
-
-    /// The planted slowdown of the wall time.
-    fn slowdown(self) -> f64 {
-        match self {
-            Self::Gpu => 0.02,
-            Self::Host => 0.05,
-        }
-    }
-
-    fn step(self, kernels: &Kernels, rounds: u32) -> Result<()> {
-        let _step = nvtx::range("step");
-        match self {
-            Self::Gpu => {
-                {
-                    let _range = nvtx::range("forward");
-                    for _ in 0..2 {
-                        kernels.arithmetic(132 * 8, rounds)?;
-                    }
-                    kernels.gather(60)?;
-                }
-                let _range = nvtx::range("update");
-                kernels.stream_add(3 << 23)?;
-                kernels.wait()
-            }
-            Self::Host => {
-                {
-                    let _range = nvtx::range("prepare");
-                    black_box(computed(rounds));
-                }
-                let _range = nvtx::range("launch");
-                for _ in 0..40 {
-                    kernels.latency(200)?;
-                }
-                kernels.wait()
-            }
-        }
-    }
-}
-
-/// Dependent integer arithmetic: a round takes about a nanosecond.
-fn computed(rounds: u32) -> u64 {
-    (0..rounds).fold(black_box(1_u64), |x, _| x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1))
 }
 
 fn main() -> ExitCode {
@@ -209,11 +147,10 @@ fn wall_ns(profile: &Profile) -> f64 {
 fn record(
     profiler: &Profiler,
     kernels: &Kernels,
-    program: Program,
+    workload: Workload,
     rounds: u32,
 ) -> Result<Profile> {
-    let steps = || (0..STEPS).try_for_each(|_| program.step(kernels, rounds));
-    let (worked, profile) = profiler.record(steps)?;
+    let (worked, profile) = profiler.record(|| workload.run(kernels, rounds))?;
     worked?;
     match profile.health().is_complete() {
         true => Ok(profile),
@@ -221,18 +158,18 @@ fn record(
     }
 }
 
-/// Prints the machine and a line for each program, which ends with the rounds of its slow variant.
+/// Prints the machine and a line for each workload, which ends with the rounds of its slow variant.
 fn calibrate() -> Result<()> {
     let kernels = Kernels::new(0)?;
     let profiler = Profiler::builder().build()?;
-    for program in Program::ALL {
-        let rounds = program.rounds();
+    for workload in Workload::ALL {
+        let rounds = workload.rounds();
         let more = rounds + rounds / 5;
         let mut walls = [Vec::new(), Vec::new()];
         let mut machine = String::new();
         for round in 0..40 {
             for (walls, rounds) in walls.iter_mut().zip([rounds, more]) {
-                let profile = record(&profiler, &kernels, program, rounds)?;
+                let profile = record(&profiler, &kernels, workload, rounds)?;
                 machine = profile.recording_info().to_string();
                 // The first runs warm up.
                 walls.extend((round >= 8).then(|| wall_ns(&profile)));
@@ -244,13 +181,13 @@ fn calibrate() -> Result<()> {
         });
         // The wall time grows linearly with the rounds.
         let of_a_round = (longer - plain) / f64::from(more - rounds);
-        let slow = f64::from(rounds) + program.slowdown() * plain / of_a_round;
+        let slow = f64::from(rounds) + slowdown(workload) * plain / of_a_round;
         println!(
             "{}: {machine}; a run of {:.3} ms, {:.3} ms with {more} rounds; planted {} %: from {rounds} to {}",
-            program.name(),
+            workload.name(),
             plain / 1e6,
             longer / 1e6,
-            100.0 * program.slowdown(),
+            100.0 * slowdown(workload),
             slow.round() as u32,
         );
     }
@@ -261,27 +198,27 @@ fn calibrate() -> Result<()> {
 fn child(process: &str, slow: [&str; 2]) -> Result<()> {
     let kernels = Kernels::new(0)?;
     let profiler = Profiler::builder().build()?;
-    let mut order: Vec<(Program, bool)> = Vec::new();
-    for program in Program::ALL {
+    let mut order: Vec<(Workload, bool)> = Vec::new();
+    for workload in Workload::ALL {
         for _ in 0..WARM_UP {
-            record(&profiler, &kernels, program, program.rounds())?;
+            record(&profiler, &kernels, workload, workload.rounds())?;
         }
-        order.extend([(program, false); PLAIN]);
-        order.extend([(program, true); SLOW]);
+        order.extend([(workload, false); PLAIN]);
+        order.extend([(workload, true); SLOW]);
     }
     let mut random = fastrand::Rng::with_seed(process.parse()?);
     random.shuffle(&mut order);
-    for (run, (program, is_slow)) in order.into_iter().enumerate() {
+    for (run, (workload, is_slow)) in order.into_iter().enumerate() {
         if random.u8(0..4) == 0 {
             std::thread::sleep(Duration::from_millis(random.u64(0..12)));
         }
         let rounds = match is_slow {
-            true => slow[program as usize].parse()?,
-            false => program.rounds(),
+            true => slow[workload as usize].parse()?,
+            false => workload.rounds(),
         };
-        let profile = record(&profiler, &kernels, program, rounds)?;
+        let profile = record(&profiler, &kernels, workload, rounds)?;
         let variant = if is_slow { "slow" } else { "plain" };
-        println!("{process},{run},{},{variant}{}", program.name(), times(&profile)?);
+        println!("{process},{run},{},{variant}{}", workload.name(), times(&profile)?);
     }
     Ok(())
 }

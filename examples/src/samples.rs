@@ -1,6 +1,7 @@
 //! Shared code of the programs that record samples for tests: kernels whose work is an argument, and
 //! processes of the program itself.
 
+use std::hint::black_box;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -127,6 +128,85 @@ impl Kernels {
         unsafe { launch.launch(grid(132 * 4, BLOCK)) }?;
         Ok(())
     }
+}
+
+/// A program that is bound by one processor, of which a run takes some 10 ms. More rounds of its work
+/// make it slower.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Workload {
+    /// Bound by the GPU: kernels of 0.1 to 1 ms.
+    Gpu,
+    /// Bound by the host, which computes and launches small kernels.
+    Host,
+}
+
+impl Workload {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Gpu, Self::Host];
+
+    /// Steps of a run.
+    const STEPS: usize = 5;
+
+    /// The name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gpu => "gpu",
+            Self::Host => "host",
+        }
+    }
+
+    /// Rounds of a step: of a kernel's arithmetic, or of computing on the host.
+    pub fn rounds(self) -> u32 {
+        match self {
+            Self::Gpu => 15_000,
+            Self::Host => 400_000,
+        }
+    }
+
+    /// Runs some steps in ranges `step`, `step/forward` and `step/update`, or `step/prepare` and
+    /// `step/launch`.
+    ///
+    /// # Errors
+    /// If a launch fails, or the GPU reports an error.
+    pub fn run(self, kernels: &Kernels, rounds: u32) -> Result<()> {
+        (0..Self::STEPS).try_for_each(|_| self.step(kernels, rounds))
+    }
+
+    fn step(self, kernels: &Kernels, rounds: u32) -> Result<()> {
+        let _step = nvtx::range("step");
+        match self {
+            Self::Gpu => {
+                {
+                    let _range = nvtx::range("forward");
+                    for _ in 0..2 {
+                        kernels.arithmetic(132 * 8, rounds)?;
+                    }
+                    kernels.gather(60)?;
+                }
+                let _range = nvtx::range("update");
+                kernels.stream_add(3 << 23)?;
+                kernels.wait()
+            }
+            Self::Host => {
+                {
+                    let _range = nvtx::range("prepare");
+                    black_box(compute(rounds));
+                }
+                let _range = nvtx::range("launch");
+                for _ in 0..40 {
+                    kernels.latency(200)?;
+                }
+                kernels.wait()
+            }
+        }
+    }
+}
+
+/// Dependent integer arithmetic: a round takes about a nanosecond.
+fn compute(rounds: u32) -> u64 {
+    let round = |x: u64, _| x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+    (0..rounds).fold(black_box(1), round)
 }
 
 /// Runs this program with these arguments and returns its output. Its errors go where ours go.

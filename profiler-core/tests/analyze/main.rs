@@ -15,6 +15,8 @@ mod folder;
 mod frames;
 #[path = "../support/perfetto.rs"]
 mod perfetto;
+#[path = "../support/relapses.rs"]
+mod relapses;
 #[path = "../support/sampled.rs"]
 mod samples;
 #[path = "../support/mod.rs"]

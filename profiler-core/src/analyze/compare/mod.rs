@@ -146,7 +146,7 @@ impl Compare {
     fn wall(&self, sides: [&[Profile]; 2], clocks: Option<ClockFactors>) -> WallChange {
         let runs = sides.map(|runs| runs.iter().map(wall_run).collect::<Vec<_>>());
         // Captures have no session: like is compared with like.
-        let is_session = runs.iter().flatten().all(|run| run.outside_ns.is_some());
+        let is_session = runs.iter().flatten().all(|run| run.session.is_some());
         let [before, after] = runs.each_ref().map(|runs| WallSide::of(runs, is_session));
         let undecidable = comparable::undecidable(sides, self);
         wall::change([&before, &after], self, clocks, undecidable)

@@ -273,7 +273,7 @@ impl Entry {
         };
         let walls: Option<Vec<WallRun>> = runs.iter().map(|run| run.wall.clone()).collect();
         if let Some(walls) = walls {
-            entry.is_session = walls.iter().all(|run| run.outside_ns.is_some());
+            entry.is_session = walls.iter().all(|run| run.session.is_some());
             entry.set_wall(WallSide::of(&walls, entry.is_session));
         }
         entry

@@ -166,8 +166,8 @@ pub struct WallChange {
     pub runs_needed: Option<usize>,
     /// Wall time by range and cause, largest change first. Equal ones are included.
     pub contributions: Vec<Contribution>,
-    /// The part of the change with no known cause: idle time of operations without a call, and
-    /// rounding.
+    /// The part of the change with no known cause: idle time of operations without a call, and what
+    /// the contributions miss of the wall time, which is measured on its own.
     pub unexplained_ns: f64,
     /// The range and cause that explain most of the change, if it is a change.
     pub explanation: Option<Explanation>,

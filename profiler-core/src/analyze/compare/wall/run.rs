@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::WallCause;
 use crate::analyze::diagnosis::{Clock, Part, Thresholds};
 use crate::join::busy::extent;
-use crate::join::tables::{OperationId, RangeId};
+use crate::join::tables::{Interval, OperationId, RangeId};
 use crate::profile::{OperationKind, Profile};
 
 /// Nanoseconds by cause.
@@ -22,14 +22,23 @@ pub(crate) struct RangeKey {
 /// The times of each cause by range; `None` is outside any range.
 pub(crate) type Parts = BTreeMap<Option<RangeKey>, Causes>;
 
-/// One run: its wall time, divided.
+/// One run: its wall time, and what it was spent on.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct WallRun {
-    /// From the first to the last activity, without pauses. They sum to that time.
+    /// From the first to the last activity, without pauses.
+    pub(crate) active_ns: f64,
+    /// Where that time went.
     pub(crate) parts: Parts,
-    /// The session's time before its first and after its last activity; `None` for captures, which
-    /// have no session.
-    pub(crate) outside_ns: Option<f64>,
+    /// The session; `None` for captures, which have none.
+    pub(crate) session: Option<Session>,
+}
+
+/// The time of a session, without pauses, until the end of its last operation.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Session {
+    pub(crate) ns: f64,
+    /// The part before the first and after the last activity.
+    pub(crate) outside_ns: f64,
 }
 
 impl WallRun {
@@ -72,14 +81,17 @@ impl WallRun {
                 add_to(parts.entry(key).or_default(), &times, 1.0);
             }
         }
-        let active_ns: f64 = parts.values().flatten().sum();
-        let outside_ns = session_ns(profile).map(|ns| (ns as f64 - active_ns).max(0.0));
-        Self { parts, outside_ns }
+        let mut active = extent(&profile.store);
+        if clock.pieces.is_empty() {
+            // Nothing ran on a GPU: all of it is outside.
+            active = Interval { start_ns: active.start_ns, end_ns: active.start_ns };
+        }
+        let windows = &profile.store.session.windows_ns;
+        Self { active_ns: within(windows, active), parts, session: Session::of(windows, active) }
     }
 
     fn ns(&self, is_session: bool) -> f64 {
-        let outside_ns = if is_session { self.outside_ns.unwrap_or(0.0) } else { 0.0 };
-        self.parts.values().flatten().sum::<f64>() + outside_ns
+        self.session.filter(|_| is_session).map_or(self.active_ns, |session| session.ns)
     }
 }
 
@@ -87,17 +99,30 @@ fn add_to(sum: &mut Causes, times: &Causes, factor: f64) {
     sum.iter_mut().zip(times).for_each(|(sum, ns)| *sum += factor * ns);
 }
 
-/// The time of the session without pauses, until the end of its last operation. `None` for captures,
-/// which have no session.
-fn session_ns(profile: &Profile) -> Option<u64> {
-    let windows = &profile.store.session.windows_ns;
-    let last_ns = windows.last()?.1;
-    if last_ns == u64::MAX {
-        return None;
+/// The part of a time in the windows of a session; all of it without any. Work that was submitted in
+/// the session goes on after its end.
+fn within(windows: &[(u64, u64)], time: Interval) -> f64 {
+    let Some((last, others)) = windows.split_last() else { return time.ns() as f64 };
+    let ends = others.iter().copied().chain([(last.0, u64::MAX)]);
+    let parts =
+        ends.map(|(start, end)| time.end_ns.min(end).saturating_sub(time.start_ns.max(start)));
+    parts.fold(0, u64::saturating_add) as f64
+}
+
+impl Session {
+    fn of(windows: &[(u64, u64)], active: Interval) -> Option<Self> {
+        let (first, last) = (windows.first()?.0, windows.last()?.1);
+        if last == u64::MAX {
+            return None;
+        }
+        let whole = Interval { start_ns: first, end_ns: last.max(active.end_ns) };
+        let before = Interval { end_ns: active.start_ns.clamp(first, whole.end_ns), ..whole };
+        let after = Interval { start_ns: active.end_ns.clamp(first, whole.end_ns), ..whole };
+        Some(Self {
+            ns: within(windows, whole),
+            outside_ns: within(windows, before) + within(windows, after),
+        })
     }
-    let recorded = windows.iter().map(|(start, end)| end.saturating_sub(*start));
-    let tail = extent(&profile.store).end_ns.saturating_sub(last_ns);
-    Some(recorded.fold(tail, u64::saturating_add))
 }
 
 /// The runs of a side: each wall time, and the parts of the middle ones.
@@ -115,25 +140,34 @@ impl WallSide {
         let runs_ns = runs.iter().map(|run| run.ns(is_session)).collect();
         let mut sorted: Vec<&WallRun> = runs.iter().collect();
         sorted.sort_by(|a, b| a.ns(is_session).total_cmp(&b.ns(is_session)));
-        let cut = sorted.len() / 4;
-        let middle = &sorted[cut..sorted.len() - cut];
+        let middle = middle(&sorted);
         let share = 1.0 / middle.len().max(1) as f64;
         let mut parts = Parts::new();
         for run in middle {
             for (key, times) in &run.parts {
                 add_to(parts.entry(key.clone()).or_default(), times, share);
             }
-            if let (true, Some(ns)) = (is_session, run.outside_ns) {
-                parts.entry(None).or_default()[WallCause::Host as usize] += share * ns;
+            if let Some(session) = run.session.filter(|_| is_session) {
+                parts.entry(None).or_default()[WallCause::Host as usize] +=
+                    share * session.outside_ns;
             }
         }
         Self { runs_ns, parts }
     }
 
-    /// The mean wall time of the middle runs.
+    /// The mean wall time of the middle runs, which the parts sum to if none is missing.
     pub(super) fn ns(&self) -> f64 {
-        self.parts.values().flatten().sum()
+        let mut sorted = self.runs_ns.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let middle = middle(&sorted);
+        middle.iter().sum::<f64>() / middle.len().max(1) as f64
     }
+}
+
+/// The middle half of sorted runs.
+fn middle<T>(sorted: &[T]) -> &[T] {
+    let cut = sorted.len() / 4;
+    &sorted[cut..sorted.len() - cut]
 }
 
 /// The innermost other range whose path begins the path of each, preferably of the same domain.
