@@ -11,8 +11,8 @@
 //! random order, a fourth of them after a pause.
 //!
 //! FOLDER gets `samples.csv` and `about.txt`, rewritten after every ten processes. A row is a run: process, run, workload,
-//! variant, then times in nanoseconds. `wall|PATH|CAUSE` is a part of the wall time as a comparison divides it, so that
-//! these sum to the wall time; `host|PATH` is the host's time in a range, `busy|PATH` the time in which its work ran, and
+//! variant, then times in nanoseconds. `wall` is the wall time as a comparison measures it, `wall|PATH|CAUSE` the part that
+//! a cause takes in a range; `host|PATH` is the host's time in a range, `busy|PATH` the time in which its work ran, and
 //! `kernels|PATH` the sum of its kernels' times.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a workload, not a library
@@ -231,7 +231,9 @@ fn times(profile: &Profile) -> Result<String> {
             cells.push_str(&format!("\t{name}={ns:.0}"));
         }
     };
-    for part in &compare(profile, profile).wall().contributions {
+    let comparison = compare(profile, profile);
+    add("wall".to_owned(), comparison.wall().before_ns);
+    for part in &comparison.wall().contributions {
         let path = part.path.as_deref().unwrap_or("");
         let cause = serde_json::to_value(part.cause)?;
         let cause = cause.as_str().ok_or("a cause without a name")?;
