@@ -7,7 +7,7 @@
 //!
 //! `gpu` is bound by the GPU, and `host` by the host, which computes and launches small kernels. A slow run has more work
 //! of one kind: more rounds of a kernel so that `gpu` takes 2 % longer, more computing on the host so that `host` takes 5 %
-//! longer. How much work that is, the first process measures. Each process is this workload again; its runs follow in
+//! longer. How much work that is, the first process measures. Each process is this program again; its runs follow in
 //! random order, a fourth of them after a pause.
 //!
 //! FOLDER gets `samples.csv` and `about.txt`, rewritten after every ten processes. A row is a run: process, run, workload,
@@ -15,7 +15,7 @@
 //! a cause takes in a range; `host|PATH` is the host's time in a range, `busy|PATH` the time in which its work ran, and
 //! `kernels|PATH` the sum of its kernels' times.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a workload, not a library
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;

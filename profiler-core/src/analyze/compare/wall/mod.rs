@@ -14,8 +14,9 @@ use super::{Compare, RUNS};
 use crate::analyze::diagnosis::Part;
 use crate::base::hodges_lehmann::{Factor, MOST, Ranks, Ratios};
 use crate::base::named_variants::named_variants;
+use run::Causes;
 use run::parents;
-pub(crate) use run::{Causes, Parts, RangeKey, WallRun, WallSide};
+pub(crate) use run::{Parts, RangeKey, WallRun, WallSide};
 pub(super) use text::{signed, time};
 
 /// The share of a cause that a range has to contain to be named for it.

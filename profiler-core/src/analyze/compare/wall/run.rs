@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::WallCause;
 use crate::analyze::diagnosis::{Clock, Part, Thresholds};
-use crate::join::busy::extent;
+use crate::join::busy::{SessionTime, extent, within};
 use crate::join::tables::{Interval, OperationId, RangeId};
 use crate::profile::{OperationKind, Profile};
 
@@ -30,15 +30,7 @@ pub(crate) struct WallRun {
     /// Where that time went.
     pub(crate) parts: Parts,
     /// The session; `None` for captures, which have none.
-    pub(crate) session: Option<Session>,
-}
-
-/// The time of a session, without pauses, until the end of its last operation.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Session {
-    pub(crate) ns: f64,
-    /// The part before the first and after the last activity.
-    pub(crate) outside_ns: f64,
+    pub(crate) session: Option<SessionTime>,
 }
 
 impl WallRun {
@@ -87,42 +79,20 @@ impl WallRun {
             active = Interval { start_ns: active.start_ns, end_ns: active.start_ns };
         }
         let windows = &profile.store.session.windows_ns;
-        Self { active_ns: within(windows, active), parts, session: Session::of(windows, active) }
+        Self {
+            active_ns: within(windows, active) as f64,
+            parts,
+            session: SessionTime::of(windows, active),
+        }
     }
 
     fn ns(&self, is_session: bool) -> f64 {
-        self.session.filter(|_| is_session).map_or(self.active_ns, |session| session.ns)
+        self.session.filter(|_| is_session).map_or(self.active_ns, |session| session.ns as f64)
     }
 }
 
 fn add_to(sum: &mut Causes, times: &Causes, factor: f64) {
     sum.iter_mut().zip(times).for_each(|(sum, ns)| *sum += factor * ns);
-}
-
-/// The part of a time in the windows of a session; all of it without any. Work that was submitted in
-/// the session goes on after its end.
-fn within(windows: &[(u64, u64)], time: Interval) -> f64 {
-    let Some((last, others)) = windows.split_last() else { return time.ns() as f64 };
-    let ends = others.iter().copied().chain([(last.0, u64::MAX)]);
-    let parts =
-        ends.map(|(start, end)| time.end_ns.min(end).saturating_sub(time.start_ns.max(start)));
-    parts.fold(0, u64::saturating_add) as f64
-}
-
-impl Session {
-    fn of(windows: &[(u64, u64)], active: Interval) -> Option<Self> {
-        let (first, last) = (windows.first()?.0, windows.last()?.1);
-        if last == u64::MAX {
-            return None;
-        }
-        let whole = Interval { start_ns: first, end_ns: last.max(active.end_ns) };
-        let before = Interval { end_ns: active.start_ns.clamp(first, whole.end_ns), ..whole };
-        let after = Interval { start_ns: active.end_ns.clamp(first, whole.end_ns), ..whole };
-        Some(Self {
-            ns: within(windows, whole),
-            outside_ns: within(windows, before) + within(windows, after),
-        })
-    }
 }
 
 /// The runs of a side: each wall time, and the parts of the middle ones.
@@ -149,7 +119,7 @@ impl WallSide {
             }
             if let Some(session) = run.session.filter(|_| is_session) {
                 parts.entry(None).or_default()[WallCause::Host as usize] +=
-                    share * session.outside_ns;
+                    share * session.outside_ns as f64;
             }
         }
         Self { runs_ns, parts }
