@@ -7,6 +7,8 @@ use crate::relapses::{self, PLANTED};
 use cupti::fake::{Fake, Work};
 use nvtx::range;
 use profiler_core::compare::{Compare, Quantity, Side, Speed, Undecidable, WallCause, WallChange};
+use profiler_core::gate::Gate;
+use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, compare};
 
 fn load(file: &str) -> Profile {
@@ -249,4 +251,62 @@ fn idle_time_is_told_by_cause_and_times_of_ranges_come_first() {
     ]
     .map(|title| text.find(title).unwrap());
     assert!(places.is_sorted(), "{text}");
+}
+
+/// A run of a kernel of so many seconds, with a clock of the multiprocessors of so many MHz.
+fn at_clock(seconds: u64, mhz: f64) -> Profile {
+    let fake = Fake::builder().clock_offset(0).build();
+    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    profiler.start().unwrap();
+    {
+        let _step = range("step");
+        fake.launch(Work::kernel(c"gemm").taking_ns(seconds * 1_000_000_000));
+    }
+    let recording = profiler.stop_recording().unwrap();
+    let metrics = vec![Metric::new("nvml__sm_clock", "SM clock", Unit::Hertz, Kind::State)];
+    let mut clock = Series::new(0, Source::Nvml, 1_000_000_000, metrics);
+    let start_ns = recording.windows_ns()[0].0;
+    for second in 0..=seconds {
+        let from_ns = start_ns + second * 1_000_000_000;
+        clock.push(from_ns, from_ns + 1_000_000_000, &[mhz * 1e6]).unwrap();
+    }
+    Profile::from_recording(recording.with_series(clock))
+}
+
+#[test]
+fn clocks_that_differ_widen_the_bounds_by_their_factor() {
+    let plain = || at_clock(10, 1980.0);
+    let same = compare(&plain(), &at_clock(15, 1980.0));
+    assert!(same.clock_warnings().is_empty() && same.wall().clocks.is_none(), "{}", same.wall());
+    assert_eq!(same.wall().speed, Speed::Slower);
+    // Half as slow again at two thirds of the clock is what the clock explains.
+    let throttled = compare(&plain(), &at_clock(15, 1320.0));
+    let wall = throttled.wall();
+    assert_eq!(wall.speed, Speed::Undecided, "{wall}");
+    let clocks = wall.clocks.unwrap();
+    assert!((clocks.low - 2.0 / 3.0).abs() < 1e-6 && clocks.high == 1.0, "{clocks:?}");
+    assert!(wall.headline().contains("SM clocks included"), "{wall}");
+    assert!(throttled.to_string().contains("the SM clock of GPU 0 ran at 1980 MHz before"));
+    let kernel = throttled.changes().iter().find(|row| row.kernel.is_some()).unwrap();
+    assert!(!kernel.times.unwrap().is_clear, "{kernel:?}");
+    // Four times as slow is more than that; and at a higher clock, as slow is no less.
+    assert_eq!(compare(&plain(), &at_clock(40, 1320.0)).wall().speed, Speed::Slower);
+    assert_eq!(compare(&at_clock(15, 1320.0), &plain()).wall().speed, Speed::Undecided);
+    assert_eq!(compare(&at_clock(40, 1320.0), &plain()).wall().speed, Speed::Faster);
+
+    // The same for a gate, whose file keeps the clock.
+    let folder = Folder::new();
+    let gate = Gate::new(folder.0.join("baseline.json"));
+    let of = |seconds, mhz| (0..5).map(|_| at_clock(seconds, mhz)).collect::<Vec<_>>();
+    gate.clone().update(true).judge(&of(10, 1980.0)).unwrap();
+    let gate = gate.update(false);
+    let verdict = gate.judge(&of(13, 1320.0)).unwrap();
+    assert!(verdict.is_undecided(), "{verdict}");
+    let note = "the SM clock was 1980 MHz for the baseline and is 1320 MHz now";
+    assert!(verdict.notes().iter().any(|of| of.contains(note)), "{verdict}");
+    assert!(verdict.times().iter().all(|time| time.low < 1.0), "{verdict}");
+    let verdict = gate.judge(&of(13, 1980.0)).unwrap();
+    assert!(!verdict.is_pass() && !verdict.is_undecided(), "{verdict}");
+    let verdict = gate.judge(&of(40, 1320.0)).unwrap();
+    assert!(!verdict.is_pass() && !verdict.is_undecided(), "{verdict}");
 }
