@@ -64,6 +64,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "shared_contexts",
             "decode",
             "correlate",
+            "merge",
             "range_tree",
         ],
     ),

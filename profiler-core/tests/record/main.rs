@@ -10,6 +10,8 @@ mod events;
 mod folder;
 #[path = "../support/frames.rs"]
 mod frames;
+#[path = "../support/processes.rs"]
+mod processes;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -23,6 +25,7 @@ mod live;
 mod measure;
 #[cfg(feature = "criterion")]
 mod measurement;
+mod merged;
 #[cfg(feature = "tracing")]
 mod profiler_layer;
 mod query;
