@@ -52,6 +52,8 @@ pub(crate) struct SessionStart<'a> {
 
 /// A segment of a session, and the state of the session when it was taken.
 pub(crate) struct Taken<'a> {
+    /// With devices that were found since the session began.
+    pub(crate) info: &'a RecordingInfo,
     pub(crate) segment: &'a Segment,
     /// The ranges that were open, and the calls that had not returned.
     pub(crate) open: &'a [ThreadSegment],
@@ -138,6 +140,8 @@ pub(crate) struct Appender {
     start_ns: u64,
     before_id: u32,
     begins_late: bool,
+    /// Whether the file names the machine's devices.
+    has_devices: bool,
     /// Whether ranges were left out that later ones may refer to.
     has_withheld: bool,
     threads: FxHashMap<u64, Known>,
@@ -196,6 +200,7 @@ impl Appender {
             start_ns: start.start_ns,
             before_id: start.before_id,
             begins_late: start.begins_late,
+            has_devices: !start.info.devices.is_empty(),
             has_withheld: false,
             threads: FxHashMap::default(),
             most_threads: THREADS,
