@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
 mod live;
+mod recorded;
 mod run;
 mod support;
