@@ -375,8 +375,8 @@ impl Health {
                 captured_calls graph_operations graph_operations_captured before_their_call buffers
                 pool_misses overhead_ns migrations calls_without_record whole_graphs
                 whole_graphs_without_call capture_warnings capture_losses summed_as_other
-                forgotten_lanes computed_tables calls_without_any_record failed_samplers
-                dropped_samples sample_gaps sample_overflows unwritten_entries
+                forgotten_lanes unwritten_entries computed_tables calls_without_any_record failed_samplers
+                dropped_samples sample_gaps sample_overflows
         }
     }
 
@@ -397,8 +397,8 @@ impl Health {
     pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("truncated recording", self.truncated),
-            ("recordings missing or unreadable", self.missing_recordings),
             ("entries not written to the file", self.unwritten_entries),
+            ("recordings missing or unreadable", self.missing_recordings),
             ("repeated records of calls", self.repeated_records),
             ("records that could not be read", self.unknown_records),
             ("range log entries that could not be read", self.unknown_range_entries),

@@ -111,6 +111,31 @@ impl RecordingFile {
         self.session.resume()
     }
 
+    /// Begins a window now, as [`resume`](Self::resume) does, for threads of the program: where CUPTI is
+    /// still on since the last window, it takes the time of the window and waits for nothing. Otherwise
+    /// it waits for the profiler's own threads up to `patience`, and turns CUPTI on.
+    ///
+    /// # Errors
+    /// CUPTI's refusal; the profiler's threads were busy for `patience`. The window then begins with the
+    /// next [`resume`](Self::resume).
+    pub fn begin_window(&self, patience: Duration) -> Result<(), Error> {
+        self.session.begin_window(patience)
+    }
+
+    /// Ends the window now, and waits for nothing. CUPTI stays on, and launches cost as much as before,
+    /// until [`rest`](Self::rest) or [`pause`](Self::pause).
+    pub fn end_window(&self) {
+        self.session.end_window();
+    }
+
+    /// Turns CUPTI off after a wait for the GPU, unless a window has begun. Does nothing if it is off.
+    ///
+    /// # Errors
+    /// As for [`pause`](Self::pause).
+    pub fn rest(&self) -> Result<(), Error> {
+        self.session.rest()
+    }
+
     /// True between a pause and the next resume, and after a [paused
     /// start](cupti::Config::start_paused).
     pub fn is_paused(&self) -> bool {
@@ -128,8 +153,10 @@ impl RecordingFile {
     pub fn flush(&self) -> Result<(), Error> {
         self.session.check_process()?;
         self.wait()?;
-        self.sink.lock().require_state();
-        self.session.catch_up()?;
+        self.sink.lock().require_states(true);
+        let taken = self.session.catch_up();
+        self.sink.lock().require_states(false);
+        taken?;
         self.wait()
     }
 
