@@ -247,6 +247,12 @@ impl Life {
     fn record(&self, path: &Path, is_on: bool) -> Result<RecordingFile, profiler_core::Error> {
         // This runs within CUDA's initialisation.
         let library = cupti::Library::open_within_initialisation()?;
+        let found = library.clone();
+        // It waits until the driver is initialised, and then takes milliseconds.
+        let find = move || _ = found.find_devices();
+        if quiet_thread::spawn(Builder::new(), "gpuprof-devices", find).is_err() {
+            self.log("the thread that finds devices cannot be started");
+        }
         let mut config = Config::new().drain_timeout(GPU_AT_EXIT).start_paused(!is_on);
         if self.start == Start::CudaProfilerApi {
             config = config.on_profiler_switch(|on| {

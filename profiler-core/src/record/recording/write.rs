@@ -91,9 +91,15 @@ pub(super) struct LogWriter<'a> {
 impl<'a> LogWriter<'a> {
     /// Writes the header and the first frame.
     pub(super) fn begin(out: &'a mut dyn Write, opening: &Opening) -> io::Result<Self> {
-        let mut frames = FrameWriter::begin(out)?;
-        frames.frame(INFO, &[&json(opening)])?;
-        Ok(Self { frames, words: Vec::new() })
+        let frames = FrameWriter::begin(out)?;
+        let mut writer = Self { frames, words: Vec::new() };
+        writer.opening(opening)?;
+        Ok(writer)
+    }
+
+    /// Writes the opening facts; later ones replace earlier ones.
+    pub(super) fn opening(&mut self, opening: &Opening) -> io::Result<()> {
+        self.frames.frame(INFO, &[&json(opening)])
     }
 
     /// Continues behind the last frame of an earlier writer.
