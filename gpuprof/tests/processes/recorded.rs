@@ -230,6 +230,8 @@ fn a_killed_process_has_its_recording_in_the_report() {
     let folder = Folder::new();
     let ran = run(&folder, &[], &format!("export {PLAN}='9 kill'; exec PROGRAM"));
     assert_eq!((ran.status, ran.signal), (None, Some(9)), "{}", ran.error);
+    let sockets = fs::read_dir(folder.path("runtime/gpuprof")).unwrap().count();
+    assert_eq!(sockets, 0, "its socket stays");
     assert!(
         ran.error.starts_with("gpuprof: process ") && ran.error.contains(" was cut off"),
         "{}",
