@@ -11,7 +11,7 @@ use std::time::Duration;
 use cupti::Config;
 use cupti::quiet_thread;
 use gpuprof_control::manifest::{Moment, Process, State};
-use gpuprof_control::socket::{Answer, Request, Server};
+use gpuprof_control::socket::{Answer, Request, Server, Stopper};
 use gpuprof_control::{Options, RUN_VARIABLE, RunFolder, Start, Stop};
 use nvtx::observer::RangeStart;
 use parking_lot::{Mutex, RwLock};
@@ -44,6 +44,8 @@ struct Life {
     manifest: Mutex<Process>,
     switch: OnceLock<Switch<OfFile>>,
     control: Control,
+    /// Closes the socket.
+    stopper: OnceLock<Stopper>,
 }
 
 static LIFE: OnceLock<Life> = OnceLock::new();
@@ -215,6 +217,7 @@ impl Life {
             manifest: Mutex::new(manifest),
             switch: OnceLock::new(),
             control: Control::default(),
+            stopper: OnceLock::new(),
         };
         Some((life, why))
     }
@@ -272,6 +275,7 @@ impl Life {
         }
         match Server::bind() {
             Ok(server) => {
+                let _ = self.stopper.set(server.stopper());
                 let serve = move || server.serve(|request| self.answer(request));
                 if quiet_thread::spawn(Builder::new(), "gpuprof-socket", serve).is_err() {
                     self.log("the thread of its socket cannot be started");
@@ -389,10 +393,10 @@ impl Life {
     /// Ends the recording and describes it, once. True once CUPTI is free.
     fn finish(&self, yields: Option<&str>) -> bool {
         let Some(file) = self.file.write().take() else { return true };
-        let manifest = self.described(&file);
+        self.stopper.get().map(Stopper::stop);
+        let mut manifest = self.described(&file);
         let path = file.path().to_owned();
         let finished = file.finish();
-        let mut manifest = manifest;
         let is_empty = match &finished {
             Ok(totals) => {
                 manifest.counts.operations = totals.operations;

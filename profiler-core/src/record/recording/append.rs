@@ -14,8 +14,8 @@ use cupti::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::file::{
-    CALLS, Names, OPEN_CALLS, OPEN_RANGES, OPEN_RUNTIME_CALLS, Opening, RANGES, RUNTIME_CALLS,
-    State, ThreadHead,
+    CALLS, Devices, Names, OPEN_CALLS, OPEN_RANGES, OPEN_RUNTIME_CALLS, Opening, RANGES,
+    RUNTIME_CALLS, State, ThreadHead,
 };
 use super::frames::Chain;
 use super::ranges::{
@@ -184,15 +184,15 @@ fn to_memory(written: io::Result<()>) {
     debug_assert!(written.is_ok());
 }
 
-fn opening(info: &RecordingInfo, first_log: u64) -> Opening {
-    let logs = logs_from(first_log);
-    Opening { info: info.clone(), logs: Some((logs.start, logs.end)), appended: true }
-}
-
 impl Appender {
     /// Begins a file of at most `max_bytes`.
     pub(crate) fn begin(start: &SessionStart<'_>, max_bytes: u64) -> Self {
-        let opening = opening(start.info, start.first_log);
+        let logs = logs_from(start.first_log);
+        let opening = Opening {
+            info: start.info.clone(),
+            logs: Some((logs.start, logs.end)),
+            appended: true,
+        };
         let mut bytes = Vec::new();
         let begun = LogWriter::begin(&mut bytes, &opening);
         let chain = begun.map(|writer| writer.chain()).unwrap_or_default();
@@ -291,8 +291,8 @@ impl Appender {
             pending_from_ns: self.pending_from_ns,
         };
         if !self.has_devices && !taken.info.devices.is_empty() {
-            let opening = opening(taken.info, self.first_log);
-            self.write(|writer| writer.opening(&opening));
+            let devices = Devices { devices: taken.info.devices.clone() };
+            self.write(|writer| writer.devices(&devices));
             self.has_devices = true;
         }
         if extent == Extent::All {

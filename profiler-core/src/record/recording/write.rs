@@ -8,8 +8,8 @@ use serde_core::Serialize;
 
 use super::Recording;
 use super::file::{
-    CALLS, ENTRIES, EVENTS, GRAPHS, INFO, NAMES, Names, Opening, RANGES, RECORDS, RUNTIME_CALLS,
-    SERIES, STATE, State, ThreadHead,
+    CALLS, DEVICES, Devices, ENTRIES, EVENTS, GRAPHS, INFO, NAMES, Names, Opening, RANGES, RECORDS,
+    RUNTIME_CALLS, SERIES, STATE, State, ThreadHead,
 };
 use super::frames::{Chain, FrameWriter, Kind as FrameKind};
 use super::ranges::RangeEntry;
@@ -91,15 +91,14 @@ pub(super) struct LogWriter<'a> {
 impl<'a> LogWriter<'a> {
     /// Writes the header and the first frame.
     pub(super) fn begin(out: &'a mut dyn Write, opening: &Opening) -> io::Result<Self> {
-        let frames = FrameWriter::begin(out)?;
-        let mut writer = Self { frames, words: Vec::new() };
-        writer.opening(opening)?;
-        Ok(writer)
+        let mut frames = FrameWriter::begin(out)?;
+        frames.frame(INFO, &[&json(opening)])?;
+        Ok(Self { frames, words: Vec::new() })
     }
 
-    /// Writes the opening facts; later ones replace earlier ones.
-    pub(super) fn opening(&mut self, opening: &Opening) -> io::Result<()> {
-        self.frames.frame(INFO, &[&json(opening)])
+    /// Writes devices that were found after the opening.
+    pub(super) fn devices(&mut self, devices: &Devices) -> io::Result<()> {
+        self.frames.frame(DEVICES, &[&json(devices)])
     }
 
     /// Continues behind the last frame of an earlier writer.
