@@ -63,6 +63,8 @@ const STAGES: [(&str, &[&str]); 12] = [
             "shared_contexts",
             "decode",
             "correlate",
+            "segments",
+            "infer",
             "merge",
             "range_tree",
         ],
@@ -75,7 +77,7 @@ const STAGES: [(&str, &[&str]); 12] = [
     ("reports", &["reports"]),
     ("session", &["profiler", "schedule", "tracing_layer", "environment"]),
     ("analyze", &["kernels", "diagnosis", "kernel_counters", "roofline", "scorecard", "compare"]),
-    ("show", &["report", "html"]),
+    ("show", &["range_table", "report", "html"]),
     ("formats", &["export", "nsys", "parquet"]),
     (
         "check",
