@@ -64,6 +64,8 @@ const STAGES: [(&str, &[&str]); 12] = [
             "shared_contexts",
             "decode",
             "correlate",
+            "segments",
+            "infer",
             "merge",
             "range_tree",
         ],
@@ -76,7 +78,7 @@ const STAGES: [(&str, &[&str]); 12] = [
     ("reports", &["reports"]),
     ("session", &["recording_file", "profiler", "schedule", "tracing_layer", "environment"]),
     ("analyze", &["kernels", "diagnosis", "kernel_counters", "roofline", "scorecard", "compare"]),
-    ("show", &["report", "html"]),
+    ("show", &["range_table", "report", "html"]),
     ("formats", &["export", "nsys", "parquet"]),
     (
         "check",

@@ -186,6 +186,13 @@ pub struct Health {
     /// In a profile of several recordings without addresses of devices: devices that were taken to be
     /// the same GPU because the processes had the same ordinal for them. A fact, not a loss.
     pub devices_by_ordinal: u64,
+    /// GPU operations outside all ranges with an [inferred
+    /// range](crate::Profile::with_inferred_ranges). This and the two below are facts, not losses.
+    pub inferred_operations: u64,
+    /// Calls outside all ranges with an inferred range.
+    pub inferred_calls: u64,
+    /// Calls outside all ranges during which several threads waited in a range: nothing is inferred.
+    pub undecided_calls: u64,
     /// Samplers that failed to start or ended early:
     /// [`Series::failure`](crate::series::Series::failure). This and the counts below concern
     /// samples, and are no loss of work.
@@ -375,8 +382,9 @@ impl Health {
                 captured_calls graph_operations graph_operations_captured before_their_call buffers
                 pool_misses overhead_ns migrations calls_without_record whole_graphs
                 whole_graphs_without_call capture_warnings capture_losses summed_as_other
-                forgotten_lanes computed_tables calls_without_any_record failed_samplers
-                dropped_samples sample_gaps sample_overflows unwritten_entries
+                forgotten_lanes inferred_operations inferred_calls undecided_calls computed_tables
+                calls_without_any_record failed_samplers dropped_samples sample_gaps sample_overflows
+                unwritten_entries
         }
     }
 
@@ -526,6 +534,9 @@ impl fmt::Display for Health {
             ("ranges, marks and kernels summed up as (other)", self.summed_as_other),
             ("lanes forgotten", self.forgotten_lanes),
             ("devices of several processes known by their ordinal alone", self.devices_by_ordinal),
+            ("operations of inferred ranges", self.inferred_operations),
+            ("calls of inferred ranges", self.inferred_calls),
+            ("calls outside ranges while several threads waited in one", self.undecided_calls),
             ("samplers failed", self.failed_samplers),
             ("samples dropped", self.dropped_samples),
             ("gaps between samples", self.sample_gaps),

@@ -20,6 +20,7 @@ mod counters;
 mod described;
 mod expect;
 mod graphs;
+mod inferred;
 mod live;
 #[cfg(feature = "analysis")]
 mod measure;
