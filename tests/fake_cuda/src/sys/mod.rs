@@ -12,6 +12,9 @@ mod memory;
 mod modules;
 mod runtime;
 mod streams;
+mod workload;
+
+pub(crate) use workload::launch_with_cudarc;
 
 use std::ffi::{CStr, c_char};
 
