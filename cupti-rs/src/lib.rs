@@ -82,6 +82,7 @@ mod version;
 /// For the injection library. Not for use by hand; may change at any time.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::sys::injected::this_is_injected;
     pub use crate::sys::os::{at_fork_in_child, stay_loaded, with_signals_blocked};
 }
 

@@ -382,6 +382,7 @@ impl Collection {
 
     /// Gives a segment to the sinks of the sessions. The segment before it ended at `from_ns`.
     fn give_to_sinks(&mut self, segment: &Segment, from_ns: u64) {
+        self.info.add_devices(&self.library);
         if self.views.iter().all(|view| view.sink.is_none()) {
             return;
         }
@@ -393,6 +394,7 @@ impl Collection {
             view.earliest_end_ns = view.until_ns(until_ns).max(view.earliest_end_ns);
             let panics = self.observing.switch.panics();
             sink.lock().add(&Taken {
+                info: &self.info,
                 segment,
                 open: &open,
                 open_calls: &open_calls,

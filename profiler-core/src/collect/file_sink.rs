@@ -175,9 +175,10 @@ impl FileSink {
         self.appender.as_mut().map(Appender::take_opening).unwrap_or_default()
     }
 
-    /// Has the next segment write a state, even if nothing has ended.
-    pub(crate) fn require_state(&mut self) {
-        self.appender.iter_mut().for_each(Appender::require_state);
+    /// Has each segment write a state, even if nothing has ended, until this is called with `false` as
+    /// often.
+    pub(crate) fn require_states(&mut self, is_required: bool) {
+        self.appender.iter_mut().for_each(|appender| appender.require_states(is_required));
     }
 
     /// What the file holds. If writing failed, all entries that it lacks are unwritten ones.
@@ -455,7 +456,7 @@ mod tests {
         run.take();
         let sizes: usize = (0..50).map(|_| run.take()).sum();
         assert!(sizes < 2_000, "{sizes}");
-        run.sink.lock().require_state();
+        run.sink.lock().require_states(true);
         assert!(run.take() > 0);
         drop(open);
         run.finish().health().assert_complete();

@@ -153,8 +153,10 @@ impl RecordingFile {
     pub fn flush(&self) -> Result<(), Error> {
         self.session.check_process()?;
         self.wait()?;
-        self.sink.lock().require_state();
-        self.session.catch_up()?;
+        self.sink.lock().require_states(true);
+        let taken = self.session.catch_up();
+        self.sink.lock().require_states(false);
+        taken?;
         self.wait()
     }
 

@@ -8,8 +8,8 @@ use serde_core::Serialize;
 
 use super::Recording;
 use super::file::{
-    CALLS, ENTRIES, EVENTS, GRAPHS, INFO, NAMES, Names, Opening, RANGES, RECORDS, RUNTIME_CALLS,
-    SERIES, STATE, State, ThreadHead,
+    CALLS, DEVICES, Devices, ENTRIES, EVENTS, GRAPHS, INFO, NAMES, Names, Opening, RANGES, RECORDS,
+    RUNTIME_CALLS, SERIES, STATE, State, ThreadHead,
 };
 use super::frames::{Chain, FrameWriter, Kind as FrameKind};
 use super::ranges::RangeEntry;
@@ -94,6 +94,11 @@ impl<'a> LogWriter<'a> {
         let mut frames = FrameWriter::begin(out)?;
         frames.frame(INFO, &[&json(opening)])?;
         Ok(Self { frames, words: Vec::new() })
+    }
+
+    /// Writes devices that were found after the opening.
+    pub(super) fn devices(&mut self, devices: &Devices) -> io::Result<()> {
+        self.frames.frame(DEVICES, &[&json(devices)])
     }
 
     /// Continues behind the last frame of an earlier writer.
