@@ -19,6 +19,7 @@ mod counters;
 mod described;
 mod expect;
 mod graphs;
+mod lane;
 mod live;
 #[cfg(feature = "analysis")]
 mod measure;

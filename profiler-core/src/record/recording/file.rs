@@ -282,7 +282,8 @@ impl LogWriter<'_> {
         threads: &[ThreadCalls<F>],
     ) -> io::Result<()> {
         threads.iter().try_for_each(|thread| {
-            let head = Some(ThreadHead::of(thread.thread_id));
+            let thread_name = thread.thread_name.clone();
+            let head = Some(ThreadHead { thread_name, ..ThreadHead::of(thread.thread_id) });
             self.log(kind, head, |head, _| head, &thread.calls, Call::to_words)
         })
     }
@@ -438,8 +439,9 @@ impl<F: cupti::Function> Logs<ThreadCalls<F>> {
     fn add_calls(&mut self, content: &[u8], what: &str) -> Result<(), Error> {
         let (head, entries) = read_thread(content, what, Call::from_words)?;
         let id = head.thread_id;
-        let calls = &mut self.thread(id, || ThreadCalls::new(id, Vec::new())).calls;
-        check::calls(calls, entries, what)
+        let thread = self.thread(id, || ThreadCalls::new(id, None, Vec::new()));
+        thread.thread_name = head.thread_name.or(thread.thread_name.take());
+        check::calls(&mut thread.calls, entries, what)
     }
 }
 

@@ -237,9 +237,9 @@ pub(crate) fn first_log() -> u64 {
     LOGS.first()
 }
 
-/// Counts a lane that its thread dropped.
-pub(crate) fn count_forgotten_lane() {
-    count(&RECORDER.forgotten_lanes);
+/// Counts lanes that their thread dropped.
+pub(crate) fn count_forgotten_lanes(lanes: u64) {
+    RECORDER.forgotten_lanes.fetch_add(lanes, Ordering::Relaxed);
 }
 
 /// The state of the current thread in a recording.
