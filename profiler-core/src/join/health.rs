@@ -171,6 +171,16 @@ pub struct Health {
     /// Lanes dropped at a thread's [upper bound](crate::Context::hand_over). Later launches in them
     /// have no range. A fact: lanes that are not used again lose nothing.
     pub forgotten_lanes: u64,
+    /// With a `ProfilerLayer`: call sites of spans that were reached, before or since it was
+    /// installed, and created none for it. Install the layer before a model is built, and let
+    /// filters pass its spans. A fact, not a loss: their work is in the outer ranges.
+    pub unused_span_sites: u64,
+    /// With a `ProfilerLayer`: entries of spans that were created before it joined their
+    /// subscriber; their ranges lack fields and numbers. A fact, not a loss.
+    pub unknown_span_entries: u64,
+    /// With a `ProfilerLayer`: levels of spans, of five, that filters of the process disabled at
+    /// the end. A fact, not a loss.
+    pub disabled_span_levels: u64,
     /// In a capture of another tool: tables that are views or virtual. Their rows are not read.
     pub computed_tables: u64,
     /// In a capture of another tool: [calls without a record](Self::calls_without_record) of a kind
@@ -329,6 +339,9 @@ impl Health {
             (&mut self.earlier_contexts, losses.earlier_contexts),
             (&mut self.failed_threads, losses.failed_threads),
             (&mut self.forgotten_lanes, losses.forgotten_lanes),
+            (&mut self.unused_span_sites, losses.unused_span_sites),
+            (&mut self.unknown_span_entries, losses.unknown_span_entries),
+            (&mut self.disabled_span_levels, losses.disabled_span_levels),
         ] {
             *sum = sum.saturating_add(count);
         }
@@ -476,6 +489,12 @@ impl fmt::Display for Health {
             ("warnings of the capture", self.capture_warnings),
             ("ranges, marks and kernels summed up as (other)", self.summed_as_other),
             ("lanes forgotten", self.forgotten_lanes),
+            (
+                "call sites of spans made none: install the layer before the model is built, and let filters pass its spans",
+                self.unused_span_sites,
+            ),
+            ("entries of spans that are older than the layer", self.unknown_span_entries),
+            ("of 5 levels of spans disabled by filters", self.disabled_span_levels),
             ("samplers failed", self.failed_samplers),
             ("samples dropped", self.dropped_samples),
             ("gaps between samples", self.sample_gaps),

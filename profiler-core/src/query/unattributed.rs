@@ -55,7 +55,7 @@ impl Profile {
     /// ranges, but no GPU work in any of them; by kernels.
     ///
     /// Frameworks such as burn launch from a thread of their own. Their ranges need a
-    /// [`HandOver`](crate::HandOver), or the framework's package of this project. The report ends
+    /// [`HandOver`](crate::session::HandOver), or the framework's package of this project. The report ends
     /// with these lines. Costs a pass over operations and ranges.
     ///
     /// ```

@@ -183,7 +183,7 @@ pub trait LaunchQueue {
 /// use std::cell::Cell;
 /// use std::sync::mpsc;
 ///
-/// use profiler_core::{HandOver, LaunchQueue};
+/// use profiler_core::session::{HandOver, LaunchQueue};
 ///
 /// type Job = Box<dyn FnOnce() + Send>;
 /// thread_local!(static ISSUER: Cell<u64> = const { Cell::new(0) });

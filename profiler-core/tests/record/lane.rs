@@ -9,7 +9,8 @@ use std::thread;
 use cupti::fake::{Fake, Work};
 use nvtx::range;
 use profiler_core::profile::Attribution;
-use profiler_core::{Context, HandOver, LaunchQueue, Profile, Profiler};
+use profiler_core::session::{HandOver, LaunchQueue};
+use profiler_core::{Context, Profile, Profiler};
 
 type Job = Box<dyn FnOnce() + Send>;
 
