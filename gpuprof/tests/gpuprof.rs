@@ -730,7 +730,7 @@ fn a_file_that_is_no_profile_is_told_as_what_it_is() {
     said(&folder.file("text", b"{\"traceEvents\": []}"), "is no profile that this program knows");
     said(&folder.file("a.gz", b"\x1f\x8b\x08rest"), "unpack it first");
     said(&folder.file("run.nsys-rep", b"whatever it is"), "has to be exported first");
-    said(&folder.0, "is a directory");
+    said(&Folder::new().0, "is a folder without recordings");
     said(&folder.0.join("missing"), "there is no file");
     said(Path::new("/dev/zero"), "is no profile that this program knows");
     let long = folder.0.join("x".repeat(5000));

@@ -190,9 +190,9 @@ impl Quantity {
     }
 }
 
-/// The stream of an operation: device, context and CUPTI's number.
-pub(super) fn stream(operation: &GpuOperation<'_>) -> (u32, u32, u32) {
-    (operation.device(), operation.context(), operation.stream())
+/// The stream of an operation: process, device, context and CUPTI's number.
+pub(super) fn stream(operation: &GpuOperation<'_>) -> [u32; 4] {
+    [operation.process_id(), operation.device(), operation.context(), operation.stream()]
 }
 
 pub(super) fn ns(operation: &GpuOperation<'_>) -> u64 {

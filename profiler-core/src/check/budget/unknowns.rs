@@ -115,7 +115,7 @@ impl Unknowns {
     /// A launch without records may be an empty graph or lost records; both look the same.
     fn add_graphs(&mut self, group: &Group<'_>) {
         let silent = |instance: &Instance<'_>| {
-            let key = |call: ApiCall<'_>| (call.thread_id(), call.start());
+            let key = |call: ApiCall<'_>| (call.process_id(), call.thread_id(), call.start());
             let calls = instance.operations.iter().filter_map(|operation| operation.call());
             let recorded: FxHashSet<_> = calls.map(key).collect();
             let launches = Quantity::GraphLaunches.calls(instance);

@@ -2,6 +2,7 @@
 //! needed to read them anywhere. Live runs, replays and tests all use it; nothing in it is joined
 //! yet.
 
+pub(crate) mod append;
 mod check;
 mod entries;
 mod file;
@@ -12,6 +13,7 @@ pub(crate) mod ranges;
 pub(crate) mod segment;
 mod slots;
 pub(crate) mod tag;
+mod write;
 
 use std::fs;
 use std::io::{self, BufWriter, Read, Write};
@@ -178,7 +180,7 @@ losses! {
     own: ranges;
     own, later:
         earlier_contexts failed_threads forgotten_lanes unused_span_sites unknown_span_entries
-        disabled_span_levels
+        disabled_span_levels unwritten_entries
 }
 
 impl Losses {
@@ -260,7 +262,7 @@ impl Recording {
     /// # Errors
     /// Those of the writer. The output is then a truncated recording.
     pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
-        file::write(self, &mut out)?;
+        write::write(self, &mut out)?;
         out.flush()
     }
 
@@ -308,7 +310,7 @@ impl Recording {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         // Writing to memory does not fail.
-        let _ = file::write(self, &mut bytes);
+        let _ = write::write(self, &mut bytes);
         bytes
     }
 
