@@ -29,4 +29,4 @@ mod machine;
 mod streams;
 mod sys;
 
-pub use install::{NAMES, install, shared_object};
+pub use install::{MATH_NAMES, NAMES, install, install_math, shared_object};
