@@ -191,4 +191,4 @@ pub fn register(text: &str) -> RegisteredString {
     RegisteredString::new(domain::DomainRef::Default, text)
 }
 #[cfg(feature = "tracing")]
-pub use crate::tracing::NvtxLayer;
+pub use crate::tracing::{NvtxLayer, SpanCoverage, SpanFields};

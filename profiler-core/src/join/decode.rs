@@ -66,7 +66,8 @@ fn thread(
         ThreadId(store.threads.len() as u32 - 1)
     });
     if let Some(name) = name {
-        store.threads[row.at()].name = Some(name.into());
+        // The range logs come first: they have the whole name.
+        store.threads[row.at()].name.get_or_insert_with(|| name.into());
     }
     row
 }
@@ -425,14 +426,14 @@ fn read_calls(
     tables::reserve(&mut store.calls, driver + runtime);
     let mut reader = CallReader { recording, rows, shared, last: None };
     for log in &recording.calls {
-        let thread = thread(store, threads, log.thread_id, None);
+        let thread = thread(store, threads, log.thread_id, log.thread_name.as_deref());
         for call in &log.calls {
             let row = reader.read(store, Api::Driver, thread, call, health);
             store.calls.push(row);
         }
     }
     for log in &recording.runtime_calls {
-        let thread = thread(store, threads, log.thread_id, None);
+        let thread = thread(store, threads, log.thread_id, log.thread_name.as_deref());
         for call in &log.calls {
             let row = reader.read(store, Api::Runtime, thread, call, health);
             store.calls.push(row);

@@ -12,6 +12,7 @@ mod step;
 mod tests;
 mod timeline;
 mod tree;
+mod unattributed;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -39,6 +40,7 @@ pub use plan::Operations;
 pub use step::{Step, Steps};
 pub(crate) use timeline::Timeline;
 pub use tree::{Amounts, Branch, Branches};
+pub use unattributed::UnattributedThread;
 pub use wait::{Wait, WaitTarget, Waits};
 
 /// An interval since the session's start.

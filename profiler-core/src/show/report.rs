@@ -1,4 +1,5 @@
-//! The text report: ranges as a tree, the kernels with the most time, and the recording's health.
+//! The text report: ranges as a tree, the kernels with the most time, threads whose kernels have no
+//! range, and the recording's health.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -61,6 +62,9 @@ impl fmt::Display for Profile {
         }
         if self.series().len() > 0 {
             writeln!(f)?;
+        }
+        for thread in self.unattributed_threads() {
+            writeln!(f, "{thread}\n")?;
         }
         write!(f, "health: {}", self.health())?;
         let mut incomplete = self.incomplete_processes();

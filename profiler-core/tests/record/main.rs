@@ -21,6 +21,7 @@ mod described;
 mod expect;
 mod graphs;
 mod inferred;
+mod lane;
 mod live;
 #[cfg(feature = "analysis")]
 mod measure;
