@@ -13,7 +13,7 @@ use cudarc::curand::sys::{curandGenerator_t, curandRngType, curandStatus};
 use cudarc::driver::sys::{CUfunction, CUmodule, CUresult, CUstream};
 use parking_lot::Mutex;
 
-use super::{handle, launches, modules, number, put};
+use super::{Pointer as _, handle, launches, modules, put};
 use crate::call::{self, Outcome};
 
 /// Threads of a block, and elements that a block computes in each direction.
@@ -142,43 +142,43 @@ library! { cudarc::cublas::sys, cublasStatus_t, blas;
         // SAFETY: the caller passes a live place, or null.
         unsafe { put(place, handle(new)) }
     });
-    cublasDestroy_v2(of: cublasHandle_t) destroy(number(of));
-    cublasSetStream_v2(of: cublasHandle_t, stream: cudaStream_t) set_stream(number(of), stream.addr());
-    cublasGetStream_v2(of: cublasHandle_t, place: *mut cudaStream_t) stream(number(of)).and_then(|stream| {
+    cublasDestroy_v2(of: cublasHandle_t) destroy(of.number());
+    cublasSetStream_v2(of: cublasHandle_t, stream: cudaStream_t) set_stream(of.number(), stream.addr());
+    cublasGetStream_v2(of: cublasHandle_t, place: *mut cudaStream_t) stream(of.number()).and_then(|stream| {
         // SAFETY: the caller passes a live place, or null.
         unsafe { put(place, std::ptr::without_provenance_mut(stream)) }
     });
-    cublasSetWorkspace_v2(of: cublasHandle_t, _workspace: *mut c_void, _bytes: usize) stream(number(of)).map(drop);
-    cublasSetMathMode(of: cublasHandle_t, _mode: cublasMath_t) stream(number(of)).map(drop);
+    cublasSetWorkspace_v2(of: cublasHandle_t, _workspace: *mut c_void, _bytes: usize) stream(of.number()).map(drop);
+    cublasSetMathMode(of: cublasHandle_t, _mode: cublasMath_t) stream(of.number()).map(drop);
     cublasSgemm_v2(
         of: cublasHandle_t, _a: Op, _b: Op, m: c_int, n: c_int, _k: c_int, _alpha: Floats, _x: Floats, _ldx: c_int,
         _y: Floats, _ldy: c_int, _beta: Floats, _z: *mut f32, _ldz: c_int,
-    ) launch(number(of), c"fake_sgemm", [size(m), size(n), 1]);
+    ) launch(of.number(), c"fake_sgemm", [size(m), size(n), 1]);
     cublasDgemm_v2(
         of: cublasHandle_t, _a: Op, _b: Op, m: c_int, n: c_int, _k: c_int, _alpha: Doubles, _x: Doubles, _ldx: c_int,
         _y: Doubles, _ldy: c_int, _beta: Doubles, _z: *mut f64, _ldz: c_int,
-    ) launch(number(of), c"fake_dgemm", [size(m), size(n), 1]);
+    ) launch(of.number(), c"fake_dgemm", [size(m), size(n), 1]);
     cublasGemmEx(
         of: cublasHandle_t, _a: Op, _b: Op, m: c_int, n: c_int, _k: c_int, _alpha: Bytes, _x: Bytes, _xt: cudaDataType,
         _ldx: c_int, _y: Bytes, _yt: cudaDataType, _ldy: c_int, _beta: Bytes, _z: *mut c_void, _zt: cudaDataType,
         _ldz: c_int, _compute: cublasComputeType_t, _algorithm: cublasGemmAlgo_t,
-    ) launch(number(of), c"fake_gemm", [size(m), size(n), 1]);
+    ) launch(of.number(), c"fake_gemm", [size(m), size(n), 1]);
     cublasSgemmStridedBatched(
         of: cublasHandle_t, _a: Op, _b: Op, m: c_int, n: c_int, _k: c_int, _alpha: Floats, _x: Floats, _ldx: c_int,
         _sx: c_longlong, _y: Floats, _ldy: c_int, _sy: c_longlong, _beta: Floats, _z: *mut f32, _ldz: c_int,
         _sz: c_longlong, batches: c_int,
-    ) launch(number(of), c"fake_sgemm_batched", [size(m), size(n), size(batches)]);
+    ) launch(of.number(), c"fake_sgemm_batched", [size(m), size(n), size(batches)]);
     cublasDgemmStridedBatched(
         of: cublasHandle_t, _a: Op, _b: Op, m: c_int, n: c_int, _k: c_int, _alpha: Doubles, _x: Doubles, _ldx: c_int,
         _sx: c_longlong, _y: Doubles, _ldy: c_int, _sy: c_longlong, _beta: Doubles, _z: *mut f64, _ldz: c_int,
         _sz: c_longlong, batches: c_int,
-    ) launch(number(of), c"fake_dgemm_batched", [size(m), size(n), size(batches)]);
+    ) launch(of.number(), c"fake_dgemm_batched", [size(m), size(n), size(batches)]);
     cublasGemmStridedBatchedEx(
         of: cublasHandle_t, _a: Op, _b: Op, m: c_int, n: c_int, _k: c_int, _alpha: Bytes, _x: Bytes, _xt: cudaDataType,
         _ldx: c_int, _sx: c_longlong, _y: Bytes, _yt: cudaDataType, _ldy: c_int, _sy: c_longlong, _beta: Bytes,
         _z: *mut c_void, _zt: cudaDataType, _ldz: c_int, _sz: c_longlong, batches: c_int,
         _compute: cublasComputeType_t, _algorithm: cublasGemmAlgo_t,
-    ) launch(number(of), c"fake_gemm_batched", [size(m), size(n), size(batches)]);
+    ) launch(of.number(), c"fake_gemm_batched", [size(m), size(n), size(batches)]);
 }
 
 library! { cudarc::curand::sys, curandStatus, rand;
@@ -186,21 +186,21 @@ library! { cudarc::curand::sys, curandStatus, rand;
         // SAFETY: the caller passes a live place, or null.
         unsafe { put(place, handle(new)) }
     });
-    curandDestroyGenerator(of: curandGenerator_t) destroy(number(of));
-    curandSetPseudoRandomGeneratorSeed(of: curandGenerator_t, _seed: c_ulonglong) stream(number(of)).map(drop);
+    curandDestroyGenerator(of: curandGenerator_t) destroy(of.number());
+    curandSetPseudoRandomGeneratorSeed(of: curandGenerator_t, _seed: c_ulonglong) stream(of.number()).map(drop);
     curandSetStream(of: curandGenerator_t, stream: cudarc::curand::sys::cudaStream_t) {
-        set_stream(number(of), stream.addr())
+        set_stream(of.number(), stream.addr())
     };
     curandGenerateUniform(of: curandGenerator_t, _place: *mut f32, count: usize) {
-        launch(number(of), c"fake_uniform", [count as u64, 1, 1])
+        launch(of.number(), c"fake_uniform", [count as u64, 1, 1])
     };
     curandGenerateUniformDouble(of: curandGenerator_t, _place: *mut f64, count: usize) {
-        launch(number(of), c"fake_uniform_double", [count as u64, 1, 1])
+        launch(of.number(), c"fake_uniform_double", [count as u64, 1, 1])
     };
     curandGenerateNormal(of: curandGenerator_t, _place: *mut f32, count: usize, _mean: f32, _deviation: f32) {
-        launch(number(of), c"fake_normal", [count as u64, 1, 1])
+        launch(of.number(), c"fake_normal", [count as u64, 1, 1])
     };
     curandGenerateNormalDouble(of: curandGenerator_t, _place: *mut f64, count: usize, _mean: f64, _deviation: f64) {
-        launch(number(of), c"fake_normal_double", [count as u64, 1, 1])
+        launch(of.number(), c"fake_normal_double", [count as u64, 1, 1])
     };
 }

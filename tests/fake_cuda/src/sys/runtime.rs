@@ -263,7 +263,7 @@ runtime! {
     };
     cudaProfilerStart() || forward!(contexts::cuProfilerStart,);
     cudaProfilerStop() || forward!(contexts::cuProfilerStop,);
-    cudaFuncSetAttribute(function: *const c_void, _attribute: c_int, _value: c_int) || load(function).map(drop);
+    cudaFuncSetAttribute(function: *const c_void, _attribute: c_int, _value: c_int) || load(function.number()).map(drop);
     cudaLaunchKernel(
         function: *const c_void, grid: Extent, block: Extent, _arguments: *mut *mut c_void, _shared: usize,
         stream: CUstream,
