@@ -28,5 +28,6 @@ mod install;
 mod machine;
 mod streams;
 mod sys;
+pub mod workload;
 
 pub use install::{NAMES, install, shared_object};

@@ -7,7 +7,7 @@ use cudarc::driver::sys::{
     CUcontext, CUctxCreateParams, CUdevice, CUfunc_cache, CUlimit, CUresult, CUuuid,
 };
 
-use super::{driver, handle, number, put, put_if_wanted};
+use super::{Pointer, driver, handle, put, put_if_wanted};
 use crate::call::{self, Outcome, fake};
 use crate::machine::{BLOCK_THREADS, DEVICE_BYTES, machine};
 use crate::streams;
@@ -40,7 +40,7 @@ fn destroy(context: u32) -> Outcome {
 
 /// The number of a context that exists.
 fn existing(context: CUcontext) -> Outcome<u32> {
-    let context = u32::try_from(number(context)).unwrap_or_default();
+    let context = u32::try_from(context.number()).unwrap_or_default();
     machine().device_of(context).map(|_| context)
 }
 

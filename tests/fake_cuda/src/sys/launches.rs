@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_uint, c_void};
 use ::cupti::fake::Work;
 use cudarc::driver::sys::{CUfunction, CUlaunchConfig, CUresult, CUstream};
 
-use super::{driver, number, submit};
+use super::{Pointer, driver, submit};
 use crate::call::Outcome;
 use crate::effect::Effect;
 use crate::machine::{BLOCK_THREADS, machine};
@@ -54,9 +54,9 @@ driver! { checked symbols;
         stream: CUstream,
         _arguments: *mut *mut c_void,
         _extra: *mut *mut c_void,
-    ) [kernel: name(number(function))] |correlation| {
+    ) [kernel: name(function.number())] |correlation| {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        launch(number(function), grid, block, number(stream), correlation)
+        launch(function.number(), grid, block, stream.number(), correlation)
     }
     cuLaunchCooperativeKernel(
         function: CUfunction,
@@ -69,20 +69,20 @@ driver! { checked symbols;
         _shared: c_uint,
         stream: CUstream,
         _arguments: *mut *mut c_void,
-    ) [kernel: name(number(function))] |correlation| {
+    ) [kernel: name(function.number())] |correlation| {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        launch(number(function), grid, block, number(stream), correlation)
+        launch(function.number(), grid, block, stream.number(), correlation)
     }
     cuLaunchKernelEx(
         config: *const CUlaunchConfig,
         function: CUfunction,
         _arguments: *mut *mut c_void,
         _extra: *mut *mut c_void,
-    ) [kernel: name(number(function))] |correlation| {
+    ) [kernel: name(function.number())] |correlation| {
         // SAFETY: the caller passes a live configuration, or null.
         let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
         let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
-        launch(number(function), grid, block, number(config.hStream), correlation)
+        launch(function.number(), grid, block, config.hStream.number(), correlation)
     }
 }

@@ -9,7 +9,7 @@ use cudarc::driver::sys::{
     CUmemoryPool, CUmemorytype, CUresult, CUstream,
 };
 
-use super::{driver, handle, number, put, put_if_wanted, submit};
+use super::{Pointer, driver, handle, put, put_if_wanted, submit};
 use crate::call::{self, Outcome, fake};
 use crate::effect::Effect;
 use crate::machine::{DEVICE_BYTES, machine};
@@ -21,11 +21,6 @@ const POOL: u64 = 1;
 /// How long a copy or fill of so many bytes takes: a microsecond, and 25 GB/s.
 fn duration_ns(bytes: usize) -> u64 {
     1_000 + bytes as u64 / 25
-}
-
-/// The address of host memory. What is read or written through it was handed to CUDA by the program.
-fn host<T>(memory: *const T) -> u64 {
-    memory.expose_provenance() as u64
 }
 
 /// One of the two ends of a copy.
@@ -134,8 +129,8 @@ unsafe fn copy_rectangle(
         Ok((address, kind, pitch))
     };
     let p = params;
-    let source = (host(p.srcHost), p.srcDevice, p.srcPitch, p.srcXInBytes, p.srcY);
-    let target = (host(p.dstHost), p.dstDevice, p.dstPitch, p.dstXInBytes, p.dstY);
+    let source = (p.srcHost.address(), p.srcDevice, p.srcPitch, p.srcXInBytes, p.srcY);
+    let target = (p.dstHost.address(), p.dstDevice, p.dstPitch, p.dstXInBytes, p.dstY);
     let from = end(p.srcMemoryType, source.0, source.1, source.2, source.3, source.4)?;
     let to = end(p.dstMemoryType, target.0, target.1, target.2, target.3, target.4)?;
     let pitch = [from.2, to.2];
@@ -182,11 +177,11 @@ driver! { checked symbols;
         allocate(row.saturating_mul(height), MemoryKind::DEVICE)
     }
     cuMemAllocAsync(bytes: usize, stream: CUstream) -> CUdeviceptr [bytes: bytes] |_| {
-        machine().stream(number(stream))?;
+        machine().stream(stream.number())?;
         allocate(bytes, MemoryKind::DEVICE)
     }
     cuMemAllocFromPoolAsync(bytes: usize, _pool: CUmemoryPool, stream: CUstream) -> CUdeviceptr [bytes: bytes] |_| {
-        machine().stream(number(stream))?;
+        machine().stream(stream.number())?;
         allocate(bytes, MemoryKind::DEVICE)
     }
     cuMemFree_v2(address: CUdeviceptr) |_| {
@@ -194,7 +189,7 @@ driver! { checked symbols;
     }
     cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) |_| {
         let mut machine = machine();
-        machine.stream(number(stream))?;
+        machine.stream(stream.number())?;
         machine.free(address)
     }
     cuMemAllocHost_v2(bytes: usize) -> *mut c_void [bytes: bytes] |_| {
@@ -203,15 +198,15 @@ driver! { checked symbols;
     cuMemHostAlloc(bytes: usize, _flags: c_uint) -> *mut c_void [bytes: bytes] |_| {
         allocate(bytes, MemoryKind::PINNED).map(pointer)
     }
-    cuMemFreeHost(memory: *mut c_void) |_| { machine().free(host(memory)) }
+    cuMemFreeHost(memory: *mut c_void) |_| { machine().free(memory.address()) }
     cuMemHostRegister_v2(memory: *mut c_void, bytes: usize, _flags: c_uint) |_| {
         call::context()?;
-        machine().register(host(memory), bytes);
+        machine().register(memory.address(), bytes);
         Ok(())
     }
-    cuMemHostUnregister(memory: *mut c_void) |_| { machine().free(host(memory)) }
+    cuMemHostUnregister(memory: *mut c_void) |_| { machine().free(memory.address()) }
     cuMemHostGetDevicePointer_v2(memory: *mut c_void, _flags: c_uint) -> CUdeviceptr |_| {
-        Ok(host(memory))
+        Ok(memory.address())
     }
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |_| {
         call::context()?;
@@ -258,25 +253,25 @@ driver! { checked symbols;
     }
     cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) [bytes: bytes] |correlation| {
         // SAFETY: as above.
-        unsafe { copy((End::Any(to), End::Any(from)), bytes, (number(stream), Wait::No), correlation) }
+        unsafe { copy((End::Any(to), End::Any(from)), bytes, (stream.number(), Wait::No), correlation) }
     }
     cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize) [bytes: bytes] |correlation| {
         // SAFETY: as above.
-        unsafe { copy((End::Device(to), End::Host(host(from))), bytes, (0, Wait::Yes), correlation) }
+        unsafe { copy((End::Device(to), End::Host(from.address())), bytes, (0, Wait::Yes), correlation) }
     }
     cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream) [bytes: bytes] |correlation| {
-        let ends = (End::Device(to), End::Host(host(from)));
+        let ends = (End::Device(to), End::Host(from.address()));
         // SAFETY: as above.
-        unsafe { copy(ends, bytes, (number(stream), Wait::No), correlation) }
+        unsafe { copy(ends, bytes, (stream.number(), Wait::No), correlation) }
     }
     cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize) [bytes: bytes] |correlation| {
         // SAFETY: as above.
-        unsafe { copy((End::Host(host(to)), End::Device(from)), bytes, (0, Wait::Yes), correlation) }
+        unsafe { copy((End::Host(to.address()), End::Device(from)), bytes, (0, Wait::Yes), correlation) }
     }
     cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream) [bytes: bytes] |correlation| {
-        let ends = (End::Host(host(to)), End::Device(from));
+        let ends = (End::Host(to.address()), End::Device(from));
         // SAFETY: as above.
-        unsafe { copy(ends, bytes, (number(stream), Wait::No), correlation) }
+        unsafe { copy(ends, bytes, (stream.number(), Wait::No), correlation) }
     }
     cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) [bytes: bytes] |correlation| {
         // SAFETY: both ends are device memory.
@@ -285,14 +280,14 @@ driver! { checked symbols;
     cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) [bytes: bytes] |correlation| {
         let ends = (End::Device(to), End::Device(from));
         // SAFETY: as above.
-        unsafe { copy(ends, bytes, (number(stream), Wait::No), correlation) }
+        unsafe { copy(ends, bytes, (stream.number(), Wait::No), correlation) }
     }
     cuMemcpyPeerAsync(
         to: CUdeviceptr, _there: CUcontext, from: CUdeviceptr, _here: CUcontext, bytes: usize, stream: CUstream,
     ) [bytes: bytes] |correlation| {
         let ends = (End::Device(to), End::Device(from));
         // SAFETY: as above.
-        unsafe { copy(ends, bytes, (number(stream), Wait::No), correlation) }
+        unsafe { copy(ends, bytes, (stream.number(), Wait::No), correlation) }
     }
     cuMemcpy2D_v2(params: *const CUDA_MEMCPY2D) |correlation| {
         // SAFETY: the caller passes live parameters, and its memory has the rectangle.
@@ -304,7 +299,7 @@ driver! { checked symbols;
     }
     cuMemcpy2DAsync_v2(params: *const CUDA_MEMCPY2D, stream: CUstream) |correlation| {
         // SAFETY: as above.
-        unsafe { copy_rectangle(params, (number(stream), Wait::No), correlation) }
+        unsafe { copy_rectangle(params, (stream.number(), Wait::No), correlation) }
     }
 
     cuMemsetD8_v2(to: CUdeviceptr, value: u8, count: usize) [bytes: count] |correlation| {
@@ -317,12 +312,12 @@ driver! { checked symbols;
         fill(to, (value, 4, count), (0, Wait::No), correlation)
     }
     cuMemsetD8Async(to: CUdeviceptr, value: u8, count: usize, stream: CUstream) [bytes: count] |correlation| {
-        fill(to, (value.into(), 1, count), (number(stream), Wait::No), correlation)
+        fill(to, (value.into(), 1, count), (stream.number(), Wait::No), correlation)
     }
     cuMemsetD16Async(to: CUdeviceptr, value: u16, count: usize, stream: CUstream) [bytes: count] |correlation| {
-        fill(to, (value.into(), 2, count), (number(stream), Wait::No), correlation)
+        fill(to, (value.into(), 2, count), (stream.number(), Wait::No), correlation)
     }
     cuMemsetD32Async(to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) [bytes: count] |correlation| {
-        fill(to, (value, 4, count), (number(stream), Wait::No), correlation)
+        fill(to, (value, 4, count), (stream.number(), Wait::No), correlation)
     }
 }

@@ -12,6 +12,9 @@ mod memory;
 mod modules;
 mod runtime;
 mod streams;
+mod workload;
+
+pub(crate) use workload::launch_with_cudarc;
 
 use std::ffi::{CStr, c_char};
 
@@ -105,9 +108,33 @@ unsafe fn text<'a>(text: *const c_char) -> Outcome<&'a CStr> {
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
-/// The number of a handle.
-fn number<T>(handle: *mut T) -> u64 {
-    handle.addr() as u64
+/// A pointer that a program passes, as a number.
+trait Pointer {
+    /// The number of a handle, or an address that is only compared.
+    fn number(self) -> u64;
+
+    /// The address of memory that is read or written by it.
+    fn address(self) -> u64;
+}
+
+impl<T> Pointer for *const T {
+    fn number(self) -> u64 {
+        self.addr() as u64
+    }
+
+    fn address(self) -> u64 {
+        self.expose_provenance() as u64
+    }
+}
+
+impl<T> Pointer for *mut T {
+    fn number(self) -> u64 {
+        self.cast_const().number()
+    }
+
+    fn address(self) -> u64 {
+        self.cast_const().address()
+    }
 }
 
 /// The handle of a number. Nothing lies behind it.

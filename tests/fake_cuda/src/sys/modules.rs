@@ -8,7 +8,7 @@ use cudarc::driver::sys::{
     CUlibrary, CUlibraryOption, CUmodule, CUoccupancyB2DSize, CUresult,
 };
 
-use super::{driver, handle, number, put, put_if_wanted, text};
+use super::{Pointer, driver, handle, put, put_if_wanted, text};
 use crate::call::{self, Outcome, fake};
 use crate::machine::{BLOCK_THREADS, machine};
 
@@ -64,16 +64,16 @@ driver! { checked symbols;
         load().map(handle)
     }
     cuModuleLoadFatBinary(_image: *const c_void) -> CUmodule |_| { load().map(handle) }
-    cuModuleUnload(module: CUmodule) |_| { unload(number(module)) }
+    cuModuleUnload(module: CUmodule) |_| { unload(module.number()) }
     cuModuleGetFunction(module: CUmodule, name: *const c_char) -> CUfunction |_| {
         // SAFETY: the caller passes text, or null.
         let name = unsafe { text(name) }?;
-        machine().new_function(number(module), name).map(handle)
+        machine().new_function(module.number(), name).map(handle)
     }
     cuModuleGetGlobal_v2(bytes: *mut usize, module: CUmodule, name: *const c_char) -> CUdeviceptr |_| {
         // SAFETY: the caller passes text, or null.
         let name = unsafe { text(name) }?;
-        let (address, size) = machine().global(number(module), name)?;
+        let (address, size) = machine().global(module.number(), name)?;
         // SAFETY: the caller passes a live place, or null.
         unsafe { put_if_wanted(bytes, size) };
         Ok(address)
@@ -84,41 +84,41 @@ driver! { checked symbols;
     ) -> CUlibrary |_| {
         Ok(handle(machine().new_module()))
     }
-    cuLibraryUnload(library: CUlibrary) |_| { unload(number(library)) }
+    cuLibraryUnload(library: CUlibrary) |_| { unload(library.number()) }
     cuLibraryGetKernel(library: CUlibrary, name: *const c_char) -> CUkernel |_| {
         // SAFETY: the caller passes text, or null.
         let name = unsafe { text(name) }?;
-        machine().new_function(number(library), name).map(handle)
+        machine().new_function(library.number(), name).map(handle)
     }
     cuLibraryGetModule(library: CUlibrary) -> CUmodule |_| { Ok(library.cast()) }
     cuKernelGetFunction(kernel: CUkernel) -> CUfunction |_| { Ok(kernel.cast()) }
     cuKernelGetName(name: *mut *const c_char, kernel: CUkernel) |_| {
-        let kernel = machine().function(number(kernel))?;
+        let kernel = machine().function(kernel.number())?;
         // SAFETY: the caller passes a live place, or null.
         unsafe { put(name, kernel.name.as_ptr()) }
     }
     cuKernelGetAttribute(which: CUfunction_attribute, kernel: CUkernel, _device: CUdevice) -> c_int |_| {
-        machine().function(number(kernel)).map(|_| attribute(which))
+        machine().function(kernel.number()).map(|_| attribute(which))
     }
     cuKernelSetAttribute(_which: CUfunction_attribute, _value: c_int, kernel: CUkernel, _device: CUdevice) |_| {
-        machine().function(number(kernel)).map(drop)
+        machine().function(kernel.number()).map(drop)
     }
     cuFuncGetName(name: *mut *const c_char, function: CUfunction) |_| {
-        let function = machine().function(number(function))?;
+        let function = machine().function(function.number())?;
         // SAFETY: the caller passes a live place, or null.
         unsafe { put(name, function.name.as_ptr()) }
     }
     cuFuncGetModule(function: CUfunction) -> CUmodule |_| {
-        machine().function(number(function)).map(|function| handle(function.module))
+        machine().function(function.number()).map(|function| handle(function.module))
     }
     cuFuncGetAttribute(which: CUfunction_attribute, function: CUfunction) -> c_int |_| {
-        machine().function(number(function)).map(|_| attribute(which))
+        machine().function(function.number()).map(|_| attribute(which))
     }
     cuFuncSetAttribute(function: CUfunction, _which: CUfunction_attribute, _value: c_int) |_| {
-        machine().function(number(function)).map(drop)
+        machine().function(function.number()).map(drop)
     }
     cuFuncSetCacheConfig(function: CUfunction, _config: CUfunc_cache) |_| {
-        machine().function(number(function)).map(drop)
+        machine().function(function.number()).map(drop)
     }
     cuOccupancyMaxActiveBlocksPerMultiprocessor(_function: CUfunction, threads: c_int, _shared: usize) -> c_int |_| {
         blocks(threads)

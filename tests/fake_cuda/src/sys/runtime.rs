@@ -12,7 +12,9 @@ use cudarc::driver::sys::{
 };
 use parking_lot::Mutex;
 
-use super::{contexts, graphs, init, launches, memory, modules, number, put, streams, text};
+use super::{
+    Pointer, contexts, graphs, handle, init, launches, memory, modules, put, streams, text,
+};
 use crate::call::{self, Outcome, Shape};
 
 /// `dim3`.
@@ -30,9 +32,9 @@ static KERNELS: LazyLock<Mutex<Kernels>> = LazyLock::new(Mutex::default);
 
 #[derive(Default)]
 struct Kernels {
-    names: HashMap<usize, &'static CStr>,
+    names: HashMap<u64, &'static CStr>,
     /// By function and device.
-    loaded: HashMap<(usize, c_int), usize>,
+    loaded: HashMap<(u64, c_int), u64>,
 }
 
 /// The configuration of a launch that `<<<>>>` pushes.
@@ -99,31 +101,31 @@ macro_rules! forward {
 }
 
 /// The registered name of a kernel.
-fn kernel_name(function: *const c_void) -> Option<&'static CStr> {
-    KERNELS.lock().names.get(&function.addr()).copied()
+fn kernel_name(function: u64) -> Option<&'static CStr> {
+    KERNELS.lock().names.get(&function).copied()
 }
 
 /// The driver's function of a registered kernel.
-fn load(function: *const c_void) -> Outcome<CUfunction> {
-    let key = (function.addr(), DEVICE.get());
+fn load(function: u64) -> Outcome<CUfunction> {
+    let key = (function, DEVICE.get());
     let (name, loaded) = {
         let kernels = KERNELS.lock();
         (kernels.names.get(&key.0).copied(), kernels.loaded.get(&key).copied())
     };
     if let Some(loaded) = loaded {
-        return Ok(std::ptr::without_provenance_mut(loaded));
+        return Ok(handle(loaded));
     }
     let name = name.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
     let mut module: CUmodule = std::ptr::null_mut();
     forward!(modules::cuModuleLoadData, &mut module, std::ptr::null())?;
     let mut found: CUfunction = std::ptr::null_mut();
     forward!(modules::cuModuleGetFunction, &mut found, module, name.as_ptr())?;
-    KERNELS.lock().loaded.insert(key, found.addr());
+    KERNELS.lock().loaded.insert(key, found.number());
     Ok(found)
 }
 
 /// Launches a registered kernel.
-fn launch(function: *const c_void, grid: Extent, block: Extent, stream: CUstream) -> Outcome {
+fn launch(function: u64, grid: Extent, block: Extent, stream: u64) -> Outcome {
     let function = load(function)?;
     let null = std::ptr::null_mut();
     forward!(
@@ -136,15 +138,10 @@ fn launch(function: *const c_void, grid: Extent, block: Extent, stream: CUstream
         block.y,
         block.z,
         0,
-        stream,
+        handle(stream),
         null,
         null
     )
-}
-
-/// A device pointer.
-fn device(pointer: *const c_void) -> CUdeviceptr {
-    pointer.expose_provenance() as CUdeviceptr
 }
 
 /// Writes a device pointer that a driver function allocated.
@@ -162,10 +159,10 @@ unsafe fn put_device(place: *mut *mut c_void, address: CUdeviceptr) -> Outcome {
 /// Host memory has the bytes.
 unsafe fn copy(to: *mut c_void, from: *const c_void, bytes: usize, direction: c_int) -> Outcome {
     match direction {
-        1 => forward!(memory::cuMemcpyHtoD_v2, device(to), from, bytes),
-        2 => forward!(memory::cuMemcpyDtoH_v2, to, device(from), bytes),
-        3 => forward!(memory::cuMemcpyDtoD_v2, device(to), device(from), bytes),
-        _ => forward!(memory::cuMemcpy, device(to), device(from), bytes),
+        1 => forward!(memory::cuMemcpyHtoD_v2, to.address(), from, bytes),
+        2 => forward!(memory::cuMemcpyDtoH_v2, to, from.address(), bytes),
+        3 => forward!(memory::cuMemcpyDtoD_v2, to.address(), from.address(), bytes),
+        _ => forward!(memory::cuMemcpy, to.address(), from.address(), bytes),
     }
 }
 
@@ -181,10 +178,10 @@ unsafe fn copy_async(
     stream: CUstream,
 ) -> Outcome {
     match direction {
-        1 => forward!(memory::cuMemcpyHtoDAsync_v2, device(to), from, bytes, stream),
-        2 => forward!(memory::cuMemcpyDtoHAsync_v2, to, device(from), bytes, stream),
-        3 => forward!(memory::cuMemcpyDtoDAsync_v2, device(to), device(from), bytes, stream),
-        _ => forward!(memory::cuMemcpyAsync, device(to), device(from), bytes, stream),
+        1 => forward!(memory::cuMemcpyHtoDAsync_v2, to.address(), from, bytes, stream),
+        2 => forward!(memory::cuMemcpyDtoHAsync_v2, to, from.address(), bytes, stream),
+        3 => forward!(memory::cuMemcpyDtoDAsync_v2, to.address(), from.address(), bytes, stream),
+        _ => forward!(memory::cuMemcpyAsync, to.address(), from.address(), bytes, stream),
     }
 }
 
@@ -219,8 +216,8 @@ runtime! {
         unsafe { put_device(place, address) }
     };
     cudaMallocHost(place: *mut *mut c_void, bytes: usize) || forward!(memory::cuMemAllocHost_v2, place, bytes);
-    cudaFree(pointer: *mut c_void) || forward!(memory::cuMemFree_v2, device(pointer));
-    cudaFreeAsync(pointer: *mut c_void, stream: CUstream) || forward!(memory::cuMemFreeAsync, device(pointer), stream);
+    cudaFree(pointer: *mut c_void) || forward!(memory::cuMemFree_v2, pointer.address());
+    cudaFreeAsync(pointer: *mut c_void, stream: CUstream) || forward!(memory::cuMemFreeAsync, pointer.address(), stream);
     cudaFreeHost(pointer: *mut c_void) || forward!(memory::cuMemFreeHost, pointer);
     cudaMemGetInfo(free: *mut usize, total: *mut usize) || forward!(memory::cuMemGetInfo_v2, free, total);
     cudaMemcpy(to: *mut c_void, from: *const c_void, bytes: usize, direction: c_int) || {
@@ -232,10 +229,10 @@ runtime! {
         unsafe { copy_async(to, from, bytes, direction, stream) }
     };
     cudaMemset(to: *mut c_void, value: c_int, count: usize) || {
-        forward!(memory::cuMemsetD8_v2, device(to), value as u8, count)
+        forward!(memory::cuMemsetD8_v2, to.address(), value as u8, count)
     };
     cudaMemsetAsync(to: *mut c_void, value: c_int, count: usize, stream: CUstream) || {
-        forward!(memory::cuMemsetD8Async, device(to), value as u8, count, stream)
+        forward!(memory::cuMemsetD8Async, to.address(), value as u8, count, stream)
     };
     cudaStreamCreate(place: *mut CUstream) || forward!(streams::cuStreamCreate, place, 0);
     cudaStreamCreateWithFlags(place: *mut CUstream, flags: c_uint) || forward!(streams::cuStreamCreate, place, flags);
@@ -269,7 +266,7 @@ runtime! {
     cudaLaunchKernel(
         function: *const c_void, grid: Extent, block: Extent, _arguments: *mut *mut c_void, _shared: usize,
         stream: CUstream,
-    ) [kernel: kernel_name(function)] || launch(function, grid, block, stream);
+    ) [kernel: kernel_name(function.number())] || launch(function.number(), grid, block, stream.number());
 }
 
 /// `cudaSetDevice`.
@@ -306,22 +303,31 @@ pub(crate) extern "C" fn cudaGetErrorString(error: c_int) -> *const c_char {
 }
 
 /// `__cudaRegisterFatBinary`, which nvcc's start-up code calls.
+///
+/// # Safety
+/// None is needed: nothing is read.
 #[allow(non_snake_case)]
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn __cudaRegisterFatBinary(_binary: *mut c_void) -> *mut *mut c_void {
+pub(crate) unsafe extern "C" fn __cudaRegisterFatBinary(_binary: *mut c_void) -> *mut *mut c_void {
     static HANDLE: usize = 0;
     (&raw const HANDLE).cast_mut().cast()
 }
 
 /// `__cudaRegisterFatBinaryEnd`.
+///
+/// # Safety
+/// As above.
 #[allow(non_snake_case)]
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn __cudaRegisterFatBinaryEnd(_handle: *mut *mut c_void) {}
+pub(crate) unsafe extern "C" fn __cudaRegisterFatBinaryEnd(_handle: *mut *mut c_void) {}
 
 /// `__cudaUnregisterFatBinary`.
+///
+/// # Safety
+/// As above.
 #[allow(non_snake_case)]
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn __cudaUnregisterFatBinary(_handle: *mut *mut c_void) {}
+pub(crate) unsafe extern "C" fn __cudaUnregisterFatBinary(_handle: *mut *mut c_void) {}
 
 /// `__cudaRegisterFunction`: a kernel's name and the address by which the program launches it.
 ///
@@ -344,20 +350,20 @@ pub(crate) unsafe extern "C" fn __cudaRegisterFunction(
     // SAFETY: the caller passes text, or null.
     if let Ok(name) = unsafe { text(name) } {
         let name: &'static CStr = Box::leak(name.to_owned().into_boxed_c_str());
-        KERNELS.lock().names.insert(function.addr(), name);
+        KERNELS.lock().names.insert(function.number(), name);
     }
 }
 
-/// `__cudaPushCallConfiguration`, the first half of `<<<>>>`.
+/// `__cudaPushCallConfiguration`, the first half of `<<<>>>`. The stream is passed on as it is.
 #[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn __cudaPushCallConfiguration(
     grid: Extent,
     block: Extent,
     shared: usize,
-    stream: CUstream,
+    stream: usize,
 ) -> c_uint {
-    CONFIGURATION.set(Some((grid, block, shared, number(stream) as usize)));
+    CONFIGURATION.set(Some((grid, block, shared, stream)));
     0
 }
 

@@ -8,7 +8,7 @@ use cudarc::driver::sys::{
     CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 
-use super::{driver, handle, number, put, put_if_wanted};
+use super::{Pointer, driver, handle, put, put_if_wanted};
 use crate::call::{Outcome, fake};
 use crate::machine::machine;
 use crate::streams;
@@ -39,7 +39,7 @@ unsafe fn capture_info(
     id: *mut u64,
     graph: *mut CUgraph,
 ) -> Outcome {
-    let capture = machine().stream(number(stream))?.capture;
+    let capture = machine().stream(stream.number())?.capture;
     // SAFETY: the caller's promise.
     unsafe { put(state, status(capture.is_some())) }?;
     if let Some(capture) = capture {
@@ -55,80 +55,80 @@ driver! { checked symbols;
     cuStreamCreate(flags: c_uint) -> CUstream |_| { create(flags) }
     cuStreamCreateWithPriority(flags: c_uint, _priority: c_int) -> CUstream |_| { create(flags) }
     cuStreamDestroy_v2(stream: CUstream) |_| {
-        let stream = machine().remove_stream(number(stream))?;
+        let stream = machine().remove_stream(stream.number())?;
         fake().resource(ResourceKind::STREAM_DESTROY_STARTING, stream.context, stream.id);
         Ok(())
     }
     cuStreamSynchronize(stream: CUstream) |correlation| {
-        streams::synchronize(number(stream), correlation)
+        streams::synchronize(stream.number(), correlation)
     }
     cuStreamQuery(stream: CUstream) |_| {
-        let stream = machine().stream(number(stream))?;
+        let stream = machine().stream(stream.number())?;
         streams::query(fake().stream_end_ns(stream.id))
     }
     cuStreamWaitEvent(stream: CUstream, event: CUevent, _flags: c_uint) |correlation| {
-        streams::wait_event(number(stream), number(event), correlation)
+        streams::wait_event(stream.number(), event.number(), correlation)
     }
     cuStreamGetFlags(stream: CUstream, flags: *mut c_uint) |_| {
-        let stream = machine().stream(number(stream))?;
+        let stream = machine().stream(stream.number())?;
         // SAFETY: the caller passes a live place, or null.
         unsafe { put(flags, stream.is_apart.into()) }
     }
     cuStreamGetPriority(stream: CUstream, priority: *mut c_int) |_| {
-        machine().stream(number(stream))?;
+        machine().stream(stream.number())?;
         // SAFETY: the caller passes a live place, or null.
         unsafe { put(priority, 0) }
     }
     cuStreamGetId(stream: CUstream, id: *mut u64) |_| {
-        let stream = machine().stream(number(stream))?;
+        let stream = machine().stream(stream.number())?;
         // SAFETY: the caller passes a live place, or null.
         unsafe { put(id, stream.id.into()) }
     }
     cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) |_| {
-        let stream = machine().stream(number(stream))?;
+        let stream = machine().stream(stream.number())?;
         // SAFETY: the caller passes a live place, or null.
         unsafe { put(context, handle(stream.context)) }
     }
     cuStreamAttachMemAsync(stream: CUstream, _memory: CUdeviceptr, _bytes: usize, _flags: c_uint) |_| {
-        machine().stream(number(stream)).map(drop)
+        machine().stream(stream.number()).map(drop)
     }
     cuStreamBeginCapture_v2(stream: CUstream, _mode: CUstreamCaptureMode) |_| {
-        streams::begin_capture(number(stream))
+        streams::begin_capture(stream.number())
     }
     cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph) |_| {
-        let captured = streams::end_capture(number(stream))?;
+        let captured = streams::end_capture(stream.number())?;
         // SAFETY: the caller passes a live place, or null.
         unsafe { put(graph, handle(captured)) }
     }
     cuStreamIsCapturing(stream: CUstream, state: *mut CUstreamCaptureStatus) |_| {
-        let capture = machine().stream(number(stream))?.capture;
+        let capture = machine().stream(stream.number())?.capture;
         // SAFETY: the caller passes a live place, or null.
         unsafe { put(state, status(capture.is_some())) }
     }
     cuThreadExchangeStreamCaptureMode(_mode: *mut CUstreamCaptureMode) |_| { Ok(()) }
     cuEventCreate(_flags: c_uint) -> CUevent |_| { Ok(handle(machine().new_event())) }
     cuEventDestroy_v2(event: CUevent) |_| {
-        let removed = machine().events.remove(&number(event));
+        let removed = machine().events.remove(&event.number());
         removed.map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
     cuEventRecord(event: CUevent, stream: CUstream) |_| {
-        streams::record(number(event), number(stream))
+        streams::record(event.number(), stream.number())
     }
     cuEventRecordWithFlags(event: CUevent, stream: CUstream, _flags: c_uint) |_| {
-        streams::record(number(event), number(stream))
+        streams::record(event.number(), stream.number())
     }
     cuEventSynchronize(event: CUevent) |correlation| {
-        streams::synchronize_event(number(event), correlation)
+        streams::synchronize_event(event.number(), correlation)
     }
     cuEventQuery(event: CUevent) |_| {
-        let event = machine().event(number(event))?;
+        let event = machine().event(event.number())?;
         streams::query(event.at_ns.unwrap_or_default())
     }
     cuEventElapsedTime_v2(from: CUevent, to: CUevent) -> f32 |_| {
-        streams::elapsed_ms(number(from), number(to))
+        streams::elapsed_ms(from.number(), to.number())
     }
     cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void) |_| {
-        let stream = machine().stream(number(stream))?;
+        let stream = machine().stream(stream.number())?;
         if stream.capture.is_some() {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
@@ -142,7 +142,7 @@ driver! { checked symbols;
 
 driver! { unchecked older_symbols;
     cuEventElapsedTime(from: CUevent, to: CUevent) -> f32 |_| {
-        streams::elapsed_ms(number(from), number(to))
+        streams::elapsed_ms(from.number(), to.number())
     }
     cuStreamGetCaptureInfo_v2(
         stream: CUstream,
