@@ -286,6 +286,7 @@ mod guide {
         Sessions = include_str!("../../docs/guide/sessions.md"),
         LongRuns = include_str!("../../docs/guide/long-runs.md"),
         ThreadsAndAsync = include_str!("../../docs/guide/threads-and-async.md"),
+        Processes = include_str!("../../docs/guide/processes.md"),
         Graphs = include_str!("../../docs/guide/graphs.md"),
         Queries = include_str!("../../docs/guide/queries.md"),
         Diagnosis = include_str!("../../docs/guide/diagnosis.md"),
