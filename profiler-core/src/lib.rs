@@ -291,6 +291,7 @@ mod guide {
         LongRuns = include_str!("../../docs/guide/long-runs.md"),
         ThreadsAndAsync = include_str!("../../docs/guide/threads-and-async.md"),
         Frameworks = include_str!("../../docs/guide/frameworks.md"),
+        Processes = include_str!("../../docs/guide/processes.md"),
         Graphs = include_str!("../../docs/guide/graphs.md"),
         Queries = include_str!("../../docs/guide/queries.md"),
         Diagnosis = include_str!("../../docs/guide/diagnosis.md"),
