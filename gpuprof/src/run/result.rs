@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use gpuprof_control::RunFolder;
 use gpuprof_control::manifest::{Process, State};
+use gpuprof_control::socket::{Folder, Sockets, sockets};
 use profiler_core::diagnosis::Thresholds;
 use profiler_core::formats::Export;
 use profiler_core::formats::text::printable;
@@ -48,6 +49,8 @@ impl Outputs {
 /// Prints the report to standard error. Failures are notes: the status is the program's. False if
 /// nothing was recorded, and nothing is.
 pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool {
+    // Processes leave their sockets behind; those of ended ones are removed here.
+    let _: Sockets<'_> = sockets(&Folder::existing().0);
     let path = folder.path();
     let processes = match folder.processes() {
         Ok(processes) => processes,
@@ -56,26 +59,23 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
             return true;
         }
     };
-    for error in &processes.unreadable {
-        note(&error.to_string());
-    }
     let found = &processes.found;
-    for process in found {
-        match remark(process) {
-            Some((message, is_failure)) if is_failure || !quiet => note(&message),
-            _ => {}
-        }
-    }
     if !found.iter().any(|process| process.has_recording) {
+        processes.unreadable.iter().for_each(|error| note(&error.to_string()));
+        let failures = found.iter().filter(|process| process.state == State::Failed);
+        failures.for_each(|process| note(&failed(process)));
         if !quiet {
             note(match found.is_empty() {
                 true => {
-                    "no process called CUDA, so nothing is recorded (statically linked launchers and programs that clear their environment hide their processes)"
+                    "no process called CUDA, so nothing is recorded (one that clears its environment is not followed)"
                 }
                 false => "nothing is recorded: no process used the GPU while recording was on",
             });
         }
         return !found.is_empty() || !processes.unreadable.is_empty();
+    }
+    if !quiet {
+        found.iter().filter_map(cut).for_each(|cut| note(&cut));
     }
     if let Err(failure) = report(path, outputs, quiet) {
         note(failure.message());
@@ -89,26 +89,22 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
     true
 }
 
-/// What is remarkable of a process, and whether it is a failure.
-fn remark(process: &Process) -> Option<(String, bool)> {
+fn failed(process: &Process) -> String {
+    let why = process.reason.as_deref().unwrap_or("no reason is given");
+    format!("process {} is not recorded: {}", live::label(process), printable(why))
+}
+
+/// Why a recording ends before its process, or without its last part.
+fn cut(process: &Process) -> Option<String> {
     let label = live::label(process);
-    let why = process.reason.as_deref().map(|why| format!(": {}", printable(why)));
-    let why = why.unwrap_or_default();
-    match process.state {
-        State::Failed => Some((format!("process {label} is not recorded{why}"), true)),
-        State::Yielded => {
-            Some((format!("process {label} records itself with profiler-core{why}"), false))
-        }
-        state if state.is_open() && process.id.is_alive() => Some((
-            format!(
-                "process {label} still runs: the report has what is recorded until now; --wait-children waits for it"
-            ),
-            false,
-        )),
-        state if state.is_open() && process.has_recording => {
-            Some((format!("process {label} was cut off: its recording ends there"), false))
-        }
-        _ => None,
+    if !process.state.is_open() || !process.has_recording {
+        None
+    } else if process.id.is_alive() {
+        Some(format!(
+            "process {label} still runs: the report has what is recorded until now; --wait-children waits for it"
+        ))
+    } else {
+        Some(format!("process {label} was cut off, and its recording ends there"))
     }
 }
 

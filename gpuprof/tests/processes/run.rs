@@ -12,6 +12,8 @@ use gpuprof_control::manifest::Run;
 use gpuprof_control::{Options, RunFolder};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
 
 use crate::support::{Folder, Ran, ran, until};
 
@@ -323,6 +325,44 @@ fn an_interrupt_of_both_ends_the_program_and_then_gpuprof() {
     assert_eq!((ran.status, ran.signal), (None, Some(2)));
     assert!(ran.error.contains("no process called CUDA"), "the report is printed: {}", ran.error);
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
+}
+
+/// The terminal sends it to both, and gpuprof passes it on no second time.
+#[test]
+fn an_interrupt_of_the_terminal_reaches_the_program_once() {
+    let folder = Folder::new();
+    let terminal = nix::pty::openpty(None, None).unwrap();
+    let program = std::env::current_exe().unwrap();
+    let program = [program.to_str().unwrap(), "--ignored", "--exact", "run::count_interrupts"];
+    let gpuprof = command(&folder, &["-q"], &program);
+    // A session with the terminal of its input.
+    let mut session = Command::new("setsid");
+    session.arg("--ctty").arg(gpuprof.get_program()).args(gpuprof.get_args());
+    session.env_remove("CUDA_INJECTION64_PATH").env_remove("NVTX_INJECTION64_PATH");
+    session.current_dir(&folder.0).env(COUNTED, "got").stdout(Stdio::null());
+    let mut child = session.stdin(Stdio::from(terminal.slave)).spawn().unwrap();
+    until("the start", || folder.path("got").exists());
+    fs::File::from(terminal.master).write_all(b"\x03").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+    let of_kernel = format!("{} ", nix::libc::SI_KERNEL);
+    assert_eq!(fs::read_to_string(folder.path("got")).unwrap(), of_kernel);
+}
+
+/// The variable with the file for [`count_interrupts`].
+const COUNTED: &str = "GPUPROF_TEST_COUNTED";
+
+#[test]
+#[ignore = "is a process of `an_interrupt_of_the_terminal_reaches_the_program_once`"]
+fn count_interrupts() {
+    let Some(path) = std::env::var_os(COUNTED) else { return };
+    let mut signals = SignalsInfo::<WithRawSiginfo>::new([Signal::SIGINT as i32]).unwrap();
+    let mut file = fs::File::create(path).unwrap();
+    let first = signals.wait().collect::<Vec<_>>();
+    std::thread::sleep(Duration::from_millis(300));
+    for info in first.into_iter().chain(signals.pending()) {
+        write!(file, "{} ", info.si_code).unwrap();
+    }
+    std::process::exit(7);
 }
 
 #[test]
