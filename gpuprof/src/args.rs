@@ -484,8 +484,16 @@ pub(crate) struct DiffArgs {
     /// Every row of the tables
     #[arg(long)]
     pub(crate) all: bool,
-    /// Fail (status 3) if anything grew by more than this, or a file is incomplete; 0 is any. If the
-    /// wall time certainly fell, growth of other times and counts is reported as a trade
+    /// The files are pairs, measured by turns: the first of --before with the first of --after, and so
+    /// on. Eight pairs or more show how much they vary
+    #[arg(long, requires = "after")]
+    pub(crate) paired: bool,
+    /// Compare wall times although an outermost range was entered more often on one side
+    #[arg(long)]
+    pub(crate) any_work: bool,
+    /// Fail (status 3) if the wall time, a count or a GPU time grew by more than this, or the files
+    /// cannot be compared; 0 is any. If the wall time certainly fell, other growth is reported as a
+    /// trade
     #[arg(long, value_name = "PERCENT", value_parser = at_least_zero)]
     pub(crate) fail_above: Option<f64>,
     /// The quantities for --fail-above; with one of them alone nothing is a trade
@@ -517,16 +525,26 @@ pub(crate) struct GateArgs {
     /// Write the baseline from these runs instead of judging them
     #[arg(long)]
     pub(crate) update: bool,
-    /// The minimum growth of a slower time in percent
+    /// The minimum growth in percent of a time on the GPU that is slower
     #[arg(long, value_name = "PERCENT", value_parser = at_least_zero, default_value_t = 3.0)]
     pub(crate) minimum_effect: f64,
+    /// The minimum growth in percent of a wall time or a host time that is slower
+    #[arg(long, value_name = "PERCENT", value_parser = at_least_zero, default_value_t = 5.0)]
+    pub(crate) wall_effect: f64,
+    /// Fail on every count that differs, also on fewer, and on growth also for less wall time
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Allow outermost ranges that are entered more or less often than in the baseline
+    #[arg(long)]
+    pub(crate) any_work: bool,
     /// The error rate of a gate in percent, above 0 and up to 50, of passes and of failures
     #[arg(long, value_name = "PERCENT", value_parser = error_rate, default_value_t = 1.0)]
     pub(crate) error_rate: f64,
     /// The name of the build in the baseline
     #[arg(long, value_name = "NAME", default_value = "release")]
     pub(crate) build: String,
-    /// Exclude times of these kernels and ranges: a name or a path, `*` for any text; repeatable
+    /// Exclude times of these kernels and ranges, or of a kind as `wall time`: a name or a path, `*`
+    /// for any text; repeatable
     #[arg(long, value_name = "NAME")]
     pub(crate) ignore_times: Vec<String>,
     #[command(flatten)]
@@ -583,11 +601,15 @@ fn error_rate(text: &str) -> Result<f64, String> {
 pub(crate) enum Gated {
     /// Wall time
     Wall,
-    /// Counts and bytes, which are exact
-    Counts,
+    /// Time of the host in each range, which varies most
+    HostTime,
+    /// Time in which the GPU worked for each range
+    BusyTime,
     /// Time on the GPU, which varies
     GpuTime,
-    /// All of these
+    /// Counts and bytes, which are exact
+    Counts,
+    /// Wall time, time on the GPU, and counts
     All,
 }
 

@@ -247,6 +247,42 @@ pub(crate) fn united(mut times: Vec<Interval>) -> Vec<Interval> {
     united
 }
 
+/// The part of a time in the windows of a session; all of it without any. Work that was submitted in
+/// the session goes on after its end.
+pub(crate) fn within(windows: &[(u64, u64)], time: Interval) -> u64 {
+    let Some((last, others)) = windows.split_last() else { return time.ns() };
+    let ends = others.iter().copied().chain([(last.0, u64::MAX)]);
+    let parts =
+        ends.map(|(start, end)| time.end_ns.min(end).saturating_sub(time.start_ns.max(start)));
+    parts.fold(0, u64::saturating_add)
+}
+
+/// The time of a session, without pauses, until the end of its last operation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SessionTime {
+    pub(crate) ns: u64,
+    /// The part before the first and after the last activity.
+    #[cfg_attr(not(feature = "analysis"), allow(dead_code))]
+    pub(crate) outside_ns: u64,
+}
+
+impl SessionTime {
+    /// `None` for captures, which have no session.
+    pub(crate) fn of(windows: &[(u64, u64)], active: Interval) -> Option<Self> {
+        let (first, last) = (windows.first()?.0, windows.last()?.1);
+        if last == u64::MAX {
+            return None;
+        }
+        let whole = Interval { start_ns: first, end_ns: last.max(active.end_ns) };
+        let before = Interval { end_ns: active.start_ns.clamp(first, whole.end_ns), ..whole };
+        let after = Interval { start_ns: active.end_ns.clamp(first, whole.end_ns), ..whole };
+        Some(Self {
+            ns: within(windows, whole),
+            outside_ns: within(windows, before) + within(windows, after),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -38,7 +38,7 @@ use crate::base::accessors::getters;
 use crate::base::error::{Error, Kind};
 use crate::base::kernel_names::Pattern;
 pub use crate::base::totals::Totals;
-use crate::join::busy::Collectives;
+use crate::join::busy::{Collectives, SessionTime, extent, within};
 use crate::join::correlate;
 use crate::join::decode;
 pub use crate::join::health::Account;
@@ -203,6 +203,15 @@ impl Profile {
     pub fn duration(&self) -> Duration {
         let (start, stop) = self.store.session.window_ns;
         Duration::from_nanos(stop.saturating_sub(start))
+    }
+
+    /// The wall time of the run: the time in which the session recorded, without pauses, until the end
+    /// of its last operation. For a capture, which has no session, the time from the first to the last
+    /// recorded activity.
+    pub fn wall_time(&self) -> Duration {
+        let (windows, active) = (&self.store.session.windows_ns, extent(&self.store));
+        let session = SessionTime::of(windows, active).map(|session| session.ns);
+        Duration::from_nanos(session.unwrap_or_else(|| within(windows, active)))
     }
 
     /// The totals of the session, in ranges and outside.

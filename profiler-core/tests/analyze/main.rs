@@ -18,6 +18,8 @@ mod perfetto;
 #[allow(dead_code)] // `record` uses the whole file
 #[path = "../support/processes.rs"]
 mod processes;
+#[path = "../support/relapses.rs"]
+mod relapses;
 #[path = "../support/sampled.rs"]
 mod samples;
 #[path = "../support/mod.rs"]

@@ -23,7 +23,7 @@ const NAME_WIDTH: usize = 160;
 pub(super) fn parts(quantity: &Quantity, groups: &[&Group<'_>]) -> Vec<String> {
     let instances = || groups.iter().flat_map(|group| &group.instances);
     match quantity {
-        Quantity::Instances => Vec::new(),
+        Quantity::Instances | Quantity::HostTime | Quantity::HostTimeOf(_) => Vec::new(),
         Quantity::BusyShare | Quantity::Idle => gaps(instances()),
         _ if quantity.source() == Source::Calls => sums(
             quantity,

@@ -25,7 +25,8 @@ pub(super) fn unknowns(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>
     unknowns.add(health.panics, "panics were caught while recording");
     unknowns.add(health.capture_losses, "losses in the capture's diagnostics");
     match quantity.source() {
-        Source::Ranges => {}
+        Source::Ranges if *quantity == Quantity::Instances => {}
+        Source::Ranges => unknowns.add(health.truncated, "recording is cut off"),
         Source::Calls => unknowns.add_calls(profile, quantity),
         Source::Work | Source::Times => {
             unknowns.add_work(health, quantity, in_range);
