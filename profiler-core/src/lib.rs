@@ -268,6 +268,8 @@ pub mod __private {
         &crate::record::recording::ranges::RECORDER
     }
 
+    /// Descriptors in programs that close all numbers.
+    pub use crate::base::kept;
     /// Files that get their content at once: `gpuprof` writes its files by the rules for links,
     /// permissions and abandoned files that captures and baselines follow.
     pub use crate::base::replace;

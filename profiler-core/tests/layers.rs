@@ -24,6 +24,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "page",
             "error",
             "background",
+            "kept",
             "replace",
             "totals",
             "statistics",

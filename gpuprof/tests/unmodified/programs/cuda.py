@@ -6,6 +6,12 @@ import os
 import subprocess
 import sys
 import threading
+import time
+
+
+def say(line):
+    """A line in one piece, beside those of other threads and processes."""
+    os.write(1, f"{line}\n".encode())
 
 
 class Gpu:
@@ -42,7 +48,7 @@ class Gpu:
         for _ in range(launches):
             self.launch(function)
         self.call("cuCtxSynchronize")
-        print(f"kernel {name} {launches}", flush=True)
+        say(f"kernel {name} {launches}")
 
 
 def plain():
@@ -88,11 +94,18 @@ def with_cuda(number):
     return number
 
 
+def with_cuda_settled(number):
+    """Leaves the time to write what it did: a forked worker ends without handlers."""
+    with_cuda(number)
+    time.sleep(1.5)
+    return number
+
+
 def pool(method, function, before):
     if before:
         Gpu().work("parent", 10)
     with multiprocessing.get_context(method).Pool(2) as workers:
-        print(sorted(workers.map(function, range(6), chunksize=3)), flush=True)
+        say(sorted(workers.map(function, range(4), chunksize=2)))
         workers.close()
         workers.join()
     if before:
@@ -110,7 +123,7 @@ def spawns_workers():
 
 
 def forks_server():
-    pool("forkserver", with_cuda, False)
+    pool("forkserver", with_cuda_settled, False)
 
 
 if __name__ == "__main__":
