@@ -832,7 +832,7 @@ fn paths(seen: &[String]) -> BTreeMap<String, u32> {
                 *paths.entry(open.join("/")).or_default() += 1;
             }
             ("-", name) => assert_eq!(open.pop().as_deref(), Some(name)),
-            other => panic!("{other:?}"),
+            other => unreachable!("{other:?}"),
         }
     }
     paths

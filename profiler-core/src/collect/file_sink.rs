@@ -4,7 +4,6 @@
 //! appends to a queue, and without room there a segment is lost and counted.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Appending a running session to a file, segment by segment (docs/decisions/022).
+//! Appending a running session to a file, segment by segment (docs/decisions/025).
 //!
 //! A segment becomes frames of its entries, of the ranges and calls that are open at its end, and a
 //! state that covers them. A file that ends anywhere therefore reads as the session was at its last
