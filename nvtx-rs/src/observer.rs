@@ -163,6 +163,14 @@ pub struct CounterSample<'a> {
     pub value: CounterValue<'a>,
 }
 
+impl<'a> CounterSample<'a> {
+    /// A sample of now in the default domain, for tools and for tests of observers.
+    #[must_use]
+    pub const fn new(name: &'a str, value: CounterValue<'a>) -> CounterSample<'a> {
+        CounterSample { name, domain: None, unit: "", time: None, value }
+    }
+}
+
 /// The value of a [`CounterSample`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -208,6 +216,14 @@ pub struct DeferredEvent<'a> {
     pub color: Option<Color>,
 }
 
+impl<'a> DeferredEvent<'a> {
+    /// A mark of the default domain, for tools and for tests of observers.
+    #[must_use]
+    pub const fn new(name: &'a str, clock: Clock, start: i64) -> DeferredEvent<'a> {
+        DeferredEvent { name, domain: None, clock, start, end: None, category: None, color: None }
+    }
+}
+
 /// Receives the events of all threads: the data of tools, and the fields, which tools lack. It does not
 /// receive the scopes of counters and deferred events, limits of counters, conversions of clocks, or
 /// schemas other than those of its records.
@@ -236,6 +252,10 @@ pub trait Observer: Sync + Send {
     fn range_end_with(&self, token: Token, record: &Record) {
         self.range_end(token);
     }
+
+    /// The open range for which [`range_start`](Observer::range_start) returned `token` gets further named values. A value
+    /// replaces an earlier one of its name. By default they are dropped.
+    fn range_fields(&self, token: Token, fields: &[Field<'_>]) {}
 
     /// A range of the process starts on this thread, and may end on another. `None`, the default,
     /// leaves its end unreported.
@@ -335,6 +355,10 @@ pub(crate) fn range_end(token: Token, record: Option<&Record>) {
         None => observer.range_end(token),
         Some(record) => observer.range_end_with(token, record),
     });
+}
+
+pub(crate) fn range_fields(token: Token, fields: &[Field<'_>]) {
+    call(|observer| observer.range_fields(token, fields));
 }
 
 #[inline]

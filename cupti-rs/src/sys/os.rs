@@ -49,6 +49,17 @@ pub(crate) fn thread_id() -> u32 {
     id as u32
 }
 
+/// The name of the calling thread, as the kernel has it: at most 15 bytes. `main` for the first thread, whose name is that
+/// of the program's file. Takes some microseconds.
+pub(crate) fn thread_name() -> Option<String> {
+    if std::process::id() == thread_id() {
+        return Some("main".to_owned());
+    }
+    let name = std::fs::read("/proc/thread-self/comm").ok()?;
+    let name = String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned();
+    (!name.is_empty()).then_some(name)
+}
+
 /// Prepares [`fence_all_threads`], which takes milliseconds at the first time. False where the kernel lacks it.
 pub(crate) fn can_fence_all_threads() -> bool {
     membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
@@ -104,7 +115,7 @@ pub(crate) fn prefetch(bytes: &[u8]) {
 /// CUPTI never forgets the functions that it was given: it has no call to take back those for buffers, which it may give back
 /// on a thread of its own at any time. Of the program itself, and of a program without shared objects, the dynamic linker
 /// refuses this, and neither is ever unloaded.
-pub(crate) fn stay_loaded() {
+pub fn stay_loaded() {
     use std::ffi::{CStr, OsStr};
     use std::os::unix::ffi::OsStrExt;
 
@@ -145,7 +156,7 @@ pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
 }
 
 /// Calls `with` while all signals are blocked in the calling thread.
-pub(crate) fn with_signals_blocked<R>(with: impl FnOnce() -> R) -> R {
+pub fn with_signals_blocked<R>(with: impl FnOnce() -> R) -> R {
     // Miri has no signals.
     if cfg!(miri) {
         return with();

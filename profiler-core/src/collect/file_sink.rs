@@ -4,7 +4,6 @@
 //! appends to a queue, and without room there a segment is lost and counted.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::base::background::Background;
+use crate::base::kept::KeptFile;
 use crate::collect::request::Sink;
 use crate::record::recording::Recording;
 use crate::record::recording::append::{Appended, Appender, SessionStart, Taken};
@@ -48,21 +48,21 @@ struct State {
 
 impl FileQueue {
     /// Spawns the thread that writes to the end of `file`, which has this length.
-    pub(crate) fn write_to(self: &Arc<Self>, file: File, length: u64) -> io::Result<()> {
+    pub(crate) fn write_to(self: &Arc<Self>, mut file: KeptFile, length: u64) -> io::Result<()> {
         let queue = self.clone();
         let work = move || {
             let ends = Ends(&queue);
-            queue.serve(&file, length);
+            queue.serve(&mut file, length);
             drop(ends);
         };
         Background::default().spawn("gpu-profiler-file", work).map(drop)
     }
 
-    fn serve(&self, mut file: &File, mut length: u64) {
+    fn serve(&self, file: &mut KeptFile, mut length: u64) {
         while let Some((mut chunk, held)) = self.next() {
-            if let Err(error) = file.write_all(&chunk) {
+            if let Err(error) = file.write(|mut file| file.write_all(&chunk)) {
                 // Of a frame that does not fit a part may have been written. If it cannot be cut off, a reader skips it.
-                let _ = file.set_len(length);
+                let _ = file.write(|file| file.set_len(length));
                 let mut state = self.state.lock();
                 state.error = Some(Arc::new(error));
                 state.chunks.clear();
@@ -244,6 +244,8 @@ mod tests {
     use cupti::clock::now_ns;
     use cupti::fake::{Fake, Work};
 
+    use std::fs::File;
+
     use super::*;
     use crate::collect::request::{Retention, SessionRequest};
     use crate::collect::session::Session;
@@ -257,7 +259,7 @@ mod tests {
         assert!(full.write_all(b"x").is_err());
         let queue = Arc::new(FileQueue::default());
         queue.append(vec![1; 10], Appended::default());
-        queue.write_to(full, 0).unwrap();
+        queue.write_to(KeptFile::new(full, "/dev/full".into()).unwrap(), 0).unwrap();
         let error = queue.wait(LIMIT).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         queue.append(vec![1; 10], Appended::default());
@@ -279,7 +281,7 @@ mod tests {
         assert!(error.to_string().contains(&format!("has not taken {most} bytes")), "{error}");
         // The thread begins late.
         let null = File::options().write(true).open("/dev/null").unwrap();
-        queue.write_to(null, 0).unwrap();
+        queue.write_to(KeptFile::new(null, "/dev/null".into()).unwrap(), 0).unwrap();
         queue.wait(LIMIT).unwrap();
         assert!(queue.has_room() && queue.held().entries == 7);
         queue.close();

@@ -52,8 +52,10 @@ pub struct Health {
     /// expected.
     pub synchronizations: Account,
     /// 1 if the recording was read from a file that ends before it does: all that came later is
-    /// missing.
+    /// missing. Of a run of several processes, the number of such recordings.
     pub truncated: u64,
+    /// Of a run of several processes: recordings that are missing or could not be read at all.
+    pub missing_recordings: u64,
     /// Operations beyond the first of a call that has one. The call's records are in the file more
     /// than once.
     pub repeated_records: u64,
@@ -175,12 +177,32 @@ pub struct Health {
     /// Lanes dropped at a thread's [upper bound](crate::Context::hand_over). Later launches in them
     /// have no range. A fact: lanes that are not used again lose nothing.
     pub forgotten_lanes: u64,
+    /// With a `ProfilerLayer`: call sites of spans that were reached, before or since it was
+    /// installed, and created none for it. Install the layer before a model is built, and let
+    /// filters pass its spans. A fact, not a loss: their work is in the outer ranges.
+    pub unused_span_sites: u64,
+    /// With a `ProfilerLayer`: entries of spans that were created before it joined their
+    /// subscriber; their ranges lack fields and numbers. A fact, not a loss.
+    pub unknown_span_entries: u64,
+    /// With a `ProfilerLayer`: levels of spans, of five, that filters of the process disabled at
+    /// the end. A fact, not a loss.
+    pub disabled_span_levels: u64,
     /// In a capture of another tool: tables that are views or virtual. Their rows are not read.
     pub computed_tables: u64,
     /// In a capture of another tool: [calls without a record](Self::calls_without_record) of a kind
     /// (kernels, copies, memsets) without any record in the capture, made while no stream was
     /// captured into a graph.
     pub calls_without_any_record: u64,
+    /// In a profile of several recordings without addresses of devices: devices that were taken to be
+    /// the same GPU because the processes had the same ordinal for them. A fact, not a loss.
+    pub devices_by_ordinal: u64,
+    /// GPU operations outside all ranges with an [inferred
+    /// range](crate::Profile::with_inferred_ranges). This and the two below are facts, not losses.
+    pub inferred_operations: u64,
+    /// Calls outside all ranges with an inferred range.
+    pub inferred_calls: u64,
+    /// Calls outside all ranges during which several threads waited in a range: nothing is inferred.
+    pub undecided_calls: u64,
     /// Samplers that failed to start or ended early:
     /// [`Series::failure`](crate::series::Series::failure). This and the counts below concern
     /// samples, and are no loss of work.
@@ -333,6 +355,9 @@ impl Health {
             (&mut self.earlier_contexts, losses.earlier_contexts),
             (&mut self.failed_threads, losses.failed_threads),
             (&mut self.forgotten_lanes, losses.forgotten_lanes),
+            (&mut self.unused_span_sites, losses.unused_span_sites),
+            (&mut self.unknown_span_entries, losses.unknown_span_entries),
+            (&mut self.disabled_span_levels, losses.disabled_span_levels),
             (&mut self.unwritten_entries, losses.unwritten_entries),
         ] {
             *sum = sum.saturating_add(count);
@@ -343,6 +368,38 @@ impl Health {
     pub(crate) fn set_range_losses(&mut self, losses: &Losses) {
         self.lost_ranges = losses.ranges;
         self.earlier_contexts = losses.earlier_contexts;
+    }
+
+    /// Adds the counts of another process.
+    pub(crate) fn add(&mut self, other: &Self) {
+        macro_rules! add {
+            (accounts: $($account:ident)+; largest: $($largest:ident)+; sums: $($count:ident)+) => {
+                // Names every field, so that none is forgotten.
+                let Self { $($account,)+ $($largest,)+ $($count,)+ } = other;
+                $(self.$account.add($account);)+
+                $(self.$largest = self.$largest.max(*$largest);)+
+                $(self.$count = self.$count.saturating_add(*$count);)+
+            };
+        }
+        add! {
+            accounts: kernels copies memsets synchronizations;
+            largest: clock_step_ns clock_error_ns devices_by_ordinal disabled_span_levels;
+            sums:
+                records truncated missing_recordings repeated_records unknown_records
+                unknown_range_entries unreadable_bytes zero_timestamps dropped_by_cupti
+                refused_records over_memory_limit unfinished_buffers open_calls open_ranges
+                lost_ranges orphaned_ranges failed_threads calls_in_unknown_ranges
+                calls_in_earlier_ranges earlier_contexts silent_graph_launches panics
+                handler_panics unlogged_calls missed_callbacks mismatched_buffers calls_outside
+                records_before unused_records failed_calls pending_calls pending_ranges
+                captured_calls graph_operations graph_operations_captured before_their_call buffers
+                pool_misses overhead_ns migrations calls_without_record whole_graphs
+                whole_graphs_without_call capture_warnings capture_losses summed_as_other
+                forgotten_lanes inferred_operations inferred_calls undecided_calls computed_tables
+                calls_without_any_record failed_samplers dropped_samples sample_gaps sample_overflows
+                unwritten_entries
+                unused_span_sites unknown_span_entries
+        }
     }
 
     /// Adds the losses of a sampler.
@@ -362,6 +419,7 @@ impl Health {
     pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("truncated recording", self.truncated),
+            ("recordings missing or unreadable", self.missing_recordings),
             ("entries not written to the file", self.unwritten_entries),
             ("repeated records of calls", self.repeated_records),
             ("records that could not be read", self.unknown_records),
@@ -387,6 +445,19 @@ impl Health {
         ]
         .into_iter()
         .filter(|(_, count)| *count != 0)
+    }
+
+    fn losses_in_words(&self) -> String {
+        let losses = self.losses().map(|(name, count)| format!("{count} {name}"));
+        losses.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What is missing in one line: unbalanced accounts and losses. Empty if complete.
+    pub(crate) fn missing_in_words(&self) -> String {
+        let unbalanced = self.accounts().into_iter().filter(|(_, account)| !account.is_balanced());
+        let unbalanced = unbalanced.map(|(name, account)| format!("{name} {account}"));
+        let losses = Some(self.losses_in_words()).filter(|losses| !losses.is_empty());
+        unbalanced.chain(losses).collect::<Vec<_>>().join(", ")
     }
 
     pub(crate) fn accounts(&self) -> [(&'static str, &Account); 4] {
@@ -441,15 +512,9 @@ impl fmt::Display for Health {
             let separator = if i == 0 { "" } else { ", " };
             write!(f, "{separator}{name} {account}")?;
         }
-        let mut losses = self.losses().peekable();
-        if losses.peek().is_none() {
-            write!(f, "; nothing dropped, no zero timestamp")?;
-        } else {
-            write!(f, "; lost or odd: ")?;
-            for (i, (name, count)) in losses.enumerate() {
-                let separator = if i == 0 { "" } else { ", " };
-                write!(f, "{separator}{count} {name}")?;
-            }
+        match self.losses_in_words() {
+            losses if losses.is_empty() => write!(f, "; nothing dropped, no zero timestamp")?,
+            losses => write!(f, "; lost or odd: {losses}")?,
         }
         if self.before_their_call != 0 {
             let most = self.clock_error_ns as f64 / 1e3;
@@ -482,6 +547,16 @@ impl fmt::Display for Health {
             ("warnings of the capture", self.capture_warnings),
             ("ranges, marks and kernels summed up as (other)", self.summed_as_other),
             ("lanes forgotten", self.forgotten_lanes),
+            (
+                "call sites of spans made none: install the layer before the model is built, and let filters pass its spans",
+                self.unused_span_sites,
+            ),
+            ("entries of spans that are older than the layer", self.unknown_span_entries),
+            ("of 5 levels of spans disabled by filters", self.disabled_span_levels),
+            ("devices of several processes known by their ordinal alone", self.devices_by_ordinal),
+            ("operations of inferred ranges", self.inferred_operations),
+            ("calls of inferred ranges", self.inferred_calls),
+            ("calls outside ranges while several threads waited in one", self.undecided_calls),
             ("samplers failed", self.failed_samplers),
             ("samples dropped", self.dropped_samples),
             ("gaps between samples", self.sample_gaps),

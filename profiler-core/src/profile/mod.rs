@@ -23,6 +23,7 @@ pub(crate) mod counter_track;
 pub(crate) mod labels;
 pub(crate) mod mark;
 mod operation;
+mod process;
 pub(crate) mod process_range;
 pub(crate) mod profiles;
 mod range;
@@ -37,11 +38,12 @@ use crate::base::accessors::getters;
 use crate::base::error::{Error, Kind};
 use crate::base::kernel_names::Pattern;
 pub use crate::base::totals::Totals;
-use crate::join::busy::Collectives;
+use crate::join::busy::{Collectives, SessionTime, extent, within};
 use crate::join::correlate;
 use crate::join::decode;
 pub use crate::join::health::Account;
 use crate::join::health::Health;
+use crate::join::infer;
 use crate::join::range_tree::{NodeId, Tree};
 pub use crate::join::tables::Api;
 use crate::join::tables::{BYTES_A_KERNEL, CallId, Maybe, OperationId, RangeId, Store};
@@ -53,12 +55,12 @@ pub use clocks::{DeviceClocks, Slowed};
 pub use cupti::CopyKind;
 pub use mark::Mark;
 pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
+pub use process::{Merger, Process};
 pub use process_range::ProcessRange;
 pub use profiles::Profiles;
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
 pub use summary::{PathSummary, ProcessRangeSummary};
-pub(crate) use track::united;
 pub use track::{Sampled, Track, TrackSample};
 
 /// The joined result of a session: every GPU operation with the call that submitted it and the range of that call.
@@ -104,6 +106,10 @@ impl Profile {
     /// Joins decoded tables.
     pub(crate) fn from_store(mut store: Store, info: RecordingInfo, mut health: Health) -> Self {
         correlate::join(&mut store, &mut health);
+        Self::from_joined(store, info, health)
+    }
+
+    fn from_joined(store: Store, info: RecordingInfo, health: Health) -> Self {
         let tree = Tree::build(&store);
         Self { recording: None, info, store, tree, health, collectives: OnceLock::new() }
     }
@@ -111,6 +117,31 @@ impl Profile {
     /// The works that are collectives, determined from their names on first use.
     pub(crate) fn collectives(&self) -> &Collectives {
         self.collectives.get_or_init(|| Collectives::of(&self.store))
+    }
+
+    /// Infers ranges of work that was submitted outside all ranges: of the thread that waited in a
+    /// range meanwhile, as the caller of PyTorch's `backward` does while autograd's thread launches.
+    ///
+    /// Exact attribution stays as it is: such work remains in [`outside_ranges`](Self::outside_ranges)
+    /// and in no inclusive or exclusive sum. [`RangeSummary::inferred`] and similar methods have it,
+    /// and [`Query::with_inferred`](crate::query::Query::with_inferred). The condition: exactly one
+    /// thread of the process was in one range during the whole call and made no call itself, and
+    /// the calls of the two threads overlap at most a tenth as often as by chance. With two waiting
+    /// threads nothing is inferred; [`Health::undecided_calls`] counts that. A guess, but for programs
+    /// whose threads really wait; a [`Context`](crate::Context) is exact. Costs a sort of the ranges and
+    /// of the calls outside ranges.
+    #[must_use]
+    pub fn with_inferred_ranges(mut self) -> Self {
+        let inferred = infer::infer(&self.store);
+        self.store.inferred = inferred.ranges;
+        self.tree.add_inferred(&self.store);
+        let count = |of: &mut dyn Iterator<Item = Option<RangeId>>| of.flatten().count() as u64;
+        let store = &self.store;
+        let operations = &mut store.operations.iter().map(|row| store.inferred_range_of(row.call));
+        self.health.inferred_operations = count(operations);
+        self.health.inferred_calls = count(&mut store.inferred.iter().map(|range| range.get()));
+        self.health.undecided_calls = inferred.undecided;
+        self
     }
 
     /// Drops the raw logs, which take most of the memory: about 50 bytes per driver call and more
@@ -168,6 +199,8 @@ impl Profile {
         outside_ranges: Totals = tree.outside;
         /// True if any range has [shared work](RangeSummary::shared).
         has_shared_work: bool = tree.has_shared;
+        /// True if any range has [inferred work](RangeSummary::inferred).
+        has_inferred_work: bool = store.inferred.first().is_some();
     }
 
     /// The time of the session's start, or of a capture's start, from the host's clock when
@@ -194,10 +227,19 @@ impl Profile {
         if process == 0 { self.info.process_id.unwrap_or(0) } else { process }
     }
 
-    /// The length of the session.
+    /// The length of the session; of several processes, from the first start to the last end.
     pub fn duration(&self) -> Duration {
         let (start, stop) = self.store.session.window_ns;
         Duration::from_nanos(stop.saturating_sub(start))
+    }
+
+    /// The wall time of the run: the time in which the session recorded, without pauses, until the end
+    /// of its last operation. For a capture, which has no session, the time from the first to the last
+    /// recorded activity.
+    pub fn wall_time(&self) -> Duration {
+        let (windows, active) = (&self.store.session.windows_ns, extent(&self.store));
+        let session = SessionTime::of(windows, active).map(|session| session.ns);
+        Duration::from_nanos(session.unwrap_or_else(|| within(windows, active)))
     }
 
     /// The totals of the session, in ranges and outside.
@@ -232,6 +274,7 @@ impl Profile {
                 summary.host_ns = summary.host_ns.saturating_add(node.node().host_ns);
                 summary.inclusive += node.inclusive();
                 summary.replayed += node.replayed();
+                summary.inferred += node.inferred();
             }
         }
         summary.shared = self.tree.shared_of(&self.store, |id| matching[id.at()]);
@@ -308,21 +351,15 @@ impl Profile {
     /// The runtime API calls that made a driver call, if recorded, by thread in call order. Both
     /// calls have the same correlation id. Runtime calls are in no sum.
     pub fn runtime_calls(&self) -> impl Iterator<Item = ApiCall<'_>> + Clone {
-        self.store.outer_calls.iter().map(|row| ApiCall { profile: self, row })
-    }
-
-    /// The processes of a capture: the kernel's id and the name. Empty if a process recorded
-    /// itself.
-    pub fn processes(&self) -> impl Iterator<Item = (u32, Option<&str>)> {
-        self.store.processes.iter().map(|process| (process.id, process.name.as_deref()))
+        self.store.outer_calls.iter().map(|row| ApiCall { profile: self, row, id: Maybe::NONE })
     }
 
     pub(crate) fn operation(&self, id: OperationId) -> GpuOperation<'_> {
-        GpuOperation { profile: self, id, window: Maybe::NONE }
+        GpuOperation { profile: self, id, assigned: None }
     }
 
     pub(crate) fn call(&self, id: CallId) -> ApiCall<'_> {
-        ApiCall { profile: self, row: &self.store.calls[id.at()] }
+        ApiCall { profile: self, row: &self.store.calls[id.at()], id: Some(id).into() }
     }
 
     pub(crate) fn since_start(&self, ns: u64) -> Duration {

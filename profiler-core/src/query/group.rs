@@ -18,7 +18,7 @@ use crate::base::statistics::Statistics;
 use crate::base::text::{printable, serialize_as_text};
 use crate::base::units::{self, NAME_WIDTH, shortened, time};
 use crate::join::tables::What;
-use crate::profile::{ApiCall, GpuOperation, Kernel, RangeNode};
+use crate::profile::{ApiCall, GpuOperation, Kernel, Process, RangeNode};
 
 /// Groups by time, then by count, then in order of first appearance.
 #[derive(Debug, Clone)]
@@ -471,6 +471,12 @@ impl<'a> Query<'a> {
         self.group_by(|operation| Some(RangePath::of(operation)))
     }
 
+    /// Groups executions of CUDA graph nodes by the path of the range that created the node. Other
+    /// operations are excluded.
+    pub fn by_capture(&self) -> Groups<RangePath<'a>> {
+        self.group_by(|operation| Some(RangePath::new(Some(operation.captured_in()?.node()))))
+    }
+
     /// Groups by stream.
     pub fn by_stream(&self) -> Groups<StreamKey> {
         self.group_by(|operation| {
@@ -486,6 +492,12 @@ impl<'a> Query<'a> {
     /// Groups by device.
     pub fn by_device(&self) -> Groups<u32> {
         self.group_by(|operation| Some(operation.device()))
+    }
+
+    /// Groups by process.
+    pub fn by_process(&self) -> Groups<Process<'a>> {
+        let processes = self.profile.processes_by_id();
+        self.group_by(|operation| Some(processes.get(operation.process_id())))
     }
 
     /// Groups by the thread of the call.

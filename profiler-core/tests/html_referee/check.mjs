@@ -458,6 +458,36 @@ const checks = {
     return wrong;
   },
 
+  async groups_processes() {
+    const { page, wrong } = await opened();
+    const groups = await page.evaluate(() => profile.groups.map(({ label, lanes }) => [label, lanes.map(({ type }) => type)]));
+    const lanes = ["process", "range", "mark", "call"];
+    assert.equal(groups.length, 3);
+    for (const rank of [0, 1]) {
+      assert.match(groups[rank][0], new RegExp(`^rank ${rank}, train\\.py, process [0-9]+`));
+      assert.deepEqual(groups[rank][1], lanes);
+    }
+    assert.deepEqual(groups[2][1].filter((type) => type === "operation").length, 4);
+    const streams = await page.evaluate(() => profile.groups[2].lanes.filter(({ type }) => type === "operation").map(({ label }) => label));
+    assert.equal(new Set(streams).size, 4, streams.join());
+    assert.match(await page.locator("#tiles + .sheet").innerText(), /Processes[\s\S]*rank 0, train\.py[\s\S]*rank 1, train\.py/);
+    assert.match(await page.locator("#health").innerText(), /Incomplete[\s\S]*rank 1, train\.py, process [0-9]+[^:]*: 1 truncated recording/);
+    await picture(page, "processes", { fullPage: true });
+    return wrong;
+  },
+
+  async selects_in_processes() {
+    const { page, wrong } = await opened();
+    await page.locator("#stage").scrollIntoViewIfNeeded();
+    const rows = await page.evaluate(() => profile.lanes.filter(({ type }) => type === "range").map(({ rows }) => rows[0]));
+    for (const [rank, row] of rows.entries()) {
+      await page.mouse.click(...await placeOf(page, "range", row));
+      await settled(page);
+      assert.match(await panel(page), new RegExp(`step[\\s\\S]*Thread\\s.*rank ${rank}, train\\.py`));
+    }
+    return wrong;
+  },
+
   async says_what_has_no_time() {
     const { page, wrong } = await opened();
     const call = await page.evaluate(() => profile.lanes.find((lane) => lane.type === "call").rows[1]);

@@ -10,6 +10,8 @@ mod events;
 mod folder;
 #[path = "../support/frames.rs"]
 mod frames;
+#[path = "../support/processes.rs"]
+mod processes;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -18,11 +20,14 @@ mod counters;
 mod described;
 mod expect;
 mod graphs;
+mod inferred;
+mod lane;
 mod live;
 #[cfg(feature = "analysis")]
 mod measure;
 #[cfg(feature = "criterion")]
 mod measurement;
+mod merged;
 #[cfg(feature = "tracing")]
 mod profiler_layer;
 mod query;

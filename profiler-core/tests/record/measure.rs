@@ -219,7 +219,8 @@ fn drift_and_noise_are_named() {
     };
     let measurement = short().run(&profiler(&fake), slower_and_slower).unwrap();
     assert!(
-        !measurement.warm_up().is_steady && measurement.stop() == Stop::MaxTime,
+        // A fast machine makes the most samples before the time is over.
+        !measurement.warm_up().is_steady && measurement.stop() != Stop::Precise,
         "{measurement}"
     );
     let says = |what: &str| measurement.notes().iter().any(|note| note.contains(what));

@@ -19,7 +19,7 @@ use crate::base::text::{self, printable};
 use crate::base::totals::Totals;
 use crate::join::health::Health;
 use crate::join::range_tree::NodeId;
-use crate::profile::{Profile, Range, RangeNode, Sampled, Track};
+use crate::profile::{Process, Profile, Range, RangeNode, Sampled, Track};
 use crate::record::series::Head;
 use crate::reports::{NodeTimes, TrackSum};
 pub use format::Export;
@@ -110,6 +110,12 @@ impl Profile {
     /// inclusive work was on the device `device`, `name`, `mean` (of totals the rate per second),
     /// `samples` and `covered_ns`. The last line has `tracks` with the fields of [`TrackSum`], and
     /// `samplers` with each sampler's metrics, losses and failure.
+    ///
+    /// A range has `replayed` ([`replayed`](crate::profile::RangeSummary::replayed)) and `inferred`
+    /// ([`inferred`](crate::profile::RangeSummary::inferred)) if there are any.
+    ///
+    /// Of several processes, the last line has `processes`: `id`, `name`, `rank`, the window of its
+    /// own recording, `totals`, `complete` and `health`.
     pub fn json_lines(&self) -> String {
         let mut lines = String::new();
         let mut add = |line: Result<String, _>| {
@@ -133,7 +139,9 @@ impl Profile {
                 host_ns: node.host_time().as_nanos() as u64,
                 inclusive: node.inclusive(),
                 exclusive: node.exclusive(),
-                shared: shared(&node),
+                replayed: known(node.replayed()),
+                shared: known(node.shared()),
+                inferred: known(node.inferred()),
                 sampled: match &times {
                     Some(times) => times.means(&node, &tracks).map(sampled).collect(),
                     None => Vec::new(),
@@ -148,6 +156,7 @@ impl Profile {
             health: self.health(),
             tracks: self.track_sums().into_rows(),
             samplers: self.series().map(|series| &series.head).collect(),
+            processes: process_parts(self),
         }));
         lines
     }
@@ -163,7 +172,11 @@ struct RangeLine<'a> {
     inclusive: Totals,
     exclusive: Totals,
     #[serde(skip_serializing_if = "Option::is_none")]
+    replayed: Option<Totals>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     shared: Option<Totals>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inferred: Option<Totals>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sampled: Vec<SampledPart<'a>>,
 }
@@ -178,9 +191,9 @@ struct SampledPart<'a> {
     covered_ns: u64,
 }
 
-/// The shared work, if any.
-fn shared(node: &RangeNode<'_>) -> Option<Totals> {
-    Some(node.shared()).filter(|shared| *shared != Totals::default())
+/// Totals, if there are any.
+fn known(totals: Totals) -> Option<Totals> {
+    (totals != Totals::default()).then_some(totals)
 }
 
 #[derive(Serialize)]
@@ -194,6 +207,39 @@ struct LastLine<'a> {
     tracks: Vec<TrackSum>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     samplers: Vec<&'a Head>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    processes: Vec<ProcessPart<'a>>,
+}
+
+#[derive(Serialize)]
+struct ProcessPart<'a> {
+    id: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rank: Option<u32>,
+    start_ns: u64,
+    duration_ns: u64,
+    totals: Totals,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    complete: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    health: Option<&'a Health>,
+}
+
+fn process_parts<'a>(profile: &'a Profile) -> Vec<ProcessPart<'a>> {
+    let totals = profile.totals_by_process();
+    let part = |process: Process<'a>| ProcessPart {
+        id: process.id(),
+        name: process.name(),
+        rank: process.rank(),
+        start_ns: timeline::ns(process.start()),
+        duration_ns: timeline::ns(process.duration()),
+        totals: totals.get(&process.id()).copied().unwrap_or_default(),
+        complete: process.health().map(Health::is_complete),
+        health: process.health(),
+    };
+    profile.processes().map(part).collect()
 }
 
 fn by_name_backwards<'a>(
@@ -210,7 +256,7 @@ fn add_node(text: &mut String, node: &RangeNode<'_>, depth: usize, names: &Names
     let counts = counts(&node.exclusive());
     let domain = node.domain().map(|domain| format!(" (domain {})", printable(domain)));
     let domain = domain.unwrap_or_default();
-    let shared = shared(node).map(|shared| format!("; shared: {}", self::counts(&shared)));
+    let shared = known(node.shared()).map(|shared| format!("; shared: {}", self::counts(&shared)));
     let (instances, name) = (node.instances(), printable(node.name()));
     let shared = shared.unwrap_or_default();
     let _ = writeln!(text, "{indent}{instances} x {name}{domain}: {counts}{shared}");

@@ -158,7 +158,7 @@ impl Reader<'_> {
         }
         let row = self.store.processes.len();
         self.processes.insert(whole, row);
-        self.store.processes.push(Process { id, name: None });
+        self.store.processes.push(Process { id, name: None, recorded: None });
         row
     }
 
@@ -314,6 +314,7 @@ impl Reader<'_> {
             empty: false,
             has_returned: true,
             share: None,
+            range_is_unknown: false,
         };
         (self.store.intern_call_kind(kind), is_asynchronous)
     }

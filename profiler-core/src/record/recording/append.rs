@@ -1,4 +1,4 @@
-//! Appending a running session to a file, segment by segment (docs/decisions/022).
+//! Appending a running session to a file, segment by segment (docs/decisions/025).
 //!
 //! A segment becomes frames of its entries, of the ranges and calls that are open at its end, and a
 //! state that covers them. A file that ends anywhere therefore reads as the session was at its last
@@ -14,8 +14,8 @@ use cupti::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::file::{
-    CALLS, Names, OPEN_CALLS, OPEN_RANGES, OPEN_RUNTIME_CALLS, Opening, RANGES, RUNTIME_CALLS,
-    State, ThreadHead,
+    CALLS, Devices, Names, OPEN_CALLS, OPEN_RANGES, OPEN_RUNTIME_CALLS, Opening, RANGES,
+    RUNTIME_CALLS, State, ThreadHead,
 };
 use super::frames::Chain;
 use super::ranges::{
@@ -56,6 +56,8 @@ pub(crate) struct SessionStart<'a> {
 
 /// A segment of a session, and the state of the session when it was taken.
 pub(crate) struct Taken<'a> {
+    /// With devices that were found since the session began.
+    pub(crate) info: &'a RecordingInfo,
     pub(crate) segment: &'a Segment,
     /// The ranges that were open, and the calls that had not returned.
     pub(crate) open: &'a [ThreadSegment],
@@ -142,6 +144,8 @@ pub(crate) struct Appender {
     start_ns: u64,
     before_id: u32,
     begins_late: bool,
+    /// Whether the file names the machine's devices.
+    has_devices: bool,
     /// Whether ranges were left out that later ones may refer to.
     has_withheld: bool,
     threads: FxHashMap<u64, Known>,
@@ -202,6 +206,7 @@ impl Appender {
             start_ns: start.start_ns,
             before_id: start.before_id,
             begins_late: start.begins_late,
+            has_devices: !start.info.devices.is_empty(),
             has_withheld: false,
             threads: FxHashMap::default(),
             most_threads: THREADS,
@@ -291,6 +296,11 @@ impl Appender {
             until_ns: self.until_ns,
             pending_from_ns: self.pending_from_ns,
         };
+        if !self.has_devices && !taken.info.devices.is_empty() {
+            let devices = Devices { devices: taken.info.devices.clone() };
+            self.write(|writer| writer.devices(&devices));
+            self.has_devices = true;
+        }
         if extent == Extent::All {
             self.write_withheld();
         }
@@ -477,7 +487,7 @@ impl Appender {
             if !calls.is_empty() {
                 self.appended.calls += calls.len() as u64;
                 self.appended.entries += calls.len() as u64;
-                self.write(|writer| writer.calls(kind, thread.thread_id, calls));
+                self.write(|writer| writer.calls(kind, thread, calls));
             }
         }
     }
@@ -498,7 +508,7 @@ impl Appender {
                 _ => thread.calls.iter().filter(is_new).copied().collect(),
             };
             if !new.is_empty() {
-                self.write(|writer| writer.calls(kind, thread.thread_id, &new));
+                self.write(|writer| writer.calls(kind, thread, &new));
             }
             let calls = thread.calls.iter().map(key);
             open.extend(calls.filter(|key| extent != Extent::OpenOnes || known.contains(key)));

@@ -178,7 +178,9 @@ losses! {
         refused_buffers refused_records before_switch handler_panics unlogged_calls
         missed_callbacks mismatched_buffers;
     own: ranges;
-    own, later: earlier_contexts failed_threads forgotten_lanes unwritten_entries
+    own, later:
+        earlier_contexts failed_threads forgotten_lanes unused_span_sites unknown_span_entries
+        disabled_span_levels unwritten_entries
 }
 
 impl Losses {

@@ -20,7 +20,7 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// The SHA-256 hashes in the page's content security policy, checked by a test.
 const STYLE_HASH: &str = "sha256-hG2pS5gEG2JsHAPGpD702emePSmkCijLY0Q1U7mB45M=";
-const SCRIPT_HASH: &str = "sha256-P+nxvku0/LNB3AYUCCHpYqbVJcnUrC5UP2VPiatYMow=";
+const SCRIPT_HASH: &str = "sha256-Mq+yBIQ3xenoGxcR4Trl7PHZHK4QltYbQgTYjUn7v5U=";
 
 impl Profile {
     /// The profile as one HTML page: the text of [`write_html`](Self::write_html).
@@ -58,7 +58,7 @@ fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     let found = diagnoser.findings_of(&verdict);
     let findings = findings::plain(profile, &verdict, &found);
     let card = Scorecard::of(profile, &Targets::new(), &verdict, &found);
-    let data = data::Data::of(profile, &findings, &card);
+    let data = data::Data::of(profile, &findings, &card, |device| diagnoser.clock_ns_of(device));
     let mut rest = TEMPLATE;
     // Each placeholder is in the template once, in this order.
     let places = [

@@ -173,17 +173,24 @@
     for (let row = node + 1; row; row = data.nodes[row - 1].parent) path.unshift(names[data.nodes[row - 1].name]);
     return path.join("/");
   };
+  const processLabels = new Map(data.processes.map(({ id, label }) => [id, shown(label)]));
+  const processLabel = (process) => processLabels.get(process) ?? (process ? `process ${process}` : "");
+  const threadName = ({ id, name }) => (name === null ? `Thread ${id}` : `${names[name]} (${id})`);
   const threadLabel = (thread) => {
-    const { id, name, process } = data.threads[thread];
-    return `${name === null ? `Thread ${id}` : `${names[name]} (${id})`}${process ? `, process ${process}` : ""}`;
+    const label = processLabel(data.threads[thread].process);
+    return `${threadName(data.threads[thread])}${label ? `, ${label}` : ""}`;
   };
   const areSeveral = new Set(tracks.map(({ device }) => device)).size > 1;
   const trackLabel = ({ label, device }) => (areSeveral ? `${label}, GPU ${device}` : label);
+  const busyShare = (id) => {
+    const device = data.devices.find((device) => device.id === id);
+    return percent(device?.busy.busy_ns ?? 0, device?.clock_ns || data.clock_ns);
+  };
   const deviceName = (id) => data.devices.find((device) => device.id === id)?.name;
   const streams = data.streams.map(([process, device, context, stream]) => ({ process, device, context, stream }));
   const differs = (device, part) => new Set(streams.filter((stream) => stream.device === device).map((stream) => stream[part])).size > 1;
   const streamLabel = ({ process, device, context, stream }) =>
-    `Stream ${stream}${differs(device, "context") ? `, ctx ${context}` : ""}${differs(device, "process") ? `, pid ${process}` : ""}`;
+    `Stream ${stream}${differs(device, "context") ? `, ctx ${context}` : ""}${differs(device, "process") ? `, ${processLabel(process)}` : ""}`;
 
   // Work may go on after the stop.
   const latest = (table) => table.end.reduce((last, end) => Math.max(last, end), 0);
@@ -338,20 +345,30 @@
     return parts;
   };
 
-  if (P.length) {
-    const group = addGroup("Ranges of the process", {});
-    addPacked(group, "process", P, [...P.start.keys()], 20, "Start/end", (i) => namedPaint(P.nameOf(i)), P.nameOf);
-  }
+  const addProcessRanges = (group, rows) => {
+    addPacked(group, "process", P, rows, 20, "Start/end", (i) => namedPaint(P.nameOf(i)), P.nameOf);
+  };
+  if (P.length && data.processes.length === 0) addProcessRanges(addGroup("Ranges of the process", {}), [...P.start.keys()]);
   {
     const ranges = split(R.length, (i) => R.thread[i], data.threads.length);
     const calls = split(C.length, (i) => C.thread[i], data.threads.length);
     const marks = split(M.length, (i) => data.marks.thread[i], data.threads.length);
-    data.threads.forEach((_, thread) => {
-      const group = addGroup(threadLabel(thread), {});
-      addPacked(group, "range", R, ranges[thread], 20, "Ranges", rangePaint, R.nameOf);
-      if (marks[thread].length) addLane(group, "mark", M, marks[thread], 14, "Marks", markPaint, M.nameOf);
-      addPacked(group, "call", C, calls[thread], 20, "CUDA API", callPaint, C.nameOf);
-    });
+    const addThread = (group, thread, prefix) => {
+      addPacked(group, "range", R, ranges[thread], 20, `${prefix}Ranges`, rangePaint, R.nameOf);
+      if (marks[thread].length) addLane(group, "mark", M, marks[thread], 14, `${prefix}Marks`, markPaint, M.nameOf);
+      addPacked(group, "call", C, calls[thread], 20, `${prefix}CUDA API`, callPaint, C.nameOf);
+    };
+    // Of several processes each is a group; of one, each thread.
+    const started = new Map(data.processes.map(({ id }) => [id, []]));
+    data.process_ranges.thread.forEach((thread, i) => started.get(data.threads[thread].process)?.push(i));
+    for (const { id } of data.processes) {
+      const group = addGroup(processLabel(id), { process: id });
+      if (started.get(id).length) addProcessRanges(group, started.get(id));
+      data.threads.forEach((row, thread) => {
+        if (row.process === id) addThread(group, thread, `${threadName(row)}: `);
+      });
+    }
+    if (data.processes.length === 0) data.threads.forEach((_, thread) => addThread(addGroup(threadLabel(thread), {}), thread, ""));
   }
   const timed = (i) => O.ns[i] >= 0;
   const hasTime = ({ type, row }) => type !== "operation" || timed(row);
@@ -722,7 +739,7 @@
       context.fillRect(0, y, view.width, HEADING - 2);
       context.fillStyle = colors.ink;
       context.font = `600 ${LABEL}`;
-      const note = group.busy?.length ? ` \u2014 ${percent(data.devices.find((device) => device.id === group.device)?.busy.busy_ns ?? 0, data.clock_ns)} busy` : "";
+      const note = group.busy?.length ? ` \u2014 ${busyShare(group.device)} busy` : "";
       context.fillText(fitted(context, `${group.isFolded ? "\u25b8" : "\u25be"}  ${group.label}${note}`, view.width - 16), 8, y + HEADING / 2 - 1);
     }
     context.save();
@@ -1511,6 +1528,11 @@
       ...(data.totals.graphs ? [numbers("Graphs", (row) => nodes[row].inclusive.graphs, "CUDA graphs traced as one interval each")] : []),
       numbers("Syncs", (row) => nodes[row].inclusive.synchronizations, "Synchronisation calls"),
       times("Sync time", (row) => nodes[row].inclusive.synchronization_ns, "Host time in them"),
+      ...(nodes.some(({ replayed }) => gpu(replayed)) ? [times("Replayed GPU", (row) => (nodes[row].replayed ? gpu(nodes[row].replayed) : null), "Work of CUDA graphs captured in it, wherever it was launched")] : []),
+      ...(nodes.some(({ inferred }) => inferred) ? [
+        times("Inferred GPU", (row) => (nodes[row].inferred ? gpu(nodes[row].inferred) : null), "Work outside any range that another thread launched while the range's thread waited; in no other column"),
+        numbers("Inferred kernels", (row) => nodes[row].inferred?.kernels ?? null),
+      ] : []),
     ];
     const state = { column: null, isDown: true, text: "", open: new Set(), most: PAGE };
     // Open so far as a screen holds.
@@ -1640,7 +1662,7 @@
     const used = data.devices.filter((device) => device.busy.operations).length;
     const callTime = sumOf(data.api, (row) => row.total);
     byId("tiles").append(
-      tile("Session", withUnit(timeParts(data.duration_ns)), `${plural(R.length, "range")}, ${plural(data.threads.length, "thread")}`),
+      tile("Session", withUnit(timeParts(data.duration_ns)), `${plural(R.length, "range")}, ${plural(data.threads.length, "thread")}${data.processes.length ? `, ${data.processes.length} processes` : ""}`),
       tile("GPU busy", used ? [percent(busy, data.clock_ns * used)] : ["\u2013"], `${used > 1 ? `mean of ${used} GPUs` : used ? `${time(busy)} with work` : "no GPU work"}${alone ? `, and ${time(alone)} of collectives alone` : ""}`),
       tile("Kernels", [count(totals.kernels)], `${time(totals.kernel_ns)}, ${plural(totals.launches, "launch", "launches")}`),
       tile("Copies", [count(totals.copies)], `${time(totals.copy_ns)}, ${bytes(totals.copy_bytes)}`),
@@ -1654,6 +1676,8 @@
     box.append(element("span", { class: `badge ${health.is_complete ? "good" : "bad"}` }, health.is_complete ? "Complete" : "Incomplete"), " ",
       health.is_complete ? (health.records ? `Nothing was lost: ${plural(health.records, "record")}, each with its call.` : "Nothing was lost, for there were no records.") : "Something was lost; counts and times may be too low.");
     if (health.losses.length) box.append(element("ul", {}, ...health.losses.map(([name, number]) => element("li", {}, `${count(number)} ${name}`))));
+    const incomplete = data.processes.filter(({ missing }) => missing);
+    if (incomplete.length) box.append(element("ul", {}, ...incomplete.map(({ label, missing }) => element("li", {}, `${shown(label)}: ${shown(missing)}`))));
     const more = element("details", health.is_complete ? {} : { open: "" }, element("summary", {}, "Account of records and calls"));
     const row = (tag, ...values) => element("tr", {}, ...values.map((value) => element(tag, tag === "th" ? { scope: "col" } : {}, value)));
     more.append(element("div", { class: "sheet" }, element("table", {}, element("caption", {}, "Account of records and calls"),
@@ -1661,6 +1685,12 @@
       element("tbody", {}, ...health.accounts.map((account) => row("td", account.name, count(account.records), count(account.matched_records), count(account.calls), count(account.matched_calls), account.is_balanced ? "balanced" : "not balanced"))))),
     element("p", { class: "muted" }, `In words: ${health.in_words}.`));
     box.append(more);
+    if (data.processes.length) {
+      const line = ({ label, start_ns, ns, totals }) => row("td", shown(label), time(start_ns), time(ns), time(totals.kernel_ns), count(totals.kernels), count(totals.copies), bytes(totals.copy_bytes));
+      byId("tiles").after(element("div", { class: "sheet" }, element("table", {}, element("caption", {}, "Processes"),
+        element("thead", {}, row("th", "Process", "Began", "Recorded", "Kernel time", "Kernels", "Copies", "Copied")),
+        element("tbody", {}, ...data.processes.map(line)))));
+    }
 
     const cuda = (version) => `${Math.floor(version / 1000)}.${Math.floor(version / 10) % 100}`;
     const list = element("dl", { class: "facts" });
@@ -1820,7 +1850,7 @@
     select(null);
     // For those who look into the page with a debugger, and for its test.
     window.profile = {
-      readyAfter: performance.now(), builtIn: performance.now() - began, frames, lanes, names, view, rows: { ranges: R.length, calls: C.length, operations: O.length },
+      readyAfter: performance.now(), builtIn: performance.now() - began, frames, groups, lanes, names, view, rows: { ranges: R.length, calls: C.length, operations: O.length },
       selected: () => selected, parentOf: (range) => R.parent[range], found: () => search?.found ?? null, drawNow, show, xOf, scroller,
     };
   } catch (error) {
