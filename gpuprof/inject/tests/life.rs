@@ -178,6 +178,12 @@ fn ranges_that_are_open_at_the_initialisation_are_recorded() {
     );
     let expected = counts([("main/load:axpy", 1), ("main:axpy", 1), ("other:norm", 1)]);
     assert_eq!(outcome.finished(), expected);
+    let outcome =
+        Run::new().play("start=ended end start=whole init launch=axpy sync end start=later end");
+    let profile = outcome.profile(outcome.one(State::Finished));
+    let names: Vec<_> = profile.process_ranges().map(|range| range.name().to_owned()).collect();
+    assert_eq!(names, ["whole", "later"]);
+    assert!(profile.process_ranges().all(|range| !range.is_open()));
 }
 
 #[test]

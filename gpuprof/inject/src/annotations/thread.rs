@@ -5,19 +5,18 @@
 use std::cell::RefCell;
 
 use nvtx::observer::{RangeStart, Token};
-use nvtx::{Category, Color, Payload};
 
 use super::domain::Domain;
 use super::observer;
+use super::waiting::Waiting;
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 use crate::switch::{self, Instance};
 
 /// The most open ranges of a thread. Further ones are counted, and their pops are ignored.
 const DEEPEST: usize = 1 << 14;
-/// As [`DEEPEST`], of those that wait for the recording to begin, and the bytes of their names: they are copies.
+/// As [`DEEPEST`], of those that wait for the recording to begin.
 const DEEPEST_WAITING: usize = 1 << 10;
-const LONGEST_WAITING: usize = 1 << 10;
 /// What NVTX returns where levels are not known.
 const NO_LEVEL: i32 = -2;
 /// What a pop without a range returns.
@@ -50,36 +49,6 @@ enum State {
     Waiting(Box<Waiting>),
 }
 
-/// A range as it is started when the recording begins.
-struct Waiting {
-    name: Box<str>,
-    domain: Option<&'static str>,
-    category: Option<Category>,
-    color: Option<Color>,
-    payload: Option<Payload>,
-}
-
-impl Waiting {
-    fn of(start: &RangeStart<'_>, domain: &Domain) -> Box<Waiting> {
-        Box::new(Waiting {
-            name: start.name[..start.name.floor_char_boundary(LONGEST_WAITING)].into(),
-            domain: domain.name,
-            category: start.category,
-            color: start.color,
-            payload: start.payload,
-        })
-    }
-
-    fn start(&self) -> RangeStart<'_> {
-        let mut start = RangeStart::new(&self.name);
-        start.domain = self.domain;
-        start.category = self.category;
-        start.color = self.color;
-        start.payload = self.payload;
-        start
-    }
-}
-
 impl Thread {
     const fn new() -> Thread {
         Thread { open: Vec::new(), waiting: 0, beyond: Vec::new() }
@@ -105,7 +74,7 @@ impl Thread {
             (State::Started(observer().range_start(start)), instance)
         } else {
             self.waiting += 1;
-            (State::Waiting(Waiting::of(start, domain)), None)
+            (State::Waiting(Waiting::of(start, domain.name)), None)
         };
         self.open.push(Open { domain: domain.number, level, state, instance });
         level
