@@ -399,6 +399,15 @@ fn child_that_is_forked_before_cuda_is_a_process_of_its_own() {
     assert_ne!(outcome.processes[0].id.pid, outcome.processes[1].id.pid);
 }
 
+/// A child finds the tables of names whole and unlocked, before the recording; in one, it is silent.
+#[test]
+fn forks_amid_registrations_leave_no_lock_held() {
+    let outcome = Run::new().play("fork-amid=100");
+    assert_eq!((outcome.status, outcome.processes.len()), (Some(0), 0));
+    let outcome = Run::new().play("init fork-amid=100 launch=axpy sync");
+    assert_eq!(outcome.finished(), counts([(":axpy", 1)]));
+}
+
 /// Its own ranges are recorded once, by itself.
 #[test]
 fn program_that_records_itself_gets_cupti() {

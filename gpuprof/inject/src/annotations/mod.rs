@@ -238,6 +238,9 @@ pub(crate) fn mark(domain: usize, event: &Event<'_>) {
 
 /// Registers a string and returns its handle; 0 if there are too many.
 pub(crate) fn register_string(text: Text<'_>) -> usize {
+    if !Mode::load().is_active() {
+        return 0;
+    }
     let text = text.decoded();
     let _changes = changing();
     let index = names::keep(&text);
