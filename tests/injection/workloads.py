@@ -292,6 +292,22 @@ def fork_after_cuda():
     done()
 
 
+def torch_profiler():
+    """PyTorch's own profiler, another user of CUPTI in the process: what either of them gets is not compared."""
+    torch = torch_module()
+    from torch.profiler import ProfilerActivity, profile
+
+    x = torch.zeros(16, device="cuda")
+    for _ in range(3):
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+            for _ in range(20):
+                x.add_(1.0)
+            done()
+        events = sum(1 for event in profiler.events() if "CUDA" in str(event.device_type))
+        print("events of the GPU in torch.profiler:", events)
+    done()
+
+
 def idle():
     """CUDA is initialised and not used."""
     torch_module().cuda.init()
@@ -346,6 +362,7 @@ SCENES = {
     "exit_without_synchronising": exit_without_synchronising,
     "exit_in_thread": exit_in_thread,
     "fork_after_cuda": fork_after_cuda,
+    "torch_profiler": torch_profiler,
     "idle": idle,
     "bench": bench,
 }
