@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Results go to standard output or the file of `-o`, messages to standard error. The exit status
-//! is 0 for success, 1 for an error, 2 for contradictory arguments, 3 for a failed gate. A reader
-//! that closes the output ends the program with success.
+//! is 0 for success, 1 for an error, 2 for contradictory arguments, 3 for a failed gate; `run` has
+//! that of its program. A reader that closes the output ends the program with success.
 
 mod args;
 mod closed;
@@ -17,9 +17,11 @@ mod failure;
 mod gate;
 mod input;
 mod kernels;
+mod live;
 mod output;
 mod progress;
 mod roofline;
+mod run;
 mod scorecard;
 mod tables;
 mod tracks;
@@ -29,6 +31,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
+use gpuprof_control::socket::Request;
 use profiler_core::formats::Export;
 use profiler_core::{Format, Profile};
 
@@ -44,7 +47,9 @@ fn main() -> ExitCode {
     }) {
         Ok(()) | Err(Failure::Closed) => ExitCode::SUCCESS,
         Err(failure) => {
-            note(failure.message());
+            if !failure.message().is_empty() {
+                note(failure.message());
+            }
             ExitCode::from(failure.status())
         }
     }
@@ -119,6 +124,13 @@ fn run(command: Command) -> Result<(), Failure> {
             }
             Ok(())
         }
+        Command::Run(args) => run::run(args),
+        Command::List(args) => live::list(&args),
+        Command::On(args) => live::switch(&args, &Request::On),
+        Command::Off(args) => live::switch(&args, &Request::Off),
+        Command::Mark { live, text } => live::switch(&live, &Request::Mark { text }),
+        Command::Snapshot { report, live } => live::snapshot(&live, report),
+        Command::Status { json, live } => live::status(&live, json),
         Command::Completions { shell } => {
             // It panics if it cannot write.
             let mut script = Vec::new();

@@ -16,6 +16,7 @@ use crate::manifest::{Check, Process, Run};
 const RUN_FILE: &str = "run.json";
 const PREFIX: &str = "process-";
 const SUFFIX: &str = ".json";
+const RECORDING_SUFFIX: &str = ".gpuprof";
 
 /// The largest manifest that is read, in bytes.
 const MAX_BYTES: u64 = 64 << 10;
@@ -55,6 +56,30 @@ impl RunFolder {
             created => created.map_err(|error| Error::io("create", path, error))?,
         }
         let folder = Self::open(path)?;
+        folder.write_run(run)?;
+        Ok(folder)
+    }
+
+    /// [`create`](Self::create) also in a folder with content, from which the files of an earlier run
+    /// are removed. Others stay.
+    ///
+    /// # Errors
+    /// The path is a file, or cannot be created or written.
+    pub fn replace(path: &Path, run: &Run) -> Result<Self, Error> {
+        match fs::create_dir(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Error::io("create", path, error));
+            }
+            _ => {}
+        }
+        let folder = Self::open(path)?;
+        for entry in entries(&folder.path)? {
+            let entry = entry.map_err(|error| Error::io("read", path, error))?;
+            if entry.file_name().to_str().is_some_and(is_of_run) {
+                let removed = fs::remove_file(entry.path());
+                removed.map_err(|error| Error::io("remove", &entry.path(), error))?;
+            }
+        }
         folder.write_run(run)?;
         Ok(folder)
     }
@@ -171,6 +196,16 @@ impl RunFolder {
     }
 }
 
+/// True for the names of manifests and recordings.
+fn is_of_run(name: &str) -> bool {
+    let stem = name.strip_suffix(SUFFIX).or_else(|| name.strip_suffix(RECORDING_SUFFIX));
+    let numbers = stem.and_then(|stem| stem.strip_prefix(PREFIX));
+    let is_process = numbers.is_some_and(|numbers| {
+        numbers.split('-').all(|number| crate::process::number(number).is_some())
+    });
+    name == RUN_FILE || is_process
+}
+
 fn entries(path: &Path) -> Result<fs::ReadDir, Error> {
     fs::read_dir(path).map_err(|error| Error::io("read", path, error))
 }
@@ -285,6 +320,28 @@ mod tests {
         }
         let missing = RunFolder::open(&temporary.0.join("missing")).unwrap_err();
         assert!(missing.is_not_found(), "{missing}");
+    }
+
+    #[test]
+    fn a_replaced_run_leaves_other_files() {
+        let temporary = Temporary::new("replaced");
+        let folder = RunFolder::replace(&temporary.0.join("run"), &new_run()).unwrap();
+        let mut process = Process::current().unwrap();
+        folder.claim(&mut process).unwrap();
+        process.image = 3;
+        fs::write(folder.recording(&process), "").unwrap();
+        let others = ["process-of-mine.json", "process-1-2.txt", "notes", "run.gpuprof"];
+        for other in others {
+            fs::write(folder.path().join(other), "").unwrap();
+        }
+        RunFolder::replace(folder.path(), &new_run()).unwrap();
+        let entries = fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(
+            names,
+            ["notes", "process-1-2.txt", "process-of-mine.json", "run.gpuprof", "run.json"]
+        );
     }
 
     #[test]

@@ -18,12 +18,13 @@ use crate::base::background::Background;
 use crate::base::error::{Error, Kind};
 use crate::collect::flush_pace::FlushDemand;
 use crate::record::id_window::is_up_to;
+use crate::record::recording::append::{SessionStart, Taken};
 use crate::record::recording::ranges::{self, RECORDER, ThreadSegment};
 use crate::record::recording::segment::{CarriedOver, PartialRecording, Segment, Settings, Tail};
 use crate::record::recording::{Recording, RecordingInfo, segment};
 
 use crate::collect::request::{Retention, SessionRequest};
-use crate::collect::view::{StopCall, View};
+use crate::collect::view::{Signals, View};
 
 /// How long a snapshot waits for CUPTI, which may not respond under load.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -35,7 +36,7 @@ const ENTRIES: u64 = 1 << 20;
 /// The interval for the rate of arriving records.
 const RATE_NS: u64 = 100_000_000;
 /// Extra time that a session keeping the last time retains: a stop may be preempted between reading
-/// the clock and setting its [`StopCall`].
+/// the clock and setting its [`Signals`].
 const STOP_SEEN_NS: u64 = 100_000_000;
 /// How long after the first call an earlier id may be logged.
 const FIRST_CALLS_NS: u64 = 1_000_000_000;
@@ -43,6 +44,11 @@ const FIRST_CALLS_NS: u64 = 1_000_000_000;
 pub(super) const WINDOWS: usize = 64;
 
 pub(super) static COLLECTION: Mutex<Option<Collection>> = Mutex::new(None);
+
+/// Whether CUPTI collects: a window that begins now needs no lock. Set after CUPTI was turned on.
+/// Cleared before it is turned off, and before the bounds of windows are read for that: a thread that
+/// begins a window finds it cleared, or its window keeps CUPTI on.
+pub(super) static COLLECTS: AtomicBool = AtomicBool::new(false);
 
 /// The running collection. Fields are dropped in this order.
 #[derive(Debug)]
@@ -100,6 +106,7 @@ impl Observing {
 
     /// Ends the recording of ranges and returns what was not taken.
     fn end(self) -> Vec<ThreadSegment> {
+        COLLECTS.store(false, Ordering::SeqCst);
         self.switch.off();
         ranges::end()
     }
@@ -107,6 +114,7 @@ impl Observing {
 
 impl Drop for Observing {
     fn drop(&mut self) {
+        COLLECTS.store(false, Ordering::SeqCst);
         self.switch.off();
         let _ = ranges::end();
     }
@@ -187,7 +195,7 @@ impl Collection {
     pub(super) fn add_view(
         &mut self,
         request: &SessionRequest<'_>,
-        stop_call: &Arc<StopCall>,
+        signals: &Arc<Signals>,
     ) -> Result<u64, Error> {
         let id = self.next_id;
         self.next_id += 1;
@@ -204,7 +212,7 @@ impl Collection {
             start_ns,
             windows_ns: Vec::new(),
             on_since_ns: None,
-            stop_call: stop_call.clone(),
+            signals: signals.clone(),
             left_ns: None,
             earliest_end_ns: start_ns,
             before_id: self.last_id,
@@ -212,8 +220,18 @@ impl Collection {
             panics_before: self.observing.switch.panics(),
             sink: request.sink.clone(),
         });
-        if let Some(sink) = &request.sink {
-            sink.lock().begin(self.observing.first_log, self.last_id, start_ns);
+        if let (Some(sink), Some(view)) = (&request.sink, self.views.last_mut()) {
+            sink.lock().begin(&SessionStart {
+                info: &self.info,
+                first_log: self.observing.first_log,
+                before_id: view.before_id,
+                start_ns,
+                begins_late: view.begins_late(start_ns),
+                carried_over: &view.carried_over,
+            });
+            if view.keep == Retention::Nothing {
+                view.carried_over = CarriedOver::default();
+            }
         }
         if !request.config.starts_paused() {
             let resumed = self.resume(id);
@@ -250,17 +268,25 @@ impl Collection {
     /// far; the collection is paused after the wait.
     pub(super) fn turn_off(&mut self, id: u64) -> Result<Option<Waiter>, Error> {
         let view = self.view(id)?;
-        if view.on_since_ns.is_none() {
-            return Ok(None);
-        }
-        view.turn_off();
-        let others_are_on = self.views.iter().any(|view| view.on_since_ns.is_some());
-        Ok((!others_are_on).then(|| self.waiter()))
+        view.see_signals();
+        let was_on = view.is_on();
+        view.turn_off(now_ns());
+        // After windows that ended by signals, the collection is still on.
+        let is_done = !was_on && self.collector.is_paused();
+        Ok((!is_done && !self.is_on()).then(|| self.waiter()))
+    }
+
+    /// Whether a session is in a window.
+    pub(super) fn is_on(&mut self) -> bool {
+        self.views.iter_mut().for_each(View::see_signals);
+        self.views.iter().any(View::is_on)
     }
 
     /// Pauses the collection unless a session is running.
     pub(super) fn pause(&mut self) -> Result<(), Error> {
-        if self.views.iter().any(|view| view.on_since_ns.is_some()) {
+        COLLECTS.store(false, Ordering::SeqCst);
+        if self.is_on() {
+            COLLECTS.store(!self.collector.is_paused(), Ordering::SeqCst);
             return Ok(());
         }
         Ok(self.collector.pause()?)
@@ -268,7 +294,7 @@ impl Collection {
 
     /// Marks the session's end. The returned waiter is used without the collection's lock.
     pub(super) fn leave(&mut self, id: u64) -> Result<Waiter, Error> {
-        self.view(id)?.see_stop_call();
+        self.view(id)?.see_signals();
         Ok(self.waiter())
     }
 
@@ -284,14 +310,17 @@ impl Collection {
     }
 
     pub(super) fn resume(&mut self, id: u64) -> Result<(), Error> {
-        if self.view(id)?.on_since_ns.is_some() {
-            return Ok(());
-        }
         let since = now_ns();
+        self.view(id)?.see_signals();
         if self.collector.is_paused() {
-            self.collector.resume()?;
+            let resumed = self.collector.resume();
+            if resumed.is_err() {
+                self.view(id)?.on_since_ns = None;
+                resumed?;
+            }
         }
-        self.view(id)?.on_since_ns = Some(since);
+        COLLECTS.store(true, Ordering::SeqCst);
+        self.view(id)?.on_since_ns.get_or_insert(since);
         Ok(())
     }
 
@@ -330,23 +359,15 @@ impl Collection {
         segment.losses.failed_threads = self.background.take_failures();
         self.count_bytes(&segment);
         self.windows_ns = windows_ns;
+        let from_ns = self.taken_until_ns;
         (self.taken_until_ns, self.settled_ns) = (segment.until_ns, segment.settled_ns);
         if segment.last_id != 0 && !is_up_to(segment.last_id, self.last_id) {
             self.last_id = segment.last_id;
         }
         segment.last_id = self.last_id;
         self.find_first(&segment);
-        let mut open = None;
-        for view in &mut self.views {
-            view.see_stop_call();
-            if let Some(sink) = &view.sink {
-                let open = open.get_or_insert_with(|| ranges::unfinished(segment.until_ns));
-                view.earliest_end_ns = view.until_ns(segment.until_ns).max(view.earliest_end_ns);
-                // All calls of the segment count, however little the session keeps.
-                let windows_ns = view.windows(segment.first_call_ns(), segment.until_ns);
-                sink.lock().add(&segment, open, &windows_ns);
-            }
-        }
+        self.views.iter_mut().for_each(View::see_signals);
+        self.give_to_sinks(&segment, from_ns);
         match self.segments.back_mut().filter(|last| last.is_empty() && segment.is_empty()) {
             Some(last) => last.extend(&segment),
             None => self.segments.push_back(segment),
@@ -357,6 +378,34 @@ impl Collection {
         self.release();
         self.forget_windows();
         Ok(())
+    }
+
+    /// Gives a segment to the sinks of the sessions. The segment before it ended at `from_ns`.
+    fn give_to_sinks(&mut self, segment: &Segment, from_ns: u64) {
+        self.info.add_devices(&self.library);
+        if self.views.iter().all(|view| view.sink.is_none()) {
+            return;
+        }
+        let until_ns = segment.until_ns;
+        let open = ranges::unfinished(until_ns);
+        let open_calls = self.collector.unfinished_calls(until_ns);
+        for view in &mut self.views {
+            let Some(sink) = &view.sink else { continue };
+            view.earliest_end_ns = view.until_ns(until_ns).max(view.earliest_end_ns);
+            let panics = self.observing.switch.panics();
+            sink.lock().add(&Taken {
+                info: &self.info,
+                segment,
+                open: &open,
+                open_calls: &open_calls,
+                // All calls of the segment count, however little the session keeps.
+                call_windows_ns: &view.windows(segment.first_call_ns(), until_ns),
+                windows_ns: &intersection(&self.windows_ns, &view.windows(from_ns, until_ns)),
+                attributes: self.collector.attributes(),
+                missing_kinds: self.collector.missing_kinds(),
+                observer_panics: panics.saturating_sub(view.panics_before),
+            });
+        }
     }
 
     /// Removes windows that no session needs. Those of sessions that keep everything remain.
@@ -441,7 +490,7 @@ impl Collection {
             // A stop called from now on may be seen late.
             let end_ns = now_ns().saturating_sub(STOP_SEEN_NS);
             // Nothing that a stopped session keeps may be released.
-            view.see_stop_call();
+            view.see_signals();
             if view.left_ns.is_some() && view.keep != Retention::Nothing {
                 continue;
             }
@@ -539,15 +588,21 @@ impl Collection {
 
     /// Ends the last session and the collection. `waited` is the result of a wait, if any.
     pub(super) fn stop(mut self, id: u64, waited: Option<u64>) -> Result<Recording, Error> {
+        COLLECTS.store(false, Ordering::SeqCst);
+        self.views.iter_mut().for_each(View::see_signals);
         let place = self.views.iter().position(|view| view.id == id);
-        let mut view = self.views.swap_remove(place.ok_or_else(|| Error::new(Kind::NotRunning))?);
-        if let Some(sink) = view.sink.clone() {
+        let place = place.ok_or_else(|| Error::new(Kind::NotRunning))?;
+        let mut last = None;
+        if self.views[place].sink.is_some() {
             // The sink gets all that is done by now.
             let (mut segment, windows_ns) = Segment::take(&self.collector)?;
             segment.losses.failed_threads = self.background.take_failures();
             self.windows_ns = windows_ns;
-            let windows_ns = view.windows(segment.first_call_ns(), segment.until_ns);
-            sink.lock().add(&segment, &ranges::unfinished(segment.until_ns), &windows_ns);
+            self.give_to_sinks(&segment, self.taken_until_ns);
+            last = Some(segment);
+        }
+        let mut view = self.views.swap_remove(place);
+        if let Some(segment) = last {
             if view.keep != Retention::Nothing {
                 self.segments.push_back(segment);
             } else if !is_up_to(segment.last_id, view.before_id) {

@@ -170,6 +170,10 @@ pub struct Health {
     /// In a summary: ranges, process ranges, marks and kernels beyond the [upper
     /// bound](crate::ProfilerBuilder::summary_rows), summed as `(other)`. A fact: totals have them.
     pub summed_as_other: u64,
+    /// Records, calls, ranges and marks that a session did not write to its
+    /// [file](crate::Profiler::record_to): the disk was slower than the program, or the file had its
+    /// [largest size](crate::ProfilerBuilder::max_file_bytes).
+    pub unwritten_entries: u64,
     /// Lanes dropped at a thread's [upper bound](crate::Context::hand_over). Later launches in them
     /// have no range. A fact: lanes that are not used again lose nothing.
     pub forgotten_lanes: u64,
@@ -341,6 +345,7 @@ impl Health {
             (&mut self.earlier_contexts, losses.earlier_contexts),
             (&mut self.failed_threads, losses.failed_threads),
             (&mut self.forgotten_lanes, losses.forgotten_lanes),
+            (&mut self.unwritten_entries, losses.unwritten_entries),
         ] {
             *sum = sum.saturating_add(count);
         }
@@ -377,7 +382,8 @@ impl Health {
                 captured_calls graph_operations graph_operations_captured before_their_call buffers
                 pool_misses overhead_ns migrations calls_without_record whole_graphs
                 whole_graphs_without_call capture_warnings capture_losses summed_as_other
-                forgotten_lanes inferred_operations inferred_calls undecided_calls computed_tables calls_without_any_record failed_samplers
+                forgotten_lanes unwritten_entries inferred_operations inferred_calls undecided_calls
+                computed_tables calls_without_any_record failed_samplers
                 dropped_samples sample_gaps sample_overflows
         }
     }
@@ -399,6 +405,7 @@ impl Health {
     pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("truncated recording", self.truncated),
+            ("entries not written to the file", self.unwritten_entries),
             ("recordings missing or unreadable", self.missing_recordings),
             ("repeated records of calls", self.repeated_records),
             ("records that could not be read", self.unknown_records),

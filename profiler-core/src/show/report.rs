@@ -41,6 +41,9 @@ impl fmt::Display for Profile {
             totals.synchronizations,
             time(totals.synchronization_time()),
         )?;
+        if self.health().truncated != 0 {
+            writeln!(f, "{}", truncation(self))?;
+        }
         writeln!(f)?;
         if self.has_several_processes() {
             writeln!(f, "{}\n", processes(self))?;
@@ -69,6 +72,27 @@ impl fmt::Display for Profile {
             more => write!(f, "\n  and {more} other processes"),
         }
     }
+}
+
+/// What a file that ends early has, and what it lacks.
+fn truncation(profile: &Profile) -> String {
+    let (duration, health) = (time(profile.duration()), profile.health());
+    // A saved recording begins with its bounds, a file of a running session has those so far.
+    if !profile.is_snapshot() {
+        return format!(
+            "TRUNCATED: the file is not whole; an unknown part of the {duration} is missing"
+        );
+    }
+    let mut text = format!(
+        "TRUNCATED: the file ends before the session did; it has the first {duration}, and all that came later is missing"
+    );
+    if health.pending_calls != 0 {
+        let _ = write!(text, "; {} calls had no record yet", health.pending_calls);
+    }
+    if health.pending_ranges != 0 {
+        let _ = write!(text, "; {} ranges were open", health.pending_ranges);
+    }
+    text
 }
 
 /// Processes in the table and in the health lines.

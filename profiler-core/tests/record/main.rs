@@ -6,7 +6,6 @@ mod effort;
 #[cfg(feature = "tracing")]
 #[path = "../support/events.rs"]
 mod events;
-#[cfg(feature = "criterion")]
 #[path = "../support/folder.rs"]
 mod folder;
 #[path = "../support/frames.rs"]
@@ -32,6 +31,7 @@ mod merged;
 mod profiler_layer;
 mod query;
 mod recording;
+mod recording_file;
 mod recording_format;
 mod schedule;
 mod server;

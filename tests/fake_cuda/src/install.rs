@@ -1,0 +1,38 @@
+//! The shared object under the names by which programs load it.
+
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+/// The file names under which programs and profilers load it: cudarc asks for `libcuda.so` first.
+pub const NAMES: [&str; 4] = ["libcuda.so", "libcuda.so.1", "libcupti.so.13", "libcudart.so.13"];
+
+/// The shared object that cargo built for the running test or benchmark.
+///
+/// # Errors
+/// If it is not beside the running program or one folder above, where cargo puts it.
+pub fn shared_object() -> io::Result<PathBuf> {
+    const FILE: &str = "libfake_cuda.so";
+    let own = env::current_exe()?;
+    // Tests lie in `deps`, examples in `examples`, and programs and documentation tests elsewhere below the profile's folder.
+    let folders = own.ancestors().skip(1).take(2);
+    let candidates = folders.flat_map(|folder| [folder.join("deps").join(FILE), folder.join(FILE)]);
+    // Documentation tests run from a folder for temporary files; cargo names its own in the dynamic linker's variable.
+    let linker = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let of_cargo: Vec<PathBuf> = env::split_paths(&linker).map(|path| path.join(FILE)).collect();
+    let missing = || {
+        let why = format!("{FILE} is not beside {}; build gpu-profiler-fake-cuda", own.display());
+        io::Error::new(io::ErrorKind::NotFound, why)
+    };
+    candidates.chain(of_cargo).find(|path| path.exists()).ok_or_else(missing)
+}
+
+/// Links the shared object into an existing folder under [`NAMES`]. All names are one file, and so one image in a process.
+///
+/// # Errors
+/// As [`shared_object`], and if a link cannot be made.
+pub fn install(folder: &Path) -> io::Result<()> {
+    let file = fs::canonicalize(shared_object()?)?;
+    NAMES.iter().try_for_each(|name| symlink(&file, folder.join(name)))
+}
