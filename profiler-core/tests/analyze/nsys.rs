@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use capture::{Folder, SCHEMA, Sums, global};
 use cupti::fake::{Fake, Work};
 use profiler_core::profile::{Attribution, GpuOperation, OperationKind, RangeNode, Totals};
-use profiler_core::{Error, Profile, Profiler, Range, at_most, expect};
+use profiler_core::{Error, Format, Profile, Profiler, Range, at_most, expect};
 use rusqlite::Connection;
 
 /// A training run of 20 batches with PyTorch on an H200, exported by nsys 2025.3.
@@ -814,6 +814,13 @@ fn backward_pass_of_pytorch_has_the_work_of_autograds_thread_as_inferred() {
     assert_eq!((helpers.len(), batches), (1, 20));
     let has_range = |range: Range<'_>| helpers.contains(&range.thread_id());
     assert!(!profile.ranges().any(has_range));
+    let mut trace = Vec::new();
+    profile.export(Format::Chrome, &mut trace).unwrap();
+    let trace = String::from_utf8(trace).unwrap();
+    let named =
+        trace.lines().filter(|line| line.contains("\"inferred path\":\"Batch 3/Backward pass\""));
+    let of_batch = profile.range("Batch 3/Backward pass").unwrap().inferred().gpu_operations();
+    assert_eq!(named.count() as u64, of_batch);
     // All that thread launched is inferred: nothing of it is left over.
     let left = profile.query().with_inferred().outside_ranges();
     let left = left.filter(|of| of.call().is_some_and(|call| helpers.contains(&call.thread_id())));
