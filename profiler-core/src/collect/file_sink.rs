@@ -17,7 +17,9 @@ use crate::record::recording::Recording;
 use crate::record::recording::append::{Appended, Appender, SessionStart, Taken};
 
 /// Bytes that may wait for the disk. A segment is appended whole, so one more may wait.
-const QUEUE_BYTES: u64 = 64 << 20;
+const QUEUE_BYTES: u64 = 256 << 20;
+/// The largest buffer that is used again: fresh memory costs a page fault for each page.
+const SPARE_BYTES: usize = 16 << 20;
 
 /// Frames that wait for the disk.
 #[derive(Debug, Default)]
@@ -35,6 +37,8 @@ struct State {
     written: u64,
     /// What the file holds.
     held: Appended,
+    /// A buffer for the next frames.
+    spare: Vec<u8>,
     error: Option<Arc<io::Error>>,
     /// Nothing is appended any more.
     is_closed: bool,
@@ -55,7 +59,7 @@ impl FileQueue {
     }
 
     fn serve(&self, mut file: &File, mut length: u64) {
-        while let Some((chunk, held)) = self.next() {
+        while let Some((mut chunk, held)) = self.next() {
             if let Err(error) = file.write_all(&chunk) {
                 // Of a frame that does not fit a part may have been written. If it cannot be cut off, a reader skips it.
                 let _ = file.set_len(length);
@@ -67,6 +71,10 @@ impl FileQueue {
             length += chunk.len() as u64;
             let mut state = self.state.lock();
             (state.written, state.held) = (state.written + chunk.len() as u64, held);
+            if (state.spare.capacity()..=SPARE_BYTES).contains(&chunk.capacity()) {
+                chunk.clear();
+                state.spare = chunk;
+            }
             drop(state);
             self.changed.notify_all();
         }
@@ -86,11 +94,15 @@ impl FileQueue {
 
     fn append(&self, chunk: Vec<u8>, held: Appended) {
         let mut state = self.state.lock();
-        if !chunk.is_empty() && !state.is_closed && state.error.is_none() {
+        if !state.is_closed && state.error.is_none() {
             state.appended += chunk.len() as u64;
             state.chunks.push_back((chunk, held));
             self.changed.notify_all();
         }
+    }
+
+    fn take_spare(&self) -> Vec<u8> {
+        std::mem::take(&mut self.state.lock().spare)
     }
 
     fn has_room(&self) -> bool {
@@ -195,7 +207,7 @@ impl FileSink {
     pub(crate) fn finish(&mut self, recording: &Recording) {
         if let Some(appender) = &mut self.appender {
             appender.finish(recording);
-            self.queue.append(appender.take_bytes(), appender.appended());
+            self.queue.append(appender.take_bytes(Vec::new()), appender.appended());
         }
     }
 }
@@ -215,7 +227,10 @@ impl Sink for FileSink {
             return;
         }
         appender.add(taken, self.queue.has_room());
-        self.queue.append(appender.take_bytes(), appender.appended());
+        if appender.has_bytes() {
+            let chunk = appender.take_bytes(self.queue.take_spare());
+            self.queue.append(chunk, appender.appended());
+        }
     }
 
     fn waits_since_ns(&self) -> Option<u64> {

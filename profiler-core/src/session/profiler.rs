@@ -261,7 +261,7 @@ impl Profiler {
     /// # Cost
     /// A background thread takes the logs once per period and makes frames, some 0.2 us for each
     /// kernel with its call; a second one writes. No call or range of the program waits for the disk. If the disk is
-    /// slower than the program, up to 64 MiB wait; beyond that, whole periods are lost and counted, and
+    /// slower than the program, up to 256 MiB wait; beyond that, whole periods are lost and counted, and
     /// the session has no [window](Recording::windows_ns) there.
     ///
     /// # Errors

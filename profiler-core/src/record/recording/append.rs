@@ -117,7 +117,7 @@ enum Extent {
     /// The session has been paused for long: ranges and events wait for the next window, unless the
     /// file has their beginning.
     WithoutRanges,
-    /// The queue of the file is full: only the ends of what the file has open.
+    /// The queue of the file is full: only graph events, and the ends of what the file has open.
     OpenOnes,
 }
 
@@ -234,7 +234,7 @@ impl Appender {
         };
         appender.write(|writer| writer.names(&Names::default()));
         appender.write_state(&[], &[], Losses::default());
-        appender.opening = appender.take_bytes();
+        appender.opening = appender.take_bytes(Vec::new());
         appender
     }
 
@@ -244,11 +244,17 @@ impl Appender {
         self.chain = writer.chain();
     }
 
-    /// Returns the frames since the last call. They follow the earlier ones in the file.
-    pub(crate) fn take_bytes(&mut self) -> Vec<u8> {
-        let bytes = std::mem::take(&mut self.bytes);
+    /// Returns the frames since the last call, which follow the earlier ones in the file. The next ones are
+    /// made in `buffer`, which is empty.
+    pub(crate) fn take_bytes(&mut self, buffer: Vec<u8>) -> Vec<u8> {
+        let bytes = std::mem::replace(&mut self.bytes, buffer);
         self.appended.bytes += bytes.len() as u64;
         bytes
+    }
+
+    /// True if there are frames to take.
+    pub(crate) fn has_bytes(&self) -> bool {
+        !self.bytes.is_empty()
     }
 
     /// Returns the first frames, without those of segments.
@@ -431,9 +437,10 @@ impl Appender {
     fn add_records(&mut self, segment: &Segment, extent: Extent) {
         if extent == Extent::OpenOnes {
             self.count_unwritten(segment.records.iter().count() as u64);
-            return;
+        } else {
+            self.write_records(&segment.records);
         }
-        self.write_records(&segment.records);
+        // Few, and a graph may be launched for long after.
         self.write(|writer| writer.graphs(&segment.graphs));
     }
 

@@ -186,6 +186,7 @@ fn count(counter: &AtomicU64) {
 
 /// Begins a recording and returns the number of its first log.
 pub(crate) fn begin() -> u64 {
+    LOGS.leave_children_out();
     LOGS.begin(|| {
         RECORDER.lost.store(0, Ordering::Relaxed);
         RECORDER.earlier_contexts.store(0, Ordering::Relaxed);
