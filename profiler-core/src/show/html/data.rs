@@ -417,7 +417,7 @@ impl Builder {
             inclusive: node.inclusive(),
             exclusive: node.exclusive(),
             replayed: node.replayed(),
-            inferred: node.profile.has_inferred_work().then(|| node.inferred()),
+            inferred: (node.profile.health().inferred_operations != 0).then(|| node.inferred()),
             sampled: Vec::new(),
         }
     }
