@@ -1,6 +1,8 @@
 //! The program `gpuprof` as its users call it: what it prints, where, and with which exit status.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
+#[path = "../../profiler-core/tests/support/own_process.rs"]
+mod own_process;
 #[path = "../../profiler-core/tests/support/sampled.rs"]
 #[allow(dead_code, reason = "the rest is of other tests")]
 mod support;
@@ -15,6 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cupti::fake::{Fake, Work};
+use own_process::of_its_own;
 use profiler_core::reports::{Rule, StatsReport};
 use profiler_core::series::{Series, Source};
 use profiler_core::{Format, Profile, Profiler};
@@ -133,6 +136,7 @@ fn recorded(folder: &Folder, name: &str, work: impl FnOnce(&Fake)) -> PathBuf {
     let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let ((), profile) = profiler.record(|| work(&fake)).unwrap();
+    let profile = of_its_own(&profile);
     let path = folder.0.join(name);
     profile.save(&path).unwrap();
     path
@@ -446,7 +450,7 @@ fn pattern(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(recordings).join(format!("{name}.gpuprof"))
 }
 
-/// Nine programs that are slow for one known reason, and three case studies, with their twins.
+/// Nine programs that are slow for one known reason, and four case studies, with their twins.
 fn pairs() -> Vec<[PathBuf; 2]> {
     let recordings = Path::new(FIXTURES).join("recordings");
     let mut pairs = Vec::new();
@@ -464,7 +468,7 @@ fn pairs() -> Vec<[PathBuf; 2]> {
         assert_eq!(slow.len(), fast.len());
         pairs.extend(slow.into_iter().zip(fast).map(|(slow, fast)| [slow, fast]));
     }
-    assert!(pairs.len() >= 12);
+    assert_eq!(pairs.len(), 13);
     pairs
 }
 

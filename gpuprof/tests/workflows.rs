@@ -1,12 +1,16 @@
 //! The workflows of the guide: YAML, and commands that do what the page says.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
+#[path = "../../profiler-core/tests/support/own_process.rs"]
+mod own_process;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use cupti::fake::{Fake, Work};
+use own_process::of_its_own;
 use profiler_core::Profiler;
 use yaml_serde::Value;
 
@@ -81,6 +85,7 @@ impl Folder {
                 }
             };
             let ((), profile) = profiler.record(work).unwrap();
+            let profile = of_its_own(&profile);
             profile.save(self.0.join(format!("runs/{run}.gpuprof"))).unwrap();
         }
     }

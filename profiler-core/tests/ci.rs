@@ -5,6 +5,8 @@
 mod ci_reports;
 #[path = "support/folder.rs"]
 mod folder;
+#[path = "support/own_process.rs"]
+mod own_process;
 
 use std::fs;
 use std::path::Path;
@@ -14,6 +16,7 @@ use ci_reports::{NAMES, example, hostile};
 use cupti::fake::{Fake, Work};
 use folder::Folder;
 use nvtx::range;
+use own_process::of_its_own;
 use profiler_core::gate::{Gate, Outcome};
 use profiler_core::testing::ci::{Check, CheckOutcome, CiReport};
 use profiler_core::testing::gpu_test_with;
@@ -151,7 +154,7 @@ fn record(gemms: usize, gemm_ns: u64) -> Profile {
     let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let ((), profile) = profiler.record(|| steps(&fake, gemms, gemm_ns)).unwrap();
-    profile
+    of_its_own(&profile)
 }
 
 fn steps(fake: &Fake, gemms: usize, gemm_ns: u64) {

@@ -13,6 +13,8 @@ mod folder;
 #[allow(dead_code)] // `record` uses the whole file
 #[path = "../support/frames.rs"]
 mod frames;
+#[path = "../support/own_process.rs"]
+mod own_process;
 #[path = "../support/perfetto.rs"]
 mod perfetto;
 #[allow(dead_code)] // `record` uses the whole file

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::folder::Folder;
+use crate::own_process::of_its_own;
 use crate::relapses::{self, PLANTED};
 use cupti::fake::{Fake, Work};
 use nvtx::range;
@@ -35,8 +36,7 @@ fn recordings(name: &str) -> [String; 2] {
 fn relapses_fail_fixes_pass_and_the_planted_cause_is_named() {
     let folder = Folder::new();
     let mut wrong = Vec::new();
-    // Not recorded yet.
-    for (name, _) in PLANTED.into_iter().filter(|(name, _)| *name != "batched") {
+    for (name, _) in PLANTED {
         let [slow, fast] = recordings(name).map(|file| vec![load(&file)]);
         match relapses::judge(name, &slow, &fast, &folder.0.join("baseline.json")) {
             Ok(shown) => println!("{name:<20} {shown:?}"),
@@ -50,7 +50,7 @@ fn record(program: impl FnOnce(&Fake)) -> Profile {
     let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let ((), profile) = profiler.record(|| program(&fake)).unwrap();
-    profile
+    of_its_own(&profile)
 }
 
 /// A run of a kernel of so many milliseconds in `step/inner`, which is far longer than the host's part of it.
@@ -77,17 +77,19 @@ fn one_run_a_side_decides_what_exceeds_the_assumed_variation() {
     assert_eq!(explanation.cause, WallCause::Kernels);
     assert_eq!(explanation.path.as_deref(), Some("step/inner"));
     let headline = wall.headline();
-    for part in ["slower", "if runs vary by at most 10 %", "kernel time in step/inner"] {
+    for part in ["slower", "if processes differ by at most 2 %", "kernel time in step/inner"] {
         assert!(headline.contains(part), "{headline}");
     }
     for text in [slower.to_string(), slower.to_markdown(), slower.to_html()] {
         assert!(text.contains("wall time slower"), "{text}");
     }
-    // 3 % may be another run.
-    let near = compare(&run(second), &run(second + second / 33));
+    // 2 % may be another process.
+    let near = compare(&run(second), &run(second + second / 50));
     assert_eq!((near.wall().speed, near.wall().runs_needed), (Speed::Undecided, Some(5)));
     assert!(
-        near.wall().headline().contains("5 runs of each would probably decide"),
+        near.wall()
+            .headline()
+            .contains("5 runs of each would probably decide, each of a process of its own"),
         "{}",
         near.wall()
     );
@@ -111,6 +113,41 @@ fn several_runs_measure_their_variation() {
     let near = compare(&runs(second, 6), &runs(second + second / 90, 6));
     assert_eq!(near.wall().speed, Speed::Undecided, "{}", near.wall());
     assert!(near.wall().runs_needed.is_some_and(|runs| runs > 6), "{}", near.wall());
+}
+
+#[test]
+fn a_process_is_one_value_whatever_the_number_of_its_runs() {
+    let second = 1_000_000_000;
+    let in_process = |runs: &[Profile], id: u32| -> Vec<Profile> {
+        let moved = runs.iter().map(|run| {
+            let recording = run.recording().unwrap().clone();
+            let mut info = recording.info().clone();
+            info.process_id = Some(id);
+            Profile::from_recording(recording.with_info(info))
+        });
+        moved.collect()
+    };
+    // Thirty runs of one process do not show how processes differ.
+    let (before, after) = (runs(second, 30), runs(second + second / 50, 30));
+    let comparison = compare(&in_process(&before, 7_000), &in_process(&after, 7_001));
+    let wall = comparison.wall();
+    assert_eq!((wall.runs, wall.processes), ([30, 30], [1, 1]), "{wall}");
+    assert!(!wall.is_measured && wall.speed == Speed::Undecided, "{wall}");
+    assert!(wall.headline().contains("30 runs of one process and 30 of one process"), "{wall}");
+    // Of as many processes they do.
+    assert_eq!(compare(&before, &after).wall().speed, Speed::Slower);
+    // What the host does is assumed to differ by half, what the GPU does by 2 %.
+    let on_host = |ms| {
+        record(|fake| {
+            let _step = range("step");
+            std::thread::sleep(std::time::Duration::from_millis(ms));
+            fake.launch(Work::kernel(c"gemm").taking_ns(1_000));
+        })
+    };
+    let wall = compare(&on_host(40), &on_host(52)).wall().clone();
+    assert!(wall.assumed_variation.unwrap() > 0.49 && wall.speed == Speed::Undecided, "{wall}");
+    let slower = compare(&on_host(40), &on_host(80));
+    assert_eq!(slower.wall().speed, Speed::Slower, "{}", slower.wall());
 }
 
 #[test]
@@ -270,7 +307,7 @@ fn at_clock(seconds: u64, mhz: f64) -> Profile {
         let from_ns = start_ns + second * 1_000_000_000;
         clock.push(from_ns, from_ns + 1_000_000_000, &[mhz * 1e6]).unwrap();
     }
-    Profile::from_recording(recording.with_series(clock))
+    of_its_own(&Profile::from_recording(recording.with_series(clock)))
 }
 
 #[test]

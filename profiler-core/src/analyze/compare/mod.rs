@@ -25,13 +25,10 @@ pub use comparable::Undecidable;
 pub(crate) use comparable::Work;
 pub use leaders::{Leader, LeaderChange};
 pub use wall::{CauseChange, Contribution, Explanation, Speed, WallCause, WallChange};
-use wall::{RangeKey, WallRun, WallSide};
+use wall::{HOST_VARIATION, ProcessKey, RangeKey, WallRun, WallSide};
 
 /// Minimum runs of a side for one value per run.
 const RUNS: usize = 5;
-/// The variation of wall times between runs that is assumed where it cannot be measured. Two runs of
-/// 4 ms of one program, bound by the host, differed by 8.8 %.
-pub(crate) const RUN_VARIATION: f64 = 0.1;
 
 /// Compares two sides with the defaults of [`Compare`]: kernels by name and shape, in any range.
 ///
@@ -62,7 +59,7 @@ pub struct Compare {
     by_range: bool,
     confidence: f64,
     margin: f64,
-    run_variation: f64,
+    run_variation: Option<f64>,
     paired: bool,
     any_work: bool,
 }
@@ -74,14 +71,13 @@ impl Default for Compare {
 }
 
 impl Compare {
-    /// Kernels by name and shape, bounds at 99 % confidence, a margin of 1 %, and a variation of runs
-    /// of at most 10 %.
+    /// Kernels by name and shape, bounds at 99 % confidence and a margin of 1 %.
     pub fn new() -> Self {
         Self {
             by_range: false,
             confidence: 0.99,
             margin: 0.01,
-            run_variation: RUN_VARIATION,
+            run_variation: None,
             paired: false,
             any_work: false,
         }
@@ -98,10 +94,10 @@ impl Compare {
         /// [clear](TimeShift::is_clear); 0.01 by default. It should exceed the difference between
         /// processes: up to 0.6 % on an H200.
         margin(part: f64) margin = if part.is_finite() { part.max(0.0) } else { 0.0 };
-        /// Sets the relative variation of wall times between runs that is assumed where a side has
-        /// fewer than five runs; 0.1 by default. Five runs a side measure it instead.
-        run_variation(part: f64) run_variation =
-            if part.is_finite() { part.max(0.0) } else { RUN_VARIATION };
+        /// Sets by what part wall times and host times differ between processes, where a side has
+        /// fewer than five. By default it is assumed from what the time was spent on: 2 % of what the
+        /// GPU did and 50 % of the rest. Five processes a side measure it instead.
+        run_variation(part: f64) run_variation = part.is_finite().then_some(part.max(0.0));
         /// Whether the runs of both sides are pairs, measured by turns: the first before with the
         /// first after, and so on. What drifts over minutes, as a temperature, then has no effect.
         /// Needs as many runs on each side, and eight to measure their variation at 99 %.
@@ -117,7 +113,8 @@ impl Compare {
     /// the median of several runs, exact if they agree ([`Change::varies`]). Times are compared one
     /// by one, instance by instance ([`TimeShift`]). With five or more runs on each side a run is
     /// one value, and the bounds include the variation between runs. With fewer, consecutive
-    /// instances make a value, and they exclude it.
+    /// instances make a value, and they exclude it. Of wall times and host times a process is one
+    /// value: they differ more between processes than between the runs of one.
     ///
     /// Costs a pass over each run's operations, and a sort of up to 4,096 ratios for each subject.
     pub fn between<A, B>(&self, before: &A, after: &B) -> Comparison
@@ -128,7 +125,11 @@ impl Compare {
         let sides = [before.profiles(), after.profiles()];
         let clock_warnings = clocks::warnings(sides);
         let clocks = ClockFactors::of_warnings(&clock_warnings);
-        let changes = tree::changes(sides, self, clocks);
+        let processes = sides.map(|runs| {
+            let keys: Vec<ProcessKey> = runs.iter().map(ProcessKey::of).collect();
+            ProcessKey::groups(keys.iter())
+        });
+        let changes = tree::changes(sides, self, &Machine { clocks, processes });
         Comparison {
             before: sides[0].iter().map(Compared::of).collect(),
             after: sides[1].iter().map(Compared::of).collect(),
@@ -152,33 +153,47 @@ impl Compare {
         wall::change([&before, &after], self, clocks, undecidable)
     }
 
-    /// Compares times of runs, given in the order of measurement. Host times of instances of one run
-    /// do not show how much runs vary, which is then assumed.
+    /// Compares times of runs, given in the order of measurement. A run is one value if there are
+    /// enough, of host times a process. Few processes do not show how much these vary, which is then
+    /// assumed.
     fn shift(
         &self,
         sides: [&[Vec<u64>]; 2],
         quantity: Quantity,
-        clocks: Option<ClockFactors>,
+        machine: &Machine,
         ranks: &mut Ranks,
     ) -> Option<TimeShift> {
-        let [before, after] = sides;
-        let by_run = sides.iter().all(|runs| runs.len() >= RUNS);
-        let paired = self.paired && by_run && before.len() == after.len();
-        let samples = sides.map(|runs| match by_run {
-            true => {
-                let runs = runs.iter().filter(|times| paired || !times.is_empty());
-                runs.map(|times| midmean(&mut times.clone())).take(MOST).collect::<Vec<f64>>()
-            }
-            false => blocks(&runs.concat(), MOST),
-        });
+        let is_host = quantity == Quantity::HostNs;
+        let by_run = match is_host {
+            true => machine.processes.iter().all(|processes| processes.len() >= RUNS),
+            false => sides.iter().all(|runs| runs.len() >= RUNS),
+        };
+        let of_process = |runs: &[Vec<u64>], process: &Vec<usize>| {
+            process.iter().flat_map(|run| runs[*run].iter().copied()).collect::<Vec<u64>>()
+        };
+        let mut samples: [Vec<f64>; 2] = Default::default();
+        for ((samples, runs), processes) in samples.iter_mut().zip(sides).zip(&machine.processes) {
+            let values: Vec<Vec<u64>> = match is_host {
+                true => processes.iter().map(|process| of_process(runs, process)).collect(),
+                false => runs.to_vec(),
+            };
+            *samples = match by_run {
+                true => {
+                    let values = values.iter().filter(|times| self.paired || !times.is_empty());
+                    values.map(|times| midmean(&mut times.clone())).take(MOST).collect()
+                }
+                false => blocks(&runs.concat(), MOST),
+            };
+        }
+        let paired = self.paired && by_run && samples[0].len() == samples[1].len();
         let samples = samples.each_ref().map(Vec::as_slice);
         let mut factor = Factor::of(samples, paired, (1.0 - self.confidence) / 2.0, ranks)?;
-        if let Some(clocks) = clocks {
+        if let Some(clocks) = machine.clocks {
             factor = clocks.widen(factor);
         }
-        if quantity == Quantity::HostNs && !by_run {
-            factor.low /= 1.0 + self.run_variation;
-            factor.high *= 1.0 + self.run_variation;
+        if is_host && !by_run {
+            let wider = 1.0 + self.run_variation.unwrap_or(HOST_VARIATION);
+            (factor.low, factor.high) = (factor.low / wider, factor.high * wider);
         }
         let single = sides.map(|runs| {
             let mut times: Vec<f64> = runs.iter().flatten().map(|&ns| ns as f64).collect();
@@ -204,6 +219,13 @@ fn wall_run(profile: &Profile) -> WallRun {
         keys[node.id.at()] = RangeKey { path: node.cut_path().into(), domain };
     }
     WallRun::of(profile, &keys)
+}
+
+/// What times of both sides may differ by without a change of the program.
+struct Machine {
+    clocks: Option<ClockFactors>,
+    /// The runs of each process of each side.
+    processes: [Vec<Vec<usize>>; 2],
 }
 
 fn middle(times: &mut [f64]) -> f64 {

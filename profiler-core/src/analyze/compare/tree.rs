@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use super::{Change, ChangeKind, ClockFactors, Compare, Presence, Quantity, Shape, TimeShift};
+use super::{Change, ChangeKind, Compare, Machine, Presence, Quantity, Shape, TimeShift};
 use crate::base::hodges_lehmann::Ranks;
 use crate::base::kernel_names::Level;
 use crate::base::totals::Totals;
@@ -73,11 +73,7 @@ type Place = (usize, usize);
 /// The range if kernels are separated by range, the name and the shape.
 type KernelKey = (Option<usize>, Rc<str>, Shape);
 
-pub(super) fn changes(
-    sides: [&[Profile]; 2],
-    compare: &Compare,
-    clocks: Option<ClockFactors>,
-) -> Vec<Change> {
+pub(super) fn changes(sides: [&[Profile]; 2], compare: &Compare, machine: &Machine) -> Vec<Change> {
     let runs = sides.map(<[Profile]>::len);
     let (mut everything, mut outside) = (Row::new(runs), Row::new(runs));
     let mut tree = Tree::default();
@@ -133,7 +129,7 @@ pub(super) fn changes(
         }
     }
 
-    let mut rows = Rows { compare, clocks, ranks: Ranks::default(), rows: Vec::new() };
+    let mut rows = Rows { compare, machine, ranks: Ranks::default(), rows: Vec::new() };
     let nowhere = Subject::default();
     rows.push(ChangeKind::Everything, &nowhere, &everything);
     rows.push(ChangeKind::OutsideRanges, &nowhere, &outside);
@@ -226,7 +222,7 @@ impl Default for Subject {
 
 struct Rows<'c> {
     compare: &'c Compare,
-    clocks: Option<ClockFactors>,
+    machine: &'c Machine,
     ranks: Ranks,
     rows: Vec<Change>,
 }
@@ -276,7 +272,7 @@ impl Rows<'_> {
             of_runs.collect::<Vec<_>>()
         });
         let [before, after] = &times;
-        self.compare.shift([before, after], quantity, self.clocks, &mut self.ranks)
+        self.compare.shift([before, after], quantity, self.machine, &mut self.ranks)
     }
 }
 

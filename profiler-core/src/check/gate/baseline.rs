@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::run::{EVERYTHING, OUTSIDE, Run};
-use crate::analyze::compare::wall::{Parts, RangeKey, WallRun, WallSide};
+use crate::analyze::compare::wall::{Parts, ProcessKey, RangeKey, WallRun, WallSide, by_process};
 use crate::analyze::compare::{WallCause, Work};
 use crate::base::error::{Error, Kind};
 use crate::base::hodges_lehmann::median;
@@ -43,9 +43,12 @@ pub(crate) struct Entry {
     /// The mean SM clock while operations ran, if sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sm_mhz: Option<f64>,
-    /// `None` if a run has none.
+    /// Of each process, which wall times and host times differ by; `None` if a run has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) wall_time: Option<Times>,
+    /// The mean wall time of the middle runs, which `wall_ns` of the ranges sums to.
+    #[serde(default)]
+    pub(crate) wall_mean_ns: f64,
     /// True if the wall time is that of sessions, else that of recorded activity, as in captures.
     #[serde(default)]
     pub(crate) is_session: bool,
@@ -69,6 +72,7 @@ pub(crate) struct RangeEntry {
     /// The part of the wall time that each cause takes in this range alone, in nanoseconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) wall_ns: BTreeMap<WallCause, f64>,
+    /// Of each process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) host_time: Option<Times>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -234,11 +238,9 @@ impl Entry {
             for name in part.counts.keys() {
                 entry.counts.entry((*name).to_owned()).or_default();
             }
-            for (times, ns) in [
-                (&mut entry.host_time, part.host_ns),
-                (&mut entry.busy_time, part.busy_ns),
-                (&mut entry.kernel_time, part.kernel_ns),
-            ] {
+            for (times, ns) in
+                [(&mut entry.busy_time, part.busy_ns), (&mut entry.kernel_time, part.kernel_ns)]
+            {
                 if ns > 0.0 {
                     times.get_or_insert_default().0.push(ns);
                 }
@@ -247,8 +249,14 @@ impl Entry {
                 entry.kernels.entry(name.clone()).or_default().time.0.push(kernels.ns);
             }
         }
+        let processes = ProcessKey::groups(runs.iter().map(|run| &run.process));
         for (path, entry) in &mut ranges {
             let parts = || runs.iter().map(|run| run.parts.get(path));
+            let host: Vec<f64> =
+                parts().map(|part| part.map_or(0.0, |part| part.host_ns)).collect();
+            let mut host = by_process(&processes, &host);
+            host.retain(|ns| *ns > 0.0);
+            entry.host_time = (!host.is_empty()).then_some(Times(host));
             for (name, count) in &mut entry.counts {
                 let of = |part: Option<&super::run::Part>| {
                     part.and_then(|part| part.counts.get(name.as_str()).copied()).unwrap_or(0)
@@ -268,6 +276,7 @@ impl Entry {
             runs: runs.len() as u64,
             sm_mhz: mean_mhz(runs),
             wall_time: None,
+            wall_mean_ns: 0.0,
             is_session: false,
             ranges,
         };
@@ -280,7 +289,8 @@ impl Entry {
     }
 
     fn set_wall(&mut self, side: WallSide) {
-        self.wall_time = Some(Times(side.runs_ns));
+        self.wall_time = Some(Times(side.processes_ns));
+        self.wall_mean_ns = tenths(side.ns);
         for (key, causes) in side.parts {
             let path = key.map_or_else(|| OUTSIDE.to_owned(), |key| key.path.to_string());
             let wall_ns = &mut self.ranges.entry(path).or_default().wall_ns;
@@ -294,7 +304,7 @@ impl Entry {
 
     /// The wall times; `None` without any.
     pub(crate) fn wall(&self) -> Option<WallSide> {
-        let runs_ns = self.wall_time.as_ref()?.0.clone();
+        let processes_ns = self.wall_time.as_ref()?.0.clone();
         let mut parts = Parts::new();
         for (path, range) in &self.ranges {
             if range.wall_ns.is_empty() {
@@ -307,7 +317,7 @@ impl Entry {
                 causes[*cause as usize] += ns;
             }
         }
-        Some(WallSide { runs_ns, parts })
+        Some(WallSide { runs: self.runs as usize, ns: self.wall_mean_ns, processes_ns, parts })
     }
 
     /// What the runs did: ranges, kernels, and entries of the outermost ranges with GPU work.

@@ -6,9 +6,7 @@ use super::baseline::{Count, Entry, KernelEntry, RangeEntry, Times};
 use super::run::EVERYTHING;
 use super::verdict::{CountChange, CountOutcome, Outcome, TimeChange, TimeKind};
 use crate::analyze::compare::wall::change as wall_change;
-use crate::analyze::compare::{
-    ClockFactors, Compare, RUN_VARIATION, Speed, Undecidable, WallChange,
-};
+use crate::analyze::compare::{ClockFactors, Compare, Speed, Undecidable, WallChange};
 use crate::base::hodges_lehmann::{Factor, MOST, Ranks, Ratios, median};
 use crate::base::kernel_names::Pattern;
 
@@ -61,11 +59,13 @@ impl Found {
     /// True if more runs cannot change the verdict. A wall time that may have fallen would turn growth
     /// into a trade.
     pub(crate) fn is_decided(&self) -> bool {
-        let mut open = self.times.iter().filter(|time| time.outcome == Outcome::Undecided);
-        let may_be_trade = |time: &TimeChange| time.of == TimeKind::Wall && time.low < 1.0 - MARGIN;
+        let may_be_trade = |time: &TimeChange| {
+            let is_open = matches!(time.outcome, Outcome::Noisy | Outcome::Undecided);
+            time.of == TimeKind::Wall && is_open && time.is_measured && time.low < 1.0 - MARGIN
+        };
         match self.is_worse() {
-            true => !open.any(may_be_trade),
-            false => open.next().is_none(),
+            true => !self.times.iter().any(may_be_trade),
+            false => !self.times.iter().any(|time| time.outcome == Outcome::Undecided),
         }
     }
 
@@ -173,22 +173,27 @@ impl Plan {
             };
             let time = known.cloned().unwrap_or_else(|| {
                 let effect = self.effect_of(pair, wall_ns);
-                self.judge(pair, effect, fail_tail, clocks, ranks)
+                let variation = match pair.of {
+                    TimeKind::Wall => wall.as_ref().and_then(|wall| wall.assumed_variation),
+                    _ => None,
+                };
+                self.judge(pair, effect, fail_tail, (clocks, variation), ranks)
             });
             times.push(time);
         }
         let is_faster = !is_other_work
             && times.iter().any(|time| time.of == TimeKind::Wall)
             && wall.as_ref().is_some_and(|wall| wall.speed == Speed::Faster);
-        for time in times.iter_mut().filter(|time| time.of != TimeKind::Wall) {
-            let is_trade = is_faster && !self.is_strict;
+        let is_trade = is_faster && !self.is_strict;
+        for time in &mut times {
+            let is_required = match time.of {
+                TimeKind::Wall => self.is_strict,
+                TimeKind::Host | TimeKind::Busy => false,
+                TimeKind::Kernels | TimeKind::Kernel => true,
+            };
             time.outcome = match time.outcome {
-                Outcome::Slower if is_trade => Outcome::Trade,
-                Outcome::Undecided
-                    if is_trade || matches!(time.of, TimeKind::Host | TimeKind::Busy) =>
-                {
-                    Outcome::Noisy
-                }
+                Outcome::Slower if is_trade && time.of != TimeKind::Wall => Outcome::Trade,
+                Outcome::Undecided if is_trade || !is_required => Outcome::Noisy,
                 outcome => outcome,
             };
         }
@@ -304,7 +309,12 @@ impl Plan {
         let tail = self.pass_tail();
         let least =
             (1..=MOST).find(|runs| ranks.rank(of_baseline.min(MOST), *runs, tail).is_some())?;
-        let needed = times.iter().filter(|time| time.outcome == Outcome::Undecided).map(|time| {
+        let open = times.iter().filter(|time| time.outcome == Outcome::Undecided);
+        // More runs of the same process do not show how processes differ.
+        if open.clone().any(|time| time.of == TimeKind::Wall && !time.is_measured) {
+            return None;
+        }
+        let needed = open.map(|time| {
             let Some(high) = time.high.filter(|_| time.is_measured) else { return least as f64 };
             // The width of bounds falls with the square root of the runs.
             let distance = (time.limit - time.ratio).abs();
@@ -320,7 +330,7 @@ impl Plan {
         pair: &Pair<'_>,
         effect: f64,
         fail_tail: f64,
-        clocks: Option<ClockFactors>,
+        (clocks, variation): (Option<ClockFactors>, Option<f64>),
         ranks: &mut Ranks,
     ) -> TimeChange {
         // A file may contain any number of times.
@@ -332,10 +342,10 @@ impl Plan {
             clocks.map_or(factor, |clocks| clocks.widen(factor))
         };
         let (mut failing, mut passing) = (factor(fail_tail), factor(self.pass_tail()));
-        let is_measured = passing.high.is_finite();
-        if pair.of == TimeKind::Wall && !is_measured {
-            // One run a side shows a large change.
-            passing = assumed(&before, &after, passing);
+        let is_measured = passing.high.is_finite() && variation.is_none();
+        if let Some(variation) = variation {
+            // One process a side shows a large change.
+            passing = assumed(&before, &after, passing, variation);
             passing = clocks.map_or(passing, |clocks| clocks.widen(passing));
             failing = passing;
         }
@@ -365,11 +375,11 @@ impl Plan {
     }
 }
 
-/// The extreme factors, widened by the variation between runs that is assumed.
-fn assumed(before: &[f64], after: &[f64], factor: Factor) -> Factor {
+/// The extreme factors, widened by the variation between processes that is assumed.
+fn assumed(before: &[f64], after: &[f64], factor: Factor, variation: f64) -> Factor {
     let extremes = Ratios::of(before, after).extremes();
     let Some((least, most)) = extremes else { return factor };
-    let wider = 1.0 + RUN_VARIATION;
+    let wider = 1.0 + variation;
     Factor { low: least / wider, high: most * wider, ..factor }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::analyze::compare::wall::{RangeKey, WallRun};
+use crate::analyze::compare::wall::{ProcessKey, RangeKey, WallRun};
 use crate::base::hodges_lehmann::midmean;
 use crate::base::totals::Totals;
 use crate::base::units::{nanoseconds, shape};
@@ -25,6 +25,7 @@ pub(crate) struct Run {
     pub(crate) wall: Option<WallRun>,
     /// The mean SM clock while operations ran, if sampled.
     pub(crate) sm_hz: Option<f64>,
+    pub(crate) process: ProcessKey,
 }
 
 /// The measurements of one range in a run.
@@ -111,6 +112,7 @@ impl Run {
             parts,
             wall: Some(WallRun::of(profile, &keys)),
             sm_hz: sm_hz.and_then(|clocks| clocks.sm_hz),
+            process: ProcessKey::of(profile),
         })
     }
 }

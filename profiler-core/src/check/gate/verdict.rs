@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::baseline::UPDATE;
 use super::run::{EVERYTHING, OUTSIDE};
-use crate::analyze::compare::{RUN_VARIATION, WallChange};
+use crate::analyze::compare::WallChange;
 use crate::base::accessors::getters;
 use crate::base::named_variants::named_variants;
 use crate::base::units::{self, MESSAGE_WIDTH, NAME_WIDTH, shortened};
@@ -21,8 +21,8 @@ named_variants! {
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum TimeKind {
-        /// The wall time of a session, as
-        /// [`WallChange`](crate::compare::WallChange) measures it.
+        /// The wall time of a session, as [`WallChange`](crate::compare::WallChange) measures it. Fails
+        /// if it is certainly slower, and may be undecided unless the gate is strict.
         Wall = "wall time",
         /// The host's time in a range, summed over instances. Fails if it is certainly slower, and may
         /// be undecided.
@@ -48,8 +48,8 @@ pub enum Outcome {
     Faster,
     /// Slower by the minimum effect or more, while the wall time certainly fell.
     Trade,
-    /// Not decided, and not required: the host time or busy time of a range, or any time while the wall
-    /// time certainly fell.
+    /// Not decided, and not required: the wall time, the host time or busy time of a range, or any time
+    /// while the wall time certainly fell.
     Noisy,
     /// Slower by the minimum effect or more.
     Slower,
@@ -129,12 +129,13 @@ pub struct TimeChange {
     pub low: f64,
     /// The upper bound; `None` with too few runs.
     pub high: Option<f64>,
-    /// True if the bounds come from the variation between runs. For the wall time of few runs a
-    /// variation of 10 % is assumed.
+    /// True if the bounds come from the variation between runs, of wall times between processes. For
+    /// the wall time of few processes a variation is assumed:
+    /// [`WallChange::assumed_variation`](crate::compare::WallChange::assumed_variation).
     pub is_measured: bool,
     /// The factor from which the time is slower.
     pub limit: f64,
-    /// The runs at the decision.
+    /// The runs at the decision; the processes for a wall time or host time.
     pub runs: u64,
     /// The outcome.
     pub outcome: Outcome,
@@ -160,7 +161,7 @@ impl fmt::Display for TimeChange {
             Some(high) => {
                 write!(f, "{} to {}", percent(self.low), percent(high))?;
                 if !self.is_measured {
-                    write!(f, " if runs vary by at most {:.0} %", 100.0 * RUN_VARIATION)?;
+                    f.write_str(" by an assumption")?;
                 }
             }
             None => f.write_str("too few runs for bounds")?,

@@ -31,13 +31,16 @@ pub struct RecordingInfo {
     /// The kernel's random id of the machine's boot, equal in recordings of one clock. `None` in
     /// captures, in recordings of older versions, and where the kernel does not report it.
     pub boot_id: Option<String>,
+    /// When the process started, in the kernel's ticks since the boot: tells processes of one id apart.
+    /// `None` as for the boot.
+    pub process_started: Option<u64>,
 }
 
 json_object! {
     RecordingInfo {
         recorded_at_s: required, cupti_version: required, cuda_driver_version: required,
         driver_release: later, devices: required, recorder_version: required, process_id: optional,
-        utc_offset_ns: optional, boot_id: optional,
+        utc_offset_ns: optional, boot_id: optional, process_started: optional,
     }
 }
 
@@ -106,6 +109,7 @@ impl RecordingInfo {
             process_id: Some(std::process::id()),
             utc_offset_ns,
             boot_id: boot_id(),
+            process_started: process_started(),
         }
     }
 
@@ -154,6 +158,13 @@ impl RecordingInfo {
 /// By how much the calendar time at the boot may differ in recordings of one boot without its id:
 /// the calendar clock is adjusted now and then.
 const SAME_BOOT_NS: u64 = 10_000_000_000;
+
+/// The start of this process, the 22nd field of the kernel's line: the 20th after the name, which may
+/// hold spaces.
+fn process_started() -> Option<u64> {
+    let line = std::fs::read_to_string("/proc/self/stat").ok()?;
+    line.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
 
 /// The kernel's id of this boot.
 fn boot_id() -> Option<String> {

@@ -244,6 +244,13 @@ impl Recording {
         self
     }
 
+    /// Replaces where and when it was made.
+    #[must_use]
+    pub fn with_info(mut self, info: RecordingInfo) -> Self {
+        self.info = info;
+        self
+    }
+
     /// Writes it to a file. An existing file is replaced only once the new one is complete, and keeps
     /// its permissions. Links are followed.
     ///

@@ -16,7 +16,7 @@ use crate::base::hodges_lehmann::{Factor, MOST, Ranks, Ratios};
 use crate::base::named_variants::named_variants;
 use run::Causes;
 use run::parents;
-pub(crate) use run::{Parts, RangeKey, WallRun, WallSide};
+pub(crate) use run::{HOST_VARIATION, Parts, ProcessKey, RangeKey, WallRun, WallSide, by_process};
 pub(super) use text::{signed, time};
 
 /// The share of a cause that a range has to contain to be named for it.
@@ -146,16 +146,18 @@ pub struct WallChange {
     pub high: Option<f64>,
     /// The confidence of the bounds, if they are measured.
     pub confidence: f64,
-    /// True if the bounds come from the variation between runs, of which there are five or more a
-    /// side (eight pairs) at 99 %. Otherwise they are the extreme ratios, widened by
-    /// [`Compare::run_variation`], which is an assumption.
+    /// True if the bounds come from the variation between processes, of which there are five or more a
+    /// side (eight pairs) at 99 %. Otherwise they are the extreme ratios, widened by an assumption.
     pub is_measured: bool,
-    /// The assumption, if needed.
+    /// The assumption, if needed: by what part processes differ. See [`Compare::run_variation`].
     pub assumed_variation: Option<f64>,
     /// By what factors the bounds are widened because the SM clocks of both sides differ, if so.
     pub clocks: Option<ClockFactors>,
     /// Runs before and after.
     pub runs: [usize; 2],
+    /// Processes before and after. Wall times differ more between processes than between runs of one,
+    /// so each process is one value.
+    pub processes: [usize; 2],
     /// True if runs are compared in pairs.
     pub is_paired: bool,
     /// The result.
@@ -195,7 +197,12 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn of(sides: [&[f64]; 2], compare: &Compare, ranks: &mut Ranks) -> Option<Self> {
+    fn of(
+        sides: [&[f64]; 2],
+        compare: &Compare,
+        variation: f64,
+        ranks: &mut Ranks,
+    ) -> Option<Self> {
         let tail = (1.0 - compare.confidence) / 2.0;
         let fewest = Factor::fewest(compare.paired, tail, ranks).map(|runs| runs.max(RUNS));
         let factor = Factor::of(sides, compare.paired, tail, ranks)?;
@@ -203,7 +210,7 @@ impl Bounds {
             return Some(Self { factor, is_measured: true, fewest });
         }
         let (least, most) = Ratios::of(sides[0], sides[1]).extremes()?;
-        let wider = 1.0 + compare.run_variation;
+        let wider = 1.0 + variation;
         let factor = Factor { low: least / wider, high: most * wider, ..factor };
         Some(Self { factor, is_measured: false, fewest })
     }
@@ -280,13 +287,15 @@ pub(crate) fn change(
         }
     }
     contributions.sort_by(|a, b| b.change_ns.abs().total_cmp(&a.change_ns.abs()));
-    let change_ns = after.ns() - before.ns();
+    let change_ns = after.ns - before.ns;
     let explained: f64 = contributions.iter().map(|of| of.change_ns).sum();
     let unexplained_ns = total[WallCause::Unknown as usize] + change_ns - explained;
 
     let sides = [before, after];
-    let walls = sides.map(|side| &side.runs_ns[..side.runs_ns.len().min(MOST)]);
-    let bounds = Bounds::of(walls, compare, &mut Ranks::default());
+    let walls = sides.map(|side| &side.processes_ns[..side.processes_ns.len().min(MOST)]);
+    let variation =
+        compare.run_variation.unwrap_or_else(|| before.variation().max(after.variation()));
+    let bounds = Bounds::of(walls, compare, variation, &mut Ranks::default());
     let unbounded = Factor { ratio: 1.0, low: 0.0, high: f64::INFINITY };
     let mut bounds =
         bounds.unwrap_or(Bounds { factor: unbounded, is_measured: false, fewest: None });
@@ -298,20 +307,21 @@ pub(crate) fn change(
         None => bounds.speed(compare.margin),
     };
     let is_open = speed == Speed::Undecided && undecidable.is_none();
-    let runs = sides.map(|side| side.runs_ns.len());
-    let fewest = runs[0].min(runs[1]);
+    let processes = sides.map(|side| side.processes_ns.len());
+    let fewest = processes[0].min(processes[1]);
     WallChange {
-        before_ns: before.ns(),
-        after_ns: after.ns(),
+        before_ns: before.ns,
+        after_ns: after.ns,
         change_ns,
         ratio: bounds.factor.ratio,
         low: bounds.factor.low,
         high: bounds.factor.high.is_finite().then_some(bounds.factor.high),
         confidence: compare.confidence,
         is_measured: bounds.is_measured,
-        assumed_variation: (!bounds.is_measured).then_some(compare.run_variation),
+        assumed_variation: (!bounds.is_measured).then_some(variation),
         clocks,
-        runs,
+        runs: sides.map(|side| side.runs),
+        processes,
         is_paired: compare.paired,
         speed,
         undecidable,

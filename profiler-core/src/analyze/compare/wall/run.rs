@@ -5,9 +5,16 @@ use std::rc::Rc;
 
 use super::WallCause;
 use crate::analyze::diagnosis::{Clock, Part, Thresholds};
+use crate::base::hodges_lehmann::median;
 use crate::join::busy::{SessionTime, extent, within};
 use crate::join::tables::{Interval, OperationId, RangeId};
 use crate::profile::{OperationKind, Profile};
+
+/// By what part the time of the GPU may differ between processes, and the rest, which is the host's.
+/// Of a hundred processes on an H100 the launches of the slowest took twice as long as those of the
+/// fastest (docs/measurements.md).
+const GPU_VARIATION: f64 = 0.02;
+pub(crate) const HOST_VARIATION: f64 = 0.5;
 
 /// Nanoseconds by cause.
 pub(crate) type Causes = [f64; WallCause::ALL.len()];
@@ -31,6 +38,45 @@ pub(crate) struct WallRun {
     pub(crate) parts: Parts,
     /// The session; `None` for captures, which have none.
     pub(crate) session: Option<SessionTime>,
+    pub(crate) process: ProcessKey,
+}
+
+/// A process, as far as a recording tells it from others: boot, id and start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ProcessKey(Option<(Option<String>, u32, Option<u64>)>);
+
+impl ProcessKey {
+    pub(crate) fn of(profile: &Profile) -> Self {
+        let info = profile.recording_info();
+        let key = |id| (info.boot_id.clone(), id, info.process_started);
+        Self(info.process_id.map(key))
+    }
+
+    /// Indices of the runs of each process, in the order of their first ones. A run of an unknown
+    /// process is one of its own.
+    pub(crate) fn groups<'k>(keys: impl Iterator<Item = &'k Self>) -> Vec<Vec<usize>> {
+        let mut of_key: HashMap<&Self, usize> = HashMap::new();
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for (run, key) in keys.enumerate() {
+            let new = groups.len();
+            let at = if key.0.is_some() { *of_key.entry(key).or_insert(new) } else { new };
+            if at == new {
+                groups.push(Vec::new());
+            }
+            groups[at].push(run);
+        }
+        groups
+    }
+}
+
+/// One value for each process: the median of its runs.
+pub(crate) fn by_process(groups: &[Vec<usize>], of_runs: &[f64]) -> Vec<f64> {
+    let middle = |runs: &Vec<usize>| {
+        let mut values: Vec<f64> = runs.iter().map(|run| of_runs[*run]).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        median(&values).unwrap_or(0.0)
+    };
+    groups.iter().map(middle).collect()
 }
 
 impl WallRun {
@@ -83,6 +129,7 @@ impl WallRun {
             active_ns: within(windows, active) as f64,
             parts,
             session: SessionTime::of(windows, active),
+            process: ProcessKey::of(profile),
         }
     }
 
@@ -95,11 +142,14 @@ fn add_to(sum: &mut Causes, times: &Causes, factor: f64) {
     sum.iter_mut().zip(times).for_each(|(sum, ns)| *sum += factor * ns);
 }
 
-/// The runs of a side: each wall time, and the parts of the middle ones.
+/// The runs of a side: their wall times, and the parts of the middle ones.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct WallSide {
-    /// The wall time of each run, in order.
-    pub(crate) runs_ns: Vec<f64>,
+    pub(crate) runs: usize,
+    /// The mean wall time of the runs in the middle half, which the parts sum to if none is missing.
+    pub(crate) ns: f64,
+    /// The median wall time of each process, in order.
+    pub(crate) processes_ns: Vec<f64>,
     /// Means over the runs in the middle half by wall time.
     pub(crate) parts: Parts,
 }
@@ -107,7 +157,7 @@ pub(crate) struct WallSide {
 impl WallSide {
     /// With `is_session` the wall times are those of sessions, else of the recorded activity.
     pub(crate) fn of(runs: &[WallRun], is_session: bool) -> Self {
-        let runs_ns = runs.iter().map(|run| run.ns(is_session)).collect();
+        let runs_ns: Vec<f64> = runs.iter().map(|run| run.ns(is_session)).collect();
         let mut sorted: Vec<&WallRun> = runs.iter().collect();
         sorted.sort_by(|a, b| a.ns(is_session).total_cmp(&b.ns(is_session)));
         let middle = middle(&sorted);
@@ -122,15 +172,23 @@ impl WallSide {
                     share * session.outside_ns as f64;
             }
         }
-        Self { runs_ns, parts }
+        let groups = ProcessKey::groups(runs.iter().map(|run| &run.process));
+        Self {
+            runs: runs.len(),
+            ns: share * middle.iter().map(|run| run.ns(is_session)).sum::<f64>(),
+            processes_ns: by_process(&groups, &runs_ns),
+            parts,
+        }
     }
 
-    /// The mean wall time of the middle runs, which the parts sum to if none is missing.
-    pub(super) fn ns(&self) -> f64 {
-        let mut sorted = self.runs_ns.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let middle = middle(&sorted);
-        middle.iter().sum::<f64>() / middle.len().max(1) as f64
+    /// By what part wall times of processes may differ if one alone is known: what the host does varies
+    /// far more than what the GPU does.
+    pub(crate) fn variation(&self) -> f64 {
+        let of_cause = |cause: WallCause| self.parts.values().map(move |of| of[cause as usize]);
+        let on_gpu = [WallCause::Kernels, WallCause::Overlap, WallCause::Communication];
+        let gpu_ns: f64 = on_gpu.into_iter().flat_map(of_cause).sum();
+        let gpu = (gpu_ns / self.ns.max(1.0)).clamp(0.0, 1.0);
+        GPU_VARIATION * gpu + HOST_VARIATION * (1.0 - gpu)
     }
 }
 

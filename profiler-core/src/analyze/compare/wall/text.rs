@@ -44,6 +44,10 @@ impl Explanation {
     }
 }
 
+fn counted(processes: usize) -> String {
+    if processes == 1 { "one process".to_owned() } else { format!("{processes} processes") }
+}
+
 impl WallChange {
     /// One line: the result, by how much, how sure, and what explains it.
     pub fn headline(&self) -> String {
@@ -52,13 +56,22 @@ impl WallChange {
             Some(high) => format!("{} to {}", percent(self.low), percent(high)),
             None => "no bounds".to_owned(),
         };
-        let runs = match self.runs {
-            [1, 1] => "one run a side".to_owned(),
-            [runs, _] if self.is_paired => format!("{runs} pairs of runs"),
-            [before, after] => format!("{before} and {after} runs"),
+        let runs = match (self.runs, self.processes) {
+            ([1, 1], _) => "one run a side".to_owned(),
+            ([runs, _], [processes, _]) if self.is_paired && runs == processes => {
+                format!("{runs} pairs of runs")
+            }
+            (runs, processes) if runs == processes => format!("{} and {} runs", runs[0], runs[1]),
+            (runs, processes) => format!(
+                "{} runs of {} and {} of {}",
+                runs[0],
+                counted(processes[0]),
+                runs[1],
+                counted(processes[1])
+            ),
         };
         let sure = match self.assumed_variation {
-            Some(part) => format!(", if runs vary by at most {:.0} %", 100.0 * part),
+            Some(part) => format!(", if processes differ by at most {:.0} %", 100.0 * part),
             // Without the digits that arithmetic adds.
             None => format!(" at {} %", (1e4 * self.confidence).round() / 1e2),
         };
@@ -72,7 +85,9 @@ impl WallChange {
             text.push_str(&format!("; {why}"));
         } else if self.speed == Speed::Undecided {
             match self.runs_needed {
-                Some(runs) => text.push_str(&format!("; {runs} runs of each would probably decide")),
+                Some(runs) => text.push_str(&format!(
+                    "; {runs} runs of each would probably decide, each of a process of its own"
+                )),
                 None => text.push_str(&format!(
                     "; more than {MOST} runs of each would be needed: make a run longer or the machine quieter"
                 )),

@@ -67,6 +67,7 @@ impl Reader<'_> {
             process_id: None,
             utc_offset_ns,
             boot_id: None,
+            process_started: None,
         })
     }
 
