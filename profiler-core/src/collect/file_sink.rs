@@ -4,7 +4,6 @@
 //! appends to a queue, and without room there a segment is lost and counted.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -241,6 +240,8 @@ impl Sink for FileSink {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use cupti::Config;
     use cupti::clock::now_ns;
     use cupti::fake::{Fake, Work};
