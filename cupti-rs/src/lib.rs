@@ -83,7 +83,7 @@ mod version;
 #[doc(hidden)]
 pub mod __private {
     pub use crate::sys::injected::this_is_injected;
-    pub use crate::sys::os::{at_fork_in_child, stay_loaded, with_signals_blocked};
+    pub use crate::sys::os::{stay_loaded, with_signals_blocked};
 }
 
 pub use attribute::{Attribute, AttributeSetting};

@@ -135,7 +135,7 @@ pub fn stay_loaded() {
 
 /// Has `child` run in every child that is forked off from now on, before anything else of this crate does. It may do
 /// only what a signal handler may.
-pub fn at_fork_in_child(child: extern "C" fn()) {
+pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
     // Miri has no fork.
     if cfg!(miri) {
         return;

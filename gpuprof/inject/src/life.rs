@@ -158,13 +158,16 @@ pub(crate) fn yield_to_program() -> bool {
 }
 
 /// The windows of the recording's file.
+///
+/// These are called with the switch locked, and others lock that while they read the file: a read must not wait for a writer that
+/// waits for them.
 struct OfFile;
 
 impl Windows for OfFile {
     fn begin(&self) {
         let Some(life) = LIFE.get() else { return };
         life.control.cancel(Task::Rest);
-        if let Some(file) = &*life.file.read() {
+        if let Some(file) = &*life.file.read_recursive() {
             // A refusal leaves the session paused; the library's thread tries again.
             let begun = cupti::__private::with_signals_blocked(|| file.begin_window(PATIENCE));
             if begun.is_err() {
@@ -179,7 +182,7 @@ impl Windows for OfFile {
 
     fn end(&self) {
         let Some(life) = LIFE.get() else { return };
-        if let Some(file) = &*life.file.read() {
+        if let Some(file) = &*life.file.read_recursive() {
             file.end_window();
         }
         life.control.put_off(Task::Rest, REST_AFTER);
@@ -427,7 +430,8 @@ impl Life {
             self.log(&error.to_string());
         }
         *self.manifest.lock() = manifest;
-        finished.is_ok()
+        // Whatever was refused, the collection is over.
+        true
     }
 
     /// Describes that there is no recording, and why.

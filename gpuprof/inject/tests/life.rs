@@ -1,4 +1,5 @@
 //! Programs with the library, from CUDA's initialisation to their end: against the fake driver, each in a process of its own.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)] // tests
 
 use std::collections::BTreeMap;
 use std::env;

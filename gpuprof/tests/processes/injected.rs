@@ -228,8 +228,7 @@ fn programs_that_a_script_starts_are_ranks_of_one_report() {
 #[test]
 fn recording_is_limited_in_time() {
     let folder = Folder::new();
-    let mut program =
-        Commands::start(&folder, &["--delay", "0.5", "--duration", "0.5", "-o", "job"]);
+    let mut program = Commands::start(&folder, &["--delay", "3", "--duration", "3", "-o", "job"]);
     program.does("launch 1");
     let state = || -> State {
         let run = RunFolder::open(&folder.path("job")).unwrap();

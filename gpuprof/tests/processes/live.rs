@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use gpuprof_control::manifest::{Process, Run};
@@ -234,6 +235,13 @@ fn a_stopped_process_times_out() {
     let kill =
         |signal| assert!(Command::new("kill").args([signal, &*pid]).status().unwrap().success());
     kill("-STOP");
+    let tasks =
+        || fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
+    let is_stopped = |task: PathBuf| {
+        let stat = fs::read_to_string(task.join("stat")).unwrap();
+        stat.rsplit_once(')').unwrap().1.trim_start().starts_with('T')
+    };
+    until("the stop of all threads", || tasks().all(is_stopped));
     let slow = ran(&mut folder.gpuprof(["status", &pid, "--timeout", "0.2"]));
     assert!(slow.failure(1).contains("did not answer in time"));
     let listed = ran(&mut folder.gpuprof(["list"]));

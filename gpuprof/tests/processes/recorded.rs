@@ -149,7 +149,7 @@ fn command(folder: &Folder, options: &[&str], script: &str) -> Command {
     words.extend(options.iter().map(Into::into));
     words.extend(["--", "sh", "-c", &script].map(Into::into));
     let mut command = folder.gpuprof(words);
-    command.env("PROGRAM", program).env("NAME", PROGRAM);
+    command.env("PROGRAM", program).env("NAME", PROGRAM).env("TOOL", inject);
     command
 }
 
@@ -245,7 +245,10 @@ fn a_killed_process_has_its_recording_in_the_report() {
 #[test]
 fn a_process_that_still_runs_is_named_and_read_as_far_as_it_is() {
     let folder = Folder::new();
-    let script = format!("{PLAN}=loop PROGRAM 2>&1 < keep & sleep 1; true");
+    let script = format!(
+        "{PLAN}=loop PROGRAM 2>&1 < keep & until \"$TOOL\" snapshot \"$GPUPROF_RUN\" 2> error \
+         | grep -q ': [1-9][0-9]* operations'; do sleep 0.05; done"
+    );
     let made = Command::new("mkfifo").arg(folder.path("keep")).status().unwrap();
     assert!(made.success());
     let keep = folder.path("keep");

@@ -1,12 +1,12 @@
 //! `gpuprof run` with programs that use no GPU.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gpuprof_control::manifest::Run;
 use gpuprof_control::{Options, RunFolder};
@@ -384,28 +384,32 @@ fn signals_that_were_ignored_stay_ignored() {
 #[test]
 fn processes_left_behind_are_waited_for_on_request_alone() {
     let folder = Folder::new();
+    let made = Command::new("mkfifo").arg(folder.path("gate")).status().unwrap();
+    assert!(made.success());
     // With closed outputs, so that the test itself does not wait for it.
-    let script = "(exec > /dev/null 2>&1; sleep 1; touch late) & (exit 0) & exit 5";
-    let began = Instant::now();
+    let script = "(exec > /dev/null 2>&1; read line < gate; touch late) & exit 5";
     assert_eq!(sh(&folder, &["-q"], script).status, Some(5));
-    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+    assert!(!folder.path("late").exists());
+    fs::write(folder.path("gate"), "go\n").unwrap();
     until("the process left behind", || folder.path("late").exists());
-    fs::remove_file(folder.path("late")).unwrap();
+    let script = "(exec > /dev/null 2>&1; sleep 0.5; touch later) & (exit 0) & exit 5";
     assert_eq!(sh(&folder, &["-q", "--wait-children"], script).status, Some(5));
-    assert!(folder.path("late").exists());
+    assert!(folder.path("later").exists());
 }
 
 #[test]
 fn an_interrupt_ends_the_wait_for_processes_left_behind() {
     let folder = Folder::new();
     let script = "sleep 30 > /dev/null 2>&1 & echo $! > pid; exit 5";
-    let (child, sleeper) = start(&folder, &["--wait-children"], script);
-    std::thread::sleep(Duration::from_millis(700));
-    let began = Instant::now();
-    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
-    let ran = Ran::from(child.wait_with_output().unwrap());
-    assert_eq!(ran.status, Some(5), "{}", ran.error);
-    assert!(began.elapsed() < Duration::from_secs(20));
-    assert!(ran.error.starts_with("gpuprof: interrupted: "), "{}", ran.error);
+    let (mut child, sleeper) = start(&folder, &["--wait-children"], script);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let said = std::thread::spawn(move || lines.next().unwrap().unwrap());
+    until("the end", || {
+        // The first ones count as the program's own.
+        let _ = kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT);
+        said.is_finished()
+    });
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+    assert!(said.join().unwrap().starts_with("gpuprof: interrupted: "));
     kill(Pid::from_raw(sleeper), Signal::SIGKILL).unwrap();
 }

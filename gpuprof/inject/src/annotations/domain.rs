@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nvtx::Category;
-use parking_lot::Mutex;
 
+use super::changing;
 use super::names::{self, Kind};
 use super::schema::Schema;
 use crate::counts::{COUNTS, count};
@@ -30,7 +30,6 @@ pub(crate) struct Domain {
 
 static DEFAULT: Domain = Domain::new(0, None);
 static DOMAINS: boxcar::Vec<Domain> = boxcar::Vec::new();
-static CHANGES: Mutex<()> = Mutex::new(());
 
 impl Domain {
     const fn new(number: u32, name: Option<&'static str>) -> Domain {
@@ -59,7 +58,7 @@ impl Domain {
 
     /// Creates a domain and returns its handle; 0 if there are too many.
     pub(crate) fn create(name: &str) -> usize {
-        let _changes = CHANGES.lock();
+        let _changes = changing();
         let ended = |(_, domain): &(usize, &Domain)| {
             domain.name == Some(name) && !domain.is_live.load(Ordering::Relaxed)
         };
@@ -86,7 +85,7 @@ impl Domain {
 
     /// Names a category.
     pub(crate) fn name_category(&self, id: u32, name: &str) {
-        let _changes = CHANGES.lock();
+        let _changes = changing();
         if self.known_category(id).is_some_and(|known| known.name() == name) {
             return;
         }

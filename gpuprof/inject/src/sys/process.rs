@@ -2,9 +2,10 @@
 
 use std::ffi::c_ulong;
 
-use cupti::__private::{at_fork_in_child, stay_loaded};
+use cupti::__private::stay_loaded;
 
-use crate::life;
+use super::guarded;
+use crate::{annotations, life};
 
 /// Whether the process has more rights than its starter, who must not choose what it writes.
 pub(crate) fn is_privileged() -> bool {
@@ -15,17 +16,26 @@ pub(crate) fn is_privileged() -> bool {
 
 /// Keeps the library mapped, and children from using what is their parent's.
 pub(crate) fn prepare() {
+    extern "C" fn before() {
+        guarded((), annotations::before_fork);
+    }
+    extern "C" fn in_parent() {
+        guarded((), annotations::after_fork);
+    }
     extern "C" fn in_child() {
         life::forked();
+        guarded((), annotations::after_fork);
     }
     stay_loaded();
-    at_fork_in_child(in_child);
+    // SAFETY: the functions take and return nothing, and their library stays mapped. That of the child stores to atomics and
+    // releases a lock that its thread holds.
+    let _ = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
 /// Has `life` end before the process does.
 pub(crate) fn end_at_exit() {
     extern "C" fn at_exit() {
-        super::guarded((), life::exit);
+        guarded((), life::exit);
     }
     // SAFETY: the function takes and returns nothing, and its library stays mapped.
     let _ = unsafe { libc::atexit(at_exit) };
