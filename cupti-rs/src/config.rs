@@ -1,6 +1,5 @@
 //! What to collect and with how much memory.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use crate::calls::{DriverFunction, RuntimeFunction};
 use crate::kind::ActivityKind;
 use crate::launch_hold;
 use crate::record::UnifiedMemoryKind;
+use crate::switch_handler::SwitchHandler;
 
 /// The activity kinds that are collected by default.
 const DEFAULT_KINDS: [ActivityKind; 6] = [
@@ -48,20 +48,6 @@ pub struct Config {
     pub(crate) start_paused: bool,
     pub(crate) profiler_switch: bool,
     pub(crate) switch_handler: Option<SwitchHandler>,
-}
-
-/// What is called when the program turns its switch.
-#[derive(Clone)]
-pub(crate) struct SwitchHandler {
-    pub(crate) call: Arc<dyn Fn(bool) + Send + Sync>,
-    /// Whether the switch bounds the collection, too.
-    pub(crate) bounds_too: bool,
-}
-
-impl fmt::Debug for SwitchHandler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SwitchHandler").finish_non_exhaustive()
-    }
 }
 
 /// Which functions of an API have activity records (CUPTI 12.5+).

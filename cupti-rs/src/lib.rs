@@ -73,6 +73,7 @@ pub mod record;
 mod session;
 mod shared;
 mod support;
+mod switch_handler;
 pub mod sys;
 #[doc(hidden)]
 pub mod tables;

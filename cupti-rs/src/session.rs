@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::clock;
-use crate::config::SwitchHandler;
 use crate::forked;
 use crate::graph_gate;
+use crate::switch_handler::SwitchHandler;
 use crate::sys::os;
 
 /// Calls and events are logged and passed to the handler.

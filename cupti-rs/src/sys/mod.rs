@@ -18,4 +18,5 @@ pub(crate) mod params;
 pub(crate) mod range;
 pub(crate) mod safe;
 pub(crate) mod sampling;
+mod stream_id;
 pub(crate) mod strides;

@@ -127,6 +127,7 @@ fn play(step: &str) {
             println!("waiting");
             std::io::stdin().read_line(&mut String::new()).unwrap();
         }
+        "attached" => println!("attached {}", nvtx::is_attached()),
         "again" => again(),
         "thread" => {
             let steps: Vec<String> = value.split('+').map(str::to_owned).collect();

@@ -3,8 +3,8 @@
 
 use std::panic;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Once, OnceLock};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -19,8 +19,7 @@ use profiler_core::Profiler;
 use profiler_core::session::RecordingFile;
 
 use crate::control::{Control, Task};
-use crate::switch::{Instance, Switch, Windows};
-use crate::sys::process;
+use crate::switch::{self, Switch, Windows};
 use crate::{annotations, counts, mode};
 
 /// How long CUPTI stays on after a window: ranges that follow each other do not turn it.
@@ -42,7 +41,6 @@ struct Life {
     /// `None` once it has ended.
     file: RwLock<Option<RecordingFile>>,
     manifest: Mutex<Process>,
-    switch: OnceLock<Switch<OfFile>>,
     control: Control,
     /// Closes the socket.
     stopper: OnceLock<Stopper>,
@@ -59,41 +57,28 @@ pub(crate) fn observe_for_tests() {
     mode::turn_on(false);
 }
 
+/// Whether a test observes.
+pub(crate) fn is_for_tests() -> bool {
+    FOR_TESTS.load(Ordering::Relaxed)
+}
+
 /// Whether events are of use: the process may be observed, and its recording has not ended.
-pub(crate) fn may_observe() -> bool {
+pub(crate) fn may_observe(is_privileged: fn() -> bool) -> bool {
     static IS_ASKED: OnceLock<bool> = OnceLock::new();
-    if FOR_TESTS.load(Ordering::Relaxed) {
-        return true;
-    }
-    let is_asked = || !process::is_privileged() && std::env::var_os(RUN_VARIABLE).is_some();
-    if !*IS_ASKED.get_or_init(is_asked) || mode::Mode::load().is_off() {
-        return false;
-    }
-    prepare();
-    true
+    let is_asked = || !is_privileged() && std::env::var_os(RUN_VARIABLE).is_some();
+    *IS_ASKED.get_or_init(is_asked) && !mode::Mode::load().is_off()
 }
 
-fn prepare() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // A panic of this library is counted and goes nowhere: neither does its message.
-        panic::set_hook(Box::new(|_| {}));
-        process::prepare();
-    });
-}
-
-/// Begins the recording, once.
-pub(crate) fn begin() {
+/// Begins the recording, once. True if it has begun now, so that the end of the process has to [`exit`].
+pub(crate) fn begin() -> bool {
     let own = std::process::id();
-    if !may_observe()
-        || OWNER.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire).is_err()
-    {
-        return;
+    if OWNER.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return false;
     }
     cupti::__private::this_is_injected();
     let Some((life, options_error)) = Life::describe() else {
         mode::turn_off();
-        return;
+        return false;
     };
     let life = LIFE.get_or_init(|| life);
     let begun = match options_error {
@@ -104,27 +89,14 @@ pub(crate) fn begin() {
         Ok(()) => {
             mode::turn_on(matches!(life.start, Start::Range(_)));
             annotations::start_waiting();
-            process::end_at_exit();
             life.spawn_threads();
+            true
         }
         Err(why) => {
             mode::turn_off();
             life.fail(&why);
+            false
         }
-    }
-}
-
-/// Called before a range begins, if ranges turn the recording on.
-#[cold]
-pub(crate) fn range_begins(name: &str) -> Option<Instance> {
-    LIFE.get()?.switch.get()?.range_begins(name)
-}
-
-/// Called after an instance has ended.
-#[cold]
-pub(crate) fn range_ended(instance: Instance) {
-    if let Some(switch) = LIFE.get().and_then(|life| life.switch.get()) {
-        switch.range_ended(instance);
     }
 }
 
@@ -218,7 +190,6 @@ impl Life {
             log_to_stderr: options.log_to_stderr,
             file: RwLock::new(None),
             manifest: Mutex::new(manifest),
-            switch: OnceLock::new(),
             control: Control::default(),
             stopper: OnceLock::new(),
         };
@@ -236,7 +207,7 @@ impl Life {
             Some(Stop::Ranges(most)) => Some(u64::from(most.get())),
             _ => None,
         };
-        let _ = self.switch.set(Switch::new(is_on, range, instances, OfFile));
+        switch::install(Switch::new(is_on, range, instances, Box::new(OfFile)));
         let path = self.folder.recording(&self.manifest.lock());
         let file = self.record(&path, is_on).map_err(|error| error.to_string())?;
         *self.file.write() = Some(file);
@@ -262,7 +233,7 @@ impl Life {
         let mut config = Config::new().drain_timeout(GPU_AT_EXIT).start_paused(!is_on);
         if self.start == Start::CudaProfilerApi {
             config = config.on_profiler_switch(|on| {
-                if let Some(switch) = LIFE.get().and_then(|life| life.switch.get()) {
+                if let Some(switch) = switch::installed() {
                     switch.program_turns(on);
                 }
             });
@@ -305,7 +276,7 @@ impl Life {
     }
 
     fn perform(&self, task: Task) {
-        let Some(switch) = self.switch.get() else { return };
+        let Some(switch) = switch::installed() else { return };
         match task {
             Task::Start => {
                 let was_on = !switch.turn_on();
@@ -330,7 +301,7 @@ impl Life {
     /// Answers a request over the socket.
     fn answer(&self, request: Request) -> Result<Answer, String> {
         let ended = || "its recording has ended".to_owned();
-        let switch = self.switch.get().ok_or_else(ended)?;
+        let switch = switch::installed().ok_or_else(ended)?;
         let file = self.file.read();
         let file = file.as_ref().ok_or_else(ended)?;
         let text = |error: profiler_core::Error| error.to_string();
@@ -369,7 +340,7 @@ impl Life {
     /// The manifest as it is now.
     fn described(&self, file: &RecordingFile) -> Process {
         let mut manifest = self.manifest.lock();
-        let (is_on, windows) = self.switch.get().map(Switch::state).unwrap_or_default();
+        let (is_on, windows) = switch::installed().map(Switch::state).unwrap_or_default();
         let state = match (is_on, windows) {
             (true, _) => State::Recording,
             (false, 0) => State::Waiting,

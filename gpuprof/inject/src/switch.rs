@@ -3,16 +3,57 @@
 //! A window of the recording is open while one of them wants it. Threads of the program begin and end windows here; CUPTI is turned
 //! off later, by the library's own thread.
 
+use std::sync::OnceLock;
+
 use parking_lot::Mutex;
 
+/// The switch of this process's recording.
+static SWITCH: OnceLock<Switch<Box<dyn Windows>>> = OnceLock::new();
+
+/// Sets the switch of this process's recording, once.
+pub(crate) fn install(switch: Switch<Box<dyn Windows>>) {
+    let _ = SWITCH.set(switch);
+}
+
+/// The switch of this process's recording, if there is one.
+pub(crate) fn installed() -> Option<&'static Switch<Box<dyn Windows>>> {
+    SWITCH.get()
+}
+
+/// Called before a range begins, if ranges turn the recording on.
+#[cold]
+pub(crate) fn range_begins(name: &str) -> Option<Instance> {
+    installed()?.range_begins(name)
+}
+
+/// Called after an instance has ended.
+#[cold]
+pub(crate) fn range_ended(instance: Instance) {
+    if let Some(switch) = installed() {
+        switch.range_ended(instance);
+    }
+}
+
 /// What a switch does.
-pub(crate) trait Windows: Sync {
+pub(crate) trait Windows: Send + Sync {
     /// Begins a window, before which CUPTI is turned on if it is off.
     fn begin(&self);
     /// Ends the window. Must not wait.
     fn end(&self);
     /// The last instance of the range that counts has ended: the options start nothing any more.
     fn disarm(&self);
+}
+
+impl Windows for Box<dyn Windows> {
+    fn begin(&self) {
+        (**self).begin();
+    }
+    fn end(&self) {
+        (**self).end();
+    }
+    fn disarm(&self) {
+        (**self).disarm();
+    }
 }
 
 /// Who wants the recording on.

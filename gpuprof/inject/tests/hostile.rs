@@ -323,9 +323,7 @@ fn older_and_broken_copies_of_nvtx_are_filled_as_far_as_they_go() {
     // Fewer slots than functions.
     let few = [const { AtomicPtr::new(null_mut()) }; 4];
     assert_eq!(extend(2, 0x0101, &few, 3), 1);
-    assert!(
-        few[2].load(Ordering::Relaxed) != null_mut() && few[3].load(Ordering::Relaxed).is_null()
-    );
+    assert!(!few[2].load(Ordering::Relaxed).is_null() && few[3].load(Ordering::Relaxed).is_null());
 }
 
 /// Attributes of any size, version and type, with a message that is a text where the type says so.

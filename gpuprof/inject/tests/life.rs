@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -453,6 +454,44 @@ fn unusable_folder_harms_no_program() {
     };
     missing("GPUPROF_RUN");
     missing("NVTX_INJECTION64_PATH");
+}
+
+/// Its starter must not choose what a process with more rights than its own writes.
+#[test]
+fn program_with_more_rights_than_its_starter_is_left_alone() {
+    let run = Run::new();
+    let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    let [program, library] = ["scripted", "library.so"].map(|name| run.path.join(name));
+    if !is_root {
+        println!("skipped: only root can give a program another user's rights");
+        return;
+    }
+    fs::copy(built("examples/scripted"), &program).unwrap();
+    fs::copy(built("libgpuprof_inject.so"), &library).unwrap();
+    let attached = |mode| {
+        fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
+        let mut command = Command::new(&program);
+        command.arg("attached").env("NVTX_INJECTION64_PATH", &library);
+        let command = command.env("GPUPROF_RUN", run.folder()).uid(65_534).gid(65_534);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(attached(0o755), "attached true\n");
+    assert_eq!(attached(0o4755), "attached false\n");
+}
+
+/// Without a recording, threads keep names in bounded memory; pops find their pushes all the same.
+#[test]
+fn many_open_ranges_before_cuda_are_bounded() {
+    let deep = "push=deep ".repeat(3000);
+    let outcome =
+        Run::new().play(&format!("{deep} init launch=in {} launch=out sync", "pop ".repeat(3000)));
+    let process = outcome.one(State::Finished);
+    assert_eq!((process.counts.lost, process.counts.ranges), (3000 - 1024, 1024));
+    let kernels = kernels(&outcome.profile(process));
+    assert_eq!(kernels[&format!("{}:in", ["deep"; 1024].join("/"))], 1);
+    assert_eq!(kernels[":out"], 1);
 }
 
 #[test]

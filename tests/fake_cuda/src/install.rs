@@ -8,6 +8,16 @@ use std::{env, fs};
 /// The file names under which programs and profilers load it: cudarc asks for `libcuda.so` first.
 pub const NAMES: [&str; 4] = ["libcuda.so", "libcuda.so.1", "libcupti.so.13", "libcudart.so.13"];
 
+/// The file names of the libraries beside CUDA's that frameworks link: see [`install_math`].
+pub const MATH_NAMES: [&str; 6] = [
+    "libcublas.so",
+    "libcublas.so.13",
+    "libcublasLt.so",
+    "libcublasLt.so.13",
+    "libcurand.so",
+    "libcurand.so.10",
+];
+
 /// The shared object that cargo built for the running test or benchmark.
 ///
 /// # Errors
@@ -33,6 +43,19 @@ pub fn shared_object() -> io::Result<PathBuf> {
 /// # Errors
 /// As [`shared_object`], and if a link cannot be made.
 pub fn install(folder: &Path) -> io::Result<()> {
+    link(folder, &NAMES)
+}
+
+/// Links the shared object into an existing folder under [`MATH_NAMES`], too, for programs of frameworks: products and random
+/// numbers are one kernel each. NVIDIA's own libraries work with the fake as well, but they take half a gigabyte.
+///
+/// # Errors
+/// As [`install`].
+pub fn install_math(folder: &Path) -> io::Result<()> {
+    link(folder, &MATH_NAMES)
+}
+
+fn link(folder: &Path, names: &[&str]) -> io::Result<()> {
     let file = fs::canonicalize(shared_object()?)?;
-    NAMES.iter().try_for_each(|name| symlink(&file, folder.join(name)))
+    names.iter().try_for_each(|name| symlink(&file, folder.join(name)))
 }

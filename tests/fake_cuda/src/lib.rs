@@ -30,4 +30,4 @@ mod streams;
 mod sys;
 pub mod workload;
 
-pub use install::{NAMES, install, shared_object};
+pub use install::{MATH_NAMES, NAMES, install, install_math, shared_object};

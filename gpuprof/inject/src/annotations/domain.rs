@@ -6,7 +6,6 @@ use nvtx::Category;
 
 use super::changing;
 use super::names::{self, Kind};
-use super::schema::Schema;
 use crate::counts::{COUNTS, count};
 
 /// The most domains besides the default one. Those that were destroyed are used again for their name.
@@ -24,8 +23,8 @@ pub(crate) struct Domain {
     is_live: AtomicBool,
     /// Numbers and names in the order of their registration: the last name of a number applies.
     categories: boxcar::Vec<Category>,
-    /// The schemas whose ids the program chose.
-    pub(crate) schemas: boxcar::Vec<(u64, &'static Schema)>,
+    /// The ids of schemas that the program chose, with their places among all schemas.
+    pub(crate) schemas: boxcar::Vec<(u64, usize)>,
 }
 
 static DEFAULT: Domain = Domain::new(0, None);

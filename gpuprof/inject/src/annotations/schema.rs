@@ -138,7 +138,8 @@ impl Schema {
         }
         let last_first = (0..domain.schemas.count()).rev();
         let mut known = last_first.filter_map(|index| domain.schemas.get(index));
-        known.find(|(known, _)| *known == id).map(|(_, schema)| *schema)
+        let (_, index) = known.find(|(known, _)| *known == id)?;
+        SCHEMAS.get(*index).copied()
     }
 }
 
@@ -155,7 +156,7 @@ fn keep(domain: &Domain, id: u64, schema: Schema) -> u64 {
     let schema: &'static Schema = Box::leak(Box::new(schema));
     let index = SCHEMAS.push(schema);
     if is_static {
-        domain.schemas.push((id, schema));
+        domain.schemas.push((id, index));
         return id;
     }
     FIRST_DYNAMIC + index as u64

@@ -10,12 +10,14 @@ use nvtx::{Category, Color, Payload};
 use super::domain::Domain;
 use super::observer;
 use crate::counts::{COUNTS, count};
-use crate::life;
 use crate::mode::Mode;
-use crate::switch::Instance;
+use crate::switch::{self, Instance};
 
 /// The most open ranges of a thread. Further ones are counted, and their pops are ignored.
 const DEEPEST: usize = 1 << 14;
+/// As [`DEEPEST`], of those that wait for the recording to begin, and the bytes of their names: they are copies.
+const DEEPEST_WAITING: usize = 1 << 10;
+const LONGEST_WAITING: usize = 1 << 10;
 /// What NVTX returns where levels are not known.
 const NO_LEVEL: i32 = -2;
 /// What a pop without a range returns.
@@ -60,7 +62,7 @@ struct Waiting {
 impl Waiting {
     fn of(start: &RangeStart<'_>, domain: &Domain) -> Box<Waiting> {
         Box::new(Waiting {
-            name: start.name.into(),
+            name: start.name[..start.name.floor_char_boundary(LONGEST_WAITING)].into(),
             domain: domain.name,
             category: start.category,
             color: start.color,
@@ -91,7 +93,7 @@ impl Thread {
 
     fn push(&mut self, mode: Mode, domain: &Domain, start: &RangeStart<'_>) -> i32 {
         let level = self.next_level(domain.number);
-        if self.open.len() >= DEEPEST {
+        if self.open.len() >= if mode.is_on() { DEEPEST } else { DEEPEST_WAITING } {
             return self.push_beyond(domain.number, level);
         }
         let (state, instance) = if mode.is_on() {
@@ -99,7 +101,7 @@ impl Thread {
                 self.start_waiting();
             }
             // First: the recording that a range starts has the range's first call.
-            let instance = if mode.is_armed() { life::range_begins(start.name) } else { None };
+            let instance = if mode.is_armed() { switch::range_begins(start.name) } else { None };
             (State::Started(observer().range_start(start)), instance)
         } else {
             self.waiting += 1;
@@ -134,7 +136,7 @@ impl Thread {
             State::Waiting(_) => self.waiting -= 1,
         }
         if let Some(instance) = open.instance {
-            life::range_ended(instance);
+            switch::range_ended(instance);
         }
         if self.waiting != 0 && mode.is_on() {
             self.start_waiting();

@@ -1,4 +1,4 @@
-//! Appending a running session to a file, segment by segment (docs/decisions/022).
+//! Appending a running session to a file, segment by segment (docs/decisions/025).
 //!
 //! A segment becomes frames of its entries, of the ranges and calls that are open at its end, and a
 //! state that covers them. A file that ends anywhere therefore reads as the session was at its last
@@ -486,7 +486,7 @@ impl Appender {
             if !calls.is_empty() {
                 self.appended.calls += calls.len() as u64;
                 self.appended.entries += calls.len() as u64;
-                self.write(|writer| writer.calls(kind, thread.thread_id, calls));
+                self.write(|writer| writer.calls(kind, thread, calls));
             }
         }
     }
@@ -507,7 +507,7 @@ impl Appender {
                 _ => thread.calls.iter().filter(is_new).copied().collect(),
             };
             if !new.is_empty() {
-                self.write(|writer| writer.calls(kind, thread.thread_id, &new));
+                self.write(|writer| writer.calls(kind, thread, &new));
             }
             let calls = thread.calls.iter().map(key);
             open.extend(calls.filter(|key| extent != Extent::OpenOnes || known.contains(key)));

@@ -322,8 +322,9 @@ impl<F: cupti::Function> Logs<ThreadCalls<F>> {
     fn add_calls(&mut self, content: &[u8], what: &str) -> Result<(), Error> {
         let (head, entries) = read_thread(content, what, Call::from_words)?;
         let id = head.thread_id;
-        let calls = &mut self.thread(id, || ThreadCalls::new(id, Vec::new())).calls;
-        check::calls(calls, entries, what)
+        let thread = self.thread(id, || ThreadCalls::new(id, None, Vec::new()));
+        thread.thread_name = head.thread_name.or(thread.thread_name.take());
+        check::calls(&mut thread.calls, entries, what)
     }
 
     /// Adds the open calls that no entry replaced.
@@ -332,8 +333,8 @@ impl<F: cupti::Function> Logs<ThreadCalls<F>> {
         for thread in open.threads {
             let mut calls: BTreeMap<_, _> =
                 thread.calls.into_iter().map(|call| (key(&call), call)).collect();
-            let id = thread.thread_id;
-            let known = &mut self.thread(id, || ThreadCalls::new(id, Vec::new())).calls;
+            let (id, name) = (thread.thread_id, thread.thread_name);
+            let known = &mut self.thread(id, || ThreadCalls::new(id, name, Vec::new())).calls;
             known.iter().for_each(|call| _ = calls.remove(&key(call)));
             known.extend(calls.into_values());
         }

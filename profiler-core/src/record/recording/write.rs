@@ -159,14 +159,16 @@ impl<'a> LogWriter<'a> {
         self.frames.frame(kind, &[&length, &head, &self.words])
     }
 
+    /// Writes calls of a thread.
     pub(super) fn calls<F: cupti::Function>(
         &mut self,
         kind: FrameKind,
-        thread_id: u32,
+        thread: &ThreadCalls<F>,
         calls: &[Call<F>],
     ) -> io::Result<()> {
-        let first = Some(ThreadHead::of(thread_id));
-        self.log(kind, thread_id, first, |head, _| head, calls, Call::to_words)
+        let (id, thread_name) = (thread.thread_id, thread.thread_name.clone());
+        let first = Some(ThreadHead { thread_name, ..ThreadHead::of(id) });
+        self.log(kind, id, first, |head, _| head, calls, Call::to_words)
     }
 
     fn all_calls<F: cupti::Function>(
@@ -174,7 +176,7 @@ impl<'a> LogWriter<'a> {
         kind: FrameKind,
         threads: &[ThreadCalls<F>],
     ) -> io::Result<()> {
-        threads.iter().try_for_each(|thread| self.calls(kind, thread.thread_id, &thread.calls))
+        threads.iter().try_for_each(|thread| self.calls(kind, thread, &thread.calls))
     }
 
     pub(super) fn graphs(&mut self, threads: &[ThreadGraphs]) -> io::Result<()> {

@@ -20,7 +20,7 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// The SHA-256 hashes in the page's content security policy, checked by a test.
 const STYLE_HASH: &str = "sha256-hG2pS5gEG2JsHAPGpD702emePSmkCijLY0Q1U7mB45M=";
-const SCRIPT_HASH: &str = "sha256-mhLro3loyij38ROQedrevYQ4ohYmWziFIYxLsZfpm9o=";
+const SCRIPT_HASH: &str = "sha256-Mq+yBIQ3xenoGxcR4Trl7PHZHK4QltYbQgTYjUn7v5U=";
 
 impl Profile {
     /// The profile as one HTML page: the text of [`write_html`](Self::write_html).

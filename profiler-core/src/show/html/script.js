@@ -1528,6 +1528,11 @@
       ...(data.totals.graphs ? [numbers("Graphs", (row) => nodes[row].inclusive.graphs, "CUDA graphs traced as one interval each")] : []),
       numbers("Syncs", (row) => nodes[row].inclusive.synchronizations, "Synchronisation calls"),
       times("Sync time", (row) => nodes[row].inclusive.synchronization_ns, "Host time in them"),
+      ...(nodes.some(({ replayed }) => gpu(replayed)) ? [times("Replayed GPU", (row) => (nodes[row].replayed ? gpu(nodes[row].replayed) : null), "Work of CUDA graphs captured in it, wherever it was launched")] : []),
+      ...(nodes.some(({ inferred }) => inferred) ? [
+        times("Inferred GPU", (row) => (nodes[row].inferred ? gpu(nodes[row].inferred) : null), "Work outside any range that another thread launched while the range's thread waited; in no other column"),
+        numbers("Inferred kernels", (row) => nodes[row].inferred?.kernels ?? null),
+      ] : []),
     ];
     const state = { column: null, isDown: true, text: "", open: new Set(), most: PAGE };
     // Open so far as a screen holds.

@@ -8,6 +8,7 @@ mod cupti;
 mod graphs;
 mod init;
 mod launches;
+mod math;
 mod memory;
 mod modules;
 mod runtime;

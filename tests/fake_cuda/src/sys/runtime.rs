@@ -263,10 +263,77 @@ runtime! {
     };
     cudaProfilerStart() || forward!(contexts::cuProfilerStart,);
     cudaProfilerStop() || forward!(contexts::cuProfilerStop,);
+    cudaFuncSetAttribute(function: *const c_void, _attribute: c_int, _value: c_int) || load(function.number()).map(drop);
     cudaLaunchKernel(
         function: *const c_void, grid: Extent, block: Extent, _arguments: *mut *mut c_void, _shared: usize,
         stream: CUstream,
     ) [kernel: kernel_name(function.number())] || launch(function.number(), grid, block, stream.number());
+}
+
+/// `__cudaGetKernel`, by which newer start-up code finds a kernel: here the program's function itself.
+///
+/// # Safety
+/// The place is live.
+#[allow(non_snake_case)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn __cudaGetKernel(
+    place: *mut *const c_void,
+    function: *const c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let found = unsafe { put(place, function) };
+    found.err().unwrap_or(CUresult::CUDA_SUCCESS) as c_int
+}
+
+/// `__cudaLaunchKernel`: a launch by what `__cudaGetKernel` found. For CUPTI it is `cudaLaunchKernel`.
+///
+/// # Safety
+/// As `cudaLaunchKernel`.
+#[allow(non_snake_case)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn __cudaLaunchKernel(
+    kernel: *const c_void,
+    grid: Extent,
+    block: Extent,
+    arguments: *mut *mut c_void,
+    shared: usize,
+    stream: CUstream,
+) -> c_int {
+    // SAFETY: the caller's own arguments.
+    unsafe { cudaLaunchKernel(kernel, grid, block, arguments, shared, stream) }
+}
+
+/// The same where the default stream is one of the thread.
+///
+/// # Safety
+/// As `cudaLaunchKernel`.
+#[allow(non_snake_case)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn __cudaLaunchKernel_ptsz(
+    kernel: *const c_void,
+    grid: Extent,
+    block: Extent,
+    arguments: *mut *mut c_void,
+    shared: usize,
+    stream: CUstream,
+) -> c_int {
+    // SAFETY: the caller's own arguments.
+    unsafe { cudaLaunchKernel(kernel, grid, block, arguments, shared, stream) }
+}
+
+/// `__cudaRegisterVar`: a variable of the device, which no kernel of the fake reads.
+#[allow(non_snake_case, clippy::too_many_arguments)]
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn __cudaRegisterVar(
+    _handle: *mut *mut c_void,
+    _variable: *mut c_char,
+    _address: *mut c_char,
+    _name: *const c_char,
+    _is_extern: c_int,
+    _bytes: usize,
+    _is_constant: c_int,
+    _is_global: c_int,
+) {
 }
 
 /// `cudaSetDevice`.
