@@ -484,6 +484,6 @@ fn no_window_is_lost_beside_a_thread_that_turns_cupti_off() {
     file.finish().unwrap();
     let profile = Profile::load(&run.path).unwrap();
     let count = |name: &str| profile.kernels().filter(|kernel| kernel.name() == name).count();
-    assert_eq!((count("inside"), count("outside")), (windows as usize, 0));
+    assert_eq!((count("inside"), count("outside")), (windows, 0));
     assert!(profile.health().is_complete(), "{}", profile.health());
 }
