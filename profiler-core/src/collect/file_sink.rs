@@ -240,6 +240,8 @@ impl Sink for FileSink {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use cupti::Config;
     use cupti::clock::now_ns;
     use cupti::fake::{Fake, Work};

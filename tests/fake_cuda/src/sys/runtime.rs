@@ -322,9 +322,12 @@ pub(crate) unsafe extern "C" fn __cudaLaunchKernel_ptsz(
 }
 
 /// `__cudaRegisterVar`: a variable of the device, which no kernel of the fake reads.
+///
+/// # Safety
+/// None is needed: nothing is read.
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn __cudaRegisterVar(
+pub(crate) unsafe extern "C" fn __cudaRegisterVar(
     _handle: *mut *mut c_void,
     _variable: *mut c_char,
     _address: *mut c_char,
