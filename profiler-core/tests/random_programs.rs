@@ -540,31 +540,6 @@ fn check_merged(parts: [&Checked; 2]) {
     assert_eq!(seen.accounts.map(|account| account[0]), [0, 1, 2, 3].map(accounts));
 }
 
-/// A file is at every moment what a snapshot is then, and where it is cut it is never complete.
-fn check_moments(file: &[u8], moments: Vec<(Vec<u8>, Recording)>, threads: &[u32]) {
-    for (held, snapshot) in moments {
-        assert!(file.starts_with(&held));
-        let read = Profile::from_bytes(&held).unwrap();
-        assert_eq!(read.health().truncated, 1);
-        let snapshot = Profile::from_recording(snapshot);
-        let outcome = |profile: &Profile| {
-            let mut outcome = Seen::new(profile, None, threads).outcome(std::iter::empty());
-            outcome.facts.is_complete = false;
-            outcome
-        };
-        compare(&outcome(&read), &outcome(&snapshot), "a truncated file");
-        let pending = |of: &Profile| (of.health().pending_calls, of.health().pending_ranges);
-        assert_eq!(pending(&read), pending(&snapshot), "{}", read.health());
-    }
-    let mut random = fastrand::Rng::with_seed(file.len() as u64);
-    for _ in 0..3 {
-        let cut = random.usize(..file.len());
-        if let Ok(read) = Recording::from_bytes(&file[..cut]) {
-            assert!(!Profile::from_recording(read).health().is_complete());
-        }
-    }
-}
-
 /// Compares the profiles and the summary of one part with its truth.
 fn check(recorded: Recorded) -> Checked {
     let Recorded { whole, within, file, moments, summary, threads, truth } = recorded;
