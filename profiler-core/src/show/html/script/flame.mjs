@@ -59,7 +59,7 @@ export const visibleFrames = ({ frames, total }, focus) => {
 /** The frame next to one: of its row, its first child, or its parent. */
 export const neighbourFrame = ({ frames }, visible, index, key) => {
   const current = frames[index];
-  if (current === undefined) return visible.length ? visible[0].index : -1;
+  if (current === undefined) return visible.reduce((first, { index: other }) => (first < 0 || frames[other].depth < frames[first].depth || (frames[other].depth === frames[first].depth && frames[other].left < frames[first].left) ? other : first), -1);
   if (key === "up") return current.parent >= 0 ? current.parent : index;
   const seen = visible.map(({ index: other }) => other);
   if (key === "down") {
