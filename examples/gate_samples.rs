@@ -16,15 +16,11 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::process::{Command, ExitCode};
-use std::sync::Arc;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use cudarc::driver::{
-    CudaContext, CudaFunction, CudaSlice, CudaStream, LaunchConfig, PushKernelArg,
-};
-use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts};
 use gpu_profiler_examples::mlp;
+use gpu_profiler_examples::samples::{Kernels, output_of_child};
 use profiler_core::{Profile, Profiler};
 
 const PROCESSES: u64 = 20;
@@ -73,13 +69,7 @@ fn main() -> ExitCode {
 fn parent(out: &str, processes: u64) -> Result<()> {
     let mut all = String::from("process,session,variant,what,times_ns\n");
     for process in 0..processes {
-        let mut child = Command::new(std::env::current_exe()?);
-        let output = child.args(["--child", &process.to_string()]).output()?;
-        eprint!("{}", String::from_utf8_lossy(&output.stderr));
-        if !output.status.success() {
-            return Err(format!("process {process} failed").into());
-        }
-        all.push_str(std::str::from_utf8(&output.stdout)?);
+        all.push_str(&output_of_child(&["--child", &process.to_string()])?);
         std::fs::write(out, &all)?;
     }
     println!("{out}: {} bytes", all.len());
@@ -90,29 +80,27 @@ fn child(process: u64) -> Result<()> {
     if let Some(why) = mlp::unavailable() {
         return Err(why.into());
     }
-    let work = Work::new()?;
+    let kernels = Kernels::new(0)?;
     let profiler = Profiler::builder().build()?;
-    let ((), warm_up) = profiler.record(|| drop(work.step("plain")))?;
+    let ((), warm_up) = profiler.record(|| drop(step(&kernels, "plain")))?;
     if process == 0 {
         eprintln!("{}", warm_up.recording_info());
     }
-    let mut random = Random(process.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = fastrand::Rng::with_seed(process);
     let mut order = vec!["plain"; PLAIN];
     for variant in VARIANTS {
         order.extend([variant; OF_A_VARIANT]);
     }
-    for at in (1..order.len()).rev() {
-        order.swap(at, random.below(at as u64 + 1) as usize);
-    }
+    random.shuffle(&mut order);
     for (session, variant) in order.into_iter().enumerate() {
-        let pause = match random.below(8) {
-            0 => 200 + random.below(300),
-            1..3 => random.below(20),
+        let pause = match random.u64(0..8) {
+            0 => random.u64(200..500),
+            1..3 => random.u64(0..20),
             _ => 0,
         };
         std::thread::sleep(Duration::from_millis(pause));
         let (worked, profile) =
-            profiler.record(|| (0..STEPS).try_for_each(|_| work.step(variant)))?;
+            profiler.record(|| (0..STEPS).try_for_each(|_| step(&kernels, variant)))?;
         worked?;
         if !profile.health().is_complete() {
             return Err(format!("process {process}: {}", profile.health()).into());
@@ -151,138 +139,31 @@ fn rows(process: u64, session: usize, variant: &str, profile: &Profile) -> Resul
     Ok(text)
 }
 
-/// Values of the largest buffer, 256 MiB.
-const LARGE: u32 = 1 << 26;
-
-struct Work {
-    stream: Arc<CudaStream>,
-    latency: CudaFunction,
-    arithmetic: CudaFunction,
-    stream_add: CudaFunction,
-    gather: CudaFunction,
-    reduce: CudaFunction,
-    large: CudaSlice<f32>,
-    second: CudaSlice<f32>,
-    out: CudaSlice<f32>,
-}
-
-impl Work {
-    fn new() -> Result<Self> {
-        let context = CudaContext::new(0)?;
-        let stream = context.new_stream()?;
-        // SAFETY: all buffers are used and freed on the one stream, in its order.
-        unsafe { context.disable_event_tracking() };
-        let (major, minor) = context.compute_capability()?;
-        let options = vec![format!("--gpu-architecture=compute_{major}{minor}")];
-        let options = CompileOptions { options, ..CompileOptions::default() };
-        let source = include_str!("gate_samples.cu");
-        let module = context.load_module(compile_ptx_with_opts(source, options)?)?;
-        Ok(Self {
-            latency: module.load_function("latency")?,
-            arithmetic: module.load_function("arithmetic")?,
-            stream_add: module.load_function("stream_add")?,
-            gather: module.load_function("gather")?,
-            reduce: module.load_function("reduce")?,
-            large: stream.alloc_zeros(LARGE as usize)?,
-            second: stream.alloc_zeros(LARGE as usize)?,
-            out: stream.alloc_zeros(1 << 20)?,
-            stream,
-        })
-    }
-
-    fn step(&self, variant: &str) -> Result<()> {
-        let much = |kernel: &str, work: u32| {
-            let is_slow = variant.strip_prefix("slow:") == Some(kernel);
-            if is_slow { work + work / 20 } else { work }
-        };
-        let _step = nvtx::range("step");
-        {
-            let _range = nvtx::range("prepare");
-            for _ in 0..4 {
-                self.latency(much("latency", 1_000))?;
-            }
-            self.reduce(much("reduce", 1 << 23))?;
+fn step(kernels: &Kernels, variant: &str) -> Result<()> {
+    let much = |kernel: &str, work: u32| {
+        let is_slow = variant.strip_prefix("slow:") == Some(kernel);
+        if is_slow { work + work / 20 } else { work }
+    };
+    let _step = nvtx::range("step");
+    {
+        let _range = nvtx::range("prepare");
+        for _ in 0..4 {
+            kernels.latency(much("latency", 1_000))?;
         }
-        {
-            let _range = nvtx::range("forward");
-            self.arithmetic(132 * 8, much("arithmetic_long", 15_000))?;
-            self.arithmetic(132 * 2, much("arithmetic_short", 2_000))?;
-            self.gather(much("gather", 60))?;
+        kernels.reduce(much("reduce", 1 << 23))?;
+    }
+    {
+        let _range = nvtx::range("forward");
+        kernels.arithmetic(132 * 8, much("arithmetic_long", 15_000))?;
+        kernels.arithmetic(132 * 2, much("arithmetic_short", 2_000))?;
+        kernels.gather(much("gather", 60))?;
+    }
+    {
+        let _range = nvtx::range("update");
+        kernels.stream_add(much("stream_add", 3 << 23))?;
+        if variant == "extra" {
+            kernels.latency(1_000)?;
         }
-        {
-            let _range = nvtx::range("update");
-            self.stream_add(much("stream_add", 3 << 23))?;
-            if variant == "extra" {
-                self.latency(1_000)?;
-            }
-        }
-        self.stream.synchronize()?;
-        Ok(())
     }
-
-    fn latency(&self, rounds: u32) -> Result<()> {
-        let mut launch = self.stream.launch_builder(&self.latency);
-        launch.arg(&self.out).arg(&rounds);
-        // SAFETY: the arguments match the kernel's parameters; it writes 32 values of `out`, which has 2^20.
-        unsafe { launch.launch(shape(1, 32)) }?;
-        Ok(())
-    }
-
-    fn arithmetic(&self, blocks: u32, rounds: u32) -> Result<()> {
-        let mut launch = self.stream.launch_builder(&self.arithmetic);
-        launch.arg(&self.out).arg(&rounds);
-        check(blocks * 256 <= 1 << 20)?;
-        // SAFETY: the arguments match the kernel's parameters; it writes a value a thread, and `out` has as many.
-        unsafe { launch.launch(shape(blocks, 256)) }?;
-        Ok(())
-    }
-
-    fn stream_add(&self, count: u32) -> Result<()> {
-        let mut launch = self.stream.launch_builder(&self.stream_add);
-        launch.arg(&self.large).arg(&self.second).arg(&count);
-        check(count <= LARGE)?;
-        // SAFETY: the arguments match the kernel's parameters; it stays below `count`, and both buffers have as many.
-        unsafe { launch.launch(shape(132 * 16, 256)) }?;
-        Ok(())
-    }
-
-    fn gather(&self, rounds: u32) -> Result<()> {
-        let mut launch = self.stream.launch_builder(&self.gather);
-        let mask = LARGE - 1;
-        launch.arg(&self.out).arg(&self.second).arg(&mask).arg(&rounds);
-        // SAFETY: the arguments match the kernel's parameters; it reads below 2^26, the length of `second`, and writes
-        // 132 * 4 * 256 values of `out`, which has 2^20.
-        unsafe { launch.launch(shape(132 * 4, 256)) }?;
-        Ok(())
-    }
-
-    fn reduce(&self, count: u32) -> Result<()> {
-        let mut launch = self.stream.launch_builder(&self.reduce);
-        launch.arg(&self.out).arg(&self.second).arg(&count);
-        check(count <= LARGE)?;
-        // SAFETY: the arguments match the kernel's parameters; it stays below `count`, and `second` has as many; its
-        // block has the 256 threads that it expects.
-        unsafe { launch.launch(shape(132 * 4, 256)) }?;
-        Ok(())
-    }
-}
-
-fn check(fits: bool) -> Result<()> {
-    if fits { Ok(()) } else { Err("the buffers are too small for it".into()) }
-}
-
-fn shape(blocks: u32, threads: u32) -> LaunchConfig {
-    LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 }
-}
-
-/// Xorshift: the same order whenever it is run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
+    kernels.wait()
 }

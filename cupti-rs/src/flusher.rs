@@ -14,6 +14,7 @@ use crate::clock;
 use crate::error::{Error, Kind};
 use crate::graph_gate;
 use crate::library::Library;
+use crate::quiet_thread;
 
 /// The longest wait for a flush that begins after the time limit.
 const LAST_FLUSH: Duration = Duration::from_secs(1);
@@ -272,8 +273,8 @@ impl Flusher {
         let serve = move || of_thread.serve();
         let mut state = self.0.requests.state.lock();
         if !state.has_thread {
-            let name = "cupti-flush".to_owned();
-            state.has_thread = std::thread::Builder::new().name(name).spawn(serve).is_ok();
+            let spawned = quiet_thread::spawn(std::thread::Builder::new(), "cupti-flush", serve);
+            state.has_thread = spawned.is_ok();
             if !state.has_thread {
                 let flush = |is_forced| self.flush_if_it_may(is_forced);
                 self.0.requests.serve_one(&mut state, flush);

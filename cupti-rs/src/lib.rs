@@ -67,6 +67,8 @@ mod library;
 pub mod log_registry;
 #[cfg(all(test, cupti_loom))]
 mod model;
+#[doc(hidden)]
+pub mod quiet_thread;
 pub mod record;
 mod session;
 mod shared;
@@ -76,6 +78,12 @@ pub mod sys;
 pub mod tables;
 pub mod thread_log;
 mod version;
+
+/// For the injection library. Not for use by hand; may change at any time.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::sys::os::{at_fork_in_child, stay_loaded, with_signals_blocked};
+}
 
 pub use attribute::{Attribute, AttributeSetting};
 pub use call_class::CallClass;

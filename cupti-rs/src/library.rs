@@ -46,11 +46,27 @@ impl Library {
         Self::open_with(loader::open)
     }
 
+    /// Opens CUPTI as [`open`](Self::open) does, without initialising the driver: for a library that the driver loads while
+    /// it initialises. The driver's facts have no devices.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), except for a machine without a device.
+    #[doc(hidden)]
+    pub fn open_within_initialisation() -> Result<Self, Error> {
+        Self::open_for(driver::facts_without_devices()?, loader::open)
+    }
+
     /// With a library that is opened for a driver of this major version.
     pub(crate) fn open_with(
         open: impl FnOnce(u32) -> Result<loader::Found, Error>,
     ) -> Result<Self, Error> {
-        let driver = driver::probe()?;
+        Self::open_for(driver::probe()?, open)
+    }
+
+    fn open_for(
+        driver: Driver,
+        open: impl FnOnce(u32) -> Result<loader::Found, Error>,
+    ) -> Result<Self, Error> {
         let (api, path, mapped) = open(driver.cuda_version / 1000)?;
         let library = Self::from_parts(api, path, driver)?;
         match library.unusable {

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use clap::builder::PossibleValue;
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
+use gpuprof_control::{Start, Stop};
 use profiler_core::kernels::KernelClass;
 use profiler_core::scorecard::{ScoreKind, Target};
 use profiler_core::{Format, Profile, Recording};
@@ -22,7 +23,8 @@ use crate::output::Output;
 #[command(
     name = "gpuprof",
     version,
-    after_help = "Exit status: 0 success, 1 error, 2 arguments that make no sense, 3 a gate that failed."
+    after_help = "Exit status: 0 success, 1 error, 2 arguments that make no sense, 3 a gate that failed; `run` has the \
+                  status of its program."
 )]
 pub(crate) struct Args {
     /// The maximum size of a recording, also of one read from a pipe
@@ -93,6 +95,38 @@ pub(crate) enum Command {
         /// Fail (status 3) if GPU profiling is not ready
         #[arg(long)]
         require: bool,
+    },
+    /// Runs a program and reports what each of its processes does on the GPU
+    Run(RunArgs),
+    /// The live processes that a run records, of this user
+    List(ListArgs),
+    /// Opens a window of recording in a live process, or in all of a run
+    On(LiveArgs),
+    /// Closes the window of recording in a live process, or in all of a run
+    Off(LiveArgs),
+    /// Records a mark in a live process, or in all of a run
+    Mark {
+        #[command(flatten)]
+        live: LiveArgs,
+        /// The text of the mark
+        #[arg(value_name = "TEXT")]
+        text: String,
+    },
+    /// Writes what has finished in a live process, or in all of a run, to its recording
+    Snapshot {
+        /// Also print the report of what is recorded until now
+        #[arg(long)]
+        report: bool,
+        #[command(flatten)]
+        live: LiveArgs,
+    },
+    /// The state of a live process, or of all of a run
+    Status {
+        /// An array for programs
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        live: LiveArgs,
     },
     /// Prints a completion script for a shell
     Completions {
@@ -350,6 +384,86 @@ pub(crate) struct RooflineArgs {
     pub(crate) io: FileArgs,
 }
 
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "gpuprof run [OPTIONS] [--] <PROGRAM> [ARGS]...",
+    after_help = "Examples:\n  gpuprof run -- python train.py\n  gpuprof run --delay 30 --duration 10 -- python train.py\n  \
+                  gpuprof run --range step --ranges 5 --diagnose -- ./train\n  \
+                  gpuprof run --start wait -o job -- torchrun --nproc-per-node 8 train.py   # then: gpuprof on job\n\n\
+                  The report goes to standard error after the program has ended: its own standard output stays \
+                  its own.\nExit status: that of the program, and the same signal where one ended it; 125 if gpuprof \
+                  failed before the program started, 126 if the program cannot be run, 127 if it is not found."
+)]
+pub(crate) struct RunArgs {
+    /// When recording starts in each process: now, wait (for `gpuprof on`), after=SECONDS,
+    /// range=NAME (an NVTX range of any domain), cuda-profiler-api [default: now]
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) start: Option<Start>,
+    /// Start after this time, as --start after=SECONDS
+    #[arg(long, value_name = "SECONDS", conflicts_with = "start", value_parser = delay)]
+    pub(crate) delay: Option<Start>,
+    /// Record while this NVTX range is open, as --start range=NAME
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["start", "delay"], value_parser = range)]
+    pub(crate) range: Option<Start>,
+    /// Stop recording after this time; the program goes on
+    #[arg(long, value_name = "SECONDS", conflicts_with = "ranges", value_parser = duration)]
+    pub(crate) duration: Option<Stop>,
+    /// Stop recording after this many instances of the range of --range; the program goes on
+    #[arg(long, value_name = "COUNT", value_parser = ranges)]
+    pub(crate) ranges: Option<Stop>,
+    /// The run folder [default: a new folder PROGRAM-DATE-TIME.gpurun in the current one, in UTC]
+    #[arg(short, long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub(crate) output: Option<PathBuf>,
+    /// Use a run folder that is not empty; the run in it is removed
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
+    /// Also print reports of `gpuprof stats`, with commas between them [default: those that `nsys
+    /// profile --stats` prints of CUDA and NVTX]
+    #[arg(long, value_name = "REPORT", num_args = 0..=1, require_equals = true,
+          default_missing_value = crate::run::DEFAULT_STATS)]
+    pub(crate) stats: Option<String>,
+    /// Also print what `gpuprof diagnose` finds
+    #[arg(long)]
+    pub(crate) diagnose: bool,
+    /// Also write a page for a browser
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) html: Option<PathBuf>,
+    /// Also write a trace for Perfetto
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) perfetto: Option<PathBuf>,
+    /// Print no report and no notes, errors alone
+    #[arg(short, long, conflicts_with_all = ["stats", "diagnose"])]
+    pub(crate) quiet: bool,
+    /// After the program has ended, also wait for the processes that it left behind
+    #[arg(long)]
+    pub(crate) wait_children: bool,
+    /// The injection library [default: libgpuprof_inject.so beside this program or in ../lib]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) inject: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true,
+          value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) program: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Sockets of processes that have ended are removed.")]
+pub(crate) struct ListArgs {
+    /// An array for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LiveArgs {
+    /// A process, or a run: the path of its folder, or its name as `gpuprof list` prints it
+    #[arg(value_name = "PID|RUN", value_hint = ValueHint::DirPath)]
+    pub(crate) target: PathBuf,
+    /// How long each process may take to answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = above_zero)]
+    pub(crate) timeout: f64,
+}
+
 /// The last `=` is the separator: names of operators contain `=` too.
 fn class_rule(text: &str) -> Result<(String, KernelClass), String> {
     let Some((name, class)) = text.rsplit_once('=') else {
@@ -370,8 +484,16 @@ pub(crate) struct DiffArgs {
     /// Every row of the tables
     #[arg(long)]
     pub(crate) all: bool,
-    /// Fail (status 3) if anything grew by more than this, or a file is incomplete; 0 is any. If the
-    /// wall time certainly fell, growth of other times and counts is reported as a trade
+    /// The files are pairs, measured by turns: the first of --before with the first of --after, and so
+    /// on. Eight pairs or more show how much they vary
+    #[arg(long, requires = "after")]
+    pub(crate) paired: bool,
+    /// Compare wall times although an outermost range was entered more often on one side
+    #[arg(long)]
+    pub(crate) any_work: bool,
+    /// Fail (status 3) if the wall time, a count or a GPU time grew by more than this, or the files
+    /// cannot be compared; 0 is any. If the wall time certainly fell, other growth is reported as a
+    /// trade
     #[arg(long, value_name = "PERCENT", value_parser = at_least_zero)]
     pub(crate) fail_above: Option<f64>,
     /// The quantities for --fail-above; with one of them alone nothing is a trade
@@ -403,16 +525,26 @@ pub(crate) struct GateArgs {
     /// Write the baseline from these runs instead of judging them
     #[arg(long)]
     pub(crate) update: bool,
-    /// The minimum growth of a slower time in percent
+    /// The minimum growth in percent of a time on the GPU that is slower
     #[arg(long, value_name = "PERCENT", value_parser = at_least_zero, default_value_t = 3.0)]
     pub(crate) minimum_effect: f64,
+    /// The minimum growth in percent of a wall time or a host time that is slower
+    #[arg(long, value_name = "PERCENT", value_parser = at_least_zero, default_value_t = 5.0)]
+    pub(crate) wall_effect: f64,
+    /// Fail on every count that differs, also on fewer, and on growth also for less wall time
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Allow outermost ranges that are entered more or less often than in the baseline
+    #[arg(long)]
+    pub(crate) any_work: bool,
     /// The error rate of a gate in percent, above 0 and up to 50, of passes and of failures
     #[arg(long, value_name = "PERCENT", value_parser = error_rate, default_value_t = 1.0)]
     pub(crate) error_rate: f64,
     /// The name of the build in the baseline
     #[arg(long, value_name = "NAME", default_value = "release")]
     pub(crate) build: String,
-    /// Exclude times of these kernels and ranges: a name or a path, `*` for any text; repeatable
+    /// Exclude times of these kernels and ranges, or of a kind as `wall time`: a name or a path, `*`
+    /// for any text; repeatable
     #[arg(long, value_name = "NAME")]
     pub(crate) ignore_times: Vec<String>,
     #[command(flatten)]
@@ -423,6 +555,22 @@ pub(crate) struct GateArgs {
     /// The runs
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, required = true)]
     pub(crate) files: Vec<PathBuf>,
+}
+
+fn delay(seconds: &str) -> Result<Start, String> {
+    format!("after={seconds}").parse()
+}
+
+fn range(name: &str) -> Result<Start, String> {
+    format!("range={name}").parse()
+}
+
+fn duration(seconds: &str) -> Result<Stop, String> {
+    format!("duration={seconds}").parse()
+}
+
+fn ranges(count: &str) -> Result<Stop, String> {
+    format!("ranges={count}").parse()
 }
 
 fn number(text: &str, fits: impl Fn(f64) -> bool, range: &str) -> Result<f64, String> {
@@ -453,11 +601,15 @@ fn error_rate(text: &str) -> Result<f64, String> {
 pub(crate) enum Gated {
     /// Wall time
     Wall,
-    /// Counts and bytes, which are exact
-    Counts,
+    /// Time of the host in each range, which varies most
+    HostTime,
+    /// Time in which the GPU worked for each range
+    BusyTime,
     /// Time on the GPU, which varies
     GpuTime,
-    /// All of these
+    /// Counts and bytes, which are exact
+    Counts,
+    /// Wall time, time on the GPU, and counts
     All,
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use profiler_core::Profile;
-use profiler_core::compare::{Change, Compare, Comparison, Speed};
+use profiler_core::compare::{Change, Compare, Comparison, Quantity, Speed, Undecidable};
 use profiler_core::formats::text::printable;
 use serde::Serialize;
 
@@ -54,7 +54,8 @@ pub(crate) fn diff(args: DiffArgs) -> Result<(), Failure> {
         note(&format!("{} is {}", file.display(), profile.health()));
     }
     let [before, after] = &sides;
-    let compare = Compare::new().by_range(args.by_range);
+    let compare =
+        Compare::new().by_range(args.by_range).paired(args.paired).any_work(args.any_work);
     let comparison = compare.between(&before.profiles[..], &after.profiles[..]);
     output.write(|out| {
         match args.format {
@@ -67,6 +68,13 @@ pub(crate) fn diff(args: DiffArgs) -> Result<(), Failure> {
                 match args.all {
                     true => write!(out, "\n{}", comparison.to_text())?,
                     false => writeln!(out, "\n{comparison}")?,
+                }
+                if let Some(runs) = comparison.wall().runs_needed {
+                    writeln!(
+                        out,
+                        "\nThe wall time is undecided: {}.",
+                        more_runs(runs, args.paired)
+                    )?;
                 }
             }
             DiffFormat::Csv => out.write_all(comparison.to_csv().as_bytes())?,
@@ -92,6 +100,15 @@ struct Written<'c> {
     comparison: &'c Comparison,
 }
 
+/// What to type for so many runs of each side.
+fn more_runs(runs: usize, paired: bool) -> String {
+    let paired = if paired { " --paired" } else { "" };
+    format!(
+        "record {runs} runs of each side, and compare them with `gpuprof diff{paired} --before B1.gpuprof ... B{runs}.gpuprof \
+         --after A1.gpuprof ... A{runs}.gpuprof`"
+    )
+}
+
 fn gate(
     comparison: &Comparison,
     sides: &[Side; 2],
@@ -105,13 +122,25 @@ fn gate(
             profile.health()
         )));
     }
+    let wall = comparison.wall();
+    match &wall.undecidable {
+        // Counts are exact on any device.
+        None | Some(Undecidable::Devices { .. }) if of == Gated::Counts => {}
+        None => {}
+        Some(why) => {
+            return Err(Failure::Gate(format!(
+                "--fail-above {percent}: nothing is compared: {why}"
+            )));
+        }
+    }
     let is_gated = |row: &&Change| match of {
         Gated::Wall => false,
+        Gated::HostTime => row.quantity == Quantity::HostNs,
+        Gated::BusyTime => row.quantity == Quantity::BusyNs,
+        Gated::GpuTime => row.quantity == Quantity::GpuNs,
         Gated::Counts => !row.quantity.is_time(),
-        Gated::GpuTime => row.quantity.is_time(),
-        Gated::All => true,
+        Gated::All => row.quantity == Quantity::GpuNs || !row.quantity.is_time(),
     };
-    let wall = comparison.wall();
     let rows = comparison.changes().iter();
     let grown = rows.filter(is_gated).filter(|row| row.grew_above(percent));
     let mut named: Vec<String> = grown.take(NAMED).map(ToString::to_string).collect();
@@ -129,7 +158,7 @@ fn gate(
     }
     let is_slower = match of {
         Gated::Wall | Gated::All => 100.0 * (wall.ratio - 1.0) > percent,
-        Gated::Counts | Gated::GpuTime => false,
+        _ => false,
     };
     if is_slower {
         named.insert(0, wall.headline());

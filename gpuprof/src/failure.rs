@@ -16,6 +16,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// A failed gate.
     Gate(String),
+    /// The status of `gpuprof run`, with a message if the program did not run.
+    Run(u8, String),
     /// The reader closed the output.
     Closed,
 }
@@ -23,7 +25,10 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn message(&self) -> &str {
         match self {
-            Self::Error(message) | Self::Usage(message) | Self::Gate(message) => message,
+            Self::Error(message)
+            | Self::Usage(message)
+            | Self::Gate(message)
+            | Self::Run(_, message) => message,
             Self::Closed => "",
         }
     }
@@ -34,6 +39,7 @@ impl Failure {
             Self::Error(_) => 1,
             Self::Usage(_) => 2,
             Self::Gate(_) => 3,
+            Self::Run(status, _) => *status,
         }
     }
 }
@@ -44,6 +50,12 @@ impl From<io::Error> for Failure {
             io::ErrorKind::BrokenPipe => Self::Closed,
             _ => Self::Error(format!("could not write the output: {error}")),
         }
+    }
+}
+
+impl From<gpuprof_control::Error> for Failure {
+    fn from(error: gpuprof_control::Error) -> Self {
+        Self::Error(error.to_string())
     }
 }
 

@@ -1,6 +1,6 @@
 //! `gate`: recorded runs compared with a baseline.
 
-use profiler_core::gate::Gate;
+use profiler_core::gate::{Gate, Outcome, TimeChange, TimeKind, Verdict};
 use profiler_core::testing::ci::CiReport;
 
 use crate::args::{GateArgs, GateFormat};
@@ -16,6 +16,9 @@ pub(crate) fn gate(args: GateArgs) -> Result<(), Failure> {
     let gate = Gate::new(&args.baseline)
         .update(args.update)
         .minimum_effect(args.minimum_effect / 100.0)
+        .wall_effect(args.wall_effect / 100.0)
+        .strict(args.strict)
+        .any_work(args.any_work)
         .error_rate(args.error_rate / 100.0)
         .build(&args.build);
     let gate = args.ignore_times.iter().fold(gate, |gate, name| gate.ignore_times(name));
@@ -38,14 +41,30 @@ pub(crate) fn gate(args: GateArgs) -> Result<(), Failure> {
     })?;
     match (verdict.is_pass(), verdict.is_undecided()) {
         (true, _) => Ok(()),
-        (_, true) => Err(Failure::Gate(format!(
-            "{} cannot be decided on so few runs, which counts as a failure; files: {}",
-            args.baseline.display(),
-            verdict.runs()
-        ))),
-        _ => Err(Failure::Gate(format!(
-            "{}: counts differ or times are slower than the baseline's",
-            args.baseline.display()
-        ))),
+        (_, true) => Err(Failure::Gate(undecided(&verdict, &baseline))),
+        _ => Err(Failure::Gate(worse(&verdict, &baseline))),
+    }
+}
+
+fn undecided(verdict: &Verdict, baseline: &str) -> String {
+    let runs = verdict.runs();
+    let what_to_do = match verdict.runs_needed() {
+        Some(needed) if needed > runs => {
+            format!("record {needed} runs, and give all of their files")
+        }
+        _ => "write the baseline from more runs, make a run longer, or ask for a greater effect"
+            .to_owned(),
+    };
+    format!(
+        "{baseline} cannot be decided on so few runs, which counts as a failure; files: {runs}; {what_to_do}"
+    )
+}
+
+fn worse(verdict: &Verdict, baseline: &str) -> String {
+    let is_slower = |time: &&TimeChange| time.outcome == Outcome::Slower;
+    let is_wall = verdict.times().iter().filter(is_slower).any(|time| time.of == TimeKind::Wall);
+    match verdict.wall().filter(|wall| is_wall || wall.undecidable.is_some()) {
+        Some(wall) => format!("{baseline}: {}", wall.headline()),
+        None => format!("{baseline}: counts grew or times are slower than the baseline's"),
     }
 }

@@ -1,14 +1,19 @@
 //! Input files. The file type is detected from the content, not the extension.
 
-use std::fs::File;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gpuprof_control::RunFolder;
+use gpuprof_control::manifest::{Process, State};
 use indicatif::ProgressBar;
+use profiler_core::profile::Merger;
 use profiler_core::{Profile, Recording};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, note};
 use crate::progress;
 
 const RECORDING: &[u8] = b"GPUPROF";
@@ -17,8 +22,8 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// The accepted files, for messages.
-const GIVE: &str =
-    "give a recording (.gpuprof) or what `nsys export --type sqlite` made of a capture";
+const GIVE: &str = "give a recording (.gpuprof), a folder of recordings, or what `nsys export --type sqlite` made of a \
+                    capture";
 
 /// The maximum size of a recording, from `--max-bytes`.
 static MAX_BYTES: AtomicU64 = AtomicU64::new(Recording::MAX_BYTES);
@@ -38,14 +43,12 @@ pub(crate) fn recorded(path: &Path) -> Result<Profile, Failure> {
 }
 
 fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, Failure> {
-    let mut file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     let about = file.metadata().map_err(|error| unreadable(path, &error))?;
     if about.is_dir() {
-        return Err(Failure::Error(format!("{} is a directory: {GIVE}", path.display())));
+        return folder(path);
     }
-    let mut bytes = Vec::with_capacity(SQLITE.len());
-    let read = file.by_ref().take(SQLITE.len() as u64).read_to_end(&mut bytes);
-    read.map_err(|error| unreadable(path, &error))?;
+    let (bytes, file) = begin(path, file)?;
     let is_large = progress::is_large(about.len());
     if begins(&bytes, SQLITE) {
         if !about.is_file() {
@@ -64,13 +67,7 @@ fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, F
             true => progress::bar("reading", about.len(), true),
             false => ProgressBar::hidden(),
         };
-        let max_bytes = MAX_BYTES.load(Ordering::Relaxed);
-        let recording = match about.is_file() && about.len() > max_bytes {
-            // Fails at once.
-            true => Recording::load_up_to(path, max_bytes).map_err(Failure::from),
-            false => Recording::read_from(bar.wrap_read((&bytes[..]).chain(file)), max_bytes)
-                .map_err(|error| Failure::Error(format!("{}: {error}", path.display()))),
-        };
+        let recording = recording(path, &about, bar.wrap_read((&bytes[..]).chain(file)));
         bar.finish_and_clear();
         let spinner = progress::spinner("joining calls and records", is_large);
         let profile = recording.map(|recording| keep(Profile::from_recording(recording)));
@@ -78,6 +75,144 @@ fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, F
         return profile;
     }
     Err(Failure::Error(format!("{} is {}: {GIVE}", path.display(), unknown(path, &bytes))))
+}
+
+/// The first bytes of a file, and the file after them.
+fn begin(path: &Path, mut file: File) -> Result<(Vec<u8>, File), Failure> {
+    let mut bytes = Vec::with_capacity(SQLITE.len());
+    let read = file.by_ref().take(SQLITE.len() as u64).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(path, &error))?;
+    Ok((bytes, file))
+}
+
+fn recording(path: &Path, about: &Metadata, source: impl Read) -> Result<Recording, Failure> {
+    let max_bytes = MAX_BYTES.load(Ordering::Relaxed);
+    match about.is_file() && about.len() > max_bytes {
+        // Fails at once.
+        true => Recording::load_up_to(path, max_bytes).map_err(Failure::from),
+        false => Recording::read_from(source, max_bytes)
+            .map_err(|error| Failure::Error(format!("{}: {error}", path.display()))),
+    }
+}
+
+/// The recordings of a folder by name, with what the manifest of a run says of each process.
+struct Folder {
+    files: Vec<(PathBuf, Metadata)>,
+    /// By the name of the recording.
+    processes: HashMap<OsString, Process>,
+}
+
+impl Folder {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let of_folder = |error: io::Error| unreadable(path, &error);
+        let mut files = Vec::new();
+        for entry in path.read_dir().map_err(of_folder)? {
+            let path = entry.map_err(of_folder)?.path();
+            let is_recording = path.extension().is_some_and(|extension| extension == "gpuprof");
+            // Follows links.
+            let about = path.metadata().ok().filter(Metadata::is_file);
+            files.extend(about.filter(|_| is_recording).map(|about| (path, about)));
+        }
+        files.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let manifests = RunFolder::open(path).and_then(|folder| folder.processes());
+        let manifests = manifests.map_err(|error| Failure::Error(error.to_string()))?;
+        // Without it a process has no name.
+        manifests.unreadable.iter().for_each(|error| note(&error.to_string()));
+        let named = |process: Process| (process.recording_name().into(), process);
+        Ok(Self { files, processes: manifests.found.into_iter().map(named).collect() })
+    }
+
+    /// The processes in an order, each with whether its recording is here.
+    fn states(&self) -> impl Iterator<Item = (&Process, bool)> {
+        let mut processes: Vec<_> = self.processes.iter().collect();
+        processes.sort_by_key(|(_, process)| (process.id, process.image));
+        let files: HashSet<_> =
+            self.files.iter().filter_map(|(file, _)| file.file_name()).collect();
+        processes
+            .into_iter()
+            .map(move |(name, process)| (process, files.contains(name.as_os_str())))
+    }
+
+    /// Why a run has no recording.
+    fn without_recordings(&self, path: &Path) -> Failure {
+        let path = path.display();
+        if self.processes.is_empty() {
+            return Failure::Error(format!(
+                "{path} is a folder without recordings (.gpuprof): {GIVE}"
+            ));
+        }
+        let state = |(process, _): (&Process, bool)| {
+            let reason = process.reason.as_deref().map(|reason| format!(" ({reason})"));
+            let (id, state) = (process.id.pid, process.state.name());
+            format!("{} {id} is {state}{}", process.program, reason.unwrap_or_default())
+        };
+        let more = self.processes.len().saturating_sub(NAMED);
+        let more = (more != 0).then(|| format!("{more} more"));
+        let states: Vec<_> = self.states().take(NAMED).map(state).chain(more).collect();
+        Failure::Error(format!(
+            "{path} has no recording: no process of the run used the GPU, or none could be recorded: {}",
+            states.join(", ")
+        ))
+    }
+}
+
+/// Processes in a message.
+const NAMED: usize = 8;
+
+/// Reads all recordings of a folder as one profile. A recording that is missing or cannot be read is
+/// reported and counted as a loss.
+fn folder(path: &Path) -> Result<Profile, Failure> {
+    let folder = Folder::open(path)?;
+    if folder.files.is_empty() {
+        return Err(folder.without_recordings(path));
+    }
+    let bytes = folder.files.iter().map(|(_, about)| about.len()).sum();
+    let bar = match progress::is_large(bytes) {
+        true => progress::bar("reading and joining", bytes, true),
+        false => ProgressBar::hidden(),
+    };
+    let mut merger = Merger::new();
+    let mut last = None;
+    for (file, about) in &folder.files {
+        let opened = File::open(file).map_err(|error| unreadable(file, &error));
+        let recording = opened.and_then(|opened| recording(file, about, bar.wrap_read(opened)));
+        let process = file.file_name().and_then(|name| folder.processes.get(name));
+        match recording {
+            Ok(recording) => {
+                let name = process.map(|process| process.program.clone());
+                let rank = process.and_then(|process| process.rank);
+                let added = merger.add_process(recording, name, rank);
+                let of_file = |error| Failure::Error(format!("{}: {error}", file.display()));
+                added.map_err(of_file)?;
+            }
+            Err(failure) => {
+                bar.suspend(|| note(failure.message()));
+                merger.add_missing();
+                last = Some(failure);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    for (process, is_here) in folder.states() {
+        let (program, id) = (&process.program, process.id.pid);
+        let reason = process.reason.as_deref().unwrap_or("no reason is given");
+        match process.state {
+            State::Failed => note(&format!("recording {program} (process {id}) failed: {reason}")),
+            State::Yielded if !is_here => note(&format!(
+                "{program} (process {id}) records itself: its work is in a recording of its own"
+            )),
+            _ if process.has_recording && !is_here => {
+                let name = process.recording_name();
+                note(&format!("{name} is not in {}: move it back", path.display()));
+            }
+            _ => continue,
+        }
+        let is_missing = process.state == State::Failed || process.has_recording;
+        if is_missing && !is_here {
+            merger.add_missing();
+        }
+    }
+    merger.finish().map_err(|error| last.unwrap_or_else(|| error.into()))
 }
 
 /// True for a file with this magic, and for one cut off within it.

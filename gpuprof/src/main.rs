@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Results go to standard output or the file of `-o`, messages to standard error. The exit status
-//! is 0 for success, 1 for an error, 2 for contradictory arguments, 3 for a failed gate. A reader
-//! that closes the output ends the program with success.
+//! is 0 for success, 1 for an error, 2 for contradictory arguments, 3 for a failed gate; `run` has
+//! that of its program. A reader that closes the output ends the program with success.
 
 mod args;
 mod closed;
@@ -17,9 +17,11 @@ mod failure;
 mod gate;
 mod input;
 mod kernels;
+mod live;
 mod output;
 mod progress;
 mod roofline;
+mod run;
 mod scorecard;
 mod tables;
 mod tracks;
@@ -29,6 +31,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
+use gpuprof_control::socket::Request;
 use profiler_core::formats::Export;
 use profiler_core::{Format, Profile};
 
@@ -43,7 +46,9 @@ fn main() -> ExitCode {
     }) {
         Ok(()) | Err(Failure::Closed) => ExitCode::SUCCESS,
         Err(failure) => {
-            note(failure.message());
+            if !failure.message().is_empty() {
+                note(failure.message());
+            }
             ExitCode::from(failure.status())
         }
     }
@@ -118,6 +123,13 @@ fn run(command: Command) -> Result<(), Failure> {
             }
             Ok(())
         }
+        Command::Run(args) => run::run(args),
+        Command::List(args) => live::list(&args),
+        Command::On(args) => live::switch(&args, &Request::On),
+        Command::Off(args) => live::switch(&args, &Request::Off),
+        Command::Mark { live, text } => live::switch(&live, &Request::Mark { text }),
+        Command::Snapshot { report, live } => live::snapshot(&live, report),
+        Command::Status { json, live } => live::status(&live, json),
         Command::Completions { shell } => {
             // It panics if it cannot write.
             let mut script = Vec::new();
@@ -180,7 +192,7 @@ fn export(
 fn note_losses(file: &Path, profile: &Profile) {
     let health = profile.health();
     if !health.is_complete() {
-        note(&format!("{} is {health}", file.display()));
+        note(&format!("{} is {health}{}", file.display(), of_processes(profile)));
     } else if health.capture_warnings != 0 {
         note(&format!(
             "{}: {} warnings in what its recorder says of itself, {}; `gpuprof report` shows what was read",
@@ -190,3 +202,12 @@ fn note_losses(file: &Path, profile: &Profile) {
         ));
     }
 }
+
+/// What is missing of some processes of a run, for the end of a message.
+fn of_processes(profile: &Profile) -> String {
+    let of = profile.incomplete_processes().take(NAMED);
+    of.map(|(process, missing)| format!("; {process}: {missing}")).collect()
+}
+
+/// Processes in a message; the report names more.
+const NAMED: usize = 8;

@@ -16,8 +16,8 @@ use crate::output::Output;
 use crate::{input, note_losses};
 
 /// A report and its kernel names.
-#[derive(Clone, Copy)]
-struct NamedReport {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NamedReport {
     report: StatsReport,
     naming: KernelNaming,
     with_range: bool,
@@ -48,7 +48,7 @@ impl NamedReport {
         Ok(chosen)
     }
 
-    fn of(self, profile: &Profile) -> AnyReport {
+    pub(crate) fn of(self, profile: &Profile) -> AnyReport {
         let reports = profile.reports().kernel_names(self.naming);
         let reports = if self.with_range { reports.with_range_names() } else { reports };
         reports.get(self.report)
@@ -56,9 +56,7 @@ impl NamedReport {
 }
 
 pub(crate) fn stats(args: StatsArgs) -> Result<(), Failure> {
-    let all = StatsReport::ALL
-        .iter()
-        .map(|&report| (report.name(), report.about(), NamedReport::plain(report)));
+    let all = all_reports();
     let count = |profile: &Profile, chosen: NamedReport| profile.stats(chosen.report).len();
     let words = (&args.words[..], "report");
     let Some(Opened { chosen, file, profile, output }) =
@@ -170,29 +168,49 @@ fn open<T: Copy>(
     let Some(file) = file.clone().filter(|_| !is_list) else {
         return list(format, to, file, all, count).map(|()| None);
     };
+    let names: Vec<_> = names.iter().map(|word| word.to_string_lossy()).collect();
+    let chosen = choose(&names.join(","), what, parse, all)?;
+    let output = Output::new(to, &[&file])?;
+    let profile = input::profile(&file)?;
+    note_losses(&file, &profile);
+    Ok(Some(Opened { chosen, file, profile, output }))
+}
+
+/// The reports or rules of a list with commas, each once.
+fn choose<T: Copy>(
+    names: &str,
+    what: &str,
+    parse: impl Fn(&str) -> Result<T, Failure>,
+    all: impl Iterator<Item = (&'static str, &'static str, T)> + Clone,
+) -> Result<Vec<(String, T)>, Failure> {
     let mut chosen: Vec<(String, T)> = Vec::new();
     let mut add = |name: &str, one: T| {
         if !chosen.iter().any(|(known, _)| known == name) {
             chosen.push((name.to_owned(), one));
         }
     };
-    for word in names {
-        let word = word.to_string_lossy();
-        for name in word.split(',').filter(|name| !name.is_empty()) {
-            match name {
-                "all" => all.clone().for_each(|(name, _, one)| add(name, one)),
-                _ => add(name, parse(name)?),
-            }
+    for name in names.split(',').filter(|name| !name.is_empty()) {
+        match name {
+            "all" => all.clone().for_each(|(name, _, one)| add(name, one)),
+            _ => add(name, parse(name)?),
         }
     }
-    if chosen.is_empty() {
-        let why = format!("no {what} is named: `list` says which {what}s there are");
-        return Err(Failure::Usage(why));
+    match chosen.is_empty() {
+        true => {
+            Err(Failure::Usage(format!("no {what} is named: `list` says which {what}s there are")))
+        }
+        false => Ok(chosen),
     }
-    let output = Output::new(to, &[&file])?;
-    let profile = input::profile(&file)?;
-    note_losses(&file, &profile);
-    Ok(Some(Opened { chosen, file, profile, output }))
+}
+
+/// The reports of a list with commas, for `gpuprof run`.
+pub(crate) fn named_reports(names: &str) -> Result<Vec<(String, NamedReport)>, Failure> {
+    choose(names, "report", NamedReport::parse, all_reports())
+}
+
+fn all_reports() -> impl Iterator<Item = (&'static str, &'static str, NamedReport)> + Clone {
+    let reports = StatsReport::ALL.iter();
+    reports.map(|&report| (report.name(), report.about(), NamedReport::plain(report)))
 }
 
 /// A row of the list of reports or rules.
@@ -210,18 +228,31 @@ impl Listed {
     }
 }
 
-/// In columns. The names are ASCII on one line.
 fn write_list(out: &mut dyn Write, all: &[Listed]) -> std::io::Result<()> {
     let has_rows = all.iter().any(|listed| listed.rows.is_some());
     let header = ["name", "shows", if has_rows { "rows" } else { "" }];
     let of = |listed: &Listed| [listed.name.to_owned(), listed.shows.to_owned(), listed.rows()];
-    let lines: Vec<_> =
-        std::iter::once(header.map(str::to_owned)).chain(all.iter().map(of)).collect();
-    let widest = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
-    let [names, texts, numbers] = [0, 1, 2].map(widest);
-    for [name, shows, rows] in &lines {
-        let line = format!("{name:names$}  {shows:texts$}  {rows:>numbers$}");
-        writeln!(out, "{}", line.trim_end())?;
+    write_columns(out, header, [false, false, true], all.iter().map(of))
+}
+
+/// Writes cells of printable text on one line each in columns, those that are numbers to the right.
+pub(crate) fn write_columns<const N: usize>(
+    out: &mut dyn Write,
+    header: [&str; N],
+    are_numbers: [bool; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> std::io::Result<()> {
+    let lines: Vec<_> = std::iter::once(header.map(str::to_owned)).chain(rows).collect();
+    let widest = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|column| widest(column).unwrap_or(0));
+    for cells in &lines {
+        let padded = cells.iter().zip(widths).zip(are_numbers).map(|((cell, width), is_number)| {
+            match is_number {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:width$}"),
+            }
+        });
+        writeln!(out, "{}", padded.collect::<Vec<_>>().join("  ").trim_end())?;
     }
     Ok(())
 }

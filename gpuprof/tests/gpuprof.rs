@@ -110,24 +110,29 @@ impl Drop for Folder {
     }
 }
 
-/// A recording of a program that launches so often in each step.
+/// A recording of a program that launches so often in each step. Its kernels take far longer than
+/// the host.
 fn program(folder: &Folder, name: &str, launches: u32, extra: Option<&'static str>) -> PathBuf {
+    recorded(folder, name, |fake| {
+        for _ in 0..4 {
+            let _step = nvtx::range("step");
+            for _ in 0..launches {
+                fake.launch(Work::kernel(c"gemm").taking_ns(100_000_000));
+            }
+            if let Some(extra) = extra {
+                let _extra = nvtx::range(extra);
+                fake.launch(Work::kernel(c"bias").taking_ns(100_000_000));
+            }
+        }
+    })
+}
+
+fn recorded(folder: &Folder, name: &str, work: impl FnOnce(&Fake)) -> PathBuf {
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    profiler.start().unwrap();
-    for _ in 0..4 {
-        let _step = nvtx::range("step");
-        for _ in 0..launches {
-            fake.launch(Work::kernel(c"gemm"));
-        }
-        if let Some(extra) = extra {
-            let _extra = nvtx::range(extra);
-            fake.launch(Work::kernel(c"bias"));
-        }
-    }
-    let profile = profiler.stop().unwrap();
+    let ((), profile) = profiler.record(|| work(&fake)).unwrap();
     let path = folder.0.join(name);
     profile.save(&path).unwrap();
     path
@@ -383,8 +388,10 @@ fn a_difference_is_counted_and_named() {
     assert_eq!(row("range", "step/new", Value::Null, "kernels"), found("new", 0, 4));
     assert_eq!(row("kernel", "", "gemm".into(), "kernels"), found("both", 8, 12));
     assert_eq!(row("kernel", "", "bias".into(), "kernels"), found("both", 4, 4));
-    let times = json["rows"].as_array().unwrap().iter().map(|row| row["quantity"] == "gpu_ns");
-    assert!(times.is_sorted(), "counts come first");
+    let is_time = ["host_ns", "busy_ns", "gpu_ns"].map(Value::from);
+    let counts =
+        json["rows"].as_array().unwrap().iter().map(|row| !is_time.contains(&row["quantity"]));
+    assert!(counts.is_sorted(), "times come first");
 
     let table = result_of(args([&"diff", &a, &b]));
     for line in
@@ -434,25 +441,178 @@ fn pattern(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(recordings).join(format!("{name}.gpuprof"))
 }
 
+/// Nine programs that are slow for one known reason, and three case studies, with their twins.
+fn pairs() -> Vec<[PathBuf; 2]> {
+    let recordings = Path::new(FIXTURES).join("recordings");
+    let mut pairs = Vec::new();
+    for (folder, states) in [("diseases", ["ill", "cured"]), ("case-studies", ["before", "after"])]
+    {
+        let of_state = |state: &str| {
+            let end = format!("-{state}.gpuprof");
+            let entries = fs::read_dir(recordings.join(folder)).unwrap();
+            let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+            files.retain(|path| path.to_str().unwrap().ends_with(&end));
+            files.sort();
+            files
+        };
+        let [slow, fast] = states.map(of_state);
+        assert_eq!(slow.len(), fast.len());
+        pairs.extend(slow.into_iter().zip(fast).map(|(slow, fast)| [slow, fast]));
+    }
+    assert!(pairs.len() >= 12);
+    pairs
+}
+
 #[test]
-fn a_gate_is_on_wall_time_first() {
-    let names = ["launch-bound", "sync-every-kernel", "host-preprocessing", "slow-loader"];
-    for name in names {
-        let [ill, cured] = ["ill", "cured"].map(|state| pattern(&format!("{name}-{state}")));
+fn every_relapse_fails_by_its_wall_time_and_every_fix_passes() {
+    let folder = Folder::new();
+    let baseline = folder.0.join("baseline.json");
+    for [slow, fast] in pairs() {
+        let name = slow.display().to_string();
         for of in ["--of=wall", "--of=all"] {
-            let worse = ran(gpuprof().args(args([&"diff", &of, &"--fail-above=10", &cured, &ill])));
+            let worse = ran(gpuprof().args(args([&"diff", &of, &"--fail-above=10", &fast, &slow])));
             assert_eq!(worse.status, 3, "{name}: {}", worse.error);
             assert!(worse.error.contains("wall time slower"), "{}", worse.error);
             // A fix never fails, whatever it costs on the GPU.
-            let better = ran(gpuprof().args(args([&"diff", &of, &"--fail-above=0", &ill, &cured])));
+            let better = ran(gpuprof().args(args([&"diff", &of, &"--fail-above=0", &slow, &fast])));
             assert_eq!(better.status, 0, "{name}: {}", better.error);
         }
+        let judged = |before: &Path, after: &Path| {
+            result_of(args([&"gate", &"--update", &baseline, &before]));
+            ran(gpuprof().args(args([&"gate", &baseline, &after])))
+        };
+        let relapse = judged(&fast, &slow);
+        assert_eq!(relapse.status, 3, "{name}: {}", relapse.text());
+        assert!(relapse.error.contains("wall time slower"), "{name}: {}", relapse.error);
+        let fix = judged(&slow, &fast);
+        assert_eq!(fix.status, 0, "{name}: {}", fix.text());
+        assert!(fix.text().contains("wall time faster"), "{name}: {}", fix.text());
     }
     // The cured loader's twin has as much GPU time: it is the wall time alone that tells.
     let [ill, cured] = ["slow-loader-ill", "slow-loader-cured"].map(pattern);
     let counts =
         ran(gpuprof().args(args([&"diff", &"--of=counts", &"--fail-above=0", &cured, &ill])));
     assert_eq!(counts.status, 0, "{}", counts.error);
+}
+
+/// What there is to compare, and what each command says and returns: the message of `diff`, its status with `--fail-above`,
+/// and the message and status of `gate`.
+#[test]
+fn what_cannot_be_compared_has_a_reason_and_a_status() {
+    let folder = Folder::new();
+    let steps = |name: &str, range: &'static str, kernel: &'static std::ffi::CStr, count: usize| {
+        recorded(&folder, name, |fake| {
+            for _ in 0..count {
+                let _step = nvtx::range(range);
+                fake.launch(Work::kernel(kernel).taking_ns(100_000_000));
+            }
+        })
+    };
+    let good = steps("good.gpuprof", "step", c"gemm", 10);
+    let whole = Profile::load(&good).unwrap().recording().unwrap().to_bytes();
+    let cases = [
+        (
+            steps("other.gpuprof", "epoch", c"conv", 10),
+            ("they are of different programs", 3),
+            ("they are of another program", 1),
+        ),
+        (
+            steps("half.gpuprof", "step", c"gemm", 5),
+            ("step was entered 10 times before and 5 times after", 3),
+            ("step was entered 10 times before and 5 times after", 3),
+        ),
+        (
+            folder.file("aborted.gpuprof", &whole[..whole.len() - 30]),
+            ("a recording after is cut off", 3),
+            ("1 truncated recording", 1),
+        ),
+        (
+            recorded(&folder, "nothing.gpuprof", |_| ()),
+            ("a run after has neither a range nor a GPU operation", 3),
+            ("nothing ran on the GPU in the runs", 1),
+        ),
+        (
+            recorded(&folder, "no-kernels.gpuprof", |_| {
+                for _ in 0..10 {
+                    let _step = nvtx::range("step");
+                }
+            }),
+            // Without kernels it is faster, which `diff` shows and no gate takes for a fix.
+            ("wall time faster", 0),
+            ("nothing ran on the GPU in the runs", 1),
+        ),
+        (
+            pattern("slow-loader-ill"),
+            ("the GPUs differ, Fake H200 before and NVIDIA H200 after", 3),
+            ("has nothing of NVIDIA H200", 1),
+        ),
+    ];
+    let baseline = folder.0.join("baseline.json");
+    result_of(args([&"gate", &"--update", &baseline, &good]));
+    for (file, (of_diff, diff_status), (of_gate, gate_status)) in cases {
+        let name = file.display();
+        let shown = ran(gpuprof().args(args([&"diff", &good, &file])));
+        assert_eq!(shown.status, 0, "{name}: {}", shown.error);
+        assert!(shown.text().contains(of_diff), "{name}: {}", shown.text());
+        let gated = ran(gpuprof().args(args([&"diff", &"--fail-above=1000", &good, &file])));
+        assert_eq!(gated.status, diff_status, "{name}: {}", gated.error);
+        let judged = ran(gpuprof().args(args([&"gate", &baseline, &file])));
+        assert_eq!(judged.status, gate_status, "{name}: {} {}", judged.error, judged.text());
+        assert!(judged.error.contains(of_gate), "{name}: {}", judged.error);
+    }
+    // The reasons that are no reason for who says so.
+    let half = folder.0.join("half.gpuprof");
+    let any = ran(gpuprof().args(args([&"diff", &"--any-work", &"--fail-above=1", &good, &half])));
+    assert!(any.status == 0 && any.text().contains("wall time faster"), "{}", any.error);
+    let any = ran(gpuprof().args(args([&"gate", &"--any-work", &baseline, &half])));
+    assert_eq!(any.status, 0, "{}", any.text());
+    // Counts are exact on any device.
+    let other = pattern("slow-loader-ill");
+    let counts =
+        ran(gpuprof().args(args([&"diff", &"--of=counts", &"--fail-above=0", &good, &other])));
+    assert!(counts.status == 3 && counts.error.contains("kernels of"), "{}", counts.error);
+    // One run a side decides no small change, and says what would.
+    let again = steps("again.gpuprof", "step", c"gemm", 10);
+    let one = result_of(args([&"diff", &good, &again]));
+    assert!(one.text().contains("wall time undecided"), "{}", one.text());
+    let words =
+        "`gpuprof diff --before B1.gpuprof ... B5.gpuprof --after A1.gpuprof ... A5.gpuprof`";
+    assert!(one.text().contains(words), "{}", one.text());
+    // An older baseline.
+    let text = fs::read_to_string(&baseline).unwrap().replace("gpu-baseline 2", "gpu-baseline 1");
+    fs::write(&baseline, text).unwrap();
+    let older = failure_of(args([&"gate", &baseline, &good]), 1);
+    assert!(older.contains("of an older version") && older.contains("gate --update"), "{older}");
+    result_of(args([&"gate", &"--update", &baseline, &good]));
+}
+
+#[test]
+fn pairs_of_files_are_compared_pair_by_pair() {
+    let folder = Folder::new();
+    let run = |side: &str, at: u64, ns: u64| {
+        recorded(&folder, &format!("{side}{at}.gpuprof"), |fake| {
+            let _step = nvtx::range("step");
+            // It drifts from pair to pair.
+            fake.launch(Work::kernel(c"gemm").taking_ns(ns + at * 100_000_000));
+        })
+    };
+    let sides = [("b", 1_000_000_000), ("a", 1_050_000_000)]
+        .map(|(side, ns)| (0..8).map(|at| run(side, at, ns)).collect::<Vec<_>>());
+    let diff = |options: &[&str], count: usize| {
+        let mut command = gpuprof();
+        command.arg("diff").args(options).arg("--before").args(&sides[0][..count]);
+        ran(command.arg("--after").args(&sides[1][..count]))
+    };
+    let unpaired = diff(&[], 8);
+    assert!(unpaired.text().contains("wall time undecided"), "{}", unpaired.text());
+    let paired = diff(&["--paired"], 8);
+    assert!(paired.text().contains("wall time slower"), "{}", paired.text());
+    assert!(paired.text().contains("8 pairs of runs"), "{}", paired.text());
+    let few = diff(&["--paired"], 7);
+    let words = "`gpuprof diff --paired --before B1.gpuprof ... B8.gpuprof";
+    assert!(few.text().contains(words), "{}", few.text());
+    let missing = ran(gpuprof().args(args([&"diff", &"--paired", &sides[0][0], &sides[1][0]])));
+    assert_eq!(missing.status, 2, "pairs have --before and --after");
 }
 
 #[test]
@@ -520,20 +680,24 @@ fn recorded_runs_are_judged_by_a_baseline() {
     assert!(passed.text().contains("passed after 8 runs"), "{}", passed.text());
     let failed = judged(&["--format=json"], &[extra]);
     assert_eq!(failed.status, 3);
-    assert!(failed.error.contains("counts differ or times are slower"), "{}", failed.error);
+    assert!(failed.error.contains("wall time slower"), "{}", failed.error);
     let new = &failed.json()["counts"][0];
     assert_eq!((&new["range"], &new["what"]), (&"step/new".into(), &"bias <128, 256>".into()));
+    assert_eq!(new["outcome"], "failed");
     // Too few to say anything of times.
     let undecided = judged(&["--format=markdown"], &runs[..1]);
     assert_eq!(undecided.status, 3, "{}", undecided.text());
     assert!(
-        undecided
-            .error
-            .contains("cannot be decided on so few runs, which counts as a failure; files: 1"),
+        undecided.error.contains(
+            "cannot be decided on so few runs, which counts as a failure; files: 1; record "
+        ),
         "{}",
         undecided.error
     );
     assert!(undecided.text().contains("failed, undecided"), "{}", undecided.text());
+    let needed = undecided.error.split("record ").nth(1).unwrap().split(' ').next().unwrap();
+    let decided = judged(&[], &runs[..needed.parse().unwrap()]);
+    assert_eq!(decided.status, 0, "as many as it says: {}", decided.text());
     let lenient = judged(&["--ignore-times=*", "--build=release"], &runs[..1]);
     assert_eq!(lenient.status, 0, "{}", lenient.text());
     assert_eq!(judged(&["--build=debug"], &runs).status, 1, "there is none of that build");
@@ -730,7 +894,7 @@ fn a_file_that_is_no_profile_is_told_as_what_it_is() {
     said(&folder.file("text", b"{\"traceEvents\": []}"), "is no profile that this program knows");
     said(&folder.file("a.gz", b"\x1f\x8b\x08rest"), "unpack it first");
     said(&folder.file("run.nsys-rep", b"whatever it is"), "has to be exported first");
-    said(&folder.0, "is a directory");
+    said(&Folder::new().0, "is a folder without recordings");
     said(&folder.0.join("missing"), "there is no file");
     said(Path::new("/dev/zero"), "is no profile that this program knows");
     let long = folder.0.join("x".repeat(5000));

@@ -71,13 +71,13 @@ impl Folder {
 
     /// Eight runs of a program, in the place of the ones before.
     fn record(&self, kernels: usize) {
-        let fake = Fake::new();
-        let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
         for run in 1..=8 {
+            let fake = Fake::new();
+            let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
             let work = || {
                 let _step = nvtx::range("step");
                 for _ in 0..kernels {
-                    fake.launch(Work::kernel(c"gemm").taking_ns(9000 + run));
+                    fake.launch(Work::kernel(c"gemm").taking_ns(90_000_000 + run));
                 }
             };
             let ((), profile) = profiler.record(work).unwrap();

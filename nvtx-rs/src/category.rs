@@ -25,6 +25,13 @@ pub struct Category {
 }
 
 impl Category {
+    /// A category as a tool gets it.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn from_parts(id: u32, name: &'static str) -> Category {
+        Category { id, name }
+    }
+
     /// The number that identifies it to tools in its domain; never 0.
     pub const fn id(self) -> u32 {
         self.id

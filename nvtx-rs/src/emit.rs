@@ -143,7 +143,9 @@ fn attributes<R>(
     let (schema, bytes) = match (record, &work) {
         (Some(record), _) => (record.schema_id(), record.bytes()),
         (None, Some(work)) => (
-            event.domain.work_schema(|| schema::register(event.domain, "work", 0, work::ENTRIES)),
+            event
+                .domain
+                .work_schema(|| schema::register(event.domain, work::SCHEMA, 0, work::ENTRIES)),
             &work[..],
         ),
         (None, None) => (None, &[][..]),

@@ -122,6 +122,8 @@ mod string;
 mod sync;
 #[allow(unsafe_code)]
 mod sys;
+#[doc(hidden)]
+pub use sys::tool as abi;
 mod text;
 mod thread;
 pub mod time;

@@ -163,6 +163,14 @@ pub struct CounterSample<'a> {
     pub value: CounterValue<'a>,
 }
 
+impl<'a> CounterSample<'a> {
+    /// A sample of now in the default domain, for tools and for tests of observers.
+    #[must_use]
+    pub const fn new(name: &'a str, value: CounterValue<'a>) -> CounterSample<'a> {
+        CounterSample { name, domain: None, unit: "", time: None, value }
+    }
+}
+
 /// The value of a [`CounterSample`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -206,6 +214,14 @@ pub struct DeferredEvent<'a> {
     pub category: Option<Category>,
     /// The colour.
     pub color: Option<Color>,
+}
+
+impl<'a> DeferredEvent<'a> {
+    /// A mark of the default domain, for tools and for tests of observers.
+    #[must_use]
+    pub const fn new(name: &'a str, clock: Clock, start: i64) -> DeferredEvent<'a> {
+        DeferredEvent { name, domain: None, clock, start, end: None, category: None, color: None }
+    }
 }
 
 /// Receives the events of all threads: the data of tools, and the fields, which tools lack. It does not

@@ -40,6 +40,25 @@ impl Payload {
         }
     }
 
+    /// The payload with NVTX's number of a type and an event's 64 bits; `None` for another type.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn from_raw(kind: i32, bits: u64) -> Option<Payload> {
+        // A member of 32 bits is at the start of the 64-bit union.
+        let start = if cfg!(target_endian = "big") { bits >> 32 } else { bits };
+        // CAST: the upper half is no part of the member.
+        let start = start as u32;
+        Some(match kind {
+            1 => Payload::U64(bits),
+            2 => Payload::I64(bits.cast_signed()),
+            3 => Payload::F64(f64::from_bits(bits)),
+            4 => Payload::U32(start),
+            5 => Payload::I32(start.cast_signed()),
+            6 => Payload::F32(f32::from_bits(start)),
+            _ => return None,
+        })
+    }
+
     /// The type's number in schemas, and the bytes of the value with their length.
     pub(crate) fn entry(self) -> (u64, [u8; 8], usize) {
         let wide = |kind, bits: u64| (kind, bits.to_ne_bytes(), 8);

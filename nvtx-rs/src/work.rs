@@ -389,12 +389,18 @@ impl Add for Work {
     }
 }
 
-pub(crate) const FLOPS: &str = "flops";
-pub(crate) const BYTES: &str = "bytes";
+/// The name of the schema by which tools get declared work.
+pub const SCHEMA: &str = "work";
+/// The field of operations, of the unit [`FLOP`].
+pub const FLOPS: &str = "flops";
+/// The field of moved bytes, of the unit [`BYTE`].
+pub const BYTES: &str = "bytes";
 pub(crate) const DTYPE: &str = "dtype";
 pub(crate) const PIPE: &str = "pipe";
-pub(crate) const FLOP: &str = "flop";
-pub(crate) const BYTE: &str = "B";
+/// The unit of operations.
+pub const FLOP: &str = "flop";
+/// The unit of bytes.
+pub const BYTE: &str = "B";
 
 /// The product, or `u64::MAX`.
 #[inline]

@@ -261,9 +261,14 @@ pub mod testing {
     pub use crate::check::measurement::{BusyTime, GpuTime, LatencyTime, SpanTime};
 }
 
-/// For `#[gpu_test]` and the program `gpuprof`. Not for use by hand; may change at any time.
+/// For `#[gpu_test]`, the program `gpuprof` and the injection library. Not for use by hand; may change at any time.
 #[doc(hidden)]
 pub mod __private {
+    /// The observer that records ranges, for a tool that gets them from other libraries. Without a session it records nothing.
+    pub fn recorder() -> &'static dyn nvtx::observer::Observer {
+        &crate::record::recording::ranges::RECORDER
+    }
+
     /// Files that get their content at once: `gpuprof` writes its files by the rules for links,
     /// permissions and abandoned files that captures and baselines follow.
     pub use crate::base::replace;

@@ -17,8 +17,9 @@ use std::thread;
 
 use cupti::fake::{Fake, Work};
 use libtest_mimic::{Arguments, Failed, Trial};
+use profiler_core::profile::Merger;
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
-use profiler_core::{Profile, Profiler};
+use profiler_core::{Profile, Profiler, Recording};
 use support::sampled;
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
@@ -42,6 +43,8 @@ const CHECKS: &[(&str, Page)] = &[
     ("says_what_has_no_time", timeless),
     ("says_what_failed", empty),
     ("shows_an_empty_session", empty),
+    ("groups_processes", processes),
+    ("selects_in_processes", processes),
     ("draws_what_was_sampled", sampled),
     ("is_accessible_with_samples", sampled),
     ("fits_a_narrow_window_with_samples", sampled),
@@ -142,6 +145,26 @@ fn timeless() -> Profile {
 
 fn empty() -> Profile {
     record(|_| {})
+}
+
+/// Two ranks on one GPU, with the same ids of threads, streams and calls; the second was killed.
+fn processes() -> Profile {
+    let mut merger = Merger::new();
+    for rank in 0..2 {
+        let profile = record(|fake| {
+            let _request = nvtx::process_range("request");
+            let _step = nvtx::range("step");
+            nvtx::mark("begun");
+            fake.launch(Work::kernel(c"gemm").taking_ns(50_000));
+            fake.launch(Work::kernel(c"relu").taking_ns(50_000).on_stream(9));
+            fake.launch(Work::synchronize());
+        });
+        let bytes = profile.recording().unwrap().to_bytes();
+        let bytes = &bytes[..bytes.len() - 8 * rank as usize];
+        let recording = Recording::from_bytes(bytes).unwrap();
+        merger.add_process(recording, Some("train.py".to_owned()), Some(rank)).unwrap();
+    }
+    merger.finish().unwrap()
 }
 
 /// 100 s of 8 metrics, 100 us a sample, beside a run that is as long as that.

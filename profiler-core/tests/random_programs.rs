@@ -5,6 +5,8 @@
 //! `RANDOM_SESSIONS` is the number of sessions that keep the same threads (2,000).
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // the helpers are tests too
 
+#[path = "support/folder.rs"]
+mod folder;
 #[path = "support/many_sessions.rs"]
 mod many_sessions;
 #[path = "support/outcome.rs"]
@@ -23,6 +25,7 @@ use std::time::Duration;
 
 use cupti::fake::Fake;
 use cupti::{Config, CopyKind};
+use folder::Folder;
 use nvtx::Payload;
 use outcome::*;
 use profiler_core::profile::{Account, PathSummary, ProcessRangeSummary, RangeNode, Totals};
@@ -348,6 +351,10 @@ fn compare(seen: &Outcome, truth: &Outcome, what: &str) {
 struct Recorded {
     whole: Recording,
     within: Recording,
+    /// What the file of a session like that one held in the end.
+    file: Vec<u8>,
+    /// What it held in the middle of the program, with a snapshot of that session.
+    moments: Vec<(Vec<u8>, Recording)>,
     summary: Summary,
     /// The threads of the program.
     threads: Vec<u32>,
@@ -356,8 +363,8 @@ struct Recorded {
 
 /// Runs one program, and counts what of all that may come out did.
 ///
-/// Three sessions see each part of it: one from before the others to after them, one that another surrounds, and one that
-/// keeps sums. The logs are taken out again and again meanwhile.
+/// Four sessions see each part of it: one from before the others to after them, one that another surrounds, one like it that
+/// is written to a file, and one that keeps sums. The logs are taken out again and again meanwhile.
 fn record(
     fake: &'static Fake,
     [profiler, within]: &[Profiler; 2],
@@ -374,7 +381,10 @@ fn record(
         *met.entry(format!("programs with {what}")).or_default() += u64::from(has);
     }
     let program = Arc::new(program);
+    let folder = Folder::new();
+    let path = folder.0.join("run.gpuprof");
     let mut recordings = Vec::new();
+    let mut controls = 0_u64;
     program::run(fake, &program, |part, run| {
         if !program.parts[part].is_recorded {
             run(&mut |_| {});
@@ -382,32 +392,79 @@ fn record(
         }
         profiler.start().unwrap();
         within.start().unwrap();
+        let file = within.record_to(&path).unwrap();
         let sums = profiler.summarize().unwrap();
+        let mut moments = Vec::new();
         let ids = run(&mut |Control { session, is_pause }| {
             match (session, is_pause) {
                 (0, true) => profiler.pause(),
                 (0, false) => profiler.resume(),
-                (1, true) => within.pause(),
-                (1, false) => within.resume(),
+                (1, true) => within.pause().and_then(|()| file.pause()),
+                (1, false) => within.resume().and_then(|()| file.resume()),
                 (_, true) => sums.pause(),
                 (_, false) => sums.resume(),
             }
             .unwrap();
+            controls += 1;
+            if controls.is_multiple_of(3) {
+                file.flush().unwrap();
+                let held = std::fs::read(&path).unwrap();
+                *met.entry("moments of files".to_owned()).or_default() += 1;
+                moments.push((held, within.snapshot_recording().unwrap()));
+            }
         });
         let (summary, within) = (sums.stop().unwrap(), within.stop_recording().unwrap());
-        recordings.push((profiler.stop_recording().unwrap(), within, summary, ids));
+        // The file ends while another session goes on, or with the collection.
+        let (whole, totals) = if part % 2 == 0 {
+            let totals = file.finish().unwrap();
+            (profiler.stop_recording().unwrap(), totals)
+        } else {
+            (profiler.stop_recording().unwrap(), file.finish().unwrap())
+        };
+        let file = std::fs::read(&path).unwrap();
+        assert_eq!((totals.unwritten_entries, totals.bytes), (0, file.len() as u64));
+        recordings.push((whole, within, file, moments, summary, ids));
     });
     let truths = truths.into_iter().flatten();
     let recorded = recordings.into_iter().zip(truths).map(|(seen, truth)| {
-        let (whole, within, summary, threads) = seen;
-        Recorded { whole, within, summary, threads, truth }
+        let (whole, within, file, moments, summary, threads) = seen;
+        Recorded { whole, within, file, moments, summary, threads, truth }
     });
     recorded.collect()
 }
 
+/// A file is at every moment what a snapshot is then, and where it is cut it is never complete.
+fn check_moments(file: &[u8], moments: Vec<(Vec<u8>, Recording)>, threads: &[u32]) {
+    for (held, snapshot) in moments {
+        assert!(file.starts_with(&held));
+        let read = Profile::from_bytes(&held).unwrap();
+        assert_eq!(read.health().truncated, 1);
+        let snapshot = Profile::from_recording(snapshot);
+        let outcome = |profile: &Profile| {
+            let mut outcome = Seen::new(profile, threads).outcome(std::iter::empty());
+            outcome.facts.is_complete = false;
+            outcome
+        };
+        compare(&outcome(&read), &outcome(&snapshot), "a truncated file");
+        let pending = |of: &Profile| (of.health().pending_calls, of.health().pending_ranges);
+        assert_eq!(pending(&read), pending(&snapshot), "{}", read.health());
+    }
+    let mut random = fastrand::Rng::with_seed(file.len() as u64);
+    for _ in 0..3 {
+        let cut = random.usize(..file.len());
+        if let Ok(read) = Recording::from_bytes(&file[..cut]) {
+            assert!(!Profile::from_recording(read).health().is_complete());
+        }
+    }
+}
+
 /// Compares the profiles and the summary of one part with its truth.
 fn check(recorded: Recorded) {
-    let Recorded { whole, within, summary, threads, truth: [truth, of_within, of_sums] } = recorded;
+    let Recorded { whole, within, file, moments, summary, threads, truth } = recorded;
+    let [truth, of_within, of_sums] = truth;
+    let from_file = Recording::from_bytes(&file).unwrap();
+    assert_eq!(Recording::from_bytes(&from_file.to_bytes()).unwrap(), from_file);
+    check_moments(&file, moments, &threads);
     let replayed = Recording::from_bytes(&whole.to_bytes()).unwrap();
     assert_eq!(replayed, whole);
     let within_replayed = Recording::from_bytes(&within.to_bytes()).unwrap();
@@ -416,6 +473,7 @@ fn check(recorded: Recorded) {
         (whole, &truth, "the live profile"),
         (replayed, &truth, "the replay"),
         (within, &of_within, "the session within"),
+        (from_file, &of_within, "the file"),
     ] {
         let profile = Profile::from_recording(recording);
         let seen = Seen::new(&profile, &threads).outcome(truth.summaries.keys().cloned());

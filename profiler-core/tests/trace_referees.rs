@@ -110,9 +110,21 @@ fn recorded() -> Profile {
 }
 
 /// By name: what was recorded, and what is made up.
-fn profiles() -> [(&'static str, Profile); 4] {
+fn profiles() -> [(&'static str, Profile); 5] {
     let kinds = Profile::from_bytes(KINDS).unwrap();
-    [("recorded", recorded()), ("kinds", kinds), ("steps", steps()), ("everything", everything())]
+    [
+        ("recorded", recorded()),
+        ("kinds", kinds),
+        ("steps", steps()),
+        ("everything", everything()),
+        ("processes", processes()),
+    ]
+}
+
+/// Two processes, whose threads, streams and calls have the same numbers.
+fn processes() -> Profile {
+    let recording = everything().recording().unwrap().clone();
+    Profile::from_recordings([recording.clone(), recording]).unwrap()
 }
 
 /// A run in steps as HTA knows them, with work on two streams.

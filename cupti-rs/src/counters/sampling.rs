@@ -16,6 +16,7 @@ use crate::clock::{self, Clock, Reading};
 use crate::error::{Error, Kind};
 use crate::forked;
 use crate::library::Library;
+use crate::quiet_thread;
 use crate::session;
 use crate::sys::counters::SamplingApi;
 use crate::sys::sampling::SamplingObject;
@@ -128,9 +129,8 @@ impl SamplerBuilder {
         // A third of an image's capacity, so that none fills up between two decodings.
         let pause = interval.saturating_mul(IMAGE_SAMPLES / 3);
         let pause = pause.clamp(Duration::from_millis(1), Duration::from_millis(20));
-        let thread = thread::Builder::new()
-            .name("cupti-pm-sampling".into())
-            .spawn(move || decoder.run(pause))
+        let work = move || decoder.run(pause);
+        let thread = quiet_thread::spawn(thread::Builder::new(), "cupti-pm-sampling", work)
             .map_err(|error| Error::new(Kind::Thread { reason: error.to_string() }))?;
         let process_id = std::process::id();
         Ok(PmSampler { library, shared, metrics, missing, thread: Some(thread), process_id })

@@ -175,14 +175,21 @@ fn check(function: &'static str, code: c_int) -> Result<(), Error> {
     if code == 0 { Ok(()) } else { Err(Error::new(Kind::Driver { function, code })) }
 }
 
+/// The facts about the driver that it gives before it is initialised.
+pub(crate) fn facts_without_devices() -> Result<Driver, Error> {
+    let mut version = 0;
+    // SAFETY: `version` is a live int; the function needs no initialised driver.
+    check("cuDriverGetVersion", unsafe { (functions()?.version)(&mut version) })?;
+    let cuda_version = version.max(0).cast_unsigned();
+    Ok(Driver { cuda_version, release: release(), devices: Vec::new() })
+}
+
 /// Initialises the driver and reads the facts about it and its devices.
 pub(crate) fn probe() -> Result<Driver, Error> {
     let cuda = functions()?;
     // SAFETY: cuInit takes a flags word that must be 0 and may be called any number of times.
     check("cuInit", unsafe { (cuda.init)(0) })?;
-    let mut version = 0;
-    // SAFETY: `version` is a live int.
-    check("cuDriverGetVersion", unsafe { (cuda.version)(&mut version) })?;
+    let driver = facts_without_devices()?;
     let mut count = 0;
     // SAFETY: `count` is a live int and the driver is initialised.
     check("cuDeviceGetCount", unsafe { (cuda.device_count)(&mut count) })?;
@@ -236,7 +243,7 @@ pub(crate) fn probe() -> Result<Driver, Error> {
             pci_bus_id,
         });
     }
-    Ok(Driver { cuda_version: version.max(0) as u32, release: release(), devices })
+    Ok(Driver { devices, ..driver })
 }
 
 /// The kernel module's version: the first word of its line that looks like one.

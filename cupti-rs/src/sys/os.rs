@@ -104,7 +104,7 @@ pub(crate) fn prefetch(bytes: &[u8]) {
 /// CUPTI never forgets the functions that it was given: it has no call to take back those for buffers, which it may give back
 /// on a thread of its own at any time. Of the program itself, and of a program without shared objects, the dynamic linker
 /// refuses this, and neither is ever unloaded.
-pub(crate) fn stay_loaded() {
+pub fn stay_loaded() {
     use std::ffi::{CStr, OsStr};
     use std::os::unix::ffi::OsStrExt;
 
@@ -135,11 +135,31 @@ pub(crate) fn stay_loaded() {
 
 /// Has `child` run in every child that is forked off from now on, before anything else of this crate does. It may do
 /// only what a signal handler may.
-pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
+pub fn at_fork_in_child(child: extern "C" fn()) {
     // Miri has no fork.
     if cfg!(miri) {
         return;
     }
     // SAFETY: the two handlers that are not wanted may be null; `child` only stores to an atomic.
     let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
+}
+
+/// Calls `with` while all signals are blocked in the calling thread.
+pub fn with_signals_blocked<R>(with: impl FnOnce() -> R) -> R {
+    // Miri has no signals.
+    if cfg!(miri) {
+        return with();
+    }
+    let (mut all, mut before) = (MaybeUninit::<libc::sigset_t>::uninit(), MaybeUninit::uninit());
+    // SAFETY: `all` is memory for a set, which the call fills.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: `all` was filled above, and `before` is memory for a set.
+    let failed =
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) };
+    let result = with();
+    if failed == 0 {
+        // SAFETY: the call above succeeded, so it stored the mask in `before`; the third argument may be null.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    }
+    result
 }

@@ -12,12 +12,62 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// The slot of one of the tool's functions; null if empty.
-pub(super) type Slot = AtomicPtr<c_void>;
+pub type Slot = AtomicPtr<c_void>;
+
+/// A table of functions: NVTX's own modules, and its extensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::upper_case_acronyms, reason = "NVTX's names")]
+pub enum Module {
+    /// Events of the default domain.
+    CORE,
+    /// Names of objects of the driver API.
+    CUDA,
+    /// Names of objects of the CUDA runtime.
+    CUDART,
+    /// Events of domains.
+    CORE2,
+    /// Synchronisation objects.
+    SYNC,
+    /// The extension for payloads.
+    PAYLOAD,
+    /// The extension for counters.
+    COUNTERS,
+}
+
+impl Module {
+    /// NVTX's number of the module. Extensions have numbers of their own.
+    pub const fn number(self) -> u32 {
+        match self {
+            Module::CORE => 1,
+            Module::CUDA | Module::PAYLOAD => 2,
+            Module::CUDART | Module::COUNTERS => 4,
+            Module::CORE2 => 5,
+            Module::SYNC => 6,
+        }
+    }
+}
+
+/// The place of a function: a slot of a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The module.
+    pub module: Module,
+    /// The index in the module's table.
+    pub slot: usize,
+}
+
+impl Place {
+    /// The place of the same function with wide characters, which follows that of one with bytes.
+    #[must_use]
+    pub const fn wide(self) -> Place {
+        Place { slot: self.slot + 1, ..self }
+    }
+}
 
 /// The address of a slot, or null: an entry of a module's array.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
-struct SlotAddress(*const Slot);
+pub struct SlotAddress(pub *const Slot);
 
 // SAFETY: the address is null or that of a static, and a `Slot` may be used from any thread.
 unsafe impl Sync for SlotAddress {}
@@ -87,20 +137,25 @@ pub(crate) fn fill(
 }
 
 /// The argument of a tool's entry point.
-pub(super) type GetExportTable = extern "C" fn(id: u32) -> *const c_void;
+pub type GetExportTable = extern "C" fn(id: u32) -> *const c_void;
 /// A tool's entry point; 0 means that it refuses.
-pub(super) type InitializeInjection = unsafe extern "C" fn(GetExportTable) -> c_int;
+pub type InitializeInjection = unsafe extern "C" fn(GetExportTable) -> c_int;
 
-const EXPORT_CALLBACKS: u32 = 1;
+/// The number of the export table [`Callbacks`].
+pub const EXPORT_CALLBACKS: u32 = 1;
 const EXPORT_VERSION_INFO: u32 = 3;
 
 /// The NVTX version of this client.
 const NVTX_VERSION: u32 = 3;
 
+/// `NvtxExportTableCallbacks`.
+#[derive(Debug)]
 #[repr(C)]
-struct Callbacks {
-    struct_size: usize,
-    get_module_function_table:
+pub struct Callbacks {
+    /// The bytes of the structure.
+    pub struct_size: usize,
+    /// Writes the array of a module's slots, and their number; 0 for a module that the client lacks.
+    pub get_module_function_table:
         unsafe extern "C" fn(u32, *mut *const SlotAddress, *mut c_uint) -> c_int,
 }
 

@@ -15,32 +15,38 @@ use super::abi::Slot;
 const SLOTS: usize = 63;
 
 /// `nvtxExtModuleInfo_t`.
+#[derive(Debug)]
 #[repr(C)]
-pub(super) struct ModuleInfo {
-    nvtx_version: u16,
-    struct_size: u16,
-    module: u16,
-    compatibility: u16,
-    segment_count: usize,
-    segments: *mut Segment,
-    get_export_function: *const c_void,
-    info: *const TypeInfo,
+#[allow(missing_docs, reason = "the fields are those of NVTX's structure")]
+pub struct ModuleInfo {
+    pub nvtx_version: u16,
+    pub struct_size: u16,
+    pub module: u16,
+    pub compatibility: u16,
+    pub segment_count: usize,
+    pub segments: *mut Segment,
+    pub get_export_function: *const c_void,
+    pub info: *const TypeInfo,
 }
 
 /// `nvtxExtModuleSegment_t`.
+#[derive(Debug)]
 #[repr(C)]
-struct Segment {
-    id: usize,
-    slot_count: usize,
-    slots: *const Slot,
+#[allow(missing_docs, reason = "the fields are those of NVTX's structure")]
+pub struct Segment {
+    pub id: usize,
+    pub slot_count: usize,
+    pub slots: *const Slot,
 }
 
 /// `nvtxPayloadEntryTypeInfo_t`: the size of a type of C, and its alignment.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct TypeInfo {
-    size: u16,
-    align: u16,
+pub struct TypeInfo {
+    /// Bytes; 0 for a type that Rust lacks.
+    pub size: u16,
+    /// Bytes.
+    pub align: u16,
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -50,12 +56,14 @@ const _: () = {
     assert!(size_of::<TypeInfo>() == 4);
 };
 
-pub(super) type InitializeExtension = unsafe extern "C" fn(*mut ModuleInfo) -> c_int;
+/// The entry point of a tool for extensions; 0 means that it refuses.
+pub type InitializeExtension = unsafe extern "C" fn(*mut ModuleInfo) -> c_int;
 
 /// The types with sizes in [`TYPE_INFO`]; the index is a type's number.
 const TYPES: usize = 29;
 
-static TYPE_INFO: [TypeInfo; TYPES] = {
+/// The sizes of C's types, by their numbers in schemas.
+pub static TYPE_INFO: [TypeInfo; TYPES] = {
     const fn of<T>() -> TypeInfo {
         TypeInfo { size: size_of::<T>() as u16, align: align_of::<T>() as u16 }
     }

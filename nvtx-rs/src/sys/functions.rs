@@ -15,12 +15,25 @@ use super::types::{
     Text, TimeDomainAttributes,
 };
 
+/// The slots of a module.
+macro_rules! slots {
+    (PAYLOAD) => {
+        payload()
+    };
+    (COUNTERS) => {
+        counters()
+    };
+    ($module:ident) => {
+        $module
+    };
+}
+
 /// A function that calls the one in a slot. After a semicolon stands a slice, which NVTX takes as a pointer and a length.
 macro_rules! functions {
-    ($($name:ident = $slot:expr => ($($argument:ident: $type:ty),* $(; $slice:ident: [$item:ty])?) -> $result:ty;)*) => {$(
+    ($($name:ident = $module:ident[$slot:literal] => ($($argument:ident: $type:ty),* $(; $slice:ident: [$item:ty])?) -> $result:ty;)*) => {$(
         pub(crate) fn $name($($argument: $type,)* $($slice: &[$item])?) -> Option<$result> {
             type Function = unsafe extern "C" fn($($type,)* $(*const $item, usize)?) -> $result;
-            let function = NonNull::new($slot.load(Ordering::Acquire))?;
+            let function = NonNull::new(slots!($module)[$slot].load(Ordering::Acquire))?;
             // SAFETY: NVTX defines that this slot holds a function of this type.
             let function = unsafe { mem::transmute::<NonNull<c_void>, Function>(function) };
             // SAFETY: what is pointed to is borrowed for the call, or for ever (`timer_source_with_data`), which is all
@@ -28,7 +41,16 @@ macro_rules! functions {
             // numbers to us.
             Some(unsafe { function($($argument,)* $($slice.as_ptr(), $slice.len())?) })
         }
-    )*};
+    )*
+
+        /// Where a tool writes its functions.
+        #[allow(non_upper_case_globals, missing_docs, reason = "named as the functions that call them")]
+        pub mod slot {
+            use super::super::abi::{Module, Place};
+
+            $(pub const $name: Place = Place { module: Module::$module, slot: $slot };)*
+        }
+    };
 }
 
 functions! {
@@ -72,18 +94,18 @@ functions! {
     sync_acquire_success = SYNC[5] => (sync: Handle) -> ();
     sync_releasing = SYNC[6] => (sync: Handle) -> ();
 
-    schema_register = payload()[0] => (domain: Handle, schema: &SchemaAttributes<'_>) -> u64;
-    enum_register = payload()[1] => (domain: Handle, schema: &EnumAttributes<'_>) -> u64;
-    domain_is_enabled = payload()[7] => (domain: Handle) -> u8;
-    timestamp_get = payload()[8] => () -> i64;
-    time_domain_register = payload()[9]
+    schema_register = PAYLOAD[0] => (domain: Handle, schema: &SchemaAttributes<'_>) -> u64;
+    enum_register = PAYLOAD[1] => (domain: Handle, schema: &EnumAttributes<'_>) -> u64;
+    domain_is_enabled = PAYLOAD[7] => (domain: Handle) -> u8;
+    timestamp_get = PAYLOAD[8] => () -> i64;
+    time_domain_register = PAYLOAD[9]
         => (domain: Handle, attributes: &TimeDomainAttributes) -> u64;
-    timer_source = payload()[10]
+    timer_source = PAYLOAD[10]
         => (domain: Handle, time_domain: u64, flags: u64, source: extern "C" fn() -> i64) -> ();
-    scope_register = payload()[12] => (domain: Handle, scope: &ScopeAttributes<'_>) -> u64;
-    time_sync_point = payload()[13]
+    scope_register = PAYLOAD[12] => (domain: Handle, scope: &ScopeAttributes<'_>) -> u64;
+    time_sync_point = PAYLOAD[13]
         => (domain: Handle, first: u64, second: u64, first_time: i64, second_time: i64) -> ();
-    timestamp_conversion = payload()[15]
+    timestamp_conversion = PAYLOAD[15]
         => (
             domain: Handle,
             source: u64,
@@ -92,20 +114,20 @@ functions! {
             source_time: i64,
             destination_time: i64
         ) -> ();
-    event_batch_submit = payload()[17] => (domain: Handle, batch: &EventBatch<'_>) -> ();
+    event_batch_submit = PAYLOAD[17] => (domain: Handle, batch: &EventBatch<'_>) -> ();
 
-    counter_register = counters()[0] => (domain: Handle, counter: &CounterAttributes<'_>) -> u64;
-    counter_sample_i64 = counters()[1] => (domain: Handle, counter: u64, value: i64) -> ();
-    counter_sample_f64 = counters()[2] => (domain: Handle, counter: u64, value: f64) -> ();
-    counter_no_value = counters()[4] => (domain: Handle, counter: u64, reason: u8) -> ();
-    counter_batch = counters()[5] => (domain: Handle, batch: &CounterBatch<'_>) -> ();
+    counter_register = COUNTERS[0] => (domain: Handle, counter: &CounterAttributes<'_>) -> u64;
+    counter_sample_i64 = COUNTERS[1] => (domain: Handle, counter: u64, value: i64) -> ();
+    counter_sample_f64 = COUNTERS[2] => (domain: Handle, counter: u64, value: f64) -> ();
+    counter_no_value = COUNTERS[4] => (domain: Handle, counter: u64, reason: u8) -> ();
+    counter_batch = COUNTERS[5] => (domain: Handle, batch: &CounterBatch<'_>) -> ();
 
-    mark_payloads = payload()[2] => (domain: Handle; payloads: [PayloadData<'_>]) -> ();
-    push_payloads = payload()[3] => (domain: Handle; payloads: [PayloadData<'_>]) -> c_int;
-    pop_payloads = payload()[4] => (domain: Handle; payloads: [PayloadData<'_>]) -> c_int;
-    start_payloads = payload()[5] => (domain: Handle; payloads: [PayloadData<'_>]) -> u64;
-    end_payloads = payload()[6] => (domain: Handle, range: u64; payloads: [PayloadData<'_>]) -> ();
-    timer_source_with_data = payload()[11]
+    mark_payloads = PAYLOAD[2] => (domain: Handle; payloads: [PayloadData<'_>]) -> ();
+    push_payloads = PAYLOAD[3] => (domain: Handle; payloads: [PayloadData<'_>]) -> c_int;
+    pop_payloads = PAYLOAD[4] => (domain: Handle; payloads: [PayloadData<'_>]) -> c_int;
+    start_payloads = PAYLOAD[5] => (domain: Handle; payloads: [PayloadData<'_>]) -> u64;
+    end_payloads = PAYLOAD[6] => (domain: Handle, range: u64; payloads: [PayloadData<'_>]) -> ();
+    timer_source_with_data = PAYLOAD[11]
         => (
             domain: Handle,
             time_domain: u64,
@@ -113,10 +135,10 @@ functions! {
             source: extern "C" fn(&'static ReadClock) -> i64,
             data: &'static ReadClock
         ) -> ();
-    sync_points = payload()[14]
+    sync_points = PAYLOAD[14]
         => (domain: Handle, source: u64, destination: u64; points: [SyncPoint]) -> ();
-    submit = payload()[16] => (domain: Handle; payloads: [PayloadData<'_>]) -> ();
-    counter_bytes = counters()[3] => (domain: Handle, counter: u64; value: [u8]) -> ();
+    submit = PAYLOAD[16] => (domain: Handle; payloads: [PayloadData<'_>]) -> ();
+    counter_bytes = COUNTERS[3] => (domain: Handle, counter: u64; value: [u8]) -> ();
 }
 
 /// A function that reads a clock. A tool may keep it for ever and call it on any thread.

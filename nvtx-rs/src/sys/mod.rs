@@ -11,6 +11,24 @@ pub(crate) mod functions;
 mod loader;
 pub(crate) mod types;
 
+/// The same layouts and slots, for tools that are written in Rust. Not covered by semver.
+pub mod tool {
+    pub use super::abi::{
+        Callbacks, EXPORT_CALLBACKS, GetExportTable, InitializeInjection, Module, Place, Slot,
+        SlotAddress,
+    };
+    pub use super::extension::{InitializeExtension, ModuleInfo, Segment, TYPE_INFO, TypeInfo};
+    pub use super::functions::slot;
+    pub use super::types::{
+        COLOR_ARGB, CounterAttributes, CounterBatch, CounterSemantics, EnumAttributes, EnumEntry,
+        EventAttributes, EventBatch, MESSAGE_REGISTERED, MESSAGE_TEXT, MESSAGE_WIDE,
+        PAYLOAD_EXTENDED, PayloadData, RawMessage, ResourceAttributes, SEMANTICS_COUNTER,
+        SEMANTICS_TIME, SchemaAttributes, SchemaEntry, ScopeAttributes, Semantics, SemanticsHeader,
+        SyncAttributes, SyncPoint, Text, TimeDomainAttributes, TimeSemantics,
+    };
+    pub use crate::work::{BYTE, BYTES, FLOP, FLOPS, SCHEMA as WORK_SCHEMA};
+}
+
 #[cfg(nvtx_loom)]
 pub(crate) use abi::fill;
 #[cfg(all(feature = "enable", not(nvtx_loom)))]

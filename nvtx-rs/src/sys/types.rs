@@ -1,6 +1,12 @@
 //! The structures of NVTX's functions, with the layout of C.
 //!
-//! Pointers in a structure are borrows in its type, so that they are valid for the call.
+//! Pointers in a structure are borrows in its type, so that they are valid for the call. A tool gets the same structures, with
+//! pointers that it has to check.
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    reason = "the fields are those of NVTX's structures"
+)]
 
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
@@ -50,7 +56,7 @@ impl AtomicHandle {
 /// A borrowed C string, or null.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
-pub(crate) struct Text<'a>(*const c_char, PhantomData<&'a CStr>);
+pub struct Text<'a>(*const c_char, PhantomData<&'a CStr>);
 
 impl<'a> Text<'a> {
     pub(crate) const NONE: Text<'a> = Text(ptr::null(), PhantomData);
@@ -67,6 +73,11 @@ impl<'a> Text<'a> {
 
     pub(crate) fn is_none(self) -> bool {
         self.0.is_null()
+    }
+
+    /// The address of the first byte, or null.
+    pub fn address(self) -> *const c_char {
+        self.0
     }
 
     /// The bytes that a tool reads.
@@ -98,36 +109,48 @@ pub(crate) enum Message<'a> {
 impl<'a> Message<'a> {
     fn raw(self) -> (i32, RawMessage<'a>) {
         match self {
-            Message::Text(text) => (1, RawMessage { text }),
-            Message::Registered(handle) => (3, RawMessage { handle }),
+            Message::Text(text) => (MESSAGE_TEXT, RawMessage(text.0.cast(), PhantomData)),
+            Message::Registered(handle) => {
+                (MESSAGE_REGISTERED, RawMessage(handle.0.cast_const(), PhantomData))
+            }
         }
     }
 }
 
+/// The types of a message: text, text of wide characters, and the handle of a registered string.
+pub const MESSAGE_TEXT: i32 = 1;
+pub const MESSAGE_WIDE: i32 = 2;
+pub const MESSAGE_REGISTERED: i32 = 3;
+
+/// `nvtxMessageValue_t`: an address of a text, or a handle.
 #[derive(Clone, Copy)]
-#[repr(C)]
-union RawMessage<'a> {
-    text: Text<'a>,
-    handle: Handle,
+#[repr(transparent)]
+pub struct RawMessage<'a>(*const c_void, PhantomData<&'a CStr>);
+
+impl RawMessage<'_> {
+    /// The address of the text, or the handle.
+    pub fn address(self) -> *const c_void {
+        self.0
+    }
 }
 
 /// Values of [`EventAttributes::payload_type`] are 1 to 6 for the plain types, and this.
-const PAYLOAD_EXTENDED: u32 = 0xDFBD_0009;
-const COLOR_ARGB: i32 = 1;
+pub const PAYLOAD_EXTENDED: u32 = 0xDFBD_0009;
+pub const COLOR_ARGB: i32 = 1;
 
 /// `nvtxEventAttributes_t`.
 #[repr(C)]
-pub(crate) struct EventAttributes<'a> {
-    version: u16,
-    size: u16,
-    pub(crate) category: u32,
-    color_type: i32,
-    color: u32,
-    payload_type: i32,
-    reserved: i32,
-    payload: u64,
-    message_type: i32,
-    message: RawMessage<'a>,
+pub struct EventAttributes<'a> {
+    pub version: u16,
+    pub size: u16,
+    pub category: u32,
+    pub color_type: i32,
+    pub color: u32,
+    pub payload_type: i32,
+    pub reserved: i32,
+    pub payload: u64,
+    pub message_type: i32,
+    pub message: RawMessage<'a>,
     payloads: PhantomData<&'a [PayloadData<'a>]>,
 }
 
@@ -184,10 +207,10 @@ impl<'a> EventAttributes<'a> {
 /// `nvtxPayloadData_t`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct PayloadData<'a> {
-    schema: u64,
-    size: usize,
-    payload: *const u8,
+pub struct PayloadData<'a> {
+    pub schema: u64,
+    pub size: usize,
+    pub payload: *const u8,
     bytes: PhantomData<&'a [u8]>,
 }
 
@@ -200,13 +223,13 @@ impl<'a> PayloadData<'a> {
 
 /// `nvtxResourceAttributes_t`.
 #[repr(C)]
-pub(crate) struct ResourceAttributes<'a> {
-    version: u16,
-    size: u16,
-    identifier_type: i32,
-    identifier: u64,
-    message_type: i32,
-    message: RawMessage<'a>,
+pub struct ResourceAttributes<'a> {
+    pub version: u16,
+    pub size: u16,
+    pub identifier_type: i32,
+    pub identifier: u64,
+    pub message_type: i32,
+    pub message: RawMessage<'a>,
 }
 
 impl<'a> ResourceAttributes<'a> {
@@ -225,11 +248,11 @@ impl<'a> ResourceAttributes<'a> {
 
 /// `nvtxSyncUserAttributes_t`.
 #[repr(C)]
-pub(crate) struct SyncAttributes<'a> {
-    version: u16,
-    size: u16,
-    message_type: i32,
-    message: RawMessage<'a>,
+pub struct SyncAttributes<'a> {
+    pub version: u16,
+    pub size: u16,
+    pub message_type: i32,
+    pub message: RawMessage<'a>,
 }
 
 impl<'a> SyncAttributes<'a> {
@@ -239,41 +262,45 @@ impl<'a> SyncAttributes<'a> {
     }
 }
 
+/// The number of [`TimeSemantics`] and that of [`CounterSemantics`].
+pub const SEMANTICS_TIME: u16 = 2;
+pub const SEMANTICS_COUNTER: u16 = 5;
+
 /// The head of a semantic extension: `nvtxSemanticsHeader_t`.
 #[repr(C)]
-struct SemanticsHeader {
-    size: u32,
-    id: u16,
-    version: u16,
-    next: *const c_void,
+pub struct SemanticsHeader {
+    pub size: u32,
+    pub id: u16,
+    pub version: u16,
+    pub next: *const c_void,
 }
 
 /// `nvtxSemanticsTime_t`: the clock of a timestamp.
 #[repr(C)]
-pub(crate) struct TimeSemantics {
-    header: SemanticsHeader,
-    time_domain: u64,
+pub struct TimeSemantics {
+    pub header: SemanticsHeader,
+    pub time_domain: u64,
 }
 
 impl TimeSemantics {
     pub(crate) fn new(time_domain: u64) -> TimeSemantics {
         let size = size_of::<Self>() as u32;
-        let header = SemanticsHeader { size, id: 2, version: 1, next: ptr::null() };
+        let header = SemanticsHeader { size, id: SEMANTICS_TIME, version: 1, next: ptr::null() };
         TimeSemantics { header, time_domain }
     }
 }
 
 /// `nvtxSemanticsCounter_t`: unit and limits of a counter.
 #[repr(C)]
-pub(crate) struct CounterSemantics<'a> {
-    header: SemanticsHeader,
-    pub(crate) flags: u64,
-    unit: Text<'a>,
-    scale_numerator: u64,
-    scale_denominator: u64,
-    pub(crate) limit_type: i64,
-    pub(crate) min: u64,
-    pub(crate) max: u64,
+pub struct CounterSemantics<'a> {
+    pub header: SemanticsHeader,
+    pub flags: u64,
+    pub unit: Text<'a>,
+    pub scale_numerator: u64,
+    pub scale_denominator: u64,
+    pub limit_type: i64,
+    pub min: u64,
+    pub max: u64,
     time: PhantomData<&'a TimeSemantics>,
 }
 
@@ -282,7 +309,7 @@ impl<'a> CounterSemantics<'a> {
         let size = size_of::<Self>() as u32;
         let next = ptr::from_ref(time).cast();
         CounterSemantics {
-            header: SemanticsHeader { size, id: 5, version: 2, next },
+            header: SemanticsHeader { size, id: SEMANTICS_COUNTER, version: 2, next },
             flags: 0,
             unit,
             scale_numerator: 1,
@@ -298,9 +325,14 @@ impl<'a> CounterSemantics<'a> {
 /// A pointer to semantics, or null.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Semantics<'a>(*const c_void, PhantomData<&'a CounterSemantics<'a>>);
+pub struct Semantics<'a>(*const c_void, PhantomData<&'a CounterSemantics<'a>>);
 
 impl<'a> Semantics<'a> {
+    /// The address of the first [`SemanticsHeader`], or null.
+    pub fn address(self) -> *const c_void {
+        self.0
+    }
+
     pub(crate) const NONE: Semantics<'a> = Semantics(ptr::null(), PhantomData);
 
     pub(crate) fn time(time: &'a TimeSemantics) -> Semantics<'a> {
@@ -314,30 +346,30 @@ impl<'a> Semantics<'a> {
 
 /// `nvtxPayloadSchemaEntry_t`.
 #[repr(C)]
-pub(crate) struct SchemaEntry<'a> {
-    pub(crate) flags: u64,
-    pub(crate) kind: u64,
-    pub(crate) name: Text<'a>,
-    pub(crate) description: Text<'a>,
-    pub(crate) length: u64,
-    pub(crate) offset: u64,
-    pub(crate) semantics: Semantics<'a>,
-    pub(crate) reserved: usize,
+pub struct SchemaEntry<'a> {
+    pub flags: u64,
+    pub kind: u64,
+    pub name: Text<'a>,
+    pub description: Text<'a>,
+    pub length: u64,
+    pub offset: u64,
+    pub semantics: Semantics<'a>,
+    pub reserved: usize,
 }
 
 /// `nvtxPayloadSchemaAttr_t`, for a schema of fixed size.
 #[repr(C)]
-pub(crate) struct SchemaAttributes<'a> {
-    field_mask: u64,
-    name: Text<'a>,
-    kind: u64,
-    flags: u64,
-    entries: *const SchemaEntry<'a>,
-    entry_count: usize,
-    static_size: usize,
-    pack_align: usize,
-    schema: u64,
-    extension: usize,
+pub struct SchemaAttributes<'a> {
+    pub field_mask: u64,
+    pub name: Text<'a>,
+    pub kind: u64,
+    pub flags: u64,
+    pub entries: *const SchemaEntry<'a>,
+    pub entry_count: usize,
+    pub static_size: usize,
+    pub pack_align: usize,
+    pub schema: u64,
+    pub extension: usize,
     borrowed: PhantomData<&'a [SchemaEntry<'a>]>,
 }
 
@@ -369,22 +401,22 @@ impl<'a> SchemaAttributes<'a> {
 
 /// `nvtxPayloadEnum_t`.
 #[repr(C)]
-pub(crate) struct EnumEntry<'a> {
-    pub(crate) name: Text<'a>,
-    pub(crate) value: u64,
-    pub(crate) is_flag: i8,
+pub struct EnumEntry<'a> {
+    pub name: Text<'a>,
+    pub value: u64,
+    pub is_flag: i8,
 }
 
 /// `nvtxPayloadEnumAttr_t`.
 #[repr(C)]
-pub(crate) struct EnumAttributes<'a> {
-    field_mask: u64,
-    name: Text<'a>,
-    entries: *const EnumEntry<'a>,
-    entry_count: usize,
-    size: usize,
-    schema: u64,
-    extension: usize,
+pub struct EnumAttributes<'a> {
+    pub field_mask: u64,
+    pub name: Text<'a>,
+    pub entries: *const EnumEntry<'a>,
+    pub entry_count: usize,
+    pub size: usize,
+    pub schema: u64,
+    pub extension: usize,
     borrowed: PhantomData<&'a [EnumEntry<'a>]>,
 }
 
@@ -410,11 +442,11 @@ impl<'a> EnumAttributes<'a> {
 
 /// `nvtxScopeAttr_t`.
 #[repr(C)]
-pub(crate) struct ScopeAttributes<'a> {
-    size: usize,
-    path: Text<'a>,
-    parent: u64,
-    scope: u64,
+pub struct ScopeAttributes<'a> {
+    pub size: usize,
+    pub path: Text<'a>,
+    pub parent: u64,
+    pub scope: u64,
 }
 
 impl<'a> ScopeAttributes<'a> {
@@ -425,13 +457,13 @@ impl<'a> ScopeAttributes<'a> {
 
 /// `nvtxTimeDomainAttr_t`.
 #[repr(C)]
-pub(crate) struct TimeDomainAttributes {
-    pub(crate) scope: u64,
-    pub(crate) timestamp_type: u64,
-    pub(crate) time_domain: u64,
-    pub(crate) flags: u64,
-    pub(crate) resolution: i64,
-    pub(crate) start: u64,
+pub struct TimeDomainAttributes {
+    pub scope: u64,
+    pub timestamp_type: u64,
+    pub time_domain: u64,
+    pub flags: u64,
+    pub resolution: i64,
+    pub start: u64,
 }
 
 /// The flag of a batch in order of start times.
@@ -441,15 +473,15 @@ pub(crate) const UNSORTED: u64 = 3 << 1;
 
 /// `nvtxEventBatch_t`.
 #[repr(C)]
-pub(crate) struct EventBatch<'a> {
-    schema: u64,
-    size: usize,
-    events: *const u8,
-    scope: u64,
-    flags: u64,
-    flex_data: *const c_void,
-    flex_size: usize,
-    flex_offset: usize,
+pub struct EventBatch<'a> {
+    pub schema: u64,
+    pub size: usize,
+    pub events: *const u8,
+    pub scope: u64,
+    pub flags: u64,
+    pub flex_data: *const c_void,
+    pub flex_size: usize,
+    pub flex_offset: usize,
     borrowed: PhantomData<&'a [u8]>,
 }
 
@@ -472,32 +504,32 @@ impl<'a> EventBatch<'a> {
 /// `nvtxSyncPoint_t`: one moment in two clocks.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct SyncPoint {
-    pub(crate) source: i64,
-    pub(crate) destination: i64,
+pub struct SyncPoint {
+    pub source: i64,
+    pub destination: i64,
 }
 
 /// `nvtxCounterAttr_t`.
 #[repr(C)]
-pub(crate) struct CounterAttributes<'a> {
-    pub(crate) size: usize,
-    pub(crate) schema: u64,
-    pub(crate) name: Text<'a>,
-    pub(crate) description: Text<'a>,
-    pub(crate) scope: u64,
-    pub(crate) semantics: Semantics<'a>,
-    pub(crate) counter: u64,
+pub struct CounterAttributes<'a> {
+    pub size: usize,
+    pub schema: u64,
+    pub name: Text<'a>,
+    pub description: Text<'a>,
+    pub scope: u64,
+    pub semantics: Semantics<'a>,
+    pub counter: u64,
 }
 
 /// `nvtxCounterBatch_t`.
 #[repr(C)]
-pub(crate) struct CounterBatch<'a> {
-    counter: u64,
-    samples: *const u8,
-    samples_size: usize,
-    flags: u64,
-    timestamps: *const i64,
-    timestamps_size: usize,
+pub struct CounterBatch<'a> {
+    pub counter: u64,
+    pub samples: *const u8,
+    pub samples_size: usize,
+    pub flags: u64,
+    pub timestamps: *const i64,
+    pub timestamps_size: usize,
     borrowed: PhantomData<&'a [u8]>,
 }
 

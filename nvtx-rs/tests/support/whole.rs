@@ -177,7 +177,8 @@ pub(crate) fn deferred() {
     let [red, blue] =
         [Color::RED, Color::BLUE].map(|color| DeferredMark::new(&copy, -2).color(color));
     DEVICE.marks(&[red, DeferredMark::new(&copy, -1), blue]);
-    assert_eq!(nvtx::time::timestamp(), Some(12345));
+    // The fake tool's, or a later one.
+    assert!(nvtx::time::timestamp().is_some_and(|time| time >= 12345));
     let scope = Scope::ROOT.child(Some(&GPU), "GPU[CUDAID:0]");
     let clock = Clock::register(Some(&GPU), scope, 1000).expect("a clock");
     clock.source(Some(&GPU), five);

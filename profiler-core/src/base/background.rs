@@ -1,10 +1,12 @@
-//! Background threads: the one place that spawns them for sessions, names them, and counts what goes wrong in them.
+//! Background threads: the one place that spawns them for sessions, without signals, and counts what goes wrong in them.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
+
+use cupti::quiet_thread;
 
 /// Counts threads that could not be spawned, and panics in those that were.
 #[derive(Debug, Clone, Default)]
@@ -29,7 +31,8 @@ impl Background {
         work: impl FnOnce() + Send + 'static,
     ) -> io::Result<JoinHandle<()>> {
         let of_thread = self.clone();
-        let thread = builder.name(name.to_owned()).spawn(move || _ = of_thread.catch(work));
+        let work = move || _ = of_thread.catch(work);
+        let thread = quiet_thread::spawn(builder, name, work);
         if thread.is_err() {
             self.count();
         }

@@ -54,6 +54,8 @@ pub(crate) enum Kind {
     Capture { what: String },
     /// A missing baseline, or runs that cannot be compared with it.
     Baseline(String),
+    /// Recordings that cannot be one profile.
+    Merge(String),
     /// An invalid row of a series of samples.
     Series { why: String },
     /// A profile without raw logs cannot be saved.
@@ -178,7 +180,9 @@ impl Error {
             }
             #[cfg(feature = "nsys")]
             Kind::Capture { what } => f.write_str(what),
-            Kind::Baseline(what) | Kind::Counts(what) | Kind::Measure(what) => f.write_str(what),
+            Kind::Baseline(what) | Kind::Counts(what) | Kind::Measure(what) | Kind::Merge(what) => {
+                f.write_str(what)
+            }
             Kind::NoRecording => f.write_str(
                 "this profile has no raw logs to save: they were let go, or it was made of something else than a \
                  recording; save the recording itself, or export the profile",

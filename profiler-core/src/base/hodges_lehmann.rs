@@ -50,10 +50,78 @@ impl Ratios {
     }
 }
 
+/// The factor between the times of two sides, with its bounds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Factor {
+    pub(crate) ratio: f64,
+    /// 0 with too few times.
+    pub(crate) low: f64,
+    /// Infinity with too few times.
+    pub(crate) high: f64,
+}
+
+impl Factor {
+    /// The factor exceeds each bound with a probability of at most `tail`. Paired times are compared
+    /// by position, which needs as many on each side: the median of their ratios, with bounds by
+    /// order statistics. `None` without times.
+    pub(crate) fn of(
+        sides: [&[f64]; 2],
+        paired: bool,
+        tail: f64,
+        ranks: &mut Ranks,
+    ) -> Option<Self> {
+        let [before, after] = sides;
+        if !paired {
+            let ratios = Ratios::of(before, after);
+            let (low, high) = ratios.bounds(ranks, tail);
+            return Some(Self { ratio: ratios.estimate()?, low, high });
+        }
+        let pairs = before.iter().zip(after);
+        let mut ratios: Vec<f64> =
+            pairs.map(|(before, after)| after.max(1.0) / before.max(1.0)).collect();
+        ratios.sort_unstable_by(f64::total_cmp);
+        let bounds = median_bounds(&ratios, 1.0 - 2.0 * tail);
+        let (low, high) = bounds.unwrap_or((0.0, f64::INFINITY));
+        Some(Self { ratio: median(&ratios)?, low, high })
+    }
+
+    /// The fewest times a side that have bounds; `None` if [`MOST`] have none.
+    pub(crate) fn fewest(paired: bool, tail: f64, ranks: &mut Ranks) -> Option<usize> {
+        (1..=MOST).find(|&count| match paired {
+            true => bound_rank(count, tail).is_some(),
+            false => ranks.rank(count, count, tail).is_some(),
+        })
+    }
+}
+
 /// The median of sorted values.
 pub(crate) fn median(sorted: &[f64]) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
+}
+
+/// The order statistics that contain the true median with at least this confidence.
+pub(crate) fn median_bounds(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
+    let rank = bound_rank(sorted.len(), (1.0 - confidence) / 2.0)?;
+    Some((sorted[rank - 1], sorted[sorted.len() - rank]))
+}
+
+/// The greatest rank from each end that exceeds the median with a probability of at most `tail`:
+/// the number of values below the median is binomial.
+fn bound_rank(count: usize, tail: f64) -> Option<usize> {
+    // In logarithms, because a half to the power of 1,075 is 0.
+    let mut ln_ways = -(count as f64) * std::f64::consts::LN_2;
+    let mut below = 0.0;
+    let mut rank = 0;
+    while rank < count.div_ceil(2) {
+        below += ln_ways.exp();
+        if below > tail {
+            break;
+        }
+        ln_ways += ((count - rank) as f64 / (rank + 1) as f64).ln();
+        rank += 1;
+    }
+    (rank != 0).then_some(rank)
 }
 
 /// The mean of the middle half: as robust as the median, finer with coarse clocks. 0 if empty.
@@ -166,6 +234,41 @@ mod tests {
         }
         assert_eq!(ranks.rank(3, 3, 0.025), None, "one of 20 orders is more");
         assert_eq!((ranks.rank(0, 9, 0.5), ranks.rank(1, 1, 0.9)), (None, Some(1)));
+    }
+
+    #[test]
+    fn ranks_are_those_of_the_tables_of_the_sign_test() {
+        // Critical values of the two-sided sign test at 5 %, each one less than the rank.
+        for (count, critical) in [(6, 0), (8, 0), (9, 1), (12, 2), (20, 5), (25, 7), (100, 39)] {
+            assert_eq!(bound_rank(count, 0.025), Some(critical + 1), "{count}");
+        }
+        assert_eq!((bound_rank(5, 0.025), bound_rank(0, 0.5)), (None, None));
+        // n / 2 - 1.96 * sqrt(n) / 2 of the normal approximation.
+        let rank = bound_rank(100_000, 0.025).unwrap();
+        assert!(rank.abs_diff(49_690) <= 1, "{rank}");
+        assert_eq!(bound_rank(4, 1.0), Some(2), "no bound beyond the middle");
+    }
+
+    #[test]
+    fn pairs_share_what_drifts() {
+        // The machine drifts by a half, the program is 3 % slower in each pair.
+        let before: Vec<f64> = (0..10).map(|at| 1000.0 + 50.0 * f64::from(at)).collect();
+        let after: Vec<f64> = before
+            .iter()
+            .enumerate()
+            .map(|(at, ns)| (1.03 + 0.001 * (at % 3) as f64) * ns)
+            .collect();
+        let mut ranks = Ranks::default();
+        let mut of = |paired| Factor::of([&before, &after], paired, 0.005, &mut ranks).unwrap();
+        let (paired, unpaired) = (of(true), of(false));
+        assert!(1.029 < paired.low && paired.high < 1.033, "{paired:?}");
+        assert!(unpaired.low < 1.0 && 1.1 < unpaired.high, "{unpaired:?}");
+        let few = Factor::of([&before[..7], &after[..7]], true, 0.005, &mut ranks).unwrap();
+        assert_eq!((few.low, few.high), (0.0, f64::INFINITY));
+        assert_eq!(Factor::fewest(true, 0.005, &mut ranks), Some(8));
+        assert_eq!(Factor::fewest(false, 0.005, &mut ranks), Some(5));
+        assert_eq!(Factor::fewest(false, 0.0, &mut ranks), None);
+        assert_eq!(Factor::of([&[], &[]], true, 0.1, &mut ranks), None);
     }
 
     #[test]

@@ -141,13 +141,19 @@ impl Replacement {
     ///
     /// # Errors
     /// Those of the system in writing or moving the file; the target is unchanged then.
-    pub fn commit(mut self) -> io::Result<()> {
+    pub fn commit(self) -> io::Result<()> {
+        self.commit_open().map(drop)
+    }
+
+    /// Moves the file to its target, and returns both: more may be written to it there.
+    pub(crate) fn commit_open(mut self) -> io::Result<(PathBuf, File)> {
+        let file = self.file.try_clone()?;
         if let Some(mode) = self.mode {
             self.file.set_permissions(Permissions::from_mode(mode))?;
         }
         fs::rename(&self.partial, &self.to)?;
         self.is_done = true;
-        Ok(())
+        Ok((self.to.clone(), file))
     }
 }
 
@@ -170,8 +176,8 @@ impl Drop for Replacement {
     }
 }
 
-/// True if the path still is this file: another writer may have removed it before it was locked.
-fn is_at(file: &File, path: &Path) -> bool {
+/// True if the path still is this file: another writer may have removed or replaced it.
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     let (Ok(file), Ok(there)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
     (file.dev(), file.ino()) == (there.dev(), there.ino())
 }

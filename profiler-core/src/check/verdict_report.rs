@@ -1,7 +1,7 @@
 //! The verdict of a gate as checks and metrics.
 
 use crate::check::ci::{Check, CheckOutcome, CiReport, Metric};
-use crate::check::gate::{Outcome, TimeChange, Verdict};
+use crate::check::gate::{CountOutcome, Outcome, TimeChange, TimeKind, Verdict};
 
 /// A check for each changed count and each time, and a metric in nanoseconds for each time.
 ///
@@ -13,12 +13,16 @@ impl From<&Verdict> for CiReport {
         if verdict.is_written() {
             let check = Check::new("baseline", CheckOutcome::Passed);
             report = report.check(check.message("written, not compared"));
-        } else if verdict.counts().is_empty() {
+        } else if verdict.counts().iter().all(|count| count.outcome != CountOutcome::Failed) {
             report = report.check(Check::new("counts", CheckOutcome::Passed));
         }
         for count in verdict.counts() {
             let name = format!("{}: count of {}", count.range, count.what);
-            let check = Check::new(name, CheckOutcome::Failed);
+            let outcome = match count.outcome {
+                CountOutcome::Failed => CheckOutcome::Failed,
+                _ => CheckOutcome::Passed,
+            };
+            let check = Check::new(name, outcome);
             report = report.check(check.message(count.to_string()));
         }
         for time in verdict.times() {
@@ -27,7 +31,9 @@ impl From<&Verdict> for CiReport {
                 outcome if outcome.is_pass() => CheckOutcome::Passed,
                 _ => CheckOutcome::Failed,
             };
-            let check = Check::new(name_of(time), outcome).message(time.to_string());
+            let explained = verdict.wall().filter(|_| time.of == TimeKind::Wall);
+            let message = explained.map_or_else(|| time.to_string(), ToString::to_string);
+            let check = Check::new(name_of(time), outcome).message(message);
             report = report.check(check).metric(metric(time));
         }
         if report.is_pass() && !verdict.is_pass() {
@@ -42,7 +48,12 @@ impl From<&Verdict> for CiReport {
 }
 
 fn name_of(time: &TimeChange) -> String {
-    format!("{}: {}", time.range, time.kernel.as_deref().unwrap_or("all kernels"))
+    match (time.of, &time.kernel) {
+        (TimeKind::Wall, _) => time.of.to_string(),
+        (TimeKind::Kernels, _) => format!("{}: all kernels", time.range),
+        (_, Some(kernel)) => format!("{}: {kernel}", time.range),
+        (of, None) => format!("{}: {of}", time.range),
+    }
 }
 
 fn metric(time: &TimeChange) -> Metric {

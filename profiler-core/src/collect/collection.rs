@@ -18,6 +18,7 @@ use crate::base::background::Background;
 use crate::base::error::{Error, Kind};
 use crate::collect::flush_pace::FlushDemand;
 use crate::record::id_window::is_up_to;
+use crate::record::recording::append::{SessionStart, Taken};
 use crate::record::recording::ranges::{self, RECORDER, ThreadSegment};
 use crate::record::recording::segment::{CarriedOver, PartialRecording, Segment, Settings, Tail};
 use crate::record::recording::{Recording, RecordingInfo, segment};
@@ -212,8 +213,18 @@ impl Collection {
             panics_before: self.observing.switch.panics(),
             sink: request.sink.clone(),
         });
-        if let Some(sink) = &request.sink {
-            sink.lock().begin(self.observing.first_log, self.last_id, start_ns);
+        if let (Some(sink), Some(view)) = (&request.sink, self.views.last_mut()) {
+            sink.lock().begin(&SessionStart {
+                info: &self.info,
+                first_log: self.observing.first_log,
+                before_id: view.before_id,
+                start_ns,
+                begins_late: view.begins_late(start_ns),
+                carried_over: &view.carried_over,
+            });
+            if view.keep == Retention::Nothing {
+                view.carried_over = CarriedOver::default();
+            }
         }
         if !request.config.starts_paused() {
             let resumed = self.resume(id);
@@ -330,23 +341,15 @@ impl Collection {
         segment.losses.failed_threads = self.background.take_failures();
         self.count_bytes(&segment);
         self.windows_ns = windows_ns;
+        let from_ns = self.taken_until_ns;
         (self.taken_until_ns, self.settled_ns) = (segment.until_ns, segment.settled_ns);
         if segment.last_id != 0 && !is_up_to(segment.last_id, self.last_id) {
             self.last_id = segment.last_id;
         }
         segment.last_id = self.last_id;
         self.find_first(&segment);
-        let mut open = None;
-        for view in &mut self.views {
-            view.see_stop_call();
-            if let Some(sink) = &view.sink {
-                let open = open.get_or_insert_with(|| ranges::unfinished(segment.until_ns));
-                view.earliest_end_ns = view.until_ns(segment.until_ns).max(view.earliest_end_ns);
-                // All calls of the segment count, however little the session keeps.
-                let windows_ns = view.windows(segment.first_call_ns(), segment.until_ns);
-                sink.lock().add(&segment, open, &windows_ns);
-            }
-        }
+        self.views.iter_mut().for_each(View::see_stop_call);
+        self.give_to_sinks(&segment, from_ns);
         match self.segments.back_mut().filter(|last| last.is_empty() && segment.is_empty()) {
             Some(last) => last.extend(&segment),
             None => self.segments.push_back(segment),
@@ -357,6 +360,32 @@ impl Collection {
         self.release();
         self.forget_windows();
         Ok(())
+    }
+
+    /// Gives a segment to the sinks of the sessions. The segment before it ended at `from_ns`.
+    fn give_to_sinks(&mut self, segment: &Segment, from_ns: u64) {
+        if self.views.iter().all(|view| view.sink.is_none()) {
+            return;
+        }
+        let until_ns = segment.until_ns;
+        let open = ranges::unfinished(until_ns);
+        let open_calls = self.collector.unfinished_calls(until_ns);
+        for view in &mut self.views {
+            let Some(sink) = &view.sink else { continue };
+            view.earliest_end_ns = view.until_ns(until_ns).max(view.earliest_end_ns);
+            let panics = self.observing.switch.panics();
+            sink.lock().add(&Taken {
+                segment,
+                open: &open,
+                open_calls: &open_calls,
+                // All calls of the segment count, however little the session keeps.
+                call_windows_ns: &view.windows(segment.first_call_ns(), until_ns),
+                windows_ns: &intersection(&self.windows_ns, &view.windows(from_ns, until_ns)),
+                attributes: self.collector.attributes(),
+                missing_kinds: self.collector.missing_kinds(),
+                observer_panics: panics.saturating_sub(view.panics_before),
+            });
+        }
     }
 
     /// Removes windows that no session needs. Those of sessions that keep everything remain.
@@ -540,14 +569,18 @@ impl Collection {
     /// Ends the last session and the collection. `waited` is the result of a wait, if any.
     pub(super) fn stop(mut self, id: u64, waited: Option<u64>) -> Result<Recording, Error> {
         let place = self.views.iter().position(|view| view.id == id);
-        let mut view = self.views.swap_remove(place.ok_or_else(|| Error::new(Kind::NotRunning))?);
-        if let Some(sink) = view.sink.clone() {
+        let place = place.ok_or_else(|| Error::new(Kind::NotRunning))?;
+        let mut last = None;
+        if self.views[place].sink.is_some() {
             // The sink gets all that is done by now.
             let (mut segment, windows_ns) = Segment::take(&self.collector)?;
             segment.losses.failed_threads = self.background.take_failures();
             self.windows_ns = windows_ns;
-            let windows_ns = view.windows(segment.first_call_ns(), segment.until_ns);
-            sink.lock().add(&segment, &ranges::unfinished(segment.until_ns), &windows_ns);
+            self.give_to_sinks(&segment, self.taken_until_ns);
+            last = Some(segment);
+        }
+        let mut view = self.views.swap_remove(place);
+        if let Some(segment) = last {
             if view.keep != Retention::Nothing {
                 self.segments.push_back(segment);
             } else if !is_up_to(segment.last_id, view.before_id) {

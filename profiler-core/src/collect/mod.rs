@@ -2,6 +2,7 @@
 
 pub(crate) mod collection;
 pub(crate) mod count_ranges;
+pub(crate) mod file_sink;
 pub(crate) mod flush_pace;
 pub(crate) mod nvml;
 pub(crate) mod request;

@@ -7,8 +7,7 @@ use cupti::{Config, Library};
 use parking_lot::Mutex;
 
 use crate::collect::sampling::Sampling;
-use crate::record::recording::ranges::ThreadSegment;
-use crate::record::recording::segment::Segment;
+use crate::record::recording::append::{SessionStart, Taken};
 
 /// How much of the raw logs a session keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,17 +36,17 @@ pub(crate) struct SessionRequest<'a> {
     pub(crate) then: Option<Then>,
 }
 
-/// Consumes a session segment by segment: sums, or the events of a layer.
+/// Consumes a session segment by segment: sums, the events of a layer, or a file.
 pub(crate) trait Sink: std::fmt::Debug + Send {
-    /// Starts the session, with its first range log and the latest id of earlier calls.
-    fn begin(&mut self, first_log: u64, before_id: u32, start_ns: u64);
+    /// Starts the session.
+    fn begin(&mut self, start: &SessionStart<'_>);
 
     /// Sets the earliest call id of the collection so far. Once `is_final`, records with earlier
     /// ids belong to calls before the collection.
     fn begins_with(&mut self, first_id: u32, is_final: bool);
 
-    /// Adds a segment with the ranges open at its end. Calls outside the windows do not count.
-    fn add(&mut self, part: &Segment, open: &[ThreadSegment], windows_ns: &[(u64, u64)]);
+    /// Adds a segment.
+    fn add(&mut self, taken: &Taken<'_>);
 
     /// When the longest-waiting call without a record returned.
     fn waits_since_ns(&self) -> Option<u64>;

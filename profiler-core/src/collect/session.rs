@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// Rejects use in a forked child, where a lost thread may hold the lock.
-    fn check_process(&self) -> Result<(), Error> {
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
         let is_child = std::process::id() != self.process_id;
         if is_child { Err(Error::new(Kind::Forked)) } else { Ok(()) }
     }

@@ -40,6 +40,22 @@ impl Account {
             && (without_call == 0 || (without_call == at_start && is_small))
     }
 
+    /// Adds the counts of another process. The sum is balanced if all are.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let Self { records, matched_records, calls, matched_calls, records_at_start } = other;
+        // Those of an unbalanced account must not be few among the records of others.
+        let records_at_start = if other.is_balanced() { records_at_start } else { &0 };
+        for (sum, count) in [
+            (&mut self.records, records),
+            (&mut self.matched_records, matched_records),
+            (&mut self.calls, calls),
+            (&mut self.matched_calls, matched_calls),
+            (&mut self.records_at_start, records_at_start),
+        ] {
+            *sum = sum.saturating_add(*count);
+        }
+    }
+
     /// Records without a call and calls without a record.
     pub(crate) fn unmatched(&self) -> u64 {
         let records = self.records.saturating_sub(self.matched_records);

@@ -8,10 +8,13 @@
 //!
 //! Which kernels are collectives is read from their names.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rustc_hash::FxHashMap;
 
 use crate::base::kernel_names;
-use crate::join::tables::{Interval, NameId, Operation, Store, What, WorkId};
+use crate::base::order;
+use crate::join::tables::{Interval, NameId, Store, ThreadId, What, WorkId};
 
 /// Patterns of collectives' kernel names in lower case, with the libraries that use them.
 pub(crate) const COLLECTIVES: &[(&str, &str)] = &[
@@ -140,24 +143,144 @@ fn next(sweep: &mut Option<Sweep>, time: Interval) -> Option<Interval> {
     }
 }
 
-/// The time span of a run, which shares are relative to. Ranges and calls may begin long before the
-/// session and end after it; that time does not count. Operations count until their end.
-pub(crate) fn extent(store: &Store) -> Interval {
-    let windows = &store.session.windows_ns;
-    let first_ns = windows.first().map_or(0, |window| window.0);
-    let last_ns = windows.last().map_or(u64::MAX, |window| window.1);
-    let within = |time: Interval| Interval {
-        start_ns: time.start_ns.clamp(first_ns, last_ns.max(first_ns)),
-        end_ns: time.end_ns.clamp(first_ns, last_ns.max(first_ns)),
+/// The time span of each process, which shares are relative to. Ranges and calls may begin long
+/// before the session and end after it; that time does not count. Operations count until their end.
+fn extents(store: &Store) -> FxHashMap<u32, Interval> {
+    let whole = &store.session.windows_ns[..];
+    let recorded = store
+        .processes
+        .iter()
+        .filter_map(|process| Some((process.id, &process.recorded.as_ref()?.windows_ns[..])));
+    let windows: FxHashMap<u32, &[(u64, u64)]> = recorded.collect();
+    let mut rows: FxHashMap<u32, usize> = FxHashMap::default();
+    let mut extents: Vec<(u32, (u64, u64), Interval)> = Vec::new();
+    let mut row = |process: u32| {
+        *rows.entry(process).or_insert_with(|| {
+            let windows = windows.get(&process).copied().unwrap_or(whole);
+            let first_ns = windows.first().map_or(0, |window| window.0);
+            let last_ns = windows.last().map_or(u64::MAX, |window| window.1).max(first_ns);
+            let none = Interval { start_ns: u64::MAX, end_ns: 0 };
+            extents.push((process, (first_ns, last_ns), none));
+            extents.len() - 1
+        })
     };
-    let operations = store.operations.iter().filter_map(Operation::time);
-    let calls = store.calls.iter().map(|call| within(call.time));
-    let ranges = store.ranges.iter().map(|range| within(range.time));
-    let all = operations.chain(calls).chain(ranges);
-    let (start, end_ns) = all.fold((u64::MAX, 0), |(start, end), time| {
-        (start.min(time.start_ns), end.max(time.end_ns).max(time.start_ns))
-    });
-    Interval { start_ns: start.min(end_ns), end_ns }
+    let of_threads: Vec<usize> = store.threads.iter().map(|of| row(of.process)).collect();
+    let of_works: Vec<usize> = store.works().iter().map(|work| row(work.process)).collect();
+    let mut add = |row: usize, time: Interval| {
+        let extent = &mut extents[row].2;
+        extent.start_ns = extent.start_ns.min(time.start_ns);
+        extent.end_ns = extent.end_ns.max(time.end_ns).max(time.start_ns);
+    };
+    for operation in &store.operations {
+        operation.time().into_iter().for_each(|time| add(of_works[operation.work.at()], time));
+    }
+    let mut add_within = |thread: ThreadId, time: Interval| {
+        let (_, (first_ns, last_ns), extent) = &mut extents[of_threads[thread.at()]];
+        extent.start_ns = extent.start_ns.min(time.start_ns.clamp(*first_ns, *last_ns));
+        let end_ns = time.end_ns.max(time.start_ns).clamp(*first_ns, *last_ns);
+        extent.end_ns = extent.end_ns.max(end_ns);
+    };
+    store.calls.iter().for_each(|call| add_within(call.thread, call.time));
+    store.ranges.iter().for_each(|range| add_within(range.thread, range.time));
+    let is_active = |extent: &Interval| extent.start_ns <= extent.end_ns;
+    let extents = extents.into_iter().map(|(process, _, extent)| (process, extent));
+    extents.filter(|(_, extent)| is_active(extent)).collect()
+}
+
+/// The time span of all processes.
+pub(crate) fn extent(store: &Store) -> Interval {
+    let (start_ns, end_ns) = extents(store)
+        .values()
+        .fold((u64::MAX, 0), |(start, end), of| (of.start_ns.min(start), of.end_ns.max(end)));
+    Interval { start_ns: start_ns.min(end_ns), end_ns }
+}
+
+/// The times in which each device was observed, in order and disjoint: those of the processes that
+/// used it, without the pauses of all of them.
+pub(crate) fn observed(store: &Store) -> BTreeMap<u32, Vec<Interval>> {
+    let extents = extents(store);
+    let mut of_processes: FxHashMap<u32, Vec<Interval>> = FxHashMap::default();
+    let mut add = |process: u32, windows: &[(u64, u64)]| {
+        let Some(extent) = extents.get(&process) else { return };
+        let mut windows: Vec<Interval> = windows
+            .iter()
+            .map(|&(start_ns, end_ns)| Interval {
+                start_ns: start_ns.max(extent.start_ns),
+                end_ns: end_ns.min(extent.end_ns),
+            })
+            .collect();
+        // Work submitted in the session continues after its end.
+        windows.iter_mut().rev().take(1).for_each(|last| last.end_ns = extent.end_ns);
+        windows.retain(|window| window.start_ns < window.end_ns);
+        of_processes.insert(process, windows);
+    };
+    extents.keys().for_each(|process| add(*process, &store.session.windows_ns));
+    for process in &store.processes {
+        let recorded = process.recorded.iter();
+        recorded.for_each(|recorded| add(process.id, &recorded.windows_ns));
+    }
+    let mut users: BTreeSet<(u32, u32)> = BTreeSet::new();
+    for operation in store.operations.iter().filter(|operation| operation.time().is_some()) {
+        let work = store.work(operation);
+        users.insert((work.place.device, work.process));
+    }
+    let mut observed: BTreeMap<u32, Vec<Interval>> = BTreeMap::new();
+    for (device, process) in users {
+        let times = of_processes.get(&process).into_iter().flatten();
+        observed.entry(device).or_default().extend(times);
+    }
+    observed.into_iter().map(|(device, times)| (device, united(times))).collect()
+}
+
+/// Unites times that overlap or touch; returns them sorted and disjoint.
+pub(crate) fn united(mut times: Vec<Interval>) -> Vec<Interval> {
+    order::sort_by_number(&mut times, |time| time.start_ns);
+    let mut united: Vec<Interval> = Vec::with_capacity(times.len());
+    for time in times {
+        match united.last_mut() {
+            Some(last) if time.start_ns <= last.end_ns => {
+                last.end_ns = last.end_ns.max(time.end_ns);
+            }
+            _ => united.push(time),
+        }
+    }
+    united
+}
+
+/// The part of a time in the windows of a session; all of it without any. Work that was submitted in
+/// the session goes on after its end.
+pub(crate) fn within(windows: &[(u64, u64)], time: Interval) -> u64 {
+    let Some((last, others)) = windows.split_last() else { return time.ns() };
+    let ends = others.iter().copied().chain([(last.0, u64::MAX)]);
+    let parts =
+        ends.map(|(start, end)| time.end_ns.min(end).saturating_sub(time.start_ns.max(start)));
+    parts.fold(0, u64::saturating_add)
+}
+
+/// The time of a session, without pauses, until the end of its last operation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SessionTime {
+    pub(crate) ns: u64,
+    /// The part before the first and after the last activity.
+    #[cfg_attr(not(feature = "analysis"), allow(dead_code))]
+    pub(crate) outside_ns: u64,
+}
+
+impl SessionTime {
+    /// `None` for captures, which have no session.
+    pub(crate) fn of(windows: &[(u64, u64)], active: Interval) -> Option<Self> {
+        let (first, last) = (windows.first()?.0, windows.last()?.1);
+        if last == u64::MAX {
+            return None;
+        }
+        let whole = Interval { start_ns: first, end_ns: last.max(active.end_ns) };
+        let before = Interval { end_ns: active.start_ns.clamp(first, whole.end_ns), ..whole };
+        let after = Interval { start_ns: active.end_ns.clamp(first, whole.end_ns), ..whole };
+        Some(Self {
+            ns: within(windows, whole),
+            outside_ns: within(windows, before) + within(windows, after),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -183,5 +306,12 @@ mod tests {
     fn nothing_is_neither_busy_nor_idle() {
         let sweep = DeviceSweep::default();
         assert_eq!((sweep.busy_ns(), sweep.communication_ns(), sweep.idle_ns()), (0, 0, 0));
+    }
+
+    #[test]
+    fn times_that_overlap_or_touch_are_one() {
+        let time = |(start_ns, end_ns)| Interval { start_ns, end_ns };
+        let all = [(20, 30), (0, 5), (25, 27), (5, 6), (31, 32)].map(time);
+        assert_eq!(united(all.to_vec()), [(0, 6), (20, 30), (31, 32)].map(time));
     }
 }

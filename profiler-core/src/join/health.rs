@@ -52,8 +52,10 @@ pub struct Health {
     /// expected.
     pub synchronizations: Account,
     /// 1 if the recording was read from a file that ends before it does: all that came later is
-    /// missing.
+    /// missing. Of a run of several processes, the number of such recordings.
     pub truncated: u64,
+    /// Of a run of several processes: recordings that are missing or could not be read at all.
+    pub missing_recordings: u64,
     /// Operations beyond the first of a call that has one. The call's records are in the file more
     /// than once.
     pub repeated_records: u64,
@@ -168,6 +170,10 @@ pub struct Health {
     /// In a summary: ranges, process ranges, marks and kernels beyond the [upper
     /// bound](crate::ProfilerBuilder::summary_rows), summed as `(other)`. A fact: totals have them.
     pub summed_as_other: u64,
+    /// Records, calls, ranges and marks that a session did not write to its
+    /// [file](crate::Profiler::record_to): the disk was slower than the program, or the file had its
+    /// [largest size](crate::ProfilerBuilder::max_file_bytes).
+    pub unwritten_entries: u64,
     /// Lanes dropped at a thread's [upper bound](crate::Context::hand_over). Later launches in them
     /// have no range. A fact: lanes that are not used again lose nothing.
     pub forgotten_lanes: u64,
@@ -177,6 +183,9 @@ pub struct Health {
     /// (kernels, copies, memsets) without any record in the capture, made while no stream was
     /// captured into a graph.
     pub calls_without_any_record: u64,
+    /// In a profile of several recordings without addresses of devices: devices that were taken to be
+    /// the same GPU because the processes had the same ordinal for them. A fact, not a loss.
+    pub devices_by_ordinal: u64,
     /// Samplers that failed to start or ended early:
     /// [`Series::failure`](crate::series::Series::failure). This and the counts below concern
     /// samples, and are no loss of work.
@@ -329,6 +338,7 @@ impl Health {
             (&mut self.earlier_contexts, losses.earlier_contexts),
             (&mut self.failed_threads, losses.failed_threads),
             (&mut self.forgotten_lanes, losses.forgotten_lanes),
+            (&mut self.unwritten_entries, losses.unwritten_entries),
         ] {
             *sum = sum.saturating_add(count);
         }
@@ -338,6 +348,36 @@ impl Health {
     pub(crate) fn set_range_losses(&mut self, losses: &Losses) {
         self.lost_ranges = losses.ranges;
         self.earlier_contexts = losses.earlier_contexts;
+    }
+
+    /// Adds the counts of another process.
+    pub(crate) fn add(&mut self, other: &Self) {
+        macro_rules! add {
+            (accounts: $($account:ident)+; largest: $($largest:ident)+; sums: $($count:ident)+) => {
+                // Names every field, so that none is forgotten.
+                let Self { $($account,)+ $($largest,)+ $($count,)+ } = other;
+                $(self.$account.add($account);)+
+                $(self.$largest = self.$largest.max(*$largest);)+
+                $(self.$count = self.$count.saturating_add(*$count);)+
+            };
+        }
+        add! {
+            accounts: kernels copies memsets synchronizations;
+            largest: clock_step_ns clock_error_ns devices_by_ordinal;
+            sums:
+                records truncated missing_recordings repeated_records unknown_records
+                unknown_range_entries unreadable_bytes zero_timestamps dropped_by_cupti
+                refused_records over_memory_limit unfinished_buffers open_calls open_ranges
+                lost_ranges orphaned_ranges failed_threads calls_in_unknown_ranges
+                calls_in_earlier_ranges earlier_contexts silent_graph_launches panics
+                handler_panics unlogged_calls missed_callbacks mismatched_buffers calls_outside
+                records_before unused_records failed_calls pending_calls pending_ranges
+                captured_calls graph_operations graph_operations_captured before_their_call buffers
+                pool_misses overhead_ns migrations calls_without_record whole_graphs
+                whole_graphs_without_call capture_warnings capture_losses summed_as_other
+                forgotten_lanes computed_tables calls_without_any_record failed_samplers
+                dropped_samples sample_gaps sample_overflows unwritten_entries
+        }
     }
 
     /// Adds the losses of a sampler.
@@ -357,6 +397,8 @@ impl Health {
     pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("truncated recording", self.truncated),
+            ("recordings missing or unreadable", self.missing_recordings),
+            ("entries not written to the file", self.unwritten_entries),
             ("repeated records of calls", self.repeated_records),
             ("records that could not be read", self.unknown_records),
             ("range log entries that could not be read", self.unknown_range_entries),
@@ -381,6 +423,19 @@ impl Health {
         ]
         .into_iter()
         .filter(|(_, count)| *count != 0)
+    }
+
+    fn losses_in_words(&self) -> String {
+        let losses = self.losses().map(|(name, count)| format!("{count} {name}"));
+        losses.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What is missing in one line: unbalanced accounts and losses. Empty if complete.
+    pub(crate) fn missing_in_words(&self) -> String {
+        let unbalanced = self.accounts().into_iter().filter(|(_, account)| !account.is_balanced());
+        let unbalanced = unbalanced.map(|(name, account)| format!("{name} {account}"));
+        let losses = Some(self.losses_in_words()).filter(|losses| !losses.is_empty());
+        unbalanced.chain(losses).collect::<Vec<_>>().join(", ")
     }
 
     pub(crate) fn accounts(&self) -> [(&'static str, &Account); 4] {
@@ -435,15 +490,9 @@ impl fmt::Display for Health {
             let separator = if i == 0 { "" } else { ", " };
             write!(f, "{separator}{name} {account}")?;
         }
-        let mut losses = self.losses().peekable();
-        if losses.peek().is_none() {
-            write!(f, "; nothing dropped, no zero timestamp")?;
-        } else {
-            write!(f, "; lost or odd: ")?;
-            for (i, (name, count)) in losses.enumerate() {
-                let separator = if i == 0 { "" } else { ", " };
-                write!(f, "{separator}{count} {name}")?;
-            }
+        match self.losses_in_words() {
+            losses if losses.is_empty() => write!(f, "; nothing dropped, no zero timestamp")?,
+            losses => write!(f, "; lost or odd: {losses}")?,
         }
         if self.before_their_call != 0 {
             let most = self.clock_error_ns as f64 / 1e3;
@@ -476,6 +525,7 @@ impl fmt::Display for Health {
             ("warnings of the capture", self.capture_warnings),
             ("ranges, marks and kernels summed up as (other)", self.summed_as_other),
             ("lanes forgotten", self.forgotten_lanes),
+            ("devices of several processes known by their ordinal alone", self.devices_by_ordinal),
             ("samplers failed", self.failed_samplers),
             ("samples dropped", self.dropped_samples),
             ("gaps between samples", self.sample_gaps),

@@ -8,6 +8,12 @@ use rustc_hash::{FxHashMap, FxHasher};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct NameId(u32);
 
+impl NameId {
+    pub(crate) fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// Strings, each held once.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
@@ -36,6 +42,15 @@ impl Names {
         let id = NameId(self.strings.len() as u32);
         self.strings.push(name.into());
         id
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.strings.len()
+    }
+
+    /// All strings, by their ids.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.strings.iter().map(|text| &**text)
     }
 
     pub(crate) fn get(&self, id: NameId) -> &str {
@@ -72,6 +87,11 @@ impl<T> Default for Interned<T> {
 impl<T> Interned<T> {
     pub(crate) fn rows(&self) -> &[T] {
         &self.rows
+    }
+
+    /// Changes rows, which [`find`](Self::find) does not find any more.
+    pub(crate) fn for_each_mut(&mut self, change: impl FnMut(&mut T)) {
+        self.rows.iter_mut().for_each(change);
     }
 
     #[inline]

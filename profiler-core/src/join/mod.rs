@@ -11,6 +11,7 @@ pub(crate) mod health;
 pub(crate) mod ids;
 pub(crate) mod intern;
 pub(crate) mod live_ranges;
+pub(crate) mod merge;
 pub(crate) mod range_tree;
 pub(crate) mod shared_contexts;
 pub(crate) mod streaming;

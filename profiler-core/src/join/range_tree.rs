@@ -706,6 +706,20 @@ impl Marks {
     }
 }
 
+/// The totals of each process.
+pub(crate) fn totals_by_process(store: &Store) -> FxHashMap<u32, Totals> {
+    let mut totals: FxHashMap<u32, Totals> = FxHashMap::default();
+    for operation in &store.operations {
+        let of_process = totals.entry(store.work(operation).process).or_default();
+        add_operation(of_process, store, operation);
+    }
+    for call in &store.calls {
+        let process = store.threads[call.thread.at()].process;
+        add_call(totals.entry(process).or_default(), store, call);
+    }
+    totals
+}
+
 fn totals(
     store: &Store,
     operations: impl Iterator<Item = OperationId>,

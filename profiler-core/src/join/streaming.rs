@@ -17,10 +17,9 @@ use crate::join::health::Health;
 use crate::join::live_ranges::{Done, LiveRanges, REMEMBERED};
 use crate::join::sums::{Amount, PathId, Rows, Sums};
 use crate::record::id_window::{IdWindow, is_up_to};
-use crate::record::recording::Recording;
-use crate::record::recording::ranges;
-use crate::record::recording::ranges::ThreadSegment;
+use crate::record::recording::append::{SessionStart, Taken};
 use crate::record::recording::segment::Segment;
+use crate::record::recording::{Recording, ranges};
 
 /// How long a call is kept without its records, and a record without its call, in nanoseconds. If
 /// CUPTI has not answered since the call, as under load, [`UNANSWERED`] times as long.
@@ -136,11 +135,11 @@ pub(crate) struct StreamingJoin {
 }
 
 impl Sink for StreamingJoin {
-    fn begin(&mut self, first_log: u64, before_id: u32, start_ns: u64) {
-        self.ranges.first_log = first_log;
-        (self.before_id, self.start_ns) = (before_id, start_ns);
-        self.has_all_calls = before_id == 0;
-        self.before_is_final = before_id != 0;
+    fn begin(&mut self, start: &SessionStart<'_>) {
+        self.ranges.first_log = start.first_log;
+        (self.before_id, self.start_ns) = (start.before_id, start.start_ns);
+        self.has_all_calls = start.before_id == 0;
+        self.before_is_final = start.before_id != 0;
     }
 
     fn begins_with(&mut self, first_id: u32, is_final: bool) {
@@ -150,7 +149,8 @@ impl Sink for StreamingJoin {
         }
     }
 
-    fn add(&mut self, segment: &Segment, open: &[ThreadSegment], windows_ns: &[(u64, u64)]) {
+    fn add(&mut self, taken: &Taken<'_>) {
+        let (segment, open, windows_ns) = (taken.segment, taken.open, taken.call_windows_ns);
         self.health.add_losses(&segment.losses);
         self.health.set_range_losses(&ranges::losses());
         self.ranges.begin(segment, open, &mut self.sums);

@@ -10,9 +10,11 @@ use nvtx::Payload;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::join::account::{ExpectedRecords, is_failure, may_have_several_records};
+use crate::join::health::Health;
 pub(crate) use crate::join::ids::*;
 use crate::join::intern::hash_of;
 pub(crate) use crate::join::intern::{Interned, NameId, Names};
+use crate::record::recording::RecordingInfo;
 use crate::record::series::Series;
 
 /// A time span in nanoseconds of `CLOCK_MONOTONIC`.
@@ -46,9 +48,22 @@ pub(crate) struct Thread {
 /// A process, where the source names them.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// The kernel's id.
+    /// The kernel's id. Of several processes with one id, the others have an id above all of Linux.
     pub(crate) id: u32,
     pub(crate) name: Option<Box<str>>,
+    /// If the profile was merged from recordings.
+    pub(crate) recorded: Option<Box<RecordedProcess>>,
+}
+
+/// What the recording of one of several processes says of itself.
+#[derive(Debug)]
+pub(crate) struct RecordedProcess {
+    pub(crate) rank: Option<u32>,
+    /// In nanoseconds of `CLOCK_MONOTONIC`, as [`Session`] has them.
+    pub(crate) window_ns: (u64, u64),
+    pub(crate) windows_ns: Vec<(u64, u64)>,
+    pub(crate) info: RecordingInfo,
+    pub(crate) health: Health,
 }
 
 /// The properties shared by ranges and marks of one kind.
@@ -335,9 +350,9 @@ impl What {
     }
 
     /// A fast hash of some properties that distinguish works.
-    fn fingerprint(&self, place: cupti::Place) -> u64 {
+    fn fingerprint(&self, place: cupti::Place, process: u32) -> u64 {
         let mut hasher = FxHasher::default();
-        (place.stream, place.context).hash(&mut hasher);
+        (place.stream, place.context, process).hash(&mut hasher);
         match self {
             Self::Kernel { names, details } => {
                 (names.name, details.grid, details.block[0]).hash(&mut hasher);
@@ -595,7 +610,7 @@ impl Store {
 
     /// Removes the time and call from a work.
     pub(crate) fn intern_work(&mut self, work: Work) -> WorkId {
-        let quick_hash = work.what.fingerprint(work.place);
+        let quick_hash = work.what.fingerprint(work.place, work.process);
         let work = Work { what: work.what.without_instance(), ..work };
         let known = self.works.find(quick_hash, || hash_of(&work), |known| *known == work);
         WorkId(known.unwrap_or_else(|slot| self.works.push(slot, work)))

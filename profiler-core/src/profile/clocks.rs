@@ -1,9 +1,9 @@
 //! The clocks of a device while it worked, and what lowered them.
 
-use super::track::united;
 use super::{Profile, Track};
 use crate::base::order;
 use crate::collect::nvml::{MEMORY_CLOCK, REASONS, SLOWED_BY, SM_CLOCK};
+use crate::join::busy::united;
 use crate::join::tables::Interval;
 
 /// The share of throttled time from which a device's times are not those of the program alone.

@@ -35,6 +35,11 @@ impl<'a> Mark<'a> {
         self.profile.store.threads[self.row().thread.at()].id
     }
 
+    /// The kernel's process id; 0 if the process recorded itself.
+    pub fn process_id(&self) -> u32 {
+        self.profile.store.threads[self.row().thread.at()].process
+    }
+
     /// The innermost open range of its thread.
     pub fn range(&self) -> Option<Range<'a>> {
         self.row().parent.map(|id| Range { profile: self.profile, id })

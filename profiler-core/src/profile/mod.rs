@@ -23,6 +23,7 @@ pub(crate) mod counter_track;
 pub(crate) mod labels;
 pub(crate) mod mark;
 mod operation;
+mod process;
 pub(crate) mod process_range;
 pub(crate) mod profiles;
 mod range;
@@ -37,7 +38,7 @@ use crate::base::accessors::getters;
 use crate::base::error::{Error, Kind};
 use crate::base::kernel_names::Pattern;
 pub use crate::base::totals::Totals;
-use crate::join::busy::Collectives;
+use crate::join::busy::{Collectives, SessionTime, extent, within};
 use crate::join::correlate;
 use crate::join::decode;
 pub use crate::join::health::Account;
@@ -53,12 +54,12 @@ pub use clocks::{DeviceClocks, Slowed};
 pub use cupti::CopyKind;
 pub use mark::Mark;
 pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
+pub use process::{Merger, Process};
 pub use process_range::ProcessRange;
 pub use profiles::Profiles;
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
 pub use summary::{PathSummary, ProcessRangeSummary};
-pub(crate) use track::united;
 pub use track::{Sampled, Track, TrackSample};
 
 /// The joined result of a session: every GPU operation with the call that submitted it and the range of that call.
@@ -104,6 +105,10 @@ impl Profile {
     /// Joins decoded tables.
     pub(crate) fn from_store(mut store: Store, info: RecordingInfo, mut health: Health) -> Self {
         correlate::join(&mut store, &mut health);
+        Self::from_joined(store, info, health)
+    }
+
+    fn from_joined(store: Store, info: RecordingInfo, health: Health) -> Self {
         let tree = Tree::build(&store);
         Self { recording: None, info, store, tree, health, collectives: OnceLock::new() }
     }
@@ -194,10 +199,19 @@ impl Profile {
         if process == 0 { self.info.process_id.unwrap_or(0) } else { process }
     }
 
-    /// The length of the session.
+    /// The length of the session; of several processes, from the first start to the last end.
     pub fn duration(&self) -> Duration {
         let (start, stop) = self.store.session.window_ns;
         Duration::from_nanos(stop.saturating_sub(start))
+    }
+
+    /// The wall time of the run: the time in which the session recorded, without pauses, until the end
+    /// of its last operation. For a capture, which has no session, the time from the first to the last
+    /// recorded activity.
+    pub fn wall_time(&self) -> Duration {
+        let (windows, active) = (&self.store.session.windows_ns, extent(&self.store));
+        let session = SessionTime::of(windows, active).map(|session| session.ns);
+        Duration::from_nanos(session.unwrap_or_else(|| within(windows, active)))
     }
 
     /// The totals of the session, in ranges and outside.
@@ -309,12 +323,6 @@ impl Profile {
     /// calls have the same correlation id. Runtime calls are in no sum.
     pub fn runtime_calls(&self) -> impl Iterator<Item = ApiCall<'_>> + Clone {
         self.store.outer_calls.iter().map(|row| ApiCall { profile: self, row })
-    }
-
-    /// The processes of a capture: the kernel's id and the name. Empty if a process recorded
-    /// itself.
-    pub fn processes(&self) -> impl Iterator<Item = (u32, Option<&str>)> {
-        self.store.processes.iter().map(|process| (process.id, process.name.as_deref()))
     }
 
     pub(crate) fn operation(&self, id: OperationId) -> GpuOperation<'_> {

@@ -48,6 +48,11 @@ impl<'a> ProcessRange<'a> {
         self.profile.store.threads[self.row().thread.at()].id
     }
 
+    /// The kernel's process id; 0 if the process recorded itself.
+    pub fn process_id(&self) -> u32 {
+        self.profile.store.threads[self.row().thread.at()].process
+    }
+
     /// The kernel's id of the thread that ended it; `None` if it had not ended.
     pub fn end_thread_id(&self) -> Option<u32> {
         Some(self.profile.store.threads[self.row().end_thread?.at()].id)

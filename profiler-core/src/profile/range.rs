@@ -249,6 +249,11 @@ impl<'a> Range<'a> {
         self.profile.store.threads[self.row().thread.at()].id
     }
 
+    /// The kernel's process id; 0 if the process recorded itself.
+    pub fn process_id(&self) -> u32 {
+        self.profile.store.threads[self.row().thread.at()].process
+    }
+
     /// Its thread's name, if any.
     pub fn thread_name(&self) -> Option<&'a str> {
         self.profile.store.threads[self.row().thread.at()].name.as_deref()

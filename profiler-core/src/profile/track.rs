@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{Profile, Range, RangeNode};
 use crate::base::accessors::getters;
-use crate::base::order;
 use crate::base::statistics::as_ns;
 use crate::base::units::nanoseconds;
+use crate::join::busy::united;
 use crate::join::tables::Interval;
 use crate::record::series::{Kind, Metric, Series, Source, Unit};
 
@@ -289,21 +289,6 @@ impl Sums {
     }
 }
 
-/// Merges times that overlap or touch; returns them sorted and disjoint.
-pub(crate) fn united(mut times: Vec<Interval>) -> Vec<Interval> {
-    order::sort_by_number(&mut times, |time| time.start_ns);
-    let mut united: Vec<Interval> = Vec::with_capacity(times.len());
-    for time in times {
-        match united.last_mut() {
-            Some(last) if time.start_ns <= last.end_ns => {
-                last.end_ns = last.end_ns.max(time.end_ns)
-            }
-            _ => united.push(time),
-        }
-    }
-    united
-}
-
 impl<'a> Range<'a> {
     /// From the first start to the last end of its operations on a device: nsys's projection.
     pub(crate) fn projection(&self, device: u32) -> Option<Interval> {
@@ -351,17 +336,5 @@ impl<'a> RangeNode<'a> {
     /// [`Range::mean`] over all instances, as [`sum`](Self::sum).
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
         track.mean_of(&self.projections(track.device()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_that_overlap_or_touch_are_one() {
-        let time = |(start_ns, end_ns)| Interval { start_ns, end_ns };
-        let all = [(20, 30), (0, 5), (25, 27), (5, 6), (31, 32)].map(time);
-        assert_eq!(united(all.to_vec()), [(0, 6), (20, 30), (31, 32)].map(time));
     }
 }

@@ -18,7 +18,7 @@ use crate::base::statistics::Statistics;
 use crate::base::text::{printable, serialize_as_text};
 use crate::base::units::{self, NAME_WIDTH, shortened, time};
 use crate::join::tables::What;
-use crate::profile::{ApiCall, GpuOperation, Kernel, RangeNode};
+use crate::profile::{ApiCall, GpuOperation, Kernel, Process, RangeNode};
 
 /// Groups by time, then by count, then in order of first appearance.
 #[derive(Debug, Clone)]
@@ -486,6 +486,12 @@ impl<'a> Query<'a> {
     /// Groups by device.
     pub fn by_device(&self) -> Groups<u32> {
         self.group_by(|operation| Some(operation.device()))
+    }
+
+    /// Groups by process.
+    pub fn by_process(&self) -> Groups<Process<'a>> {
+        let processes = self.profile.processes_by_id();
+        self.group_by(|operation| Some(processes.get(operation.process_id())))
     }
 
     /// Groups by the thread of the call.

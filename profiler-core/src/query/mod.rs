@@ -260,7 +260,8 @@ impl<'a> Query<'a> {
         by_window() selection.ranges.mode = AttributionMode::Window;
         /// Selects operations submitted on this thread, by the kernel's id.
         thread(id: u32) selection.threads += id;
-        /// Selects a process by the kernel's id; 0 if a process recorded itself.
+        /// Selects a process by its id ([`Process::id`](crate::profile::Process::id)); 0 if a process
+        /// recorded itself.
         process(id: u32) selection.processes += id;
         /// Selects a device by CUDA ordinal.
         device(device: u32) selection.devices += device;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
+
 use super::{DeviceTimes, Span, device_times, ns};
 use crate::base::accessors::{getters, iterate};
 use crate::base::kernel_names::Pattern;
@@ -31,7 +33,7 @@ impl<'a> Step<'a> {
         range: Range<'a> = range;
         /// The host time.
         host_time: Duration = range.host_time();
-        /// From its start to the start of the next step. `None` for the last step.
+        /// From its start to the start of the next step of its process. `None` for the last step.
         period: Option<Duration> = period;
         /// The inclusive totals.
         totals: Totals = totals;
@@ -110,12 +112,20 @@ impl Profile {
         let rows = (0..self.store.ranges.len() as u32).map(RangeId);
         let mut ranges: Vec<RangeId> = rows.filter(|id| is_step[of_range[id.at()].at()]).collect();
         self.store.sort_ranges(&mut ranges);
-        let step = |(number, &id): (usize, &RangeId)| {
+        // Steps of several processes alternate.
+        let process =
+            |id: &RangeId| self.store.threads[self.store.ranges[id.at()].thread.at()].process;
+        let mut next: Vec<Option<RangeId>> = vec![None; ranges.len()];
+        let mut later: FxHashMap<u32, RangeId> = FxHashMap::default();
+        for (next, id) in next.iter_mut().zip(&ranges).rev() {
+            *next = later.insert(process(id), *id);
+        }
+        let step = |(number, (&id, next)): (usize, (&RangeId, Option<RangeId>))| {
             let range = Range { profile: self, id };
             let mut operations: Vec<OperationId> = self.tree.operations(id).collect();
             operations.sort_unstable();
             let by_start = operations.into_iter().map(|id| self.operation(id));
-            let next = ranges.get(number + 1).map(|&id| Range { profile: self, id });
+            let next = next.map(|id| Range { profile: self, id });
             Step {
                 number,
                 range,
@@ -124,7 +134,7 @@ impl Profile {
                 period: next.map(|next| next.start().saturating_sub(range.start())),
             }
         };
-        Steps { steps: ranges.iter().enumerate().map(step).collect() }
+        Steps { steps: ranges.iter().zip(next).enumerate().map(step).collect() }
     }
 }
 

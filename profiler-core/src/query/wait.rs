@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::group::{self, Groups, RangePath};
 use crate::base::accessors::getters;
 use crate::base::kernel_names::Pattern;
-use crate::join::tables::{Call, CallId};
+use crate::join::tables::{Call, CallId, Synchronization};
 use crate::profile::{ApiCall, Profile, Range};
 
 /// The target of a wait.
@@ -18,6 +18,8 @@ use crate::profile::{ApiCall, Profile, Range};
 pub enum WaitTarget {
     /// All work of a stream, by CUPTI's ids.
     Stream {
+        /// The process, by the kernel's id; 0 if it recorded itself.
+        process: u32,
         /// The stream's context.
         context: u32,
         /// The stream.
@@ -25,24 +27,44 @@ pub enum WaitTarget {
     },
     /// An event, by CUPTI's ids.
     Event {
+        /// The process, as above.
+        process: u32,
         /// The event's context.
         context: u32,
         /// The event.
         event: u32,
     },
     /// All work of a context, by CUPTI's id.
-    Context(u32),
+    Context {
+        /// The process, as above.
+        process: u32,
+        /// The context.
+        context: u32,
+    },
     /// No record has the target.
     Unknown,
 }
 
 impl fmt::Display for WaitTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stream { context, stream } => write!(f, "stream {stream} of context {context}"),
-            Self::Event { context, event } => write!(f, "event {event} of context {context}"),
-            Self::Context(context) => write!(f, "context {context}"),
-            Self::Unknown => f.write_str("(unknown)"),
+        let process = match self {
+            Self::Stream { process, context, stream } => {
+                write!(f, "stream {stream} of context {context}")?;
+                process
+            }
+            Self::Event { process, context, event } => {
+                write!(f, "event {event} of context {context}")?;
+                process
+            }
+            Self::Context { process, context } => {
+                write!(f, "context {context}")?;
+                process
+            }
+            Self::Unknown => return f.write_str("(unknown)"),
+        };
+        match process {
+            0 => Ok(()),
+            process => write!(f, " of process {process}"),
         }
     }
 }
@@ -87,7 +109,7 @@ impl Profile {
         let records: FxHashMap<CallId, WaitTarget> = store
             .synchronizations
             .iter()
-            .filter_map(|row| Some((row.call?, target(&row.record))))
+            .filter_map(|row| Some((row.call?, target(row))))
             .collect();
         let calls = (0..store.calls.len() as u32).map(CallId);
         let wait = |id| {
@@ -98,14 +120,17 @@ impl Profile {
     }
 }
 
-fn target(record: &cupti::Synchronization) -> WaitTarget {
+fn target(row: &Synchronization) -> WaitTarget {
+    let (record, process) = (&row.record, row.process);
     let context = record.context;
     match (record.kind, record.stream, record.event) {
         (cupti::SynchronizationKind::Stream, Some(stream), _) => {
-            WaitTarget::Stream { context, stream }
+            WaitTarget::Stream { process, context, stream }
         }
-        (cupti::SynchronizationKind::Event, _, Some(event)) => WaitTarget::Event { context, event },
-        (cupti::SynchronizationKind::Context, ..) => WaitTarget::Context(context),
+        (cupti::SynchronizationKind::Event, _, Some(event)) => {
+            WaitTarget::Event { process, context, event }
+        }
+        (cupti::SynchronizationKind::Context, ..) => WaitTarget::Context { process, context },
         _ => WaitTarget::Unknown,
     }
 }

@@ -8,8 +8,9 @@ use super::Report;
 use super::groups::percent;
 use super::table::{Cells, Unit, Value, row};
 use crate::base::units::nanoseconds as ns;
+use crate::join::busy::united;
 use crate::join::tables::Interval;
-use crate::profile::{Profile, RangeNode, Sampled, Track, united};
+use crate::profile::{Profile, RangeNode, Sampled, Track};
 use crate::record::series::{Kind, Source, Unit as TrackUnit};
 
 const NO_TRACKS: &str = "no sampler ran, or none saw anything";

@@ -2,6 +2,7 @@
 
 pub(crate) mod environment;
 pub(crate) mod profiler;
+pub(crate) mod recording_file;
 pub(crate) mod schedule;
 #[cfg(feature = "tracing")]
 pub(crate) mod tracing_layer;
@@ -9,6 +10,7 @@ pub(crate) mod tracing_layer;
 pub use crate::record::context::{Attached, InContext};
 pub use environment::{Guard, from_env_with};
 pub use profiler::Summarizing;
+pub use recording_file::{FileTotals, RecordingFile};
 pub use schedule::{Scheduled, StepAction};
 #[cfg(feature = "tracing")]
 pub use tracing_layer::{LayerBuilder, LayerGuard, Results};

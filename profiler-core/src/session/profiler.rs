@@ -1,5 +1,6 @@
 //! The profiler: starts, pauses and stops sessions, and takes snapshots.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use crate::join::sums;
 use crate::profile::Profile;
 use crate::profile::summary::Summary;
 use crate::record::recording::Recording;
+use crate::session::recording_file::RecordingFile;
 
 /// Records the GPU work of this process with its ranges.
 ///
@@ -43,7 +45,8 @@ use crate::record::recording::Recording;
 ///
 /// # Long runs
 /// A session keeps all it sees, about 300 bytes per kernel, unless it keeps [only the last
-/// part](ProfilerBuilder::keep_last). [`summarize`](Self::summarize) keeps sums only.
+/// part](ProfilerBuilder::keep_last). [`summarize`](Self::summarize) keeps sums only,
+/// [`record_to`](Self::record_to) writes all to a file.
 #[derive(Debug)]
 pub struct Profiler {
     library: Library,
@@ -82,6 +85,7 @@ struct Settings {
     samplings: Vec<Sampling>,
     /// `None` for the default.
     summary_rows: Option<usize>,
+    max_file_bytes: Option<u64>,
 }
 
 impl ProfilerBuilder {
@@ -119,8 +123,9 @@ impl ProfilerBuilder {
     }
 
     setters! {
-        /// How often a session that keeps a part or sums takes the logs. The default is 100 ms, or
-        /// a tenth of the kept time if that is longer, up to a second.
+        /// How often a session that keeps a part or sums, or is written to a file, takes the logs. The
+        /// default is 100 ms, or a tenth of the kept time if that is longer, up to a second; for a file
+        /// half a second.
         ///
         /// Flushing CUPTI's partly filled buffers may use a tenth of the time, but is retried at
         /// least every 20 s, and every 10 s while CUPTI delivers full buffers. The last few
@@ -136,6 +141,13 @@ impl ProfilerBuilder {
         ///
         /// [`Health::summed_as_other`]: crate::Health::summed_as_other
         summary_rows(rows: usize) settings.summary_rows = Some(rows);
+        /// The largest size of a file of [`record_to`](Profiler::record_to). The default is
+        /// [`Recording::MAX_BYTES`], 4 GiB, the most that [`Recording::load`] reads unless told
+        /// otherwise.
+        ///
+        /// Once the next period does not fit, the file is kept as it is and the rest of the session is
+        /// lost: [`Health::unwritten_entries`](crate::Health::unwritten_entries) counts it.
+        max_file_bytes(bytes: u64) settings.max_file_bytes = Some(bytes);
     }
 
     /// Finds CUPTI. Nothing is recorded yet.
@@ -216,6 +228,57 @@ impl Profiler {
         streaming.lock().health.failed_samplers = samplers as u64;
         let session = Session::start(&self.request(Retention::Nothing, Some(streaming.clone())))?;
         Ok(Summarizing { session, streaming })
+    }
+
+    /// Starts a session that is appended to a file while it runs, in bounded memory. The file is
+    /// readable at any time, and after any death of the process.
+    ///
+    /// ```no_run
+    /// use profiler_core::{Profile, Profiler};
+    ///
+    /// # fn train() {}
+    /// # fn main() -> Result<(), profiler_core::Error> {
+    /// let file = Profiler::builder().build()?.record_to("run.gpuprof")?;
+    /// train();
+    /// let totals = file.finish()?; // waits for the GPU
+    /// println!("{} operations, {} bytes", totals.operations, totals.bytes);
+    /// println!("{}", Profile::load("run.gpuprof")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// It runs beside this profiler's own session, if any. [`Config::start_paused`] begins it in a
+    /// pause. An existing file is replaced when the session has started.
+    ///
+    /// # A killed process
+    /// The file then is a [truncated recording](Recording::is_truncated): the session as it was at the
+    /// end of the last [period](ProfilerBuilder::period), half a second by default, or of the last
+    /// [`flush`](RecordingFile::flush). In it, calls that had not returned and those whose records CUPTI
+    /// had not delivered are [pending](crate::Health::pending_calls); under load CUPTI delivers full
+    /// buffers by itself, and is flushed every 10 s. Samples are written at the end. The content
+    /// survives `SIGKILL`, `abort` and `_exit`, which nothing has to handle, and is not synchronised with
+    /// the disk: a loss of power may lose it.
+    ///
+    /// # Cost
+    /// A background thread takes the logs once per period and makes frames, some 0.2 us for each
+    /// kernel with its call; a second one writes. No call or range of the program waits for the disk. If the disk is
+    /// slower than the program, up to 64 MiB wait; beyond that, whole periods are lost and counted, and
+    /// the session has no [window](Recording::windows_ns) there.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); the file cannot be created or is no regular file.
+    ///
+    /// [`Config::start_paused`]: cupti::Config::start_paused
+    pub fn record_to(&self, path: impl AsRef<Path>) -> Result<RecordingFile, Error> {
+        let Settings { period, samplings, max_file_bytes, .. } = &self.settings;
+        let max_bytes = max_file_bytes.unwrap_or(Recording::MAX_BYTES);
+        RecordingFile::start(path.as_ref(), max_bytes, |sink| {
+            Session::start(&SessionRequest {
+                samplings,
+                period: period.unwrap_or(FILE_PERIOD),
+                ..self.request(Retention::Nothing, Some(sink))
+            })
+        })
     }
 
     /// A streaming join with this profiler's bounds.
@@ -363,6 +426,8 @@ impl Drop for Discard<'_> {
 
 /// The default period.
 const PERIOD: Duration = Duration::from_millis(100);
+/// The default period of a session that is written to a file.
+const FILE_PERIOD: Duration = Duration::from_millis(500);
 
 /// A session that keeps sums, from [`Profiler::summarize`]. Dropping it discards them.
 #[derive(Debug)]

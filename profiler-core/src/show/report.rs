@@ -1,17 +1,18 @@
 //! The text report: ranges as a tree, the kernels with the most time, and the recording's health.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use comfy_table::Table;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::kernel_names::demangled;
 use crate::base::order;
 use crate::base::totals::Totals;
 use crate::base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, finish, shortened, table, time};
-use crate::profile::{Kernel, Profile, RangeNode};
+use crate::profile::{Kernel, Process, Profile, RangeNode};
 use crate::record::series::Series;
 
 /// Kernels in the table; its last row sums up the others.
@@ -40,7 +41,13 @@ impl fmt::Display for Profile {
             totals.synchronizations,
             time(totals.synchronization_time()),
         )?;
+        if self.health().truncated != 0 {
+            writeln!(f, "{}", truncation(self))?;
+        }
         writeln!(f)?;
+        if self.has_several_processes() {
+            writeln!(f, "{}\n", processes(self))?;
+        }
         writeln!(f, "{}", ranges(self))?;
         writeln!(f)?;
         writeln!(f, "{}", kernels(self.kernels()))?;
@@ -55,8 +62,106 @@ impl fmt::Display for Profile {
         if self.series().len() > 0 {
             writeln!(f)?;
         }
-        write!(f, "health: {}", self.health())
+        write!(f, "health: {}", self.health())?;
+        let mut incomplete = self.incomplete_processes();
+        for (process, missing) in incomplete.by_ref().take(PROCESSES) {
+            write!(f, "\n  {process}: {}", shortened(&missing, MESSAGE_WIDTH))?;
+        }
+        match incomplete.count() {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} other processes"),
+        }
     }
+}
+
+/// Processes in the table and in the health lines.
+const PROCESSES: usize = 64;
+
+/// A row for each process.
+fn processes(profile: &Profile) -> String {
+    let header = [
+        "process", "began", "recorded", "GPUs", "GPU time", "launches", "kernels", "copies",
+        "copied",
+    ];
+    let mut table = table(&header, 1);
+    let totals = profile.totals_by_process();
+    let of = |process: &Process<'_>| totals.get(&process.id()).copied().unwrap_or_default();
+    let mut devices: FxHashMap<u32, BTreeSet<u32>> = FxHashMap::default();
+    for work in profile.store.works() {
+        devices.entry(work.process).or_default().insert(work.place.device);
+    }
+    for process in profile.processes().take(PROCESSES) {
+        let totals = of(&process);
+        let devices = devices.get(&process.id()).into_iter().flatten();
+        let devices: Vec<String> = devices.map(u32::to_string).collect();
+        table.add_row([
+            process.to_string(),
+            time(process.start()),
+            time(process.duration()),
+            devices.join(","),
+            time(totals.gpu_time()),
+            totals.launches.to_string(),
+            totals.kernels.to_string(),
+            totals.copies.to_string(),
+            bytes(totals.copy_bytes),
+        ]);
+    }
+    let mut rest = Totals::default();
+    profile.processes().skip(PROCESSES).for_each(|process| rest += of(&process));
+    if let more @ 1.. = profile.processes().len().saturating_sub(PROCESSES) {
+        let [gpu, _, launches, kernels, copies, copied, ..] = columns(&rest, &rest);
+        let name = format!("({more} other processes)");
+        let empty = const { String::new() };
+        table.add_row([
+            name,
+            empty.clone(),
+            empty.clone(),
+            empty,
+            gpu,
+            launches,
+            kernels,
+            copies,
+            copied,
+        ]);
+    }
+    finish(&table)
+}
+
+/// How many processes have each node's ranges, if there are several processes.
+fn processes_of_nodes(profile: &Profile) -> Option<Vec<u64>> {
+    if !profile.has_several_processes() {
+        return None;
+    }
+    let store = &profile.store;
+    let mut counts = vec![0; profile.tree.nodes.len()];
+    let mut seen = FxHashSet::default();
+    for (range, node) in store.ranges.iter().zip(&profile.tree.of_range) {
+        if seen.insert((*node, store.threads[range.thread.at()].process)) {
+            counts[node.at()] += 1;
+        }
+    }
+    Some(counts)
+}
+
+/// What a file that ends early has, and what it lacks.
+fn truncation(profile: &Profile) -> String {
+    let (duration, health) = (time(profile.duration()), profile.health());
+    // A saved recording begins with its bounds, a file of a running session has those so far.
+    if !profile.is_snapshot() {
+        return format!(
+            "TRUNCATED: the file is not whole; an unknown part of the {duration} is missing"
+        );
+    }
+    let mut text = format!(
+        "TRUNCATED: the file ends before the session did; it has the first {duration}, and all that came later is missing"
+    );
+    if health.pending_calls != 0 {
+        let _ = write!(text, "; {} calls had no record yet", health.pending_calls);
+    }
+    if health.pending_ranges != 0 {
+        let _ = write!(text, "; {} ranges were open", health.pending_ranges);
+    }
+    text
 }
 
 /// Whole graphs, if any, and the separator before the next part.
@@ -90,76 +195,81 @@ pub(crate) fn part<'a>(
     of: impl Iterator<Item = Kernel<'a>>,
 ) -> String {
     let roots: Vec<_> = roots.collect();
-    let has_shared = roots.iter().any(|root| root.profile.has_shared_work());
-    let mut table = range_table(has_shared);
-    roots.iter().for_each(|root| add_range(&mut table, root, "", ("", ""), 0));
-    format!("{}\n\n{}", finish(&table), kernels(of))
-}
-
-fn range_table(has_shared: bool) -> Table {
-    let mut header = vec![
-        "range",
-        "times",
-        "host time",
-        "GPU time",
-        "own GPU",
-        "launches",
-        "kernels",
-        "copies",
-        "copied",
-        "memsets",
-        "syncs",
-    ];
-    // Most profiles have no shared work.
-    header.extend(has_shared.then_some("shared GPU"));
-    table(&header, 1)
+    let mut table = RangeTable::new(roots.first().map(|root| root.profile));
+    roots.iter().for_each(|root| table.add(root, "", ("", ""), 0));
+    format!("{}\n\n{}", finish(&table.table), kernels(of))
 }
 
 fn ranges(profile: &Profile) -> String {
-    let mut table = range_table(profile.has_shared_work());
-    profile.roots().for_each(|root| add_range(&mut table, &root, "", ("", ""), 0));
+    let mut table = RangeTable::new(Some(profile));
+    profile.roots().for_each(|root| table.add(&root, "", ("", ""), 0));
     let outside = profile.outside_ranges();
     if outside != Totals::default() {
-        let mut row = vec!["(outside any range)".to_owned(), String::new(), String::new()];
-        row.extend(columns(&outside, &outside));
-        table.add_row(row);
+        table.add_outside(&outside);
     }
-    if table.row_count() == 0 {
+    if table.table.row_count() == 0 {
         return "no ranges and no GPU work".into();
     }
-    finish(&table)
+    finish(&table.table)
 }
 
 /// Displayed levels of the tree: recursions may be arbitrarily deep.
 const LEVELS: usize = 24;
 
-/// Adds a range and the ranges within it. `lead` draws the line to the range, `below` continues it.
-fn add_range(
-    table: &mut Table,
-    node: &RangeNode<'_>,
-    indent: &str,
-    (lead, below): (&str, &str),
-    level: usize,
-) {
-    let has_shared = node.profile.has_shared_work();
-    let mut row = vec![
-        format!("{indent}{lead}{}", shortened(node.name(), NAME_WIDTH)),
-        node.instances().to_string(),
-        time(node.host_time()),
-    ];
-    row.extend(columns(&node.inclusive(), &node.exclusive()));
-    row.extend(has_shared.then(|| time(node.shared().gpu_time())));
-    table.add_row(row);
-    let indent = format!("{indent}{below}");
-    let mut children = node.children().peekable();
-    if level == LEVELS && children.peek().is_some() {
-        table.add_row([format!("{indent}└─ (further in)")]);
-        return;
+/// The tree of ranges, with columns for what few profiles have.
+struct RangeTable {
+    table: Table,
+    /// The processes of each node; `None` if there is one process.
+    processes: Option<Vec<u64>>,
+    has_shared: bool,
+}
+
+impl RangeTable {
+    fn new(profile: Option<&Profile>) -> Self {
+        let processes = profile.and_then(processes_of_nodes);
+        let has_shared = profile.is_some_and(Profile::has_shared_work);
+        let mut header = vec!["range"];
+        header.extend(processes.is_some().then_some("processes"));
+        header.extend(["times", "host time", "GPU time", "own GPU", "launches", "kernels"]);
+        header.extend(["copies", "copied", "memsets", "syncs"]);
+        header.extend(has_shared.then_some("shared GPU"));
+        Self { table: table(&header, 1), processes, has_shared }
     }
-    while let Some(child) = children.next() {
-        let is_last = children.peek().is_none();
-        let lines = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-        add_range(table, &child, &indent, lines, level + 1);
+
+    /// Adds a range and the ranges within it. `lead` draws the line to the range, `below` continues
+    /// it.
+    fn add(
+        &mut self,
+        node: &RangeNode<'_>,
+        indent: &str,
+        (lead, below): (&str, &str),
+        level: usize,
+    ) {
+        let mut row = vec![format!("{indent}{lead}{}", shortened(node.name(), NAME_WIDTH))];
+        row.extend(self.processes.as_ref().map(|counts| counts[node.id.at()].to_string()));
+        row.extend([node.instances().to_string(), time(node.host_time())]);
+        row.extend(columns(&node.inclusive(), &node.exclusive()));
+        row.extend(self.has_shared.then(|| time(node.shared().gpu_time())));
+        self.table.add_row(row);
+        let indent = format!("{indent}{below}");
+        let mut children = node.children().peekable();
+        if level == LEVELS && children.peek().is_some() {
+            self.table.add_row([format!("{indent}└─ (further in)")]);
+            return;
+        }
+        while let Some(child) = children.next() {
+            let is_last = children.peek().is_none();
+            let lines = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            self.add(&child, &indent, lines, level + 1);
+        }
+    }
+
+    fn add_outside(&mut self, outside: &Totals) {
+        let mut row = vec!["(outside any range)".to_owned()];
+        row.extend(self.processes.is_some().then(String::new));
+        row.extend([const { String::new() }; 2]);
+        row.extend(columns(outside, outside));
+        self.table.add_row(row);
     }
 }
 

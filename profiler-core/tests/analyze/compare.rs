@@ -4,7 +4,7 @@ use base64::Engine as _;
 use cupti::fake::{Fake, Work};
 use hmac_sha256::Hash;
 use nvtx::range;
-use profiler_core::compare::{Change, ChangeKind, Compare, Comparison, Presence, Quantity};
+use profiler_core::compare::{Change, ChangeKind, Compare, Comparison, Presence, Quantity, Speed};
 use profiler_core::{Profile, Profiler, compare};
 
 const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
@@ -87,6 +87,8 @@ fn of_a_program_that_did_not_change_nothing_is_clear() {
         let times: Vec<_> = comparison.changes().iter().filter_map(|row| row.times).collect();
         assert!(times.len() > 20 && !times.iter().any(|times| times.is_clear), "{comparison}");
         assert!(comparison.leaders().iter().all(|of| !of.moved), "{comparison}");
+        // These two runs of 4 ms differ by 8.8 %.
+        assert_eq!(comparison.wall().speed, Speed::Undecided, "{comparison}");
     }
 }
 
@@ -267,7 +269,7 @@ fn names_are_never_markup() {
     assert!(markdown.contains("\\|\\`x\\` &#64;you \\*\\*b\\*\\*"), "{markdown}");
     for row in markdown.lines().filter(|line| line.starts_with("| ")) {
         let cells = row.replace("\\|", "").matches('|').count() - 1;
-        assert!([3, 5, 6].contains(&cells), "{row}");
+        assert!((3..=6).contains(&cells), "{row}");
     }
     let csv = comparison.to_csv();
     assert!(csv.contains("\"<script>alert(1)</script>|`x` @you **b** \"\"&'"), "{csv}");

@@ -15,6 +15,11 @@ mod folder;
 mod frames;
 #[path = "../support/perfetto.rs"]
 mod perfetto;
+#[allow(dead_code)] // `record` uses the whole file
+#[path = "../support/processes.rs"]
+mod processes;
+#[path = "../support/relapses.rs"]
+mod relapses;
 #[path = "../support/sampled.rs"]
 mod samples;
 #[path = "../support/mod.rs"]
@@ -30,6 +35,7 @@ mod html;
 mod joined;
 mod kernel_classes;
 mod launch_shapes;
+mod merged;
 #[cfg(feature = "nsys")]
 mod nsys;
 #[cfg(feature = "nsys")]

@@ -377,3 +377,27 @@ export const is_fast_with_330000_kernels = async () => {
   assert.ok(figures["heap MiB"] < 500 && figures["search ms"] < 1000, JSON.stringify(figures));
   for (const [where, { median, p95 }] of Object.entries(figures.frames)) assert.ok(median <= 8 && p95 <= 16, `${where}: ${median} ms, 95 % within ${p95} ms`);
 };
+
+/** Each process of a run has its rows, and says what is missing of it. */
+export const groups_processes = async () => {
+  await everywhere(async (page, size) => {
+    const groups = await page.evaluate(() => profile.state.rows.groups.map(({ label, lanes }) => [label, lanes.map(({ type }) => type)]));
+    assert.equal(groups.length, 3);
+    for (const rank of [0, 1]) {
+      assert.match(groups[rank][0], new RegExp(`^rank ${rank}, train\\.py, process [0-9]+`));
+      assert.deepEqual(groups[rank][1], ["process", "range", "mark", "call"]);
+    }
+    const streams = await page.evaluate(() => profile.state.rows.groups[2].lanes.filter(({ type }) => type === "operation").map(({ label }) => label));
+    assert.equal(new Set(streams).size, 4, streams.join());
+    await openTab(page, "recording");
+    const text = await page.locator("#panel-recording").innerText();
+    assert.match(text, /Incomplete[\s\S]*rank 1, train\.py, process [0-9]+[^:]*: 1 truncated recording[\s\S]*Processes[\s\S]*rank 0, train\.py[\s\S]*rank 1, train\.py/);
+    await picture(page, `processes-${size.width}-${size.scheme}`, { fullPage: true });
+    const rows = await page.evaluate(() => profile.state.rows.lanes.filter(({ type }) => type === "range").map(({ rows }) => rows[0]));
+    for (const [rank, row] of rows.entries()) {
+      await page.mouse.click(...await placeOf(page, "range", row));
+      await settled(page);
+      assert.match(await panel(page), new RegExp(`step[\\s\\S]*Thread\\s.*rank ${rank}, train\\.py`));
+    }
+  });
+};

@@ -603,6 +603,37 @@ fn a_recording_without_calls_knows_no_allocations() {
 }
 
 #[test]
+fn host_times_of_ranges_and_the_wall_time_have_budgets() {
+    let sleep = |ms| std::thread::sleep(Duration::from_millis(ms));
+    let profile = record(|fake| {
+        for ms in [2, 4, 30] {
+            let _step = range("step");
+            sleep(ms);
+            fake.launch(Work::kernel(c"k").taking_ns(500_000_000));
+        }
+    });
+    let [short, long] = [Duration::from_millis(36), Duration::from_secs(1)];
+    let wall = profile.wall_time();
+    assert!(wall > Duration::from_millis(1500) && wall > profile.duration(), "{wall:?}");
+    expect(&profile)
+        .host_time(exactly(wall))
+        .host_time_of(Statistic::Max, exactly(wall))
+        .range("step")
+        .host_time(between(short, long))
+        .host_time_of(Statistic::Median, at_most(Duration::from_millis(29)))
+        .host_time_of(Statistic::Max, at_least(Duration::from_millis(30)))
+        .assert();
+    let text = only(expect(&profile).range("step").each().host_time(at_most(short / 2)));
+    assert!(text.contains("1 of 3 not kept, the budget is at most 18 ms"), "{text}");
+    assert!(text.contains("host time"), "{text}");
+    // A recording that is cut off does not have the whole time.
+    let bytes = profile.recording().unwrap().to_bytes();
+    let cut = Profile::from_bytes(&bytes[..bytes.len() - 30]).unwrap();
+    let text = only(expect(&cut).host_time(at_most(long)));
+    assert!(text.contains("1 recording is cut off"), "{text}");
+}
+
+#[test]
 fn times_that_are_not_there_are_never_a_pass() {
     let profile = record(|fake| {
         {

@@ -6,11 +6,12 @@ mod effort;
 #[cfg(feature = "tracing")]
 #[path = "../support/events.rs"]
 mod events;
-#[cfg(feature = "criterion")]
 #[path = "../support/folder.rs"]
 mod folder;
 #[path = "../support/frames.rs"]
 mod frames;
+#[path = "../support/processes.rs"]
+mod processes;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -24,10 +25,12 @@ mod live;
 mod measure;
 #[cfg(feature = "criterion")]
 mod measurement;
+mod merged;
 #[cfg(feature = "tracing")]
 mod profiler_layer;
 mod query;
 mod recording;
+mod recording_file;
 mod recording_format;
 mod schedule;
 mod server;

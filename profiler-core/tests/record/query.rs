@@ -92,7 +92,7 @@ fn a_session_answers_what_was_done_in_it() {
     let waits = profile.waits();
     assert_eq!((waits.count(), waits.in_range("forward").count()), (20, 0));
     assert_eq!(waits.time(), profile.totals().synchronization_time());
-    let target = WaitTarget::Stream { context: 1, stream: 7 };
+    let target = WaitTarget::Stream { process: 0, context: 1, stream: 7 };
     assert!(waits.iter().all(|wait| wait.target() == target));
     assert_eq!(waits.by_range().get("batch").unwrap().count(), 20);
     assert!(profile.memory().is_none());

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::base::hodges_lehmann::Factor;
 use crate::base::named_variants::named_variants;
 use crate::profile::{DeviceClocks, Profile, THROTTLED};
 
@@ -69,8 +70,8 @@ impl fmt::Display for ClockWarning {
             ),
             Self::Differs { device, clock, before_hz, after_hz } => write!(
                 f,
-                "the {clock} clock of GPU {device} ran at {:.0} MHz before and at {:.0} MHz after ({:+.1} %): times differ for \
-                 that too",
+                "the {clock} clock of GPU {device} ran at {:.0} MHz before and at {:.0} MHz after ({:+.1} %), by which times may \
+                 differ without a change of the program",
                 before_hz / 1e6,
                 after_hz / 1e6,
                 100.0 * (after_hz / before_hz - 1.0)
@@ -80,6 +81,53 @@ impl fmt::Display for ClockWarning {
             }
         }
     }
+}
+
+/// By what factor times may differ because of the SM clocks alone.
+///
+/// Times of compute scale with the clock, those of memory and of the host do not. At equal clocks the
+/// factor of a time would lie between itself and itself times the factor of the clocks, so the bounds
+/// are widened by that.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ClockFactors {
+    /// The least factor of the clock after by that before, at most 1.
+    pub low: f64,
+    /// The greatest one, at least 1.
+    pub high: f64,
+}
+
+impl ClockFactors {
+    /// `None` unless a clock differs by more than is normal.
+    pub(crate) fn of(factors: impl Iterator<Item = f64>) -> Option<Self> {
+        let (low, high) = factors
+            .filter(|factor| is_apart(1.0, *factor))
+            .fold((1.0, 1.0), |(low, high): (f64, f64), factor| {
+                (low.min(factor), high.max(factor))
+            });
+        (low != high).then_some(Self { low, high })
+    }
+
+    pub(super) fn of_warnings(warnings: &[ClockWarning]) -> Option<Self> {
+        Self::of(warnings.iter().filter_map(|warning| match warning {
+            ClockWarning::Differs { clock: SM, before_hz, after_hz, .. } => {
+                Some(after_hz / before_hz)
+            }
+            _ => None,
+        }))
+    }
+
+    pub(crate) fn widen(self, Factor { ratio, low, high }: Factor) -> Factor {
+        Factor { ratio, low: low * self.low, high: high * self.high }
+    }
+}
+
+/// The name of the clock of the multiprocessors.
+const SM: &str = "SM";
+
+/// True if two clocks differ by more than is normal.
+fn is_apart(before_hz: f64, after_hz: f64) -> bool {
+    (after_hz - before_hz).abs() > DIFFERS * before_hz.max(after_hz)
 }
 
 /// The clocks of one device in the runs of a side.
@@ -134,10 +182,10 @@ pub(super) fn warnings(sides: [&[Profile]; 2]) -> Vec<ClockWarning> {
     for (&device, before) in &before {
         let Some(after) = after.get(&device) else { continue };
         let clocks =
-            [("SM", &before.sm_hz, &after.sm_hz), ("memory", &before.memory_hz, &after.memory_hz)];
+            [(SM, &before.sm_hz, &after.sm_hz), ("memory", &before.memory_hz, &after.memory_hz)];
         for (clock, before, after) in clocks {
             let (Some(before_hz), Some(after_hz)) = (mean(before), mean(after)) else { continue };
-            if (after_hz - before_hz).abs() > DIFFERS * before_hz.max(after_hz) {
+            if is_apart(before_hz, after_hz) {
                 warnings.push(ClockWarning::Differs { device, clock, before_hz, after_hz });
             }
         }

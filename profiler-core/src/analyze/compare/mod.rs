@@ -2,29 +2,36 @@
 //! kernels, and the largest cost of each side. [`compare`] has an example.
 
 mod clocks;
+mod comparable;
 mod leaders;
 mod page;
 mod text;
 mod tree;
-mod wall;
+pub(crate) mod wall;
 
 use std::rc::Rc;
 
 use serde::Serialize;
 
 use crate::base::accessors::{getters, setters};
-use crate::base::hodges_lehmann::{MOST, Ranks, Ratios, blocks, median, midmean};
+use crate::base::hodges_lehmann::{Factor, MOST, Ranks, blocks, median, midmean};
 use crate::base::named_variants::named_variants;
 use crate::join::health::Health;
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
 use crate::record::recording::RecordingInfo;
-pub use clocks::{ClockWarning, Side};
+pub use clocks::{ClockFactors, ClockWarning, Side};
+pub use comparable::Undecidable;
+pub(crate) use comparable::Work;
 pub use leaders::{Leader, LeaderChange};
-pub use wall::{Contribution, Explanation, Speed, WallCause, WallChange};
+pub use wall::{CauseChange, Contribution, Explanation, Speed, WallCause, WallChange};
+use wall::{RangeKey, WallRun, WallSide};
 
 /// Minimum runs of a side for one value per run.
 const RUNS: usize = 5;
+/// The variation of wall times between runs that is assumed where it cannot be measured. Two runs of
+/// 4 ms of one program, bound by the host, differed by 8.8 %.
+pub(crate) const RUN_VARIATION: f64 = 0.1;
 
 /// Compares two sides with the defaults of [`Compare`]: kernels by name and shape, in any range.
 ///
@@ -56,6 +63,8 @@ pub struct Compare {
     confidence: f64,
     margin: f64,
     run_variation: f64,
+    paired: bool,
+    any_work: bool,
 }
 
 impl Default for Compare {
@@ -66,9 +75,16 @@ impl Default for Compare {
 
 impl Compare {
     /// Kernels by name and shape, bounds at 99 % confidence, a margin of 1 %, and a variation of runs
-    /// of at most 5 %.
+    /// of at most 10 %.
     pub fn new() -> Self {
-        Self { by_range: false, confidence: 0.99, margin: 0.01, run_variation: 0.05 }
+        Self {
+            by_range: false,
+            confidence: 0.99,
+            margin: 0.01,
+            run_variation: RUN_VARIATION,
+            paired: false,
+            any_work: false,
+        }
     }
 
     setters! {
@@ -83,8 +99,16 @@ impl Compare {
         /// processes: up to 0.6 % on an H200.
         margin(part: f64) margin = if part.is_finite() { part.max(0.0) } else { 0.0 };
         /// Sets the relative variation of wall times between runs that is assumed where a side has
-        /// fewer than five runs; 0.05 by default. Five runs a side measure it instead.
-        run_variation(part: f64) run_variation = if part.is_finite() { part.max(0.0) } else { 0.05 };
+        /// fewer than five runs; 0.1 by default. Five runs a side measure it instead.
+        run_variation(part: f64) run_variation =
+            if part.is_finite() { part.max(0.0) } else { RUN_VARIATION };
+        /// Whether the runs of both sides are pairs, measured by turns: the first before with the
+        /// first after, and so on. What drifts over minutes, as a temperature, then has no effect.
+        /// Needs as many runs on each side, and eight to measure their variation at 99 %.
+        paired(paired: bool) paired = paired;
+        /// Whether to compare wall times although the runs did different work: an outermost range
+        /// was entered more often on one side ([`Undecidable::OtherWork`]).
+        any_work(any_work: bool) any_work = any_work;
     }
 
     /// Compares one or more runs of each side.
@@ -102,7 +126,9 @@ impl Compare {
         B: Profiles + ?Sized,
     {
         let sides = [before.profiles(), after.profiles()];
-        let changes = tree::changes(sides, self);
+        let clock_warnings = clocks::warnings(sides);
+        let clocks = ClockFactors::of_warnings(&clock_warnings);
+        let changes = tree::changes(sides, self, clocks);
         Comparison {
             before: sides[0].iter().map(Compared::of).collect(),
             after: sides[1].iter().map(Compared::of).collect(),
@@ -111,26 +137,49 @@ impl Compare {
                 .any(|change| change.differs() && !change.quantity.is_time()),
             confidence: self.confidence,
             leaders: leaders::of(sides),
-            wall: wall::change(sides, self),
-            clock_warnings: clocks::warnings(sides),
+            wall: self.wall(sides, clocks),
+            clock_warnings,
             changes,
         }
     }
 
-    /// Compares times of runs, given in the order of measurement.
-    fn shift(&self, sides: [&[Vec<u64>]; 2], ranks: &mut Ranks) -> Option<TimeShift> {
+    fn wall(&self, sides: [&[Profile]; 2], clocks: Option<ClockFactors>) -> WallChange {
+        let runs = sides.map(|runs| runs.iter().map(wall_run).collect::<Vec<_>>());
+        // Captures have no session: like is compared with like.
+        let is_session = runs.iter().flatten().all(|run| run.session.is_some());
+        let [before, after] = runs.each_ref().map(|runs| WallSide::of(runs, is_session));
+        let undecidable = comparable::undecidable(sides, self);
+        wall::change([&before, &after], self, clocks, undecidable)
+    }
+
+    /// Compares times of runs, given in the order of measurement. Host times of instances of one run
+    /// do not show how much runs vary, which is then assumed.
+    fn shift(
+        &self,
+        sides: [&[Vec<u64>]; 2],
+        quantity: Quantity,
+        clocks: Option<ClockFactors>,
+        ranks: &mut Ranks,
+    ) -> Option<TimeShift> {
+        let [before, after] = sides;
         let by_run = sides.iter().all(|runs| runs.len() >= RUNS);
+        let paired = self.paired && by_run && before.len() == after.len();
         let samples = sides.map(|runs| match by_run {
             true => {
-                let runs = runs.iter().filter(|times| !times.is_empty());
-                runs.map(|times| midmean(&mut times.clone())).take(MOST).collect()
+                let runs = runs.iter().filter(|times| paired || !times.is_empty());
+                runs.map(|times| midmean(&mut times.clone())).take(MOST).collect::<Vec<f64>>()
             }
             false => blocks(&runs.concat(), MOST),
         });
-        let [before, after] = &samples;
-        let ratios = Ratios::of(before, after);
-        let ratio = ratios.estimate()?;
-        let (low, high) = ratios.bounds(ranks, (1.0 - self.confidence) / 2.0);
+        let samples = samples.each_ref().map(Vec::as_slice);
+        let mut factor = Factor::of(samples, paired, (1.0 - self.confidence) / 2.0, ranks)?;
+        if let Some(clocks) = clocks {
+            factor = clocks.widen(factor);
+        }
+        if quantity == Quantity::HostNs && !by_run {
+            factor.low /= 1.0 + self.run_variation;
+            factor.high *= 1.0 + self.run_variation;
+        }
         let single = sides.map(|runs| {
             let mut times: Vec<f64> = runs.iter().flatten().map(|&ns| ns as f64).collect();
             let middle = middle(&mut times);
@@ -138,11 +187,23 @@ impl Compare {
             let deviation = self::middle(&mut times);
             SingleTimes { count: times.len() as u64, median_ns: middle, deviation_ns: deviation }
         });
+        let Factor { ratio, low, high } = factor;
         let is_clear = low > 1.0 + self.margin || high < 1.0 - self.margin;
         let high = high.is_finite().then_some(high);
         let [before, after] = single;
         Some(TimeShift { before, after, ratio, low, high, is_clear, by_run })
     }
+}
+
+/// A run with its ranges by path and domain.
+fn wall_run(profile: &Profile) -> WallRun {
+    let nowhere = RangeKey { path: "".into(), domain: None };
+    let mut keys = vec![nowhere; profile.tree.nodes.len()];
+    for (_, node) in profile.walk() {
+        let domain = node.domain().map(Rc::from);
+        keys[node.id.at()] = RangeKey { path: node.cut_path().into(), domain };
+    }
+    WallRun::of(profile, &keys)
 }
 
 fn middle(times: &mut [f64]) -> f64 {
@@ -171,8 +232,7 @@ impl Comparison {
     getters! {
         /// The change of wall time, and the ranges and causes that explain it.
         wall: &WallChange = wall;
-        /// Every quantity of the profile, each range and each kernel, also equal ones; counts
-        /// first.
+        /// Every quantity of the profile, each range and each kernel, also equal ones; times first.
         changes: &[Change] = changes;
         /// The leaders before and after: of kernels, kinds of work, and causes of idle time.
         leaders: &[LeaderChange] = leaders;
@@ -224,29 +284,37 @@ named_variants! {
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum Quantity in ALL {
+        /// Time of the host in the range, in nanoseconds: the sum over its instances.
+        HostNs = "host time" and "Host Time (ns)",
+        /// Time in which the GPU worked for it, in nanoseconds: concurrent operations count once,
+        /// collectives do not.
+        BusyNs = "busy time" and "Busy Time (ns)",
+        /// Time on the GPU, summed over operations, in nanoseconds.
+        GpuNs = "GPU time" and "GPU Time (ns)",
         /// Entries into the range.
         Instances = "instances" and "Instances",
         /// Launches of kernels and graphs.
         Launches = "launches" and "Launches",
         /// Kernels that ran.
         Kernels = "kernels" and "Kernels",
-        /// Copies that ran.
-        Copies = "copies" and "Copies",
-        /// Bytes they moved.
-        CopyBytes = "copied" and "Copied (bytes)",
-        /// Memsets that ran.
-        Memsets = "memsets" and "Memsets",
         /// Calls that waited for the GPU.
         Synchronizations = "syncs" and "Syncs",
-        /// Time on the GPU, summed, in nanoseconds.
-        GpuNs = "GPU time" and "GPU Time (ns)",
+        /// Copies that ran.
+        Copies = "copies" and "Copies",
+        /// Memsets that ran.
+        Memsets = "memsets" and "Memsets",
+        /// Bytes that copies moved.
+        CopyBytes = "copied" and "Copied (bytes)",
     }
 }
 
 impl Quantity {
+    /// The times, in the order of [`ALL`](Self::ALL).
+    const TIMES: [Self; 3] = [Self::HostNs, Self::BusyNs, Self::GpuNs];
+
     /// True for times, which vary between runs.
     pub fn is_time(self) -> bool {
-        self == Self::GpuNs
+        Self::TIMES.contains(&self)
     }
 }
 

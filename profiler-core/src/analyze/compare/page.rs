@@ -84,12 +84,26 @@ impl Comparison {
         };
         let head = vec!["what", "before", "after", "change", ""];
         let counts = self.differing_counts();
-        let times = self.differing_times();
+        let (causes, rows) = self.by_cause();
         let mut tables = vec![Table {
-            title: "Counts that differ",
-            head: head.clone(),
-            rows: counts.iter().map(|of| row(of, false)).collect(),
+            title: "Wall time by cause",
+            head: causes.to_vec(),
+            rows: rows.into_iter().map(|cells| (Tone::Plain, cells)).collect(),
         }];
+        for (title, on_gpu) in
+            [("Host time and busy time of ranges", false), ("Time on the GPU", true)]
+        {
+            tables.push(Table {
+                title,
+                head: head.iter().copied().chain(["each"]).collect(),
+                rows: self.differing_times(on_gpu).iter().map(|of| row(of, true)).collect(),
+            });
+        }
+        tables.push(Table {
+            title: "Counts that differ",
+            head,
+            rows: counts.iter().map(|of| row(of, false)).collect(),
+        });
         for (title, status) in [("Only before", Presence::Gone), ("Only after", Presence::New)] {
             tables.push(Table {
                 title,
@@ -97,11 +111,6 @@ impl Comparison {
                 rows: self.only(status).iter().map(only).collect(),
             });
         }
-        tables.push(Table {
-            title: "Time on the GPU",
-            head: head.into_iter().chain(["each"]).collect(),
-            rows: times.iter().map(|of| row(of, true)).collect(),
-        });
         tables.retain(|table| !table.rows.is_empty());
         tables
     }

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use super::wall::{signed, time};
 use super::{
-    Change, ChangeKind, Compared, Comparison, Leader, LeaderChange, Presence, Quantity, Shape,
-    Speed, TimeShift,
+    CauseChange, Change, ChangeKind, Compared, Comparison, Leader, LeaderChange, Presence,
+    Quantity, Shape, Speed, TimeShift,
 };
 use crate::base::text;
 use crate::base::units;
@@ -19,7 +20,7 @@ impl Quantity {
     pub(super) fn text(self, value: u64) -> String {
         match self {
             Self::CopyBytes => units::bytes(value),
-            Self::GpuNs => units::time(Duration::from_nanos(value)),
+            Self::HostNs | Self::BusyNs | Self::GpuNs => units::time(Duration::from_nanos(value)),
             _ => value.to_string(),
         }
     }
@@ -196,11 +197,13 @@ impl Comparison {
         both.filter(|row| row.differs() && !row.quantity.is_time()).collect()
     }
 
-    /// Differing times of subjects on both sides: everything, then the largest change.
-    pub(super) fn differing_times(&self) -> Vec<&Change> {
+    /// Differing times of subjects on both sides, on the GPU or of ranges: everything, then the
+    /// largest change.
+    pub(super) fn differing_times(&self, on_gpu: bool) -> Vec<&Change> {
         let both = self.changes.iter().filter(|row| row.status == Presence::Both);
-        let mut times: Vec<_> =
-            both.filter(|row| row.differs() && row.quantity.is_time()).collect();
+        let of_kind = both
+            .filter(|row| row.quantity.is_time() && (row.quantity == Quantity::GpuNs) == on_gpu);
+        let mut times: Vec<_> = of_kind.filter(|row| row.differs()).collect();
         times.sort_by_key(|row| {
             (row.kind != ChangeKind::Everything, Reverse(row.before.abs_diff(row.after)))
         });
@@ -225,7 +228,8 @@ impl Comparison {
 
     /// The meaning of the bounds.
     pub(super) fn caution(&self) -> String {
-        let by_run = self.changes.iter().filter_map(|row| row.times).any(|times| times.by_run);
+        let mut times = self.changes.iter().filter_map(|row| row.times);
+        let by_run = times.any(|times| times.by_run);
         let confidence = 100.0 * self.confidence;
         match by_run {
             true => format!("bounds at {confidence} % for each time, from run to run"),
@@ -237,7 +241,8 @@ impl Comparison {
 
     /// A note on GPU time that changed against the wall time, if it did.
     pub(super) fn trade(&self) -> Option<String> {
-        let is_whole = |row: &&Change| row.kind == ChangeKind::Everything && row.quantity.is_time();
+        let is_whole =
+            |row: &&Change| row.kind == ChangeKind::Everything && row.quantity == Quantity::GpuNs;
         let gpu = self.changes.iter().find(is_whole)?;
         let (is_more, is_less) = (gpu.after > gpu.before, gpu.after < gpu.before);
         let clearly = gpu.percent.is_none_or(|percent| percent.abs() > 1.0);
@@ -272,10 +277,34 @@ impl Comparison {
         if let Some(trade) = self.trade() {
             writeln!(out, "  {trade}")?;
         }
+        writeln!(out, "\nWall time by cause:\n")?;
+        let (head, rows) = self.by_cause();
+        write_rows(out, (&head, 1), &rows, true, Clone::clone)?;
+        let times = self.differing_times(false);
+        if !times.is_empty() {
+            writeln!(
+                out,
+                "\nTime of the host in ranges, and time in which the GPU worked for them:\n"
+            )?;
+            write_table(out, &times, all, true)?;
+        }
+        let times = self.differing_times(true);
+        if times.is_empty() {
+            writeln!(out, "\nEvery time on the GPU of what is in both is the same.")?;
+        } else {
+            writeln!(out, "\nTime on the GPU; single times of kernels and instances by factor,")?;
+            writeln!(out, "{}:\n", self.caution())?;
+            write_table(out, &times, all, true)?;
+        }
+        self.write_counts(out, all)?;
         writeln!(out, "\nWhat leads:")?;
         for change in &self.leaders {
             writeln!(out, "  {change}")?;
         }
+        Ok(())
+    }
+
+    fn write_counts(&self, out: &mut dyn fmt::Write, all: bool) -> fmt::Result {
         let counts = self.differing_counts();
         let varying = self.varying();
         let (every, exact) = match varying {
@@ -303,14 +332,25 @@ impl Comparison {
                 write_rows(out, (&header, 1), &subjects, all, only_cells)?;
             }
         }
-        let times = self.differing_times();
-        if times.is_empty() {
-            return writeln!(out, "\nEvery time on the GPU of what is in both is the same.");
-        }
-        writeln!(out, "\nTime on the GPU; single times of kernels and instances by factor,")?;
-        writeln!(out, "{}:\n", self.caution())?;
-        write_table(out, &times, all, true)
+        Ok(())
     }
+
+    /// The header and the rows of the table of causes.
+    pub(super) fn by_cause(&self) -> ([&'static str; 4], Vec<Vec<String>>) {
+        let row = |of: CauseChange| {
+            let change = signed(of.after_ns - of.before_ns);
+            vec![of.cause.to_string(), signed_time(of.before_ns), signed_time(of.after_ns), change]
+        };
+        (
+            ["cause", "before", "after", "change"],
+            self.wall.by_cause().into_iter().map(row).collect(),
+        )
+    }
+}
+
+/// Time, which concurrency makes negative.
+fn signed_time(ns: f64) -> String {
+    if ns < 0.0 { signed(ns) } else { time(ns) }
 }
 
 impl fmt::Display for Comparison {

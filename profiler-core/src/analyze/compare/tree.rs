@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use super::{Change, ChangeKind, Compare, Presence, Quantity, Shape, TimeShift};
+use super::{Change, ChangeKind, ClockFactors, Compare, Presence, Quantity, Shape, TimeShift};
 use crate::base::hodges_lehmann::Ranks;
 use crate::base::kernel_names::Level;
 use crate::base::totals::Totals;
@@ -17,8 +17,8 @@ const LEVELS: usize = 200;
 #[derive(Clone, Default)]
 struct Sum {
     values: [u64; Quantity::ALL.len()],
-    /// The single times.
-    times: Vec<u64>,
+    /// The single times, by quantity.
+    times: [Vec<u64>; Quantity::TIMES.len()],
 }
 
 /// The runs of each side.
@@ -41,8 +41,30 @@ impl Row {
         }
     }
 
-    fn add_time(&mut self, (side, run): Place, ns: u64) {
-        self.sums[side][run].times.push(ns);
+    fn add_node(&mut self, place: Place, depth: usize, node: &RangeNode<'_>) {
+        let (totals, is_timed) = (node.inclusive(), depth < LEVELS);
+        // Each sum is a pass over inner ranges; all levels of a recursion would repeat it.
+        let has_gpu_time = is_timed && totals.gpu_operations() != 0;
+        let times = Times {
+            instances: node.instances(),
+            host_ns: nanoseconds(node.host_time()),
+            busy_ns: if has_gpu_time { nanoseconds(node.query().busy_time()) } else { 0 },
+        };
+        self.add(place, |quantity| of(quantity, &times, &totals));
+        for range in node.ranges().filter(|_| is_timed) {
+            self.add_time(place, Quantity::HostNs, nanoseconds(range.host_time()));
+            if has_gpu_time {
+                self.add_time(place, Quantity::GpuNs, ns(&range.inclusive()));
+            }
+        }
+        if has_gpu_time {
+            self.add_time(place, Quantity::BusyNs, times.busy_ns);
+        }
+    }
+
+    fn add_time(&mut self, (side, run): Place, quantity: Quantity, ns: u64) {
+        // Times come first among the quantities.
+        self.sums[side][run].times[quantity as usize].push(ns);
     }
 }
 
@@ -51,7 +73,11 @@ type Place = (usize, usize);
 /// The range if kernels are separated by range, the name and the shape.
 type KernelKey = (Option<usize>, Rc<str>, Shape);
 
-pub(super) fn changes(sides: [&[Profile]; 2], compare: &Compare) -> Vec<Change> {
+pub(super) fn changes(
+    sides: [&[Profile]; 2],
+    compare: &Compare,
+    clocks: Option<ClockFactors>,
+) -> Vec<Change> {
     let runs = sides.map(<[Profile]>::len);
     let (mut everything, mut outside) = (Row::new(runs), Row::new(runs));
     let mut tree = Tree::default();
@@ -61,9 +87,12 @@ pub(super) fn changes(sides: [&[Profile]; 2], compare: &Compare) -> Vec<Change> 
         for (run, profile) in profiles.iter().enumerate() {
             let place = (side, run);
             let (all, outer) = (profile.totals(), profile.outside_ranges());
-            everything.add(place, |quantity| of(quantity, 0, &all));
-            everything.add_time(place, ns(&all));
-            outside.add(place, |quantity| of(quantity, 0, &outer));
+            let busy_ns = nanoseconds(profile.query().busy_time());
+            everything
+                .add(place, |quantity| of(quantity, &Times { busy_ns, ..Times::default() }, &all));
+            everything.add_time(place, Quantity::GpuNs, ns(&all));
+            everything.add_time(place, Quantity::BusyNs, busy_ns);
+            outside.add(place, |quantity| of(quantity, &Times::default(), &outer));
             let mut add_kernel = |range: Option<usize>, kernel: Kernel<'_>| {
                 let name = match names.get(kernel.name()) {
                     Some(name) => name.clone(),
@@ -81,20 +110,14 @@ pub(super) fn changes(sides: [&[Profile]; 2], compare: &Compare) -> Vec<Change> 
                     Quantity::GpuNs => time.unwrap_or(0),
                     _ => 0,
                 });
-                time.into_iter().for_each(|ns| row.add_time(place, ns));
+                time.into_iter().for_each(|ns| row.add_time(place, Quantity::GpuNs, ns));
             };
             let mut around: Vec<usize> = Vec::new();
             for (depth, node) in profile.walk() {
                 around.truncate(depth);
                 let id = tree.id(around.last().copied(), &node, runs);
                 around.push(id);
-                let (instances, totals) = (node.instances(), node.inclusive());
-                let row = &mut tree.nodes[id].row;
-                row.add(place, |quantity| of(quantity, instances, &totals));
-                // Each sum is a pass over inner ranges; all levels of a recursion would repeat it.
-                if depth < LEVELS && totals.gpu_operations() != 0 {
-                    node.ranges().for_each(|range| row.add_time(place, ns(&range.inclusive())));
-                }
+                tree.nodes[id].row.add_node(place, depth, &node);
                 if compare.by_range {
                     let own = node.ranges().flat_map(|range| range.own_operations());
                     own.filter_map(|operation| operation.as_kernel())
@@ -110,7 +133,7 @@ pub(super) fn changes(sides: [&[Profile]; 2], compare: &Compare) -> Vec<Change> 
         }
     }
 
-    let mut rows = Rows { compare, ranks: Ranks::default(), rows: Vec::new() };
+    let mut rows = Rows { compare, clocks, ranks: Ranks::default(), rows: Vec::new() };
     let nowhere = Subject::default();
     rows.push(ChangeKind::Everything, &nowhere, &everything);
     rows.push(ChangeKind::OutsideRanges, &nowhere, &outside);
@@ -134,13 +157,23 @@ pub(super) fn changes(sides: [&[Profile]; 2], compare: &Compare) -> Vec<Change> 
         rows.push(ChangeKind::Kernel, &subject, row);
     }
     let mut rows = rows.rows;
-    rows.sort_by_key(|row| row.quantity.is_time());
+    rows.sort_by_key(|row| !row.quantity.is_time());
     rows
 }
 
-fn of(quantity: Quantity, instances: u64, totals: &Totals) -> u64 {
+/// What the totals of a range do not have.
+#[derive(Default)]
+struct Times {
+    instances: u64,
+    host_ns: u64,
+    busy_ns: u64,
+}
+
+fn of(quantity: Quantity, times: &Times, totals: &Totals) -> u64 {
     match quantity {
-        Quantity::Instances => instances,
+        Quantity::HostNs => times.host_ns,
+        Quantity::BusyNs => times.busy_ns,
+        Quantity::Instances => times.instances,
         Quantity::Launches => totals.launches,
         Quantity::Kernels => totals.kernels,
         Quantity::Copies => totals.copies,
@@ -193,6 +226,7 @@ impl Default for Subject {
 
 struct Rows<'c> {
     compare: &'c Compare,
+    clocks: Option<ClockFactors>,
     ranks: Ranks,
     rows: Vec<Change>,
 }
@@ -216,7 +250,7 @@ impl Rows<'_> {
             let [before, after] = values.each_ref().map(|values| median(values));
             let varies = values.iter().any(|values| values.first() != values.last());
             let change = i128::from(after) - i128::from(before);
-            let times = if quantity.is_time() { self.shift(row) } else { None };
+            let times = if quantity.is_time() { self.shift(row, quantity) } else { None };
             self.rows.push(Change {
                 kind,
                 status,
@@ -236,13 +270,13 @@ impl Rows<'_> {
         }
     }
 
-    fn shift(&mut self, row: &Row) -> Option<TimeShift> {
+    fn shift(&mut self, row: &Row, quantity: Quantity) -> Option<TimeShift> {
         let times = row.sums.each_ref().map(|runs| {
-            let of_runs = runs.iter().map(|sum| sum.times.clone());
+            let of_runs = runs.iter().map(|sum| sum.times[quantity as usize].clone());
             of_runs.collect::<Vec<_>>()
         });
         let [before, after] = &times;
-        self.compare.shift([before, after], &mut self.ranks)
+        self.compare.shift([before, after], quantity, self.clocks, &mut self.ranks)
     }
 }
 
@@ -254,7 +288,10 @@ fn median(sorted: &[u64]) -> u64 {
 fn has(kind: ChangeKind, quantity: Quantity) -> bool {
     match kind {
         ChangeKind::Range => true,
-        ChangeKind::Everything | ChangeKind::OutsideRanges => quantity != Quantity::Instances,
+        ChangeKind::Everything => !matches!(quantity, Quantity::Instances | Quantity::HostNs),
+        ChangeKind::OutsideRanges => {
+            !matches!(quantity, Quantity::Instances | Quantity::HostNs | Quantity::BusyNs)
+        }
         ChangeKind::Kernel => matches!(quantity, Quantity::Kernels | Quantity::GpuNs),
     }
 }

@@ -65,8 +65,8 @@ impl Run<'_> {
         let count = waits.len();
         for wait in waits {
             let (context, stream) = match wait.target() {
-                WaitTarget::Stream { context, stream } => (context, Some(stream)),
-                WaitTarget::Context(context) => (context, None),
+                WaitTarget::Stream { context, stream, .. } => (context, Some(stream)),
+                WaitTarget::Context { context, .. } => (context, None),
                 _ => continue,
             };
             let (process, time) = (wait.call().process_id(), wait.call().interval());

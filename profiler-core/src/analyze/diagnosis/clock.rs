@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::Thresholds;
 use crate::base::named_variants::named_variants;
-use crate::join::busy::extent;
+use crate::join::busy::{extent, observed};
 use crate::join::tables::{CallId, Interval, OperationId, RangeId, Store};
 use crate::profile::{GpuOperation, OperationKind, Profile};
 use crate::query::Timeline;
@@ -66,7 +66,8 @@ pub(crate) struct Piece {
 }
 
 /// All pieces of a run, by device and time, without holes; session pauses are left out. Every
-/// device has the same clock, so a busy device does not hide an idle one.
+/// device has a clock of its own, so that a busy device does not hide an idle one: the time in which
+/// the processes that used it were recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     pub(crate) pieces: Vec<Piece>,
@@ -279,9 +280,22 @@ impl Clock {
             idle.device = device;
             idle.divide(whole, busy(profile, &operations));
         }
-        let windows = &store.session.windows_ns;
-        let pieces = if windows.len() > 1 { cut(idle.pieces, windows) } else { idle.pieces };
-        pieces.into()
+        let observed = observed(store);
+        if observed.values().all(|times| times[..] == [whole]) {
+            return idle.pieces.into();
+        }
+        // Neither pauses nor the time before and after the processes of a device are idle.
+        let all = Self::from(idle.pieces);
+        let of =
+            |(device, times): (&u32, &Vec<Interval>)| all.within(times, &BTreeSet::from([*device]));
+        observed.iter().flat_map(of).collect::<Vec<_>>().into()
+    }
+
+    /// The time of the clock of one device.
+    pub(crate) fn ns_of(&self, device: u32) -> u64 {
+        let pieces = self.devices.iter().map(|device| &self.pieces[device.clone()]);
+        let is_of = |pieces: &&[Piece]| pieces.first().is_some_and(|of| of.device == device);
+        pieces.filter(is_of).flatten().map(|piece| piece.time.ns()).sum()
     }
 
     /// The number of pieces in these disjoint, ordered times.
@@ -359,15 +373,6 @@ fn busy(profile: &Profile, operations: &[OperationId]) -> Vec<(Interval, Operati
         busy.sort_unstable_by_key(|(time, ..)| time.start_ns);
     }
     busy
-}
-
-/// The pieces within these windows.
-fn cut(pieces: Vec<Piece>, windows: &[(u64, u64)]) -> Vec<Piece> {
-    let window = |&(start_ns, end_ns): &(u64, u64)| Interval { start_ns, end_ns };
-    let mut windows: Vec<Interval> = windows.iter().map(window).collect();
-    // Work submitted in the session continues after its end.
-    windows.iter_mut().rev().take(1).for_each(|last| last.end_ns = u64::MAX);
-    Clock::from(pieces).within(&windows, &BTreeSet::new())
 }
 
 /// An idle time of a device.

@@ -223,6 +223,11 @@ impl Run<'_> {
 }
 
 impl<'a> Diagnoser<'a> {
+    /// The time of the clock of one device, in nanoseconds.
+    pub(crate) fn clock_ns_of(&self, device: u32) -> u64 {
+        self.clock.ns_of(device)
+    }
+
     fn tools(&self) -> Run<'_> {
         let Self { profile, thresholds, clock, known } = self;
         Run { profile, thresholds, clock, known }

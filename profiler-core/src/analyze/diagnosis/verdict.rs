@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use cupti::CallClass;
+use rustc_hash::FxHashSet;
 use serde::{Serialize, Serializer};
 
 use super::amdahl::amdahl;
@@ -15,7 +16,7 @@ use super::sign::{Sign, SignUnit, first_decides};
 use super::{Run, nanoseconds};
 use crate::base::statistics::{Statistics, as_ns, ratio};
 use crate::base::units::{PATH_WIDTH, shortened, time};
-use crate::join::tables::OperationId;
+use crate::join::tables::{CallId, OperationId};
 use crate::profile::{GpuOperation, OperationKind};
 use crate::query::Query;
 
@@ -424,13 +425,21 @@ impl Run<'_> {
         Some(Inconclusive::SharedOrdinal { device })
     }
 
-    /// The estimated host time that recording took in a scope.
+    /// The estimated host time that recording took in a scope; of several processes, which run at the
+    /// same time, the mean.
     pub(super) fn overhead_ns(&self, query: &Query<'_>, waits: u64, operations: u64) -> u64 {
         let mut calls: Vec<_> = query.iter().filter_map(|operation| operation.call_id()).collect();
         calls.sort_unstable();
         calls.dedup();
+        let store = &self.profile.store;
+        let process = |call: &CallId| store.threads[store.calls[call.at()].thread.at()].process;
+        let processes: FxHashSet<u32> = match self.profile.has_several_processes() {
+            true => calls.iter().map(process).collect(),
+            false => FxHashSet::default(),
+        };
+        let processes = processes.len().max(1) as u64;
         let calls = (calls.len() as u64 + waits).min(operations + waits);
-        calls.saturating_mul(nanoseconds(self.thresholds.get_overhead_per_call()))
+        calls.saturating_mul(nanoseconds(self.thresholds.get_overhead_per_call())) / processes
     }
 
     /// The share of launches whose kernel ended an idle time that began before the launch.

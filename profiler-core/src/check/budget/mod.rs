@@ -203,6 +203,12 @@ impl<'a> Expect<'a> {
         self.judge(Quantity::GpuTimeOf(statistic), budget)
     }
 
+    /// A statistic of the host times of single instances, over all runs; of whole runs for the whole
+    /// profile. Inner matches count for the outer one, also after [`each`](Self::each).
+    pub fn host_time_of(self, statistic: Statistic, budget: Budget<Duration>) -> Self {
+        self.judge(Quantity::HostTimeOf(statistic), budget)
+    }
+
     /// Ends the chain.
     ///
     /// # Errors
@@ -278,6 +284,9 @@ budgets! {
     frees: u64 = Quantity::Frees;
     /// Streams on which work ran.
     streams: u64 = Quantity::Streams;
+    /// The host's time in the range, summed over instances; the [wall time](Profile::wall_time) of the
+    /// whole profile. It varies more than times of the GPU.
+    host_time: Duration = Quantity::HostTime;
     /// The sum of the times of all GPU operations: two concurrent operations count twice.
     gpu_time: Duration = Quantity::GpuTime;
     /// The time in which at least one GPU operation other than a collective ran, summed over

@@ -23,7 +23,7 @@ const NAME_WIDTH: usize = 160;
 pub(super) fn parts(quantity: &Quantity, groups: &[&Group<'_>]) -> Vec<String> {
     let instances = || groups.iter().flat_map(|group| &group.instances);
     match quantity {
-        Quantity::Instances => Vec::new(),
+        Quantity::Instances | Quantity::HostTime | Quantity::HostTimeOf(_) => Vec::new(),
         Quantity::BusyShare | Quantity::Idle => gaps(instances()),
         _ if quantity.source() == Source::Calls => sums(
             quantity,
@@ -61,8 +61,12 @@ impl<'a> Part<'a> {
     fn of_operation(quantity: &Quantity, operation: &GpuOperation<'a>) -> Self {
         let name = match quantity {
             Quantity::Streams => {
-                let (device, context, stream) = stream(operation);
-                format!("operation on stream {stream} of context {context} on device {device}")
+                let [process, device, context, stream] = stream(operation);
+                let stream = format!("stream {stream} of context {context} on device {device}");
+                match process {
+                    0 => format!("operation on {stream}"),
+                    process => format!("operation on {stream} in process {process}"),
+                }
             }
             _ => name(operation),
         };

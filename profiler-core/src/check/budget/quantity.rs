@@ -30,6 +30,8 @@ pub(crate) enum Quantity {
     Allocations,
     Frees,
     Streams,
+    HostTime,
+    HostTimeOf(Statistic),
     GpuTime,
     GpuTimeOf(Statistic),
     BusyTime,
@@ -68,6 +70,7 @@ impl Quantity {
             Self::Allocations => ("allocations", Unit::Count, Source::Calls),
             Self::Frees => ("frees", Unit::Count, Source::Calls),
             Self::Streams => ("streams", Unit::Count, Source::Work),
+            Self::HostTime | Self::HostTimeOf(_) => ("host time", Unit::Time, Source::Ranges),
             Self::GpuTime | Self::GpuTimeOf(_) => ("GPU time", Unit::Time, Source::Times),
             Self::BusyTime => ("busy time", Unit::Time, Source::Times),
             Self::BusyShare => ("busy share", Unit::Share, Source::Times),
@@ -85,7 +88,9 @@ impl Quantity {
                 format!("{name} {}", patterns.join(", "))
             }
             Self::Copies(Some(kind)) | Self::CopiedBytes(Some(kind)) => format!("{name} {kind}"),
-            Self::GpuTimeOf(statistic) => format!("{} {name} of an instance", statistic.name()),
+            Self::GpuTimeOf(statistic) | Self::HostTimeOf(statistic) => {
+                format!("{} {name} of an instance", statistic.name())
+            }
             _ => name.to_owned(),
         }
     }
@@ -167,9 +172,13 @@ impl Quantity {
                 streams.len() as u64
             }
             Self::GpuTime => sum(operations().map(|operation| ns(&operation))),
-            Self::GpuTimeOf(statistic) => {
+            Self::HostTime => sum(instances().map(|instance| instance.host_ns)),
+            Self::GpuTimeOf(statistic) | Self::HostTimeOf(statistic) => {
                 let outermost = instances().filter(|instance| !instance.nested);
-                let time = |instance: &Instance<'_>| sum(instance.operations.iter().map(ns));
+                let time = |instance: &Instance<'_>| match self {
+                    Self::HostTimeOf(_) => instance.host_ns,
+                    _ => sum(instance.operations.iter().map(ns)),
+                };
                 statistic.of(outermost.map(time).collect())
             }
             Self::BusyTime | Self::BusyShare | Self::Idle => {
@@ -190,9 +199,9 @@ impl Quantity {
     }
 }
 
-/// The stream of an operation: device, context and CUPTI's number.
-pub(super) fn stream(operation: &GpuOperation<'_>) -> (u32, u32, u32) {
-    (operation.device(), operation.context(), operation.stream())
+/// The stream of an operation: process, device, context and CUPTI's number.
+pub(super) fn stream(operation: &GpuOperation<'_>) -> [u32; 4] {
+    [operation.process_id(), operation.device(), operation.context(), operation.stream()]
 }
 
 pub(super) fn ns(operation: &GpuOperation<'_>) -> u64 {

@@ -45,6 +45,8 @@ impl<'a> Group<'a> {
 pub(super) struct Instance<'a> {
     /// `None` for the whole profile.
     pub(super) range: Option<Range<'a>>,
+    /// The range's host time; the wall time of the whole profile.
+    pub(super) host_ns: u64,
     pub(super) operations: Vec<GpuOperation<'a>>,
     pub(super) calls: Vec<ApiCall<'a>>,
     /// Operations shared with this instance and attributed to others; for all instances of a run
@@ -59,7 +61,8 @@ impl<'a> Scope<'a> {
         let group = |(run, profile): (usize, &'a Profile)| {
             let operations = profile.operations().collect();
             let calls = profile.calls().collect();
-            let instance = Instance { operations, calls, ..Instance::default() };
+            let host_ns = units::nanoseconds(profile.wall_time());
+            let instance = Instance { host_ns, operations, calls, ..Instance::default() };
             Group { run, entered: 1, instances: vec![instance], ..Group::default() }
         };
         Self { profiles, target: None, groups: profiles.iter().enumerate().map(group).collect() }
@@ -154,7 +157,9 @@ fn instances<'a>(profile: &'a Profile, pattern: &Pattern, each: bool) -> Vec<Ins
         innermost[range.id.at()] = if of_pattern[profile.tree.of_range[range.id.at()].at()] {
             around.push(outer);
             let nested = outer.is_some();
-            instances.push(Instance { range: Some(range), nested, ..Instance::default() });
+            let host_ns = units::nanoseconds(range.host_time());
+            let range = Some(range);
+            instances.push(Instance { range, host_ns, nested, ..Instance::default() });
             Some(instances.len() - 1)
         } else {
             outer

@@ -25,7 +25,8 @@ pub(super) fn unknowns(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>
     unknowns.add(health.panics, "panics were caught while recording");
     unknowns.add(health.capture_losses, "losses in the capture's diagnostics");
     match quantity.source() {
-        Source::Ranges => {}
+        Source::Ranges if *quantity == Quantity::Instances => {}
+        Source::Ranges => unknowns.add(health.truncated, "recording is cut off"),
         Source::Calls => unknowns.add_calls(profile, quantity),
         Source::Work | Source::Times => {
             unknowns.add_work(health, quantity, in_range);
@@ -115,7 +116,7 @@ impl Unknowns {
     /// A launch without records may be an empty graph or lost records; both look the same.
     fn add_graphs(&mut self, group: &Group<'_>) {
         let silent = |instance: &Instance<'_>| {
-            let key = |call: ApiCall<'_>| (call.thread_id(), call.start());
+            let key = |call: ApiCall<'_>| (call.process_id(), call.thread_id(), call.start());
             let calls = instance.operations.iter().filter_map(|operation| operation.call());
             let recorded: FxHashSet<_> = calls.map(key).collect();
             let launches = Quantity::GraphLaunches.calls(instance);

@@ -143,7 +143,7 @@ impl Section {
             (0..scope.profiles.len()).map(|run| Group { run, ..Group::default() }).collect();
         // A statistic covers all runs and instances together.
         let groups: Vec<Vec<&Group<'_>>> = match quantity {
-            Quantity::GpuTimeOf(_) => vec![scope.groups.iter().collect()],
+            Quantity::GpuTimeOf(_) | Quantity::HostTimeOf(_) => vec![scope.groups.iter().collect()],
             Quantity::Instances => of_runs(scope, &absent),
             _ => scope.groups.iter().map(|group| vec![group]).collect(),
         };

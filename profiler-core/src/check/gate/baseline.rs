@@ -9,14 +9,20 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::run::Run;
+use super::run::{EVERYTHING, OUTSIDE, Run};
+use crate::analyze::compare::wall::{Parts, RangeKey, WallRun, WallSide};
+use crate::analyze::compare::{WallCause, Work};
 use crate::base::error::{Error, Kind};
 use crate::base::hodges_lehmann::median;
 use crate::base::replace::{Replacement, Target};
 use crate::record::recording::RecordingInfo;
 
-/// The format that this version writes and reads.
-const FORMAT: &str = "gpu-baseline 1";
+/// The format that this version writes and reads, and those of versions before it.
+const FORMAT: &str = "gpu-baseline 2";
+const OLDER: [&str; 1] = ["gpu-baseline 1"];
+
+/// How a baseline is written, for messages.
+pub(crate) const UPDATE: &str = "GPU_BASELINES=update, or `gpuprof gate --update`";
 
 /// A baseline file.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,6 +40,15 @@ pub(crate) struct Entry {
     /// The day of the first run (UTC).
     pub(crate) recorded: String,
     pub(crate) runs: u64,
+    /// The mean SM clock while operations ran, if sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sm_mhz: Option<f64>,
+    /// `None` if a run has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) wall_time: Option<Times>,
+    /// True if the wall time is that of sessions, else that of recorded activity, as in captures.
+    #[serde(default)]
+    pub(crate) is_session: bool,
     pub(crate) ranges: BTreeMap<String, RangeEntry>,
 }
 
@@ -51,6 +66,13 @@ pub(crate) struct Key {
 pub(crate) struct RangeEntry {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) counts: BTreeMap<String, Count>,
+    /// The part of the wall time that each cause takes in this range alone, in nanoseconds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) wall_ns: BTreeMap<WallCause, f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) host_time: Option<Times>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) busy_time: Option<Times>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) kernel_time: Option<Times>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -207,20 +229,26 @@ impl Entry {
     /// out.
     pub(crate) fn of(key: Key, recorded: String, runs: &[Run]) -> Self {
         let mut ranges: BTreeMap<String, RangeEntry> = BTreeMap::new();
-        for (path, part) in runs.iter().flat_map(|run| &run.0) {
+        for (path, part) in runs.iter().flat_map(|run| &run.parts) {
             let entry = ranges.entry(path.clone()).or_default();
             for name in part.counts.keys() {
                 entry.counts.entry((*name).to_owned()).or_default();
             }
-            if part.kernel_ns > 0.0 {
-                entry.kernel_time.get_or_insert_default().0.push(part.kernel_ns);
+            for (times, ns) in [
+                (&mut entry.host_time, part.host_ns),
+                (&mut entry.busy_time, part.busy_ns),
+                (&mut entry.kernel_time, part.kernel_ns),
+            ] {
+                if ns > 0.0 {
+                    times.get_or_insert_default().0.push(ns);
+                }
             }
             for (name, kernels) in &part.kernels {
                 entry.kernels.entry(name.clone()).or_default().time.0.push(kernels.ns);
             }
         }
         for (path, entry) in &mut ranges {
-            let parts = || runs.iter().map(|run| run.0.get(path));
+            let parts = || runs.iter().map(|run| run.parts.get(path));
             for (name, count) in &mut entry.counts {
                 let of = |part: Option<&super::run::Part>| {
                     part.and_then(|part| part.counts.get(name.as_str()).copied()).unwrap_or(0)
@@ -234,30 +262,126 @@ impl Entry {
                 kernel.count = Count::of(parts().map(of));
             }
         }
-        Self { key, recorded, runs: runs.len() as u64, ranges }
+        let mut entry = Self {
+            key,
+            recorded,
+            runs: runs.len() as u64,
+            sm_mhz: mean_mhz(runs),
+            wall_time: None,
+            is_session: false,
+            ranges,
+        };
+        let walls: Option<Vec<WallRun>> = runs.iter().map(|run| run.wall.clone()).collect();
+        if let Some(walls) = walls {
+            entry.is_session = walls.iter().all(|run| run.session.is_some());
+            entry.set_wall(WallSide::of(&walls, entry.is_session));
+        }
+        entry
+    }
+
+    fn set_wall(&mut self, side: WallSide) {
+        self.wall_time = Some(Times(side.runs_ns));
+        for (key, causes) in side.parts {
+            let path = key.map_or_else(|| OUTSIDE.to_owned(), |key| key.path.to_string());
+            let wall_ns = &mut self.ranges.entry(path).or_default().wall_ns;
+            for (cause, ns) in WallCause::ALL.into_iter().zip(causes) {
+                if ns != 0.0 {
+                    *wall_ns.entry(cause).or_default() += tenths(ns);
+                }
+            }
+        }
+    }
+
+    /// The wall times; `None` without any.
+    pub(crate) fn wall(&self) -> Option<WallSide> {
+        let runs_ns = self.wall_time.as_ref()?.0.clone();
+        let mut parts = Parts::new();
+        for (path, range) in &self.ranges {
+            if range.wall_ns.is_empty() {
+                continue;
+            }
+            let key =
+                (path != OUTSIDE).then(|| RangeKey { path: path.as_str().into(), domain: None });
+            let causes = parts.entry(key).or_default();
+            for (cause, ns) in &range.wall_ns {
+                causes[*cause as usize] += ns;
+            }
+        }
+        Some(WallSide { runs_ns, parts })
+    }
+
+    /// What the runs did: ranges, kernels, and entries of the outermost ranges with GPU work.
+    pub(crate) fn work(&self) -> Work {
+        let mut work = Work::default();
+        let is_range = |path: &str| path != OUTSIDE && path != EVERYTHING;
+        for (path, range) in &self.ranges {
+            work.kernels.extend(range.kernels.keys().cloned());
+            if !is_range(path) {
+                continue;
+            }
+            work.ranges.insert(path.clone());
+            let is_inner =
+                path.match_indices('/').any(|(at, _)| self.ranges.contains_key(&path[..at]));
+            let has_work = range.busy_time.is_some() || range.counts.contains_key("launches");
+            if let (false, true, Some(instances)) =
+                (is_inner, has_work, range.counts.get("instances"))
+            {
+                work.entries.insert(path.clone(), instances.bounds());
+            }
+        }
+        work
+    }
+
+    /// True if anything ran on the GPU.
+    pub(crate) fn has_gpu_work(&self) -> bool {
+        self.ranges.values().any(|range| {
+            let on_gpu = ["launches", "kernels", "copies", "memsets", "graphs"];
+            on_gpu.iter().any(|name| range.counts.contains_key(*name))
+        })
     }
 }
 
+/// The mean clock of the runs that sampled it.
+fn mean_mhz(runs: &[Run]) -> Option<f64> {
+    let clocks: Vec<f64> = runs.iter().filter_map(|run| run.sm_hz).collect();
+    (!clocks.is_empty()).then(|| tenths(clocks.iter().sum::<f64>() / clocks.len() as f64 / 1e6))
+}
+
+/// A baseline on the disk.
+#[derive(Debug)]
+pub(crate) enum Stored {
+    /// There is no file.
+    Missing,
+    /// A file of an older version, with its format.
+    Older(String),
+    /// A file that this version reads.
+    Current(File),
+}
+
 impl File {
-    /// `None` if the file does not exist.
-    pub(crate) fn read(path: &Path) -> Result<Option<Self>, Error> {
+    /// Reads a file, if there is one.
+    pub(crate) fn read(path: &Path) -> Result<Stored, Error> {
         let text = match crate::base::text::read_file(path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Stored::Missing),
             Err(error) => return Err(io_error("read", path, error)),
         };
         let bad = |what: String| {
             Error::new(Kind::Baseline(format!(
                 "{} is not a baseline that can be read: {what}; get it back from version control, or remove it and write \
-                 it anew with GPU_BASELINES=update",
+                 it anew with {UPDATE}",
                 path.display()
             )))
         };
-        let file: Self = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
-        if file.format != FORMAT {
-            return Err(bad(format!("its format is {:?}, not {FORMAT:?}", file.format)));
+        // Other formats have other entries.
+        let json: serde_json::Value =
+            serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        match json["format"].as_str() {
+            Some(FORMAT) => {}
+            Some(format) if OLDER.contains(&format) => return Ok(Stored::Older(format.to_owned())),
+            _ => return Err(bad(format!("its format is {}, not {FORMAT:?}", json["format"]))),
         }
-        Ok(Some(file))
+        serde_json::from_value(json).map(Stored::Current).map_err(|error| bad(error.to_string()))
     }
 
     /// The entry for this machine and build.

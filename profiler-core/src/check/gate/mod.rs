@@ -16,10 +16,10 @@ use crate::base::kernel_names::Pattern;
 use crate::check::clocks::{Clocks, device_of};
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
-use baseline::{Entry, File, Key};
+use baseline::{Entry, File, Key, Stored, UPDATE};
 use plan::{Found, Plan};
 use run::Run;
-pub use verdict::{CountChange, Outcome, TimeChange, Verdict};
+pub use verdict::{CountChange, CountOutcome, Outcome, TimeChange, TimeKind, Verdict};
 
 /// The variable that switches to writing baselines: `GPU_BASELINES=update`.
 const VARIABLE: &str = "GPU_BASELINES";
@@ -41,23 +41,35 @@ const VARIABLE: &str = "GPU_BASELINES";
 /// ```
 ///
 /// # What is compared
-/// Counts have to equal those of the baseline: instances, launches, copies, bytes, waits,
-/// allocations of each range, and its kernels by name and shape (grid and block). New and missing
-/// kernels fail. A count that differed in the baseline has to lie within its range.
+/// The wall time comes first: a gate fails if the wall time of a run certainly grew by more than the
+/// [wall effect](Self::wall_effect), and says in which range and why. A fix never fails: if the wall
+/// time certainly fell by more than 1 %, whatever else grew is a [trade](Outcome::Trade), which
+/// passes.
 ///
-/// Times are those of every kernel in every range (the midmean of a run) and of all kernels in a
-/// range. The factor of a change is the median of all ratios, with bounds by ranks
+/// Counts are launches, kernels, copies, bytes, memsets, waits and allocations of each range. One that
+/// grew fails, also one of a kernel by name and shape (grid and block), unless it moved from another
+/// range. One that fell, or is of no cost, is reported. A count that differed in the baseline may be
+/// within its range. [`strict`](Self::strict) gates fail on any difference.
+///
+/// Runs have to do the same work. A gate fails if an outermost range with GPU work was entered more or
+/// less often, and returns an error if nothing ran on the GPU, or if runs and baseline have neither a
+/// range nor a kernel in common.
+///
+/// Other times are the host time and busy time of every range, the sum of its kernels, and each kernel
+/// (the midmean of a run). The factor of a change is the median of all ratios, with bounds by ranks
 /// ([`TimeChange`]), which assume nothing about the distribution of times. A time
 /// - passes if it certainly grew by less than the [minimum effect](Self::minimum_effect),
 /// - fails if it certainly grew by more,
-/// - and is tested again after more [runs](Self::runs) otherwise. Undecided at the last look fails.
+/// - and is tested again after more [runs](Self::runs) otherwise. Undecided at the last look fails,
+///   except the host time and busy time of a range: they vary most, and explain the wall time. Both
+///   also have to grow by 1 % of the wall time.
 ///
 /// # Error rates
 /// With an [error rate](Self::error_rate) of 1 % and three looks:
 /// - a kernel that is slower by the minimum effect or more passes in at most 1 % of all gates. The
 ///   rate is divided among the looks, so the union bound holds however they depend on each other;
 /// - if nothing is slower by the minimum effect or more, any time is reported as slower in at most
-///   1 % of all gates. Here the rate is also divided among the times;
+///   1 % of all gates. Here half the rate is for the wall time, half divided among the other times;
 /// - the rate of *undecided* gates without a slowdown depends on noise and budget, without a bound.
 ///
 /// Runs are assumed to be independent, and the process of the baseline to be like any other. If
@@ -90,7 +102,15 @@ pub struct Gate {
 impl Gate {
     /// A gate with the baseline of this file. In tests a path is relative to the package's folder.
     pub fn new(path: impl AsRef<Path>) -> Self {
-        let plan = Plan { looks: vec![10, 20, 40], error: 0.01, effect: 0.03, least_ns: 100.0 };
+        let plan = Plan {
+            looks: vec![10, 20, 40],
+            error: 0.01,
+            effect: 0.03,
+            least_ns: 100.0,
+            wall_effect: 0.05,
+            is_strict: false,
+            any_work: false,
+        };
         let build = if cfg!(debug_assertions) { "debug" } else { "release" };
         Self {
             path: path.as_ref().to_owned(),
@@ -112,14 +132,22 @@ impl Gate {
     }
 
     setters! {
-        /// The relative growth from which a time is slower; 0.03 (3 %) by default. A time also has to
-        /// grow by 100 ns, which is three ticks of the GPU's clock.
+        /// The relative growth from which a time on the GPU is slower; 0.03 (3 %) by default. A time
+        /// also has to grow by 100 ns, which is three ticks of the GPU's clock.
         // NaN would pass everything.
         minimum_effect(part: f64) plan.effect = if part.is_finite() { part.max(0.0) } else { 0.0 };
+        /// The relative growth from which a wall time or a host time is slower; 0.05 (5 %) by default.
+        /// It also has to grow by 50 us, by which a session's own start and stop vary.
+        wall_effect(part: f64) plan.wall_effect = if part.is_finite() { part.max(0.0) } else { 0.0 };
+        /// Whether every count that differs fails, also one that fell, and more GPU time or more calls
+        /// also for less wall time.
+        strict(is_strict: bool) plan.is_strict = is_strict;
+        /// Whether outermost ranges may be entered more or less often than in the baseline.
+        any_work(any_work: bool) plan.any_work = any_work;
         /// The error rate of each of the two errors in [`Gate`]; 0.01 by default, at most 0.5.
         error_rate(part: f64) plan.error = if part.is_finite() { part.clamp(0.0, 0.5) } else { 0.0 };
-        /// Excludes the times of these kernels and ranges: a name or path of the file, `*` for any
-        /// text.
+        /// Excludes the times of these kernels and ranges: a name or path of the file, or a
+        /// [kind of time](TimeKind) as `wall time`, `*` for any text.
         ignore_times(pattern: &str) ignored += Pattern::new(pattern);
         /// Whether to write the baseline instead of comparing; by default as `GPU_BASELINES` says.
         update(is_wanted: bool) update = Some(is_wanted);
@@ -206,7 +234,25 @@ impl Gate {
         mut next: impl FnMut() -> Result<Sample, Error>,
     ) -> Result<Verdict, Error> {
         let is_update = self.is_update()?;
-        let file = File::read(&self.path)?;
+        let stored = File::read(&self.path)?;
+        let mut notes: Vec<String> = Vec::new();
+        let file = match stored {
+            Stored::Current(file) => Some(file),
+            Stored::Missing => None,
+            Stored::Older(format) if is_update => {
+                notes.push(format!(
+                    "the file was of an older version, {format}: what it had of other machines and builds is gone"
+                ));
+                None
+            }
+            Stored::Older(format) => {
+                return Err(error(format!(
+                    "the baseline {} is of an older version, {format}, and has no wall times: write it anew with {UPDATE}, \
+                     review it, and keep it in version control",
+                    self.path.display()
+                )));
+            }
+        };
         let most = plan.looks.last().copied().unwrap_or(1) as usize;
         let first = next()?;
         let before = match is_update {
@@ -214,11 +260,11 @@ impl Gate {
             false => Some(self.entry(file.as_ref(), &first.key)?),
         };
         let (key, recorded) = (first.key.clone(), first.recorded.clone());
-        let mut notes: Vec<String> = Vec::new();
         let mut aside = 0;
         let mut made = Some(first);
         let mut runs: Vec<Run> = Vec::new();
         let mut found = Found::default();
+        let mut after = None;
         let mut ranks = Ranks::default();
         for &look in &plan.looks {
             while runs.len() < look as usize {
@@ -249,8 +295,10 @@ impl Gate {
                 }
             }
             let Some(before) = before else { continue };
-            let after = Entry::of(key.clone(), recorded.clone(), &runs);
-            found = plan.look(before, &after, &found, &self.ignored, &mut ranks);
+            let now = Entry::of(key.clone(), recorded.clone(), &runs);
+            self.check_program(before, &now)?;
+            found = plan.look(before, &now, &found, &self.ignored, &mut ranks);
+            after = Some(now);
             if found.is_decided() {
                 break;
             }
@@ -258,14 +306,17 @@ impl Gate {
         if aside != 0 {
             notes.push(format!("{aside} runs were set aside, because the GPU was throttled"));
         }
-        if let Some(before) = before {
-            notes.extend(found.notes(before));
+        if let (Some(before), Some(after)) = (before, &after) {
+            notes.extend(found.notes(before, after));
         }
         let of_baseline = before.map_or(runs.len(), |before| before.runs as usize);
         let is_open = found.times.iter().any(|time| time.outcome == Outcome::Undecided);
         let too_few =
             (is_update || is_open).then(|| plan.too_few(of_baseline, &mut ranks)).flatten();
         notes.extend(too_few.clone());
+        let is_judged = is_open && !found.is_worse();
+        let runs_needed =
+            is_judged.then(|| plan.runs_needed(&found.times, of_baseline, &mut ranks)).flatten();
         let verdict = Verdict {
             baseline: self.path.display().to_string(),
             machine: key.to_string(),
@@ -274,8 +325,11 @@ impl Gate {
             most_runs: most as u64,
             error_rate: plan.error,
             minimum_effect: plan.effect,
+            wall_effect: plan.wall_effect,
             counts: found.counts,
             times: found.times,
+            wall: found.wall,
+            runs_needed,
             notes,
             too_few,
         };
@@ -291,16 +345,32 @@ impl Gate {
         let path = self.path.display();
         let Some(file) = file else {
             return Err(error(format!(
-                "there is no baseline {path}: write it with {VARIABLE}=update, review it, and keep it in version control"
+                "there is no baseline {path}: write it with {UPDATE}, review it, and keep it in version control"
             )));
         };
         file.entry(key).ok_or_else(|| {
             let known: Vec<String> = file.keys().map(ToString::to_string).collect();
             error(format!(
-                "the baseline {path} has nothing of {key}; it has: {}; add this one with {VARIABLE}=update",
+                "the baseline {path} has nothing of {key}; it has: {}; times of other devices, drivers, clocks and builds \
+                 cannot be compared: add this one with {UPDATE}",
                 known.join("; ")
             ))
         })
+    }
+
+    /// Refuses runs of another program, and runs that measure the wall time of something else.
+    fn check_program(&self, before: &Entry, after: &Entry) -> Result<(), Error> {
+        let path = self.path.display();
+        let why = if before.has_gpu_work() && !after.has_gpu_work() {
+            "nothing ran on the GPU in the runs, and something did in those of the baseline: look whether the program used it"
+        } else if !before.work().has_common(&after.work()) {
+            "the runs have no range and no kernel in common with those of the baseline: they are of another program"
+        } else if before.is_session != after.is_session && before.wall_time.is_some() {
+            "either the runs or those of the baseline are captures, which have no session's wall time: use one kind"
+        } else {
+            return Ok(());
+        };
+        Err(error(format!("the baseline {path} is not for these runs: {why}")))
     }
 }
 

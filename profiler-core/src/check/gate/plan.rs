@@ -3,9 +3,32 @@
 use std::collections::BTreeMap;
 
 use super::baseline::{Count, Entry, KernelEntry, RangeEntry, Times};
-use super::verdict::{CountChange, Outcome, TimeChange};
-use crate::base::hodges_lehmann::{MOST, Ranks, Ratios, median};
+use super::run::EVERYTHING;
+use super::verdict::{CountChange, CountOutcome, Outcome, TimeChange, TimeKind};
+use crate::analyze::compare::wall::change as wall_change;
+use crate::analyze::compare::{
+    ClockFactors, Compare, RUN_VARIATION, Speed, Undecidable, WallChange,
+};
+use crate::base::hodges_lehmann::{Factor, MOST, Ranks, Ratios, median};
 use crate::base::kernel_names::Pattern;
+
+/// The part by which the wall time has to fall at least for growth to be a trade.
+const MARGIN: f64 = 0.01;
+/// The least growth of a wall time or a host time, which the session's own start and stop vary by.
+const LEAST_HOST_NS: f64 = 50_000.0;
+/// The least growth of a range's host time or busy time, as a share of the wall time.
+const LEAST_OF_WALL: f64 = 0.01;
+/// Counts whose growth is more work. The others may grow with the ranges of a program alone.
+const COSTS: [&str; 8] = [
+    "launches",
+    "kernels",
+    "copies",
+    "copied_bytes",
+    "memsets",
+    "set_bytes",
+    "synchronizations",
+    "allocations",
+];
 
 /// The settings of a gate.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,10 +37,16 @@ pub(crate) struct Plan {
     pub(crate) looks: Vec<u32>,
     /// The rate of each of the two errors.
     pub(crate) error: f64,
-    /// The relative growth from which a time is slower.
+    /// The relative growth from which a time on the GPU is slower.
     pub(crate) effect: f64,
     /// The minimum growth in nanoseconds.
     pub(crate) least_ns: f64,
+    /// The relative growth from which a wall time or a host time is slower.
+    pub(crate) wall_effect: f64,
+    /// Whether every difference of a count fails, and growth also if the wall time fell.
+    pub(crate) is_strict: bool,
+    /// Whether outermost ranges may be entered more or less often.
+    pub(crate) any_work: bool,
 }
 
 /// The results of the looks so far.
@@ -25,24 +54,29 @@ pub(crate) struct Plan {
 pub(crate) struct Found {
     pub(crate) counts: Vec<CountChange>,
     pub(crate) times: Vec<TimeChange>,
+    pub(crate) wall: Option<WallChange>,
 }
 
 impl Found {
+    /// True if more runs cannot change the verdict. A wall time that may have fallen would turn growth
+    /// into a trade.
     pub(crate) fn is_decided(&self) -> bool {
-        let is_open = |time: &TimeChange| time.outcome == Outcome::Undecided;
-        self.is_slower() || !self.times.iter().any(is_open)
+        let mut open = self.times.iter().filter(|time| time.outcome == Outcome::Undecided);
+        let may_be_trade = |time: &TimeChange| time.of == TimeKind::Wall && time.low < 1.0 - MARGIN;
+        match self.is_worse() {
+            true => !open.any(may_be_trade),
+            false => open.next().is_none(),
+        }
     }
 
-    /// True if a result is final: more runs cannot change it.
-    pub(crate) fn is_slower(&self) -> bool {
-        let is_slower = |time: &TimeChange| time.outcome == Outcome::Slower;
-        !self.counts.is_empty() || self.times.iter().any(is_slower)
+    /// True if something is certainly worse.
+    pub(crate) fn is_worse(&self) -> bool {
+        self.counts.iter().any(|count| count.outcome == CountOutcome::Failed)
+            || self.times.iter().any(|time| time.outcome == Outcome::Slower)
     }
-}
 
-impl Found {
     /// Notes on the baseline and on common causes.
-    pub(crate) fn notes(&self, before: &Entry) -> Vec<String> {
+    pub(crate) fn notes(&self, before: &Entry, after: &Entry) -> Vec<String> {
         let mut notes = Vec::new();
         let varies = |range: &RangeEntry| {
             let kernels = range.kernels.values().map(|kernel| kernel.count);
@@ -52,8 +86,17 @@ impl Found {
         if varying != 0 {
             notes.push(format!("{varying} counts differed among the runs of the baseline"));
         }
+        match (before.sm_mhz, after.sm_mhz) {
+            (Some(before), Some(now)) if clocks(before, now).is_some() => notes.push(format!(
+                "the SM clock was {before:.0} MHz for the baseline and is {now:.0} MHz now: all bounds are widened by that factor"
+            )),
+            (None, Some(_)) => notes.push("the baseline has no clocks: they were not sampled".to_owned()),
+            _ => {}
+        }
         // Lowered clocks change all times by one factor; programs hardly do.
-        let mut ratios: Vec<f64> = self.times.iter().map(|time| time.ratio).collect();
+        let on_gpu = |time: &&TimeChange| !matches!(time.of, TimeKind::Wall | TimeKind::Host);
+        let mut ratios: Vec<f64> =
+            self.times.iter().filter(on_gpu).map(|time| time.ratio).collect();
         ratios.sort_unstable_by(f64::total_cmp);
         let near = |ratio: f64| ratios.iter().filter(|other| (*other - ratio).abs() < 0.01).count();
         if let Some(ratio) = median(&ratios)
@@ -70,7 +113,32 @@ impl Found {
     }
 }
 
+fn clocks(before_mhz: f64, after_mhz: f64) -> Option<ClockFactors> {
+    ClockFactors::of(std::iter::once(after_mhz / before_mhz))
+}
+
+/// A time of both sides.
+struct Pair<'a> {
+    of: TimeKind,
+    range: &'a str,
+    kernel: Option<&'a str>,
+    before: &'a Times,
+    after: &'a Times,
+}
+
+impl Pair<'_> {
+    fn is_meant(&self, pattern: &Pattern) -> bool {
+        let named = self.kernel.unwrap_or(self.range);
+        pattern.matches(&self.of.to_string()) || self.of != TimeKind::Wall && pattern.matches(named)
+    }
+}
+
 impl Plan {
+    /// The probability of a pass that is wrong, at each look.
+    fn pass_tail(&self) -> f64 {
+        self.error / self.looks.len().max(1) as f64
+    }
+
     /// Tests all runs made so far. A time that passed stays passed.
     pub(crate) fn look(
         &self,
@@ -80,48 +148,135 @@ impl Plan {
         ignored: &[Pattern],
         ranks: &mut Ranks,
     ) -> Found {
-        let (none, kernel) = (RangeEntry::default(), KernelEntry::default());
-        let mut counts = Vec::new();
-        let mut pairs: Vec<(&str, Option<&str>, &Times, &Times)> = Vec::new();
+        let mut pairs = pairs(before, after);
+        pairs.retain(|pair| !ignored.iter().any(|pattern| pair.is_meant(pattern)));
+        let changes = self.counts(before, after);
+        let is_other_work = changes.iter().any(|count| count.is_other_work);
+        let wall = self.wall(before, after);
+        if is_other_work {
+            pairs.retain(|pair| !matches!(pair.of, TimeKind::Wall));
+        }
+        let clocks = before.sm_mhz.zip(after.sm_mhz).and_then(|(before, now)| clocks(before, now));
+        let wall_ns = wall.as_ref().map_or(0.0, |wall| wall.before_ns);
+        let fail_tail = self.pass_tail() / 2.0;
+        let others = pairs.iter().filter(|pair| pair.of != TimeKind::Wall).count().max(1);
+        let mut times: Vec<TimeChange> = Vec::new();
+        for pair in &pairs {
+            let known = earlier.times.iter().find(|time| {
+                (time.of, &*time.range, time.kernel.as_deref())
+                    == (pair.of, pair.range, pair.kernel)
+                    && matches!(time.outcome, Outcome::Same | Outcome::Faster)
+            });
+            let fail_tail = match pair.of {
+                TimeKind::Wall => fail_tail,
+                _ => fail_tail / others as f64,
+            };
+            let time = known.cloned().unwrap_or_else(|| {
+                let effect = self.effect_of(pair, wall_ns);
+                self.judge(pair, effect, fail_tail, clocks, ranks)
+            });
+            times.push(time);
+        }
+        let is_faster = !is_other_work
+            && times.iter().any(|time| time.of == TimeKind::Wall)
+            && wall.as_ref().is_some_and(|wall| wall.speed == Speed::Faster);
+        for time in times.iter_mut().filter(|time| time.of != TimeKind::Wall) {
+            let is_trade = is_faster && !self.is_strict;
+            time.outcome = match time.outcome {
+                Outcome::Slower if is_trade => Outcome::Trade,
+                Outcome::Undecided
+                    if is_trade || matches!(time.of, TimeKind::Host | TimeKind::Busy) =>
+                {
+                    Outcome::Noisy
+                }
+                outcome => outcome,
+            };
+        }
+        let counts = changes.into_iter().map(|count| count.judged(self, is_faster)).collect();
+        Found { counts, times, wall }
+    }
+
+    /// The change of wall time with bounds like those of the times.
+    fn wall(&self, before: &Entry, after: &Entry) -> Option<WallChange> {
+        let (before_wall, after_wall) = (before.wall()?, after.wall()?);
+        let compare = Compare::new().margin(MARGIN).confidence(1.0 - 2.0 * self.pass_tail());
+        let clocks = before.sm_mhz.zip(after.sm_mhz).and_then(|(before, now)| clocks(before, now));
+        Some(wall_change(
+            [&before_wall, &after_wall],
+            &compare,
+            clocks,
+            self.other_work(before, after),
+        ))
+    }
+
+    /// The outermost range that was entered more or less often, unless that is allowed.
+    fn other_work(&self, before: &Entry, after: &Entry) -> Option<Undecidable> {
+        if self.any_work { None } else { before.work().differs(&after.work(), MARGIN) }
+    }
+
+    /// The factor from which a time is slower, less 1.
+    fn effect_of(&self, pair: &Pair<'_>, wall_ns: f64) -> f64 {
+        let (effect, least_ns) = match pair.of {
+            TimeKind::Wall => (self.wall_effect, LEAST_HOST_NS),
+            TimeKind::Host => (self.wall_effect, LEAST_HOST_NS.max(LEAST_OF_WALL * wall_ns)),
+            TimeKind::Busy => (self.effect, self.least_ns.max(LEAST_OF_WALL * wall_ns)),
+            TimeKind::Kernels | TimeKind::Kernel => (self.effect, self.least_ns),
+        };
+        effect.max(least_ns / pair.before.median().max(1.0))
+    }
+
+    /// The counts that differ, before the wall time is known.
+    fn counts(&self, before: &Entry, after: &Entry) -> Vec<Differing> {
+        let none = RangeEntry::default();
+        let other = match self.other_work(before, after) {
+            Some(Undecidable::OtherWork { range, .. }) => Some(range),
+            _ => None,
+        };
+        let mut differing = Vec::new();
+        let mut totals: BTreeMap<String, [u64; 2]> = BTreeMap::new();
         for (path, [before, after]) in beside(&before.ranges, &after.ranges) {
             let (before, after) = (before.unwrap_or(&none), after.unwrap_or(&none));
-            for (name, [before, after]) in beside(&before.kernels, &after.kernels) {
-                let (before, after) = (before.unwrap_or(&kernel), after.unwrap_or(&kernel));
-                change(&mut counts, path, name, before.count, after.count);
-                if !before.time.0.is_empty() && !after.time.0.is_empty() {
-                    pairs.push((path, Some(name), &before.time, &after.time));
+            let mut add = |name: &str, cost: &str, before: Count, after: Count| {
+                if !before.holds(after) {
+                    let change = CountChange {
+                        range: path.to_owned(),
+                        what: name.to_owned(),
+                        before: before.bounds(),
+                        after: after.bounds(),
+                        outcome: CountOutcome::Allowed,
+                    };
+                    let is_other_work = name == "instances" && other.as_deref() == Some(path);
+                    let cost = cost.to_owned();
+                    differing.push(Differing { change, cost, is_other_work, grew: false });
                 }
+            };
+            for (name, [before, after]) in beside(&before.kernels, &after.kernels) {
+                let of =
+                    |kernel: Option<&KernelEntry>| kernel.map_or(Count::default(), |of| of.count);
+                add(name, "kernels", of(before), of(after));
             }
             for (name, [before, after]) in beside(&before.counts, &after.counts) {
                 let [before, after] =
                     [before, after].map(|count| count.copied().unwrap_or_default());
+                let total = totals.entry(name.to_owned()).or_default();
+                total[0] += before.bounds().1;
+                total[1] += after.bounds().1;
                 // Kernels are compared one by one above.
                 if name != "kernels" {
-                    change(&mut counts, path, name, before, after);
+                    add(name, name, before, after);
                 }
             }
-            if let (Some(before), Some(after)) = (&before.kernel_time, &after.kernel_time) {
-                pairs.push((path, None, before, after));
-            }
         }
-        pairs.retain(|(path, kernel, ..)| {
-            let is_meant = |pattern: &Pattern| pattern.matches(kernel.unwrap_or(path));
-            !ignored.iter().any(is_meant)
-        });
-        let looks = self.looks.len().max(1) as f64;
-        let tails = (self.error / looks, self.error / (looks * pairs.len().max(1) as f64));
-        let times = pairs.into_iter().map(|(range, kernel, before, after)| {
-            let known = earlier.times.iter().find(|time| {
-                time.range == range && time.kernel.as_deref() == kernel && time.outcome.is_pass()
-            });
-            known.cloned().unwrap_or_else(|| self.judge(range, kernel, before, after, tails, ranks))
-        });
-        Found { counts, times: times.collect() }
+        for count in &mut differing {
+            // What moved from one range to another costs no more.
+            count.grew = totals.get(&count.cost).is_some_and(|[before, after]| after > before);
+        }
+        differing
     }
 
     /// Why a baseline of so many runs decides nothing, however many runs are compared with it.
     pub(crate) fn too_few(&self, runs: usize, ranks: &mut Ranks) -> Option<String> {
-        let tail = self.error / self.looks.len().max(1) as f64;
+        let tail = self.pass_tail();
         let mut is_enough = |runs: usize| ranks.rank(runs, MOST, tail).is_some();
         if is_enough(runs.min(MOST)) {
             return None;
@@ -138,55 +293,139 @@ impl Plan {
         })
     }
 
+    /// The runs that would probably decide all of these times, beside a baseline of so many; `None`
+    /// if more than [`MOST`] are needed.
+    pub(crate) fn runs_needed(
+        &self,
+        times: &[TimeChange],
+        of_baseline: usize,
+        ranks: &mut Ranks,
+    ) -> Option<u64> {
+        let tail = self.pass_tail();
+        let least =
+            (1..=MOST).find(|runs| ranks.rank(of_baseline.min(MOST), *runs, tail).is_some())?;
+        let needed = times.iter().filter(|time| time.outcome == Outcome::Undecided).map(|time| {
+            let Some(high) = time.high.filter(|_| time.is_measured) else { return least as f64 };
+            // The width of bounds falls with the square root of the runs.
+            let distance = (time.limit - time.ratio).abs();
+            (time.runs as f64 * ((high - time.low) / 2.0 / distance).powi(2))
+                .max(time.runs as f64 + 1.0)
+        });
+        let needed = needed.fold(least as f64, f64::max).ceil();
+        (needed <= MOST as f64).then_some(needed as u64)
+    }
+
     fn judge(
         &self,
-        range: &str,
-        kernel: Option<&str>,
-        before: &Times,
-        after: &Times,
-        (pass, fail): (f64, f64),
+        pair: &Pair<'_>,
+        effect: f64,
+        fail_tail: f64,
+        clocks: Option<ClockFactors>,
         ranks: &mut Ranks,
     ) -> TimeChange {
         // A file may contain any number of times.
-        let first = |times: &[f64]| times[..times.len().min(MOST)].to_vec();
-        let ratios = Ratios::of(&first(&before.0), &first(&after.0));
-        let before_ns = before.median();
-        let effect = self.effect.max(self.least_ns / before_ns.max(1.0));
-        let (surely_above, _) = ratios.bounds(ranks, fail);
-        let (low, high) = ratios.bounds(ranks, pass);
-        let outcome = if surely_above > 1.0 + effect {
+        let first = |times: &Times| times.0[..times.0.len().min(MOST)].to_vec();
+        let (before, after) = (first(pair.before), first(pair.after));
+        let unbounded = Factor { ratio: 1.0, low: 0.0, high: f64::INFINITY };
+        let mut factor = |tail| {
+            let factor = Factor::of([&before, &after], false, tail, ranks).unwrap_or(unbounded);
+            clocks.map_or(factor, |clocks| clocks.widen(factor))
+        };
+        let (mut failing, mut passing) = (factor(fail_tail), factor(self.pass_tail()));
+        let is_measured = passing.high.is_finite();
+        if pair.of == TimeKind::Wall && !is_measured {
+            // One run a side shows a large change.
+            passing = assumed(&before, &after, passing);
+            passing = clocks.map_or(passing, |clocks| clocks.widen(passing));
+            failing = passing;
+        }
+        let outcome = if failing.low > 1.0 + effect {
             Outcome::Slower
-        } else if high < 1.0 - effect {
+        } else if passing.high < 1.0 - effect {
             Outcome::Faster
-        } else if high < 1.0 + effect {
+        } else if passing.high < 1.0 + effect {
             Outcome::Same
         } else {
             Outcome::Undecided
         };
         TimeChange {
-            range: range.to_owned(),
-            kernel: kernel.map(str::to_owned),
-            before_ns,
-            after_ns: after.median(),
-            ratio: ratios.estimate().unwrap_or(1.0),
-            low,
-            high: high.is_finite().then_some(high),
+            of: pair.of,
+            range: pair.range.to_owned(),
+            kernel: pair.kernel.map(str::to_owned),
+            before_ns: pair.before.median(),
+            after_ns: pair.after.median(),
+            ratio: passing.ratio,
+            low: passing.low,
+            high: passing.high.is_finite().then_some(passing.high),
+            is_measured,
             limit: 1.0 + effect,
-            runs: after.0.len() as u64,
+            runs: pair.after.0.len() as u64,
             outcome,
         }
     }
 }
 
-fn change(changes: &mut Vec<CountChange>, range: &str, what: &str, before: Count, after: Count) {
-    if !before.holds(after) {
-        changes.push(CountChange {
-            range: range.to_owned(),
-            what: what.to_owned(),
-            before: before.bounds(),
-            after: after.bounds(),
-        });
+/// The extreme factors, widened by the variation between runs that is assumed.
+fn assumed(before: &[f64], after: &[f64], factor: Factor) -> Factor {
+    let extremes = Ratios::of(before, after).extremes();
+    let Some((least, most)) = extremes else { return factor };
+    let wider = 1.0 + RUN_VARIATION;
+    Factor { low: least / wider, high: most * wider, ..factor }
+}
+
+/// A count that differs, and what its growth means.
+struct Differing {
+    change: CountChange,
+    /// The count whose growth is a cost: that of all kernels for one of them.
+    cost: String,
+    /// True if the cost grew in the whole run.
+    grew: bool,
+    is_other_work: bool,
+}
+
+impl Differing {
+    fn judged(self, plan: &Plan, is_faster: bool) -> CountChange {
+        let Self { mut change, cost, grew, is_other_work } = self;
+        let is_cost = COSTS.contains(&&*cost);
+        change.outcome = if plan.is_strict || is_other_work {
+            CountOutcome::Failed
+        } else if is_cost && grew && change.after.1 > change.before.1 {
+            if is_faster { CountOutcome::Trade } else { CountOutcome::Failed }
+        } else {
+            CountOutcome::Allowed
+        };
+        change
     }
+}
+
+/// The times of both sides.
+fn pairs<'a>(before: &'a Entry, after: &'a Entry) -> Vec<Pair<'a>> {
+    let mut pairs = Vec::new();
+    let mut add = |of, range, kernel, before: Option<&'a Times>, after: Option<&'a Times>| {
+        if let (Some(before), Some(after)) = (before, after)
+            && !before.0.is_empty()
+            && !after.0.is_empty()
+        {
+            pairs.push(Pair { of, range, kernel, before, after });
+        }
+    };
+    let walls = [&before.wall_time, &after.wall_time].map(Option::as_ref);
+    add(TimeKind::Wall, EVERYTHING, None, walls[0], walls[1]);
+    for (path, [before, after]) in beside(&before.ranges, &after.ranges) {
+        let (Some(before), Some(after)) = (before, after) else { continue };
+        for (name, [before, after]) in beside(&before.kernels, &after.kernels) {
+            let [before, after] = [before, after].map(|kernel| kernel.map(|kernel| &kernel.time));
+            add(TimeKind::Kernel, path, Some(name), before, after);
+        }
+        for (of, before, after) in [
+            (TimeKind::Kernels, &before.kernel_time, &after.kernel_time),
+            (TimeKind::Busy, &before.busy_time, &after.busy_time),
+            (TimeKind::Host, &before.host_time, &after.host_time),
+        ] {
+            add(of, path, None, before.as_ref(), after.as_ref());
+        }
+    }
+    pairs
 }
 
 /// The values of both maps by key, in order.

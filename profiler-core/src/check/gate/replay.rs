@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::baseline::Key;
 use super::run::{EVERYTHING, Kernels, Part, Run};
-use super::{Gate, Outcome, Sample, Verdict};
+use super::{CountOutcome, Gate, Outcome, Sample, Verdict};
 use crate::base::hodges_lehmann::midmean;
 
 /// The README beside the file describes its origin.
@@ -54,7 +54,7 @@ fn run(columns: &[&str], cells: &[&str]) -> Run {
             parts.entry(path.to_owned()).or_default().kernel_ns += sum;
         }
     }
-    Run(parts)
+    Run { parts, ..Run::default() }
 }
 
 /// One baseline for each process, in a temporary folder.
@@ -238,6 +238,7 @@ fn a_kernel_more_is_always_seen() {
         let gate = baselines.gate(before).runs(4, PLANTED as u32);
         let verdict = judged(&gate, samples.of(after, "extra"));
         let counts: Vec<String> = verdict.counts().iter().map(ToString::to_string).collect();
+        assert!(verdict.counts().iter().all(|count| count.outcome == CountOutcome::Failed));
         assert_eq!(
             counts,
             ["new: latency <1, 32> in step/update: 0 -> 2", "launches in step/update: 2 -> 4"]
@@ -275,7 +276,7 @@ fn runs_in_which_the_gpu_was_throttled_are_set_aside() {
     let gate = baselines.gate(0).runs(4, 8);
     let plain = samples.of(1, "plain");
     let mut slow = plain[0].clone();
-    let parts = slow.0.values_mut();
+    let parts = slow.parts.values_mut();
     parts.flat_map(|part| part.kernels.values_mut()).for_each(|kernels| kernels.ns *= 1.5);
     let sample = |run: &Run, throttled: Option<&'static str>, limits: &str| {
         let (run, clocks) = (run.clone(), Some(limits.to_owned()));
@@ -339,7 +340,7 @@ fn errors_are_as_rare_as_the_rate_beside_the_limit() {
                 [(BETWEEN_PROCESSES, &mut passed), (-BETWEEN_PROCESSES, &mut slower)]
             {
                 let mut runs = samples.of(after, "plain").to_vec();
-                let parts = runs.iter_mut().flat_map(|run| run.0.values_mut());
+                let parts = runs.iter_mut().flat_map(|run| run.parts.values_mut());
                 let kernels = parts.flat_map(|part| &mut part.kernels);
                 kernels
                     .filter(|(name, _)| *name == kernel)

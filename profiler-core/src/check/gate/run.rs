@@ -1,10 +1,12 @@
-//! The measurements of one run: exact counts of each range, and times of its kernels.
+//! The measurements of one run: its wall time, and exact counts and times of each range.
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::analyze::compare::wall::{RangeKey, WallRun};
 use crate::base::hodges_lehmann::midmean;
 use crate::base::totals::Totals;
-use crate::base::units::shape;
+use crate::base::units::{nanoseconds, shape};
+use crate::check::clocks::device_of;
 use crate::profile::{GpuOperation, Profile, RangeNode};
 
 /// The path of kernels launched outside any range.
@@ -14,15 +16,26 @@ pub(crate) const EVERYTHING: &str = "(everything)";
 /// Maximum levels of a path: recursions may be arbitrarily deep.
 const LEVELS: usize = 100;
 
-/// One run, by range path.
+/// One run.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Run(pub(crate) BTreeMap<String, Part>);
+pub(crate) struct Run {
+    /// By range path.
+    pub(crate) parts: BTreeMap<String, Part>,
+    /// The wall time; `None` if it was not measured.
+    pub(crate) wall: Option<WallRun>,
+    /// The mean SM clock while operations ran, if sampled.
+    pub(crate) sm_hz: Option<f64>,
+}
 
 /// The measurements of one range in a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Part {
     /// Exclusive counts, so that a change appears once.
     pub(crate) counts: BTreeMap<&'static str, u64>,
+    /// The host's time in the range, summed over instances.
+    pub(crate) host_ns: f64,
+    /// The time in which GPU operations of the range and of ranges within it ran.
+    pub(crate) busy_ns: f64,
     /// The sum over all kernels in the range and in ranges within it; 0 without kernels.
     pub(crate) kernel_ns: f64,
     /// Kernels launched directly in the range, by name and shape.
@@ -51,6 +64,8 @@ impl Run {
         let mut times: BTreeMap<(String, String), Vec<u64>> = BTreeMap::new();
         let mut parts: BTreeMap<String, Part> = BTreeMap::new();
         let mut around: Vec<String> = Vec::new();
+        let nowhere = RangeKey { path: OUTSIDE.into(), domain: None };
+        let mut keys = vec![nowhere; profile.tree.nodes.len()];
         for (depth, node) in profile.walk() {
             around.truncate(depth);
             let path = match around.last() {
@@ -61,9 +76,15 @@ impl Run {
             if depth < LEVELS {
                 around.push(path.clone());
             }
+            keys[node.id.at()] = RangeKey { path: path.as_str().into(), domain: None };
             let part = parts.entry(path.clone()).or_default();
             part.add(node.instances(), &node.exclusive());
+            part.host_ns += nanoseconds(node.host_time()) as f64;
             part.kernel_ns += node.inclusive().kernel_ns as f64;
+            // A sum over operations; all levels of a recursion would repeat it.
+            if depth < LEVELS && node.inclusive().gpu_operations() != 0 {
+                part.busy_ns += nanoseconds(node.query().busy_time()) as f64;
+            }
             for operation in node.ranges().flat_map(|range| range.own_operations()) {
                 names.add(&mut times, &path, &operation);
             }
@@ -82,8 +103,15 @@ impl Run {
             parts.entry(path).or_default().kernels.insert(kernel, kernels);
         }
         let kernel_ns = profile.totals().kernel_ns as f64;
-        parts.insert(EVERYTHING.to_owned(), Part { kernel_ns, ..Part::default() });
-        Ok(Self(parts))
+        let busy_ns = nanoseconds(profile.query().busy_time()) as f64;
+        parts.insert(EVERYTHING.to_owned(), Part { kernel_ns, busy_ns, ..Part::default() });
+        let clocks = profile.device_clocks();
+        let sm_hz = clocks.iter().find(|clocks| clocks.device == device_of(profile));
+        Ok(Self {
+            parts,
+            wall: Some(WallRun::of(profile, &keys)),
+            sm_hz: sm_hz.and_then(|clocks| clocks.sm_hz),
+        })
     }
 }
 

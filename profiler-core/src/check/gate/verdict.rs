@@ -5,12 +5,37 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::baseline::UPDATE;
 use super::run::{EVERYTHING, OUTSIDE};
+use crate::analyze::compare::{RUN_VARIATION, WallChange};
 use crate::base::accessors::getters;
+use crate::base::named_variants::named_variants;
 use crate::base::units::{self, MESSAGE_WIDTH, NAME_WIDTH, shortened};
 
 /// Changes of each outcome in a text.
 const NAMED: usize = 20;
+
+named_variants! {
+    /// What a time is of.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum TimeKind {
+        /// The wall time of a session, as
+        /// [`WallChange`](crate::compare::WallChange) measures it.
+        Wall = "wall time",
+        /// The host's time in a range, summed over instances. Fails if it is certainly slower, and may
+        /// be undecided.
+        Host = "host time",
+        /// The time in which the GPU worked for a range. Fails if it is certainly slower, and may be
+        /// undecided.
+        Busy = "busy time",
+        /// The times of all kernels of a range, summed.
+        Kernels = "kernel time",
+        /// The time of one kernel.
+        Kernel = "kernel",
+    }
+}
 
 /// The outcome for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -21,6 +46,11 @@ pub enum Outcome {
     Same,
     /// Faster by the minimum effect or more.
     Faster,
+    /// Slower by the minimum effect or more, while the wall time certainly fell.
+    Trade,
+    /// Not decided, and not required: the host time or busy time of a range, or any time while the wall
+    /// time certainly fell.
+    Noisy,
     /// Slower by the minimum effect or more.
     Slower,
     /// Undecided after the maximum of runs. Fails the gate.
@@ -30,8 +60,21 @@ pub enum Outcome {
 impl Outcome {
     /// True if the gate passes it.
     pub fn is_pass(self) -> bool {
-        matches!(self, Self::Same | Self::Faster)
+        !matches!(self, Self::Slower | Self::Undecided)
     }
+}
+
+/// What a count that differs means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CountOutcome {
+    /// Fell, moved to another range, or costs nothing.
+    Allowed,
+    /// Grew, while the wall time certainly fell.
+    Trade,
+    /// Grew, or any difference with [`strict`](crate::gate::Gate::strict).
+    Failed,
 }
 
 /// A count that differs from the baseline.
@@ -46,6 +89,8 @@ pub struct CountChange {
     pub before: (u64, u64),
     /// The minimum and maximum over the runs now.
     pub after: (u64, u64),
+    /// The outcome.
+    pub outcome: CountOutcome,
 }
 
 impl fmt::Display for CountChange {
@@ -68,9 +113,11 @@ impl fmt::Display for CountChange {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TimeChange {
-    /// The path of the range.
+    /// What it is a time of.
+    pub of: TimeKind,
+    /// The path of the range, which includes the ranges within it.
     pub range: String,
-    /// The kernel with grid and block; `None` for all kernels in the range and within, summed.
+    /// The kernel with grid and block, launched in this range alone.
     pub kernel: Option<String>,
     /// The median over the runs of the baseline, in nanoseconds.
     pub before_ns: f64,
@@ -82,6 +129,9 @@ pub struct TimeChange {
     pub low: f64,
     /// The upper bound; `None` with too few runs.
     pub high: Option<f64>,
+    /// True if the bounds come from the variation between runs. For the wall time of few runs a
+    /// variation of 10 % is assumed.
+    pub is_measured: bool,
     /// The factor from which the time is slower.
     pub limit: f64,
     /// The runs at the decision.
@@ -94,20 +144,43 @@ impl fmt::Display for TimeChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |ratio: f64| format!("{:+.2} %", 100.0 * (ratio - 1.0));
         let time = |ns: f64| units::time(Duration::from_nanos(ns.round() as u64));
-        let range = shortened(&self.range, NAME_WIDTH);
-        match &self.kernel {
-            Some(kernel) => write!(f, "{} in {range}", shortened(kernel, NAME_WIDTH))?,
-            None if self.range == EVERYTHING => write!(f, "all kernels")?,
-            None if self.range == OUTSIDE => write!(f, "all kernels outside any range")?,
-            None => write!(f, "all kernels in {range}")?,
+        match (self.of, &self.kernel) {
+            (TimeKind::Wall, _) => write!(f, "{}", self.of)?,
+            (_, Some(kernel)) => write!(
+                f,
+                "{} in {}",
+                shortened(kernel, NAME_WIDTH),
+                shortened(&self.range, NAME_WIDTH)
+            )?,
+            _ => write!(f, "{}", self.summed())?,
         }
         let (before, after) = (time(self.before_ns), time(self.after_ns));
         write!(f, ": {before} -> {after}, {} (", percent(self.ratio))?;
         match self.high {
-            Some(high) => write!(f, "{} to {}", percent(self.low), percent(high))?,
+            Some(high) => {
+                write!(f, "{} to {}", percent(self.low), percent(high))?;
+                if !self.is_measured {
+                    write!(f, " if runs vary by at most {:.0} %", 100.0 * RUN_VARIATION)?;
+                }
+            }
             None => f.write_str("too few runs for bounds")?,
         }
         write!(f, "; limit {})", percent(self.limit))
+    }
+}
+
+impl TimeChange {
+    /// The subject of a sum over a range.
+    fn summed(&self) -> String {
+        let of = match self.of {
+            TimeKind::Kernels => "all kernels".to_owned(),
+            of => of.to_string(),
+        };
+        match &*self.range {
+            EVERYTHING => of,
+            OUTSIDE => format!("{of} outside any range"),
+            range => format!("{of} in {}", shortened(range, NAME_WIDTH)),
+        }
     }
 }
 
@@ -121,8 +194,11 @@ pub struct Verdict {
     pub(super) most_runs: u64,
     pub(super) error_rate: f64,
     pub(super) minimum_effect: f64,
+    pub(super) wall_effect: f64,
     pub(super) counts: Vec<CountChange>,
     pub(super) times: Vec<TimeChange>,
+    pub(super) wall: Option<WallChange>,
+    pub(super) runs_needed: Option<u64>,
     pub(super) notes: Vec<String>,
     /// Why the baseline decides nothing; also among the notes.
     #[serde(skip)]
@@ -130,15 +206,20 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// True if all counts equal the baseline and no time is slower, or the baseline was written.
+    /// True if nothing is worse than the baseline and everything required is decided, or the
+    /// baseline was written.
     pub fn is_pass(&self) -> bool {
-        self.counts.is_empty() && self.times.iter().all(|time| time.outcome.is_pass())
+        !self.has_failed_count() && self.times.iter().all(|time| time.outcome.is_pass())
+    }
+
+    fn has_failed_count(&self) -> bool {
+        self.counts.iter().any(|count| count.outcome == CountOutcome::Failed)
     }
 
     /// True if nothing is certainly worse, but some time is undecided. The gate does not pass.
     pub fn is_undecided(&self) -> bool {
         let mut failed = self.times.iter().filter(|time| !time.outcome.is_pass()).peekable();
-        self.counts.is_empty()
+        !self.has_failed_count()
             && failed.peek().is_some()
             && failed.all(|time| time.outcome == Outcome::Undecided)
     }
@@ -150,8 +231,14 @@ impl Verdict {
         runs: u64 = runs;
         /// The counts that differ from the baseline.
         counts: &[CountChange] = counts;
-        /// Every judged time.
+        /// Every judged time, the wall time first.
         times: &[TimeChange] = times;
+        /// The change of the wall time, and the ranges and causes that explain it. `None` if the
+        /// baseline was written, or has no wall time.
+        wall: Option<&WallChange> = wall.as_ref();
+        /// The runs that would probably decide what is undecided; `None` if nothing is, or if more
+        /// than 64 would be needed.
+        runs_needed: Option<u64> = runs_needed;
         /// Notes on clocks and on the baseline.
         notes: &[String] = notes;
     }
@@ -173,20 +260,32 @@ impl Verdict {
 
     /// The changes and notes by title, without empty sections. The largest changes come first.
     fn sections(&self) -> Vec<(&'static str, Vec<String>)> {
-        let counts = self.counts.iter().map(ToString::to_string).collect();
-        let mut sections = vec![("Counts that differ", counts)];
-        for (title, outcome) in [
-            ("Slower", Outcome::Slower),
-            ("Undecided, which counts as a failure", Outcome::Undecided),
-            ("Faster", Outcome::Faster),
-        ] {
-            let times = self.times.iter().filter(|time| time.outcome == outcome);
-            let mut times: Vec<_> = times.collect();
+        let counts = |outcome| {
+            let of = self.counts.iter().filter(move |count| count.outcome == outcome);
+            of.map(ToString::to_string)
+        };
+        let times = |outcome: Outcome| {
+            let mut times: Vec<_> = self.times.iter().filter(|of| of.outcome == outcome).collect();
             let change = |time: &TimeChange| (time.after_ns - time.before_ns).abs();
             times.sort_by(|a, b| change(b).total_cmp(&change(a)));
-            sections.push((title, times.into_iter().map(ToString::to_string).collect()));
+            times.into_iter().map(ToString::to_string)
+        };
+        let mut sections: Vec<(_, Vec<String>)> = vec![
+            ("Counts that grew", counts(CountOutcome::Failed).collect()),
+            ("Slower", times(Outcome::Slower).collect()),
+            ("Undecided, which counts as a failure", times(Outcome::Undecided).collect()),
+            (
+                "A trade for less wall time, which passes",
+                times(Outcome::Trade).chain(counts(CountOutcome::Trade)).collect(),
+            ),
+            ("Faster", times(Outcome::Faster).collect()),
+            ("Other counts that differ, which passes", counts(CountOutcome::Allowed).collect()),
+            ("Notes", self.notes.clone()),
+        ];
+        if let Some(wall) = &self.wall {
+            let explained = std::iter::once(wall.headline()).chain(wall.lines());
+            sections.insert(0, ("Wall time", explained.collect()));
         }
-        sections.push(("Notes", self.notes.clone()));
         sections.retain(|(_, lines)| !lines.is_empty());
         sections
     }
@@ -198,14 +297,14 @@ impl Verdict {
         }
         let of = |outcome| self.times.iter().filter(|time| time.outcome == outcome).count();
         let (slower, undecided) = (of(Outcome::Slower), of(Outcome::Undecided));
+        let grew = self.counts.iter().filter(|count| count.outcome == CountOutcome::Failed).count();
         let verdict = match (self.is_pass(), self.is_undecided()) {
             (true, _) => "passed",
             (_, true) => "failed, undecided",
             _ => "failed",
         };
         format!(
-            "{verdict} after {runs}: {} counts differ, {slower} of {} times are slower, {undecided} undecided",
-            self.counts.len(),
+            "{verdict} after {runs}: {grew} counts grew, {slower} of {} times are slower, {undecided} undecided",
             self.times.len(),
         )
     }
@@ -240,14 +339,18 @@ impl fmt::Display for Verdict {
             if let Some(why) = &self.too_few {
                 return f.write_str(&line(why));
             }
+            let runs = match self.runs_needed {
+                Some(runs) => format!("make {runs} runs, which would probably decide"),
+                None => format!("allow more runs than {}", self.most_runs),
+            };
             return write!(
                 f,
-                "allow more runs than {}, make a run longer, quiet the machine or fix its clocks, or ask for a greater \
-                 effect than {:.1} %",
-                self.most_runs,
-                100.0 * self.minimum_effect
+                "{runs}, make a run longer, quiet the machine or fix its clocks, or ask for a greater effect than {:.1} % \
+                 ({:.1} % of wall time)",
+                100.0 * self.minimum_effect,
+                100.0 * self.wall_effect,
             );
         }
-        f.write_str("if it is meant, write the baseline anew with GPU_BASELINES=update and have it reviewed")
+        write!(f, "if it is meant, write the baseline anew with {UPDATE}, and have it reviewed")
     }
 }

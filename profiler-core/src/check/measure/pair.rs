@@ -5,9 +5,8 @@ use std::fmt;
 use super::Measure;
 use super::measurement::Measurement;
 use super::round::{ABBA, Sample};
-use super::timing::median_bounds;
 use crate::base::accessors::getters;
-use crate::base::hodges_lehmann::{median, midmean};
+use crate::base::hodges_lehmann::{median, median_bounds, midmean};
 
 /// The groups of samples that have a ratio each, at most.
 const BLOCKS: usize = 64;

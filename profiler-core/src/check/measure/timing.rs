@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::base::hodges_lehmann::median;
+use crate::base::hodges_lehmann::{median, median_bounds};
 use crate::base::units::time;
 
 /// A time over samples, in nanoseconds for each call of the work.
@@ -78,46 +78,9 @@ pub(super) fn duration(ns: f64) -> Duration {
     Duration::from_nanos(ns.round() as u64)
 }
 
-/// The order statistics that contain the true median with at least this confidence.
-pub(super) fn median_bounds(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
-    let rank = bound_rank(sorted.len(), (1.0 - confidence) / 2.0)?;
-    Some((sorted[rank - 1], sorted[sorted.len() - rank]))
-}
-
-/// The greatest rank from each end that exceeds the median with a probability of at most `tail`:
-/// the number of values below the median is binomial.
-fn bound_rank(count: usize, tail: f64) -> Option<usize> {
-    // In logarithms, because a half to the power of 1,075 is 0.
-    let mut ln_ways = -(count as f64) * std::f64::consts::LN_2;
-    let mut below = 0.0;
-    let mut rank = 0;
-    while rank < count.div_ceil(2) {
-        below += ln_ways.exp();
-        if below > tail {
-            break;
-        }
-        ln_ways += ((count - rank) as f64 / (rank + 1) as f64).ln();
-        rank += 1;
-    }
-    (rank != 0).then_some(rank)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranks_are_those_of_the_tables_of_the_sign_test() {
-        // Critical values of the two-sided sign test at 5 %, each one less than the rank.
-        for (count, critical) in [(6, 0), (8, 0), (9, 1), (12, 2), (20, 5), (25, 7), (100, 39)] {
-            assert_eq!(bound_rank(count, 0.025), Some(critical + 1), "{count}");
-        }
-        assert_eq!((bound_rank(5, 0.025), bound_rank(0, 0.5)), (None, None));
-        // n / 2 - 1.96 * sqrt(n) / 2 of the normal approximation.
-        let rank = bound_rank(100_000, 0.025).unwrap();
-        assert!(rank.abs_diff(49_690) <= 1, "{rank}");
-        assert_eq!(bound_rank(4, 1.0), Some(2), "no bound beyond the middle");
-    }
 
     #[test]
     fn bounds_contain_the_median_as_often_as_they_state() {

@@ -51,7 +51,7 @@ pub(super) fn memory(timeline: &Timeline<'_>) -> BTreeMap<u32, Samples> {
     let events = profile.store.memory_events();
     for event in events.filter(|event| event.kind == cupti::MemoryKind::DEVICE) {
         let bytes = i64::try_from(event.bytes).unwrap_or(i64::MAX >> 16);
-        let key = (event.device, event.address);
+        let key = (event.process, event.device, event.address);
         let change = if event.is_allocation {
             sizes.insert(key, bytes);
             bytes

@@ -168,7 +168,8 @@ pub(super) struct TrackIds {
 /// A thread, stream or group of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Track {
-    Thread(u32),
+    /// Process and thread.
+    Thread(u32, u32),
     Stream(Place),
     Counters(u32),
 }
@@ -190,7 +191,7 @@ impl TrackIds {
 
     /// The id of a lane of a track.
     pub(super) fn get(&mut self, track: Track, lane: usize) -> u64 {
-        if let (Track::Thread(id), 0) = (track, lane) {
+        if let (Track::Thread(_, id), 0) = (track, lane) {
             return id.into();
         }
         *self.ids.entry((track, lane)).or_insert_with(|| {

@@ -19,7 +19,7 @@ use crate::base::text::{self, printable};
 use crate::base::totals::Totals;
 use crate::join::health::Health;
 use crate::join::range_tree::NodeId;
-use crate::profile::{Profile, Range, RangeNode, Sampled, Track};
+use crate::profile::{Process, Profile, Range, RangeNode, Sampled, Track};
 use crate::record::series::Head;
 use crate::reports::{NodeTimes, TrackSum};
 pub use format::Export;
@@ -110,6 +110,9 @@ impl Profile {
     /// inclusive work was on the device `device`, `name`, `mean` (of totals the rate per second),
     /// `samples` and `covered_ns`. The last line has `tracks` with the fields of [`TrackSum`], and
     /// `samplers` with each sampler's metrics, losses and failure.
+    ///
+    /// Of several processes, the last line has `processes`: `id`, `name`, `rank`, the window of its
+    /// own recording, `totals`, `complete` and `health`.
     pub fn json_lines(&self) -> String {
         let mut lines = String::new();
         let mut add = |line: Result<String, _>| {
@@ -148,6 +151,7 @@ impl Profile {
             health: self.health(),
             tracks: self.track_sums().into_rows(),
             samplers: self.series().map(|series| &series.head).collect(),
+            processes: process_parts(self),
         }));
         lines
     }
@@ -194,6 +198,39 @@ struct LastLine<'a> {
     tracks: Vec<TrackSum>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     samplers: Vec<&'a Head>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    processes: Vec<ProcessPart<'a>>,
+}
+
+#[derive(Serialize)]
+struct ProcessPart<'a> {
+    id: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rank: Option<u32>,
+    start_ns: u64,
+    duration_ns: u64,
+    totals: Totals,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    complete: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    health: Option<&'a Health>,
+}
+
+fn process_parts<'a>(profile: &'a Profile) -> Vec<ProcessPart<'a>> {
+    let totals = profile.totals_by_process();
+    let part = |process: Process<'a>| ProcessPart {
+        id: process.id(),
+        name: process.name(),
+        rank: process.rank(),
+        start_ns: timeline::ns(process.start()),
+        duration_ns: timeline::ns(process.duration()),
+        totals: totals.get(&process.id()).copied().unwrap_or_default(),
+        complete: process.health().map(Health::is_complete),
+        health: process.health(),
+    };
+    profile.processes().map(part).collect()
 }
 
 fn by_name_backwards<'a>(

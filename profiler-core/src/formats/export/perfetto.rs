@@ -11,7 +11,7 @@ use super::counters;
 use super::lanes::{APART, Lanes, NESTED};
 use super::protobuf::Message;
 use super::format::{About, Export};
-use super::timeline::{Span, Timeline, ns};
+use super::timeline::{Host, Span, Timeline, ns};
 use crate::record::series;
 
 /// `TrackEvent.Type`.
@@ -48,22 +48,32 @@ pub(super) fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let most_samples = export.samples;
-    let mut trace = Trace::new(out, timeline.host);
+    let mut trace = Trace::new(out);
     if let Some(epoch_ns) = timeline.profile.started_at_ns() {
         trace.clocks(epoch_ns)?;
     }
-    let host = trace.track(None, Kind::Process("host"))?;
-    trace.instant(
-        host,
-        0,
-        "recording",
-        "recording",
-        &args::of_recording(timeline, most_samples),
-    )?;
-    process_ranges(&mut trace, timeline, host)?;
     let mut flows = Flows::new(timeline);
-    for (&id, thread) in &timeline.threads {
-        let main = trace.track(Some(host), Kind::Thread(id, thread.name))?;
+    for (at, of) in timeline.hosts.iter().enumerate() {
+        let track = trace.track(None, Kind::Process(of))?;
+        if at == 0 {
+            let args = args::of_recording(timeline, most_samples);
+            trace.instant(track, 0, "recording", "recording", &args)?;
+        }
+        process_ranges(&mut trace, timeline, (of, track))?;
+        host(&mut trace, timeline, &mut flows, (of, track))?;
+    }
+    devices(&mut trace, timeline, &mut flows, most_samples)
+}
+
+/// The threads of a process.
+fn host(
+    trace: &mut Trace<'_>,
+    timeline: &Timeline<'_>,
+    flows: &mut Flows<'_>,
+    (of, process): (&Host, u64),
+) -> io::Result<()> {
+    for (id, thread) in timeline.threads_of(of) {
+        let main = trace.track(Some(process), Kind::Thread(of, id, thread.name))?;
         let mut ranges = Slices::new(main, Some(main), "ranges", NESTED);
         let mut lanes: FxHashMap<usize, usize> = FxHashMap::default();
         for &row in &thread.ranges {
@@ -71,9 +81,9 @@ pub(super) fn write(
             let around = range.parent.and_then(|parent| lanes.get(&parent).copied());
             let args = args::of_range(range);
             let slice = Slice { name: range.range.name(), category: "range", args, flows: &[] };
-            lanes.insert(row, ranges.add(&mut trace, range.span, around, &slice)?);
+            lanes.insert(row, ranges.add(trace, range.span, around, &slice)?);
         }
-        ranges.finish(&mut trace)?;
+        ranges.finish(trace)?;
         for mark in &thread.marks {
             let (at, args) = (ns(mark.at()), args::of_mark(mark));
             trace.instant(main, at, mark.name(), "mark", &args)?;
@@ -87,16 +97,20 @@ pub(super) fn write(
                 args: args::of_call(timeline, call),
                 flows: flows.of_call(row),
             };
-            calls.add(&mut trace, call.span, None, &slice)?;
+            calls.add(trace, call.span, None, &slice)?;
         }
-        calls.finish(&mut trace)?;
+        calls.finish(trace)?;
     }
-    devices(&mut trace, timeline, &mut flows, most_samples)
+    Ok(())
 }
 
-fn process_ranges(trace: &mut Trace<'_>, timeline: &Timeline<'_>, host: u64) -> io::Result<()> {
-    let mut slices = Slices::among(host, "process ranges", APART);
-    for (range, span) in &timeline.process_ranges {
+fn process_ranges(
+    trace: &mut Trace<'_>,
+    timeline: &Timeline<'_>,
+    (of, process): (&Host, u64),
+) -> io::Result<()> {
+    let mut slices = Slices::among(process, "process ranges", APART);
+    for (range, span) in timeline.process_ranges_of(of) {
         let args = args::of_process_range(range);
         let slice = Slice { name: range.name(), category: "process range", args, flows: &[] };
         slices.add(trace, *span, None, &slice)?;
@@ -252,8 +266,8 @@ impl<'a> Slices<'a> {
 }
 
 enum Kind<'a> {
-    Process(&'a str),
-    Thread(u32, Option<&'a str>),
+    Process(&'a Host),
+    Thread(&'a Host, u32, Option<&'a str>),
     Plain(&'a str),
     Counter(&'a str, Unit<'a>),
 }
@@ -285,8 +299,6 @@ impl Interned {
 
 struct Trace<'w> {
     out: &'w mut dyn Write,
-    /// The number of the program's process.
-    host: u64,
     tracks: u64,
     packets: u64,
     names: Interned,
@@ -302,7 +314,7 @@ struct Trace<'w> {
 }
 
 impl<'w> Trace<'w> {
-    fn new(out: &'w mut dyn Write, host: u64) -> Self {
+    fn new(out: &'w mut dyn Write) -> Self {
         let mut interned = Message::default();
         for (id, name) in (1..).zip(CATEGORIES) {
             let mut entry = Message::default();
@@ -312,7 +324,6 @@ impl<'w> Trace<'w> {
         }
         Self {
             out,
-            host,
             tracks: 0,
             packets: 0,
             names: Interned::default(),
@@ -351,13 +362,13 @@ impl<'w> Trace<'w> {
         }
         let mut inner = Message::default();
         match kind {
-            Kind::Process(name) => {
-                inner.number(1, self.host); // pid
-                inner.text(6, name); // process_name
+            Kind::Process(host) => {
+                inner.number(1, host.pid); // pid
+                inner.text(6, &host.name); // process_name
                 track.message(3, &inner); // process
             }
-            Kind::Thread(id, name) => {
-                inner.number(1, self.host); // pid
+            Kind::Thread(host, id, name) => {
+                inner.number(1, host.pid); // pid
                 inner.number(2, id.into()); // tid
                 if let Some(name) = name {
                     inner.text(5, name); // thread_name

@@ -1,7 +1,7 @@
 //! A profile as rows that refer to each other by index: all that the formats read of a profile.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -40,6 +40,8 @@ impl Span {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) device: u32,
+    /// As in [`Host::process`].
+    pub(super) process: u32,
     pub(super) context: u32,
     pub(super) stream: u32,
 }
@@ -113,6 +115,16 @@ pub(super) struct Thread<'a> {
     pub(super) marks: Vec<Mark<'a>>,
 }
 
+/// A process of the program.
+#[derive(Debug)]
+pub(super) struct Host {
+    /// The profile's id; 0 if the process recorded itself.
+    pub(super) process: u32,
+    /// The process id in the file.
+    pub(super) pid: u64,
+    pub(super) name: String,
+}
+
 /// Everything in a profile that has a time, with its names.
 #[derive(Debug)]
 pub(super) struct Timeline<'a> {
@@ -121,38 +133,54 @@ pub(super) struct Timeline<'a> {
     pub(super) calls: Vec<CallRow<'a>>,
     pub(super) operations: Vec<OperationRow<'a>>,
     pub(super) process_ranges: Vec<(ProcessRange<'a>, Span)>,
-    /// By thread id.
-    pub(super) threads: BTreeMap<u32, Thread<'a>>,
+    /// By process and thread id.
+    pub(super) threads: BTreeMap<(u32, u32), Thread<'a>>,
     /// The operations of each stream that have a time, sorted by span.
     pub(super) streams: BTreeMap<Place, Vec<usize>>,
-    /// The number of contexts with this device and stream number.
-    contexts: FxHashMap<(u32, u32), u32>,
+    /// The processes and contexts with each device and stream number.
+    contexts: FxHashMap<(u32, u32), BTreeSet<(u32, u32)>>,
     pub(super) kernel_names: Vec<String>,
     /// The shortened path of each node of the range tree.
     pub(super) paths: Vec<String>,
     /// Operations without a time.
     pub(super) without_time: u64,
-    /// The process id of the program.
-    pub(super) host: u64,
+    /// At least one.
+    pub(super) hosts: Vec<Host>,
+    pids: FxHashMap<u32, u64>,
 }
 
 /// Reserved device ids: from 0 in some formats, above [`HOST`] in others.
 const DEVICES: u64 = 64;
 
-/// The program's process id, unless it is reserved for devices.
-fn host(profile: &Profile) -> u64 {
-    let id = profile.recording_info().process_id.map(u64::from);
+/// The processes with their own ids, except for ids that are unknown or reserved for devices.
+fn hosts(profile: &Profile) -> Vec<Host> {
+    let mut spare = std::iter::once(HOST).chain(HOST + DEVICES..);
     let is_free = |id: &u64| *id >= DEVICES && !(HOST..HOST + DEVICES).contains(id);
-    id.filter(is_free).unwrap_or(HOST)
+    let mut pid = |id: Option<u64>| id.filter(is_free).or_else(|| spare.next()).unwrap_or(HOST);
+    let mut hosts = Vec::new();
+    for process in profile.processes() {
+        let (id, name) = (process.id(), process.to_string());
+        hosts.push(Host { process: id, pid: pid(Some(id.into())), name });
+    }
+    match &mut hosts[..] {
+        // Rows without a process are of the only one.
+        [] => {
+            let id = profile.recording_info().process_id.map(u64::from);
+            hosts.push(Host { process: 0, pid: pid(id), name: "host".to_owned() });
+        }
+        [one] => one.name = "host".to_owned(),
+        _ => {}
+    }
+    hosts
 }
 
 impl<'a> Timeline<'a> {
     pub(super) fn new(profile: &'a Profile) -> Self {
-        let mut threads: BTreeMap<u32, Thread<'a>> = BTreeMap::new();
+        let mut threads: BTreeMap<(u32, u32), Thread<'a>> = BTreeMap::new();
         let mut ranges = Vec::new();
         for (row, range) in profile.ranges().enumerate() {
             let span = Span::new(range.start(), range.host_time());
-            let thread = threads.entry(range.thread_id()).or_default();
+            let thread = threads.entry((range.process_id(), range.thread_id())).or_default();
             thread.name = thread.name.or(range.thread_name());
             thread.ranges.push(row);
             ranges.push(RangeRow { range, span, parent: range.parent().map(row_of) });
@@ -161,7 +189,8 @@ impl<'a> Timeline<'a> {
         // Operations refer to calls by these rows: driver calls first.
         let mut calls = Vec::new();
         for call in profile.calls().chain(profile.runtime_calls()) {
-            threads.entry(call.thread_id()).or_default().calls.push(calls.len());
+            let thread = (call.process_id(), call.thread_id());
+            threads.entry(thread).or_default().calls.push(calls.len());
             let start = ns(call.start());
             let call_end =
                 call.host_time().map_or(end.max(start), |time| start.saturating_add(ns(time)));
@@ -169,7 +198,7 @@ impl<'a> Timeline<'a> {
             calls.push(CallRow { call, span, range, operations: Vec::new() });
         }
         for mark in profile.marks() {
-            threads.entry(mark.thread_id()).or_default().marks.push(mark);
+            threads.entry((mark.process_id(), mark.thread_id())).or_default().marks.push(mark);
         }
         for thread in threads.values_mut() {
             thread.ranges.sort_by_key(|&row| ranges[row].span.order());
@@ -177,6 +206,7 @@ impl<'a> Timeline<'a> {
             thread.marks.sort_by_key(|mark| mark.at());
         }
 
+        let hosts = hosts(profile);
         let mut timeline = Self {
             profile,
             ranges,
@@ -192,7 +222,8 @@ impl<'a> Timeline<'a> {
             kernel_names: Vec::new(),
             paths: paths(profile),
             without_time: 0,
-            host: host(profile),
+            pids: hosts.iter().map(|host| (host.process, host.pid)).collect(),
+            hosts,
         };
         timeline.process_ranges.sort_by_key(|(_, span)| span.order());
         timeline.add_operations();
@@ -205,6 +236,7 @@ impl<'a> Timeline<'a> {
             let row = self.operations.len();
             let place = Place {
                 device: operation.device(),
+                process: operation.process_id(),
                 context: operation.context(),
                 stream: operation.stream(),
             };
@@ -248,7 +280,8 @@ impl<'a> Timeline<'a> {
             operations.sort_by_key(|&row| self.operations[row].span.map(Span::order));
         }
         for place in self.streams.keys() {
-            *self.contexts.entry((place.device, place.stream)).or_default() += 1;
+            let contexts = self.contexts.entry((place.device, place.stream)).or_default();
+            contexts.insert((place.process, place.context));
         }
     }
 
@@ -290,17 +323,44 @@ impl<'a> Timeline<'a> {
 
     /// The streams of a device and their operations.
     pub(super) fn streams_of(&self, device: u32) -> impl Iterator<Item = (Place, &Vec<usize>)> {
-        let end = |number| Place { device, context: number, stream: number };
+        let end = |number| Place { device, process: number, context: number, stream: number };
         self.streams.range(end(0)..=end(u32::MAX)).map(|(place, rows)| (*place, rows))
     }
 
-    /// The name of a stream, with its context if several contexts have the number.
+    /// The process id of a process in the file.
+    pub(super) fn pid(&self, process: u32) -> u64 {
+        let first = || self.hosts.first().map_or(HOST, |host| host.pid);
+        self.pids.get(&process).copied().unwrap_or_else(first)
+    }
+
+    /// The threads of a process by their ids.
+    pub(super) fn threads_of(&self, host: &Host) -> impl Iterator<Item = (u32, &Thread<'a>)> {
+        let end = |number| (host.process, number);
+        let threads = self.threads.range(end(0)..=end(u32::MAX));
+        threads.map(|((_, id), thread)| (*id, thread))
+    }
+
+    /// The process ranges of a process by their starts.
+    pub(super) fn process_ranges_of(
+        &self,
+        host: &Host,
+    ) -> impl Iterator<Item = &(ProcessRange<'a>, Span)> {
+        let process = host.process;
+        self.process_ranges.iter().filter(move |(range, _)| range.process_id() == process)
+    }
+
+    /// The name of a stream, with its process and its context if several have the number.
     pub(super) fn stream_name(&self, place: Place) -> String {
-        if self.contexts.get(&(place.device, place.stream)).is_some_and(|contexts| *contexts > 1) {
-            format!("stream {} of context {}", place.stream, place.context)
-        } else {
-            format!("stream {}", place.stream)
+        let mut name = format!("stream {}", place.stream);
+        let Some(contexts) = self.contexts.get(&(place.device, place.stream)) else { return name };
+        let of_process = |(process, _): &&(u32, u32)| *process == place.process;
+        if contexts.iter().filter(of_process).count() > 1 {
+            name += &format!(" of context {}", place.context);
         }
+        if !contexts.iter().all(|context| of_process(&context)) {
+            name += &format!(" of process {}", self.profile.process_id(place.process));
+        }
+        name
     }
 
     /// The inclusive work of each range on each stream: from the first start to the last end.

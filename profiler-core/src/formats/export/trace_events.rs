@@ -9,7 +9,7 @@ use super::args::{self, Args};
 use super::counters;
 use super::json::{Event, Events, Micros, Named, Track, TrackIds};
 use super::lanes::{Lanes, NESTED};
-use super::timeline::{Place, Span, Timeline, ns};
+use super::timeline::{Host, Place, Span, Timeline, ns};
 
 /// The naming of a format. Ranges, calls and operations are given by row.
 pub(super) trait Dialect {
@@ -50,13 +50,18 @@ pub(super) fn write(
     ids: &mut TrackIds,
     dialect: &impl Dialect,
 ) -> io::Result<()> {
-    events.name(Named::Process, (timeline.host, 0), "host", 0)?;
-    let calls = host(events, timeline, ids, dialect)?;
-    process_ranges(events, timeline)?;
+    let mut calls = vec![0; timeline.calls.len()];
+    let mut process_range_ids = 1..;
+    for (at, of) in (0..).zip(&timeline.hosts) {
+        events.name(Named::Process, (of.pid, 0), &of.name, at)?;
+        host(events, timeline, ids, dialect, (of, &mut calls))?;
+        process_ranges(events, timeline, of, &mut process_range_ids)?;
+    }
+    let hosts = timeline.hosts.len() as u64;
     let mut projections = timeline.projections();
     for (device, name) in timeline.devices() {
         let pid = dialect.pid(device);
-        events.name(Named::Process, (pid, 0), &name, 1 + u64::from(device))?;
+        events.name(Named::Process, (pid, 0), &name, hosts + u64::from(device))?;
         for (place, rows) in timeline.streams_of(device) {
             let ranges = projections.remove(&place).unwrap_or_default();
             stream(events, timeline, ids, dialect, place, (rows, &ranges), &calls)?;
@@ -91,20 +96,20 @@ pub(super) fn sampled(
     Ok(())
 }
 
-/// Writes ranges, calls and marks of every thread. Returns the track of every call.
+/// Writes ranges, calls and marks of every thread of a process. Sets the track of every call.
 fn host(
     events: &mut Events<'_>,
     timeline: &Timeline<'_>,
     ids: &mut TrackIds,
     dialect: &impl Dialect,
-) -> io::Result<Vec<u64>> {
-    let mut of_calls = vec![0; timeline.calls.len()];
-    for (&id, thread) in &timeline.threads {
+    (of, of_calls): (&Host, &mut [u64]),
+) -> io::Result<()> {
+    for (id, thread) in timeline.threads_of(of) {
         let name = match thread.name {
             Some(name) => format!("thread {id} ({name})"),
             None => format!("thread {id}"),
         };
-        let mut tracks = Tracks::new(Track::Thread(id), timeline.host, &name, NESTED);
+        let mut tracks = Tracks::new(Track::Thread(of.process, id), of.pid, &name, NESTED);
         // A range of the same time as a call encloses it.
         let ranges = thread.ranges.iter().map(|&row| (timeline.ranges[row].span, 0, row));
         let calls = thread.calls.iter().map(|&row| (timeline.calls[row].span, 1, row));
@@ -124,25 +129,30 @@ fn host(
                 of_calls[row] = tid;
                 dialect.call(row)
             };
-            events.add(&said.slice((timeline.host, tid), span))?;
+            events.add(&said.slice((of.pid, tid), span))?;
         }
         // Marks create no track.
         if thread.ranges.is_empty() && thread.calls.is_empty() {
             tracks.name(events, ids, 0)?;
         }
         for mark in &thread.marks {
-            let event = Event::new("i", mark.name(), (timeline.host, id.into()), ns(mark.at()));
+            let event = Event::new("i", mark.name(), (of.pid, id.into()), ns(mark.at()));
             let event = Event { s: Some("t"), ..event };
             events.add(&event.category("mark").args(args::of_mark(mark)))?;
         }
     }
-    Ok(of_calls)
+    Ok(())
 }
 
 /// Process ranges may overlap, so each has an id.
-fn process_ranges(events: &mut Events<'_>, timeline: &Timeline<'_>) -> io::Result<()> {
-    for (id, (range, span)) in (1..).zip(&timeline.process_ranges) {
-        let thread = (timeline.host, range.thread_id().into());
+fn process_ranges(
+    events: &mut Events<'_>,
+    timeline: &Timeline<'_>,
+    of: &Host,
+    ids: &mut impl Iterator<Item = u64>,
+) -> io::Result<()> {
+    for ((range, span), id) in timeline.process_ranges_of(of).zip(ids) {
+        let thread = (of.pid, range.thread_id().into());
         let end = |ph, at| Event {
             id: Some(id),
             ..Event::new(ph, range.name(), thread, at).category("process range")
@@ -186,7 +196,7 @@ fn stream<D: Dialect>(
             && let Some(call) = timeline.operations[row].call
         {
             let from = timeline.calls[call].span;
-            let thread = (timeline.host, calls[call]);
+            let thread = (timeline.pid(place.process), calls[call]);
             arrow(events, D::ARROW, row, (from, thread), (span, (pid, tid)))?;
         }
     }

@@ -158,7 +158,7 @@ impl Reader<'_> {
         }
         let row = self.store.processes.len();
         self.processes.insert(whole, row);
-        self.store.processes.push(Process { id, name: None });
+        self.store.processes.push(Process { id, name: None, recorded: None });
         row
     }
 

@@ -4,8 +4,8 @@
 //!
 //! Format 3 starts with [`INFO`]. Other kinds follow in any order and number; the content of a
 //! frame is added to that of earlier frames. Long logs are split into frames of [`ENTRIES`]
-//! entries. A writer that appends during the session writes new entries and a [`STATE`] that covers
-//! them.
+//! entries. `write` writes them, `append` those of a running session: new entries, those that are
+//! open, and a [`STATE`] that covers them.
 //!
 //! Format 2 has one frame per log, the state in the closing frame, and the order of [`ORDER`]. In
 //! format 1 an entry holds the index of a name instead of a label, and the session was never
@@ -13,22 +13,22 @@
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
-use std::io::{self, Read, Write};
+use std::io::Read;
 use std::sync::Arc;
 
 use cupti::{
     ActivityKind, Attribute, AttributeSetting, Call, DataKey, GraphEvent, NameKey, Reading,
     RecordBytes, ThreadCalls, ThreadGraphs, Version,
 };
-use rustc_hash::{FxBuildHasher, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use serde_core::ser::SerializeMap as _;
 use serde_core::{Deserialize, Serialize, Serializer};
 
 use super::check;
-use super::frames::{END, FrameReader, FrameWriter, Kind as FrameKind, Next};
+use super::frames::{END, FrameReader, Kind as FrameKind, Next};
 use super::logs::Logs;
 use super::ranges::{Label, RangeEntry, Slots};
-use super::segment::ThreadRanges;
+use super::segment::{self, ThreadRanges};
 use super::tag::logs_of_epoch;
 use super::{Clocks, Losses, Recording, RecordingInfo};
 use crate::base::error::Error;
@@ -36,19 +36,24 @@ use crate::base::json::json_object;
 use crate::record::series::{Kind, Series, Source};
 
 /// The machine, the versions and the numbers of the logs.
-const INFO: FrameKind = *b"INFO";
+pub(super) const INFO: FrameKind = *b"INFO";
 /// Since format 3: windows, clocks, settings and losses.
-const STATE: FrameKind = *b"STAT";
-const NAMES: FrameKind = *b"NAME";
-const RECORDS: FrameKind = *b"RECS";
-const CALLS: FrameKind = *b"CALL";
-const RUNTIME_CALLS: FrameKind = *b"RTCL";
-const GRAPHS: FrameKind = *b"GRPH";
-const RANGES: FrameKind = *b"RNGE";
+pub(super) const STATE: FrameKind = *b"STAT";
+pub(super) const NAMES: FrameKind = *b"NAME";
+pub(super) const RECORDS: FrameKind = *b"RECS";
+pub(super) const CALLS: FrameKind = *b"CALL";
+pub(super) const RUNTIME_CALLS: FrameKind = *b"RTCL";
+pub(super) const GRAPHS: FrameKind = *b"GRPH";
+pub(super) const RANGES: FrameKind = *b"RNGE";
 /// The second log of a thread; in formats 1 and 2, of the thread of the last ranges frame.
-const EVENTS: FrameKind = *b"EVNT";
+pub(super) const EVENTS: FrameKind = *b"EVNT";
+/// Ranges and calls that had begun and not ended when the state behind them was written. An entry
+/// of the log replaces them. Readers that skip these frames miss open entries of truncated files.
+pub(super) const OPEN_RANGES: FrameKind = *b"OPNR";
+pub(super) const OPEN_CALLS: FrameKind = *b"OPNC";
+pub(super) const OPEN_RUNTIME_CALLS: FrameKind = *b"OPRT";
 /// Samples. Since format 2, in files of newer versions.
-const SERIES: FrameKind = *b"SERS";
+pub(super) const SERIES: FrameKind = *b"SERS";
 
 /// The frame order of formats 1 and 2. Ranges and events of a thread are adjacent.
 const ORDER: [&[FrameKind]; 9] = [
@@ -64,13 +69,16 @@ const ORDER: [&[FrameKind]; 9] = [
 ];
 
 /// Upper bound of log entries in a frame: they fit a CPU cache, and truncation loses at most these.
-const ENTRIES: usize = 1 << 14;
+pub(super) const ENTRIES: usize = 1 << 14;
 
 /// The facts known when a recording begins.
-struct Opening {
-    info: RecordingInfo,
+pub(super) struct Opening {
+    pub(super) info: RecordingInfo,
     /// The first log number and the one after the last. Since format 3.
-    logs: Option<(u64, u64)>,
+    pub(super) logs: Option<(u64, u64)>,
+    /// True if segments were appended while the session ran: a [`STATE`] stands behind the frames
+    /// that it covers, and frames behind the last one do not count.
+    pub(super) appended: bool,
 }
 
 impl Serialize for Opening {
@@ -78,23 +86,27 @@ impl Serialize for Opening {
         let mut out = to.serialize_map(None)?;
         self.info.write_fields(&mut out)?;
         out.serialize_entry("logs", &self.logs)?;
+        if self.appended {
+            out.serialize_entry("appended", &true)?;
+        }
         out.end()
     }
 }
 
 /// The part of an [`Opening`] that is not its info.
-struct LogNumbers {
+struct OpeningRest {
     logs: Option<(u64, u64)>,
+    appended: bool,
 }
 
-json_object! { LogNumbers { logs: later, } }
+json_object! { OpeningRest { logs: later, appended: optional, } }
 
 /// CUPTI's record strides by kind, and the texts and bytes that records refer to, by key.
 #[derive(Default)]
-struct Names {
-    strides: BTreeMap<u32, u32>,
-    names: BTreeMap<u64, String>,
-    data: BTreeMap<u64, Vec<u8>>,
+pub(super) struct Names {
+    pub(super) strides: BTreeMap<u32, u32>,
+    pub(super) names: BTreeMap<u64, String>,
+    pub(super) data: BTreeMap<u64, Vec<u8>>,
 }
 
 json_object! { Names { strides: required, names: required, data: optional, } }
@@ -119,19 +131,19 @@ impl Names {
 
 /// The head of a log's frame.
 #[derive(Default)]
-struct ThreadHead {
-    thread_id: u32,
-    thread_name: Option<String>,
+pub(super) struct ThreadHead {
+    pub(super) thread_id: u32,
+    pub(super) thread_name: Option<String>,
     /// Texts, appended to those of earlier frames.
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
     /// Labels, appended to those of earlier frames. Format 1 has none: a label is a name.
-    labels: Option<Vec<Label>>,
+    pub(super) labels: Option<Vec<Label>>,
     /// The number relative to the first log. In formats 1 and 2 if it differs from the position.
-    number: Option<u32>,
+    pub(super) number: Option<u32>,
     /// The log slot of the first entry, if the slots have no gaps.
-    first_slot: Option<u64>,
+    pub(super) first_slot: Option<u64>,
     /// The log slots of the entries, if they have gaps.
-    slots: Option<Vec<u64>>,
+    pub(super) slots: Option<Vec<u64>>,
 }
 
 json_object! {
@@ -142,12 +154,12 @@ json_object! {
 }
 
 impl ThreadHead {
-    fn of(thread_id: u32) -> Self {
+    pub(super) fn of(thread_id: u32) -> Self {
         Self { thread_id, ..Self::default() }
     }
 
     /// Sets the slots of the entries.
-    fn at(self, slots: Vec<u64>) -> Self {
+    pub(super) fn at(self, slots: Vec<u64>) -> Self {
         let first = slots.first().copied().unwrap_or(0);
         if slots.iter().copied().eq((first..).take(slots.len())) {
             Self { first_slot: Some(first).filter(|slot| *slot != 0), ..self }
@@ -161,20 +173,20 @@ impl ThreadHead {
 /// the last numbers apply. A window that starts with the last one replaces it: it was open and
 /// continued.
 #[derive(Default)]
-struct State {
-    window_ns: (u64, u64),
-    windows_ns: Option<Vec<(u64, u64)>>,
-    pending_from_ns: Option<u64>,
+pub(super) struct State {
+    pub(super) window_ns: (u64, u64),
+    pub(super) windows_ns: Option<Vec<(u64, u64)>>,
+    pub(super) pending_from_ns: Option<u64>,
     /// The attribute's id, its previous, requested and actual value.
-    attributes: Vec<(u32, u64, u64, u64)>,
-    missing_kinds: Vec<u32>,
+    pub(super) attributes: Vec<(u32, u64, u64, u64)>,
+    pub(super) missing_kinds: Vec<u32>,
     /// Clock readings at start, stop and possibly between: the time, and the lead of CUPTI's clock.
-    clock_ns: Vec<(u64, i64)>,
+    pub(super) clock_ns: Vec<(u64, i64)>,
     /// The number of the recording in its process, in formats 1 and 2.
-    epoch: Option<u32>,
-    before_id: u32,
-    begins_late: bool,
-    losses: Losses,
+    pub(super) epoch: Option<u32>,
+    pub(super) before_id: u32,
+    pub(super) begins_late: bool,
+    pub(super) losses: Losses,
 }
 
 json_object! {
@@ -186,25 +198,6 @@ json_object! {
 }
 
 impl State {
-    fn of(recording: &Recording) -> Self {
-        let pair = |reading: Reading| (reading.at_ns, reading.offset_ns);
-        let setting = |setting: &AttributeSetting| {
-            (setting.attribute.id(), setting.before, setting.asked, setting.set)
-        };
-        Self {
-            window_ns: recording.window_ns,
-            windows_ns: Some(recording.windows_ns.clone()),
-            pending_from_ns: recording.pending_from_ns,
-            attributes: recording.attributes.iter().map(setting).collect(),
-            missing_kinds: recording.missing_kinds.iter().map(|kind| kind.0).collect(),
-            clock_ns: recording.clocks.readings().iter().copied().map(pair).collect(),
-            epoch: None,
-            before_id: recording.before_id,
-            begins_late: recording.begins_late,
-            losses: recording.losses,
-        }
-    }
-
     /// Prepends the lists of the state before it.
     fn after(mut self, before: Option<Self>) -> Self {
         let Some(before) = before else { return self };
@@ -222,127 +215,6 @@ impl State {
         self.missing_kinds.splice(..0, before.missing_kinds);
         self
     }
-}
-
-/// Serializes to JSON; types of strings and numbers cannot fail.
-fn json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_default()
-}
-
-/// Reduces a path to its last component: a recording must not reveal the host's folders.
-/// Compilation records contain the path of the cache. Function names never start with `/`.
-fn without_folder(name: &str) -> String {
-    let path = name.strip_prefix('/').and_then(|path| path.rsplit('/').next());
-    path.unwrap_or(name).to_owned()
-}
-
-/// Writes frames that contain the length of a JSON head, the head, and words.
-struct LogWriter<'a> {
-    frames: FrameWriter<'a>,
-    /// A buffer for the words of a frame.
-    words: Vec<u8>,
-}
-
-impl LogWriter<'_> {
-    /// Writes a log in one or more frames. `first` is the first frame's head; `head` adds slots.
-    fn log<T, const WORDS: usize>(
-        &mut self,
-        kind: FrameKind,
-        mut first: Option<ThreadHead>,
-        head: impl Fn(ThreadHead, std::ops::Range<usize>) -> ThreadHead,
-        rows: &[T],
-        to_words: impl Fn(&T) -> [u64; WORDS],
-    ) -> io::Result<()> {
-        let mut from = 0;
-        let thread_id = first.as_ref().map_or(0, |head| head.thread_id);
-        while from < rows.len() || first.is_some() {
-            let end = rows.len().min(from + ENTRIES);
-            let of_frame = first.take().unwrap_or_else(|| ThreadHead::of(thread_id));
-            let head = head(of_frame, from..end);
-            self.words.clear();
-            for row in &rows[from..end] {
-                self.words.extend_from_slice(to_words(row).map(u64::to_le_bytes).as_flattened());
-            }
-            self.headed(kind, &head)?;
-            from = end;
-        }
-        Ok(())
-    }
-
-    /// Writes a frame of this head and the buffered words.
-    fn headed(&mut self, kind: FrameKind, head: &impl Serialize) -> io::Result<()> {
-        let head = json(head);
-        let length = (head.len() as u64).to_le_bytes();
-        self.frames.frame(kind, &[&length, &head, &self.words])
-    }
-
-    fn calls<F: cupti::Function>(
-        &mut self,
-        kind: FrameKind,
-        threads: &[ThreadCalls<F>],
-    ) -> io::Result<()> {
-        threads.iter().try_for_each(|thread| {
-            let head = Some(ThreadHead::of(thread.thread_id));
-            self.log(kind, head, |head, _| head, &thread.calls, Call::to_words)
-        })
-    }
-
-    fn ranges(&mut self, thread: &ThreadRanges, first_log: u64) -> io::Result<()> {
-        // A recording has fewer than 2^32 logs.
-        let number = u32::try_from(thread.number.saturating_sub(first_log)).ok();
-        let first = ThreadHead {
-            thread_name: thread.thread_name.clone(),
-            names: thread.texts.texts.clone(),
-            labels: Some(thread.texts.labels.clone()),
-            ..ThreadHead::of(thread.thread_id)
-        };
-        let head = |slots: &Slots, head: ThreadHead, rows: std::ops::Range<usize>| {
-            ThreadHead { number, ..head }.at(rows.map(|row| slots.slot(row)).collect())
-        };
-        let of_ranges = |of: ThreadHead, rows| head(&thread.slots, of, rows);
-        let words = |entry: &RangeEntry| entry.to_words();
-        self.log(RANGES, Some(first), of_ranges, &thread.entries, words)?;
-        if thread.events.is_empty() {
-            return Ok(());
-        }
-        let first = Some(ThreadHead::of(thread.thread_id));
-        let of_events = |of: ThreadHead, rows| head(&thread.event_slots, of, rows);
-        self.log(EVENTS, first, of_events, &thread.events, |words| *words)
-    }
-}
-
-/// Writes format 3. A truncated recording remains truncated.
-pub(super) fn write(recording: &Recording, out: &mut dyn Write) -> io::Result<()> {
-    let mut out = LogWriter { frames: FrameWriter::begin(out)?, words: Vec::new() };
-    let opening = Opening {
-        info: recording.info.clone(),
-        logs: Some((recording.logs.start, recording.logs.end)),
-    };
-    out.frames.frame(INFO, &[&json(&opening)])?;
-    // Before the logs, so that a truncated file has windows and clocks.
-    out.frames.frame(STATE, &[&json(&State::of(recording))])?;
-    let (records, mut names) = (&recording.records, Names::default());
-    names.strides.extend(records.strides().map(|(kind, stride)| (kind.0, stride)));
-    names.names.extend(records.names().map(|(key, name)| (key.0, without_folder(name))));
-    names.data.extend(records.all_data().map(|(key, data)| (key.0, data.to_owned())));
-    out.frames.frame(NAMES, &[&json(&names)])?;
-    for buffer in recording.records.buffers() {
-        out.frames.frame(RECORDS, &[buffer])?;
-    }
-    out.calls(CALLS, &recording.calls)?;
-    out.calls(RUNTIME_CALLS, &recording.runtime_calls)?;
-    for thread in &recording.graphs {
-        let head = Some(ThreadHead::of(thread.thread_id));
-        out.log(GRAPHS, head, |head, _| head, &thread.events, GraphEvent::to_words)?;
-    }
-    let first_log = recording.logs.start;
-    recording.ranges.iter().try_for_each(|thread| out.ranges(thread, first_log))?;
-    for series in &recording.series {
-        out.words.clear();
-        series.words().for_each(|word| out.words.extend_from_slice(&word.to_le_bytes()));
-        out.headed(SERIES, &series.head)?;
-    }
-    if recording.is_truncated { Ok(()) } else { out.frames.end() }
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(bytes: &[u8], what: &str) -> Result<T, Error> {
@@ -434,12 +306,28 @@ fn add_slots(
     Ok(())
 }
 
+/// The open ranges of a log by their slots.
+type OpenRanges = BTreeMap<u64, RangeEntry>;
+
 impl<F: cupti::Function> Logs<ThreadCalls<F>> {
     fn add_calls(&mut self, content: &[u8], what: &str) -> Result<(), Error> {
         let (head, entries) = read_thread(content, what, Call::from_words)?;
         let id = head.thread_id;
         let calls = &mut self.thread(id, || ThreadCalls::new(id, Vec::new())).calls;
         check::calls(calls, entries, what)
+    }
+
+    /// Adds the open calls that no entry replaced.
+    fn add_open(&mut self, open: Self) {
+        let key = |call: &Call<F>| (call.correlation_id, call.start_ns);
+        for thread in open.threads {
+            let mut calls: BTreeMap<_, _> =
+                thread.calls.into_iter().map(|call| (key(&call), call)).collect();
+            let id = thread.thread_id;
+            let known = &mut self.thread(id, || ThreadCalls::new(id, Vec::new())).calls;
+            known.iter().for_each(|call| _ = calls.remove(&key(call)));
+            known.extend(calls.into_values());
+        }
     }
 }
 
@@ -455,6 +343,12 @@ struct Contents {
     runtime_calls: Logs<ThreadCalls<cupti::RuntimeFunction>>,
     graphs: Logs<ThreadGraphs>,
     ranges: Logs<ThreadRanges>,
+    /// Entries that were open when they were written; those of ranges by the number of their log.
+    open_ranges: FxHashMap<u32, OpenRanges>,
+    open_calls: Logs<ThreadCalls>,
+    open_runtime_calls: Logs<ThreadCalls<cupti::RuntimeFunction>>,
+    /// Frames of an appended file behind its last state.
+    uncovered: Vec<(FrameKind, Vec<u8>)>,
     series: Vec<Arc<Series>>,
     /// Series that this version does not know.
     unknown_series: u64,
@@ -466,11 +360,24 @@ struct Contents {
 impl Contents {
     fn add(&mut self, kind: FrameKind, content: &mut Vec<u8>) -> Result<(), Error> {
         self.check_order(kind, content)?;
+        if self.opening.as_ref().is_some_and(|opening| opening.appended) {
+            if kind != STATE && kind != END {
+                self.uncovered.push((kind, std::mem::take(content)));
+                return Ok(());
+            }
+            for (kind, mut content) in std::mem::take(&mut self.uncovered) {
+                self.apply(kind, &mut content)?;
+            }
+        }
+        self.apply(kind, content)
+    }
+
+    fn apply(&mut self, kind: FrameKind, content: &mut Vec<u8>) -> Result<(), Error> {
         match kind {
             INFO => {
                 let what = "the machine's description";
-                let LogNumbers { logs } = parse(content, what)?;
-                self.opening = Some(Opening { info: parse(content, what)?, logs });
+                let OpeningRest { logs, appended } = parse(content, what)?;
+                self.opening = Some(Opening { info: parse(content, what)?, logs, appended });
             }
             STATE => self.state = Some(self.read_state(content, "a state")?),
             END if self.format < 3 => {
@@ -482,8 +389,13 @@ impl Contents {
             }
             RECORDS => self.buffers.push(std::mem::take(content)),
             CALLS => self.calls.add_calls(content, "a thread's call log")?,
+            OPEN_CALLS => self.open_calls.add_calls(content, "a thread's log of open calls")?,
             RUNTIME_CALLS => {
                 self.runtime_calls.add_calls(content, "a thread's log of runtime calls")?;
+            }
+            OPEN_RUNTIME_CALLS => {
+                let what = "a thread's log of open runtime calls";
+                self.open_runtime_calls.add_calls(content, what)?;
             }
             GRAPHS => {
                 let what = "a thread's graph log";
@@ -493,6 +405,7 @@ impl Contents {
                 check::graph_events(&mut thread.events, entries, what)?;
             }
             RANGES => self.add_ranges(content)?,
+            OPEN_RANGES => self.add_open_ranges(content)?,
             EVENTS => self.add_events(content)?,
             SERIES => match read_series(content)? {
                 Some(known) => self.series.push(Arc::new(known)),
@@ -566,19 +479,35 @@ impl Contents {
         Ok(())
     }
 
-    fn add_events(&mut self, content: &[u8]) -> Result<(), Error> {
-        let what = "a thread's log of events";
-        let (head, events) = read_thread(content, what, |words| words)?;
+    /// The log that earlier frames began.
+    fn known_log(&mut self, head: &ThreadHead, what: &str) -> Result<&mut ThreadRanges, Error> {
         let place = match head.number {
             None if self.format < 3 => self.ranges.threads.len().checked_sub(1),
             None => None,
             Some(number) => self.ranges.places.get(&number).copied(),
         };
         let thread = place.and_then(|place| self.ranges.threads.get_mut(place));
-        let Some(thread) = thread.filter(|thread| thread.thread_id == head.thread_id) else {
-            return Err(Error::format(format!("{what} comes before its ranges")));
-        };
-        if self.format < 3 && !thread.events.is_empty() {
+        let thread = thread.filter(|thread| thread.thread_id == head.thread_id);
+        thread.ok_or_else(|| Error::format(format!("{what} comes before its ranges")))
+    }
+
+    fn add_open_ranges(&mut self, content: &[u8]) -> Result<(), Error> {
+        let what = "a thread's log of open ranges";
+        let (head, entries) = read_thread(content, what, RangeEntry::from_words)?;
+        self.known_log(&head, what)?;
+        let mut slots = Slots::default();
+        add_slots(&mut slots, (head.first_slot, head.slots), entries.len(), what)?;
+        let known = self.open_ranges.entry(head.number.unwrap_or_default()).or_default();
+        known.extend(slots.iter().zip(entries));
+        Ok(())
+    }
+
+    fn add_events(&mut self, content: &[u8]) -> Result<(), Error> {
+        let what = "a thread's log of events";
+        let (head, events) = read_thread(content, what, |words| words)?;
+        let is_old = self.format < 3;
+        let thread = self.known_log(&head, what)?;
+        if is_old && !thread.events.is_empty() {
             return Err(Error::format(format!("{what} is repeated: the file is damaged")));
         }
         add_slots(&mut thread.event_slots, (head.first_slot, head.slots), events.len(), what)?;
@@ -586,8 +515,24 @@ impl Contents {
         Ok(())
     }
 
+    /// Adds the open ranges and calls that no entry replaced.
+    fn add_open(&mut self) {
+        for (number, mut open) in std::mem::take(&mut self.open_ranges) {
+            let Some(place) = self.ranges.places.get(&number) else { continue };
+            let thread = &mut self.ranges.threads[*place];
+            thread.slots.iter().for_each(|slot| _ = open.remove(&slot));
+            for (slot, entry) in open {
+                thread.slots.push(slot);
+                thread.entries.push(entry);
+            }
+        }
+        self.calls.add_open(std::mem::take(&mut self.open_calls));
+        self.runtime_calls.add_open(std::mem::take(&mut self.open_runtime_calls));
+    }
+
     /// Puts the recording together.
-    fn finish(self, is_truncated: bool) -> Result<Recording, Error> {
+    fn finish(mut self, is_truncated: bool) -> Result<Recording, Error> {
+        self.add_open();
         let missing = |what: &str| Error::format(format!("it has no {what}"));
         let opening = self.opening.ok_or_else(|| match is_truncated {
             true => {
@@ -645,6 +590,9 @@ impl Contents {
             is_truncated,
         };
         check::sort(&mut recording);
+        if opening.appended {
+            segment::finish_appended(&mut recording);
+        }
         check::recording(&recording)?;
         Ok(recording)
     }

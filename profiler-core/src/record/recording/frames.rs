@@ -40,12 +40,18 @@ pub(super) type Kind = [u8; 4];
 /// The last frame. In format 3 it has no content.
 pub(super) const END: Kind = *b"DONE";
 
+/// The frames so far: the number of the next one, and the checksum that it repeats.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Chain {
+    number: u64,
+    previous: u32,
+}
+
 /// Writes frames of format 3. The bytes written so far are a truncated recording until [`end`](Self::end). All writers
 /// share its code.
 pub(super) struct FrameWriter<'a> {
     out: &'a mut dyn Write,
-    number: u64,
-    previous: u32,
+    chain: Chain,
 }
 
 impl<'a> FrameWriter<'a> {
@@ -54,7 +60,16 @@ impl<'a> FrameWriter<'a> {
         let [a, b, c, d, e, f, g] = *MAGIC;
         let header = [a, b, c, d, e, f, g, FORMAT];
         out.write_all(&header)?;
-        Ok(Self { out, number: 0, previous: crc32fast::hash(&header) })
+        Ok(Self::resume(out, Chain { number: 0, previous: crc32fast::hash(&header) }))
+    }
+
+    /// Continues behind the last frame of an earlier writer.
+    pub(super) fn resume(out: &'a mut dyn Write, chain: Chain) -> Self {
+        Self { out, chain }
+    }
+
+    pub(super) fn chain(&self) -> Chain {
+        self.chain
     }
 
     /// Appends a frame whose content is these parts.
@@ -66,19 +81,20 @@ impl<'a> FrameWriter<'a> {
         parts.iter().for_each(|part| checksum.update(part));
         checksum.update(padding);
         let content = checksum.finalize();
-        let head = Head { kind, number: self.number, length, content, previous: self.previous };
-        let (head, checksum) = head.to_bytes();
+        let Chain { number, previous } = self.chain;
+        let (head, checksum) = Head { kind, number, length, content, previous }.to_bytes();
         self.out.write_all(&head)?;
         for part in parts.iter().copied().chain([padding]) {
             self.out.write_all(part)?;
         }
-        (self.number, self.previous) = (self.number + 1, checksum);
+        self.chain = Chain { number: number + 1, previous: checksum };
         Ok(())
     }
 
     /// Appends the last frame, which completes the recording.
-    pub(super) fn end(mut self) -> io::Result<()> {
-        self.frame(END, &[])
+    pub(super) fn end(mut self) -> io::Result<Chain> {
+        self.frame(END, &[])?;
+        Ok(self.chain)
     }
 }
 

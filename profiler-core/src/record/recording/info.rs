@@ -28,13 +28,16 @@ pub struct RecordingInfo {
     /// epoch at the start; `None` in recordings of older versions. See
     /// [`Profile::started_at`](crate::Profile::started_at).
     pub utc_offset_ns: Option<i64>,
+    /// The kernel's random id of the machine's boot, equal in recordings of one clock. `None` in
+    /// captures, in recordings of older versions, and where the kernel does not report it.
+    pub boot_id: Option<String>,
 }
 
 json_object! {
     RecordingInfo {
         recorded_at_s: required, cupti_version: required, cuda_driver_version: required,
         driver_release: later, devices: required, recorder_version: required, process_id: optional,
-        utc_offset_ns: optional,
+        utc_offset_ns: optional, boot_id: optional,
     }
 }
 
@@ -98,6 +101,31 @@ impl RecordingInfo {
             recorder_version: env!("CARGO_PKG_VERSION").to_owned(),
             process_id: Some(std::process::id()),
             utc_offset_ns,
+            boot_id: boot_id(),
+        }
+    }
+
+    /// Why the times of another recording cannot be compared with those of this one; `None` if they
+    /// can: `CLOCK_MONOTONIC` counts from the boot of a machine.
+    pub(crate) fn other_clock(&self, other: &Self) -> Option<&'static str> {
+        let offsets = self.utc_offset_ns.zip(other.utc_offset_ns);
+        match (&self.boot_id, &other.boot_id) {
+            (Some(boot), Some(of_other)) if boot == of_other => None,
+            (Some(_), Some(_)) => Some(
+                "the recordings were made on several machines, or in several boots of one, whose \
+                 clocks cannot be compared: read those of each boot alone",
+            ),
+            _ => match offsets {
+                Some((offset, of_other)) if offset.abs_diff(of_other) <= SAME_BOOT_NS => None,
+                Some(_) => Some(
+                    "the recordings were made on machines that started at different times, whose \
+                     clocks cannot be compared: read those of each boot alone",
+                ),
+                None => Some(
+                    "a recording of an older version does not contain when its machine started, so \
+                     that its clock cannot be compared with others: read it alone",
+                ),
+            },
         }
     }
 
@@ -108,6 +136,16 @@ impl RecordingInfo {
         let at = UNIX_EPOCH + Duration::from_secs(seconds);
         humantime::format_rfc3339_seconds(at).to_string().chars().take(10).collect()
     }
+}
+
+/// By how much the calendar time at the boot may differ in recordings of one boot without its id:
+/// the calendar clock is adjusted now and then.
+const SAME_BOOT_NS: u64 = 10_000_000_000;
+
+/// The kernel's id of this boot.
+fn boot_id() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
 /// Shortens a device or version name to fit a line.

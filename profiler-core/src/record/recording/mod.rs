@@ -2,6 +2,7 @@
 //! needed to read them anywhere. Live runs, replays and tests all use it; nothing in it is joined
 //! yet.
 
+pub(crate) mod append;
 mod check;
 mod entries;
 mod file;
@@ -12,6 +13,7 @@ pub(crate) mod ranges;
 pub(crate) mod segment;
 mod slots;
 pub(crate) mod tag;
+mod write;
 
 use std::fs;
 use std::io::{self, BufWriter, Read, Write};
@@ -176,7 +178,7 @@ losses! {
         refused_buffers refused_records before_switch handler_panics unlogged_calls
         missed_callbacks mismatched_buffers;
     own: ranges;
-    own, later: earlier_contexts failed_threads forgotten_lanes
+    own, later: earlier_contexts failed_threads forgotten_lanes unwritten_entries
 }
 
 impl Losses {
@@ -258,7 +260,7 @@ impl Recording {
     /// # Errors
     /// Those of the writer. The output is then a truncated recording.
     pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
-        file::write(self, &mut out)?;
+        write::write(self, &mut out)?;
         out.flush()
     }
 
@@ -306,7 +308,7 @@ impl Recording {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         // Writing to memory does not fail.
-        let _ = file::write(self, &mut bytes);
+        let _ = write::write(self, &mut bytes);
         bytes
     }
 

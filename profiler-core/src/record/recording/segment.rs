@@ -41,7 +41,7 @@ pub(crate) struct Segment {
     pub(crate) records: RecordBytes,
     pub(crate) clock: Clock,
     pub(crate) calls: Vec<ThreadCalls>,
-    runtime_calls: Vec<ThreadCalls<cupti::RuntimeFunction>>,
+    pub(super) runtime_calls: Vec<ThreadCalls<cupti::RuntimeFunction>>,
     pub(crate) graphs: Vec<ThreadGraphs>,
     pub(crate) ranges: Vec<ThreadSegment>,
     pub(crate) losses: Losses,
@@ -100,6 +100,11 @@ impl Segment {
         self.entries == 0 && self.graphs.is_empty() && !has_bytes
     }
 
+    /// The number of its records, calls, ranges and entries of second logs.
+    pub(super) fn all_entries(&self) -> u64 {
+        self.entries + self.records.iter().count() as u64
+    }
+
     /// Merges the segment after this one. Both are empty.
     pub(crate) fn extend(&mut self, next: &Self) {
         (self.until_ns, self.settled_ns) = (next.until_ns, next.settled_ns);
@@ -110,12 +115,17 @@ impl Segment {
 
     /// The correlation ids of its GPU operations.
     pub(crate) fn operations(&self) -> impl Iterator<Item = u32> {
-        self.records.iter().filter_map(|record| match record {
-            Record::Kernel(kernel) => Some(kernel.correlation_id),
-            Record::Memcpy(copy) => Some(copy.correlation_id),
-            Record::Memset(set) => Some(set.correlation_id),
-            _ => None,
-        })
+        self.records.iter().filter_map(|record| operation_id(&record))
+    }
+}
+
+/// The correlation id of a kernel, copy or memset.
+pub(super) fn operation_id(record: &Record<'_>) -> Option<u32> {
+    match record {
+        Record::Kernel(kernel) => Some(kernel.correlation_id),
+        Record::Memcpy(copy) => Some(copy.correlation_id),
+        Record::Memset(set) => Some(set.correlation_id),
+        _ => None,
     }
 }
 
@@ -129,10 +139,10 @@ struct Ended {
 
 impl Ended {
     /// `early` holds ends of process ranges whose start was in no segment so far.
-    fn of(segment: &Segment, early: Vec<(Arc<Shared>, LoggedEvent)>) -> Self {
+    fn of(threads: &[ThreadSegment], early: Vec<(Arc<Shared>, LoggedEvent)>) -> Self {
         let mut ended = Self::default();
         early.iter().for_each(|(shared, event)| ended.add_end(shared, *event));
-        for thread in &segment.ranges {
+        for thread in threads {
             let of_thread = ended.ranges.entry(thread.shared.number).or_default();
             of_thread.extend(thread.slots.iter());
             for event in &thread.events {
@@ -215,8 +225,12 @@ pub(crate) struct CarriedOver {
 impl CarriedOver {
     /// Carries over from a released segment. Details of ranges in later segments are kept.
     pub(crate) fn add(&mut self, segment: &Segment) {
-        let mut ended = Ended::of(segment, std::mem::take(&mut self.early_ends));
-        for thread in &segment.ranges {
+        self.add_ranges(&segment.ranges);
+    }
+
+    pub(super) fn add_ranges(&mut self, threads: &[ThreadSegment]) {
+        let mut ended = Ended::of(threads, std::mem::take(&mut self.early_ends));
+        for thread in threads {
             for event in &thread.events {
                 match Event::from_words(event.1) {
                     Event::Joined { .. } => self.joined += 1,
@@ -249,7 +263,7 @@ impl CarriedOver {
     }
 
     /// The carried-over events by thread, in log order.
-    fn threads(&self) -> impl Iterator<Item = ThreadSegment> {
+    pub(super) fn threads(&self) -> impl Iterator<Item = ThreadSegment> {
         let mut threads = self.ranges.clone();
         for (shared, event) in self.joins.iter().chain(&self.early_ends) {
             let none = || ThreadSegment::empty(shared);
@@ -297,9 +311,14 @@ pub(crate) struct Settings {
     pub(crate) missing_kinds: Vec<cupti::ActivityKind>,
 }
 
-/// The earliest correlation id of calls.
-fn first_id<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Option<u32> {
-    calls.into_iter().map(|call| call.correlation_id).reduce(earlier_id)
+/// The id up to which records belong to earlier calls. With all calls present (`known` is 0), a
+/// record with an id before theirs belongs to a call before the collection. The calls are sorted.
+fn before_id(known: u32, calls: &[ThreadCalls]) -> u32 {
+    let first = calls.iter().filter_map(|thread| thread.calls.first());
+    match first.map(|call| call.correlation_id).reduce(earlier_id) {
+        Some(first) if known == 0 => first.wrapping_sub(1),
+        _ => known,
+    }
 }
 
 /// The earlier of two ids. Ids may wrap.
@@ -369,11 +388,6 @@ pub(crate) fn recording(partial: PartialRecording<'_>, observer_panics: u64) -> 
     losses.panics = losses.panics.saturating_add(observer_panics);
     losses.add(&ranges::losses());
     let calls = all.calls.sorted();
-    // With all calls present, a record with an earlier id belongs to a call before the collection.
-    let before_id = match first_id(calls.iter().filter_map(|thread| thread.calls.first())) {
-        Some(first) if partial.before_id == 0 => first.wrapping_sub(1),
-        _ => partial.before_id,
-    };
     let version = cupti::Version(partial.info.cupti_version);
     let none = || RecordBytes::from_parts(version, vec![], [], []);
     Recording {
@@ -383,7 +397,7 @@ pub(crate) fn recording(partial: PartialRecording<'_>, observer_panics: u64) -> 
         pending_from_ns: partial.pending_from_ns,
         clocks: Clocks::new(all.readings),
         logs: logs_from(partial.first_log),
-        before_id,
+        before_id: before_id(partial.before_id, &calls),
         begins_late: partial.begins_late,
         records: all.records.unwrap_or_else(none),
         calls,
@@ -458,6 +472,30 @@ pub(crate) struct ThreadRanges {
     pub(crate) event_slots: Slots,
 }
 
+impl ThreadRanges {
+    /// Sets the events, in the order of their slots: those within the window.
+    fn set_events(&mut self, mut events: Vec<LoggedEvent>, window_ns: (u64, u64)) {
+        cut_events(&mut events, &self.slots, window_ns);
+        ranges::assemble_texts(&mut events, &mut self.texts);
+        self.event_slots = events.iter().map(|(slot, _)| *slot).collect();
+        self.events = events.into_iter().map(|(_, words)| words).collect();
+    }
+}
+
+/// Finishes a recording read from an appended file, whose frames contain segments as they were
+/// taken. Its logs are sorted.
+pub(super) fn finish_appended(recording: &mut Recording) {
+    for thread in &mut recording.ranges {
+        let slots = std::mem::take(&mut thread.event_slots);
+        let events = slots.iter().zip(std::mem::take(&mut thread.events)).collect();
+        thread.set_events(events, recording.window_ns);
+    }
+    recording.before_id = before_id(recording.before_id, &recording.calls);
+    if recording.pending_from_ns.is_none() {
+        leave_open(recording);
+    }
+}
+
 /// The ranges of all threads, added segment by segment.
 #[derive(Debug, Default)]
 struct Threads(BTreeMap<u64, (ThreadSegment, bool)>);
@@ -491,22 +529,19 @@ impl Threads {
                 entries = rows.into_iter().map(|(_, entry)| entry).collect();
                 order::sort_by_number(&mut thread.events, |(slot, _)| *slot);
             }
-            cut_events(&mut thread.events, &slots, window_ns);
             // The texts were added before the entries that refer to them.
-            let mut texts = thread.shared.texts.lock().clone();
-            ranges::assemble_texts(&mut thread.events, &mut texts);
-            let event_slots = thread.events.iter().map(|(slot, _)| *slot).collect();
-            let events = thread.events.into_iter().map(|(_, words)| words).collect();
-            ThreadRanges {
+            let texts = thread.shared.texts.lock().clone();
+            let mut ranges = ThreadRanges {
                 number: thread.shared.number,
                 thread_id: thread.shared.thread_id,
                 thread_name: thread.shared.thread_name.clone(),
                 texts,
                 entries,
                 slots,
-                events,
-                event_slots,
-            }
+                ..ThreadRanges::default()
+            };
+            ranges.set_events(thread.events, window_ns);
+            ranges
         };
         self.0.into_values().map(finish).collect()
     }

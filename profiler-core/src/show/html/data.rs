@@ -16,7 +16,7 @@ use crate::analyze::scorecard::{Score, Scorecard};
 use crate::base::totals::Totals;
 use crate::base::units::nanoseconds as ns;
 use crate::join::health::{Account, Health};
-use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
+use crate::profile::{ApiCall, GpuOperation, Process, Profile, Range, RangeNode};
 use crate::record::recording::{DeviceInfo, RecordingInfo};
 
 /// A missing time: no timestamp, or a call that has not returned.
@@ -30,7 +30,7 @@ pub(super) struct Data<'a> {
     info: &'a RecordingInfo,
     date: String,
     duration_ns: u64,
-    /// The denominator of busy shares: the clock of the diagnosis.
+    /// The denominator of busy shares: the clock of the diagnosis, the mean over devices.
     clock_ns: u64,
     /// The names of the parts of the clock.
     parts: Vec<PartName>,
@@ -49,6 +49,8 @@ pub(super) struct Data<'a> {
     kernels: Vec<Row>,
     memory: Vec<Row>,
     api: Vec<Row>,
+    /// Empty if there is one process.
+    processes: Vec<ProcessRow>,
     threads: Vec<Thread>,
     /// Process, device, context, stream.
     streams: Vec<[u32; 4]>,
@@ -170,7 +172,36 @@ struct Device<'a> {
     id: u32,
     #[serde(flatten)]
     info: Option<&'a DeviceInfo>,
+    /// Its own clock.
+    clock_ns: u64,
     busy: Busy,
+}
+
+#[derive(Serialize)]
+struct ProcessRow {
+    id: u32,
+    label: String,
+    start_ns: u64,
+    ns: u64,
+    totals: Totals,
+    /// What is missing of it in one line; empty if nothing is.
+    missing: String,
+}
+
+fn processes(profile: &Profile) -> Vec<ProcessRow> {
+    if !profile.has_several_processes() {
+        return Vec::new();
+    }
+    let totals = profile.totals_by_process();
+    let row = |process: Process<'_>| ProcessRow {
+        id: process.id(),
+        label: process.to_string(),
+        start_ns: ns(process.start()),
+        ns: ns(process.duration()),
+        totals: totals.get(&process.id()).copied().unwrap_or_default(),
+        missing: process.health().map(Health::missing_in_words).unwrap_or_default(),
+    };
+    profile.processes().map(row).collect()
 }
 
 #[derive(Serialize)]
@@ -191,7 +222,7 @@ struct Node {
 #[derive(Serialize)]
 struct Thread {
     id: u32,
-    /// The process of its calls; 0 if only one process was recorded.
+    /// 0 if only one process was recorded.
     process: u32,
     name: Option<NameRow>,
 }
@@ -263,6 +294,7 @@ impl<'a> Data<'a> {
         findings: &'a [Finding],
         card: &'a Scorecard,
         clock: &Clock,
+        clock_of: impl Fn(u32) -> u64,
     ) -> Self {
         let mut builder = Builder::default();
         let mut tracks = Tracks::of(profile);
@@ -293,11 +325,12 @@ impl<'a> Data<'a> {
             },
             scorecard: ScorecardPart::of(card),
             findings,
-            devices: devices(profile),
+            devices: devices(profile, clock_of),
             nodes,
             kernels: builder.kernel_rows.finish(),
             memory: builder.memory_rows.finish(),
             api: builder.api_rows.finish(),
+            processes: processes(profile),
             threads: builder.threads,
             streams: builder.streams.values,
             call_kinds: builder.call_kinds.values,
@@ -346,7 +379,7 @@ fn code_of(kind: CopyKind) -> u64 {
 /// The page's kind of a graph traced as one interval.
 const WHOLE_GRAPH: u64 = 7;
 
-fn devices(profile: &Profile) -> Vec<Device<'_>> {
+fn devices(profile: &Profile, clock_of: impl Fn(u32) -> u64) -> Vec<Device<'_>> {
     let known = &profile.recording_info().devices;
     let mut ids: Vec<u32> = known.iter().map(|device| device.id).collect();
     let busy = Busy::of(profile, 1);
@@ -357,6 +390,7 @@ fn devices(profile: &Profile) -> Vec<Device<'_>> {
         .map(|id| Device {
             id,
             info: known.iter().find(|device| device.id == id),
+            clock_ns: clock_of(id),
             busy: busy.get(&id).cloned().unwrap_or_default(),
         })
         .collect()
@@ -386,7 +420,8 @@ fn key_of(call: &ApiCall<'_>) -> CallKey {
 struct Builder {
     names: Names,
     threads: Vec<Thread>,
-    thread_rows: FxHashMap<u32, u32>,
+    /// By process and thread id.
+    thread_rows: FxHashMap<(u32, u32), u32>,
     streams: Distinct<[u32; 4]>,
     call_kinds: Distinct<(NameRow, &'static str)>,
     call_rows: FxHashMap<CallKey, u32>,
@@ -398,9 +433,9 @@ struct Builder {
 }
 
 impl Builder {
-    fn thread(&mut self, id: u32) -> u32 {
-        *self.thread_rows.entry(id).or_insert_with(|| {
-            self.threads.push(Thread { id, process: 0, name: None });
+    fn thread(&mut self, process: u32, id: u32) -> u32 {
+        *self.thread_rows.entry((process, id)).or_insert_with(|| {
+            self.threads.push(Thread { id, process, name: None });
             self.threads.len() as u32 - 1
         })
     }
@@ -441,7 +476,7 @@ impl Builder {
         let mut start = Delta::default();
         for (row, range) in profile.ranges().enumerate() {
             let row = row as u32;
-            let thread = self.thread(range.thread_id());
+            let thread = self.thread(range.process_id(), range.thread_id());
             if let Some(name) = range.thread_name() {
                 self.threads[thread as usize].name = Some(self.names.row(name));
             }
@@ -489,7 +524,7 @@ impl Builder {
             table.name.push(self.names.row(range.name()));
             table.start_ns.push(ns(range.start()));
             table.ns.push(ns(range.host_time()));
-            table.thread.push(self.thread(range.thread_id()));
+            table.thread.push(self.thread(range.process_id(), range.thread_id()));
             table.activations.push(range.activations().map(|range| range.id.at() as u32).collect());
             if range.is_open() {
                 table.open.push(row as u32);
@@ -502,7 +537,7 @@ impl Builder {
         let mut table = Marks::default();
         for mark in profile.marks() {
             table.name.push(self.names.row(mark.name()));
-            table.thread.push(self.thread(mark.thread_id()));
+            table.thread.push(self.thread(mark.process_id(), mark.thread_id()));
             table.at_ns.push(ns(mark.at()));
         }
         table
@@ -522,8 +557,7 @@ impl Builder {
                 self.call_rows.insert(key_of(&call), row);
             }
             table.kind.push(kind);
-            let thread = self.thread(call.thread_id());
-            self.threads[thread as usize].process = call.process_id();
+            let thread = self.thread(call.process_id(), call.thread_id());
             table.thread.push(thread);
             table.start_delta.push(start.of(ns(call.start())));
             table.ns.push(call.host_time().map_or(UNKNOWN, |took| ns(took) as i64));

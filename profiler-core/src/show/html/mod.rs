@@ -58,7 +58,9 @@ fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     let found = diagnoser.findings_of(&verdict);
     let findings = findings::plain(profile, &verdict, &found);
     let card = Scorecard::of(profile, &Targets::new(), &verdict, &found);
-    let data = data::Data::of(profile, &findings, &card, diagnoser.clock());
+    let data = data::Data::of(profile, &findings, &card, diagnoser.clock(), |device| {
+        diagnoser.clock_ns_of(device)
+    });
     let roofline = roofline(profile);
     let script = script::joined();
     let mut rest = TEMPLATE;

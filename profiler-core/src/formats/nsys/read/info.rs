@@ -66,6 +66,7 @@ impl Reader<'_> {
             recorder_version,
             process_id: None,
             utc_offset_ns,
+            boot_id: None,
         })
     }
 

@@ -189,16 +189,19 @@ export const decoded = (data) => {
     for (let row = node + 1; row; row = data.nodes[row - 1].parent) path.push(names[data.nodes[row - 1].name]);
     return path.reverse().join("/");
   };
+  const processLabels = new Map(data.processes.map(({ id, label }) => [id, label]));
+  const processLabel = (process) => processLabels.get(process) ?? (process ? `process ${process}` : "");
+  const threadName = ({ id, name }) => (name === null ? `Thread ${id}` : `${names[name]} (${id})`);
   const threadLabel = (thread) => {
-    const { id, name, process } = data.threads[thread];
-    return `${name === null ? `Thread ${id}` : `${names[name]} (${id})`}${process ? `, process ${process}` : ""}`;
+    const label = processLabel(data.threads[thread].process);
+    return `${threadName(data.threads[thread])}${label ? `, ${label}` : ""}`;
   };
   const differs = (device, part) => new Set(streams.filter((stream) => stream.device === device).map((stream) => stream[part])).size > 1;
   const streamLabel = ({ process, device, context, stream }) =>
-    `Stream ${stream}${differs(device, "context") ? `, ctx ${context}` : ""}${differs(device, "process") ? `, pid ${process}` : ""}`;
+    `Stream ${stream}${differs(device, "context") ? `, ctx ${context}` : ""}${differs(device, "process") ? `, ${processLabel(process)}` : ""}`;
   const hasSeveral = new Set(tracks.map(({ device }) => device)).size > 1;
   const trackLabel = ({ label, device }) => (hasSeveral ? `${label}, GPU ${device}` : label);
-  return { data, names, session, whole, streams, devices, tracks, R, C, O, P, M, pathOf, threadLabel, streamLabel, trackLabel,
+  return { data, names, session, whole, streams, devices, tracks, R, C, O, P, M, pathOf, processLabel, threadName, threadLabel, streamLabel, trackLabel,
     tables: { range: R, call: C, operation: O, process: P, mark: M } };
 };
 

@@ -9,7 +9,7 @@ const before = ({ length, start, end }) => {
 };
 
 /**
- * Groups of lanes: ranges of the process, a group for each thread, a group for each device. A lane has the items of one type as
+ * Groups of lanes: one for each process, or for one process one for each thread, and one for each device. A lane has the items of one type as
  * `rows` of its table in the order of their time, with `start` and `end`; `from` is the first position from a time on, and `hits` is what a search found among them.
  */
 export const rowsOf = (model) => {
@@ -40,14 +40,26 @@ export const rowsOf = (model) => {
   const addPacked = (to, type, table, rows, base, label) =>
     packed(table, rows).forEach((lane, i) => addRows(to, type, table, lane, base, i === 0 ? label : ""));
 
-  if (P.length) addPacked(group("Ranges of the process"), "process", P, P.start.keys(), 20, "Start/end");
+  const addProcessRanges = (to, rows) => addPacked(to, "process", P, rows, 20, "Start/end");
   const threads = data.threads.length;
   const [ranges, calls, marks] = [[R, R.thread], [C, C.thread], [M, data.marks.thread]].map(([table, thread]) => grouped(table.length, (i) => thread[i], threads));
-  for (let thread = 0; thread < threads; thread++) {
-    const own = group(model.threadLabel(thread));
-    addPacked(own, "range", R, ranges.of(thread), 20, "Ranges");
-    if (marks.of(thread).length) addRows(own, "mark", M, marks.of(thread).sort((a, b) => M.start[a] - M.start[b]), 14, "Marks");
-    addPacked(own, "call", C, calls.of(thread), 20, "CUDA API");
+  const addThread = (to, thread, prefix) => {
+    addPacked(to, "range", R, ranges.of(thread), 20, `${prefix}Ranges`);
+    if (marks.of(thread).length) addRows(to, "mark", M, marks.of(thread).sort((a, b) => M.start[a] - M.start[b]), 14, `${prefix}Marks`);
+    addPacked(to, "call", C, calls.of(thread), 20, `${prefix}CUDA API`);
+  };
+  // Of several processes each is a group; of one, each thread.
+  for (const { id } of data.processes) {
+    const own = group(model.processLabel(id));
+    const started = [...P.start.keys()].filter((row) => data.threads[data.process_ranges.thread[row]].process === id);
+    if (started.length) addProcessRanges(own, started);
+    data.threads.forEach((row, thread) => {
+      if (row.process === id) addThread(own, thread, `${model.threadName(row)}: `);
+    });
+  }
+  if (data.processes.length === 0) {
+    if (P.length) addProcessRanges(group("Ranges of the process"), P.start.keys());
+    for (let thread = 0; thread < threads; thread++) addThread(group(model.threadLabel(thread)), thread, "");
   }
   const byStream = grouped(O.length, (i) => (O.isTimed(i) ? O.stream[i] : -1), streams.length);
   for (const device of devices) {

@@ -17,7 +17,7 @@ const figures = () => {
   const energy = tracks.filter(({ total, total_unit: unit }) => total !== null && unit === "joules");
   byId("figures").append(
     element("li", {}, element("span", { class: `badge ${health.is_complete ? "good" : "bad"}`, id: "complete" }, health.is_complete ? "Complete" : "Incomplete")),
-    figure("Session", withUnit(timeParts(data.duration_ns)), `${plural(R.length, "range")}, ${plural(data.threads.length, "thread")}`),
+    figure("Session", withUnit(timeParts(data.duration_ns)), `${plural(R.length, "range")}, ${plural(data.threads.length, "thread")}${data.processes.length ? `, ${data.processes.length} processes` : ""}`),
     figure("GPU busy", used ? percent(busy, data.clock_ns * used) : "\u2013", `${used > 1 ? `mean of ${used} GPUs` : used ? `${time(busy)} with work` : "no GPU work"}${alone ? `, and ${time(alone)} of collectives alone` : ""}`),
     ...energy.map((track) => figure(trackLabel(track), measured(track.total, "joules"), `mean ${measured(track.mean, "watts")}, ${plural(track.count, "sample")}`)),
     figure("Kernels", count(totals.kernels), `${time(totals.kernel_ns)}, ${plural(totals.launches, "launch", "launches")}`),
@@ -52,10 +52,12 @@ const sampled = () => {
 
 /** What was lost, and the account that shows it. */
 const health = () => {
-  const { health } = state.model.data;
+  const { health, processes } = state.model.data;
+  const incomplete = processes.filter(({ missing }) => missing);
   const text = health.is_complete ? (health.records ? `Nothing was lost: ${plural(health.records, "record")}, each with its call.` : "Nothing was lost, for there were no records.") : "Something was lost; counts and times may be too low.";
   return [element("p", { id: "health" }, element("span", { class: `badge ${health.is_complete ? "good" : "bad"}` }, health.is_complete ? "Complete" : "Incomplete"), " ", text),
     health.losses.length ? element("ul", { id: "losses" }, ...health.losses.map(([name, number]) => element("li", {}, `${count(number)} ${name}`))) : "",
+    incomplete.length ? element("ul", {}, ...incomplete.map(({ label, missing }) => element("li", {}, `${label}: ${missing}`))) : "",
     plainTable("Account of records and calls", ["Kind", "Records", "with their call", "Calls that expect one", "with their record", "Balance"],
       health.accounts.map((account) => [account.name, count(account.records), count(account.matched_records), count(account.calls), count(account.matched_calls), account.is_balanced ? "balanced" : "not balanced"])),
     muted(`In words: ${health.in_words}.`)];
@@ -71,6 +73,9 @@ const machine = () => {
     ["Recorded", `${new Date(info.recorded_at_s * 1000).toISOString().replace("T", " ").slice(0, 19)} UTC by profiler-core ${info.recorder_version}`]], "facts");
 };
 
+const processTable = ({ processes }) => (processes.length === 0 ? "" : plainTable("Processes", ["Process", "Began", "Recorded", "Kernel time", "Kernels", "Copies", "Copied"],
+  processes.map(({ label, start_ns, ns, totals }) => [label, time(start_ns), time(ns), time(totals.kernel_ns), count(totals.kernels), count(totals.copies), bytes(totals.copy_bytes)])));
+
 export const summarise = () => {
   const { data } = state.model;
   byId("what").textContent = byId("what").title = data.what;
@@ -78,5 +83,5 @@ export const summarise = () => {
   figures();
   scorecard();
   sampled();
-  byId("panel-recording").replaceChildren(element("h2", {}, "Health"), ...health(), element("h2", {}, "Machine and versions"), machine());
+  byId("panel-recording").replaceChildren(element("h2", {}, "Health"), ...health(), data.processes.length ? element("h2", {}, "Processes") : "", processTable(data), element("h2", {}, "Machine and versions"), machine());
 };

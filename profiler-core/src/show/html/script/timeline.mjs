@@ -119,8 +119,8 @@ const drawHeadings = (context, groups, top) => {
     context.fillStyle = colors.raised;
     context.fillRect(0, y, plotting.width, HEADING - 2);
     context.fillStyle = colors.ink;
-    const busy = group.device && data.devices.find(({ id }) => id === group.device.id)?.busy.busy_ns;
-    const note = group.device?.busy.length ? ` \u2014 ${percent(busy ?? 0, data.clock_ns)} busy` : "";
+    const device = group.device && data.devices.find(({ id }) => id === group.device.id);
+    const note = group.device?.busy.length ? ` \u2014 ${percent(device?.busy.busy_ns ?? 0, device?.clock_ns || data.clock_ns)} busy` : "";
     context.fillText(fittedText(context, `${group.isFolded ? "\u25b8" : "\u25be"}  ${group.label}${note}`, plotting.width - 16), 8, y + HEADING / 2 - 1);
   }
 };

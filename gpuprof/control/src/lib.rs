@@ -1,0 +1,21 @@
+//! What the program `gpuprof` and its injection library share: [options in environment
+//! variables](Options), the [manifests](manifest) of a [run folder](RunFolder), and the control
+//! [socket] of a live process.
+//!
+//! Nothing here starts a thread, installs a signal handler or prints. No file holds environment
+//! variables, user names, host names or absolute paths.
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod manifest;
+mod options;
+mod process;
+mod run_folder;
+pub mod socket;
+
+pub use error::Error;
+pub use options::{
+    LOG_VARIABLE, Options, RUN_VARIABLE, START_VARIABLE, STOP_VARIABLE, Start, Stop,
+};
+pub use process::ProcessId;
+pub use run_folder::{Processes, RunFolder};

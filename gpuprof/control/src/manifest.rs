@@ -1,0 +1,375 @@
+//! The manifests of a run folder: [`Run`] in `run.json`, [`Process`] in `process-PID-START.json`.
+//!
+//! A reader accepts what a newer version adds: it ignores unknown fields and reads an unknown state
+//! as [`State::Unknown`]. Another [`VERSION`] is refused.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::{Options, ProcessId};
+
+/// The version of both manifests. It changes when an old reader would misread a new manifest.
+pub const VERSION: u32 = 1;
+
+/// The longest text of a manifest in bytes, longer ones are cut.
+pub const MAX_TEXT: usize = 4096;
+
+/// A moment on two clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Moment {
+    /// Nanoseconds since 1970-01-01 UTC.
+    pub wall_ns: u64,
+    /// Nanoseconds of `CLOCK_MONOTONIC`, which the processes of a machine share.
+    pub monotonic_ns: u64,
+}
+
+impl Moment {
+    /// The present.
+    pub fn now() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Into::into);
+        let nanoseconds = |time: Duration| time.as_nanos().try_into().unwrap_or(u64::MAX);
+        Self { wall_ns: nanoseconds(wall), monotonic_ns: nanoseconds(monotonic) }
+    }
+}
+
+/// The content of `run.json`, which `gpuprof run` writes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Run {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The version of gpuprof.
+    pub gpuprof: String,
+    /// The base name of the program.
+    pub program: String,
+    /// [`Start`](crate::Start) as text.
+    pub start: String,
+    /// [`Stop`](crate::Stop) as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<String>,
+    /// When the program was started.
+    pub began: Moment,
+    /// The end of the program; absent while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ended>,
+}
+
+/// The end of a program: one of status and signal is present.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Ended {
+    /// When `gpuprof run` saw it.
+    pub at: Moment,
+    /// The exit status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<i32>,
+    /// The signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+}
+
+impl Ended {
+    /// The end of a program now.
+    pub fn now(status: Option<i32>, signal: Option<i32>) -> Self {
+        Self { at: Moment::now(), status, signal }
+    }
+}
+
+impl Run {
+    /// The manifest of a run that starts now.
+    pub fn new(program: &Path, options: &Options) -> Self {
+        Self {
+            version: VERSION,
+            gpuprof: env!("CARGO_PKG_VERSION").to_owned(),
+            program: base_name(program),
+            start: options.start.to_string(),
+            stop: options.stop.map(|stop| stop.to_string()),
+            began: Moment::now(),
+            ended: None,
+        }
+    }
+}
+
+/// What a process does, or how it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum State {
+    /// Recording has not started: the condition of [`Start`](crate::Start) is not met.
+    Waiting,
+    /// Recording is on.
+    Recording,
+    /// Recording was on and is off.
+    Paused,
+    /// The recording is complete.
+    Finished,
+    /// The GPU was not used; there is no recording.
+    Idle,
+    /// The program records itself with profiler-core; there may be a recording of the time before.
+    Yielded,
+    /// Recording failed for [`Process::reason`]; there may be a recording of the time before.
+    Failed,
+    /// A state of a newer version.
+    #[serde(other)]
+    Unknown,
+}
+
+impl State {
+    /// The text in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Recording => "recording",
+            Self::Paused => "paused",
+            Self::Finished => "finished",
+            Self::Idle => "idle",
+            Self::Yielded => "yielded",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// True for the states of a process that still records, or may.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Waiting | Self::Recording | Self::Paused | Self::Unknown)
+    }
+}
+
+/// The content of `process-PID-START.json`, which the injection library writes.
+///
+/// A process that ends without the library's hooks (SIGKILL, `_exit`, exec) leaves an
+/// [open](State::is_open) state behind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Process {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The version of the library.
+    pub gpuprof: String,
+    /// The process.
+    #[serde(flatten)]
+    pub id: ProcessId,
+    /// The number of the image, from 0 on: exec starts another program in the same process.
+    #[serde(default)]
+    pub image: u32,
+    /// The pid of the parent at the start.
+    pub parent: u32,
+    /// The base name of the executable.
+    pub program: String,
+    /// The global rank, from `RANK` or the variables of MPI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// The rank on this machine, from `LOCAL_RANK` or the variables of MPI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_rank: Option<u32>,
+    /// The number of ranks, from `WORLD_SIZE` or the variables of MPI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world_size: Option<u32>,
+    /// What the process does, or how it ended.
+    pub state: State,
+    /// Why it is in this state, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Whether there is a recording, under the name [`recording_name`](Self::recording_name).
+    #[serde(default)]
+    pub has_recording: bool,
+    /// When the library started.
+    pub began: Moment,
+    /// When it finished the recording.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Moment>,
+    /// What was recorded until this manifest was written.
+    #[serde(default)]
+    pub counts: Counts,
+}
+
+/// What a process recorded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Kernels, copies, fills, and graphs traced as one.
+    pub operations: u64,
+    /// NVTX ranges.
+    pub ranges: u64,
+    /// Windows of recording that were opened.
+    pub windows: u64,
+    /// Bytes of the recording.
+    pub bytes: u64,
+    /// Records and ranges that were lost.
+    pub lost: u64,
+}
+
+impl Process {
+    /// The manifest of this process, in the state [`Waiting`](State::Waiting).
+    ///
+    /// # Errors
+    /// `/proc/self/stat` cannot be read.
+    pub fn current() -> Result<Self, crate::Error> {
+        Ok(Self::new(ProcessId::current()?, |name| std::env::var_os(name)))
+    }
+
+    fn new(id: ProcessId, get: impl Fn(&str) -> Option<OsString>) -> Self {
+        let number = |names: [&str; 3]| {
+            let text = names.into_iter().find_map(&get)?;
+            text.to_str()?.parse().ok()
+        };
+        Self {
+            version: VERSION,
+            gpuprof: env!("CARGO_PKG_VERSION").to_owned(),
+            id,
+            image: 0,
+            parent: std::os::unix::process::parent_id(),
+            program: fs::read_link("/proc/self/exe")
+                .map_or_else(|_| String::new(), |exe| base_name(&exe)),
+            rank: number(["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"]),
+            local_rank: number(["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"]),
+            world_size: number(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]),
+            state: State::Waiting,
+            reason: None,
+            has_recording: false,
+            began: Moment::now(),
+            ended: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Sets the state and why.
+    pub fn set_state(&mut self, state: State, reason: Option<&str>) {
+        self.state = state;
+        self.reason = reason.map(|reason| cut(reason).to_owned());
+    }
+
+    /// The common part of the names of the manifest and the recording.
+    pub(crate) fn stem(&self) -> String {
+        match self.image {
+            0 => format!("process-{}", self.id),
+            image => format!("process-{}-{image}", self.id),
+        }
+    }
+
+    /// The name of the manifest in the run folder.
+    pub fn manifest_name(&self) -> String {
+        self.stem() + ".json"
+    }
+
+    /// The name of the recording in the run folder.
+    pub fn recording_name(&self) -> String {
+        self.stem() + ".gpuprof"
+    }
+}
+
+/// The last part of a path, as text of a bounded length.
+fn base_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // Linux adds this where the file was replaced since.
+    cut(name.strip_suffix(" (deleted)").unwrap_or(&name)).to_owned()
+}
+
+/// The beginning of a text, at most [`MAX_TEXT`] bytes.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_TEXT)]
+}
+
+/// The reason why a manifest is invalid.
+pub(crate) trait Check {
+    fn check(&self) -> Result<(), String>;
+}
+
+fn check(version: u32, gpuprof: &str, texts: &[Option<&str>]) -> Result<(), String> {
+    if version != VERSION {
+        return Err(other_version(version, gpuprof));
+    }
+    match texts.iter().flatten().all(|text| text.len() <= MAX_TEXT) {
+        true => Ok(()),
+        false => Err(format!("has a text of more than {MAX_TEXT} bytes")),
+    }
+}
+
+pub(crate) fn other_version(version: u32, gpuprof: &str) -> String {
+    let gpuprof = cut(gpuprof).escape_debug();
+    format!(
+        "has version {version} and was written by gpuprof {gpuprof}: read it with that one, this one reads version {VERSION}"
+    )
+}
+
+impl Check for Run {
+    fn check(&self) -> Result<(), String> {
+        let texts = [&self.gpuprof, &self.program, &self.start].map(|text| Some(&**text));
+        check(self.version, &self.gpuprof, &texts)?;
+        check(self.version, &self.gpuprof, &[self.stop.as_deref()])
+    }
+}
+
+impl Check for Process {
+    fn check(&self) -> Result<(), String> {
+        let texts = [Some(&*self.gpuprof), Some(&*self.program), self.reason.as_deref()];
+        check(self.version, &self.gpuprof, &texts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_the_numbers_of_torchrun_and_mpi() {
+        let id = ProcessId { pid: 1, start: 2 };
+        let of = |set: &[(&str, &str)]| {
+            let process = Process::new(id, |name| {
+                set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+            });
+            (process.rank, process.local_rank, process.world_size)
+        };
+        assert_eq!(of(&[]), (None, None, None));
+        let torchrun = [("RANK", "5"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", "8"), ("PMI_RANK", "9")];
+        assert_eq!(of(&torchrun), (Some(5), Some(1), Some(8)));
+        assert_eq!(of(&[("OMPI_COMM_WORLD_RANK", "3")]), (Some(3), None, None));
+        assert_eq!(of(&[("RANK", "secret"), ("WORLD_SIZE", "-1")]), (None, None, None));
+    }
+
+    #[test]
+    fn names_of_files_hold_the_image_after_an_exec() {
+        let mut process = Process::current().unwrap();
+        let id = process.id;
+        assert_eq!(process.manifest_name(), format!("process-{id}.json"));
+        process.image = 2;
+        assert_eq!(process.recording_name(), format!("process-{id}-2.gpuprof"));
+    }
+
+    #[test]
+    fn manifests_hold_base_names_and_bounded_texts() {
+        let mut process = Process::current().unwrap();
+        assert!(!process.program.is_empty() && !process.program.contains('/'));
+        process.set_state(State::Failed, Some(&"\u{e4}".repeat(MAX_TEXT)));
+        assert_eq!(process.reason.as_deref().map(str::len), Some(MAX_TEXT));
+        assert_eq!(process.check(), Ok(()));
+        let run = Run::new("/home/someone/bin/python (deleted)".as_ref(), &Options::new("/secret"));
+        assert_eq!(run.program, "python");
+        let text = serde_json::to_string(&run).unwrap();
+        assert!(!text.contains("someone") && !text.contains("secret"), "{text}");
+    }
+
+    #[test]
+    fn state_names_are_those_of_the_manifests() {
+        let states = [
+            State::Waiting,
+            State::Recording,
+            State::Paused,
+            State::Finished,
+            State::Idle,
+            State::Yielded,
+            State::Failed,
+        ];
+        for state in states {
+            assert_eq!(serde_json::to_value(state).unwrap(), state.name());
+        }
+    }
+}

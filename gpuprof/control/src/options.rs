@@ -1,0 +1,325 @@
+//! Options of a run, as values and as environment variables.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::error::{Error, Kind};
+
+/// The variable with the absolute path of the run folder; without it the library stays dormant.
+pub const RUN_VARIABLE: &str = "GPUPROF_RUN";
+/// The variable with a [`Start`].
+pub const START_VARIABLE: &str = "GPUPROF_START";
+/// The variable with a [`Stop`].
+pub const STOP_VARIABLE: &str = "GPUPROF_STOP";
+/// The variable that sends messages of the library to standard error: `stderr`.
+pub const LOG_VARIABLE: &str = "GPUPROF_LOG";
+
+/// The longest delay and duration: a year.
+const MAX_SECONDS: f64 = 365.0 * 86_400.0;
+/// The longest name of a range, in bytes.
+const MAX_NAME: usize = 1024;
+
+/// The options of a run, which its processes inherit as environment variables.
+///
+/// ```
+/// use gpuprof_control::{Options, Start};
+///
+/// let mut options = Options::new("/data/train.gpurun");
+/// options.start = Start::Range("step".to_owned());
+/// let variables = options.variables()?;
+/// let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
+/// assert_eq!(Options::from_variables(get)?, Some(options));
+/// # Ok::<(), gpuprof_control::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Options {
+    /// The run folder, an absolute path.
+    pub run: PathBuf,
+    /// When recording starts.
+    pub start: Start,
+    /// When it stops before the process ends.
+    pub stop: Option<Stop>,
+    /// Whether the library writes messages to standard error.
+    pub log_to_stderr: bool,
+}
+
+/// When recording starts. As text: `now`, `wait`, `after=SECONDS`, `range=NAME`,
+/// `cuda-profiler-api`.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub enum Start {
+    /// With the first CUDA call of the process.
+    #[default]
+    Now,
+    /// On the request `on`.
+    Wait,
+    /// This long after the first CUDA call of the process.
+    After(Duration),
+    /// While an NVTX range with exactly this name is open, in any domain.
+    Range(String),
+    /// From `cudaProfilerStart` to `cudaProfilerStop`.
+    CudaProfilerApi,
+}
+
+/// When recording stops. As text: `duration=SECONDS`, `ranges=COUNT`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Stop {
+    /// This long after it started.
+    Duration(Duration),
+    /// With the end of this instance of the range of [`Start::Range`].
+    Ranges(NonZeroU32),
+}
+
+impl Options {
+    /// Recording from the first CUDA call to the end of the process.
+    pub fn new(run: impl Into<PathBuf>) -> Self {
+        Self { run: run.into(), start: Start::Now, stop: None, log_to_stderr: false }
+    }
+
+    /// The options in the environment of this process, `None` without [`RUN_VARIABLE`].
+    ///
+    /// # Errors
+    /// Those of [`from_variables`](Self::from_variables).
+    pub fn from_environment() -> Result<Option<Self>, Error> {
+        Self::from_variables(|name| std::env::var_os(name))
+    }
+
+    /// The options in these variables, `None` without [`RUN_VARIABLE`]. An empty variable counts
+    /// as absent.
+    ///
+    /// # Errors
+    /// An invalid value; the message names the variable.
+    pub fn from_variables(get: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
+        let Some(run) = text_of(RUN_VARIABLE, &get)? else { return Ok(None) };
+        let mut options = Self::new(run);
+        if let Some(start) = text_of(START_VARIABLE, &get)? {
+            options.start = start.parse().map_err(|why| invalid(START_VARIABLE, &start, why))?;
+        }
+        if let Some(stop) = text_of(STOP_VARIABLE, &get)? {
+            options.stop = Some(stop.parse().map_err(|why| invalid(STOP_VARIABLE, &stop, why))?);
+        }
+        if let Some(log) = text_of(LOG_VARIABLE, &get)? {
+            if log != "stderr" {
+                let why = "the one known value is stderr".to_owned();
+                return Err(invalid(LOG_VARIABLE, &log, why));
+            }
+            options.log_to_stderr = true;
+        }
+        options.check()?;
+        Ok(Some(options))
+    }
+
+    /// Every variable of this crate with its value; `None` for one to be removed.
+    ///
+    /// # Errors
+    /// Options that contradict each other, and a run folder with a relative path or one that is
+    /// not UTF-8.
+    pub fn variables(&self) -> Result<[(&'static str, Option<OsString>); 4], Error> {
+        self.check()?;
+        Ok([
+            (RUN_VARIABLE, Some(self.run.clone().into())),
+            (START_VARIABLE, Some(self.start.to_string().into())),
+            (STOP_VARIABLE, self.stop.map(|stop| stop.to_string().into())),
+            (LOG_VARIABLE, self.log_to_stderr.then(|| "stderr".into())),
+        ])
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let run = self.run.to_string_lossy();
+        if self.run.to_str().is_none_or(|run| run.contains('\0')) {
+            return Err(invalid(RUN_VARIABLE, &run, "the path is not UTF-8".to_owned()));
+        }
+        if !self.run.is_absolute() {
+            let why = "the path of the run folder is not absolute".to_owned();
+            return Err(invalid(RUN_VARIABLE, &run, why));
+        }
+        if let Start::Range(name) = &self.start
+            && let Err(why) = range_name(name)
+        {
+            return Err(invalid(START_VARIABLE, &self.start.to_string(), why));
+        }
+        match (self.stop, &self.start) {
+            (Some(stop @ Stop::Ranges(_)), start) if !matches!(start, Start::Range(_)) => {
+                let why = format!("ranges are counted only with {START_VARIABLE}=range=NAME");
+                Err(invalid(STOP_VARIABLE, &stop.to_string(), why))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn text_of(
+    name: &'static str,
+    get: impl Fn(&str) -> Option<OsString>,
+) -> Result<Option<String>, Error> {
+    let Some(value) = get(name).filter(|value| !value.is_empty()) else { return Ok(None) };
+    value.into_string().map(Some).map_err(|value| {
+        invalid(name, &value.to_string_lossy(), "the value is not UTF-8".to_owned())
+    })
+}
+
+fn invalid(name: &'static str, value: &str, why: String) -> Error {
+    Error::new(Kind::Variable { name, value: value.to_owned(), why })
+}
+
+impl FromStr for Start {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=').map_or((text, None), |(key, value)| (key, Some(value))) {
+            ("now", None) => Ok(Self::Now),
+            ("wait", None) => Ok(Self::Wait),
+            ("cuda-profiler-api", None) => Ok(Self::CudaProfilerApi),
+            ("after", Some(seconds)) => Ok(Self::After(self::seconds(seconds)?)),
+            ("range", Some(name)) => range_name(name).map(|()| Self::Range(name.to_owned())),
+            _ => Err("give now, wait, after=SECONDS, range=NAME or cuda-profiler-api".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Now => f.write_str("now"),
+            Self::Wait => f.write_str("wait"),
+            Self::After(delay) => write!(f, "after={}", delay.as_secs_f64()),
+            Self::Range(name) => write!(f, "range={name}"),
+            Self::CudaProfilerApi => f.write_str("cuda-profiler-api"),
+        }
+    }
+}
+
+impl FromStr for Stop {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some(("duration", seconds)) => match self::seconds(seconds)? {
+                Duration::ZERO => Err("the duration is 0: give one above 0".to_owned()),
+                duration => Ok(Self::Duration(duration)),
+            },
+            Some(("ranges", count)) => {
+                let why = |_| format!("{count:?} is not a number of ranges from 1 on");
+                Ok(Self::Ranges(count.parse().map_err(why)?))
+            }
+            _ => Err("give duration=SECONDS or ranges=COUNT".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Duration(duration) => write!(f, "duration={}", duration.as_secs_f64()),
+            Self::Ranges(count) => write!(f, "ranges={count}"),
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: Option<f64> = text.parse().ok();
+    let seconds = seconds.filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds));
+    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration.ok_or_else(|| format!("{text:?} is not a number of seconds from 0 to {MAX_SECONDS}"))
+}
+
+fn range_name(name: &str) -> Result<(), String> {
+    match name {
+        "" => Err("the name of the range is empty".to_owned()),
+        name if name.contains('\0') => Err("the name of the range contains a NUL".to_owned()),
+        name if name.len() > MAX_NAME => {
+            Err(format!("the name of the range has more than {MAX_NAME} bytes"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt as _;
+
+    fn parsed(variables: &[(&str, &str)]) -> Result<Option<Options>, String> {
+        let get = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| value.into())
+        };
+        Options::from_variables(get).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn options_round_trip_through_variables() {
+        let ranges = Stop::Ranges(NonZeroU32::new(3).unwrap());
+        let second = Duration::from_millis(1500);
+        for (start, stop) in [
+            (Start::Now, None),
+            (Start::Wait, Some(Stop::Duration(second))),
+            (Start::After(Duration::ZERO), None),
+            (Start::After(Duration::from_micros(100_001)), Some(Stop::Duration(second))),
+            (Start::Range("a=b,c d\u{e4}".to_owned()), Some(ranges)),
+            (Start::CudaProfilerApi, None),
+        ] {
+            let options =
+                Options { start, stop, log_to_stderr: stop.is_some(), ..Options::new("/r") };
+            let variables = options.variables().unwrap();
+            let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
+            assert_eq!(Options::from_variables(get).unwrap(), Some(options));
+        }
+    }
+
+    #[test]
+    fn without_a_run_folder_there_are_no_options() {
+        assert_eq!(parsed(&[]), Ok(None));
+        assert_eq!(parsed(&[(RUN_VARIABLE, ""), (START_VARIABLE, "nonsense")]), Ok(None));
+        let defaults = parsed(&[(RUN_VARIABLE, "/r"), (START_VARIABLE, "")]);
+        assert_eq!(defaults, Ok(Some(Options::new("/r"))));
+    }
+
+    #[test]
+    fn errors_name_the_variable_and_the_value() {
+        for (name, value, why) in [
+            (RUN_VARIABLE, "relative", "not absolute"),
+            (START_VARIABLE, "later", "give now, wait,"),
+            (START_VARIABLE, "now=1", "give now, wait,"),
+            (START_VARIABLE, "after=-1", "not a number of seconds"),
+            (START_VARIABLE, "after=NaN", "not a number of seconds"),
+            (START_VARIABLE, "after=1e300", "not a number of seconds"),
+            (START_VARIABLE, "after", "give now, wait,"),
+            (START_VARIABLE, "range=", "is empty"),
+            (STOP_VARIABLE, "duration=0", "above 0"),
+            (STOP_VARIABLE, "ranges=0", "from 1 on"),
+            (STOP_VARIABLE, "ranges=2", "only with GPUPROF_START=range=NAME"),
+            (STOP_VARIABLE, "never", "give duration=SECONDS"),
+            (LOG_VARIABLE, "stdout", "the one known value is stderr"),
+        ] {
+            let variables = [(name, value), (RUN_VARIABLE, "/r")];
+            let error = parsed(&variables).unwrap_err();
+            assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn values_that_are_not_utf8_are_refused() {
+        let get = |name: &str| (name == RUN_VARIABLE).then(|| OsString::from_vec(b"/\xff".into()));
+        let error = Options::from_variables(get).unwrap_err().to_string();
+        assert!(error.starts_with("GPUPROF_RUN=/") && error.contains("not UTF-8"), "{error}");
+        let options = Options::new(PathBuf::from(OsString::from_vec(b"/\xff".into())));
+        assert!(options.variables().is_err());
+    }
+
+    #[test]
+    fn contradictions_are_refused_before_the_program_starts() {
+        let mut options = Options::new("/r");
+        options.stop = Some(Stop::Ranges(NonZeroU32::MIN));
+        assert!(options.variables().unwrap_err().to_string().contains("GPUPROF_STOP=ranges=1"));
+        options.start = Start::Range("a\0".to_owned());
+        assert!(options.variables().unwrap_err().to_string().contains("NUL"));
+    }
+}

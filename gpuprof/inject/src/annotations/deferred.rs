@@ -1,0 +1,81 @@
+//! Events that programs report after they happened, with times of their own.
+
+use nvtx::observer::DeferredEvent;
+use nvtx::time::Clock;
+use nvtx::{Color, FieldValue};
+
+use super::Block;
+use super::domain::Domain;
+use super::observer;
+use super::schema::{Kind, Purpose, Schema};
+use crate::counts::{COUNTS, count};
+use crate::mode::Mode;
+
+/// Passes one event on.
+pub(crate) fn submit(domain: usize, block: Block<'_>) {
+    if !Mode::load().is_on() {
+        return;
+    }
+    let domain = Domain::of(domain);
+    match Schema::of(domain, block.schema) {
+        Some(schema) => one(domain, schema, block.bytes),
+        None => count(&COUNTS.unread_values),
+    }
+}
+
+/// Passes the events of a batch on, which lie one behind the other.
+pub(crate) fn batch(domain: usize, block: Block<'_>) {
+    if !Mode::load().is_on() {
+        return;
+    }
+    let domain = Domain::of(domain);
+    match Schema::of(domain, block.schema) {
+        Some(schema) if schema.size != 0 => {
+            let events = block.bytes.chunks_exact(schema.size);
+            events.for_each(|event| one(domain, schema, event));
+        }
+        // Where an event ends, only its content would show.
+        _ => count(&COUNTS.unread_values),
+    }
+}
+
+fn one(domain: &Domain, schema: &Schema, record: &[u8]) {
+    let (mut name, mut start, mut end, mut clock) = ("", None, None, None);
+    let (mut category, mut color) = (None, None);
+    for value in &schema.values {
+        let Some(content) = value.read(record) else {
+            // A mark or range without a name has the handle 0.
+            continue;
+        };
+        let time = match content {
+            FieldValue::I64(time) => Some(time),
+            FieldValue::U64(time) => i64::try_from(time).ok(),
+            _ => None,
+        };
+        match (value.purpose, value.kind, content) {
+            (Purpose::Message, _, FieldValue::Str(text)) => name = text,
+            (Purpose::Begin | Purpose::Mark, ..) => {
+                (start, clock) = (time, value.clock);
+            }
+            (Purpose::End, ..) => end = time,
+            (_, Kind::Category, FieldValue::U64(id)) => {
+                category = u32::try_from(id).ok().and_then(|id| domain.category(id));
+            }
+            (_, Kind::Color, FieldValue::U64(argb)) => {
+                color = u32::try_from(argb).ok().map(Color::from_argb);
+            }
+            _ => {}
+        }
+    }
+    let Some(start) = start else {
+        count(&COUNTS.unread_values);
+        return;
+    };
+    let clock = clock.map_or(Clock::TOOL, Clock::from_number);
+    let mut event = DeferredEvent::new(name, clock, start);
+    event.domain = domain.name;
+    event.end = end;
+    event.category = category;
+    event.color = color;
+    observer().deferred(&event);
+}

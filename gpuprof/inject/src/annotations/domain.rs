@@ -1,0 +1,153 @@
+//! Domains, and the names of their categories.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nvtx::Category;
+use parking_lot::Mutex;
+
+use super::names::{self, Kind};
+use super::schema::Schema;
+use crate::counts::{COUNTS, count};
+
+/// The most domains besides the default one. Those that were destroyed are used again for their name.
+const MOST_DOMAINS: usize = 1 << 16;
+/// The most names of categories of a domain, changes included.
+const MOST_CATEGORIES: usize = 1 << 12;
+
+/// A domain. It is never freed, since events may name it after its end.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    /// 0 for the default domain.
+    pub(crate) number: u32,
+    /// `None` for the default domain.
+    pub(crate) name: Option<&'static str>,
+    is_live: AtomicBool,
+    /// Numbers and names in the order of their registration: the last name of a number applies.
+    categories: boxcar::Vec<Category>,
+    /// The schemas whose ids the program chose.
+    pub(crate) schemas: boxcar::Vec<(u64, &'static Schema)>,
+}
+
+static DEFAULT: Domain = Domain::new(0, None);
+static DOMAINS: boxcar::Vec<Domain> = boxcar::Vec::new();
+static CHANGES: Mutex<()> = Mutex::new(());
+
+impl Domain {
+    const fn new(number: u32, name: Option<&'static str>) -> Domain {
+        Domain {
+            number,
+            name,
+            is_live: AtomicBool::new(true),
+            categories: boxcar::Vec::new(),
+            schemas: boxcar::Vec::new(),
+        }
+    }
+
+    /// The domain of a handle. 0 names the default domain, and so does an unknown handle, which is counted.
+    #[inline]
+    pub(crate) fn of(handle: usize) -> &'static Domain {
+        if handle == 0 { &DEFAULT } else { Domain::other(handle) }
+    }
+
+    fn other(handle: usize) -> &'static Domain {
+        let known = names::index(Kind::Domain, handle).and_then(|index| DOMAINS.get(index));
+        known.unwrap_or_else(|| {
+            count(&COUNTS.unknown_handles);
+            &DEFAULT
+        })
+    }
+
+    /// Creates a domain and returns its handle; 0 if there are too many.
+    pub(crate) fn create(name: &str) -> usize {
+        let _changes = CHANGES.lock();
+        let ended = |(_, domain): &(usize, &Domain)| {
+            domain.name == Some(name) && !domain.is_live.load(Ordering::Relaxed)
+        };
+        if let Some((index, domain)) = DOMAINS.iter().find(ended) {
+            domain.is_live.store(true, Ordering::Relaxed);
+            return names::handle(Kind::Domain, index);
+        }
+        if DOMAINS.count() >= MOST_DOMAINS {
+            count(&COUNTS.refused_objects);
+            return 0;
+        }
+        let name = names::kept(name);
+        let number = |index: usize| u32::try_from(index + 1).unwrap_or(u32::MAX);
+        let index = DOMAINS.push_with(|index| Domain::new(number(index), Some(name)));
+        names::handle(Kind::Domain, index)
+    }
+
+    /// Ends a domain, whose handle the next domain of its name gets.
+    pub(crate) fn destroy(handle: usize) {
+        if handle != 0 {
+            Domain::of(handle).is_live.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Names a category.
+    pub(crate) fn name_category(&self, id: u32, name: &str) {
+        let _changes = CHANGES.lock();
+        if self.known_category(id).is_some_and(|known| known.name() == name) {
+            return;
+        }
+        if self.categories.count() >= MOST_CATEGORIES {
+            count(&COUNTS.refused_objects);
+            return;
+        }
+        self.categories.push(Category::from_parts(id, names::kept(name)));
+    }
+
+    /// The category of an event, if it has one. Without a name the number is the name, as tools show it.
+    #[inline]
+    pub(crate) fn category(&self, id: u32) -> Option<Category> {
+        if id == 0 {
+            return None;
+        }
+        self.known_category(id).or_else(|| {
+            self.name_category(id, &id.to_string());
+            self.known_category(id)
+        })
+    }
+
+    fn known_category(&self, id: u32) -> Option<Category> {
+        let last_first = (0..self.categories.count()).rev();
+        let mut known = last_first.filter_map(|index| self.categories.get(index));
+        known.find(|category| category.id() == id).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn domains_of_one_name_differ_until_one_has_ended() {
+        let one = Domain::create("domain test");
+        let other = Domain::create("domain test");
+        assert_ne!(one, other);
+        assert_eq!(Domain::of(one).name, Some("domain test"));
+        Domain::destroy(one);
+        assert_eq!(Domain::create("domain test"), one);
+        assert_ne!(Domain::create("domain test"), one);
+    }
+
+    #[test]
+    fn wrong_handles_name_the_default_domain() {
+        for handle in [0, 1, 7, usize::MAX, names::handle(Kind::Domain, 1 << 40)] {
+            assert_eq!(Domain::of(handle).number, 0, "{handle:x}");
+            Domain::destroy(handle);
+        }
+    }
+
+    #[test]
+    fn the_last_name_of_a_category_applies() {
+        let domain = Domain::of(Domain::create("categories test"));
+        assert_eq!(domain.category(0), None);
+        assert_eq!(domain.category(7).map(Category::name), Some("7"));
+        domain.name_category(7, "io");
+        domain.name_category(7, "io");
+        domain.name_category(8, "math");
+        assert_eq!(domain.category(7), Some(Category::from_parts(7, "io")));
+        assert_eq!(domain.categories.count(), 3);
+    }
+}

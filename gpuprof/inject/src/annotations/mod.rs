@@ -1,0 +1,231 @@
+//! NVTX's calls as events of the observer: which domain, name, category, colour, payload.
+//!
+//! Pushes and pops take no lock and allocate nothing once their thread and domain are known; only a name in wide characters, or one
+//! that is not UTF-8, is converted.
+
+mod counter;
+mod deferred;
+mod domain;
+mod names;
+mod process_ranges;
+mod schema;
+mod sync;
+mod thread;
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+use nvtx::observer::{Named, Observer, RangeStart};
+use nvtx::{Color, Field, Payload, ResourceId};
+
+pub(crate) use self::counter::{
+    CounterDescription, batch as counter_batch, no_value as counter_no_value,
+    register as register_counter, sample as sample_counter, sample_bytes as sample_counter_group,
+};
+pub(crate) use self::deferred::{batch as deferred_batch, submit as deferred_event};
+pub(crate) use self::domain::Domain;
+pub(crate) use self::schema::{
+    EntryDescription, EnumDescription, SchemaDescription, register as register_schema,
+    register_enum,
+};
+pub(crate) use self::sync::{create as create_sync, destroy as destroy_sync, step as sync_step};
+pub(crate) use self::thread::start_waiting;
+use crate::counts::{COUNTS, count};
+use crate::mode::Mode;
+
+static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new();
+
+/// Has another observer get the events, for tests. False once there is one.
+pub(crate) fn observe_with(observer: &'static dyn Observer) -> bool {
+    OBSERVER.set(observer).is_ok()
+}
+
+/// The observer of the events: the recorder of `profiler-core`.
+#[inline]
+fn observer() -> &'static dyn Observer {
+    *OBSERVER.get_or_init(profiler_core::__private::recorder)
+}
+
+/// A text of the program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Text<'a> {
+    Bytes(&'a [u8]),
+    /// Characters of `wchar_t`.
+    Wide(&'a [u32]),
+}
+
+impl<'a> Text<'a> {
+    /// The text as UTF-8. What is not a character is replaced.
+    #[inline]
+    pub(crate) fn decoded(self) -> Cow<'a, str> {
+        match self {
+            Text::Bytes(bytes) => String::from_utf8_lossy(bytes),
+            Text::Wide(wide) => {
+                let character = |&code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
+                Cow::Owned(wide.iter().map(character).collect())
+            }
+        }
+    }
+}
+
+/// The name of an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Name<'a> {
+    Text(Text<'a>),
+    /// The handle of a registered string.
+    Registered(usize),
+    /// There is none, or none that can be read.
+    None,
+}
+
+/// Bytes of a payload with the number of their schema.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block<'a> {
+    pub(crate) schema: u64,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// `nvtxEventAttributes_t`, as far as it can be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event<'a> {
+    pub(crate) name: Name<'a>,
+    /// The category's number; 0 without one.
+    pub(crate) category: u32,
+    pub(crate) color: Option<u32>,
+    pub(crate) payload: Option<Payload>,
+    pub(crate) blocks: &'a [Block<'a>],
+}
+
+impl<'a> Event<'a> {
+    pub(crate) fn named(name: Name<'a>) -> Event<'a> {
+        Event { name, category: 0, color: None, payload: None, blocks: &[] }
+    }
+}
+
+/// Calls `with` on a name as text; on an empty one if there is none, which is counted.
+#[inline]
+fn with_name<R>(name: Name<'_>, with: impl FnOnce(&str) -> R) -> R {
+    let known = match name {
+        Name::Text(text) => return with(&text.decoded()),
+        Name::Registered(handle) => names::index(names::Kind::Text, handle).and_then(names::text),
+        Name::None => None,
+    };
+    if known.is_none() {
+        count(&COUNTS.unknown_names);
+    }
+    with(known.unwrap_or(""))
+}
+
+/// Calls `with` on an event as the observer gets it.
+#[inline]
+fn with_start<R>(domain: &Domain, event: &Event<'_>, with: impl FnOnce(&RangeStart<'_>) -> R) -> R {
+    if !event.blocks.is_empty() {
+        return with_blocks(domain, event, with);
+    }
+    with_name(event.name, |name| with(&start(domain, event, name, event.payload)))
+}
+
+#[inline]
+fn start<'a>(
+    domain: &Domain,
+    event: &Event<'_>,
+    name: &'a str,
+    payload: Option<Payload>,
+) -> RangeStart<'a> {
+    let mut start = RangeStart::new(name);
+    start.domain = domain.name;
+    start.category = domain.category(event.category);
+    start.color = event.color.map(Color::from_argb);
+    start.payload = payload;
+    start
+}
+
+/// As [`with_start`], with the values of payloads by their schemas as fields.
+#[inline(never)]
+fn with_blocks<R>(
+    domain: &Domain,
+    event: &Event<'_>,
+    with: impl FnOnce(&RangeStart<'_>) -> R,
+) -> R {
+    let has_name = !matches!(event.name, Name::None);
+    let mut values = schema::Values::new(has_name);
+    for block in event.blocks {
+        values.read(domain, *block);
+    }
+    let name = if has_name { event.name } else { values.name() };
+    with_name(name, |name| {
+        let mut start = start(domain, event, name, event.payload.or(values.payload()));
+        start.fields = values.fields();
+        with(&start)
+    })
+}
+
+/// Starts a range of this thread and returns its level.
+#[inline]
+pub(crate) fn push(domain: usize, event: &Event<'_>) -> i32 {
+    let mode = Mode::load();
+    if !mode.is_active() {
+        return NO_TRACKING;
+    }
+    let domain = Domain::of(domain);
+    with_start(domain, event, |start| thread::push(mode, domain, start))
+}
+
+/// What NVTX returns for ranges that no tool tracks.
+const NO_TRACKING: i32 = -2;
+
+/// Ends the innermost range of this thread and domain, and returns its level.
+#[inline]
+pub(crate) fn pop(domain: usize) -> i32 {
+    let mode = Mode::load();
+    if !mode.is_active() {
+        return NO_TRACKING;
+    }
+    thread::pop(mode, Domain::of(domain))
+}
+
+/// Starts a range of the process and returns its number; 0 if it is not recorded.
+pub(crate) fn start_process_range(domain: usize, event: &Event<'_>) -> u64 {
+    let mode = Mode::load();
+    if !mode.is_on() {
+        return 0;
+    }
+    with_start(Domain::of(domain), event, |start| process_ranges::start(mode, start))
+}
+
+/// Ends a range of the process.
+pub(crate) fn end_process_range(number: u64) {
+    if Mode::load().is_on() {
+        process_ranges::end(number);
+    }
+}
+
+pub(crate) fn mark(domain: usize, event: &Event<'_>) {
+    if Mode::load().is_on() {
+        with_start(Domain::of(domain), event, |start| observer().mark(start));
+    }
+}
+
+/// Registers a string and returns its handle; 0 if there are too many.
+pub(crate) fn register_string(text: Text<'_>) -> usize {
+    let index = names::keep(&text.decoded());
+    index.map_or(0, |index| names::handle(names::Kind::Text, index))
+}
+
+/// Passes the name of an object on.
+pub(crate) fn name_object(object: &Named<'_>, name: Name<'_>) {
+    if Mode::load().is_on() {
+        with_name(name, |name| observer().named(object, name));
+    }
+}
+
+/// Names an object of a domain, and returns a handle, by which nothing is found later.
+pub(crate) fn create_resource(domain: usize, id: ResourceId, name: Name<'_>) -> usize {
+    name_object(&Named::Resource { id, domain: Domain::of(domain).name }, name);
+    names::handle(names::Kind::Resource, 0)
+}
+
+/// An empty field, to be replaced.
+fn no_field<'a>() -> Field<'a> {
+    Field::new("", false, "")
+}

@@ -1,0 +1,567 @@
+//! Schemas of payloads: which values lie where in the bytes, as named fields of events.
+//!
+//! A schema is flattened when it is registered, so that an event only copies numbers. What cannot be read is counted with each
+//! payload: pointers, arrays of unknown length, long arrays, unions, and types without a Rust equivalent.
+
+use std::sync::atomic::Ordering;
+
+use nvtx::abi::{BYTE, BYTES, FLOP, FLOPS, TYPE_INFO, WORK_SCHEMA};
+use nvtx::{Field, FieldValue, Payload};
+use parking_lot::Mutex;
+
+use super::domain::Domain;
+use super::{Block, Name, Text, names, no_field};
+use crate::counts::{COUNTS, count};
+
+/// Ids from here on are schemas; smaller ones are types.
+const FIRST_SCHEMA: u64 = 1 << 24;
+/// Ids from here on are chosen by the tool.
+const FIRST_DYNAMIC: u64 = 1 << 32;
+const MOST_SCHEMAS: usize = 1 << 16;
+const MOST_OF_DOMAIN: usize = 1 << 12;
+/// The most values of a schema, and the most fields of an event.
+const MOST_VALUES: usize = 64;
+const MOST_FIELDS: usize = 32;
+/// Arrays up to this length are fields, one for each element.
+const LONGEST_ARRAY: u64 = 8;
+
+mod flag {
+    pub(super) const POINTER: u64 = 1 << 1 | 1 << 2 | 1 << 3;
+    pub(super) const FIXED_ARRAY: u64 = 1 << 4;
+    pub(super) const ARRAY: u64 = 7 << 4;
+    pub(super) const HIDDEN: u64 = 1 << 9;
+    pub(super) const MESSAGE: u64 = 1 << 10;
+    pub(super) const TIMESTAMP: u64 = 2 << 10;
+    pub(super) const PURPOSE: u64 = 7 << 12;
+    pub(super) const RANGE_BEGIN: u64 = 1 << 12;
+    pub(super) const RANGE_END: u64 = 2 << 12;
+    pub(super) const MARK: u64 = 3 << 12;
+}
+
+/// `nvtxPayloadSchemaAttr_t`, as far as it can be read.
+#[derive(Debug, Default)]
+pub(crate) struct SchemaDescription {
+    pub(crate) name: String,
+    /// 1 for a structure of C; others vary in size or are unions.
+    pub(crate) kind: u64,
+    pub(crate) entries: Vec<EntryDescription>,
+    /// The bytes of a record; 0 if not stated.
+    pub(crate) size: usize,
+    pub(crate) pack_align: usize,
+    /// The id that the program chose, or 0.
+    pub(crate) id: u64,
+}
+
+/// `nvtxPayloadSchemaEntry_t`, as far as it can be read.
+#[derive(Debug, Default)]
+pub(crate) struct EntryDescription {
+    pub(crate) flags: u64,
+    pub(crate) kind: u64,
+    pub(crate) name: String,
+    /// Of an array or a text.
+    pub(crate) length: u64,
+    pub(crate) offset: u64,
+    pub(crate) clock: Option<u64>,
+    pub(crate) unit: String,
+}
+
+/// `nvtxPayloadEnumAttr_t`, as far as it can be read.
+#[derive(Debug, Default)]
+pub(crate) struct EnumDescription {
+    pub(crate) values: Vec<(String, u64)>,
+    pub(crate) size: usize,
+    pub(crate) id: u64,
+}
+
+/// How a value lies in the bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// Bytes of the number.
+    Signed(usize),
+    Unsigned(usize),
+    F16,
+    Bf16,
+    F32,
+    F64,
+    /// The most bytes of the text.
+    Text(usize),
+    /// A registered string's handle.
+    Registered,
+    Enum(&'static Schema),
+    Category,
+    Color,
+}
+
+/// What a value is for besides being shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    None,
+    Message,
+    Begin,
+    End,
+    Mark,
+}
+
+/// A value of a schema.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Value {
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) kind: Kind,
+    offset: usize,
+    pub(super) purpose: Purpose,
+    pub(super) clock: Option<u64>,
+    is_hidden: bool,
+}
+
+/// A schema, or an enum. Never freed, since events may name it at any time.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    name: &'static str,
+    pub(super) values: Vec<Value>,
+    /// The bytes of a record; 0 if they vary.
+    pub(super) size: usize,
+    align: usize,
+    /// Entries that cannot be read.
+    unread: u64,
+    /// Of an enum: the names of its numbers.
+    names: Vec<(u64, &'static str)>,
+    is_enum: bool,
+}
+
+static SCHEMAS: boxcar::Vec<&'static Schema> = boxcar::Vec::new();
+static CHANGES: Mutex<()> = Mutex::new(());
+
+impl Schema {
+    /// The schema of an id in a domain.
+    pub(super) fn of(domain: &Domain, id: u64) -> Option<&'static Schema> {
+        if let Some(index) = id.checked_sub(FIRST_DYNAMIC) {
+            return SCHEMAS.get(usize::try_from(index).ok()?).copied();
+        }
+        let last_first = (0..domain.schemas.count()).rev();
+        let mut known = last_first.filter_map(|index| domain.schemas.get(index));
+        known.find(|(known, _)| *known == id).map(|(_, schema)| *schema)
+    }
+}
+
+/// Keeps a schema and returns its id; 0 if it is refused.
+fn keep(domain: &Domain, id: u64, schema: Schema) -> u64 {
+    let _changes = CHANGES.lock();
+    let is_static = id != 0;
+    let is_valid = !is_static || (FIRST_SCHEMA..FIRST_DYNAMIC).contains(&id);
+    let has_room =
+        SCHEMAS.count() < MOST_SCHEMAS && (!is_static || domain.schemas.count() < MOST_OF_DOMAIN);
+    if !is_valid || !has_room {
+        count(&COUNTS.refused_objects);
+        return 0;
+    }
+    let schema: &'static Schema = Box::leak(Box::new(schema));
+    let index = SCHEMAS.push(schema);
+    if is_static {
+        domain.schemas.push((id, schema));
+        return id;
+    }
+    FIRST_DYNAMIC + index as u64
+}
+
+/// Registers an enum, and returns its id.
+pub(crate) fn register_enum(domain: usize, description: &EnumDescription) -> u64 {
+    let names = description.values.iter().map(|(name, value)| (*value, names::kept(name)));
+    let schema = Schema {
+        name: "",
+        values: Vec::new(),
+        size: description.size,
+        align: description.size,
+        unread: 0,
+        names: names.collect(),
+        is_enum: true,
+    };
+    keep(Domain::of(domain), description.id, schema)
+}
+
+/// Registers a schema, and returns its id.
+pub(crate) fn register(domain: usize, description: &SchemaDescription) -> u64 {
+    let domain = Domain::of(domain);
+    let schema = flattened(domain, description);
+    keep(domain, description.id, schema)
+}
+
+/// Where the values of a schema lie.
+fn flattened(domain: &Domain, description: &SchemaDescription) -> Schema {
+    const STRUCTURE: u64 = 1;
+    const OF_VARYING_SIZE: u64 = 2;
+    let mut schema = Schema {
+        name: names::kept(&description.name),
+        values: Vec::new(),
+        size: 0,
+        align: 1,
+        unread: 0,
+        names: Vec::new(),
+        is_enum: false,
+    };
+    if !matches!(description.kind, STRUCTURE | OF_VARYING_SIZE) {
+        schema.unread = 1;
+        return schema;
+    }
+    let mut next = Some(0);
+    for (at, entry) in description.entries.iter().enumerate() {
+        let Some(layout) = Layout::of(domain, entry) else {
+            // Its size is unknown, and so is where later entries lie that do not state it.
+            schema.unread += 1;
+            next = None;
+            continue;
+        };
+        let align = match description.pack_align {
+            0 => layout.align,
+            most => layout.align.min(most),
+        };
+        schema.align = schema.align.max(align);
+        let stated = usize::try_from(entry.offset).ok().filter(|offset| at == 0 || *offset != 0);
+        let Some(offset) = stated.or(next.map(|next: usize| next.next_multiple_of(align))) else {
+            schema.unread += 1;
+            continue;
+        };
+        next = offset.checked_add(layout.size);
+        schema.add(entry, &layout, offset);
+    }
+    let end = next.unwrap_or(0).next_multiple_of(schema.align);
+    schema.size = match (description.kind, description.size) {
+        (OF_VARYING_SIZE, _) => 0,
+        (_, 0) => end,
+        (_, size) => size,
+    };
+    schema
+}
+
+/// The space of an entry.
+struct Layout {
+    size: usize,
+    align: usize,
+    /// `None` if the value cannot be read.
+    content: Option<Content>,
+    /// The elements of an array; 1 for others.
+    elements: u64,
+    element_size: usize,
+}
+
+enum Content {
+    Value(Kind),
+    Schema(&'static Schema),
+}
+
+impl Layout {
+    fn of(domain: &Domain, entry: &EntryDescription) -> Option<Layout> {
+        const POINTER: usize = size_of::<usize>();
+        let unread =
+            |size| Layout { size, align: size, content: None, elements: 1, element_size: size };
+        if entry.flags & flag::POINTER != 0 {
+            // A pointer to the value, or an offset of an unknown type.
+            return (entry.flags & flag::POINTER == 1 << 1).then(|| unread(POINTER));
+        }
+        let (content, size, align) = match content(domain, entry)? {
+            (None, size) => return Some(unread(size)),
+            (Some(Content::Value(Kind::Text(size))), unit) => {
+                (Content::Value(Kind::Text(size)), size, unit)
+            }
+            (Some(Content::Schema(schema)), size) => (Content::Schema(schema), size, schema.align),
+            (Some(value), size) => (value, size, size),
+        };
+        match entry.flags & flag::ARRAY {
+            0 => Some(Layout {
+                size,
+                align,
+                content: Some(content),
+                elements: 1,
+                element_size: size,
+            }),
+            flag::FIXED_ARRAY => {
+                let all = usize::try_from(entry.length).ok()?.checked_mul(size)?;
+                let content = (entry.length <= LONGEST_ARRAY).then_some(content);
+                Some(Layout {
+                    size: all,
+                    align,
+                    content,
+                    elements: entry.length,
+                    element_size: size,
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What an entry's type is, and its bytes. `None` if they are unknown.
+fn content(domain: &Domain, entry: &EntryDescription) -> Option<(Option<Content>, usize)> {
+    let value = |kind, size| Some((Some(Content::Value(kind)), size));
+    let unread = |size| Some((None, size));
+    let of_c = || {
+        let info = usize::try_from(entry.kind).ok().and_then(|kind| TYPE_INFO.get(kind));
+        info.map(|info| usize::from(info.size)).filter(|size| *size != 0)
+    };
+    match entry.kind {
+        1 | 3 | 5 | 7 | 9 | 11 | 13 | 15 | 17 => {
+            of_c().and_then(|size| value(Kind::Signed(size), size))
+        }
+        2 | 4 | 6 | 8 | 10 | 12 | 14 | 16 | 18 | 22..=27 => {
+            of_c().and_then(|size| value(Kind::Unsigned(size), size))
+        }
+        19 | 43 | 52 => value(Kind::F32, 4),
+        20 | 44 => value(Kind::F64, 8),
+        32 => value(Kind::Unsigned(1), 1),
+        33 | 34 | 45 => unread(16),
+        42 => value(Kind::F16, 2),
+        50 => value(Kind::Bf16, 2),
+        67 | 70 | 72 | 74 => value(Kind::Unsigned(8), 8),
+        71 | 73 => value(Kind::Unsigned(4), 4),
+        68 => value(Kind::Category, 4),
+        69 => value(Kind::Color, 4),
+        75 | 76 => match usize::try_from(entry.length).ok()? {
+            0 => unread(size_of::<usize>()),
+            // The unit, which is the alignment.
+            length => value(Kind::Text(length), 1),
+        },
+        77 | 78 if entry.length == 0 => unread(size_of::<usize>()),
+        80 => value(Kind::Registered, size_of::<usize>()),
+        FIRST_SCHEMA.. => {
+            let schema = Schema::of(domain, entry.kind)?;
+            match (schema.is_enum, schema.size) {
+                (true, size @ (1 | 2 | 4 | 8)) => value(Kind::Enum(schema), size),
+                (false, size @ 1..) => Some((Some(Content::Schema(schema)), size)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+impl Schema {
+    fn add(&mut self, entry: &EntryDescription, layout: &Layout, offset: usize) {
+        let Some(content) = &layout.content else {
+            self.unread += 1;
+            return;
+        };
+        for element in 0..layout.elements {
+            let name = match entry.flags & flag::ARRAY {
+                0 => entry.name.clone(),
+                _ => format!("{}[{element}]", entry.name),
+            };
+            // CAST: at most 8 elements.
+            let at = offset.saturating_add(element as usize * layout.element_size);
+            match content {
+                Content::Value(kind) => self.push(Value {
+                    name: names::kept(&name),
+                    unit: unit(&name, &entry.unit),
+                    kind: *kind,
+                    offset: at,
+                    purpose: purpose(entry.flags),
+                    clock: entry.clock,
+                    is_hidden: entry.flags & flag::HIDDEN != 0,
+                }),
+                Content::Schema(inner) => {
+                    self.unread += inner.unread;
+                    for value in &inner.values {
+                        let name = names::kept(&format!("{name}.{}", value.name));
+                        let offset = at.saturating_add(value.offset);
+                        self.push(Value { name, offset, purpose: Purpose::None, ..*value });
+                    }
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, value: Value) {
+        if self.values.len() < MOST_VALUES {
+            self.values.push(value);
+        } else {
+            self.unread += 1;
+        }
+    }
+}
+
+fn purpose(flags: u64) -> Purpose {
+    if flags & flag::MESSAGE != 0 && flags & flag::TIMESTAMP == 0 {
+        return Purpose::Message;
+    }
+    match flags & flag::PURPOSE {
+        flag::RANGE_BEGIN => Purpose::Begin,
+        flag::RANGE_END => Purpose::End,
+        flag::MARK => Purpose::Mark,
+        _ => Purpose::None,
+    }
+}
+
+/// The unit of a value. Those of declared work are known by their names.
+fn unit(name: &str, stated: &str) -> &'static str {
+    match name {
+        _ if !stated.is_empty() => names::kept(stated),
+        FLOPS => FLOP,
+        BYTES => BYTE,
+        _ => "",
+    }
+}
+
+impl Kind {
+    /// The value at the start of these bytes; `None` if they are too few, or hold no text.
+    pub(super) fn read(self, bytes: &[u8]) -> Option<FieldValue<'_>> {
+        Some(match self {
+            Kind::Signed(size) => FieldValue::I64(signed(bytes.get(..size)?)),
+            Kind::Unsigned(size) => FieldValue::U64(unsigned(bytes.get(..size)?)),
+            // CAST: two bytes.
+            Kind::F16 => FieldValue::F64(f16(unsigned(bytes.get(..2)?) as u16)),
+            // CAST: two bytes.
+            Kind::Bf16 => {
+                FieldValue::F64(f32::from_bits((unsigned(bytes.get(..2)?) as u32) << 16).into())
+            }
+            Kind::F32 => FieldValue::F64(f32::from_ne_bytes(*bytes.first_chunk()?).into()),
+            Kind::F64 => FieldValue::F64(f64::from_ne_bytes(*bytes.first_chunk()?)),
+            Kind::Text(size) => FieldValue::Str(text(bytes.get(..size)?)?),
+            Kind::Registered => FieldValue::Str(registered(bytes)?),
+            Kind::Enum(schema) => {
+                let number = unsigned(bytes.get(..schema.size)?);
+                let known = schema.names.iter().find(|(value, _)| *value == number);
+                known.map_or(FieldValue::U64(number), |(_, name)| FieldValue::Str(name))
+            }
+            Kind::Category | Kind::Color => FieldValue::U64(unsigned(bytes.get(..4)?)),
+        })
+    }
+}
+
+/// An unsigned number of 1 to 8 bytes.
+fn unsigned(bytes: &[u8]) -> u64 {
+    let mut all = [0; 8];
+    let start = if cfg!(target_endian = "big") { 8 - bytes.len().min(8) } else { 0 };
+    all[start..].iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    u64::from_ne_bytes(all)
+}
+
+/// A signed number of 1 to 8 bytes.
+fn signed(bytes: &[u8]) -> i64 {
+    // CAST: at most 64.
+    let unused = 64 - 8 * bytes.len().clamp(1, 8) as u32;
+    (unsigned(bytes) << unused).cast_signed() >> unused
+}
+
+/// A number of 16 bits: sign, 5 bits of exponent, 10 of fraction.
+fn f16(bits: u16) -> f64 {
+    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
+    let size = match exponent {
+        0 => fraction * 2f64.powi(-24),
+        0x1f if fraction == 0.0 => f64::INFINITY,
+        0x1f => f64::NAN,
+        _ => (1.0 + fraction / 1024.0) * 2f64.powi(exponent - 15),
+    };
+    if bits >> 15 == 0 { size } else { -size }
+}
+
+/// The text up to a NUL.
+fn text(bytes: &[u8]) -> Option<&str> {
+    let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    std::str::from_utf8(&bytes[..length]).ok()
+}
+
+pub(super) fn registered(bytes: &[u8]) -> Option<&'static str> {
+    let handle = usize::from_ne_bytes(*bytes.first_chunk()?);
+    names::index(names::Kind::Text, handle).and_then(names::text)
+}
+
+impl Value {
+    /// The value in a record.
+    pub(super) fn read<'a>(&self, record: &'a [u8]) -> Option<FieldValue<'a>> {
+        self.kind.read(record.get(self.offset..)?)
+    }
+}
+
+/// What the payloads of an event hold.
+pub(super) struct Values<'a> {
+    fields: [Field<'a>; MOST_FIELDS],
+    len: usize,
+    payload: Option<Payload>,
+    /// Whether the event has a name of its own.
+    has_name: bool,
+    name: Option<&'a str>,
+    schema_name: Option<&'static str>,
+}
+
+impl<'a> Values<'a> {
+    pub(super) fn new(has_name: bool) -> Values<'a> {
+        let fields = [no_field(); MOST_FIELDS];
+        Values { fields, len: 0, payload: None, has_name, name: None, schema_name: None }
+    }
+
+    /// Reads a payload.
+    pub(super) fn read(&mut self, domain: &Domain, block: Block<'a>) {
+        if block.schema < FIRST_SCHEMA {
+            return self.read_plain(block);
+        }
+        let Some(schema) = Schema::of(domain, block.schema).filter(|schema| !schema.is_enum) else {
+            count(&COUNTS.unread_values);
+            return;
+        };
+        COUNTS.unread_values.fetch_add(schema.unread, Ordering::Relaxed);
+        self.schema_name = self.schema_name.or(Some(schema.name));
+        let is_work = schema.name == WORK_SCHEMA;
+        for value in schema.values.iter().filter(|value| !value.is_hidden) {
+            let Some(content) = value.read(block.bytes) else {
+                count(&COUNTS.unread_values);
+                continue;
+            };
+            match content {
+                FieldValue::Str(name) if value.purpose == Purpose::Message && !self.has_name => {
+                    self.name = Some(name);
+                }
+                // What a program does not declare is sent as zero.
+                FieldValue::F64(0.0) | FieldValue::Str("") if is_work => {}
+                _ => self.add(value.name, content, value.unit),
+            }
+        }
+    }
+
+    /// A number or text without a schema. The first number is the event's payload.
+    fn read_plain(&mut self, block: Block<'a>) {
+        let bytes = block.bytes;
+        let low = || unsigned(&bytes[..bytes.len().min(8)]);
+        let kind = match (block.schema, bytes.len()) {
+            (18, 8) => 1,
+            (17, 8) => 2,
+            (44, 8) => 3,
+            (16, 4) => 4,
+            (15, 4) => 5,
+            (43, 4) => 6,
+            _ => 0,
+        };
+        if self.payload.is_none() && kind != 0 {
+            // Members of 32 bits are at the start of the 64.
+            let bits =
+                if bytes.len() == 4 && cfg!(target_endian = "big") { low() << 32 } else { low() };
+            self.payload = Payload::from_raw(kind, bits);
+        } else if let (75 | 76, Some(text)) = (block.schema, text(bytes)) {
+            self.add("payload", FieldValue::Str(text), "");
+        } else {
+            count(&COUNTS.unread_values);
+        }
+    }
+
+    fn add(&mut self, name: &'static str, value: FieldValue<'a>, unit: &'static str) {
+        match self.fields.get_mut(self.len) {
+            Some(place) => {
+                *place = Field::new(name, value, unit);
+                self.len += 1;
+            }
+            None => count(&COUNTS.unread_values),
+        }
+    }
+
+    pub(super) fn fields(&self) -> &[Field<'a>] {
+        &self.fields[..self.len]
+    }
+
+    pub(super) fn payload(&self) -> Option<Payload> {
+        self.payload
+    }
+
+    /// The name of an event without a name of its own: that in its payload, or that of the schema.
+    pub(super) fn name(&self) -> Name<'a> {
+        let name = self.name.or(self.schema_name.filter(|name| !name.is_empty()));
+        name.map_or(Name::None, |name| Name::Text(Text::Bytes(name.as_bytes())))
+    }
+}

@@ -1,0 +1,55 @@
+//! Synchronisation objects of programs.
+
+use nvtx::observer::SyncStep;
+use parking_lot::RwLock;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use super::domain::Domain;
+use super::names::{self, Kind};
+use super::{Name, observer, with_name};
+use crate::counts::{COUNTS, count};
+use crate::mode::Mode;
+
+/// The most objects at a time.
+const MOST: usize = 1 << 16;
+
+struct Objects {
+    by_number: FxHashMap<usize, (&'static Domain, Box<str>)>,
+    next: usize,
+}
+
+static OBJECTS: RwLock<Objects> =
+    RwLock::new(Objects { by_number: FxHashMap::with_hasher(FxBuildHasher), next: 0 });
+
+/// Keeps an object and returns its handle; 0 if there are too many.
+pub(crate) fn create(domain: usize, name: Name<'_>) -> usize {
+    let name: Box<str> = with_name(name, |name| name.into());
+    let objects = &mut *OBJECTS.write();
+    if objects.by_number.len() >= MOST {
+        count(&COUNTS.refused_objects);
+        return 0;
+    }
+    let number = objects.next;
+    objects.next += 1;
+    objects.by_number.insert(number, (Domain::of(domain), name));
+    names::handle(Kind::Sync, number)
+}
+
+pub(crate) fn destroy(handle: usize) {
+    let number = names::index(Kind::Sync, handle);
+    if number.and_then(|number| OBJECTS.write().by_number.remove(&number)).is_none() {
+        count(&COUNTS.unknown_handles);
+    }
+}
+
+/// Passes on what this thread did with an object.
+pub(crate) fn step(handle: usize, step: SyncStep) {
+    if !Mode::load().is_on() {
+        return;
+    }
+    let objects = OBJECTS.read();
+    match names::index(Kind::Sync, handle).and_then(|number| objects.by_number.get(&number)) {
+        Some((domain, name)) => observer().sync(domain.name, name, step),
+        None => count(&COUNTS.unknown_handles),
+    }
+}

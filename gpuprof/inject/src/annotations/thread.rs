@@ -1,0 +1,197 @@
+//! The open push/pop ranges of each thread.
+//!
+//! Ranges of several domains and of several copies of NVTX share one stack, in which a pop ends the innermost range of its domain.
+
+use std::cell::RefCell;
+
+use nvtx::observer::{RangeStart, Token};
+use nvtx::{Category, Color, Payload};
+
+use super::domain::Domain;
+use super::observer;
+use crate::counts::{COUNTS, count};
+use crate::mode::Mode;
+use crate::trigger::{self, Instance};
+
+/// The most open ranges of a thread. Further ones are counted, and their pops are ignored.
+const DEEPEST: usize = 1 << 14;
+/// What NVTX returns where levels are not known.
+const NO_LEVEL: i32 = -2;
+/// What a pop without a range returns.
+const UNBALANCED: i32 = -1;
+
+thread_local!(static THREAD: RefCell<Thread> = const { RefCell::new(Thread::new()) });
+
+struct Thread {
+    /// Outermost first.
+    open: Vec<Open>,
+    /// How many ranges wait for the recording to begin.
+    waiting: usize,
+    /// How many ranges of a domain lie beyond [`DEEPEST`].
+    beyond: Vec<(u32, u32)>,
+}
+
+struct Open {
+    /// The domain's number.
+    domain: u32,
+    /// The level in its domain, from 0.
+    level: i32,
+    state: State,
+    instance: Option<Instance>,
+}
+
+enum State {
+    /// The observer knows it.
+    Started(Token),
+    /// It was opened before the recording began.
+    Waiting(Box<Waiting>),
+}
+
+/// A range as it is started when the recording begins.
+struct Waiting {
+    name: Box<str>,
+    domain: Option<&'static str>,
+    category: Option<Category>,
+    color: Option<Color>,
+    payload: Option<Payload>,
+}
+
+impl Waiting {
+    fn of(start: &RangeStart<'_>, domain: &Domain) -> Box<Waiting> {
+        Box::new(Waiting {
+            name: start.name.into(),
+            domain: domain.name,
+            category: start.category,
+            color: start.color,
+            payload: start.payload,
+        })
+    }
+
+    fn start(&self) -> RangeStart<'_> {
+        let mut start = RangeStart::new(&self.name);
+        start.domain = self.domain;
+        start.category = self.category;
+        start.color = self.color;
+        start.payload = self.payload;
+        start
+    }
+}
+
+impl Thread {
+    const fn new() -> Thread {
+        Thread { open: Vec::new(), waiting: 0, beyond: Vec::new() }
+    }
+
+    /// The level of the next range of a domain.
+    fn next_level(&self, domain: u32) -> i32 {
+        let innermost = self.open.iter().rfind(|open| open.domain == domain);
+        innermost.map_or(0, |open| open.level + 1)
+    }
+
+    fn push(&mut self, mode: Mode, domain: &Domain, start: &RangeStart<'_>) -> i32 {
+        let level = self.next_level(domain.number);
+        if self.open.len() >= DEEPEST {
+            return self.push_beyond(domain.number, level);
+        }
+        let (state, instance) = if mode.is_on() {
+            if self.waiting != 0 {
+                self.start_waiting();
+            }
+            // First: the recording that a range starts has the range's first call.
+            let instance = if mode.is_armed() { trigger::range_begins(start.name) } else { None };
+            (State::Started(observer().range_start(start)), instance)
+        } else {
+            self.waiting += 1;
+            (State::Waiting(Waiting::of(start, domain)), None)
+        };
+        self.open.push(Open { domain: domain.number, level, state, instance });
+        level
+    }
+
+    #[cold]
+    fn push_beyond(&mut self, domain: u32, level: i32) -> i32 {
+        count(&COUNTS.too_deep);
+        match self.beyond.iter_mut().find(|(of, _)| *of == domain) {
+            Some((_, beyond)) => *beyond = beyond.saturating_add(1),
+            None => self.beyond.push((domain, 1)),
+        }
+        level
+    }
+
+    fn pop(&mut self, mode: Mode, domain: &Domain) -> i32 {
+        if !self.beyond.is_empty() && self.pop_beyond(domain.number) {
+            return self.next_level(domain.number);
+        }
+        let innermost = self.open.iter().rposition(|open| open.domain == domain.number);
+        let Some(place) = innermost else {
+            count(&COUNTS.unbalanced_pops);
+            return UNBALANCED;
+        };
+        let open = self.open.remove(place);
+        match open.state {
+            State::Started(token) => observer().range_end(token),
+            State::Waiting(_) => self.waiting -= 1,
+        }
+        if let Some(instance) = open.instance {
+            trigger::range_ended(instance);
+        }
+        if self.waiting != 0 && mode.is_on() {
+            self.start_waiting();
+        }
+        open.level
+    }
+
+    #[cold]
+    fn pop_beyond(&mut self, domain: u32) -> bool {
+        let Some(place) = self.beyond.iter().position(|(of, _)| *of == domain) else {
+            return false;
+        };
+        self.beyond[place].1 -= 1;
+        if self.beyond[place].1 == 0 {
+            self.beyond.swap_remove(place);
+        }
+        true
+    }
+
+    /// Starts the ranges that were opened before the recording began, outermost first.
+    #[cold]
+    fn start_waiting(&mut self) {
+        for open in &mut self.open {
+            if let State::Waiting(waiting) = &open.state {
+                open.state = State::Started(observer().range_start(&waiting.start()));
+            }
+        }
+        self.waiting = 0;
+    }
+}
+
+/// Calls `with` on this thread's ranges. `None` on a thread that is in here already or has ended, which is counted.
+#[inline]
+fn with_thread<R>(with: impl FnOnce(&mut Thread) -> R) -> Option<R> {
+    let result = THREAD.try_with(|thread| Some(with(&mut *thread.try_borrow_mut().ok()?)));
+    result.ok().flatten().or_else(|| {
+        count(&COUNTS.nested_events);
+        None
+    })
+}
+
+/// Starts a range of this thread and returns its level.
+#[inline]
+pub(crate) fn push(mode: Mode, domain: &Domain, start: &RangeStart<'_>) -> i32 {
+    with_thread(|thread| thread.push(mode, domain, start)).unwrap_or(NO_LEVEL)
+}
+
+/// Ends the innermost range of this thread and domain, and returns its level; negative without one.
+#[inline]
+pub(crate) fn pop(mode: Mode, domain: &Domain) -> i32 {
+    with_thread(|thread| thread.pop(mode, domain)).unwrap_or(NO_LEVEL)
+}
+
+/// Starts this thread's ranges that were opened before the recording began.
+pub(crate) fn start_waiting() {
+    with_thread(|thread| {
+        if thread.waiting != 0 {
+            thread.start_waiting();
+        }
+    });
+}

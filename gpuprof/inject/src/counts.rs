@@ -1,0 +1,54 @@
+//! What the library could not read or keep, counted since the process began.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of one process.
+        #[derive(Debug)]
+        pub(crate) struct Counts {
+            $($(#[$doc])* pub(crate) $name: AtomicU64,)*
+        }
+
+        /// The counters of this process.
+        pub(crate) static COUNTS: Counts = Counts { $($name: AtomicU64::new(0),)* };
+
+        /// Returns the counters that are not 0, with their names.
+        pub(crate) fn nonzero() -> Vec<(&'static str, u64)> {
+            let all = [$((stringify!($name), COUNTS.$name.load(Ordering::Relaxed)),)*];
+            all.into_iter().filter(|(_, count)| *count != 0).collect()
+        }
+    };
+}
+
+counts! {
+    /// Pops without an open range of their thread and domain.
+    unbalanced_pops,
+    /// Ends of process ranges that are not open.
+    unknown_range_ends,
+    /// Pushes beyond the greatest depth of a thread.
+    too_deep,
+    /// Process ranges beyond the greatest number of open ones.
+    too_many_process_ranges,
+    /// Events from null or from attributes that are too short.
+    unreadable_events,
+    /// Names that were null, of an unknown type, or of an unknown registered string.
+    unknown_names,
+    /// Names that were cut at the longest length.
+    cut_names,
+    /// Handles of domains, synchronisation objects and counters that are not known.
+    unknown_handles,
+    /// Domains, strings, categories, schemas and counters beyond their greatest numbers.
+    refused_objects,
+    /// Payloads of unknown types and schemas, and values of schemas that cannot be read.
+    unread_values,
+    /// Events that a thread made while it handled another one, or while it ended.
+    nested_events,
+    /// Panics of this library, which did not reach the program.
+    panics,
+}
+
+/// Adds one to a counter.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

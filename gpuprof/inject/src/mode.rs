@@ -1,0 +1,72 @@
+//! What the library does with events, as one word that each of NVTX's functions reads.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Nothing was asked of the library yet.
+const DORMANT: u8 = 0;
+/// There is no recording yet: threads keep the names of their open ranges for its start.
+const BEFORE: u8 = 1;
+/// The observer gets events.
+const ON: u8 = 2;
+/// The library does nothing any more. Final.
+const OFF: u8 = 4;
+/// Flag beside [`ON`]: names of ranges may start or stop the recording.
+const ARMED: u8 = 8;
+
+static MODE: AtomicU8 = AtomicU8::new(DORMANT);
+
+/// The word, as an event read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mode(u8);
+
+impl Mode {
+    #[inline]
+    pub(crate) fn load() -> Mode {
+        Mode(MODE.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    pub(crate) fn is_on(self) -> bool {
+        self.0 & ON != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_armed(self) -> bool {
+        self.0 & ARMED != 0
+    }
+
+    /// Whether events are of use at all.
+    #[inline]
+    pub(crate) fn is_active(self) -> bool {
+        self.0 & (BEFORE | ON) != 0
+    }
+
+    pub(crate) fn is_off(self) -> bool {
+        self.0 == OFF
+    }
+}
+
+fn change(to: impl Fn(u8) -> Option<u8>) {
+    let _ = MODE.fetch_update(Ordering::AcqRel, Ordering::Acquire, to);
+}
+
+/// Has threads keep the names of their open ranges, unless a recording began or ended.
+pub(crate) fn await_recording() {
+    change(|mode| (mode == DORMANT).then_some(BEFORE));
+}
+
+/// Passes events to the observer, unless the library is off.
+pub(crate) fn turn_on(is_armed: bool) {
+    let on = if is_armed { ON | ARMED } else { ON };
+    change(|mode| (mode != OFF).then_some(on));
+}
+
+/// Compares no names of ranges any more.
+pub(crate) fn disarm() {
+    change(|mode| Some(mode & !ARMED));
+}
+
+/// Ignores all events from now on. Only stores to an atomic, so that a forked child may call it.
+pub(crate) fn turn_off() {
+    MODE.store(OFF, Ordering::Release);
+}

@@ -1,0 +1,58 @@
+//! The exported functions.
+#![allow(non_snake_case, reason = "CUDA and NVTX look for these names")]
+
+use std::ffi::c_int;
+
+use nvtx::abi::{GetExportTable, ModuleInfo};
+
+use super::{extensions, guarded, tables};
+use crate::{life, mode};
+
+/// What CUDA and NVTX get from a library that may go on.
+const DONE: c_int = 1;
+/// What NVTX gets from a library that is no tool here.
+const NO_TOOL: c_int = 0;
+
+/// Called by the driver when it has initialised, on the thread that called `cuInit`. The result never keeps a program from going on.
+#[unsafe(no_mangle)]
+pub(super) extern "C" fn InitializeInjection() -> c_int {
+    guarded((), life::begin);
+    DONE
+}
+
+/// Called by each copy of NVTX in the process, before or after CUDA's initialisation.
+///
+/// # Safety
+/// `export` is the copy's function for export tables.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn InitializeInjectionNvtx2(export: Option<GetExportTable>) -> c_int {
+    guarded(NO_TOOL, || {
+        let Some(export) = export.filter(|_| life::may_observe()) else { return NO_TOOL };
+        mode::await_recording();
+        // SAFETY: the caller's promise.
+        c_int::from(unsafe { tables::fill(export) })
+    })
+}
+
+/// Called by each copy of an extension of NVTX.
+///
+/// # Safety
+/// `info` is null or describes the extension, and lives through the call.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn InitializeInjectionNvtxExtension(info: *mut ModuleInfo) -> c_int {
+    guarded(NO_TOOL, || {
+        if !life::may_observe() {
+            return NO_TOOL;
+        }
+        // SAFETY: the caller's promise.
+        c_int::from(unsafe { extensions::fill(info) })
+    })
+}
+
+/// Ends this library's recording, so that the program can record itself. Returns 1 once CUPTI is free.
+///
+/// The first version of this function. A later one gets another name, and this one stays.
+#[unsafe(no_mangle)]
+pub(super) extern "C" fn gpuprof_inject_v1() -> c_int {
+    guarded(0, || c_int::from(life::yield_to_program()))
+}

@@ -1,0 +1,84 @@
+//! The injection library: where it is, and the variables that load it.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// The library that the CUDA driver loads in `cuInit`.
+pub(crate) const INJECTION_VARIABLE: &str = "CUDA_INJECTION64_PATH";
+/// The library that each copy of NVTX loads with its first call.
+const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
+
+const FILE: &str = "libgpuprof_inject.so";
+/// The start of a library of 64 bits.
+const ELF64: [u8; 5] = *b"\x7fELF\x02";
+
+/// Refuses where another tool is injected already.
+pub(super) fn refuse_other_tools() -> Result<(), Failure> {
+    for variable in [INJECTION_VARIABLE, NVTX_VARIABLE] {
+        let Some(tool) = env::var_os(variable).filter(|tool| !tool.is_empty()) else { continue };
+        let by = match Path::new(&tool).file_name().is_some_and(|name| name == FILE) {
+            true => {
+                "another `gpuprof run` records this already: run the program without the inner one"
+            }
+            false => {
+                "a process has one tool of this kind: unset the variable, or use the other tool alone"
+            }
+        };
+        return Err(Failure::Error(format!("{variable}={}: {by}", tool.display())));
+    }
+    Ok(())
+}
+
+pub(super) fn variables(library: &Path) -> [(&'static str, Option<OsString>); 2] {
+    [INJECTION_VARIABLE, NVTX_VARIABLE].map(|name| (name, Some(library.into())))
+}
+
+/// The absolute path of the library.
+pub(super) fn find(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    if let Some(given) = given {
+        return usable(&given)
+            .map_err(|why| Failure::Error(format!("--inject {}: {why}", given.display())));
+    }
+    let program = env::current_exe().map_err(|error| {
+        Failure::Error(format!("could not find this program's own path: {error}; give --inject"))
+    })?;
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    let mut places = vec![folder.join(FILE), folder.join("../lib").join(FILE)];
+    // Tests of Cargo are in a folder of the folder with the library.
+    if folder.ends_with("deps") {
+        places.push(folder.join("..").join(FILE));
+    }
+    match places.iter().find(|place| place.exists()) {
+        Some(place) => {
+            usable(place).map_err(|why| Failure::Error(format!("{}: {why}", place.display())))
+        }
+        None => {
+            let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+            Err(Failure::Error(format!(
+                "the injection library is in none of {}: build it with `cargo build -p gpuprof-inject`, or name it with --inject",
+                places.join(", ")
+            )))
+        }
+    }
+}
+
+/// The program would not say why a library is not loaded.
+fn usable(path: &Path) -> Result<PathBuf, String> {
+    let absolute = path.canonicalize().map_err(|error| error.to_string())?;
+    if !absolute.is_file() {
+        return Err("it is no file".to_owned());
+    }
+    let mut start = Vec::new();
+    let opened = File::open(&absolute);
+    let read = opened.and_then(|file| file.take(ELF64.len() as u64).read_to_end(&mut start));
+    read.map_err(|error| error.to_string())?;
+    match start == ELF64 {
+        true => Ok(absolute),
+        false => Err("it is no library of 64 bits".to_owned()),
+    }
+}

@@ -1,0 +1,159 @@
+//! `gpuprof run`: a program with the injection library, and the report of its processes.
+
+mod library;
+mod program;
+mod result;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use gpuprof_control::manifest::{Ended, Run};
+use gpuprof_control::{LOG_VARIABLE, Options, RunFolder, Start};
+
+use crate::args::RunArgs;
+use crate::failure::{Failure, note};
+use program::Program;
+use result::Outputs;
+
+pub(crate) use library::INJECTION_VARIABLE;
+
+/// The reports of `--stats` without names: those of CUDA and NVTX that nsys prints by default.
+pub(crate) const DEFAULT_STATS: &str =
+    "nvtx_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum";
+
+/// The status of a failure before the program started, as `env`, `timeout` and `docker run` use it.
+const NOT_STARTED: u8 = 125;
+/// The most attempts to find a name for a run folder.
+const MAX_NAMES: u32 = 1000;
+
+pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
+    let not_started = |failure| match failure {
+        Failure::Error(message) => Failure::Run(NOT_STARTED, message),
+        failure => failure,
+    };
+    let prepared = Prepared::new(args).map_err(not_started)?;
+    prepared.run()
+}
+
+/// Everything that can fail before the program starts.
+struct Prepared {
+    program: Program,
+    outputs: Outputs,
+    folder: RunFolder,
+    manifest: Run,
+    options: Options,
+    library: PathBuf,
+    /// Whether the name of the folder was chosen here.
+    is_named: bool,
+    quiet: bool,
+    wait_children: bool,
+}
+
+impl Prepared {
+    fn new(args: RunArgs) -> Result<Self, Failure> {
+        let RunArgs { start, delay, range, duration, ranges, output, force, quiet, .. } = args;
+        let outputs = Outputs::new(args.stats, args.diagnose, args.html, args.perfetto)?;
+        library::refuse_other_tools()?;
+        let library = library::find(args.inject)?;
+        let program = Program::new(args.program)?;
+        // The path is set below, once the folder exists.
+        let mut options = Options::new("/");
+        options.start = start.or(delay).or(range).unwrap_or_default();
+        options.stop = duration.or(ranges);
+        options.log_to_stderr = std::env::var_os(LOG_VARIABLE).is_some_and(|log| log == "stderr");
+        if ranges.is_some() && !matches!(options.start, Start::Range(_)) {
+            let why = "--ranges counts the ranges of --range NAME: give both";
+            return Err(Failure::Usage(why.to_owned()));
+        }
+        let manifest = Run::new(program.path(), &options);
+        let is_named = output.is_none();
+        let folder = match output {
+            Some(path) if force => RunFolder::replace(&path, &manifest)?,
+            Some(path) => RunFolder::create(&path, &manifest).map_err(|error| {
+                let hint =
+                    if RunFolder::is_at(&path) { ", or remove its run with --force" } else { "" };
+                Failure::Error(format!("{error}{hint}"))
+            })?,
+            None => named_folder(&manifest)?,
+        };
+        options.run = folder.path().to_owned();
+        let wait_children = args.wait_children;
+        let prepared = Self {
+            program,
+            outputs,
+            folder,
+            manifest,
+            options,
+            library,
+            is_named,
+            quiet,
+            wait_children,
+        };
+        match prepared.options.variables() {
+            Ok(_) => Ok(prepared),
+            Err(error) => {
+                prepared.remove_folder();
+                Err(error.into())
+            }
+        }
+    }
+
+    fn run(mut self) -> Result<(), Failure> {
+        if self.options.start == Start::Wait && !self.quiet {
+            let folder = self.folder.path().display();
+            note(&format!("recording starts with `gpuprof on {folder}`"));
+        }
+        let variables = self.options.variables()?;
+        let injected = library::variables(&self.library);
+        let variables = variables.into_iter().chain(injected);
+        let ended = match self.program.run(variables, self.wait_children) {
+            Ok(ended) => ended,
+            Err(failure) => {
+                self.remove_folder();
+                return Err(failure);
+            }
+        };
+        self.manifest.ended = Some(Ended::now(ended.status.code(), ended.signal()));
+        if let Err(error) = self.folder.write_run(&self.manifest) {
+            note(&error.to_string());
+        }
+        let has_recordings = result::print(&self.folder, &self.outputs, self.quiet);
+        if self.is_named && !has_recordings {
+            self.remove_folder();
+        }
+        ended.end()
+    }
+
+    /// Removes a folder without recordings; one that was there before, or has other files, stays.
+    fn remove_folder(&self) {
+        if self.is_named || self.manifest.ended.is_none() {
+            let path = self.folder.path();
+            let _: io::Result<()> = fs::remove_file(path.join("run.json"));
+            let _: io::Result<()> = fs::remove_dir(path);
+        }
+    }
+}
+
+/// A new folder `PROGRAM-DATE-TIME.gpurun` in the current one.
+fn named_folder(manifest: &Run) -> Result<RunFolder, Failure> {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let now = now.replace(['-', ':', 'Z'], "").replace('T', "-");
+    // Longer names do not fit into a file name with the rest.
+    let program = &manifest.program[..manifest.program.floor_char_boundary(200)];
+    for number in 1..MAX_NAMES {
+        let again = if number == 1 { String::new() } else { format!("-{number}") };
+        let name = format!("{program}-{now}{again}.gpurun");
+        match fs::create_dir(&name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                return Err(Failure::Error(format!(
+                    "could not create the run folder {name} in the current folder: {error}; name one with -o"
+                )));
+            }
+            Ok(()) => return Ok(RunFolder::create(Path::new(&name), manifest)?),
+        }
+    }
+    Err(Failure::Error(format!("{MAX_NAMES} run folders of this second exist: name one with -o")))
+}

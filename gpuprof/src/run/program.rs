@@ -1,0 +1,291 @@
+//! The program of a run: whether it can be run, its start, its signals and its end.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::prctl::{set_child_subreaper, set_dumpable};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::{Pid, getegid, geteuid};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
+use signal_hook::low_level::emulate_default_handler;
+
+use crate::failure::{Failure, note};
+
+/// The statuses of shells for programs that cannot be run, and those that are not found.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// The signals that are passed on to the program.
+const SIGNALS: [Signal; 6] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+];
+
+/// How often processes that were left behind are looked at.
+const CHILDREN: Duration = Duration::from_millis(50);
+
+/// How long after the end of the program a signal is still its own: one that ended both arrives here
+/// later.
+const LATE: Duration = Duration::from_millis(500);
+
+pub(super) struct Program {
+    words: Vec<OsString>,
+    /// Where it was found.
+    path: PathBuf,
+}
+
+impl Program {
+    /// Finds the program as a shell does, and refuses one that would ignore the library.
+    pub(super) fn new(words: Vec<OsString>) -> Result<Self, Failure> {
+        let name = words.first().map(OsString::as_os_str).unwrap_or_default();
+        let found = find(name).ok_or_else(|| {
+            Failure::Run(NOT_FOUND, format!("{}: there is no such program", name.display()))
+        })?;
+        if let Some(why) = ignores_libraries(&found) {
+            return Err(Failure::Run(
+                NOT_EXECUTABLE,
+                format!(
+                    "{} {why}: such a program ignores the injection library; run it as that user, or a copy without it",
+                    found.display()
+                ),
+            ));
+        }
+        Ok(Self { words, path: found })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Runs the program to its end, with these variables set, or removed without a value.
+    pub(super) fn run(
+        &self,
+        variables: impl Iterator<Item = (&'static str, Option<OsString>)>,
+        wait_children: bool,
+    ) -> Result<Outcome, Failure> {
+        if wait_children && let Err(errno) = set_child_subreaper(true) {
+            note(&format!("--wait-children waits for the program alone: {errno}"));
+        }
+        let signals = Signals::catch().map_err(|error| failed("handle signals of", &error))?;
+        let variables: Vec<_> = variables.collect();
+        let mut child = self.spawn(&variables)?;
+        let pid = i32::try_from(child.id()).map_err(|error| failed("find", &error))?;
+        signals.set(Phase::Program(Pid::from_raw(pid)));
+        reap_until_end(Pid::from_raw(pid), wait_children);
+        // From now on its pid may be that of another process.
+        let end = Instant::now();
+        signals.set(Phase::Children(end));
+        let status = child.wait().map_err(|error| failed("wait for", &error))?;
+        if wait_children {
+            wait_for_children(&signals);
+        }
+        signals.set(Phase::Report(end));
+        Ok(Outcome { status })
+    }
+
+    fn spawn(&self, variables: &[(&str, Option<OsString>)]) -> Result<Child, Failure> {
+        let spawn = |program: &OsStr, args: &[OsString]| {
+            let mut command = Command::new(program);
+            command.args(args);
+            for (name, value) in variables {
+                match value {
+                    Some(value) => command.env(name, value),
+                    None => command.env_remove(name),
+                };
+            }
+            command.spawn()
+        };
+        let (name, args) =
+            self.words.split_first().map_or((OsStr::new(""), &[][..]), |(name, args)| (name, args));
+        let spawned = match spawn(name, args) {
+            // A script without an interpreter, which shells run by themselves.
+            Err(error) if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
+                let script = [self.path.clone().into_os_string()];
+                spawn(OsStr::new("/bin/sh"), &[&script, args].concat())
+            }
+            spawned => spawned,
+        };
+        spawned.map_err(|error| {
+            let why = match error.kind() {
+                io::ErrorKind::NotFound => {
+                    "the interpreter or loader that it names is missing".to_owned()
+                }
+                io::ErrorKind::PermissionDenied => "no permission to run it".to_owned(),
+                _ => error.to_string(),
+            };
+            Failure::Run(NOT_EXECUTABLE, format!("could not run {}: {why}", self.path.display()))
+        })
+    }
+}
+
+fn failed(what: &str, error: &dyn Display) -> Failure {
+    Failure::Run(super::NOT_STARTED, format!("could not {what} the program: {error}"))
+}
+
+/// How the program ended.
+pub(super) struct Outcome {
+    pub(super) status: ExitStatus,
+}
+
+impl Outcome {
+    pub(super) fn signal(&self) -> Option<i32> {
+        self.status.signal()
+    }
+
+    /// Ends this process as the program ended: with its status, or by the same signal.
+    pub(super) fn end(self) -> Result<(), Failure> {
+        let Some(signal) = self.signal() else {
+            return match self.status.code().and_then(|code| u8::try_from(code).ok()) {
+                Some(0) => Ok(()),
+                status => Err(Failure::Run(status.unwrap_or(1), String::new())),
+            };
+        };
+        // The program's core dump is the one of interest.
+        let _: nix::Result<()> = set_dumpable(false);
+        let _: io::Result<()> = emulate_default_handler(signal);
+        // A signal without a default end.
+        Err(Failure::Run(u8::try_from(128 + signal).unwrap_or(u8::MAX), String::new()))
+    }
+}
+
+/// Signals of the user and the system, which are for the program while it runs.
+struct Signals {
+    phase: Arc<Mutex<Phase>>,
+}
+
+/// What a signal is for. The moment is that of the program's end.
+enum Phase {
+    Start,
+    Program(Pid),
+    /// Ends the wait for the processes that the program left behind.
+    Children(Instant),
+    Interrupted,
+    /// Ends gpuprof.
+    Report(Instant),
+}
+
+impl Signals {
+    /// Catches the signals, those apart that this process was started to ignore: `nohup` and shells
+    /// without job control do so, and the program inherits it.
+    fn catch() -> io::Result<Self> {
+        let ignored = ignored();
+        let caught = SIGNALS.iter().filter(|signal| ignored >> (**signal as u32 - 1) & 1 == 0);
+        let mut signals = SignalsInfo::<WithRawSiginfo>::new(caught.map(|signal| *signal as i32))?;
+        let phase = Arc::new(Mutex::new(Phase::Start));
+        let shared = phase.clone();
+        std::thread::Builder::new().name("gpuprof-signals".to_owned()).spawn(move || {
+            for info in signals.forever() {
+                // Those of the terminal go to all processes of the foreground.
+                let is_sent = info.si_code <= 0;
+                caught_in(&mut lock(&shared), info.si_signo, is_sent);
+            }
+        })?;
+        Ok(Self { phase })
+    }
+
+    fn set(&self, phase: Phase) {
+        *lock(&self.phase) = phase;
+    }
+
+    fn are_interrupted(&self) -> bool {
+        matches!(*lock(&self.phase), Phase::Interrupted)
+    }
+}
+
+fn lock(phase: &Mutex<Phase>) -> MutexGuard<'_, Phase> {
+    phase.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn caught_in(phase: &mut Phase, signal: i32, is_sent: bool) {
+    match *phase {
+        // It may be a zombie.
+        Phase::Program(pid) if is_sent => drop(kill(pid, Signal::try_from(signal).ok())),
+        Phase::Children(since) if since.elapsed() > LATE => *phase = Phase::Interrupted,
+        Phase::Report(since) if since.elapsed() > LATE => drop(emulate_default_handler(signal)),
+        _ => {}
+    }
+}
+
+/// The signals that this process ignores, a bit each.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Waits for the end of the program and leaves it a zombie, so that its pid stays its own.
+fn reap_until_end(program: Pid, all: bool) {
+    let of = || if all { Id::All } else { Id::Pid(program) };
+    loop {
+        match waitid(of(), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).map(|status| status.pid()) {
+            Err(Errno::EINTR) => {}
+            Ok(Some(pid)) if pid != program => {
+                let _: nix::Result<WaitStatus> = waitpid(pid, Some(WaitPidFlag::WNOHANG));
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Waits for processes that the program left behind, which this process adopted.
+fn wait_for_children(signals: &Signals) {
+    while !signals.are_interrupted() {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => std::thread::sleep(CHILDREN),
+            Err(Errno::ECHILD) => return,
+            _ => {}
+        }
+    }
+    note("interrupted: the report is about what is recorded until now");
+}
+
+/// The file of a program, as `execvp` finds it.
+fn find(name: &OsStr) -> Option<PathBuf> {
+    if name.as_encoded_bytes().contains(&b'/') {
+        return Some(PathBuf::from(name)).filter(|path| path.exists());
+    }
+    let path = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let files: Vec<PathBuf> = env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .filter(|file| file.is_file())
+        .collect();
+    let is_executable = |file: &&PathBuf| {
+        file.metadata().is_ok_and(|about| about.permissions().mode() & 0o111 != 0)
+    };
+    // Without one that can be run, `execvp` fails for one that cannot.
+    files.iter().find(is_executable).or(files.first()).cloned()
+}
+
+/// Why the loader of this program ignores the library, if it does: it gains rights.
+fn ignores_libraries(path: &Path) -> Option<&'static str> {
+    let about = path.metadata().ok().filter(fs::Metadata::is_file)?;
+    let mut start = [0; 2];
+    let is_script = File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
+        && start == *b"#!";
+    let mode = about.mode();
+    if is_script {
+        None
+    } else if mode & 0o4000 != 0 && about.uid() != geteuid().as_raw() {
+        Some("runs as another user (setuid)")
+    } else if mode & 0o2010 == 0o2010 && about.gid() != getegid().as_raw() {
+        Some("runs as another group (setgid)")
+    } else {
+        None
+    }
+}

@@ -1,0 +1,147 @@
+//! What a run recorded: notes on its processes, the report, and further outputs.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use gpuprof_control::RunFolder;
+use gpuprof_control::manifest::{Process, State};
+use profiler_core::diagnosis::Thresholds;
+use profiler_core::formats::Export;
+use profiler_core::formats::text::printable;
+use profiler_core::{Format, Profile};
+
+use crate::args::{ExportFormat, TableFormat};
+use crate::failure::{Failure, note};
+use crate::output::Output;
+use crate::tables::{self, NamedReport};
+use crate::{input, live};
+
+/// What is written beside the report. Files are checked before the program starts.
+pub(super) struct Outputs {
+    stats: Vec<(String, NamedReport)>,
+    diagnose: bool,
+    html: Option<Output>,
+    perfetto: Option<Output>,
+}
+
+impl Outputs {
+    pub(super) fn new(
+        stats: Option<String>,
+        diagnose: bool,
+        html: Option<PathBuf>,
+        perfetto: Option<PathBuf>,
+    ) -> Result<Self, Failure> {
+        let stats = stats.map_or(Ok(Vec::new()), |names| tables::named_reports(&names))?;
+        let open =
+            |path: Option<PathBuf>| path.map(|path| Output::new(Some(path), &[])).transpose();
+        let (html, perfetto) = (open(html)?, open(perfetto)?);
+        if let Some(html) = &html {
+            html.refuse_terminal("a page of HTML")?;
+        }
+        if let Some(perfetto) = &perfetto {
+            perfetto.check(ExportFormat::Trace(Format::Perfetto))?;
+        }
+        Ok(Self { stats, diagnose, html, perfetto })
+    }
+}
+
+/// Prints the report to standard error. Failures are notes: the status is the program's. False if
+/// nothing was recorded, and nothing is.
+pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool {
+    let path = folder.path();
+    let processes = match folder.processes() {
+        Ok(processes) => processes,
+        Err(error) => {
+            note(&error.to_string());
+            return true;
+        }
+    };
+    let found = &processes.found;
+    if !found.iter().any(|process| process.has_recording) {
+        processes.unreadable.iter().for_each(|error| note(&error.to_string()));
+        let failures = found.iter().filter(|process| process.state == State::Failed);
+        failures.for_each(|process| note(&failed(process)));
+        if !quiet {
+            note(match found.is_empty() {
+                true => {
+                    "no process called CUDA, so nothing is recorded (one that clears its environment is not followed)"
+                }
+                false => "nothing is recorded: no process used the GPU while recording was on",
+            });
+        }
+        return !found.is_empty() || !processes.unreadable.is_empty();
+    }
+    if !quiet {
+        found.iter().filter_map(cut).for_each(|cut| note(&cut));
+    }
+    if let Err(failure) = report(path, outputs, quiet) {
+        note(failure.message());
+    }
+    if !quiet {
+        note(&format!(
+            "the recordings are in {0}: `gpuprof report {0}` reads them again",
+            shown(path)
+        ));
+    }
+    true
+}
+
+fn failed(process: &Process) -> String {
+    let why = process.reason.as_deref().unwrap_or("no reason is given");
+    format!("process {} is not recorded: {}", live::label(process), printable(why))
+}
+
+/// Why a recording ends before its process, or without its last part.
+fn cut(process: &Process) -> Option<String> {
+    let label = live::label(process);
+    if !process.state.is_open() || !process.has_recording {
+        None
+    } else if process.id.is_alive() {
+        Some(format!(
+            "process {label} still runs: the report has what is recorded until now; --wait-children waits for it"
+        ))
+    } else {
+        Some(format!("process {label} was cut off, and its recording ends there"))
+    }
+}
+
+fn report(path: &Path, outputs: &Outputs, quiet: bool) -> Result<(), Failure> {
+    if quiet && outputs.html.is_none() && outputs.perfetto.is_none() {
+        return Ok(());
+    }
+    let profile = input::profile(path)?;
+    if !quiet {
+        // A closed standard error is no reason to lose the files.
+        let _: Result<(), Failure> = print_tables(&profile, outputs);
+    }
+    if let Some(html) = &outputs.html {
+        html.write(|out| Ok(profile.write_html(out)?))?;
+    }
+    if let Some(perfetto) = &outputs.perfetto {
+        perfetto.write(|out| Ok(profile.export(Export::new(Format::Perfetto), out)?))?;
+    }
+    Ok(())
+}
+
+fn print_tables(profile: &Profile, outputs: &Outputs) -> Result<(), Failure> {
+    let mut out = io::BufWriter::new(io::stderr().lock());
+    writeln!(out, "\n{profile}")?;
+    if !outputs.stats.is_empty() {
+        writeln!(out)?;
+        let reports = outputs.stats.iter();
+        let reports = reports.map(|(name, report)| (name.clone(), report.of(profile), None));
+        tables::write(&mut out, TableFormat::Table, reports)?;
+    }
+    if outputs.diagnose {
+        writeln!(out, "\n{}", profile.diagnosis(Thresholds::new()).run())?;
+    }
+    writeln!(out)?;
+    Ok(out.flush()?)
+}
+
+/// Relative to the current folder where it is in it.
+fn shown(path: &Path) -> String {
+    let current = std::env::current_dir().and_then(|current| current.canonicalize());
+    let inner = current.ok().and_then(|current| path.strip_prefix(current).ok());
+    inner.filter(|inner| !inner.as_os_str().is_empty()).unwrap_or(path).display().to_string()
+}

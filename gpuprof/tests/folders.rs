@@ -1,0 +1,250 @@
+//! Folders of recordings: every command reads the processes of a run as one profile.
+#![allow(clippy::unwrap_used)] // the helpers are tests too
+
+#[path = "../../profiler-core/tests/support/folder.rs"]
+#[allow(dead_code)] // the other tests use the whole file
+mod folder;
+#[path = "../../profiler-core/tests/support/frames.rs"]
+#[allow(dead_code)]
+mod frames;
+#[path = "../../profiler-core/tests/support/processes.rs"]
+#[allow(dead_code)]
+mod processes;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use cupti::fake::Work;
+use folder::Folder;
+use processes::{as_process, bytes_with_info, recording};
+use profiler_core::{Format, Recording};
+use serde_json::{Value, json};
+
+struct Ran {
+    status: i32,
+    out: Vec<u8>,
+    error: String,
+}
+
+impl Ran {
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.out).unwrap()
+    }
+}
+
+fn ran(words: &[&str], file: &Path) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpuprof"));
+    let output = command.args(words).arg(file).stdin(Stdio::null()).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!error.contains("panicked"), "{error}");
+    Ran { status: output.status.code().unwrap(), out: output.stdout, error }
+}
+
+fn train(kernels: u64) -> Recording {
+    recording(|fake| {
+        for _ in 0..3 {
+            let _step = nvtx::range("step");
+            for _ in 0..kernels {
+                fake.launch(Work::kernel(c"gemm").taking_ns(20_000));
+            }
+            fake.launch(Work::device_to_host(4_096));
+            fake.launch(Work::synchronize());
+        }
+    })
+}
+
+/// A run of two processes, of 1 and of 4 kernels a step.
+fn run() -> Folder {
+    let folder = Folder::new();
+    for (id, kernels) in [(100, 1), (200, 4)] {
+        let file = folder.0.join(format!("process-{id}-77.gpuprof"));
+        as_process(&train(kernels), id).save(file).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn every_command_takes_a_folder() {
+    let run = run();
+    let baseline = run.0.join("baseline.json");
+    let baseline = baseline.to_str().unwrap();
+    let commands: [&[&str]; 18] = [
+        &["report"],
+        &["report", "--format=json"],
+        &["report", "--fail-if-incomplete"],
+        &["stats"],
+        &["stats", "all"],
+        &["analyze", "all"],
+        &["kernels", "--by-range"],
+        &["tracks"],
+        &["tensor-cores"],
+        &["scorecard"],
+        &["diagnose"],
+        &["diagnose", "--steps=step"],
+        &["export", "--format=counts"],
+        &["export", "--format=json"],
+        &["html"],
+        &["roofline", "--kernel=gemm:flops=1e6,dtype=f32"],
+        &["gate", "--update", baseline],
+        &["diff", run.0.to_str().unwrap()],
+    ];
+    for words in commands {
+        let ran = ran(words, &run.0);
+        assert_eq!(ran.status, 0, "{words:?}: {}", ran.error);
+    }
+    for format in Format::ALL {
+        let ran = ran(&["export", "--format", format.key()], &run.0);
+        assert_eq!((ran.status, ran.out.is_empty()), (0, false), "{format}: {}", ran.error);
+    }
+    let capture = run.0.join("all.sqlite");
+    let exported = ran(&["export", "--format=nsys", "-o", capture.to_str().unwrap()], &run.0);
+    assert_eq!(exported.status, 0, "{}", exported.error);
+    let again = ran(&["report"], &capture);
+    assert!(again.text().contains("process 100") && again.text().contains("process 200"));
+}
+
+#[test]
+fn report_of_a_folder_sums_its_processes_and_names_each() {
+    let run = run();
+    let report = ran(&["report"], &run.0);
+    assert_eq!((report.status, report.error.as_str()), (0, ""));
+    assert!(report.text().contains("process 100") && report.text().contains("process 200"));
+    let json = ran(&["report", "--format=json"], &run.0);
+    let lines: Vec<Value> =
+        json.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((lines[0]["path"].as_str(), &lines[0]["instances"]), (Some("step"), &json!(6)));
+    assert_eq!(lines[0]["inclusive"]["kernels"], 15);
+    let processes = lines.last().unwrap()["processes"].as_array().unwrap();
+    let kernels: Vec<_> =
+        processes.iter().map(|of| (of["id"].clone(), of["totals"]["kernels"].clone())).collect();
+    assert_eq!(kernels, [(json!(100), json!(3)), (json!(200), json!(12))]);
+}
+
+#[test]
+fn folder_without_recordings_is_told_as_such() {
+    let folder = Folder::new();
+    fs::write(folder.0.join("run.json"), "{}").unwrap();
+    fs::create_dir(folder.0.join("odd.gpuprof")).unwrap();
+    let ran = ran(&["report"], &folder.0);
+    assert_eq!((ran.status, ran.out.len()), (1, 0));
+    assert!(ran.error.contains("is a folder without recordings (.gpuprof)"), "{}", ran.error);
+}
+
+/// One bad file hides nothing of the others, and is not passed over.
+#[test]
+fn unreadable_recording_is_named_and_counted() {
+    let run = run();
+    let name = OsStr::from_bytes(b"process-\xff.gpuprof");
+    fs::write(run.0.join(name), b"GPUPROF\x03, and then something else altogether").unwrap();
+    fs::write(run.0.join("process-300-1.gpuprof"), b"").unwrap();
+    let report = ran(&["report"], &run.0);
+    assert_eq!(report.status, 0);
+    assert_eq!(report.error.lines().count(), 2, "{}", report.error);
+    assert!(report.error.contains("process-300-1.gpuprof"), "{}", report.error);
+    assert!(report.text().contains("2 recordings missing or unreadable"), "{}", report.text());
+    let gate = ran(&["report", "--fail-if-incomplete"], &run.0);
+    assert_eq!(gate.status, 3);
+    let folder = Folder::new();
+    fs::write(folder.0.join("only.gpuprof"), b"GPUPROF\x03?").unwrap();
+    let none = ran(&["report"], &folder.0);
+    assert_eq!((none.status, none.out.len()), (1, 0));
+    assert!(none.error.contains("only.gpuprof"), "{}", none.error);
+}
+
+#[test]
+fn process_that_was_killed_is_named_in_the_health() {
+    let run = run();
+    let file = run.0.join("process-200-77.gpuprof");
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, &whole[..whole.len() - 40]).unwrap();
+    let report = ran(&["report"], &run.0);
+    let health = report.text().split("health: ").nth(1).unwrap();
+    assert!(health.starts_with("INCOMPLETE"), "{health}");
+    let line = health.lines().nth(1).unwrap();
+    assert!(line.contains("process 200") && line.contains("truncated recording"), "{health}");
+    for words in [&["stats", "cuda_gpu_kern_sum"][..], &["export", "--format=counts"]] {
+        let noted = ran(words, &run.0);
+        assert_eq!(noted.status, 0);
+        assert!(noted.error.contains("process 200: 1 truncated recording"), "{}", noted.error);
+    }
+}
+
+#[test]
+fn recordings_of_two_boots_are_no_run() {
+    let run = run();
+    let other = bytes_with_info(&train(1), |info| info["boot_id"] = json!("another"));
+    fs::write(run.0.join("process-300-1.gpuprof"), other).unwrap();
+    let ran = ran(&["report"], &run.0);
+    assert_eq!((ran.status, ran.out.len()), (1, 0));
+    assert!(ran.error.contains("process-300-1.gpuprof: the recordings were made on several"));
+}
+
+/// A manifest as the injection library writes it.
+fn manifest(folder: &Folder, pid: u32, start: u64, more: Value) {
+    let moment = json!({"wall_ns": 1, "monotonic_ns": 1});
+    let mut manifest = json!({
+        "version": 1, "gpuprof": "0.1.0", "pid": pid, "start": start, "parent": 1,
+        "program": "python3", "state": "finished", "has_recording": true, "began": moment,
+    });
+    let fields = manifest.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    let name = format!("process-{pid}-{start}.json");
+    fs::write(folder.0.join(name), manifest.to_string()).unwrap();
+}
+
+#[test]
+fn manifests_give_processes_their_names_and_ranks() {
+    let run = run();
+    manifest(&run, 100, 77, json!({"rank": 1, "world_size": 2}));
+    manifest(&run, 200, 77, json!({"rank": 0, "world_size": 2}));
+    let report = ran(&["report"], &run.0);
+    assert_eq!((report.status, report.error.as_str()), (0, ""));
+    let at = |text: &str| report.text().find(text).unwrap();
+    assert!(at("rank 0, python3, process 200") < at("rank 1, python3, process 100"));
+    // What one cannot read costs the name alone.
+    fs::write(run.0.join("process-100-77.json"), "{").unwrap();
+    let report = ran(&["report", "--fail-if-incomplete"], &run.0);
+    assert_eq!(report.status, 0);
+    assert!(report.error.contains("process-100-77.json is no manifest"), "{}", report.error);
+    assert!(!report.text().contains("rank 1") && report.text().contains("process 100"));
+}
+
+#[test]
+fn processes_without_their_recording_are_told() {
+    let run = run();
+    manifest(
+        &run,
+        300,
+        5,
+        json!({"state": "failed", "has_recording": false, "reason": "no permission"}),
+    );
+    manifest(&run, 400, 5, json!({"state": "yielded", "has_recording": false}));
+    manifest(&run, 500, 5, json!({"state": "idle", "has_recording": false}));
+    manifest(&run, 600, 5, json!({}));
+    let report = ran(&["report"], &run.0);
+    let lines: Vec<_> = report.error.lines().collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(
+        lines[0].contains("recording python3 (process 300) failed: no permission"),
+        "{lines:?}"
+    );
+    assert!(lines[1].contains("python3 (process 400) records itself"), "{lines:?}");
+    assert!(lines[2].contains("process-600-5.gpuprof is not in "), "{lines:?}");
+    assert!(report.text().contains("2 recordings missing or unreadable"), "{}", report.text());
+}
+
+#[test]
+fn run_without_gpu_work_is_told_as_such() {
+    let folder = Folder::new();
+    manifest(&folder, 9, 5, json!({"state": "idle", "has_recording": false}));
+    let ran = ran(&["report"], &folder.0);
+    assert_eq!(ran.status, 1);
+    assert!(
+        ran.error.contains("has no recording") && ran.error.contains("python3 9 is idle"),
+        "{}",
+        ran.error
+    );
+}

@@ -1,0 +1,463 @@
+//! The file of a running session: a sink that makes frames, and the thread that writes them.
+//!
+//! Segments are taken with the collection locked, so a slow disk must not delay them: the sink only
+//! appends to a queue, and without room there a segment is lost and counted.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::base::background::Background;
+use crate::collect::request::Sink;
+use crate::record::recording::Recording;
+use crate::record::recording::append::{Appended, Appender, SessionStart, Taken};
+
+/// Bytes that may wait for the disk. A segment is appended whole, so one more may wait.
+const QUEUE_BYTES: u64 = 64 << 20;
+
+/// Frames that wait for the disk.
+#[derive(Debug, Default)]
+pub(crate) struct FileQueue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Frames, with what the file holds with them.
+    chunks: VecDeque<(Vec<u8>, Appended)>,
+    /// Bytes that were appended so far, and those of them that the file has.
+    appended: u64,
+    written: u64,
+    /// What the file holds.
+    held: Appended,
+    error: Option<Arc<io::Error>>,
+    /// Nothing is appended any more.
+    is_closed: bool,
+    /// The thread has ended.
+    has_ended: bool,
+}
+
+impl FileQueue {
+    /// Spawns the thread that writes to the end of `file`, which has this length.
+    pub(crate) fn write_to(self: &Arc<Self>, file: File, length: u64) -> io::Result<()> {
+        let queue = self.clone();
+        let work = move || {
+            let ends = Ends(&queue);
+            queue.serve(&file, length);
+            drop(ends);
+        };
+        Background::default().spawn("gpu-profiler-file", work).map(drop)
+    }
+
+    fn serve(&self, mut file: &File, mut length: u64) {
+        while let Some((chunk, held)) = self.next() {
+            if let Err(error) = file.write_all(&chunk) {
+                // Of a frame that does not fit a part may have been written. If it cannot be cut off, a reader skips it.
+                let _ = file.set_len(length);
+                let mut state = self.state.lock();
+                state.error = Some(Arc::new(error));
+                state.chunks.clear();
+                return;
+            }
+            length += chunk.len() as u64;
+            let mut state = self.state.lock();
+            (state.written, state.held) = (state.written + chunk.len() as u64, held);
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for the next frames; `None` at the end.
+    fn next(&self) -> Option<(Vec<u8>, Appended)> {
+        let mut state = self.state.lock();
+        loop {
+            match state.chunks.pop_front() {
+                None if state.is_closed => return None,
+                None => self.changed.wait(&mut state),
+                chunk => return chunk,
+            }
+        }
+    }
+
+    fn append(&self, chunk: Vec<u8>, held: Appended) {
+        let mut state = self.state.lock();
+        if !chunk.is_empty() && !state.is_closed && state.error.is_none() {
+            state.appended += chunk.len() as u64;
+            state.chunks.push_back((chunk, held));
+            self.changed.notify_all();
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let state = self.state.lock();
+        state.appended - state.written < QUEUE_BYTES
+    }
+
+    /// Ends the thread once it has written what was appended.
+    pub(crate) fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn error(&self) -> Option<Arc<io::Error>> {
+        self.state.lock().error.clone()
+    }
+
+    /// What the file holds.
+    pub(crate) fn held(&self) -> Appended {
+        self.state.lock().held
+    }
+
+    /// Waits until the file has what was appended so far, or for the end of the thread of a closed queue.
+    ///
+    /// # Errors
+    /// Those of writing the file, and one if the disk takes longer than `time`.
+    pub(crate) fn wait(&self, time: Duration) -> Result<(), Arc<io::Error>> {
+        let deadline = Instant::now().checked_add(time);
+        let mut state = self.state.lock();
+        let until = state.appended;
+        loop {
+            if let Some(error) = &state.error {
+                return Err(error.clone());
+            }
+            if state.written >= until && (!state.is_closed || state.has_ended) {
+                return Ok(());
+            }
+            if state.has_ended {
+                return Err(Arc::new(io::Error::other("the thread that writes it ended early")));
+            }
+            match deadline {
+                None => self.changed.wait(&mut state),
+                Some(deadline) if !self.changed.wait_until(&mut state, deadline).timed_out() => {}
+                Some(_) => {
+                    let left = until - state.written;
+                    let why = format!("the disk has not taken {left} bytes within {time:?}");
+                    return Err(Arc::new(io::Error::new(io::ErrorKind::TimedOut, why)));
+                }
+            }
+        }
+    }
+}
+
+/// Notes the end of the thread, also by a panic.
+struct Ends<'a>(&'a FileQueue);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().has_ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Appends a session to the queue of its file.
+#[derive(Debug)]
+pub(crate) struct FileSink {
+    /// `None` until the session begins.
+    appender: Option<Appender>,
+    max_bytes: u64,
+    queue: Arc<FileQueue>,
+    /// All records of calls that returned before this time have arrived.
+    settled_ns: Option<u64>,
+}
+
+impl FileSink {
+    pub(crate) fn new(queue: Arc<FileQueue>, max_bytes: u64) -> Self {
+        Self { appender: None, max_bytes, queue, settled_ns: None }
+    }
+
+    /// Returns the frames with which the file begins. Later ones are appended to the queue.
+    pub(crate) fn take_opening(&mut self) -> Vec<u8> {
+        self.appender.as_mut().map(Appender::take_opening).unwrap_or_default()
+    }
+
+    /// Has the next segment write a state, even if nothing has ended.
+    pub(crate) fn require_state(&mut self) {
+        self.appender.iter_mut().for_each(Appender::require_state);
+    }
+
+    /// What the file holds. If writing failed, all entries that it lacks are unwritten ones.
+    pub(crate) fn held(&self) -> Appended {
+        let Some(appended) = self.appender.as_ref().map(Appender::appended) else {
+            return Appended::default();
+        };
+        let (held, has_failed) = (self.queue.held(), self.queue.error().is_some());
+        let lost = if has_failed { appended.entries - held.entries } else { 0 };
+        Appended { unwritten: appended.unwritten + lost, is_full: appended.is_full, ..held }
+    }
+
+    /// Appends the last recording of the session.
+    pub(crate) fn finish(&mut self, recording: &Recording) {
+        if let Some(appender) = &mut self.appender {
+            appender.finish(recording);
+            self.queue.append(appender.take_bytes(), appender.appended());
+        }
+    }
+}
+
+impl Sink for FileSink {
+    fn begin(&mut self, start: &SessionStart<'_>) {
+        self.appender = Some(Appender::begin(start, self.max_bytes));
+    }
+
+    fn begins_with(&mut self, _: u32, _: bool) {}
+
+    fn add(&mut self, taken: &Taken<'_>) {
+        let Some(appender) = &mut self.appender else { return };
+        self.settled_ns = Some(taken.segment.settled_ns);
+        if self.queue.error().is_some() {
+            appender.lose(taken.segment);
+            return;
+        }
+        appender.add(taken, self.queue.has_room());
+        self.queue.append(appender.take_bytes(), appender.appended());
+    }
+
+    fn waits_since_ns(&self) -> Option<u64> {
+        self.settled_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cupti::Config;
+    use cupti::clock::now_ns;
+    use cupti::fake::{Fake, Work};
+
+    use super::*;
+    use crate::collect::request::{Retention, SessionRequest};
+    use crate::collect::session::Session;
+    use crate::profile::Profile;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn full_disk_leaves_the_chunks_before_and_keeps_the_error() {
+        let Ok(mut full) = File::options().write(true).open("/dev/full") else { return };
+        assert!(full.write_all(b"x").is_err());
+        let queue = Arc::new(FileQueue::default());
+        queue.append(vec![1; 10], Appended::default());
+        queue.write_to(full, 0).unwrap();
+        let error = queue.wait(LIMIT).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        queue.append(vec![1; 10], Appended::default());
+        queue.close();
+        assert_eq!(queue.wait(LIMIT).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(queue.held(), Appended::default());
+    }
+
+    #[test]
+    fn slow_disk_is_an_error_of_the_wait_and_of_nothing_else() {
+        let queue = Arc::new(FileQueue::default());
+        let most = QUEUE_BYTES as usize;
+        queue.append(vec![0; most - 1], Appended::default());
+        assert!(queue.has_room());
+        queue.append(vec![0; 1], Appended { entries: 7, ..Appended::default() });
+        assert!(!queue.has_room());
+        let error = queue.wait(Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(error.to_string().contains(&format!("has not taken {most} bytes")), "{error}");
+        // The thread begins late.
+        let null = File::options().write(true).open("/dev/null").unwrap();
+        queue.write_to(null, 0).unwrap();
+        queue.wait(LIMIT).unwrap();
+        assert!(queue.has_room() && queue.held().entries == 7);
+        queue.close();
+        queue.wait(LIMIT).unwrap();
+    }
+
+    /// A session whose file is memory, and whose logs are taken on demand alone.
+    struct Run {
+        fake: Fake,
+        session: Session,
+        sink: Arc<Mutex<FileSink>>,
+        queue: Arc<FileQueue>,
+        file: Vec<u8>,
+    }
+
+    impl Run {
+        fn new(config: &Config) -> Self {
+            let fake = Fake::new();
+            let queue = Arc::new(FileQueue::default());
+            let sink = Arc::new(Mutex::new(FileSink::new(queue.clone(), u64::MAX)));
+            let session = Session::start(&SessionRequest {
+                library: &fake.library().unwrap(),
+                config,
+                keep: Retention::Nothing,
+                sink: Some(sink.clone()),
+                samplings: &[],
+                period: Duration::from_secs(3600),
+                then: None,
+            });
+            let file = sink.lock().take_opening();
+            Self { fake, session: session.unwrap(), sink, queue, file }
+        }
+
+        /// Makes ranges that end later than this after a window be withheld.
+        fn sleep_after(&self, ns: u64) {
+            self.sink.lock().appender.as_mut().unwrap().dormant_after_ns = ns;
+        }
+
+        fn step(&self) {
+            let _step = nvtx::event("step").payload(7_u64).range();
+            self.fake.launch(Work::kernel(c"kernel"));
+        }
+
+        /// Takes a segment. Returns the number of bytes that are new.
+        fn take(&mut self) -> usize {
+            self.session.catch_up().unwrap();
+            self.write()
+        }
+
+        /// Writes what is in the queue.
+        fn write(&mut self) -> usize {
+            let before = self.file.len();
+            let mut state = self.queue.state.lock();
+            while let Some((chunk, _)) = state.chunks.pop_front() {
+                state.written += chunk.len() as u64;
+                self.file.extend(chunk);
+            }
+            self.file.len() - before
+        }
+
+        fn finish(mut self) -> Profile {
+            let recording = self.session.stop(now_ns()).unwrap();
+            self.sink.lock().finish(&recording);
+            self.write();
+            Profile::from_bytes(&self.file).unwrap()
+        }
+    }
+
+    fn names(profile: &Profile) -> Vec<String> {
+        profile.ranges().map(|range| range.name().to_owned()).collect()
+    }
+
+    #[test]
+    fn paused_session_does_not_grow_its_file_and_wakes_up_whole() {
+        let mut run = Run::new(&Config::new());
+        run.sleep_after(0);
+        run.step();
+        let life = nvtx::process_range("life");
+        let outer = nvtx::range("outer");
+        assert!(run.take() > 0);
+        run.session.pause().unwrap();
+        // The end of the window, and the ranges until then.
+        assert!(run.take() > 0);
+        let (begun, ended) = (nvtx::process_range("begun"), nvtx::process_range("ended"));
+        let sizes: Vec<usize> = (0..20)
+            .map(|_| {
+                run.step();
+                nvtx::mark("asleep");
+                run.take()
+            })
+            .collect();
+        assert_eq!(sizes, [0; 20]);
+        // What the file has open ends in it.
+        drop(life);
+        drop(ended);
+        drop(outer);
+        assert!(run.take() > 0);
+        let within = nvtx::event("open").payload(3_u64).within(&begun).range();
+        assert_eq!(run.take(), 0);
+        run.session.resume().unwrap();
+        run.step();
+        nvtx::mark("awake");
+        drop(within);
+        assert!(run.take() > 0);
+        drop(begun);
+        let profile = run.finish();
+        profile.health().assert_complete();
+        assert_eq!(profile.recording().unwrap().windows_ns().len(), 2);
+        assert_eq!(names(&profile), ["step", "outer", "open", "step"]);
+        assert!(profile.ranges().all(|range| !range.is_open()));
+        let open = profile.ranges().nth(2).unwrap();
+        assert_eq!(open.payload(), Some(nvtx::Payload::U64(3)));
+        assert_eq!(open.process_range().unwrap().name(), "begun");
+        let lives: Vec<_> =
+            profile.process_ranges().map(|range| (range.name(), range.is_open())).collect();
+        assert_eq!(lives, [("life", false), ("begun", false)]);
+        assert_eq!(profile.marks().map(|mark| mark.name()).collect::<Vec<_>>(), ["awake"]);
+        assert_eq!(profile.range("open/step").unwrap().kernels(), 1);
+    }
+
+    #[test]
+    fn session_that_starts_in_a_pause_writes_nothing_until_it_is_on() {
+        let mut run = Run::new(&Config::new().start_paused(true));
+        let outer = nvtx::range("outer");
+        for _ in 0..20 {
+            run.step();
+            assert_eq!(run.take(), 0);
+        }
+        let read = Profile::from_bytes(&run.file).unwrap();
+        assert_eq!((read.health().truncated, read.ranges().count()), (1, 0));
+        for _ in 0..3 {
+            run.session.resume().unwrap();
+            run.step();
+            run.session.pause().unwrap();
+            assert!(run.take() > 0);
+        }
+        drop(outer);
+        let profile = run.finish();
+        profile.health().assert_complete();
+        assert_eq!(names(&profile), ["outer", "step", "step", "step"]);
+        assert_eq!(profile.range("outer/step").unwrap().kernels(), 3);
+        assert_eq!(profile.recording().unwrap().windows_ns().len(), 3);
+    }
+
+    #[test]
+    fn segments_without_room_are_a_counted_hole() {
+        let mut run = Run::new(&Config::new());
+        let outer = nvtx::range("outer");
+        run.step();
+        run.take();
+        // A disk that takes nothing.
+        run.queue.state.lock().appended += QUEUE_BYTES;
+        let lost_from_ns = now_ns();
+        let lost = nvtx::process_range("lost");
+        for _ in 0..5 {
+            run.step();
+            assert_eq!(run.take(), 0);
+        }
+        drop(lost);
+        drop(outer);
+        // The end of what the file has open is not lost.
+        assert!(run.take() > 0);
+        let lost_until_ns = now_ns();
+        run.queue.state.lock().written += QUEUE_BYTES;
+        let open = nvtx::range("after");
+        run.step();
+        run.take();
+        drop(open);
+        let profile = run.finish();
+        assert_eq!(names(&profile), ["outer", "step", "after", "step"]);
+        assert!(profile.ranges().all(|range| !range.is_open()));
+        assert_eq!(profile.kernels().count(), 2);
+        let health = profile.health();
+        // Five calls, kernels, ranges and payloads, and both ends of a process range.
+        assert!(health.unwritten_entries >= 5 * 4 + 2, "{health}");
+        assert!(health.kernels.is_balanced() && !health.is_complete(), "{health}");
+        assert!(health.to_string().contains("entries not written to the file"), "{health}");
+        let windows = profile.recording().unwrap().windows_ns();
+        assert!(windows.len() == 2 && windows[0].1 <= lost_from_ns, "{windows:?}");
+        assert!((lost_from_ns..=lost_until_ns).contains(&windows[1].0), "{windows:?}");
+    }
+
+    /// While nothing happens, a state a second is enough.
+    #[test]
+    fn quiet_session_writes_little() {
+        let mut run = Run::new(&Config::new());
+        let open = nvtx::range("open");
+        run.step();
+        run.take();
+        let sizes: usize = (0..50).map(|_| run.take()).sum();
+        assert!(sizes < 2_000, "{sizes}");
+        run.sink.lock().require_state();
+        assert!(run.take() > 0);
+        drop(open);
+        run.finish().health().assert_complete();
+    }
+}

@@ -1,0 +1,559 @@
+//! Several recordings as one store: the rows of each process follow those of the processes before.
+//!
+//! Every recording is decoded and joined alone, so that ids of one process never meet those of
+//! another. Merging moves rows, which stay joined.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::base::error::{Error, Kind};
+use crate::base::order;
+use crate::join::busy::united;
+use crate::join::correlate;
+use crate::join::decode;
+use crate::join::health::Health;
+use crate::join::tables::{
+    Call, CallId, CallKind, CallKindId, Details, Field, FieldValue, Interval, KernelNames, Label,
+    LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, NameId, Operation, Overhead, Process,
+    ProcessRange, ProcessRangeId, Range, RangeId, RecordedProcess, Session, ShareId, Store,
+    Subject, Thread, ThreadId, What, Work, WorkId,
+};
+use crate::record::recording::{DeviceInfo, Recording, RecordingInfo};
+
+/// The merged rows so far.
+#[derive(Debug, Default)]
+pub(crate) struct Merger {
+    store: Store,
+    health: Health,
+    labels: FxHashMap<Label, LabelId>,
+    process_ids: ProcessIds,
+    devices: Devices,
+    /// The recording that started first.
+    first: Option<(u64, RecordingInfo)>,
+}
+
+impl Merger {
+    /// Decodes and joins a recording, and moves its rows here.
+    pub(crate) fn add(
+        &mut self,
+        recording: Recording,
+        name: Option<String>,
+        rank: Option<u32>,
+    ) -> Result<(), Error> {
+        let info = recording.info().clone();
+        if let Some((_, first)) = &self.first
+            && let Some(why) = first.other_clock(&info)
+        {
+            return Err(Error::new(Kind::Merge(why.to_owned())));
+        }
+        let mut health = Health::default();
+        let mut part = decode::read(&recording, &mut health);
+        // The raw logs take most of the memory.
+        drop(recording);
+        correlate::join(&mut part, &mut health);
+        self.check_rows(&part)?;
+        let window_ns = part.session.window_ns;
+        let windows_ns = part.session.windows_ns.clone();
+        if self.first.as_ref().is_none_or(|(start_ns, _)| window_ns.0 < *start_ns) {
+            self.first = Some((window_ns.0, info.clone()));
+        }
+        self.health.add(&health);
+        let id = self.process_ids.unique(info.process_id);
+        let devices = self.devices.of_recording(&info);
+        self.append(part, id, devices);
+        let recorded = RecordedProcess { rank, window_ns, windows_ns, info, health };
+        let (name, recorded) = (name.map(Into::into), Some(Box::new(recorded)));
+        self.store.processes.push(Process { id, name, recorded });
+        Ok(())
+    }
+
+    /// Counts a recording that is missing or cannot be read.
+    pub(crate) fn add_missing(&mut self) {
+        self.health.missing_recordings += 1;
+    }
+
+    /// The store, what holds for all recordings, and the sum of their losses.
+    pub(crate) fn finish(self) -> Result<(Store, RecordingInfo, Health), Error> {
+        let Self { mut store, mut health, devices, first, .. } = self;
+        let Some((_, mut info)) = first else {
+            let none = "there is no recording to read a profile from".to_owned();
+            return Err(Error::new(Kind::Merge(none)));
+        };
+        health.devices_by_ordinal = devices.known_by_ordinal();
+        let (numbers, known) = devices.numbered();
+        renumber(&mut store, &numbers);
+        (info.devices, info.process_id) = (known, None);
+        let windows = store.session.windows_ns.drain(..);
+        let windows = windows.map(|(start_ns, end_ns)| Interval { start_ns, end_ns }).collect();
+        let windows = united(windows).into_iter();
+        store.session.windows_ns = windows.map(|window| (window.start_ns, window.end_ns)).collect();
+        order::sort_by_number(&mut store.operations, Operation::start_ns);
+        order::sort_by_number(&mut store.memory, |event| event.at_ns);
+        order::sort_by_number(&mut store.managed, |event| event.time.start_ns);
+        order::sort_by_number(&mut store.overheads, |overhead| overhead.time.start_ns);
+        order::sort_by_key(&mut store.multiprocessors, |of| of.device);
+        store.multiprocessors.dedup_by_key(|of| of.device);
+        // Ranks in order, then other processes as they started.
+        order::sort_by_key(&mut store.processes, |process| {
+            let recorded = process.recorded.as_ref();
+            let rank = recorded.and_then(|recorded| recorded.rank);
+            (rank.unwrap_or(u32::MAX), recorded.map(|recorded| recorded.window_ns), process.id)
+        });
+        Ok((store, info, health))
+    }
+
+    /// Rows are numbered with 32 bits, the last of which stands for none.
+    fn check_rows(&self, part: &Store) -> Result<(), Error> {
+        let (store, most) = (&self.store, u32::MAX as usize);
+        let fits = [
+            (store.names.len(), part.names.len()),
+            (store.threads.len(), part.threads.len()),
+            (store.labels.len(), part.labels.len()),
+            (store.ranges.len(), part.ranges.len()),
+            (store.process_ranges.len(), part.process_ranges.len()),
+            (store.marks.len(), part.marks.len()),
+            (store.shares.len(), part.shares.len()),
+            (store.calls.len(), part.calls.len()),
+            (store.works().len(), part.works().len()),
+            (store.operations.len(), part.operations.len()),
+        ]
+        .into_iter()
+        .all(|(known, more)| known + more < most);
+        let why = "the recordings together have more rows than one profile can hold, 4,294,967,294 \
+                   of a kind: read them in parts";
+        if fits { Ok(()) } else { Err(Error::new(Kind::Merge(why.to_owned()))) }
+    }
+
+    fn append(&mut self, mut part: Store, process: u32, devices: FxHashMap<u32, u32>) {
+        let mut moved = self.moved(&part, process, devices);
+        for kind in part.call_kinds.rows() {
+            let (name, share) = (moved.name(kind.name), kind.share.map(|id| moved.share(id)));
+            let kind = CallKind { name, share, ..*kind };
+            moved.kinds.push(self.store.intern_call_kind(kind));
+        }
+        for work in part.works() {
+            let work = moved.work(work, &mut self.devices);
+            moved.works.push(self.store.intern_work(work));
+        }
+        let Self { store, devices, .. } = self;
+        let threads = part.threads.into_iter();
+        store.threads.extend(threads.map(|thread| Thread { process, ..thread }));
+        store.ranges.extend(part.ranges.into_iter().map(|range| moved.range_row(range)));
+        let process_ranges = part.process_ranges.into_iter();
+        store.process_ranges.extend(process_ranges.map(|range| moved.process_range_row(range)));
+        store.marks.extend(part.marks.into_iter().map(|mark| moved.mark_row(mark)));
+        let details = part.details.into_iter();
+        store
+            .details
+            .extend(details.map(|(of, details)| (moved.subject(of), moved.details(details))));
+        let shares = part.shares.into_iter();
+        store.shares.extend(shares.map(|share| share.iter().map(|id| moved.range(*id)).collect()));
+        store.calls.extend(part.calls.into_iter().map(|call| moved.call_row(call)));
+        store.outer_calls.extend(part.outer_calls.into_iter().map(|call| moved.call_row(call)));
+        let operations = part.operations.into_iter();
+        store.operations.extend(operations.map(|operation| moved.operation_row(operation)));
+        for mut row in part.synchronizations {
+            (row.call, row.process) = (row.call.map(|call| moved.call(call)), process);
+            store.synchronizations.push(row);
+        }
+        for mut row in part.memory {
+            row.call = row.call.get().map(|call| moved.call(call)).into();
+            (row.device, row.process) = (moved.device(row.device, devices), process);
+            store.memory.push(row);
+        }
+        for row in part.managed {
+            let device = row.device.map(|device| moved.device(device, devices));
+            let what = moved.managed(row.what);
+            store.managed.push(ManagedMemory { what, device, process, ..row });
+        }
+        let overheads = part.overheads.into_iter();
+        store.overheads.extend(overheads.map(|row| Overhead { process, ..row }));
+        for mut row in part.multiprocessors {
+            row.device = moved.device(row.device, devices);
+            store.multiprocessors.push(row);
+        }
+        for series in &mut part.series {
+            let device = moved.device(series.device(), devices);
+            Arc::make_mut(series).head.device = device;
+        }
+        store.series.append(&mut part.series);
+        self.add_session(&part.session);
+    }
+
+    /// The new places of a store's rows, and those of its names and labels, which this adds.
+    fn moved(&mut self, part: &Store, process: u32, devices: FxHashMap<u32, u32>) -> Moved {
+        let store = &mut self.store;
+        let names = part.names.texts().map(|name| store.names.intern(name)).collect();
+        let mut moved = Moved {
+            process,
+            names,
+            labels: Vec::new(),
+            kinds: Vec::new(),
+            works: Vec::new(),
+            devices,
+            threads: store.threads.len() as u32,
+            ranges: store.ranges.len() as u32,
+            process_ranges: store.process_ranges.len() as u32,
+            marks: store.marks.len() as u32,
+            calls: store.calls.len() as u32,
+            shares: store.shares.len() as u32,
+        };
+        for label in &part.labels {
+            let label = Label {
+                name: moved.name(label.name),
+                domain: label.domain.map(|name| moved.name(name)),
+                category: label.category.map(|name| moved.name(name)),
+                color: label.color,
+            };
+            moved.labels.push(*self.labels.entry(label).or_insert_with(|| {
+                store.labels.push(label);
+                LabelId(store.labels.len() as u32 - 1)
+            }));
+        }
+        moved
+    }
+
+    /// Extends the session to that of another recording.
+    fn add_session(&mut self, part: &Session) {
+        let is_first = self.store.processes.is_empty();
+        let session = &mut self.store.session;
+        let (start_ns, end_ns) = part.window_ns;
+        session.window_ns = match is_first {
+            true => part.window_ns,
+            false => (session.window_ns.0.min(start_ns), session.window_ns.1.max(end_ns)),
+        };
+        session.zero_ns = session.window_ns.0;
+        session.windows_ns.extend(&part.windows_ns);
+        let pending = session.pending_from_ns.into_iter().chain(part.pending_from_ns);
+        session.pending_from_ns = pending.min();
+    }
+}
+
+/// Where the rows of a store are after the move.
+struct Moved {
+    process: u32,
+    /// By [`NameId`], [`LabelId`], [`CallKindId`] and [`WorkId`] of the moved store.
+    names: Vec<NameId>,
+    labels: Vec<LabelId>,
+    kinds: Vec<CallKindId>,
+    works: Vec<WorkId>,
+    /// By the ordinal in the process.
+    devices: FxHashMap<u32, u32>,
+    /// The first rows.
+    threads: u32,
+    ranges: u32,
+    process_ranges: u32,
+    marks: u32,
+    calls: u32,
+    shares: u32,
+}
+
+impl Moved {
+    fn name(&self, id: NameId) -> NameId {
+        self.names[id.at()]
+    }
+
+    fn thread(&self, id: ThreadId) -> ThreadId {
+        ThreadId(self.threads + id.0)
+    }
+
+    fn range(&self, id: RangeId) -> RangeId {
+        RangeId(self.ranges + id.0)
+    }
+
+    fn maybe_range(&self, id: Maybe<RangeId>) -> Maybe<RangeId> {
+        id.get().map(|id| self.range(id)).into()
+    }
+
+    fn process_range(&self, id: ProcessRangeId) -> ProcessRangeId {
+        ProcessRangeId(self.process_ranges + id.0)
+    }
+
+    fn call(&self, id: CallId) -> CallId {
+        CallId(self.calls + id.0)
+    }
+
+    fn share(&self, id: ShareId) -> ShareId {
+        ShareId(self.shares + id.0)
+    }
+
+    fn range_row(&self, row: Range) -> Range {
+        Range {
+            label: self.labels[row.label.at()],
+            thread: self.thread(row.thread),
+            parent: self.maybe_range(row.parent),
+            ..row
+        }
+    }
+
+    fn process_range_row(&self, row: ProcessRange) -> ProcessRange {
+        ProcessRange {
+            label: self.labels[row.label.at()],
+            thread: self.thread(row.thread),
+            parent: row.parent.map(|id| self.range(id)),
+            end_thread: row.end_thread.map(|id| self.thread(id)),
+            ..row
+        }
+    }
+
+    fn mark_row(&self, row: Mark) -> Mark {
+        Mark {
+            label: self.labels[row.label.at()],
+            thread: self.thread(row.thread),
+            parent: row.parent.map(|id| self.range(id)),
+            ..row
+        }
+    }
+
+    fn call_row(&self, row: Call) -> Call {
+        Call {
+            kind: self.kinds[row.kind.at()],
+            thread: self.thread(row.thread),
+            range: self.maybe_range(row.range),
+            ..row
+        }
+    }
+
+    fn operation_row(&self, row: Operation) -> Operation {
+        let mut moved = row;
+        moved.work = self.works[row.work.at()];
+        moved.call = row.call.get().map(|id| self.call(id)).into();
+        moved.captured = self.maybe_range(row.captured);
+        moved
+    }
+
+    fn subject(&self, of: Subject) -> Subject {
+        match of {
+            Subject::Range(id) => Subject::Range(self.range(id)),
+            Subject::ProcessRange(id) => Subject::ProcessRange(self.process_range(id)),
+            Subject::Mark(id) => Subject::Mark(MarkId(self.marks + id.0)),
+        }
+    }
+
+    fn details(&self, details: Details) -> Details {
+        let within = details.within.map(|id| self.process_range(id));
+        let field = |field: Field| Field {
+            name: self.name(field.name),
+            unit: self.name(field.unit),
+            value: match field.value {
+                FieldValue::Text(text) => FieldValue::Text(self.name(text)),
+                value => value,
+            },
+        };
+        let fields = details.fields.into_iter().map(field).collect();
+        Details { within, fields, ..details }
+    }
+
+    fn managed(&self, what: Managed) -> Managed {
+        match what {
+            Managed::HostFault { instruction, line } => Managed::HostFault {
+                instruction: instruction.map(|name| self.name(name)),
+                line: line.map(|(file, line)| (self.name(file), line)),
+            },
+            what => what,
+        }
+    }
+
+    /// The number of a device that the process knows by this ordinal.
+    fn device(&mut self, ordinal: u32, devices: &mut Devices) -> u32 {
+        // Records of the host have a number in its place that no device has.
+        if ordinal > MAX_ORDINAL {
+            return ordinal;
+        }
+        *self.devices.entry(ordinal).or_insert_with(|| devices.number(ordinal, None))
+    }
+
+    fn work(&mut self, work: &Work, devices: &mut Devices) -> Work {
+        let mut work = *work;
+        work.process = self.process;
+        work.place.device = self.device(work.place.device, devices);
+        match &mut work.what {
+            What::Kernel { names, details } => {
+                details.place.device = work.place.device;
+                *names = KernelNames {
+                    name: self.name(names.name),
+                    demangled: names.demangled.map(|name| self.name(name)),
+                    short: names.short.map(|name| self.name(name)),
+                };
+            }
+            What::Copy(copy) => {
+                copy.place.device = work.place.device;
+                if let Some(peers) = &mut copy.peers {
+                    peers.source_device = self.device(peers.source_device, devices);
+                    peers.destination_device = self.device(peers.destination_device, devices);
+                }
+            }
+            What::Memset(memset) => memset.place.device = work.place.device,
+            What::Graph(_) => {}
+        }
+        work
+    }
+}
+
+/// Ids of processes: the kernel's, each used once.
+#[derive(Debug, Default)]
+struct ProcessIds {
+    used: FxHashSet<u32>,
+    /// Ids for processes whose own is unknown or in use, as in several containers.
+    spare: u32,
+}
+
+/// Above Linux's process ids (`PID_MAX_LIMIT` is 2^22).
+const FIRST_SPARE: u32 = (1 << 22) + 1;
+
+impl ProcessIds {
+    fn unique(&mut self, id: Option<u32>) -> u32 {
+        // 0 stands for a process that recorded itself.
+        if let Some(id) = id.filter(|&id| id != 0 && self.used.insert(id)) {
+            return id;
+        }
+        loop {
+            let spare = FIRST_SPARE + self.spare;
+            self.spare += 1;
+            if self.used.insert(spare) {
+                return spare;
+            }
+        }
+    }
+}
+
+/// No machine has a device with a larger ordinal.
+const MAX_ORDINAL: u32 = 0xffff;
+
+/// What identifies a GPU of the machine. Ordinals depend on the process: `CUDA_VISIBLE_DEVICES`
+/// hides GPUs and numbers the others anew.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Identity {
+    /// The PCI address. Parts of one GPU (MIG) share it, and count as that GPU.
+    Address(String),
+    /// The ordinal, for recordings without addresses.
+    Ordinal(u32),
+}
+
+/// The GPUs of all recordings, numbered as they appear.
+#[derive(Debug, Default)]
+struct Devices {
+    numbers: FxHashMap<Identity, u32>,
+    known: Vec<KnownDevice>,
+}
+
+#[derive(Debug)]
+struct KnownDevice {
+    identity: Identity,
+    info: Option<DeviceInfo>,
+    /// Its ordinal, and whether all processes agree on that.
+    ordinal: u32,
+    has_one_ordinal: bool,
+    /// Recordings that have it.
+    recordings: u64,
+}
+
+impl Devices {
+    /// The numbers of a recording's devices by their ordinals.
+    fn of_recording(&mut self, info: &RecordingInfo) -> FxHashMap<u32, u32> {
+        let listed = info.devices.iter().filter(|device| device.id <= MAX_ORDINAL);
+        listed.map(|device| (device.id, self.number(device.id, Some(device)))).collect()
+    }
+
+    fn number(&mut self, ordinal: u32, info: Option<&DeviceInfo>) -> u32 {
+        let address = info.and_then(|info| info.pci_bus_id.clone());
+        let identity = match address {
+            Some(address) => Identity::Address(address),
+            None => Identity::Ordinal(ordinal),
+        };
+        let next = self.known.len() as u32;
+        let number = *self.numbers.entry(identity.clone()).or_insert(next);
+        if number == next {
+            self.known.push(KnownDevice {
+                identity,
+                info: info.cloned(),
+                ordinal,
+                has_one_ordinal: true,
+                recordings: 0,
+            });
+        }
+        let known = &mut self.known[number as usize];
+        known.has_one_ordinal &= known.ordinal == ordinal;
+        known.recordings += 1;
+        number
+    }
+
+    /// Devices of several recordings that are taken to be one because of their ordinal.
+    fn known_by_ordinal(&self) -> u64 {
+        let by_ordinal = |known: &&KnownDevice| {
+            matches!(known.identity, Identity::Ordinal(_)) && known.recordings > 1
+        };
+        self.known.iter().filter(by_ordinal).count() as u64
+    }
+
+    /// The final number of each device, and the devices by those. Where the processes agree on
+    /// ordinals, these are the numbers; otherwise devices are numbered by their address.
+    fn numbered(self) -> (Vec<u32>, Vec<DeviceInfo>) {
+        let mut ordinals = FxHashSet::default();
+        let agree =
+            self.known.iter().all(|known| known.has_one_ordinal && ordinals.insert(known.ordinal));
+        let mut numbers: Vec<u32> = self.known.iter().map(|known| known.ordinal).collect();
+        if !agree {
+            let mut by_address: Vec<usize> = (0..self.known.len()).collect();
+            order::sort_by(&mut by_address, |a, b| {
+                self.known[*a].identity.cmp(&self.known[*b].identity)
+            });
+            for (number, at) in (0..).zip(by_address) {
+                numbers[at] = number;
+            }
+        }
+        let info = |(known, &id): (KnownDevice, &u32)| Some(DeviceInfo { id, ..known.info? });
+        let mut devices: Vec<DeviceInfo> =
+            self.known.into_iter().zip(&numbers).filter_map(info).collect();
+        order::sort_by_number(&mut devices, |device| device.id.into());
+        (numbers, devices)
+    }
+}
+
+/// Gives devices their final numbers.
+fn renumber(store: &mut Store, numbers: &[u32]) {
+    if (0..).zip(numbers).all(|(at, number): (u32, _)| at == *number) {
+        return;
+    }
+    let number = |device: &mut u32| {
+        *device = numbers.get(*device as usize).copied().unwrap_or(*device);
+    };
+    store.works.for_each_mut(|work| {
+        number(&mut work.place.device);
+        match &mut work.what {
+            What::Kernel { details, .. } => number(&mut details.place.device),
+            What::Copy(copy) => {
+                number(&mut copy.place.device);
+                if let Some(peers) = &mut copy.peers {
+                    number(&mut peers.source_device);
+                    number(&mut peers.destination_device);
+                }
+            }
+            What::Memset(memset) => number(&mut memset.place.device),
+            What::Graph(_) => {}
+        }
+    });
+    store.memory.iter_mut().for_each(|event| number(&mut event.device));
+    store.managed.iter_mut().filter_map(|event| event.device.as_mut()).for_each(number);
+    store.multiprocessors.iter_mut().for_each(|of| number(&mut of.device));
+    for series in &mut store.series {
+        number(&mut Arc::make_mut(series).head.device);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_ids_are_the_kernels_or_above_all_of_those() {
+        let mut ids = ProcessIds::default();
+        let all = [Some(7), Some(9), Some(7), None, Some(0), Some(FIRST_SPARE + 3), None];
+        let spare = |at: u32| FIRST_SPARE + at;
+        assert_eq!(
+            all.map(|id| ids.unique(id)),
+            [7, 9, spare(0), spare(1), spare(2), spare(3), spare(4)]
+        );
+    }
+}

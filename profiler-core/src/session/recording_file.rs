@@ -1,0 +1,196 @@
+//! A session that is written to a file while it runs.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cupti::clock::now_ns;
+use parking_lot::Mutex;
+
+use crate::base::error::{Error, Kind};
+use crate::base::replace::{Replacement, Target, is_at};
+use crate::collect::file_sink::{FileQueue, FileSink};
+use crate::collect::request::Sink;
+use crate::collect::session::Session;
+
+/// How long `flush` and `finish` wait for the disk.
+const DISK_WAIT: Duration = Duration::from_secs(10);
+
+/// A session that is appended to a file while it runs, from
+/// [`Profiler::record_to`](crate::Profiler::record_to).
+///
+/// Dropping it abandons the session: the file stays readable, as a [truncated
+/// recording](crate::Recording::is_truncated) that ends where the last period did. In a process
+/// forked off since the start, all methods fail and dropping it does nothing: the file belongs to
+/// the parent.
+///
+/// Any thread may call its methods.
+#[derive(Debug)]
+#[must_use = "the session ends when this is dropped, and its file is a truncated recording"]
+pub struct RecordingFile {
+    session: Session,
+    sink: Arc<Mutex<FileSink>>,
+    queue: Arc<FileQueue>,
+    path: PathBuf,
+    /// The file at `path` when the session began.
+    file: File,
+    /// The bytes of its first frames.
+    opening: u64,
+}
+
+/// What a [`RecordingFile`] holds so far, or at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct FileTotals {
+    /// Kernels, copies and memsets.
+    pub operations: u64,
+    /// Calls of the driver, and of the runtime if they are logged.
+    pub calls: u64,
+    /// Ranges of threads that have ended.
+    pub ranges: u64,
+    /// Records, calls, ranges and marks that were lost because the disk was slower than the program
+    /// or failed, or the file had its [largest size](crate::ProfilerBuilder::max_file_bytes).
+    pub unwritten_entries: u64,
+    /// Bytes in the file.
+    pub bytes: u64,
+    /// True if the file has its largest size: nothing is appended any more.
+    pub is_full: bool,
+}
+
+impl RecordingFile {
+    /// Creates the file and starts its session.
+    pub(crate) fn start(
+        path: &Path,
+        max_bytes: u64,
+        start: impl FnOnce(Arc<Mutex<dyn Sink>>) -> Result<Session, Error>,
+    ) -> Result<Self, Error> {
+        let failed = |source: io::Error| io_error(path, Arc::new(source));
+        let new = match Target::of(path).map_err(failed)? {
+            Target::File(to) => Replacement::begin(to).map_err(failed)?,
+            Target::Stream(_) => {
+                let why = "it is a pipe, a device or a socket: name a file";
+                return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
+            }
+        };
+        let queue = Arc::new(FileQueue::default());
+        let sink = Arc::new(Mutex::new(FileSink::new(queue.clone(), max_bytes)));
+        let session = start(sink.clone())?;
+        let opening = sink.lock().take_opening();
+        // An existing file is replaced by one that is readable from its first moment.
+        new.file().write_all(&opening).map_err(failed)?;
+        let length = opening.len() as u64;
+        let (path, file) = new.commit_open().map_err(failed)?;
+        let failed = |source: io::Error| io_error(&path, Arc::new(source));
+        let to_write = file.try_clone().map_err(failed)?;
+        queue.write_to(to_write, length).map_err(failed)?;
+        Ok(Self { session, sink, queue, path, file, opening: length })
+    }
+
+    /// The file; of a link, its target.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// As [`Profiler::pause`](crate::Profiler::pause). Ranges that end within 10 s after a pause began
+    /// are still written, later ones only if they are open at the next resume, so a paused session
+    /// does not grow its file. While another session of the process is on, its calls are written.
+    ///
+    /// # Errors
+    /// CUPTI's refusal to flush; the session is paused nevertheless.
+    pub fn pause(&self) -> Result<(), Error> {
+        self.session.pause()
+    }
+
+    /// As [`Profiler::resume`](crate::Profiler::resume).
+    ///
+    /// # Errors
+    /// CUPTI's refusal; the session remains paused.
+    pub fn resume(&self) -> Result<(), Error> {
+        self.session.resume()
+    }
+
+    /// True between a pause and the next resume, and after a [paused
+    /// start](cupti::Config::start_paused).
+    pub fn is_paused(&self) -> bool {
+        self.session.is_paused()
+    }
+
+    /// Writes everything that has finished by now, and waits until the file has it. What a process
+    /// that is killed later leaves includes that.
+    ///
+    /// Waits up to 10 s for CUPTI and twice as long for the disk, not for the GPU. The content is with
+    /// the operating system then: it survives the end of the process, and not a loss of power.
+    ///
+    /// # Errors
+    /// CUPTI's refusal; the disk is full, fails or takes too long.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.session.check_process()?;
+        self.wait()?;
+        self.sink.lock().require_state();
+        self.session.catch_up()?;
+        self.wait()
+    }
+
+    /// What the file holds so far; zeros in a forked child.
+    pub fn totals(&self) -> FileTotals {
+        if self.session.check_process().is_err() {
+            return FileTotals::default();
+        }
+        let held = self.sink.lock().held();
+        FileTotals {
+            operations: held.operations,
+            calls: held.calls,
+            ranges: held.ranges,
+            unwritten_entries: held.unwritten,
+            bytes: held.bytes.max(self.opening),
+            is_full: held.is_full,
+        }
+    }
+
+    /// Why nothing is written any more, if writing has failed. The file has what was written before.
+    pub fn error(&self) -> Option<Error> {
+        self.session.check_process().ok()?;
+        self.queue.error().map(|source| io_error(&self.path, source))
+    }
+
+    /// Stops the session and completes the file. Waits for the GPU as
+    /// [`Profiler::stop`](crate::Profiler::stop) does, and up to 10 s for the disk.
+    ///
+    /// A file at its largest size is completed too: [`FileTotals::is_full`] is true, and
+    /// [`Health::unwritten_entries`](crate::Health::unwritten_entries) counts what is missing.
+    ///
+    /// # Errors
+    /// CUPTI's refusal; the disk was full, failed or took too long; the file was removed or replaced.
+    /// What was written before is a truncated recording.
+    pub fn finish(self) -> Result<FileTotals, Error> {
+        let recording = self.session.stop(now_ns())?;
+        self.sink.lock().finish(&recording);
+        self.queue.close();
+        self.wait()?;
+        if !is_at(&self.file, &self.path) {
+            let why = "it was removed or replaced while the session ran";
+            let error = io::Error::new(io::ErrorKind::NotFound, why);
+            return Err(io_error(&self.path, Arc::new(error)));
+        }
+        Ok(self.totals())
+    }
+
+    fn wait(&self) -> Result<(), Error> {
+        self.queue.wait(DISK_WAIT).map_err(|source| io_error(&self.path, source))
+    }
+}
+
+fn io_error(path: &Path, source: Arc<io::Error>) -> Error {
+    Error::new(Kind::Io { what: "write", path: path.to_owned(), source })
+}
+
+impl Drop for RecordingFile {
+    fn drop(&mut self) {
+        // In a forked child a lost thread may hold the lock.
+        if self.session.check_process().is_ok() {
+            self.queue.close();
+        }
+    }
+}
