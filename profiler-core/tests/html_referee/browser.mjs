@@ -39,17 +39,25 @@ export const opened = async ({ width = 1280, height = 800, scheme = "light", has
 };
 /** The windows that a person may have: as large as a laptop's, a screen's and a phone's, in both themes. */
 export const WINDOWS = [[1280, 800], [1920, 1080], [390, 844]].flatMap(([width, height]) => ["light", "dark"].map((scheme) => ({ width, height, scheme })));
+/** Nothing reaches beyond the window's right edge. */
+export const isNoWider = async (page) => {
+  const wider = await page.evaluate(() => {
+    const { scrollWidth, clientWidth } = document.documentElement;
+    if (scrollWidth <= clientWidth) return [];
+    return [...document.querySelectorAll("body *")].filter((one) => one.getBoundingClientRect().right > clientWidth + 1).map((one) => `${one.tagName}#${one.id}.${one.className}`).slice(0, 20);
+  });
+  assert.deepEqual(wider, [], "the page is no wider than the window");
+};
 /** Does the same in each window. */
 export const everywhere = async (check) => {
   for (const size of WINDOWS) {
     const page = await opened(size);
     try {
       await check(page, size);
-      assert.deepEqual(await page.evaluate(() => [document.documentElement.scrollWidth <= document.documentElement.clientWidth]), [true], "the page is no wider than the window");
+      await isNoWider(page);
     } catch (error) {
       await picture(page, `failed-${size.width}-${size.scheme}`);
-      error.message = `${size.width} x ${size.height}, ${size.scheme}: ${error.message}`;
-      throw error;
+      throw new Error(`in a window of ${size.width} x ${size.height}, ${size.scheme}`, { cause: error });
     } finally {
       await page.context().close();
     }

@@ -18,7 +18,7 @@ try {
   await checks[name]();
   assert.deepEqual(wrong, [], "the page logged errors or asked for something");
 } catch (error) {
-  console.error(error.stack);
+  for (let one = error; one; one = one.cause) console.error(one.stack);
   code = 1;
 } finally {
   await browser.close();

@@ -149,7 +149,7 @@ test("the longest kernels differ in colour, and ink can be read on each", () => 
   const model = decoded(dataOf({ operations: Array.from({ length: 40 }, (_, i) => ({ name: `k${i}`, start: i, ns: 1 })) }));
   const luminance = ([r, g, b]) => [r, g, b].map((v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   for (const isDark of [false, true]) {
-    const paints = paintsOf(model, [...model.O.name], isDark);
+    const paints = paintsOf(model, [...model.O.name], [[0, 0, 0]], isDark);
     const fills = [...model.O.name.slice(0, 12)].map((name) => paints.kernel(name).fill);
     assert.equal(new Set(fills).size, 12);
     for (const name of model.O.name) {

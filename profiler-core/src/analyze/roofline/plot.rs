@@ -110,8 +110,8 @@ pub(super) fn svg(
         svg += &text(LEFT, base, "rl-tick", "start", &format!("Ringed points are {ABOVE}."));
     }
     if unnamed != 0 {
-        let more = format!("{unnamed} points without room for a name have it in their title");
-        svg += &text(RIGHT, axes.bottom() + 42.0, "rl-tick", "end", &more);
+        let more = format!("{unnamed} names have no room: they are in the titles of their points");
+        svg += &text(RIGHT, 20.0, "rl-tick", "end", &more);
     }
     svg += "</svg>\n";
     svg

@@ -15,12 +15,8 @@ export const CALLS = {
   "query": ["Query", "#c7cdd3", "#4b545d"], "alloc": ["Allocate", "#c9b3e3", "#5f4a80"],
   "free": ["Free", "#dccdec", "#52446a"], "other": ["Other call", "#c7cdd3", "#4b545d"],
 };
-/** Parts of the clock by the order of the page's data: kernels first, then what a run loses its time to. */
-const PARTS = [
-  ["#3a6ea5", "#6ea3dc"], ["#2a8c8c", "#55b8b8"], ["#4f9a6a", "#74c08f"], ["#a9b4bf", "#66727e"], ["#e8973a", "#d98f3c"],
-  ["#d2554c", "#d9655c"], ["#8b62b8", "#a684d0"], ["#c2588f", "#d27bab"], ["#7d868f", "#98a2ac"],
-];
-export const partColor = (part, isDark) => (PARTS[part] ?? PARTS[PARTS.length - 1])[isDark ? 1 : 0];
+/** The colour of a part of the clock in the stylesheet. */
+export const partColor = (part) => `var(--part-${part})`;
 
 const HUES = [205, 150, 40, 270, 95, 330, 180, 15];
 
@@ -62,8 +58,8 @@ const hashOf = (row) => Math.imul(row + 1, 0x9e3779b1) >>> 0;
 /** Hues of kernels. The longest kernels have the first ones, so that what matters differs most. */
 const KERNEL_HUES = [255, 40, 150, 320, 90, 200, 0, 125, 285, 65, 175, 345];
 
-/** The paints of a theme. `ranks` are the names of kernels, longest total first. */
-export const paintsOf = ({ data, R, C, O }, ranks, isDark) => {
+/** The paints of a theme. `ranks` are the names of kernels, longest total first, `parts` the colours of parts of the clock. */
+export const paintsOf = ({ data, R, C, O }, ranks, parts, isDark) => {
   // Paints by row: names, kinds of calls, and what else has numbers.
   const cache = (make) => {
     const known = [];
@@ -90,7 +86,7 @@ export const paintsOf = ({ data, R, C, O }, ranks, isDark) => {
   });
   const given = new Map([...R.color].map(([row, color]) => [row, paint([color >> 16 & 255, color >> 8 & 255, color & 255])]));
   const range = given.size === 0 ? (i) => named(R.name[i]) : (i) => given.get(i) ?? named(R.name[i]);
-  const part = cache((row) => paint(fromHex(partColor(row, isDark))));
+  const part = cache((row) => paint(parts[row] ?? parts[parts.length - 1]));
   const marked = paint(isDark ? [234, 189, 102] : [138, 90, 0]);
   const mark = () => marked;
   const track = ({ index }, alpha) => {

@@ -23,7 +23,7 @@ const partsBar = (sums, label, show = null) => {
   const bar = element("div", { class: "parts", role: "img", "aria-label": `${label}: ${shown.map((part) => `${parts[part].name} ${percent(sums[part], total)}`).join(", ")}` });
   const list = element("ul", { class: "key" });
   for (const part of shown) {
-    const color = partColor(part, state.isDark);
+    const color = partColor(part);
     const piece = element("i", { title: `${parts[part].name}: ${time(sums[part])}, ${percent(sums[part], total)}` });
     piece.style.background = color;
     piece.style.flexGrow = String(sums[part] / total);

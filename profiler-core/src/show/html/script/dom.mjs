@@ -34,7 +34,7 @@ export const facts = (pairs, look) => {
 const plainRow = (tag, values) => element("tr", {}, ...values.map((value, at) => element(tag, tag === "th" ? { scope: "col", class: at ? undefined : "text" } : { class: at ? undefined : "text" }, value)));
 /** A table that neither sorts nor filters. */
 export const plainTable = (caption, head, rows) =>
-  element("div", { class: "sheet" }, element("table", {}, element("caption", {}, caption), element("thead", {}, plainRow("th", head)), element("tbody", {}, ...rows.map((row) => plainRow("td", row)))));
+  element("div", { class: "sheet", tabindex: "0", role: "region", "aria-label": caption }, element("table", {}, element("caption", {}, caption), element("thead", {}, plainRow("th", head)), element("tbody", {}, ...rows.map((row) => plainRow("td", row)))));
 
 /** Makes the canvas as large as its place, with the pixels of the screen, and returns its context. */
 export const sized = (canvas, width, height) => {

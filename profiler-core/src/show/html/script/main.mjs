@@ -44,8 +44,12 @@ const themeColors = () => {
     probe.style.color = `var(--${name})`;
     found[key] = getComputedStyle(probe).color;
   }
+  const parts = state.model.data.parts.map((_, part) => {
+    probe.style.color = partColor(part);
+    return getComputedStyle(probe).color.match(/\d+/g).slice(0, 3).map(Number);
+  });
   probe.remove();
-  return found;
+  return { colors: found, parts };
 };
 const legend = () => {
   const { model, isDark } = state;
@@ -54,7 +58,7 @@ const legend = () => {
   const theme = isDark ? 2 : 1;
   const entry = (color, text) => element("li", {}, swatch(color), text);
   byId("legend").replaceChildren(
-    ...model.data.parts.map(({ name }, part) => entry(partColor(part, isDark), `GPU: ${name}`)),
+    ...model.data.parts.map(({ name }, part) => entry(partColor(part), `GPU: ${name}`)),
     ...OPERATIONS.slice(1).filter((_, at) => kinds.has(at + 1)).map((one) => entry(one[theme], one[0])),
     ...Object.entries(CALLS).filter(([name]) => classes.has(name)).map(([, one]) => entry(one[theme], one[0])));
 };
@@ -64,8 +68,9 @@ const applyTheme = (isPrinted = false) => {
   const theme = byId("theme");
   theme.setAttribute("aria-pressed", String(state.isDark));
   theme.setAttribute("aria-label", state.isDark ? "Switch to the light theme" : "Switch to the dark theme");
-  drawing.colors = themeColors();
-  state.paints = paintsOf(state.model, state.model.data.kernels.map(({ name }) => name), state.isDark);
+  const { colors, parts } = themeColors();
+  drawing.colors = colors;
+  state.paints = paintsOf(state.model, state.model.data.kernels.map(({ name }) => name), parts, state.isDark);
   legend();
 };
 const repaint = () => {

@@ -65,10 +65,12 @@ export function* statisticsOf(table, parts, span, { isWanted, bytesOf = () => 0,
     const times = new Float64Array(sum.times);
     Object.assign(sum, summaryOf(times), { times: undefined });
     yield;
-    if (sum.timed) sum.median = median(times);
+    if (sum.timed) sum.median = tenths(median(times));
   }
   return [...byName.values()].sort((a, b) => b.total - a.total);
 }
+/** Tenths of a nanosecond, as the tables that came with the page have them. */
+const tenths = (ns) => Math.round(ns * 10) / 10;
 const summaryOf = (times) => {
   const timed = times.length;
   let [sum, min, max] = [0, Infinity, -Infinity];
@@ -80,7 +82,7 @@ const summaryOf = (times) => {
   const mean = timed ? sum / timed : 0;
   let squares = 0;
   for (const ns of times) squares += (ns - mean) ** 2;
-  return timed ? { timed, mean, median: 0, min, max, std: timed > 1 ? Math.sqrt(squares / (timed - 1)) : 0 } : { timed, mean: 0, median: 0, min: 0, max: 0, std: 0 };
+  return timed ? { timed, mean: tenths(mean), median: 0, min, max, std: timed > 1 ? tenths(Math.sqrt(squares / (timed - 1))) : 0 } : { timed, mean: 0, median: 0, min: 0, max: 0, std: 0 };
 };
 export const kernelsOf = ({ O }, { operations, span }) => statisticsOf(O, operations, span, { isWanted: (row) => O.kind[row] === KERNEL, kindOf: (row) => O.work[row] });
 export const transfersOf = ({ O }, { operations, span }) =>
