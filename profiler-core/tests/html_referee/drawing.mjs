@@ -144,7 +144,7 @@ export const shows_hostile_names = async () => {
 export const says_what_was_lost = async () => {
   await everywhere(async (page, size) => {
     assert.match(await page.locator("#figures").innerText(), /Incomplete/);
-    assert.match(await page.locator("#findings li").first().innerText(), /7 records dropped by CUPTI/);
+    assert.match(await page.locator("#selection").innerText(), /7 records dropped by CUPTI/);
     await openTab(page, "recording");
     assert.match(await page.locator("#panel-recording").innerText(), /Incomplete[\s\S]*7 records dropped by CUPTI/);
     await picture(page, `losses-${size.width}-${size.scheme}`, { fullPage: true });

@@ -84,7 +84,7 @@ export const a_crowded_roofline_can_be_read = async () => {
     assert.ok(await page.locator(".rl-minor").count() > 20, "lines within powers of ten");
     const above = await page.locator("svg g:has(.rl-above)").count();
     assert.ok(above > 0);
-    assert.ok(texts.some((text) => text.startsWith("Ringed points are above its roof: bytes came from a cache")), String(texts));
+    assert.ok(texts.some((text) => text.startsWith("Ringed points are above their roof: bytes came from a cache")), String(texts));
     assert.ok(texts.includes("above its roof"), "the key has the ring");
     assert.ok((await page.locator("svg g:has(.rl-above) title").first().textContent()).includes("above its roof"));
     await picture(page, `roofline-${width}-${scheme}`, { fullPage: true });

@@ -215,7 +215,12 @@ fn explained(wall: &WallChange) -> Option<Table> {
     if wall.change_ns == 0.0 {
         return None;
     }
-    let tone = |change: f64| if change > 0.0 { Tone::Worse } else { Tone::Better };
+    // Less than a hundredth of the change is neither.
+    let tone = |change: f64| match change {
+        _ if change.abs() < 0.01 * wall.change_ns.abs() => Tone::Plain,
+        _ if change > 0.0 => Tone::Worse,
+        _ => Tone::Better,
+    };
     let share = |change: f64| format!("{:+.1} %", 100.0 * change / wall.change_ns);
     let changed = || wall.contributions.iter().filter(|of| of.change_ns != 0.0);
     let row = |of: &Contribution| {

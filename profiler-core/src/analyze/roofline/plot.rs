@@ -25,7 +25,8 @@ const MINOR: i32 = 8;
 /// Maximum points with a visible name; all have it in the title.
 const NAMED: usize = 60;
 /// What a point above its roof means.
-const ABOVE: &str = "above its roof: bytes came from a cache, fewer operations were done than declared, or the roof is too low";
+const ABOVE: &str =
+    "bytes came from a cache, fewer operations were done than declared, or the roof is too low";
 
 impl Roofline {
     /// The plot as SVG: operations a second over operations a byte, the roofs (measured ones
@@ -107,7 +108,13 @@ pub(super) fn svg(
     let unnamed = draw_spots(&mut svg, &axes, spots, &mut labels);
     if is_above {
         let base = axes.bottom() + 64.0;
-        svg += &text(LEFT, base, "rl-tick", "start", &format!("Ringed points are {ABOVE}."));
+        svg += &text(
+            LEFT,
+            base,
+            "rl-tick",
+            "start",
+            &format!("Ringed points are above their roof: {ABOVE}."),
+        );
     }
     if unnamed != 0 {
         let more = format!("{unnamed} names have no room: they are in the titles of their points");
@@ -353,7 +360,7 @@ fn along(
     let (ux, uy) = (dx / length, dy / length);
     let wide = letters as f64 * LETTER;
     let degrees = dy.atan2(dx).to_degrees();
-    let offs = if is_measured { [15.0, -6.0] } else { [-6.0, 15.0] };
+    let offs = if is_measured { [15.0, -6.0, 29.0, -20.0] } else { [-6.0, -20.0, 15.0, -34.0] };
     // A label that is longer than its roof may begin before it.
     let room = (length - wide - 8.0).max(0.0);
     let steps = (0..24).map(move |step| room * f64::from(step) / 23.0);
@@ -386,7 +393,7 @@ fn draw_spots(svg: &mut String, axes: &Axes, spots: &[Spot], labels: &mut Labels
     for spot in spots {
         let (x, y) = axes.position(spot);
         svg.push_str("<g>\n");
-        let above = spot.is_above.then(|| html(ABOVE));
+        let above = spot.is_above.then(|| html(&format!("above its roof: {ABOVE}")));
         let lines: Vec<String> = spot.title.split('\n').map(html).chain(above).collect();
         let _ = writeln!(svg, "<title>{}</title>", lines.join("\n"));
         if let Some(attainable) = spot.attainable {

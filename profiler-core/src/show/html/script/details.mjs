@@ -39,24 +39,28 @@ const partsBar = (sums, label, show = null) => {
 // --- nothing selected: the verdict and the findings ---------------------------------------------------------------------
 
 const LEVELS = { loss: ["Loss", "bad"], warning: ["Warning", "warn"], fact: ["Fact", "plain"] };
+const findingItem = (finding, text) => {
+  const [label, look] = LEVELS[finding.level] ?? LEVELS.fact;
+  const number = finding.evidence.length;
+  return element("li", {}, element("span", { class: `badge ${look}`, title: label, "aria-label": label, role: "img" }, label === "Fact" ? "i" : "!"),
+    element("details", {}, element("summary", {}, text), muted(finding.text)),
+    number ? button("Show", () => showFinding(finding), { title: number > 1 ? `Steps through ${number} places` : "Shows the place" }) : undefined);
+};
 const overview = (box) => {
   const { data, devices } = state.model;
   const { verdict } = data.scorecard;
-  box.append(element("p", { class: "verdict" }, `${verdict[0].toUpperCase()}${verdict.slice(1)}.`));
+  const isVerdict = ({ title: text }) => text.toLowerCase() === verdict.toLowerCase();
+  const own = data.findings.find(isVerdict);
+  const text = `${verdict[0].toUpperCase()}${verdict.slice(1)}.`;
+  box.append(element("ul", { class: "findings verdict" }, own === undefined ? element("li", {}, element("p", {}, text)) : findingItem(own, text)));
   const sums = new Float64Array(data.parts.length);
   for (const device of devices) partsOf(device, [-Infinity, Infinity], data.parts.length).sums.forEach((ns, part) => sums[part] += ns);
   const bar = partsBar(sums, "Where the time goes", showPart);
   if (bar) box.append(bar);
   box.append(element("h2", {}, "Findings"));
-  const list = element("ul", { id: "findings" });
-  for (const finding of data.findings) {
-    const [label, look] = LEVELS[finding.level] ?? LEVELS.fact;
-    const number = finding.evidence.length;
-    list.append(element("li", {}, element("span", { class: `badge ${look}`, title: label, "aria-label": label, role: "img" }, label === "Fact" ? "i" : "!"),
-      element("details", {}, element("summary", {}, finding.title), muted(finding.text)),
-      number ? button("Show", () => showFinding(finding), { title: number > 1 ? `Steps through ${number} places` : "Shows the place" }) : undefined));
-  }
-  if (data.findings.length === 0) list.append(element("li", {}, element("span", { class: "badge plain" }, "None"), "Nothing to say beyond the tables."));
+  const others = data.findings.filter((finding) => finding !== own);
+  const list = element("ul", { id: "findings", class: "findings" }, ...others.map((finding) => findingItem(finding, finding.title)));
+  if (others.length === 0) list.append(element("li", {}, element("span", { class: "badge plain" }, "None"), "Nothing to say beyond the tables."));
   box.append(list);
 };
 

@@ -39,7 +39,7 @@ export const layOut = () => {
   // Few rows are drawn higher, so that they fill the place.
   const open = groups.filter((group) => !group.isFolded).flatMap((group) => group.lanes).reduce((sum, lane) => sum + lane.base, 0);
   const room = plotting.height - groups.length * (HEADING + FOOT) - 2;
-  plotting.content = placed(groups, Math.min(1.6, Math.max(1, room / Math.max(1, open))));
+  plotting.content = placed(groups, Math.min(1.9, Math.max(1, room / Math.max(1, open))));
   byId("extent").style.height = `${plotting.content}px`;
   scroller.style.height = `${plotting.height}px`;
   plotting.width = scroller.clientWidth;
@@ -172,7 +172,8 @@ const drawLabels = (context, groups, top) => {
       context.fillText(fittedText(context, lane.label, gutter - left - 8), left, hasScale ? middle - 7 : middle);
       if (!hasScale) continue;
       context.font = SMALL;
-      context.fillText(fittedText(context, `0 \u2013 ${measured(lane.track.top, lane.track.unit)}`, gutter - left - 8), left, middle + 8);
+      const top = measured(lane.track.top, lane.track.unit);
+      context.fillText(fittedText(context, gutter < 120 ? top : `0 \u2013 ${top}`, gutter - left - 8), left, middle + 8);
     }
   }
 };
