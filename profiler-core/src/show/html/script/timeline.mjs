@@ -172,8 +172,8 @@ const drawLabels = (context, groups, top) => {
       context.fillText(fittedText(context, lane.label, gutter - left - 8), left, hasScale ? middle - 7 : middle);
       if (!hasScale) continue;
       context.font = SMALL;
-      const top = measured(lane.track.top, lane.track.unit);
-      context.fillText(fittedText(context, gutter < 120 ? top : `0 \u2013 ${top}`, gutter - left - 8), left, middle + 8);
+      const most = measured(lane.track.top, lane.track.unit);
+      context.fillText(fittedText(context, gutter < 120 ? most : `0 \u2013 ${most}`, gutter - left - 8), left, middle + 8);
     }
   }
 };
