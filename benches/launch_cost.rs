@@ -10,6 +10,7 @@
 //! | `raw` | CUPTI from C++ with the same activity kinds and callback ids, and an empty callback: `raw_cupti.cpp` |
 //! | `ours` | `cupti::Collector` |
 //! | `ours-range` | `profiler_core::Profiler`, with a range around each launch |
+//! | `ours-file` | the same, appended to a file in `OUT` or the temporary folder (`Profiler::record_to`); on request |
 //! | `nsys` | `nsys profile -t cuda,nvtx` around `none`; the environment's `NSYS` names nsys |
 //! | `nsys-range` | the same with a range around each launch; only on request |
 //! | `raw-range` | `raw` and CUPTI's MARKER kind, with libcupti as the NVTX tool and a range around each launch; on request |
@@ -47,7 +48,8 @@ use cupti::sys::functions::DRIVER_CALLS;
 use cupti::{Collector, Config, Library, Record};
 use gpu_profiler_benches::stats::{bootstrap_median, median};
 use gpu_profiler_tests::cuda::unavailable;
-use profiler_core::{Profile, Profiler};
+use profiler_core::session::RecordingFile;
+use profiler_core::{Profile, Profiler, Recording};
 use serde::{Deserialize, Serialize};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -69,6 +71,7 @@ enum Mode {
     Raw,
     Ours,
     OursRange,
+    OursFile,
     Nsys,
     NsysRange,
     RawRange,
@@ -76,11 +79,12 @@ enum Mode {
     OursAfter,
 }
 
-const MODES: [(Mode, &str); 9] = [
+const MODES: [(Mode, &str); 10] = [
     (Mode::None, "none"),
     (Mode::Raw, "raw"),
     (Mode::Ours, "ours"),
     (Mode::OursRange, "ours-range"),
+    (Mode::OursFile, "ours-file"),
     (Mode::Nsys, "nsys"),
     (Mode::NsysRange, "nsys-range"),
     (Mode::RawRange, "raw-range"),
@@ -91,9 +95,10 @@ const MODES: [(Mode, &str); 9] = [
 /// What is measured unless `--modes` says otherwise.
 const USUAL: [Mode; 5] = [Mode::None, Mode::Raw, Mode::Ours, Mode::OursRange, Mode::Nsys];
 
-const RATIOS: [(Mode, Mode); 11] = [
+const RATIOS: [(Mode, Mode); 12] = [
     (Mode::Ours, Mode::Raw),
     (Mode::OursRange, Mode::Raw),
+    (Mode::OursFile, Mode::OursRange),
     (Mode::Nsys, Mode::Raw),
     (Mode::Raw, Mode::None),
     (Mode::Ours, Mode::Nsys),
@@ -119,7 +124,7 @@ impl Mode {
     }
 
     fn has_ranges(self) -> bool {
-        matches!(self, Self::OursRange | Self::NsysRange | Self::RawRange)
+        matches!(self, Self::OursRange | Self::OursFile | Self::NsysRange | Self::RawRange)
     }
 
     fn is_raw(self) -> bool {
@@ -386,6 +391,7 @@ enum Collection {
     Raw(Raw),
     Ours(Box<Collector>),
     OursRange(Box<Profiler>),
+    OursFile(Box<RecordingFile>),
 }
 
 impl Collection {
@@ -409,6 +415,11 @@ impl Collection {
                 let profiler = Profiler::builder().build()?;
                 profiler.start()?;
                 Self::OursRange(Box::new(profiler))
+            }
+            Mode::OursFile => {
+                let folder = env::var_os("OUT").map_or_else(env::temp_dir, PathBuf::from);
+                let file = folder.join(format!("launch-cost-{}.gpuprof", std::process::id()));
+                Self::OursFile(Box::new(Profiler::builder().build()?.record_to(file)?))
             }
         })
     }
@@ -447,26 +458,43 @@ impl Collection {
             Self::OursRange(profiler) => {
                 let recording = profiler.stop_recording()?;
                 sample.stop_ms = Some(milliseconds(start));
-                let start = Instant::now();
-                let profile = Profile::from_recording(recording);
-                sample.join_ms = Some(milliseconds(start));
-                let start = Instant::now();
-                profile.ranges().for_each(|range| _ = black_box(range.inclusive()));
-                sample.query_ms = Some(milliseconds(start));
-                let health = profile.health();
-                sample.records = Some(health.records);
-                sample.kernels = Some(health.kernels.records);
-                sample.dropped = Some(health.dropped_by_cupti + health.over_memory_limit);
-                sample.pool_misses = Some(health.pool_misses);
-                sample.cupti = Some(profile.recording_info().cupti_version);
-                sample.losses = (!health.is_complete()).then(|| health.to_string());
-                let in_ranges = profile.range("launch").map_or(0, |range| range.kernels());
-                if in_ranges != health.kernels.records {
-                    sample.losses = Some(format!("only {in_ranges} kernels found their range"));
-                }
+                sample.join(recording);
+            }
+            Self::OursFile(file) => {
+                let path = file.path().to_owned();
+                let bytes = file.finish()?.bytes;
+                sample.stop_ms = Some(milliseconds(start));
+                let recording = Recording::load(&path)?;
+                fs::remove_file(path)?;
+                sample.join(recording);
+                sample.bytes = Some(bytes);
             }
         }
         Ok(())
+    }
+}
+
+impl Sample {
+    /// Joins a recording with ranges, and looks at what was lost.
+    fn join(&mut self, recording: Recording) {
+        let sample = self;
+        let start = Instant::now();
+        let profile = Profile::from_recording(recording);
+        sample.join_ms = Some(milliseconds(start));
+        let start = Instant::now();
+        profile.ranges().for_each(|range| _ = black_box(range.inclusive()));
+        sample.query_ms = Some(milliseconds(start));
+        let health = profile.health();
+        sample.records = Some(health.records);
+        sample.kernels = Some(health.kernels.records);
+        sample.dropped = Some(health.dropped_by_cupti + health.over_memory_limit);
+        sample.pool_misses = Some(health.pool_misses);
+        sample.cupti = Some(profile.recording_info().cupti_version);
+        sample.losses = (!health.is_complete()).then(|| health.to_string());
+        let in_ranges = profile.range("launch").map_or(0, |range| range.kernels());
+        if in_ranges != health.kernels.records {
+            sample.losses = Some(format!("only {in_ranges} kernels found their range"));
+        }
     }
 }
 

@@ -7,11 +7,13 @@
 //! Threads launch an empty kernel all the time, 200 times in a step of nested ranges, and wait; every 50 ms, or so many as
 //! are said, a mode takes the logs out: `flush` throws no log away (records are kept and grow), `drain` takes and drops what
 //! a `Collector` has, `delivered` the same without a flush, `last` is a session that keeps the last 100,000 operations,
-//! `sums` one that sums up, `both` the two together. A line every 5 s gives the launches, the process's memory, what the
+//! `sums` one that sums up, `both` the two together, `keep` one that keeps everything, `file` one that is appended to a file
+//! in `OUT` or the temporary folder, of at most `--file-bytes`. A line every 5 s gives the launches, the process's memory, what the
 //! allocator has handed out, and how long taking took on average and at most. `--fake` runs on the fake. `long_run.cpp`
 //! is the same without us.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)] // a program that says what it measured
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,7 @@ use cupti::fake::{Fake, Work};
 use cupti::{Collector, Config, Library};
 use gpu_profiler_tests::cuda::Gpu;
 use profiler_core::Profiler;
+use profiler_core::session::{RecordingFile, Summarizing};
 
 enum On {
     Gpu(Gpu),
@@ -88,11 +91,12 @@ enum Mode {
     Flush(Collector),
     Drain(Collector),
     Delivered(Collector),
-    Sessions { _last: Option<Profiler>, _sums: Option<profiler_core::session::Summarizing> },
+    Sessions { _last: Option<Profiler>, _sums: Option<Summarizing> },
+    File(Option<RecordingFile>),
 }
 
 impl Mode {
-    fn start(name: &str, library: &Library, period: Duration) -> Option<Self> {
+    fn start(name: &str, library: &Library, period: Duration, file_bytes: u64) -> Option<Self> {
         let collector = || Collector::start(library, &Config::new()).unwrap();
         let builder = || Profiler::builder().library(library.clone()).period(period);
         let last = || {
@@ -101,6 +105,16 @@ impl Mode {
             last
         };
         let sums = || builder().build().unwrap().summarize().unwrap();
+        let file = || {
+            let folder = std::env::var_os("OUT").map_or_else(std::env::temp_dir, PathBuf::from);
+            let path = folder.join(format!("long-run-{}.gpuprof", std::process::id()));
+            builder().max_file_bytes(file_bytes).build().unwrap().record_to(path).unwrap()
+        };
+        let keep = || {
+            let all = builder().build().unwrap();
+            all.start().unwrap();
+            all
+        };
         Some(match name {
             "flush" => Self::Flush(collector()),
             "drain" => Self::Drain(collector()),
@@ -108,6 +122,8 @@ impl Mode {
             "last" => Self::Sessions { _last: Some(last()), _sums: None },
             "sums" => Self::Sessions { _last: None, _sums: Some(sums()) },
             "both" => Self::Sessions { _last: Some(last()), _sums: Some(sums()) },
+            "keep" => Self::Sessions { _last: Some(keep()), _sums: None },
+            "file" => Self::File(Some(file())),
             _ => return None,
         })
     }
@@ -117,7 +133,7 @@ impl Mode {
             Self::Flush(collector) => collector.flush().unwrap(),
             Self::Drain(collector) => drop(collector.drain().unwrap()),
             Self::Delivered(collector) => drop(collector.drain_delivered().unwrap()),
-            Self::Sessions { .. } => {}
+            Self::Sessions { .. } | Self::File(_) => {}
         }
     }
 }
@@ -138,7 +154,7 @@ fn profiler_seconds() -> f64 {
         let stat = std::fs::read_to_string(path.join("stat")).ok()?;
         let (name, rest) = stat.rsplit_once(") ")?;
         let field = |at: usize| rest.split(' ').nth(at)?.parse::<f64>().ok();
-        name.ends_with("(gpu-profiler").then_some((field(11)? + field(12)?) / 100.0)
+        name.contains("(gpu-profiler").then_some((field(11)? + field(12)?) / 100.0)
     };
     tasks.filter_map(|task| of(task.path())).sum()
 }
@@ -163,8 +179,10 @@ fn main() {
         On::Gpu(Gpu::get())
     };
     let library = on.library();
-    let Some(mode) = arguments.iter().find_map(|name| Mode::start(name, &library, period)) else {
-        println!("long_run: name a mode: flush, drain, delivered, last, sums or both");
+    let file_bytes = number("--file-bytes", 4 << 30);
+    let start = |name: &String| Mode::start(name, &library, period, file_bytes);
+    let Some(mut mode) = arguments.iter().find_map(start) else {
+        println!("long_run: name a mode: flush, drain, delivered, last, sums, both, keep or file");
         return;
     };
 
@@ -208,5 +226,12 @@ fn main() {
     }
     let (resident, handed_out) = memory();
     println!("5 s later, {} MiB resident, {} MiB handed out", resident >> 20, handed_out >> 20);
+    if let Mode::File(file) = &mut mode
+        && let Some(file) = file.take()
+    {
+        let path = file.path().to_owned();
+        println!("the file: {:?}", file.finish());
+        std::fs::remove_file(path).unwrap();
+    }
     drop(mode);
 }

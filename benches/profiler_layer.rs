@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use cupti::fake::{Fake, Work};
-use nvtx::NvtxLayer;
+use nvtx::{NvtxLayer, SpanFields};
 use profiler_core::session::LayerGuard;
 use profiler_core::{Profiler, ProfilerBuilder, ProfilerLayer};
 use tracing::{Dispatch, Level, Subscriber, dispatcher, span};
@@ -70,8 +70,10 @@ fn layers(c: &mut Criterion) {
     rows(&mut group, "NvtxLayer in a session", &nvtx, || drop(session.restart()));
     drop(session.stop().expect("it runs"));
     for (name, spans) in [
-        ("ProfilerLayer without lives", NvtxLayer::new()),
-        ("ProfilerLayer", NvtxLayer::new().lifetimes(true)),
+        ("ProfilerLayer without fields", NvtxLayer::new()),
+        ("ProfilerLayer", NvtxLayer::new().fields(SpanFields::Plain)),
+        ("ProfilerLayer with instances", NvtxLayer::new().instances(true)),
+        ("ProfilerLayer with lives", NvtxLayer::new().lifetimes(true)),
     ] {
         let (layer, guard) = layer(&fake, spans);
         let take_out = || guard.flush().expect("it is on");

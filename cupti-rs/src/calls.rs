@@ -162,21 +162,24 @@ impl<F: Function> Call<F> {
 pub struct ThreadCalls<F = DriverFunction> {
     /// The kernel's id of the thread (`gettid`).
     pub thread_id: u32,
+    /// Its name at its first call in the collection, of which Linux keeps 15 bytes; `main` for the
+    /// first thread of the process.
+    pub thread_name: Option<String>,
     /// Its calls.
     pub calls: Vec<Call<F>>,
 }
 
 impl<F> Default for ThreadCalls<F> {
     fn default() -> Self {
-        Self { thread_id: 0, calls: Vec::new() }
+        Self { thread_id: 0, thread_name: None, calls: Vec::new() }
     }
 }
 
 impl<F> ThreadCalls<F> {
     /// Calls as a recording holds them.
     #[must_use]
-    pub fn new(thread_id: u32, calls: Vec<Call<F>>) -> Self {
-        Self { thread_id, calls }
+    pub fn new(thread_id: u32, thread_name: Option<String>, calls: Vec<Call<F>>) -> Self {
+        Self { thread_id, thread_name, calls }
     }
 }
 
@@ -184,6 +187,7 @@ impl<F> ThreadCalls<F> {
 #[derive(Debug, Clone)]
 struct Logs {
     thread_id: u32,
+    thread_name: Option<String>,
     log: Arc<ThreadLog<WORDS>>,
     calls: Arc<Mutex<Reader<WORDS>>>,
     /// Made with the thread's first graph event.
@@ -393,7 +397,7 @@ fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
     let (panics, unlogged) = (PANICS.load(Ordering::Relaxed), UNLOGGED.load(Ordering::Relaxed));
     let mut read = Read { panics, unlogged, ..Read::default() };
     let gives_most = matches!(part, Part::Finished | Part::Rest);
-    for Logs { thread_id, calls: reader, graphs, .. } in logs {
+    for Logs { thread_id, thread_name, calls: reader, graphs, .. } in logs {
         let mut reader = reader.lock();
         let mut calls = tables::with_capacity(if gives_most { reader.len() } else { 0 });
         let mut runtime_calls = Vec::new();
@@ -419,10 +423,11 @@ fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
         }
         drop(reader);
         if !calls.is_empty() {
-            read.calls.push(ThreadCalls { thread_id: *thread_id, calls });
+            read.calls.push(ThreadCalls::new(*thread_id, thread_name.clone(), calls));
         }
         if !runtime_calls.is_empty() {
-            read.runtime_calls.push(ThreadCalls { thread_id: *thread_id, calls: runtime_calls });
+            let name = thread_name.clone();
+            read.runtime_calls.push(ThreadCalls::new(*thread_id, name, runtime_calls));
         }
         if let Some(graphs) = graphs.as_ref().filter(|_| gives_most) {
             let take = part == Part::Finished;
@@ -466,7 +471,8 @@ fn register(epoch: Epoch) -> Option<Thread> {
     let writer = Writer::new();
     let log = writer.log();
     let calls = Arc::new(Mutex::new(log.reader(Some(END))));
-    let logs = Logs { thread_id: thread_id(), log, calls, graphs: None };
+    let (thread_id, thread_name) = (thread_id(), os::thread_name());
+    let logs = Logs { thread_id, thread_name, log, calls, graphs: None };
     let mut all = LOGS.lock();
     // A collection's logs are taken with this lock after it has ended.
     if !State::load().epoch().same_collection(epoch) {
@@ -654,7 +660,8 @@ mod tests {
             graph_writer.push([1; 7]);
         }
         assert!(log.held_bytes() > 2 * chunks.0 && graph_writer.log().held_bytes() > 2 * chunks.1);
-        let read = take_all(&[Logs { thread_id: 1, log: log.clone(), calls, graphs }]);
+        let read =
+            take_all(&[Logs { thread_id: 1, thread_name: None, log: log.clone(), calls, graphs }]);
         assert_eq!((read.calls[0].calls.len(), read.graphs[0].events.len()), (20_000, 20_000));
         assert_eq!((log.held_bytes(), graph_writer.log().held_bytes()), chunks);
         drop((writer, graph_writer));
@@ -666,7 +673,7 @@ mod tests {
         let mut writer = Writer::new();
         let log = writer.log();
         let calls = Arc::new(Mutex::new(log.reader(Some(END))));
-        let logs = [Logs { thread_id: 1, log, calls, graphs: None }];
+        let logs = [Logs { thread_id: 1, thread_name: None, log, calls, graphs: None }];
         let ends = |until_ns, part| -> Vec<_> {
             let read = read(&logs, until_ns, part);
             read.calls.iter().flat_map(|t| &t.calls).map(|call| call.end_ns).collect()

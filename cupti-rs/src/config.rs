@@ -1,5 +1,6 @@
 //! What to collect and with how much memory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::accessors::setters;
@@ -9,6 +10,7 @@ use crate::calls::{DriverFunction, RuntimeFunction};
 use crate::kind::ActivityKind;
 use crate::launch_hold;
 use crate::record::UnifiedMemoryKind;
+use crate::switch_handler::SwitchHandler;
 
 /// The activity kinds that are collected by default.
 const DEFAULT_KINDS: [ActivityKind; 6] = [
@@ -45,6 +47,7 @@ pub struct Config {
     pub(crate) callbacks: Option<Callbacks>,
     pub(crate) start_paused: bool,
     pub(crate) profiler_switch: bool,
+    pub(crate) switch_handler: Option<SwitchHandler>,
 }
 
 /// Which functions of an API have activity records (CUPTI 12.5+).
@@ -81,11 +84,33 @@ impl Default for Config {
             callbacks: None,
             start_paused: false,
             profiler_switch: false,
+            switch_handler: None,
         }
     }
 }
 
 impl Config {
+    /// Calls `handler` where the program turns its switch, in pauses too: with true at the end of a successful
+    /// `cudaProfilerStart` (or `cuProfilerStart`), with false at the beginning of a stop. Calls of one thread come in their
+    /// order. It runs within the call, and may resume the collection there.
+    ///
+    /// Unlike [`profiler_switch`](Self::profiler_switch) this bounds nothing by itself.
+    pub fn on_profiler_switch(mut self, handler: impl Fn(bool) + Send + Sync + 'static) -> Self {
+        self.switch_handler = Some(SwitchHandler { call: Arc::new(handler), bounds_too: false });
+        self
+    }
+
+    /// What is called when the program turns its switch.
+    pub(crate) fn switch_handler(&self) -> Option<SwitchHandler> {
+        let bounds_too = self.profiler_switch;
+        self.switch_handler.clone().map(|handler| SwitchHandler { bounds_too, ..handler })
+    }
+
+    /// Whether callbacks of the program's switch are enabled, in pauses too.
+    pub(crate) fn watches_switch(&self) -> bool {
+        self.profiler_switch || self.switch_handler.is_some()
+    }
+
     /// Checks whether a collection with these settings collects everything that `other` requests. Memory, buffers and periods
     /// are the collection's own.
     ///
@@ -135,7 +160,10 @@ impl Config {
                 !other.attributes.iter().all(|setting| self.attributes.contains(setting)),
                 "it has other attributes",
             ),
-            (other.callbacks.is_some(), "callbacks can be added at its start alone"),
+            (
+                other.callbacks.is_some() || other.switch_handler.is_some(),
+                "callbacks can be added at its start alone",
+            ),
             (
                 self.profiler_switch || other.profiler_switch,
                 "cudaProfilerStart and cudaProfilerStop can bound one session alone",

@@ -73,6 +73,7 @@ pub mod record;
 mod session;
 mod shared;
 mod support;
+mod switch_handler;
 pub mod sys;
 #[doc(hidden)]
 pub mod tables;
@@ -82,7 +83,8 @@ mod version;
 /// For the injection library. Not for use by hand; may change at any time.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::sys::os::{at_fork_in_child, stay_loaded, with_signals_blocked};
+    pub use crate::sys::injected::this_is_injected;
+    pub use crate::sys::os::{stay_loaded, with_signals_blocked};
 }
 
 pub use attribute::{Attribute, AttributeSetting};

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use crate::accessors::getters;
 use crate::device::Driver;
@@ -28,6 +29,8 @@ pub struct Library {
     path: PathBuf,
     version: Version,
     driver: Driver,
+    /// What [`find_devices`](Self::find_devices) found, for all clones.
+    found: Arc<OnceLock<Driver>>,
     /// Why nothing may be collected with it; reported at a start, after a check for other users.
     pub(crate) unusable: Option<&'static str>,
 }
@@ -47,13 +50,25 @@ impl Library {
     }
 
     /// Opens CUPTI as [`open`](Self::open) does, without initialising the driver: for a library that the driver loads while
-    /// it initialises. The driver's facts have no devices.
+    /// it initialises. The driver's facts have no devices until [`find_devices`](Self::find_devices).
     ///
     /// # Errors
     /// As [`open`](Self::open), except for a machine without a device.
     #[doc(hidden)]
     pub fn open_within_initialisation() -> Result<Self, Error> {
         Self::open_for(driver::facts_without_devices()?, loader::open)
+    }
+
+    /// Initialises the driver, and adds its devices to the facts about it. Waits for an initialisation that is under way on
+    /// another thread.
+    ///
+    /// # Errors
+    /// The driver's refusal, or a machine without a device.
+    #[doc(hidden)]
+    pub fn find_devices(&self) -> Result<(), Error> {
+        let found = driver::probe()?;
+        let _ = self.found.set(found);
+        Ok(())
     }
 
     /// With a library that is opened for a driver of this major version.
@@ -91,7 +106,7 @@ impl Library {
         let version = Version(api.version()?);
         let known_bad = "CUPTI 13.0 before update 1 deadlocks and crashes (fixed in 13.0.85)";
         let unusable = (version.0 == 130_000).then_some(known_bad);
-        let library = Self { api, path, version, driver, unusable };
+        let library = Self { api, path, version, driver, found: Arc::default(), unusable };
         match version.why_unusable() {
             Some(why) => Err(library.refuse(why)),
             None => Ok(library),
@@ -103,8 +118,11 @@ impl Library {
         path: &Path = path;
         /// CUPTI's API version.
         version: Version = version;
-        /// The driver and its devices.
-        driver: &Driver = driver;
+    }
+
+    /// The driver and its devices.
+    pub fn driver(&self) -> &Driver {
+        self.found.get().unwrap_or(&self.driver)
     }
 
     /// The ordinal of the device whose CUDA context is current on the calling thread; `None` without one.
@@ -137,7 +155,7 @@ impl Library {
 
     /// What is odd about using this library here, though it may well work. Reads `/proc/self/maps`.
     pub fn warnings(&self) -> Vec<Warning> {
-        warnings(self.version, &self.driver, loader::mapped_files())
+        warnings(self.version, self.driver(), loader::mapped_files())
     }
 }
 

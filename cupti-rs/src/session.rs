@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use crate::clock;
 use crate::forked;
 use crate::graph_gate;
+use crate::switch_handler::SwitchHandler;
 use crate::sys::os;
 
 /// Calls and events are logged and passed to the handler.
@@ -22,8 +23,8 @@ pub(crate) const RUNTIME_CALLS: u64 = 1 << 2;
 pub(crate) const GRAPHS: u64 = 1 << 3;
 /// `cudaProfilerStart` and `cudaProfilerStop` bound the collection.
 pub(crate) const SWITCH: u64 = 1 << 4;
-/// The switch has been on.
-const SWITCHED_ON: u64 = 1 << 5;
+/// The switch has been on, or does not bound the collection.
+pub(crate) const SWITCHED_ON: u64 = 1 << 5;
 /// Launches of graphs and flushes exclude each other.
 pub(crate) const GATED: u64 = 1 << 6;
 /// Launches wait, because kinds are being disabled.
@@ -36,6 +37,8 @@ const NUMBER: u32 = 32;
 static STATE: AtomicU64 = AtomicU64::new(0);
 /// When the program turned the switch on, off, on, and so on, in the order of the calls.
 static MARKS: Mutex<Vec<(u64, bool)>> = Mutex::new(Vec::new());
+/// What is called when the program turns the switch.
+static SWITCH_HANDLER: Mutex<Option<SwitchHandler>> = Mutex::new(None);
 
 /// The word as a callback read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +115,7 @@ pub(crate) fn pause() {
 /// Ends the collection, for callbacks that are still running, too. Returns the switch's marks.
 pub(crate) fn end() -> Vec<(u64, bool)> {
     STATE.store(0, Ordering::Release);
+    handle_switch(None);
     std::mem::take(&mut *MARKS.lock())
 }
 
@@ -134,9 +138,22 @@ pub(crate) fn leave_children_out() {
     });
 }
 
-/// Records that the program turned the switch: rare enough for a lock.
+/// Sets what is called when the program turns the switch.
+pub(crate) fn handle_switch(handler: Option<SwitchHandler>) {
+    *SWITCH_HANDLER.lock() = handler;
+}
+
+/// Records that the program turned the switch, and calls its handler: rare enough for a lock.
 #[cold]
 pub(crate) fn switched(on: bool) {
+    // Called without the lock: it may end the collection.
+    let handler = SWITCH_HANDLER.lock().clone();
+    if let Some(SwitchHandler { call, bounds_too }) = handler {
+        call(on);
+        if !bounds_too {
+            return;
+        }
+    }
     let mut marks = MARKS.lock();
     if on {
         STATE.fetch_or(SWITCHED_ON, Ordering::AcqRel);

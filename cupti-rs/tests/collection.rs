@@ -476,6 +476,35 @@ fn the_profiler_switch_bounds_what_counts() {
 }
 
 #[test]
+fn the_handler_of_the_switch_runs_in_pauses_and_may_resume() {
+    use std::sync::{Arc, Mutex};
+    let fake = Fake::new();
+    let collector = Arc::new(Mutex::new(None::<Collector>));
+    let turned = collector.clone();
+    let config = Config::new().start_paused(true).on_profiler_switch(move |on| {
+        if on {
+            turned.lock().unwrap().as_mut().unwrap().resume().unwrap();
+        }
+    });
+    *collector.lock().unwrap() = Some(start(&fake, &config));
+    fake.launch(Work::kernel(c"before"));
+    fake.profiler_call(true, 3, || {});
+    fake.launch(Work::kernel(c"after a start that failed"));
+    fake.profiler_start();
+    fake.launch(Work::kernel(c"first"));
+    fake.profiler_stop();
+    fake.launch(Work::kernel(c"second"));
+    let collected = collector.lock().unwrap().take().unwrap().stop().unwrap();
+    let names: Vec<_> = kernels(&collected)
+        .iter()
+        .map(|k| collected.records.name(k.name).unwrap().to_owned())
+        .collect();
+    // The handler decides what a stop does.
+    assert_eq!(names, ["first", "second"]);
+    assert_eq!((collected.losses.before_switch, collected.windows_ns.len()), (0, 1));
+}
+
+#[test]
 fn a_switch_that_is_never_turned_counts_nothing() {
     let fake = Fake::new();
     let collector = start(&fake, &Config::new().profiler_switch(true));

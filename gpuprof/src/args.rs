@@ -30,6 +30,10 @@ pub(crate) struct Args {
     /// The maximum size of a recording, also of one read from a pipe
     #[arg(long, global = true, value_name = "BYTES", default_value_t = Recording::MAX_BYTES)]
     pub(crate) max_bytes: u64,
+    /// Leave out inferred ranges: those of threads that waited while another one launched outside of
+    /// all ranges, as PyTorch's autograd does. They are in columns of their own, and in no other sum
+    #[arg(long, global = true)]
+    pub(crate) no_inferred: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gpuprof_control::RunFolder;
 use gpuprof_control::manifest::{Process, State};
@@ -32,6 +32,13 @@ pub(crate) fn set_max_bytes(max_bytes: u64) {
     MAX_BYTES.store(max_bytes, Ordering::Relaxed);
 }
 
+/// Whether ranges are inferred, from `--no-inferred`.
+static INFERRED: AtomicBool = AtomicBool::new(true);
+
+pub(crate) fn set_inferred(is_on: bool) {
+    INFERRED.store(is_on, Ordering::Relaxed);
+}
+
 /// Reads a profile without the logs of its recording, which take more memory than the profile.
 pub(crate) fn profile(path: &Path) -> Result<Profile, Failure> {
     read(path, Profile::without_recording)
@@ -43,6 +50,14 @@ pub(crate) fn recorded(path: &Path) -> Result<Profile, Failure> {
 }
 
 fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, Failure> {
+    let profile = exact(path, keep)?;
+    match INFERRED.load(Ordering::Relaxed) {
+        true => Ok(profile.with_inferred_ranges()),
+        false => Ok(profile),
+    }
+}
+
+fn exact(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, Failure> {
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     let about = file.metadata().map_err(|error| unreadable(path, &error))?;
     if about.is_dir() {

@@ -42,6 +42,7 @@ use output::Output;
 fn main() -> ExitCode {
     match Args::try_parse().map_err(parsed).and_then(|args| {
         input::set_max_bytes(args.max_bytes);
+        input::set_inferred(!args.no_inferred);
         run(args.command)
     }) {
         Ok(()) | Err(Failure::Closed) => ExitCode::SUCCESS,

@@ -1245,6 +1245,8 @@ fn numbers_that_no_gate_can_mean_are_refused() {
         ["gate", "--error-rate=0"],
         ["gate", "--error-rate=-1"],
         ["gate", "--error-rate=nan"],
+        ["gate", "--wall-effect=nan"],
+        ["gate", "--minimum-effect=-1"],
         ["diagnose", "--verdict-share=1.1"],
         ["diagnose", "--verdict-share=30"],
         ["scorecard", "--target=gpu_busy=95,70"],

@@ -122,8 +122,12 @@ mod string;
 mod sync;
 #[allow(unsafe_code)]
 mod sys;
+/// NVTX's layouts and slots, for tools that are written in Rust. Not covered by semver.
 #[doc(hidden)]
-pub use sys::tool as abi;
+pub mod abi {
+    pub use crate::sys::tool::*;
+    pub use crate::work::{BYTE, BYTES, FLOP, FLOPS, SCHEMA as WORK_SCHEMA};
+}
 mod text;
 mod thread;
 pub mod time;
@@ -191,4 +195,4 @@ pub fn register(text: &str) -> RegisteredString {
     RegisteredString::new(domain::DomainRef::Default, text)
 }
 #[cfg(feature = "tracing")]
-pub use crate::tracing::NvtxLayer;
+pub use crate::tracing::{NvtxLayer, SpanCoverage, SpanFields};

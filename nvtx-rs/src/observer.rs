@@ -253,6 +253,10 @@ pub trait Observer: Sync + Send {
         self.range_end(token);
     }
 
+    /// The open range for which [`range_start`](Observer::range_start) returned `token` gets further named values. A value
+    /// replaces an earlier one of its name. By default they are dropped.
+    fn range_fields(&self, token: Token, fields: &[Field<'_>]) {}
+
     /// A range of the process starts on this thread, and may end on another. `None`, the default,
     /// leaves its end unreported.
     fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {
@@ -351,6 +355,10 @@ pub(crate) fn range_end(token: Token, record: Option<&Record>) {
         None => observer.range_end(token),
         Some(record) => observer.range_end_with(token, record),
     });
+}
+
+pub(crate) fn range_fields(token: Token, fields: &[Field<'_>]) {
+    call(|observer| observer.range_fields(token, fields));
 }
 
 #[inline]

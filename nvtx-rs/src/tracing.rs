@@ -4,24 +4,34 @@
 //! its thread. A span keeps its data, so that all entries are recorded alike.
 //!
 //! Without a tool and an observer an entry is one load. Otherwise a call site's data is created once and
-//! found in a thread-local table, so that entering and leaving take no lock. Only a span with `nvtx.*`
-//! fields reads them from its extensions, under their shared lock.
+//! found in a thread-local table, so that entering and leaving take no lock. Only a span with fields or a
+//! number reads them from its extensions, under their shared lock.
 
+mod coverage;
 mod details;
 mod entries;
 mod fields;
+mod instances;
+mod kept;
 mod place;
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use tracing_core::span::{Attributes, Id, Record};
+use tracing_core::subscriber::Interest;
 use tracing_core::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
+pub use self::coverage::SpanCoverage;
 use self::details::Details;
+use self::entries::Described;
 use self::fields::Fields;
+use self::instances::{Instance, Numbers};
+use self::kept::KeptFields;
+pub use self::kept::SpanFields;
 use self::place::Place;
 use crate::__private::is_active;
 use crate::accessors::setters;
@@ -41,6 +51,8 @@ use crate::range::ProcessRange;
 ///   (a string, or a value with `%`) and `nvtx.payload` (a number or a bool). Values of other types are ignored.
 ///   A value recorded later applies from the next entry on. Each distinct category name is kept until the
 ///   process ends: use a few names, not values.
+/// - Other fields of spans are fields of their ranges with [`fields`](Self::fields).
+/// - Spans of one name are one row of a profile, or numbered with [`instances`](Self::instances).
 /// - Spans may be left out of order. NVTX's ranges nest, so the ranges of later entries are ended and started
 ///   again around the one that ends.
 ///
@@ -62,12 +74,25 @@ pub struct NvtxLayer {
     domains: bool,
     lifetimes: bool,
     marks: bool,
+    fields: SpanFields,
+    instances: bool,
+    numbers: Arc<Numbers>,
+    coverage: Option<SpanCoverage>,
 }
 
 impl NvtxLayer {
-    /// A layer whose domains are targets, that records events as marks, and does not record lives of spans.
+    /// A layer whose domains are targets, that records events as marks, and does not record lives, fields and numbers of
+    /// spans.
     pub fn new() -> NvtxLayer {
-        NvtxLayer { domains: true, lifetimes: false, marks: true }
+        NvtxLayer {
+            domains: true,
+            lifetimes: false,
+            marks: true,
+            fields: SpanFields::None,
+            instances: false,
+            numbers: Arc::default(),
+            coverage: None,
+        }
     }
 
     setters! {
@@ -77,6 +102,23 @@ impl NvtxLayer {
         lifetimes(wanted: bool) lifetimes = wanted;
         /// Whether events are recorded as marks.
         marks(wanted: bool) marks = wanted;
+        /// Which fields of spans are fields of their ranges, for the observer; the default is none. A value that is recorded
+        /// within an entry is a field of that range and of later ones. Spans with such fields keep them, also without a tool
+        /// and an observer, with an allocation for each text and one for all. The range of a span's life has those of its
+        /// creation.
+        fields(wanted: SpanFields) fields = wanted;
+        /// Whether living spans of one name on the same path are told apart by numbers, such as `layer 0` to `layer 5`.
+        ///
+        /// For spans that are created with the modules of a model and entered at each pass: each gets a number at its first
+        /// entry, which is free again after its close. A span that is entered right after its creation, such as that of a
+        /// step, and one that is alone in its outer span keep the plain name. Of one name on a path 1,024 spans get
+        /// numbers. A span's creation takes a lock and an allocation.
+        instances(wanted: bool) instances = wanted;
+    }
+
+    /// Watches which call sites of spans the layer sees at work; see [`SpanCoverage`]. Costs 5 ns an entry.
+    pub fn coverage(&mut self) -> SpanCoverage {
+        self.coverage.get_or_insert_with(SpanCoverage::new).clone()
     }
 
     /// Identifies this layer among those of a span, by its address, which is stable while its spans live.
@@ -101,6 +143,8 @@ struct Keeps(Vec<Keep>);
 struct Keep {
     layer: usize,
     details: Details,
+    fields: KeptFields,
+    instance: Instance,
     /// The life of the span; it ends when this is dropped.
     life: Option<ProcessRange>,
 }
@@ -125,6 +169,11 @@ const LONGEST_KEPT: usize = 4096;
 
 // The code of an active layer, out of line, so that an idle one costs a branch.
 impl NvtxLayer {
+    /// Whether spans of a site keep fields other than `nvtx.*`.
+    fn keeps_fields(&self, has_fields: bool) -> bool {
+        has_fields && self.fields != SpanFields::None
+    }
+
     #[cold]
     #[inline(never)]
     fn keep<S>(&self, attributes: &Attributes<'_>, id: &Id, context: &Context<'_, S>)
@@ -133,11 +182,15 @@ impl NvtxLayer {
     {
         let Some(span) = context.span(id) else { return };
         let place = self.place(attributes.metadata());
-        let mut fields = Fields::new(place);
+        let mut fields = Fields::of_span(place, self.fields);
         attributes.record(&mut fields);
-        let details = fields.details;
-        let life = self.lifetimes.then(|| place.process_range(details));
-        let keep = Keep { layer: self.number(), details, life };
+        let Fields { details, kept: fields, .. } = fields;
+        let life = self.lifetimes.then(|| place.process_range(details, &fields));
+        if self.instances {
+            self.numbers.created(self.number(), id.into_u64(), place);
+        }
+        let instance = Instance::New;
+        let keep = Keep { layer: self.number(), details, fields, instance, life };
         let mut extensions = span.extensions_mut();
         match extensions.get_mut::<Keeps>() {
             Some(keeps) => keeps.0.push(keep),
@@ -153,12 +206,13 @@ impl NvtxLayer {
     {
         let Some(span) = context.span(id) else { return };
         // Before the lock, since formatting a value runs foreign code.
-        let mut fields = Fields::new(self.place(span.metadata()));
+        let mut fields = Fields::of_span(self.place(span.metadata()), self.fields);
         values.record(&mut fields);
         if let Some(keeps) = span.extensions_mut().get_mut::<Keeps>()
             && let Some(keep) = keeps.of_mut(self.number())
         {
             keep.details.update(fields.details);
+            keep.fields.update(&fields.kept);
         }
     }
 
@@ -169,19 +223,77 @@ impl NvtxLayer {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         let Some(span) = context.span(id) else { return };
+        if let Some(coverage) = &self.coverage {
+            coverage.entered(span.metadata());
+        }
         let place = self.place(span.metadata());
-        let details = if place.has_details || self.lifetimes {
+        let mut described = Described { place, details: None, fields: KeptFields::default() };
+        let keeps_fields = self.keeps_fields(place.has_fields);
+        if place.has_details || keeps_fields || self.lifetimes || self.instances {
             let extensions = span.extensions();
-            let keep = extensions.get::<Keeps>().and_then(|keeps| keeps.of(self.number()));
-            keep.map(|keep| {
+            if let Some(keep) = extensions.get::<Keeps>().and_then(|keeps| keeps.of(self.number()))
+            {
                 let mut details = keep.details;
                 details.within = keep.life.as_ref().and_then(ProcessRange::observed);
-                details
-            })
-        } else {
-            None
+                described.details = Some(details);
+                described.fields = keep.fields.clone();
+                match &keep.instance {
+                    Instance::Numbered { place, .. } => described.place = place,
+                    Instance::New if self.instances => {
+                        drop(extensions);
+                        described.place = self.first_entry(&span, id, place);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        entries::enter(self.number(), id, Some(described));
+    }
+
+    /// The place of a span that is entered for the first time.
+    fn first_entry<'a, S>(
+        &self,
+        span: &SpanRef<'a, S>,
+        id: &Id,
+        place: &'static Place,
+    ) -> &'static Place
+    where
+        S: for<'b> LookupSpan<'b>,
+    {
+        let path = entries::path(self.number());
+        let found = self.numbers.first_entry(self.number(), id.into_u64(), place, path);
+        // Not under the lock of the numbers, which a close takes after this one.
+        let mut extensions = span.extensions_mut();
+        let keep = extensions.get_mut::<Keeps>().and_then(|keeps| keeps.of_mut(self.number()));
+        let Some(keep) = keep else { return place };
+        let others = match &keep.instance {
+            Instance::New => std::mem::replace(&mut keep.instance, found),
+            // Another thread was faster.
+            _ => found,
         };
-        entries::enter(self.number(), id, Some((place, details)));
+        let place = match &keep.instance {
+            Instance::Numbered { place, .. } => place,
+            _ => place,
+        };
+        drop(extensions);
+        self.numbers.release(place.name, others);
+        place
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn exit<S>(&self, id: &Id, context: &Context<'_, S>)
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        entries::exit(self.number(), id, |known| {
+            let Some(span) = context.span(id).filter(|_| self.fields != SpanFields::None) else {
+                return KeptFields::default();
+            };
+            let extensions = span.extensions();
+            let keep = extensions.get::<Keeps>().and_then(|keeps| keeps.of(self.number()));
+            keep.map(|keep| keep.fields.since(known)).unwrap_or_default()
+        });
     }
 
     #[cold]
@@ -210,23 +322,42 @@ impl NvtxLayer {
         let Some(span) = context.span(id) else { return };
         let mut extensions = span.extensions_mut();
         let keep = extensions.get_mut::<Keeps>().and_then(|keeps| keeps.of_mut(self.number()));
-        let life = keep.and_then(|keep| keep.life.take());
+        let Some(keep) = keep else { return };
+        let (life, instance) = (keep.life.take(), std::mem::take(&mut keep.instance));
         // The end is sent to tools and observers, which must not run under the lock.
         drop(extensions);
         drop(life);
+        if self.instances {
+            self.numbers.closed(self.place(span.metadata()).name, instance);
+        }
     }
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for NvtxLayer {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if let Some(coverage) = &self.coverage {
+            coverage.registered(metadata);
+        }
+        Interest::always()
+    }
+
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let metadata = attributes.metadata();
+        if let Some(coverage) = &self.coverage {
+            coverage.created(metadata);
+        }
         // Details are kept also without a tool or observer: one may be active when the span is entered.
-        if self.lifetimes && is_active() || details::are_in(attributes.metadata()) {
+        if self.lifetimes && is_active()
+            || self.instances
+            || details::are_in(metadata)
+            || self.keeps_fields(!metadata.fields().is_empty())
+        {
             self.keep(attributes, id, &context);
         }
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        if details::are_recorded(values) {
+        if self.fields != SpanFields::None || details::are_recorded(values) {
             self.update(id, values, &context);
         }
     }
@@ -238,11 +369,17 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for NvtxLayer {
             // Otherwise the exit would end an earlier entry of the same span.
             entries::enter(self.number(), id, None);
         }
+        if self.instances {
+            instances::moved_on();
+        }
     }
 
-    fn on_exit(&self, id: &Id, _: Context<'_, S>) {
+    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
         if entries::any() {
-            entries::exit(self.number(), id);
+            self.exit(id, &context);
+        }
+        if self.instances {
+            instances::moved_on();
         }
     }
 
@@ -253,7 +390,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for NvtxLayer {
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
-        if self.lifetimes {
+        if self.lifetimes || self.instances {
             self.close(&id, &context);
         }
     }

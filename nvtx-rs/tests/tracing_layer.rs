@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use nvtx::NvtxLayer;
+use nvtx::{NvtxLayer, SpanFields};
 use tracing::instrument::WithSubscriber;
 use tracing::span::Id;
 use tracing::{Dispatch, Event, Instrument, Level, Subscriber, dispatcher, event, span};
@@ -710,4 +710,260 @@ fn each_poll_of_a_task_is_a_range_of_the_thread_that_polls() {
     let told =
         enters.0.lock().unwrap().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
     assert_eq!(seen, told);
+}
+
+#[test]
+fn fields_of_spans_are_fields_of_ranges_by_choice() {
+    let watching = watch();
+    let program = || {
+        let span = span!(
+            target: "lib", Level::INFO, "batch",
+            size = 32u64, shift = -1, rate = 0.5, last = false, name = "train", nvtx.payload = 7,
+            shape = ?[2, 3], kernel.name = %"gemm", later = tracing::field::Empty
+        );
+        span.in_scope(|| ());
+    };
+    let seen = |wanted| {
+        with(NvtxLayer::new().domains(false).fields(wanted), program);
+        watching.seen().swap_remove(0)
+    };
+    let plain = "size=U64(32) shift=I64(-1) rate=F64(0.5) last=Bool(false) name=Str(\"train\")";
+    assert_eq!(seen(SpanFields::None), "+batch payload=I64(7)");
+    assert_eq!(seen(SpanFields::Plain), format!("+batch payload=I64(7) {plain}"));
+    let formatted = r#"shape=Str("[2, 3]") kernel.name=Str("gemm")"#;
+    assert_eq!(seen(SpanFields::Formatted), format!("+batch payload=I64(7) {plain} {formatted}"));
+}
+
+#[test]
+fn fields_recorded_later_belong_to_the_entry_and_to_those_after_it() {
+    let watching = watch();
+    with(NvtxLayer::new().domains(false).fields(SpanFields::Plain), || {
+        let span = span!(Level::INFO, "batch", loss = tracing::field::Empty, n = 1u64);
+        span.in_scope(|| span.record("loss", 0.5));
+        // The value is that of the end, once, however often it was recorded.
+        span.in_scope(|| (0..3).for_each(|n| _ = span.record("n", n as u64)));
+        // Recorded from within a span inside it.
+        let inner = span!(Level::INFO, "inner");
+        span.in_scope(|| inner.in_scope(|| span.record("loss", 0.25)));
+        // The same value again is none that is new.
+        span.in_scope(|| span.record("loss", 0.25));
+    });
+    assert_eq!(
+        watching.seen(),
+        [
+            "+batch n=U64(1)",
+            "=batch loss=F64(0.5)",
+            "-batch",
+            "+batch n=U64(1) loss=F64(0.5)",
+            "=batch n=U64(2)",
+            "-batch",
+            "+batch n=U64(2) loss=F64(0.5)",
+            "+inner",
+            "-inner",
+            "=batch loss=F64(0.25)",
+            "-batch",
+            "+batch n=U64(2) loss=F64(0.25)",
+            "-batch",
+        ]
+    );
+}
+
+#[test]
+fn fields_come_with_ranges_that_begin_again_and_with_lives() {
+    let watching = watch();
+    with(NvtxLayer::new().domains(false).fields(SpanFields::Plain).lifetimes(true), || {
+        let (a, b) = (span!(Level::INFO, "a"), span!(Level::INFO, "b", n = 1u64));
+        let (a, b) = (a.enter(), b.enter());
+        drop(a);
+        drop(b);
+    });
+    let b = "b n=U64(1)";
+    let expected =
+        [">a", &format!(">{b}"), "+a", &format!("+{b}"), "-b", "-a", &format!("+{b}"), "-b"];
+    assert_eq!(watching.seen()[..8], expected);
+}
+
+/// A model as candle has them: each module creates its span with itself and enters it at each pass.
+struct Module {
+    span: tracing::Span,
+    inner: Vec<Module>,
+}
+
+impl Module {
+    fn new(span: tracing::Span, inner: Vec<Module>) -> Module {
+        Module { span, inner }
+    }
+
+    fn linear() -> Module {
+        // Sites of their own with one name.
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let span = match MADE.fetch_add(1, Ordering::Relaxed) % 2 {
+            0 => span!(Level::TRACE, "linear"),
+            _ => span!(Level::TRACE, "linear"),
+        };
+        Module::new(span, vec![])
+    }
+
+    fn layer() -> Module {
+        let attention = vec![Module::linear(), Module::linear(), Module::linear()];
+        let attention = Module::new(span!(Level::TRACE, "attention"), attention);
+        Module::new(span!(Level::TRACE, "layer"), vec![attention])
+    }
+
+    fn model(layers: usize) -> Module {
+        let layers = (0..layers).map(|_| Module::layer()).collect();
+        let encoder = Module::new(span!(Level::TRACE, "encoder"), layers);
+        Module::new(span!(Level::TRACE, "model"), vec![encoder])
+    }
+
+    fn forward(&self) {
+        let _entered = self.span.enter();
+        self.inner.iter().for_each(Module::forward);
+    }
+}
+
+/// The paths of the ranges, with how often each began.
+fn paths(seen: &[String]) -> BTreeMap<String, u32> {
+    let (mut open, mut paths) = (Vec::new(), BTreeMap::new());
+    for line in seen {
+        match line.split_at(1) {
+            ("+", name) => {
+                open.push(name.to_owned());
+                *paths.entry(open.join("/")).or_default() += 1;
+            }
+            ("-", name) => assert_eq!(open.pop().as_deref(), Some(name)),
+            other => unreachable!("{other:?}"),
+        }
+    }
+    paths
+}
+
+#[test]
+fn instances_of_a_module_are_numbered_by_their_place_in_the_model() {
+    let watching = watch();
+    let pass = |model: &Module| {
+        // A span for each step is none of a module.
+        span!(Level::INFO, "step").in_scope(|| model.forward());
+    };
+    with(NvtxLayer::new().domains(false).instances(true), || {
+        let model = Module::model(2);
+        (0..3).for_each(|_| pass(&model));
+        let layer = |n: usize| format!("step/model/encoder/layer {n}");
+        let mut expected = BTreeMap::new();
+        for path in ["step", "step/model", "step/model/encoder"] {
+            expected.insert(path.to_owned(), 3);
+        }
+        for n in 0..2 {
+            expected.insert(layer(n), 3);
+            expected.insert(format!("{}/attention", layer(n)), 3);
+            for m in 0..3 {
+                expected.insert(format!("{}/attention/linear {m}", layer(n)), 3);
+            }
+        }
+        assert_eq!(paths(&watching.seen()), expected);
+        // A second model beside the first, and one in place of both.
+        let second = Module::model(1);
+        pass(&second);
+        let seen = paths(&watching.seen());
+        assert!(seen.contains_key("step/model 1/encoder/layer 0/attention/linear 2"), "{seen:?}");
+        drop((model, second));
+        pass(&Module::model(2));
+        assert_eq!(
+            paths(&watching.seen()).keys().collect::<Vec<_>>(),
+            expected.keys().collect::<Vec<_>>()
+        );
+    });
+    // Without the setting they are one.
+    with(NvtxLayer::new().domains(false), || Module::model(2).forward());
+    assert_eq!(paths(&watching.seen())["model/encoder/layer/attention/linear"], 6);
+}
+
+#[test]
+fn threads_that_enter_a_module_first_agree_on_its_number() {
+    let watching = watch();
+    let dispatch = Dispatch::new(registry().with(NvtxLayer::new().domains(false).instances(true)));
+    let modules = dispatcher::with_default(&dispatch, || {
+        (0..8).map(|_| Module::new(span!(Level::TRACE, "block"), vec![])).collect::<Vec<_>>()
+    });
+    let meeting = Barrier::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                dispatcher::with_default(&dispatch, || {
+                    for module in &modules {
+                        meeting.wait();
+                        module.forward();
+                    }
+                });
+            });
+        }
+    });
+    let mut counts = BTreeMap::new();
+    for line in watching.seen().iter().filter(|line| line.starts_with('+')) {
+        *counts.entry(line.clone()).or_insert(0) += 1;
+    }
+    assert_eq!(counts.len(), 8, "{counts:?}");
+    assert!(counts.values().all(|count| *count == 4), "{counts:?}");
+    assert!(counts.keys().all(|name| name.starts_with("+block ")), "{counts:?}");
+}
+
+#[test]
+fn numbers_are_bounded_and_given_back() {
+    let watching = watch();
+    with(NvtxLayer::new().domains(false).instances(true), || {
+        let many = (0..1_100).map(|_| Module::new(span!(Level::TRACE, "one"), vec![]));
+        let many: Vec<_> = many.collect();
+        many.iter().for_each(Module::forward);
+        let seen = paths(&watching.seen());
+        assert_eq!((seen.len(), seen["one"], seen["one 1023"]), (1_025, 76, 1));
+        drop(many);
+        let few: Vec<_> = (0..3).map(|_| Module::new(span!(Level::TRACE, "one"), vec![])).collect();
+        few.iter().rev().for_each(Module::forward);
+        // Of those that were created before it, the last is none of a step.
+        assert_eq!(paths(&watching.seen()).keys().collect::<Vec<_>>(), ["one", "one 0", "one 1"]);
+    });
+}
+
+#[test]
+fn coverage_names_sites_whose_spans_the_layer_cannot_have() {
+    let _watching = watch();
+    let mut layer = NvtxLayer::new();
+    let coverage = layer.coverage();
+    let unused = |coverage: &nvtx::SpanCoverage| {
+        let mut names: Vec<_> = coverage.unused().map(|site| site.name()).collect();
+        names.retain(|name| name.starts_with("seen "));
+        names.sort_unstable();
+        names
+    };
+    let early = || span!(target: "coverage", Level::INFO, "seen early");
+    let traced = || span!(target: "coverage", Level::TRACE, "seen filtered");
+    let span = early();
+    let filter = LevelFilter::INFO;
+    let subscriber = Dispatch::new(registry().with(filter).with(layer));
+    dispatcher::with_default(&subscriber, || {
+        span.in_scope(|| ());
+        traced().in_scope(|| ());
+        assert!(unused(&coverage).contains(&"seen early"));
+        early().in_scope(|| ());
+        assert!(!unused(&coverage).contains(&"seen early"));
+    });
+    assert_eq!(coverage.unknown_entries(), 0);
+
+    // A layer that joins later gets the entries of spans that are there.
+    let mut layer = NvtxLayer::new();
+    let coverage = layer.coverage();
+    let (slot, handle) = reload::Layer::new(None::<NvtxLayer>);
+    tracing::subscriber::with_default(registry().with(slot), || {
+        let early = span!(target: "coverage", Level::INFO, "seen reloaded");
+        handle.reload(Some(layer)).unwrap();
+        (0..3).for_each(|_| early.in_scope(|| ()));
+        assert_eq!(coverage.unknown_entries(), 3);
+        let later = || span!(target: "coverage", Level::INFO, "seen later");
+        later().in_scope(|| ());
+        // Created on one thread and entered on another.
+        let span = later();
+        std::thread::scope(|scope| _ = scope.spawn(|| span.in_scope(|| ())));
+        assert_eq!(coverage.unknown_entries(), 3);
+        assert_eq!(unused(&coverage), ["seen early", "seen filtered", "seen reloaded"]);
+    });
 }

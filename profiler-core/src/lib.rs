@@ -30,7 +30,7 @@
 //! A range writes its tag to a thread-local variable. Driver callbacks log the tag of launches,
 //! copies, memsets and synchronisations with CUPTI's correlation id, which the activity records of
 //! the work contain, too. No clock is involved. Work of another thread is attributed to the ranges
-//! of that thread, unless it was handed a [`Context`]. [`set_lane`] is for threads that launch for
+//! of that thread, unless it was handed a [`Context`]. A [`HandOver`](session::HandOver) is for threads that launch for
 //! several others in turn.
 //!
 //! # While it runs
@@ -220,7 +220,6 @@ pub use profile::summary::Summary;
 pub use profile::{Profile, Range};
 pub use profiler_macros::gpu_test;
 pub use record::context::Context;
-pub use record::lane::set_lane;
 pub use record::recording::Recording;
 pub use record::series;
 pub use session::environment::from_env;
@@ -269,6 +268,8 @@ pub mod __private {
         &crate::record::recording::ranges::RECORDER
     }
 
+    /// Descriptors in programs that close all numbers.
+    pub use crate::base::kept;
     /// Files that get their content at once: `gpuprof` writes its files by the rules for links,
     /// permissions and abandoned files that captures and baselines follow.
     pub use crate::base::replace;
@@ -291,6 +292,8 @@ mod guide {
         Sessions = include_str!("../../docs/guide/sessions.md"),
         LongRuns = include_str!("../../docs/guide/long-runs.md"),
         ThreadsAndAsync = include_str!("../../docs/guide/threads-and-async.md"),
+        Frameworks = include_str!("../../docs/guide/frameworks.md"),
+        Processes = include_str!("../../docs/guide/processes.md"),
         Graphs = include_str!("../../docs/guide/graphs.md"),
         Queries = include_str!("../../docs/guide/queries.md"),
         Diagnosis = include_str!("../../docs/guide/diagnosis.md"),

@@ -47,6 +47,20 @@ fn program_that_panics() {
     assert!(fake.enabled_kinds().len() > 99, "the program fails");
 }
 
+/// Ends without a drop, as programs do that exit in the middle.
+#[test]
+fn program_that_exits() {
+    let fake = Fake::new();
+    let profiling = from_env_with(|| Profiler::builder().library(fake.library()?).build());
+    if profiling.is_recording() {
+        let _step = nvtx::range("step");
+        fake.launch(Work::kernel(c"work"));
+        // Longer than the last words of a file wait.
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        std::process::exit(0);
+    }
+}
+
 /// Without the variable nothing is looked for, found or said, on any machine.
 #[test]
 fn program_of_this_machine() {
@@ -154,6 +168,29 @@ fn an_error_in_the_middle_leaves_the_files_that_are_there() {
         assert_eq!(std::fs::read_to_string(folder.join(name)).unwrap(), "old", "{name}");
     }
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), names.len());
+}
+
+#[test]
+fn file_that_is_recorded_to_is_complete_or_ends_with_the_program() {
+    let kept = folder::Folder::new();
+    let folder = kept.0.as_path();
+    run("program", "record=run.gpuprof", true, folder);
+    let profile = Profile::load(folder.join("run.gpuprof")).unwrap();
+    profile.health().assert_complete();
+    assert_eq!(profile.range("step").unwrap().kernels(), 1);
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
+    // Beside other outputs.
+    run("program", "counts=s.txt,record=a.gpuprof,record=b.gpuprof", true, folder);
+    let counts = std::fs::read_to_string(folder.join("s.txt")).unwrap();
+    for name in ["a.gpuprof", "b.gpuprof"] {
+        assert_eq!(Profile::load(folder.join(name)).unwrap().counts(), counts);
+    }
+    run("program_that_exits", "record=run.gpuprof", true, folder);
+    let profile = Profile::load(folder.join("run.gpuprof")).unwrap();
+    assert_eq!((profile.health().truncated, profile.kernels().count()), (1, 1));
+    assert!(profile.ranges().all(|range| range.is_open()));
+    let said = stderr(&run("program", "record=no/such/folder/a.gpuprof", false, folder));
+    assert!(said.contains("GPU_PROFILER: nothing is recorded: could not write no/such"), "{said}");
 }
 
 #[test]

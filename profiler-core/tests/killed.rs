@@ -56,8 +56,9 @@ fn die(with: impl FnOnce()) {
 }
 
 fn raise(signal: i32) {
+    let own = std::process::id().cast_signed();
     // SAFETY: a signal to the process itself, which needs nothing.
-    unsafe { libc::kill(libc::getpid(), signal) };
+    unsafe { libc::kill(own, signal) };
     std::thread::sleep(Duration::from_secs(60));
 }
 

@@ -30,7 +30,7 @@ fn turn() -> impl Drop {
 
 fn every(period: Duration) -> LayerBuilder {
     let profiler = Profiler::builder().library(FAKE.library().unwrap()).period(period);
-    ProfilerLayer::builder().profiler(profiler)
+    ProfilerLayer::builder().profiler(profiler).lifetimes(true)
 }
 
 fn kernel() {

@@ -36,6 +36,8 @@ use truth::{Generator, NS_APART, Outcomes, features};
 /// What a profile says, in the generator's words.
 struct Seen<'a> {
     profile: &'a Profile,
+    /// The process that it is about, if there are several.
+    process: Option<u32>,
     workers: HashMap<u32, usize>,
     /// The ranges of each thread, by start: no two of them start at the same time.
     spots: HashMap<(u32, Duration), Spot>,
@@ -106,12 +108,19 @@ fn places(
 }
 
 impl<'a> Seen<'a> {
-    fn new(profile: &'a Profile, ids: &[u32]) -> Self {
+    fn new(profile: &'a Profile, process: Option<u32>, ids: &[u32]) -> Self {
         let workers: HashMap<_, _> = ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
-        let ranges = profile.ranges().map(|range| (range.thread_id(), range.start()));
-        let processes = profile.process_ranges().map(|range| (range.thread_id(), range.start()));
+        let is_of = |id: u32| process.is_none_or(|process| process == id);
+        let ranges = profile.ranges().filter(|range| is_of(range.process_id()));
+        let ranges = ranges.map(|range| (range.thread_id(), range.start()));
+        let processes = profile.process_ranges().filter(|range| is_of(range.process_id()));
+        let processes = processes.map(|range| (range.thread_id(), range.start()));
         let (spots, processes) = (places(&workers, ranges), places(&workers, processes));
-        Self { profile, workers, spots, processes }
+        Self { profile, process, workers, spots, processes }
+    }
+
+    fn is_of(&self, process: u32) -> bool {
+        self.process.is_none_or(|of| of == process)
     }
 
     fn spot(&self, range: Option<Range<'_>>) -> Option<Spot> {
@@ -140,7 +149,8 @@ impl<'a> Seen<'a> {
 
     fn outcome(&self, questions: impl Iterator<Item = String>) -> Outcome {
         let profile = self.profile;
-        let ranges = profile.ranges().map(|range| {
+        let ranges = profile.ranges().filter(|range| self.is_of(range.process_id()));
+        let ranges = ranges.map(|range| {
             let within = range.process_range();
             let row = RangeRow {
                 key: owned(range.domain(), range.name()),
@@ -155,7 +165,9 @@ impl<'a> Seen<'a> {
             assert_eq!(range.shared_calls().filter(|call| !call.is_shared()).count(), 0);
             (range.thread_id(), row)
         });
-        let processes = profile.process_ranges().map(|range| {
+        let processes = profile.process_ranges();
+        let processes = processes.filter(|range| self.is_of(range.process_id()));
+        let processes = processes.map(|range| {
             let row = ProcessRow {
                 key: owned(range.domain(), range.name()),
                 parent: self.spot(range.parent()),
@@ -168,10 +180,12 @@ impl<'a> Seen<'a> {
             assert_eq!(range.is_open(), row.end.is_none());
             (range.thread_id(), row)
         });
-        let marks = profile.marks().map(|mark| {
+        let marks = profile.marks().filter(|mark| self.is_of(mark.process_id()));
+        let marks = marks.map(|mark| {
             (mark.thread_id(), (owned(mark.domain(), mark.name()), self.spot(mark.range())))
         });
-        let calls = profile.calls().map(|call| {
+        let calls = profile.calls().filter(|call| self.is_of(call.process_id()));
+        let calls = calls.map(|call| {
             let row = CallRow {
                 function: call.name().to_owned(),
                 range: self.spot(call.range()),
@@ -207,12 +221,36 @@ impl<'a> Seen<'a> {
             totals: sums(profile.totals()),
             accounts: accounts(health),
             facts: facts(health),
+            ..Outcome::default()
+        }
+    }
+
+    /// Checks the inferred ranges; returns how many there are.
+    fn check_inferred(&self, truth: &Outcome) {
+        let calls = self.profile.calls();
+        let calls = calls.map(|call| (call.thread_id(), self.spot(call.inferred_range())));
+        for (worker, calls) in self.by_worker(calls).into_iter().enumerate() {
+            let rows = truth.calls[worker].iter().zip(&truth.waiting[worker]);
+            for (inferred, (call, waiting)) in calls.into_iter().zip(rows) {
+                let mut waits = waiting.ranges.iter().copied();
+                let only = waits.next().filter(|_| waits.next().is_none());
+                if call.range.is_some() {
+                    assert_eq!(inferred, None, "{call:?} has a range");
+                } else if waiting.is_alone {
+                    let is_waiting = inferred.is_none_or(|spot| waiting.ranges.contains(&spot));
+                    assert!(is_waiting, "{inferred:?} instead of {waiting:?}");
+                }
+                if call.range.is_none() && truth.is_sequential && waiting.is_known {
+                    assert_eq!(inferred, only, "{call:?}, {waiting:?}");
+                }
+            }
         }
     }
 
     fn operations(&self) -> BTreeMap<(Kind, u64), Vec<OperationRow>> {
         let mut operations: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for operation in self.profile.operations() {
+        let all = self.profile.operations();
+        for operation in all.filter(|operation| self.is_of(operation.process_id())) {
             let ns = u64::try_from(operation.gpu_time().unwrap().as_nanos()).unwrap();
             let (kind, id, bytes) = if let Some(kernel) = operation.as_kernel() {
                 let id: u64 = kernel.name()[1..].parse().unwrap();
@@ -441,7 +479,7 @@ fn check_moments(file: &[u8], moments: Vec<(Vec<u8>, Recording)>, threads: &[u32
         assert_eq!(read.health().truncated, 1);
         let snapshot = Profile::from_recording(snapshot);
         let outcome = |profile: &Profile| {
-            let mut outcome = Seen::new(profile, threads).outcome(std::iter::empty());
+            let mut outcome = Seen::new(profile, None, threads).outcome(std::iter::empty());
             outcome.facts.is_complete = false;
             outcome
         };
@@ -458,8 +496,52 @@ fn check_moments(file: &[u8], moments: Vec<(Vec<u8>, Recording)>, threads: &[u32
     }
 }
 
+/// A recording that was compared with its truth.
+type Checked = (Recording, Vec<u32>, Outcome);
+
+/// Merges two recordings: each is what it is alone, and sums are those of both.
+fn check_merged(parts: [&Checked; 2]) {
+    let recordings = parts.map(|(recording, ..)| recording.clone());
+    let profile = Profile::from_recordings(recordings).unwrap();
+    let mut seen = Outcome::default();
+    let (mut nodes, mut outside, mut totals) = <(BTreeMap<_, NodeRow>, Sums, Sums)>::default();
+    let processes: Vec<u32> = {
+        let mut processes: Vec<_> = profile.processes().collect();
+        // Both have the same id; the later one got another.
+        processes.sort_by_key(|process| process.id() > 1 << 22);
+        processes.iter().map(|process| process.id()).collect()
+    };
+    for ((_, threads, truth), process) in parts.into_iter().zip(processes) {
+        seen = Seen::new(&profile, Some(process), threads).outcome(std::iter::empty());
+        let what = format!("process {process} of two");
+        compare_lists(&seen.calls, &truth.calls, &format!("calls of {what}"));
+        compare_maps(&seen.operations, &truth.operations, &format!("operations of {what}"));
+        compare_lists(&seen.ranges, &truth.ranges, &format!("ranges of {what}"));
+        compare_lists(&seen.processes, &truth.processes, &format!("process ranges of {what}"));
+        compare_lists(&seen.marks, &truth.marks, &format!("marks of {what}"));
+        add(&mut outside, &truth.outside);
+        add(&mut totals, &truth.totals);
+        for (path, row) in &truth.nodes {
+            let node = nodes.entry(path.clone()).or_default();
+            node.instances += row.instances;
+            for (sum, more) in [
+                (&mut node.inclusive, &row.inclusive),
+                (&mut node.exclusive, &row.exclusive),
+                (&mut node.replayed, &row.replayed),
+                (&mut node.shared, &row.shared),
+            ] {
+                add(sum, more);
+            }
+        }
+    }
+    compare_maps(&seen.nodes, &nodes, "nodes of two processes");
+    assert_eq!((seen.totals, seen.outside), (totals, outside), "sums of two processes");
+    let accounts = |at: usize| parts.iter().map(|(.., truth)| truth.accounts[at][0]).sum::<u64>();
+    assert_eq!(seen.accounts.map(|account| account[0]), [0, 1, 2, 3].map(accounts));
+}
+
 /// Compares the profiles and the summary of one part with its truth.
-fn check(recorded: Recorded) {
+fn check(recorded: Recorded) -> Checked {
     let Recorded { whole, within, file, moments, summary, threads, truth } = recorded;
     let [truth, of_within, of_sums] = truth;
     let from_file = Recording::from_bytes(&file).unwrap();
@@ -467,6 +549,7 @@ fn check(recorded: Recorded) {
     check_moments(&file, moments, &threads);
     let replayed = Recording::from_bytes(&whole.to_bytes()).unwrap();
     assert_eq!(replayed, whole);
+    let kept = whole.clone();
     let within_replayed = Recording::from_bytes(&within.to_bytes()).unwrap();
     assert_eq!(within_replayed, within);
     for (recording, truth, what) in [
@@ -475,9 +558,11 @@ fn check(recorded: Recorded) {
         (within, &of_within, "the session within"),
         (from_file, &of_within, "the file"),
     ] {
-        let profile = Profile::from_recording(recording);
-        let seen = Seen::new(&profile, &threads).outcome(truth.summaries.keys().cloned());
-        compare(&seen, truth, what);
+        // Inferred ranges are beside all else.
+        let profile = Profile::from_recording(recording).with_inferred_ranges();
+        let seen = Seen::new(&profile, None, &threads);
+        seen.check_inferred(truth);
+        compare(&seen.outcome(truth.summaries.keys().cloned()), truth, what);
         let health = profile.health();
         assert_eq!((health.lost_ranges, health.calls_in_unknown_ranges), (0, 0), "{health}");
     }
@@ -492,6 +577,7 @@ fn check(recorded: Recorded) {
     compare_maps(&marks.collect(), &true_marks(&of_sums), "marks of the summary");
     assert_eq!(accounts(summary.health()), of_sums.accounts, "accounts of the summary");
     assert_eq!(facts(summary.health()), of_sums.facts, "facts of the summary");
+    (kept, threads, truth)
 }
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -546,9 +632,14 @@ fn random_programs_come_back_as_they_were_made() {
     let (sender, receiver) = mpsc::sync_channel::<(u64, Vec<Recorded>)>(4);
     std::thread::scope(|scope| {
         scope.spawn(move || {
+            let mut last: Option<Checked> = None;
             for (seed, recorded) in receiver {
                 let _named = Named(seed);
-                recorded.into_iter().for_each(check);
+                for recorded in recorded {
+                    let checked = check(recorded);
+                    last.iter().for_each(|last| check_merged([last, &checked]));
+                    last = Some(checked);
+                }
             }
         });
         for seed in first..first + count {

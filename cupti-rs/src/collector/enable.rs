@@ -62,10 +62,12 @@ impl Collector {
             flag(self.handler.is_some(), session::HANDLER)
                 | flag(self.config.runtime_calls, session::RUNTIME_CALLS)
                 | flag(self.config.graph_events, session::GRAPHS)
-                | flag(self.config.profiler_switch, session::SWITCH)
+                | flag(self.config.watches_switch(), session::SWITCH)
+                | flag(!self.config.profiler_switch, session::SWITCHED_ON)
                 | flag(self.library.version().hangs_over_graphs(), session::GATED),
         );
-        if self.config.profiler_switch {
+        session::handle_switch(self.config.switch_handler());
+        if self.config.watches_switch() {
             // Enabled in pauses, too: a switch that the program turns during a pause takes effect after it.
             for id in SWITCH {
                 if !self.subscription.enable(id, true)? {
@@ -257,11 +259,11 @@ impl Collector {
     /// Disables the callbacks that [`turn_on`](Self::turn_on) enabled, except those of the switch.
     pub(super) fn turn_callbacks_off(&self) {
         for &id in &self.callbacks {
-            if !(self.config.profiler_switch && SWITCH.contains(&id)) {
+            if !(self.config.watches_switch() && SWITCH.contains(&id)) {
                 let _ = self.subscription.enable(id, false);
             }
         }
-        if self.config.profiler_switch {
+        if self.config.watches_switch() {
             // Disabling a whole domain disabled them, too.
             SWITCH.iter().for_each(|&id| _ = self.subscription.enable(id, true));
         }

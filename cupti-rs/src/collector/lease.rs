@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Error, Kind};
+use crate::sys::injected;
 use crate::{forked, session};
 
 /// The process id of the holder, or 0: CUPTI has one subscriber, so a process has one collector at a time.
@@ -13,6 +14,13 @@ static COLLECTING: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct CollectorLease(u32);
 
 impl CollectorLease {
+    /// As [`take`](Self::take), after gpuprof's injection library has ended its recording of this process.
+    pub(crate) fn take_from_injected() -> Result<Self, Error> {
+        let lease = Self::take()?;
+        injected::end_recording();
+        Ok(lease)
+    }
+
     pub(crate) fn take() -> Result<Self, Error> {
         // Also where the parent's collection had ended by the fork.
         forked::check_process()?;

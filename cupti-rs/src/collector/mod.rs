@@ -97,7 +97,7 @@ impl Collector {
     /// [`is_unsupported`](Error::is_unsupported) if the library does not have what was requested; otherwise CUPTI's own
     /// refusal. All settings are restored then.
     pub fn start(library: &Library, config: &Config) -> Result<Self, Error> {
-        let lease = CollectorLease::take()?;
+        let lease = CollectorLease::take_from_injected()?;
         let api: &'static Api = leaked(&library.api);
         let subscription = library.api.subscribe_callback()?;
         if let Some(why) = library.unusable {

@@ -189,7 +189,7 @@ impl RangeProfiler {
     pub fn collect(&self, mut work: impl FnMut(&Ranges)) -> Result<CounterData, Error> {
         let _turn = turn()?;
         // While kernels are recorded, instruction counts are 0 and hardware counts too high (13.0.1 on an H200).
-        let _collector = CollectorLease::take()?;
+        let _collector = CollectorLease::take_from_injected()?;
         let mut object = self.take(USER_RANGES, self.levels)?;
         let mut first: Option<Run> = None;
         let most = self.runs();
@@ -265,7 +265,7 @@ impl RangeProfiler {
     /// As [`measure_kernels`](Self::measure_kernels).
     pub fn collect_kernels<R>(&self, work: impl FnOnce() -> R) -> Result<(R, CounterData), Error> {
         let _turn = turn()?;
-        let _collector = CollectorLease::take()?;
+        let _collector = CollectorLease::take_from_injected()?;
         let mut object = self.take(EACH_KERNEL, 1)?;
         object.start()?;
         let result = work();

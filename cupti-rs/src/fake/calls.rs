@@ -1,5 +1,6 @@
 //! A program's calls and resource events: the callbacks and records that CUPTI makes of them.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +9,7 @@ use super::buffers;
 use super::state::{STATE, version};
 use super::work::Work;
 use super::written::Written;
+use crate::accessors::setters;
 use crate::call_class::CallClass;
 use crate::callbacks::GraphIds;
 use crate::calls::{DriverFunction, RuntimeFunction};
@@ -43,15 +45,41 @@ pub(super) fn names(domain: u32) -> &'static [CString] {
     }
 }
 
+/// The callback id of a driver function.
+fn driver_id(name: &str) -> Option<u32> {
+    static IDS: LazyLock<HashMap<&str, u32>> =
+        LazyLock::new(|| DRIVER_FUNCTIONS.iter().copied().zip(0..).collect());
+    IDS.get(name).copied()
+}
+
+/// The callback id of a function of the runtime API, by its name without a version: that of its oldest version.
+fn runtime_id(name: &str) -> Option<u32> {
+    static IDS: LazyLock<HashMap<&str, u32>> = LazyLock::new(|| {
+        let mut ids = HashMap::new();
+        for (name, id) in RUNTIME_FUNCTIONS.iter().map(|name| unversioned(name)).zip(0..) {
+            ids.entry(name).or_insert(id);
+        }
+        ids
+    });
+    IDS.get(name).copied()
+}
+
 pub(super) fn next_correlation() -> u32 {
     let mut state = STATE.lock();
     state.correlation = state.correlation.wrapping_add(1);
     state.correlation
 }
 
-/// Runs the work and writes its record, if its kind is on.
-pub(super) fn execute(work: &Work, correlation: u32, node: Option<(u32, u64)>) {
-    let record = {
+/// Runs the work and writes its record, if its kind is on; when it ends.
+pub(super) fn execute(work: &Work, correlation: u32, node: Option<(u32, u64)>) -> u64 {
+    let times = STATE.lock().run(work);
+    record(work, correlation, times, node);
+    times.1
+}
+
+/// Writes the record of work that ran at these times, if its kind is on.
+pub(super) fn record(work: &Work, correlation: u32, times: (u64, u64), node: Option<(u32, u64)>) {
+    let times = {
         let mut state = STATE.lock();
         if !state.kinds.contains(&work.kind()) {
             return;
@@ -60,21 +88,9 @@ pub(super) fn execute(work: &Work, correlation: u32, node: Option<(u32, u64)>) {
             state.forgotten -= 1;
             return;
         }
-        let now = state.now();
-        let (mut start, mut end) = if work.is_on_gpu() {
-            let free = state.streams.entry(work.stream()).or_default();
-            let start = (*free).max(now.saturating_add(2_000));
-            *free = start.saturating_add(work.duration_ns());
-            (start, *free)
-        } else {
-            (now, now.saturating_add(work.duration_ns()))
-        };
-        if state.timestamps_lost {
-            (start, end) = (0, 0);
-        }
-        work.record(version(), correlation, (start, end), node)
+        if state.timestamps_lost { (0, 0) } else { times }
     };
-    if let Some(record) = record {
+    if let Some(record) = work.record(version(), correlation, times, node) {
         buffers::write(&record);
     }
 }
@@ -98,23 +114,55 @@ unsafe fn call_back(domain: u32, id: u32, data: *const c_void) -> bool {
     callback.is_some()
 }
 
-/// A call of one of the APIs, from its enter to its exit.
+/// A call of the driver or runtime API, from its enter to its exit: what its callbacks contain.
 #[derive(Debug)]
-pub(super) struct Frame {
+#[must_use]
+pub struct FakeCall {
     domain: u32,
     id: u32,
     correlation: u32,
-    /// The value of every size in its parameter block.
-    pub(super) bytes: u64,
-    pub(super) symbol: Option<&'static CStr>,
+    context: u32,
+    bytes: u64,
+    symbol: Option<&'static CStr>,
     kept: u64,
     /// A launch whose callback began and returned in one period of recording kernels.
     is_recorded: bool,
 }
 
-impl Frame {
+impl FakeCall {
     pub(super) fn new(domain: u32, id: u32, correlation: u32) -> Self {
-        Self { domain, id, correlation, bytes: 1, symbol: None, kept: 0, is_recorded: false }
+        let (context, bytes, symbol) = (1, 1, None);
+        Self { domain, id, correlation, context, bytes, symbol, kept: 0, is_recorded: false }
+    }
+
+    /// A call of a driver function, by its name with its version, such as `cuMemAlloc_v2`. Without a correlation id it gets the
+    /// next one; a call within one of the runtime API shares that one's.
+    pub fn driver(function: &str, correlation: Option<u32>) -> Self {
+        let id = driver_id(function).unwrap_or(u32::MAX);
+        Self::new(DOMAIN_DRIVER_API, id, correlation.unwrap_or_else(next_correlation))
+    }
+
+    /// A call of a function of the runtime API, by its name without a version. It gets the next correlation id.
+    pub fn runtime(function: &str) -> Self {
+        let id = runtime_id(function).unwrap_or(u32::MAX);
+        Self::new(DOMAIN_RUNTIME_API, id, next_correlation())
+    }
+
+    setters! {
+        /// The id of the context that is current at the call, which is 1 otherwise.
+        in_context(id: u32) context = id;
+        /// The value of every size in the parameter block, which is 1 otherwise.
+        with_bytes(bytes: u64) bytes = bytes;
+        /// The name of the kernel that it launches.
+        launching(kernel: &'static CStr) symbol = Some(kernel);
+    }
+
+    /// The whole call: `within` gets its correlation id, does its work and returns its result, which this returns too.
+    pub fn run(mut self, within: impl FnOnce(u32) -> u32) -> u32 {
+        self.enter();
+        let result = within(self.correlation);
+        self.exit(result);
+        result
     }
 
     fn data(&mut self, site: u32, params: Option<&[u64; 8]>, result: Option<&u32>) -> CallbackData {
@@ -133,8 +181,8 @@ impl Frame {
                 Some(symbol) => symbol.as_ptr(),
                 None => std::ptr::null(),
             },
-            context: std::ptr::null_mut(),
-            context_uid: 1,
+            context: handle(self.context.into()),
+            context_uid: self.context,
             correlation_data: &raw mut self.kept,
             correlation_id: self.correlation,
         }
@@ -150,12 +198,6 @@ impl Frame {
         class == CallClass::KernelLaunch
     }
 
-    /// The call of a driver function.
-    pub(super) fn driver(function: &str, correlation: u32) -> Self {
-        let id = DriverFunction::by_name(function).map_or(u32::MAX, |function| function.0);
-        Self::new(DOMAIN_DRIVER_API, id, correlation)
-    }
-
     /// The driver call that submits this work.
     pub(super) fn of(work: &Work, correlation: u32) -> Self {
         Self { symbol: work.name(), ..Self::capturing(work, correlation) }
@@ -163,15 +205,17 @@ impl Frame {
 
     /// The driver call that captures this work.
     pub(super) fn capturing(work: &Work, correlation: u32) -> Self {
-        Self { bytes: work.bytes(), ..Self::driver(work.function(), correlation) }
+        Self { bytes: work.bytes(), ..Self::driver(work.function(), Some(correlation)) }
     }
 
-    /// The whole call; `within` runs before it returns with this result. Returns its correlation id.
-    pub(super) fn run(mut self, result: u32, within: impl FnOnce(u32)) -> u32 {
-        self.enter();
-        within(self.correlation);
-        self.exit(result);
-        self.correlation
+    /// The whole call, which returns this result; `within` runs before it returns. Returns its correlation id.
+    pub(super) fn returning(self, result: u32, within: impl FnOnce(u32)) -> u32 {
+        let correlation = self.correlation;
+        self.run(|correlation| {
+            within(correlation);
+            result
+        });
+        correlation
     }
 
     /// The call begins.
@@ -202,7 +246,8 @@ impl Frame {
 
 /// The whole call that submits this work.
 pub(super) fn submit(work: &Work) {
-    Frame::of(work, next_correlation()).run(0, |correlation| execute(work, correlation, None));
+    FakeCall::of(work, next_correlation())
+        .returning(0, |correlation| _ = execute(work, correlation, None));
 }
 
 /// The descriptor of a resource event.
@@ -283,7 +328,7 @@ pub(super) fn notice(id: u32, result: CuptiResult, message: &CStr) {
 pub(super) fn act_at_exit() {
     extern "C" fn at_exit() {
         buffers::return_all();
-        Frame::new(DOMAIN_DRIVER_API, DRIVER_CALLS[0].id, next_correlation()).run(0, drop);
+        FakeCall::new(DOMAIN_DRIVER_API, DRIVER_CALLS[0].id, next_correlation()).returning(0, drop);
     }
     // SAFETY: the function lives as long as the process and does not unwind: what it calls of ours catches panics.
     let _ = unsafe { libc::atexit(at_exit) };

@@ -26,7 +26,10 @@
 mod buffers;
 mod calls;
 mod counters;
+#[doc(hidden)]
+pub mod exports;
 mod faults;
+mod program;
 mod state;
 mod table;
 mod work;
@@ -52,7 +55,7 @@ use crate::sys::api::Api;
 use crate::sys::field::Family;
 use crate::sys::functions::*;
 use crate::version::Version;
-use calls::Frame;
+pub use calls::FakeCall;
 use state::STATE;
 pub use work::Work;
 pub use written::Written;
@@ -158,14 +161,14 @@ impl Fake {
             }
         };
         arrive(Arrival::BeforeCall);
-        Frame::of(work, correlation).run(0, |_| arrive(Arrival::WithinCall));
+        FakeCall::of(work, correlation).returning(0, |_| arrive(Arrival::WithinCall));
         arrive(Arrival::AfterCall);
         correlation
     }
 
     /// The same, with `within` run before the call returns.
     pub fn launch_around(&self, work: &Work, within: impl FnOnce()) -> u32 {
-        Frame::of(work, calls::next_correlation()).run(0, |correlation| {
+        FakeCall::of(work, calls::next_correlation()).returning(0, |correlation| {
             calls::execute(work, correlation, None);
             within();
         })
@@ -173,7 +176,7 @@ impl Fake {
 
     /// The same through a function of the runtime API, whose call shares the correlation id.
     pub fn launch_through_runtime(&self, function: &str, work: &Work) -> u32 {
-        self.through_runtime(function, work, |id| calls::execute(work, id, None))
+        self.through_runtime(function, work, |id| _ = calls::execute(work, id, None))
     }
 
     /// The same while its stream is captured.
@@ -185,8 +188,8 @@ impl Fake {
 
     fn through_runtime(&self, function: &str, work: &Work, within: impl FnOnce(u32)) -> u32 {
         let id = RuntimeFunction::by_name(function).map_or(0, |function| function.0);
-        let outer = Frame::new(DOMAIN_RUNTIME_API, id, calls::next_correlation());
-        outer.run(0, |correlation| _ = Frame::of(work, correlation).run(0, within))
+        let outer = FakeCall::new(DOMAIN_RUNTIME_API, id, calls::next_correlation());
+        outer.returning(0, |correlation| _ = FakeCall::of(work, correlation).returning(0, within))
     }
 
     /// Replaces CUPTI by an unused one of this version. Not while a collection runs; libraries that [`library`](Self::library)
@@ -208,21 +211,22 @@ impl Fake {
 
     /// A call of this name that writes no record; `within` runs before it returns.
     pub fn call_around(&self, function: &str, within: impl FnOnce()) -> u32 {
-        Frame::driver(function, calls::next_correlation()).run(0, |_| within())
+        FakeCall::driver(function, None).returning(0, |_| within())
     }
 
     /// A call while its stream is captured: it creates a graph node without an id, and does no work.
     pub fn capture(&self, work: &Work) -> u32 {
-        let frame = Frame::capturing(work, calls::next_correlation());
-        frame.run(0, |_| calls::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0))
+        let call = FakeCall::capturing(work, calls::next_correlation());
+        call.returning(0, |_| calls::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0))
     }
 
     fn call(&self, name: &str, result: u32, work: &[Work]) -> u32 {
-        let mut frame = Frame::driver(name, calls::next_correlation());
+        let mut call = FakeCall::driver(name, None);
         if let Some(work) = work.first() {
-            (frame.bytes, frame.symbol) = (work.bytes(), work.name());
+            call = call.with_bytes(work.bytes());
+            call = work.name().into_iter().fold(call, FakeCall::launching);
         }
-        frame.run(result, |correlation| {
+        call.returning(result, |correlation| {
             for work in work.iter().filter(|work| work.bytes() != 0) {
                 calls::execute(work, correlation, None);
             }
@@ -238,7 +242,8 @@ impl Fake {
 
     /// A call while its stream is captured into this graph. Returns its correlation id.
     pub fn capture_into(&self, graph: &mut FakeGraph, work: &Work) -> u32 {
-        Frame::capturing(work, calls::next_correlation()).run(0, |_| self.add_node(graph, work))
+        FakeCall::capturing(work, calls::next_correlation())
+            .returning(0, |_| self.add_node(graph, work))
     }
 
     /// Adds a node by a call that no log records, as `cuGraphAddKernelNode` is.
@@ -281,7 +286,7 @@ impl Fake {
 
     /// Launches an executable graph: every record names it and its node. Returns the correlation id they share.
     pub fn launch_exec(&self, exec: &FakeExec) -> u32 {
-        Frame::driver("cuGraphLaunch", calls::next_correlation()).run(0, |correlation| {
+        FakeCall::driver("cuGraphLaunch", None).returning(0, |correlation| {
             for (node, work) in &exec.0.nodes {
                 calls::execute(work, correlation, Some((exec.id(), *node)));
             }
@@ -311,9 +316,9 @@ impl Fake {
         } else {
             (RUNTIME_PROFILER_STOP, DRIVER_PROFILER_STOP)
         };
-        let outer = Frame::new(DOMAIN_RUNTIME_API, runtime, calls::next_correlation());
-        outer.run(result, |correlation| {
-            Frame::new(DOMAIN_DRIVER_API, driver, correlation).run(result, |_| within());
+        let outer = FakeCall::new(DOMAIN_RUNTIME_API, runtime, calls::next_correlation());
+        outer.returning(result, |correlation| {
+            FakeCall::new(DOMAIN_DRIVER_API, driver, correlation).returning(result, |_| within());
         });
     }
 

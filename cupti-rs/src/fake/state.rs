@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::work::Work;
 use crate::kind::ActivityKind;
 use crate::sys::abi::*;
 use crate::sys::os;
@@ -79,6 +80,18 @@ impl State {
     /// CUPTI's time.
     pub(super) fn now(&self) -> u64 {
         os::monotonic_ns().wrapping_add_signed(self.clock_offset)
+    }
+
+    /// Runs work behind what its stream has; when it begins and ends. A wait of the host is on no stream and begins now.
+    pub(super) fn run(&mut self, work: &Work) -> (u64, u64) {
+        let now = self.now();
+        if !work.is_on_gpu() {
+            return (now, now.saturating_add(work.duration_ns()));
+        }
+        let free = self.streams.entry(work.stream()).or_default();
+        let start = (*free).max(now.saturating_add(2_000));
+        *free = start.saturating_add(work.duration_ns());
+        (start, *free)
     }
 
     /// The number of the period in which kernels are recorded; `None` if they are not recorded now.

@@ -5,49 +5,59 @@ use std::ffi::CStr;
 use super::written::Written;
 use crate::accessors::setters;
 use crate::kind::ActivityKind;
+use crate::record::MemoryKind;
 use crate::sys::generated::{kernel, memcpy, memset, synchronization};
 use crate::version::Version;
 
-/// One operation: a kernel, a copy, a fill or a wait.
+/// One operation: a kernel, a copy, a fill or a wait. It is of context 1 on device 0, if it is not moved elsewhere.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Work {
     what: What,
+    device: u32,
+    context: u32,
     stream: u32,
     duration_ns: u64,
+    /// The flags of copies and fills: asynchronous.
+    flags: u8,
 }
 
 #[derive(Debug, Clone)]
 enum What {
-    Kernel { name: &'static CStr, grid: u32, block: u32 },
-    Memcpy { kind: u8, bytes: u64 },
+    Kernel { name: &'static CStr, grid: [u32; 3], block: [u32; 3] },
+    Memcpy { from: MemoryKind, to: MemoryKind, bytes: u64 },
     Memset { bytes: u64 },
-    Synchronize,
+    Synchronize(u32),
 }
 
 impl Work {
     fn new(what: What) -> Self {
-        Self { what, stream: 7, duration_ns: 1_000 }
+        Self { what, device: 0, context: 1, stream: 7, duration_ns: 1_000, flags: 1 }
     }
 
     /// A kernel of 128 blocks of 256 threads that takes 1 us on stream 7.
     pub fn kernel(name: &'static CStr) -> Self {
-        Self::new(What::Kernel { name, grid: 128, block: 256 })
+        Self::new(What::Kernel { name, grid: [128, 1, 1], block: [256, 1, 1] })
     }
 
     /// An asynchronous copy from pageable host memory to the device.
     pub fn host_to_device(bytes: u64) -> Self {
-        Self::new(What::Memcpy { kind: 1, bytes })
+        Self::copy(MemoryKind::PAGEABLE, MemoryKind::DEVICE, bytes)
     }
 
     /// An asynchronous copy from the device to pageable host memory.
     pub fn device_to_host(bytes: u64) -> Self {
-        Self::new(What::Memcpy { kind: 2, bytes })
+        Self::copy(MemoryKind::DEVICE, MemoryKind::PAGEABLE, bytes)
     }
 
     /// An asynchronous copy within the device.
     pub fn device_to_device(bytes: u64) -> Self {
-        Self::new(What::Memcpy { kind: 8, bytes })
+        Self::copy(MemoryKind::DEVICE, MemoryKind::DEVICE, bytes)
+    }
+
+    /// An asynchronous copy from one kind of memory to another.
+    pub fn copy(from: MemoryKind, to: MemoryKind, bytes: u64) -> Self {
+        Self::new(What::Memcpy { from, to, bytes })
     }
 
     /// An asynchronous fill.
@@ -57,18 +67,48 @@ impl Work {
 
     /// A wait of the host for a stream.
     pub fn synchronize() -> Self {
-        Self::new(What::Synchronize)
+        Self::new(What::Synchronize(3))
+    }
+
+    /// A wait of the host for an event.
+    pub fn synchronize_event() -> Self {
+        Self::new(What::Synchronize(1))
+    }
+
+    /// A wait of the host for a context, which is on no stream.
+    pub fn synchronize_context() -> Self {
+        Self::new(What::Synchronize(4)).on_stream(u32::MAX)
+    }
+
+    /// A wait of a stream for an event.
+    pub fn wait_event() -> Self {
+        Self::new(What::Synchronize(2))
     }
 
     setters! {
+        /// The same on another device.
+        on_device(device: u32) device = device;
+        /// The same in another context.
+        in_context(context: u32) context = context;
         /// The same on another stream.
         on_stream(stream: u32) stream = stream;
         /// The same, taking this long.
         taking_ns(duration: u64) duration_ns = duration;
     }
 
+    /// A copy or fill that the host waits for.
+    pub fn blocking(mut self) -> Self {
+        self.flags = 0;
+        self
+    }
+
     /// A kernel of so many blocks and threads in a block instead of 128 and 256; other work is as it was.
-    pub fn with_shape(mut self, blocks: u32, threads: u32) -> Self {
+    pub fn with_shape(self, blocks: u32, threads: u32) -> Self {
+        self.with_grid([blocks, 1, 1], [threads, 1, 1])
+    }
+
+    /// The same in three dimensions.
+    pub fn with_grid(mut self, blocks: [u32; 3], threads: [u32; 3]) -> Self {
         if let What::Kernel { grid, block, .. } = &mut self.what {
             (*grid, *block) = (blocks, threads);
         }
@@ -84,7 +124,7 @@ impl Work {
     }
 
     pub(super) fn is_on_gpu(&self) -> bool {
-        !matches!(self.what, What::Synchronize)
+        !matches!(self.what, What::Synchronize(_))
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -97,11 +137,17 @@ impl Work {
     pub(super) fn function(&self) -> &'static str {
         match self.what {
             What::Kernel { .. } => "cuLaunchKernel",
-            What::Memcpy { kind: 1, .. } => "cuMemcpyHtoDAsync_v2",
-            What::Memcpy { kind: 8, .. } => "cuMemcpyDtoDAsync_v2",
-            What::Memcpy { .. } => "cuMemcpyDtoHAsync_v2",
+            What::Memcpy { from, to, .. } => match copy_kind(from, to) {
+                1 => "cuMemcpyHtoDAsync_v2",
+                2 => "cuMemcpyDtoHAsync_v2",
+                8 => "cuMemcpyDtoDAsync_v2",
+                _ => "cuMemcpyAsync",
+            },
             What::Memset { .. } => "cuMemsetD8Async",
-            What::Synchronize => "cuStreamSynchronize",
+            What::Synchronize(1) => "cuEventSynchronize",
+            What::Synchronize(2) => "cuStreamWaitEvent",
+            What::Synchronize(4) => "cuCtxSynchronize",
+            What::Synchronize(_) => "cuStreamSynchronize",
         }
     }
 
@@ -118,7 +164,7 @@ impl Work {
             What::Kernel { .. } => ActivityKind::CONCURRENT_KERNEL,
             What::Memcpy { .. } => ActivityKind::MEMCPY,
             What::Memset { .. } => ActivityKind::MEMSET,
-            What::Synchronize => ActivityKind::SYNCHRONIZATION,
+            What::Synchronize(_) => ActivityKind::SYNCHRONIZATION,
         };
         kind.0
     }
@@ -139,37 +185,42 @@ impl Work {
             ($family:ident: $($field:ident = $value:expr),*) => {{
                 use $family::*;
                 let record = Written::new(kind, version)?.set(START, start).set(END, end);
-                let record = record.set(CONTEXT_ID, 1).set(STREAM_ID, self.stream);
+                let record = record.set(CONTEXT_ID, self.context).set(STREAM_ID, self.stream);
                 record.set(CORRELATION_ID, correlation)$(.set($field, $value))*
             }};
         }
         let bytes = match self.what {
-            What::Kernel { name, grid, block } => written!(
-                kernel: GRID_X = grid, GRID_Y = 1, GRID_Z = 1, BLOCK_X = block, BLOCK_Y = 1, BLOCK_Z = 1,
-                REGISTERS_PER_THREAD = 32, GRAPH_ID = graph, GRAPH_NODE_ID = node
+            What::Kernel { name, grid: [gx, gy, gz], block: [bx, by, bz] } => written!(
+                kernel: DEVICE_ID = self.device, GRID_X = gx, GRID_Y = gy, GRID_Z = gz, BLOCK_X = bx, BLOCK_Y = by,
+                BLOCK_Z = bz, REGISTERS_PER_THREAD = 32, GRAPH_ID = graph, GRAPH_NODE_ID = node
             )
             .text(kernel::NAME, name)
             .into_bytes(),
-            What::Memcpy { kind: copy, bytes } => {
-                let (source, destination) = match copy {
-                    1 => (1, 3),
-                    8 => (3, 3),
-                    _ => (3, 1),
-                };
-                written!(
-                    memcpy: COPY_KIND = copy, SRC_KIND = source, DST_KIND = destination, FLAGS = 1, BYTES = bytes,
-                    COPY_COUNT = 1, GRAPH_ID = graph, GRAPH_NODE_ID = node
-                )
-                .into_bytes()
-            }
-            What::Memset { bytes } => written!(
-                memset: BYTES = bytes, FLAGS = 1, MEMORY_KIND = 3, GRAPH_ID = graph, GRAPH_NODE_ID = node
+            What::Memcpy { from, to, bytes } => written!(
+                memcpy: DEVICE_ID = self.device, COPY_KIND = copy_kind(from, to), SRC_KIND = from.0, DST_KIND = to.0,
+                FLAGS = self.flags, BYTES = bytes, COPY_COUNT = 1, GRAPH_ID = graph, GRAPH_NODE_ID = node
             )
             .into_bytes(),
-            What::Synchronize => {
-                written!(synchronization: TYPE = 3, CUDA_EVENT_ID = u32::MAX).into_bytes()
+            What::Memset { bytes } => written!(
+                memset: DEVICE_ID = self.device, BYTES = bytes, FLAGS = self.flags.into(), MEMORY_KIND = 3, GRAPH_ID = graph,
+                GRAPH_NODE_ID = node
+            )
+            .into_bytes(),
+            What::Synchronize(of) => {
+                written!(synchronization: TYPE = of, CUDA_EVENT_ID = u32::MAX).into_bytes()
             }
         };
         Some(bytes)
+    }
+}
+
+/// `CUpti_ActivityMemcpyKind` of a copy.
+fn copy_kind(from: MemoryKind, to: MemoryKind) -> u8 {
+    let is_host = |kind| matches!(kind, MemoryKind::PAGEABLE | MemoryKind::PINNED);
+    match (is_host(from), is_host(to)) {
+        (true, false) => 1,
+        (false, true) => 2,
+        (false, false) => 8,
+        (true, true) => 9,
     }
 }

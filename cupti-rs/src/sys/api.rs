@@ -116,63 +116,72 @@ macro_rules! api {
     };
 }
 
-api! {
-    required {
-        get_version = "cuptiGetVersion": fn(version: *mut u32);
-        subscribe = "cuptiSubscribe": fn(handle: *mut SubscriberHandle, callback: CallbackFunc, data: *mut c_void);
-        unsubscribe = "cuptiUnsubscribe": fn(handle: SubscriberHandle);
-        enable_callback = "cuptiEnableCallback": fn(on: u32, handle: SubscriberHandle, domain: u32, id: u32);
-        get_timestamp = "cuptiGetTimestamp": fn(timestamp: *mut u64);
-        register_callbacks = "cuptiActivityRegisterCallbacks": fn(requested: BufferRequested, completed: BufferCompleted);
-        set_attribute = "cuptiActivitySetAttribute": fn(attribute: u32, size: *mut usize, value: *mut c_void);
-        enable = "cuptiActivityEnable": fn(kind: u32);
-        disable = "cuptiActivityDisable": fn(kind: u32);
-        flush_all = "cuptiActivityFlushAll": fn(flags: u32);
-        get_next_record = "cuptiActivityGetNextRecord": fn(buffer: *mut u8, valid: usize, record: *mut *mut u8);
-        get_num_dropped_records = "cuptiActivityGetNumDroppedRecords": fn(context: *mut c_void, stream: u32, dropped: *mut usize);
-        enable_domain = "cuptiEnableDomain": fn(on: u32, handle: SubscriberHandle, domain: u32);
-        get_callback_name = "cuptiGetCallbackName": fn(domain: u32, id: u32, name: *mut *const c_char);
-        get_attribute = "cuptiActivityGetAttribute": fn(attribute: u32, size: *mut usize, value: *mut c_void);
-        flush_period = "cuptiActivityFlushPeriod": fn(milliseconds: u32);
-        enable_latency_timestamps = "cuptiActivityEnableLatencyTimestamps": fn(on: u8);
-        enable_launch_attributes = "cuptiActivityEnableLaunchAttributes": fn(on: u8);
-        get_thread_id_type = "cuptiGetThreadIdType": fn(kind: *mut u32);
-        set_thread_id_type = "cuptiSetThreadIdType": fn(kind: u32);
-        get_context_id = "cuptiGetContextId": fn(context: *mut c_void, id: *mut u32);
-        get_stream_id = "cuptiGetStreamIdEx": fn(context: *mut c_void, stream: *mut c_void, per_thread: u8, id: *mut u32);
-        get_graph_id = "cuptiGetGraphId": fn(graph: *mut c_void, id: *mut u32);
-        get_graph_node_id = "cuptiGetGraphNodeId": fn(node: *mut c_void, id: *mut u64);
-    }
-    optional {
-        /// 13.0+; on refusal it writes the holder's name.
-        subscribe_v2 = "cuptiSubscribe_v2":
-            fn(handle: *mut SubscriberHandle, callback: CallbackFunc, data: *mut c_void, params: *mut SubscriberParams);
-        /// 12.3+
-        get_graph_exec_id = "cuptiGetGraphExecId": fn(exec: *mut c_void, id: *mut u32);
-        /// 12.5+
-        enable_driver_api = "cuptiActivityEnableDriverApi": fn(id: u32, on: u8);
-        /// 12.5+
-        enable_runtime_api = "cuptiActivityEnableRuntimeApi": fn(id: u32, on: u8);
-        /// 13.3 has a second form of it.
-        push_external_id = "cuptiActivityPushExternalCorrelationId": fn(kind: u32, id: u64);
-        pop_external_id = "cuptiActivityPopExternalCorrelationId": fn(kind: u32, last: *mut u64);
-        configure_unified_memory = "cuptiActivityConfigureUnifiedMemoryCounter":
-            fn(configs: *mut UnifiedMemoryCounterConfig, count: u32);
-    }
-    groups {
-        /// The Profiler Host interface (12.6+).
-        host: HostApi;
-        /// The Range Profiler (12.6 update 2 and later).
-        range: RangeApi;
-        /// PM sampling (12.8+).
-        sampling: SamplingApi;
-    }
-    present {
-        /// 12.8+: kernel times from the hardware.
-        hw_trace = "cuptiActivityEnableHWTrace";
-        /// 13.2+: records of a subscriber's own.
-        records_v2 = "cuptiActivityEnable_v2";
-        /// 13.3+: by then subscribers may share CUPTI.
-        multiple_subscribers = "cuptiActivityGetNumDroppedRecords_v2";
-    }
+/// The list of CUPTI's functions, for the macro of this name: the table here, and the symbols of a fake library.
+macro_rules! cupti_functions {
+    ($then:ident) => {
+        $then! {
+            required {
+                get_version = "cuptiGetVersion": fn(version: *mut u32);
+                subscribe = "cuptiSubscribe": fn(handle: *mut SubscriberHandle, callback: CallbackFunc, data: *mut c_void);
+                unsubscribe = "cuptiUnsubscribe": fn(handle: SubscriberHandle);
+                enable_callback = "cuptiEnableCallback": fn(on: u32, handle: SubscriberHandle, domain: u32, id: u32);
+                get_timestamp = "cuptiGetTimestamp": fn(timestamp: *mut u64);
+                register_callbacks = "cuptiActivityRegisterCallbacks": fn(requested: BufferRequested, completed: BufferCompleted);
+                set_attribute = "cuptiActivitySetAttribute": fn(attribute: u32, size: *mut usize, value: *mut c_void);
+                enable = "cuptiActivityEnable": fn(kind: u32);
+                disable = "cuptiActivityDisable": fn(kind: u32);
+                flush_all = "cuptiActivityFlushAll": fn(flags: u32);
+                get_next_record = "cuptiActivityGetNextRecord": fn(buffer: *mut u8, valid: usize, record: *mut *mut u8);
+                get_num_dropped_records = "cuptiActivityGetNumDroppedRecords": fn(context: *mut c_void, stream: u32, dropped: *mut usize);
+                enable_domain = "cuptiEnableDomain": fn(on: u32, handle: SubscriberHandle, domain: u32);
+                get_callback_name = "cuptiGetCallbackName": fn(domain: u32, id: u32, name: *mut *const c_char);
+                get_attribute = "cuptiActivityGetAttribute": fn(attribute: u32, size: *mut usize, value: *mut c_void);
+                flush_period = "cuptiActivityFlushPeriod": fn(milliseconds: u32);
+                enable_latency_timestamps = "cuptiActivityEnableLatencyTimestamps": fn(on: u8);
+                enable_launch_attributes = "cuptiActivityEnableLaunchAttributes": fn(on: u8);
+                get_thread_id_type = "cuptiGetThreadIdType": fn(kind: *mut u32);
+                set_thread_id_type = "cuptiSetThreadIdType": fn(kind: u32);
+                get_context_id = "cuptiGetContextId": fn(context: *mut c_void, id: *mut u32);
+                get_stream_id = "cuptiGetStreamIdEx": fn(context: *mut c_void, stream: *mut c_void, per_thread: u8, id: *mut u32);
+                get_graph_id = "cuptiGetGraphId": fn(graph: *mut c_void, id: *mut u32);
+                get_graph_node_id = "cuptiGetGraphNodeId": fn(node: *mut c_void, id: *mut u64);
+            }
+            optional {
+                /// 13.0+; on refusal it writes the holder's name.
+                subscribe_v2 = "cuptiSubscribe_v2":
+                    fn(handle: *mut SubscriberHandle, callback: CallbackFunc, data: *mut c_void, params: *mut SubscriberParams);
+                /// 12.3+
+                get_graph_exec_id = "cuptiGetGraphExecId": fn(exec: *mut c_void, id: *mut u32);
+                /// 12.5+
+                enable_driver_api = "cuptiActivityEnableDriverApi": fn(id: u32, on: u8);
+                /// 12.5+
+                enable_runtime_api = "cuptiActivityEnableRuntimeApi": fn(id: u32, on: u8);
+                /// 13.3 has a second form of it.
+                push_external_id = "cuptiActivityPushExternalCorrelationId": fn(kind: u32, id: u64);
+                pop_external_id = "cuptiActivityPopExternalCorrelationId": fn(kind: u32, last: *mut u64);
+                configure_unified_memory = "cuptiActivityConfigureUnifiedMemoryCounter":
+                    fn(configs: *mut UnifiedMemoryCounterConfig, count: u32);
+            }
+            groups {
+                /// The Profiler Host interface (12.6+).
+                host: HostApi;
+                /// The Range Profiler (12.6 update 2 and later).
+                range: RangeApi;
+                /// PM sampling (12.8+).
+                sampling: SamplingApi;
+            }
+            present {
+                /// 12.8+: kernel times from the hardware.
+                hw_trace = "cuptiActivityEnableHWTrace";
+                /// 13.2+: records of a subscriber's own.
+                records_v2 = "cuptiActivityEnable_v2";
+                /// 13.3+: by then subscribers may share CUPTI.
+                multiple_subscribers = "cuptiActivityGetNumDroppedRecords_v2";
+            }
+        }
+    };
 }
+#[cfg(feature = "fake")]
+pub(crate) use cupti_functions;
+
+cupti_functions!(api);

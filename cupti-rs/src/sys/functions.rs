@@ -195,7 +195,7 @@ fn names(text: &str) -> Vec<&str> {
 }
 
 /// The name without the version at the end, as `_v3020` or `_v12060`.
-fn unversioned(name: &str) -> &str {
+pub(crate) fn unversioned(name: &str) -> &str {
     match name.rsplit_once("_v") {
         Some((short, version))
             if version.len() >= 4 && version.bytes().all(|byte| byte.is_ascii_digit()) =>

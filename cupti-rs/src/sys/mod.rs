@@ -10,6 +10,7 @@ pub mod functions;
 #[allow(missing_docs)] // its first line says how it was made
 pub mod generated;
 pub(crate) mod host;
+pub(crate) mod injected;
 pub(crate) mod loader;
 mod open_path;
 pub(crate) mod os;
@@ -17,4 +18,5 @@ pub(crate) mod params;
 pub(crate) mod range;
 pub(crate) mod safe;
 pub(crate) mod sampling;
+mod stream_id;
 pub(crate) mod strides;

@@ -49,6 +49,17 @@ pub(crate) fn thread_id() -> u32 {
     id as u32
 }
 
+/// The name of the calling thread, as the kernel has it: at most 15 bytes. `main` for the first thread, whose name is that
+/// of the program's file. Takes some microseconds.
+pub(crate) fn thread_name() -> Option<String> {
+    if std::process::id() == thread_id() {
+        return Some("main".to_owned());
+    }
+    let name = std::fs::read("/proc/thread-self/comm").ok()?;
+    let name = String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned();
+    (!name.is_empty()).then_some(name)
+}
+
 /// Prepares [`fence_all_threads`], which takes milliseconds at the first time. False where the kernel lacks it.
 pub(crate) fn can_fence_all_threads() -> bool {
     membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
@@ -135,7 +146,7 @@ pub fn stay_loaded() {
 
 /// Has `child` run in every child that is forked off from now on, before anything else of this crate does. It may do
 /// only what a signal handler may.
-pub fn at_fork_in_child(child: extern "C" fn()) {
+pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
     // Miri has no fork.
     if cfg!(miri) {
         return;

@@ -30,7 +30,7 @@ unsafe impl Send for Subscription {}
 // SAFETY: as above; the handle itself is never dereferenced here.
 unsafe impl Sync for Subscription {}
 
-fn check(function: &'static str, code: CuptiResult) -> Result<(), Error> {
+pub(super) fn check(function: &'static str, code: CuptiResult) -> Result<(), Error> {
     if code == CuptiResult::SUCCESS { Ok(()) } else { Err(Error::call(function, code)) }
 }
 

@@ -52,3 +52,10 @@ counts! {
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
+
+/// Events and ranges that are missing in the recording.
+pub(crate) fn lost() -> u64 {
+    let missing =
+        [&COUNTS.too_deep, &COUNTS.too_many_process_ranges, &COUNTS.nested_events, &COUNTS.panics];
+    missing.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+}

@@ -11,12 +11,13 @@
 #![deny(unsafe_code)]
 
 mod annotations;
+mod control;
 mod counts;
 mod life;
 mod mode;
+mod switch;
 #[allow(unsafe_code)]
 mod sys;
-mod trigger;
 
 /// For the tests of this crate. Not for use by hand; may change at any time.
 #[doc(hidden)]

@@ -1,114 +1,433 @@
 //! The life of the library in its process: it begins when CUDA is initialised, and ends when the process does, when a program
 //! records itself, or in a forked child.
 
-use std::env;
 use std::panic;
-use std::path::PathBuf;
+use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Once, OnceLock};
+use std::thread::Builder;
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use cupti::Config;
+use cupti::quiet_thread;
+use gpuprof_control::manifest::{Moment, Process, State};
+use gpuprof_control::socket::{Answer, Request, Server, Stopper};
+use gpuprof_control::{Options, RUN_VARIABLE, RunFolder, Start, Stop};
+use nvtx::observer::RangeStart;
+use parking_lot::{Mutex, RwLock};
+use profiler_core::Profiler;
 use profiler_core::session::RecordingFile;
-use profiler_core::{Error, Profiler};
 
-use crate::sys::process;
-use crate::{annotations, mode};
+use crate::control::{Control, Task};
+use crate::switch::{self, Switch, Windows};
+use crate::{annotations, counts, mode};
 
-static BEGAN: AtomicBool = AtomicBool::new(false);
-static OWNER: AtomicU32 = AtomicU32::new(0);
-static FILE: Mutex<Option<RecordingFile>> = Mutex::new(None);
+/// How long CUPTI stays on after a window: ranges that follow each other do not turn it.
+const REST_AFTER: Duration = Duration::from_secs(1);
+/// How long a thread of the program that begins a window waits for the library's own threads.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the manifest follows windows.
+const DESCRIBE_AFTER: Duration = Duration::from_secs(1);
+/// How long the end of a process waits for the GPU, and for the rest.
+const GPU_AT_EXIT: Duration = Duration::from_secs(10);
+const REST_AT_EXIT: Duration = Duration::from_secs(2);
 
-/// The run folder, if the process may be observed.
-fn folder() -> Option<&'static PathBuf> {
-    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let find = || {
-        if process::is_privileged() {
-            return None;
-        }
-        env::var_os("GPUPROF_RUN").map(PathBuf::from).filter(|folder| folder.is_absolute())
-    };
-    FOLDER.get_or_init(find).as_ref()
+/// What there is of a recording.
+struct Life {
+    folder: RunFolder,
+    start: Start,
+    stop: Option<Stop>,
+    log_to_stderr: bool,
+    /// `None` once it has ended.
+    file: RwLock<Option<RecordingFile>>,
+    manifest: Mutex<Process>,
+    control: Control,
+    /// Closes the socket.
+    stopper: OnceLock<Stopper>,
 }
 
+static LIFE: OnceLock<Life> = OnceLock::new();
+/// The process that has begun; 0 before.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 static FOR_TESTS: AtomicBool = AtomicBool::new(false);
 
+/// Has the observer of a test get all events.
 pub(crate) fn observe_for_tests() {
     FOR_TESTS.store(true, Ordering::Relaxed);
     mode::turn_on(false);
 }
 
+/// Whether a test observes.
+pub(crate) fn is_for_tests() -> bool {
+    FOR_TESTS.load(Ordering::Relaxed)
+}
+
 /// Whether events are of use: the process may be observed, and its recording has not ended.
-pub(crate) fn may_observe() -> bool {
-    if FOR_TESTS.load(Ordering::Relaxed) {
-        return true;
-    }
-    if folder().is_none() || mode::Mode::load().is_off() {
+pub(crate) fn may_observe(is_privileged: fn() -> bool) -> bool {
+    static IS_ASKED: OnceLock<bool> = OnceLock::new();
+    let is_asked = || !is_privileged() && std::env::var_os(RUN_VARIABLE).is_some();
+    *IS_ASKED.get_or_init(is_asked) && !mode::Mode::load().is_off()
+}
+
+/// Begins the recording, once. True if it has begun now, so that the end of the process has to [`exit`].
+pub(crate) fn begin() -> bool {
+    let own = std::process::id();
+    if OWNER.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return false;
     }
-    prepare();
-    true
-}
-
-fn prepare() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // A panic of this library is counted and goes nowhere: neither does its message.
-        panic::set_hook(Box::new(|_| {}));
-        process::prepare();
-    });
-}
-
-/// Begins the recording, once.
-pub(crate) fn begin() {
-    if !may_observe() || BEGAN.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    OWNER.store(std::process::id(), Ordering::Relaxed);
-    let Some(folder) = folder() else { return };
-    match cupti::__private::with_signals_blocked(|| record(folder)) {
-        Ok(file) => *FILE.lock() = Some(file),
-        Err(error) => {
+    cupti::__private::this_is_injected();
+    let Some((life, options_error)) = Life::describe() else {
+        mode::turn_off();
+        return false;
+    };
+    let life = LIFE.get_or_init(|| life);
+    let begun = match options_error {
+        Some(why) => Err(why),
+        None => cupti::__private::with_signals_blocked(|| life.begin()),
+    };
+    match begun {
+        Ok(()) => {
+            mode::turn_on(matches!(life.start, Start::Range(_)));
+            annotations::start_waiting();
+            life.spawn_threads();
+            true
+        }
+        Err(why) => {
             mode::turn_off();
-            let _ = std::fs::write(
-                folder.join(format!("process-{}.error", std::process::id())),
-                error.to_string(),
-            );
-            return;
+            life.fail(&why);
+            false
         }
     }
-    mode::turn_on(false);
-    annotations::start_waiting();
-    process::end_at_exit();
-}
-
-fn record(folder: &std::path::Path) -> Result<RecordingFile, Error> {
-    let library = cupti::Library::open_within_initialisation()?;
-    let profiler = Profiler::builder().library(library).build()?;
-    profiler.record_to(folder.join(format!("process-{}.gpuprof", std::process::id())))
 }
 
 /// In a forked child: the parent's recording is not its own. Only stores to atomics.
 pub(crate) fn forked() {
-    if BEGAN.load(Ordering::Relaxed) {
+    if OWNER.load(Ordering::Relaxed) != 0 {
         mode::turn_off();
     }
 }
 
-/// At the end of the process.
+/// At the end of the process. Waits for the library's thread, which finishes the file.
 pub(crate) fn exit() {
-    if OWNER.load(Ordering::Relaxed) == std::process::id() {
-        finish();
+    if OWNER.load(Ordering::Relaxed) == std::process::id()
+        && let Some(life) = LIFE.get()
+    {
+        mode::turn_off();
+        life.control.finish_within(GPU_AT_EXIT + REST_AT_EXIT);
     }
 }
 
-fn finish() -> bool {
+/// Ends the recording for a program that records itself. True once CUPTI is free.
+pub(crate) fn yield_to_program() -> bool {
+    // One that has not begun will not.
+    let own = std::process::id();
+    let _ = OWNER.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire);
     mode::turn_off();
-    let file = FILE.lock().take();
-    file.map(RecordingFile::finish);
-    true
+    if OWNER.load(Ordering::Relaxed) != own {
+        return false;
+    }
+    LIFE.get().is_none_or(|life| life.finish(Some("the program records itself")))
 }
 
-/// Ends the recording for a program that records itself.
-pub(crate) fn yield_to_program() -> bool {
-    finish()
+/// The windows of the recording's file.
+///
+/// These are called with the switch locked, and others lock that while they read the file: a read must not wait for a writer that
+/// waits for them.
+struct OfFile;
+
+impl Windows for OfFile {
+    fn begin(&self) {
+        let Some(life) = LIFE.get() else { return };
+        life.control.cancel(Task::Rest);
+        if let Some(file) = &*life.file.read_recursive() {
+            // A refusal leaves the session paused; the library's thread tries again.
+            let begun = cupti::__private::with_signals_blocked(|| file.begin_window(PATIENCE));
+            if begun.is_err() {
+                life.control.plan(Task::Start, Duration::ZERO);
+            }
+        }
+        if let Some(Stop::Duration(time)) = life.stop {
+            life.control.put_off(Task::Stop, time);
+        }
+        life.control.plan(Task::Describe, DESCRIBE_AFTER);
+    }
+
+    fn end(&self) {
+        let Some(life) = LIFE.get() else { return };
+        if let Some(file) = &*life.file.read_recursive() {
+            file.end_window();
+        }
+        life.control.put_off(Task::Rest, REST_AFTER);
+        life.control.plan(Task::Describe, DESCRIBE_AFTER);
+    }
+
+    fn disarm(&self) {
+        mode::disarm();
+    }
+}
+
+impl Life {
+    /// Reads the options and claims names in the run folder. `None` where there is nothing to write to; with why the options are
+    /// invalid, if they are.
+    fn describe() -> Option<(Life, Option<String>)> {
+        let (options, why) = match Options::from_environment() {
+            Ok(options) => (options?, None),
+            Err(error) => {
+                let run = std::env::var_os(RUN_VARIABLE)?;
+                (Options::new(run), Some(error.to_string()))
+            }
+        };
+        if !options.run.is_absolute() {
+            return None;
+        }
+        let folder = RunFolder::open(&options.run).map_err(|error| log(&options, &error)).ok()?;
+        let mut manifest = Process::current().map_err(|error| log(&options, &error)).ok()?;
+        folder.claim(&mut manifest).map_err(|error| log(&options, &error)).ok()?;
+        let life = Life {
+            folder,
+            start: options.start,
+            stop: options.stop,
+            log_to_stderr: options.log_to_stderr,
+            file: RwLock::new(None),
+            manifest: Mutex::new(manifest),
+            control: Control::default(),
+            stopper: OnceLock::new(),
+        };
+        Some((life, why))
+    }
+
+    /// Starts the session and its file.
+    fn begin(&self) -> Result<(), String> {
+        let is_on = self.start == Start::Now;
+        let range = match &self.start {
+            Start::Range(name) => Some(&**name),
+            _ => None,
+        };
+        let instances = match self.stop {
+            Some(Stop::Ranges(most)) => Some(u64::from(most.get())),
+            _ => None,
+        };
+        switch::install(Switch::new(is_on, range, instances, Box::new(OfFile)));
+        let path = self.folder.recording(&self.manifest.lock());
+        let file = self.record(&path, is_on).map_err(|error| error.to_string())?;
+        *self.file.write() = Some(file);
+        self.manifest.lock().has_recording = true;
+        self.write_manifest();
+        match (&self.start, self.stop) {
+            (Start::After(time), _) => self.control.plan(Task::Start, *time),
+            (Start::Now, Some(Stop::Duration(time))) => self.control.plan(Task::Stop, time),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn record(&self, path: &Path, is_on: bool) -> Result<RecordingFile, profiler_core::Error> {
+        // This runs within CUDA's initialisation.
+        let library = cupti::Library::open_within_initialisation()?;
+        let found = library.clone();
+        // It waits until the driver is initialised, and then takes milliseconds.
+        let find = move || _ = found.find_devices();
+        if quiet_thread::spawn(Builder::new(), "gpuprof-devices", find).is_err() {
+            self.log("the thread that finds devices cannot be started");
+        }
+        let mut config = Config::new().drain_timeout(GPU_AT_EXIT).start_paused(!is_on);
+        if self.start == Start::CudaProfilerApi {
+            config = config.on_profiler_switch(|on| {
+                if let Some(switch) = switch::installed() {
+                    switch.program_turns(on);
+                }
+            });
+        }
+        Profiler::builder().library(library).config(config).build()?.record_to(path)
+    }
+
+    fn spawn_threads(&'static self) {
+        if quiet_thread::spawn(Builder::new(), "gpuprof", || self.work()).is_err() {
+            // The file grows all the same, and is cut off at the end of the process.
+            self.control.done();
+            self.log("its thread cannot be started");
+        }
+        match Server::bind() {
+            Ok(server) => {
+                let _ = self.stopper.set(server.stopper());
+                let serve = move || server.serve(|request| self.answer(request));
+                if quiet_thread::spawn(Builder::new(), "gpuprof-socket", serve).is_err() {
+                    self.log("the thread of its socket cannot be started");
+                }
+            }
+            Err(error) => self.log(&error.to_string()),
+        }
+    }
+
+    /// The work of the library's thread.
+    fn work(&self) {
+        loop {
+            let task = self.control.next();
+            // A panic in one task is counted, and the thread goes on.
+            let done = panic::catch_unwind(panic::AssertUnwindSafe(|| self.perform(task)));
+            if done.is_err() {
+                counts::count(&counts::COUNTS.panics);
+            }
+            if task == Task::Finish {
+                self.control.done();
+                return;
+            }
+        }
+    }
+
+    fn perform(&self, task: Task) {
+        let Some(switch) = switch::installed() else { return };
+        match task {
+            Task::Start => {
+                let was_on = !switch.turn_on();
+                if was_on && let Some(file) = &*self.file.read() {
+                    // The window whose begin was refused.
+                    let _ = file.resume();
+                }
+            }
+            Task::Stop => switch.end(),
+            Task::Rest => {
+                if let Some(file) = &*self.file.read()
+                    && let Err(error) = file.rest()
+                {
+                    self.log(&error.to_string());
+                }
+            }
+            Task::Describe => self.write_manifest(),
+            Task::Finish => _ = self.finish(None),
+        }
+    }
+
+    /// Answers a request over the socket.
+    fn answer(&self, request: Request) -> Result<Answer, String> {
+        let ended = || "its recording has ended".to_owned();
+        let switch = switch::installed().ok_or_else(ended)?;
+        let file = self.file.read();
+        let file = file.as_ref().ok_or_else(ended)?;
+        let text = |error: profiler_core::Error| error.to_string();
+        let mut changed = false;
+        match request {
+            Request::Status => {}
+            Request::On => {
+                changed = switch.turn_on();
+                file.resume().map_err(text)?;
+            }
+            Request::Off => {
+                changed = switch.turn_off();
+                self.control.cancel(Task::Rest);
+                file.pause().map_err(text)?;
+                file.flush().map_err(text)?;
+            }
+            Request::Mark { text } if switch.state().0 => {
+                annotations::observer().mark(&RangeStart::new(&text));
+                changed = true;
+            }
+            Request::Mark { .. } => {
+                return Err("recording is off: switch it on first".to_owned());
+            }
+            Request::Snapshot => file.flush().map_err(text)?,
+            other => return Err(format!("{other:?} is not known to its version of gpuprof")),
+        }
+        let manifest = self.described(file);
+        if changed {
+            let _ = self.folder.write_process(&manifest);
+        }
+        let mut answer = Answer::new(manifest, self.folder.path().to_string_lossy());
+        answer.changed = changed;
+        Ok(answer)
+    }
+
+    /// The manifest as it is now.
+    fn described(&self, file: &RecordingFile) -> Process {
+        let mut manifest = self.manifest.lock();
+        let (is_on, windows) = switch::installed().map(Switch::state).unwrap_or_default();
+        let state = match (is_on, windows) {
+            (true, _) => State::Recording,
+            (false, 0) => State::Waiting,
+            (false, _) => State::Paused,
+        };
+        let why = file.error().map(|error| error.to_string());
+        manifest.set_state(if why.is_some() { State::Failed } else { state }, why.as_deref());
+        let totals = file.totals();
+        manifest.counts.operations = totals.operations;
+        manifest.counts.ranges = totals.ranges;
+        manifest.counts.windows = windows;
+        manifest.counts.bytes = totals.bytes;
+        manifest.counts.lost = totals.unwritten_entries + counts::lost();
+        manifest.clone()
+    }
+
+    fn write_manifest(&self) {
+        if let Some(file) = &*self.file.read() {
+            let manifest = self.described(file);
+            let _ = self.folder.write_process(&manifest);
+        }
+    }
+
+    /// Ends the recording and describes it, once. True once CUPTI is free.
+    fn finish(&self, yields: Option<&str>) -> bool {
+        let Some(file) = self.file.write().take() else { return true };
+        self.stopper.get().map(Stopper::stop);
+        let mut manifest = self.described(&file);
+        let path = file.path().to_owned();
+        let finished = file.finish();
+        let is_empty = match &finished {
+            Ok(totals) => {
+                manifest.counts.operations = totals.operations;
+                manifest.counts.ranges = totals.ranges;
+                manifest.counts.bytes = totals.bytes;
+                manifest.counts.lost = totals.unwritten_entries + counts::lost();
+                totals.operations == 0 && totals.calls == 0
+            }
+            Err(_) => false,
+        };
+        if is_empty && std::fs::remove_file(&path).is_ok() {
+            manifest.has_recording = false;
+            manifest.counts.bytes = 0;
+        }
+        let why = finished.as_ref().err().map(ToString::to_string);
+        let state = match yields {
+            _ if why.is_some() => State::Failed,
+            Some(_) => State::Yielded,
+            None if !is_empty => State::Finished,
+            None if manifest.counts.windows == 0 => State::Finished,
+            None => State::Idle,
+        };
+        let never_on = "recording was never switched on";
+        let never_on = (state == State::Finished && is_empty).then_some(never_on);
+        manifest.set_state(state, why.as_deref().or(yields).or(never_on));
+        manifest.ended = Some(Moment::now());
+        if let Err(error) = self.folder.write_process(&manifest) {
+            self.log(&error.to_string());
+        }
+        *self.manifest.lock() = manifest;
+        // Whatever was refused, the collection is over.
+        true
+    }
+
+    /// Describes that there is no recording, and why.
+    fn fail(&self, why: &str) {
+        let mut manifest = self.manifest.lock();
+        manifest.set_state(State::Failed, Some(why));
+        manifest.ended = Some(Moment::now());
+        let _ = self.folder.write_process(&manifest);
+        self.log(why);
+    }
+
+    fn log(&self, what: &str) {
+        if self.log_to_stderr {
+            write_log(what);
+        }
+    }
+}
+
+fn log(options: &Options, error: &gpuprof_control::Error) {
+    if options.log_to_stderr {
+        write_log(&error.to_string());
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "asked for by GPUPROF_LOG")]
+fn write_log(what: &str) {
+    eprintln!("gpuprof: {what}");
 }

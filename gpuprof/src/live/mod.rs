@@ -302,7 +302,9 @@ pub(crate) fn snapshot(args: &LiveArgs, report: bool) -> Result<(), Failure> {
 
 fn write_lines(lines: &[String]) -> Result<(), Failure> {
     Output::Standard.write(|out| {
-        let written: io::Result<()> = lines.iter().try_for_each(|line| writeln!(out, "{line}"));
+        let mut lines = lines.iter();
+        let written: io::Result<()> =
+            lines.try_for_each(|line| writeln!(out, "{}", printable(line)));
         Ok(written?)
     })
 }

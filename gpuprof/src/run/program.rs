@@ -89,13 +89,12 @@ impl Program {
         signals.set(Phase::Program(Pid::from_raw(pid)));
         reap_until_end(Pid::from_raw(pid), wait_children);
         // From now on its pid may be that of another process.
-        let end = Instant::now();
-        signals.set(Phase::Children(end));
+        signals.set(Phase::Children(Instant::now()));
         let status = child.wait().map_err(|error| failed("wait for", &error))?;
         if wait_children {
             wait_for_children(&signals);
         }
-        signals.set(Phase::Report(end));
+        signals.set(Phase::Report(Instant::now()));
         Ok(Outcome { status })
     }
 
@@ -169,7 +168,7 @@ struct Signals {
     phase: Arc<Mutex<Phase>>,
 }
 
-/// What a signal is for. The moment is that of the program's end.
+/// What a signal is for. The moment is that of its begin.
 enum Phase {
     Start,
     Program(Pid),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use gpuprof_control::RunFolder;
 use gpuprof_control::manifest::{Process, State};
+use gpuprof_control::socket::{Folder, Sockets, sockets};
 use profiler_core::diagnosis::Thresholds;
 use profiler_core::formats::Export;
 use profiler_core::formats::text::printable;
@@ -48,6 +49,8 @@ impl Outputs {
 /// Prints the report to standard error. Failures are notes: the status is the program's. False if
 /// nothing was recorded, and nothing is.
 pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool {
+    // Processes leave their sockets behind; those of ended ones are removed here.
+    let _: Sockets<'_> = sockets(&Folder::existing().0);
     let path = folder.path();
     let processes = match folder.processes() {
         Ok(processes) => processes,

@@ -1,6 +1,8 @@
 //! `gpuprof run` and the commands for live processes, with real processes.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
+mod injected;
 mod live;
+mod recorded;
 mod run;
 mod support;

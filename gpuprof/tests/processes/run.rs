@@ -1,17 +1,19 @@
 //! `gpuprof run` with programs that use no GPU.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gpuprof_control::manifest::Run;
 use gpuprof_control::{Options, RunFolder};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
 
 use crate::support::{Folder, Ran, ran, until};
 
@@ -325,6 +327,44 @@ fn an_interrupt_of_both_ends_the_program_and_then_gpuprof() {
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
 }
 
+/// The terminal sends it to both, and gpuprof passes it on no second time.
+#[test]
+fn an_interrupt_of_the_terminal_reaches_the_program_once() {
+    let folder = Folder::new();
+    let terminal = nix::pty::openpty(None, None).unwrap();
+    let program = std::env::current_exe().unwrap();
+    let program = [program.to_str().unwrap(), "--ignored", "--exact", "run::count_interrupts"];
+    let gpuprof = command(&folder, &["-q"], &program);
+    // A session with the terminal of its input.
+    let mut session = Command::new("setsid");
+    session.arg("--ctty").arg(gpuprof.get_program()).args(gpuprof.get_args());
+    session.env_remove("CUDA_INJECTION64_PATH").env_remove("NVTX_INJECTION64_PATH");
+    session.current_dir(&folder.0).env(COUNTED, "got").stdout(Stdio::null());
+    let mut child = session.stdin(Stdio::from(terminal.slave)).spawn().unwrap();
+    until("the start", || folder.path("got").exists());
+    fs::File::from(terminal.master).write_all(b"\x03").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+    let of_kernel = format!("{} ", nix::libc::SI_KERNEL);
+    assert_eq!(fs::read_to_string(folder.path("got")).unwrap(), of_kernel);
+}
+
+/// The variable with the file for [`count_interrupts`].
+const COUNTED: &str = "GPUPROF_TEST_COUNTED";
+
+#[test]
+#[ignore = "is a process of `an_interrupt_of_the_terminal_reaches_the_program_once`"]
+fn count_interrupts() {
+    let Some(path) = std::env::var_os(COUNTED) else { return };
+    let mut signals = SignalsInfo::<WithRawSiginfo>::new([Signal::SIGINT as i32]).unwrap();
+    let mut file = fs::File::create(path).unwrap();
+    let first = signals.wait().collect::<Vec<_>>();
+    std::thread::sleep(Duration::from_millis(300));
+    for info in first.into_iter().chain(signals.pending()) {
+        write!(file, "{} ", info.si_code).unwrap();
+    }
+    std::process::exit(7);
+}
+
 #[test]
 fn signals_that_were_ignored_stay_ignored() {
     let folder = Folder::new();
@@ -344,28 +384,32 @@ fn signals_that_were_ignored_stay_ignored() {
 #[test]
 fn processes_left_behind_are_waited_for_on_request_alone() {
     let folder = Folder::new();
+    let made = Command::new("mkfifo").arg(folder.path("gate")).status().unwrap();
+    assert!(made.success());
     // With closed outputs, so that the test itself does not wait for it.
-    let script = "(exec > /dev/null 2>&1; sleep 1; touch late) & (exit 0) & exit 5";
-    let began = Instant::now();
+    let script = "(exec > /dev/null 2>&1; read line < gate; touch late) & exit 5";
     assert_eq!(sh(&folder, &["-q"], script).status, Some(5));
-    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+    assert!(!folder.path("late").exists());
+    fs::write(folder.path("gate"), "go\n").unwrap();
     until("the process left behind", || folder.path("late").exists());
-    fs::remove_file(folder.path("late")).unwrap();
+    let script = "(exec > /dev/null 2>&1; sleep 0.5; touch later) & (exit 0) & exit 5";
     assert_eq!(sh(&folder, &["-q", "--wait-children"], script).status, Some(5));
-    assert!(folder.path("late").exists());
+    assert!(folder.path("later").exists());
 }
 
 #[test]
 fn an_interrupt_ends_the_wait_for_processes_left_behind() {
     let folder = Folder::new();
     let script = "sleep 30 > /dev/null 2>&1 & echo $! > pid; exit 5";
-    let (child, sleeper) = start(&folder, &["--wait-children"], script);
-    std::thread::sleep(Duration::from_millis(700));
-    let began = Instant::now();
-    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
-    let ran = Ran::from(child.wait_with_output().unwrap());
-    assert_eq!(ran.status, Some(5), "{}", ran.error);
-    assert!(began.elapsed() < Duration::from_secs(20));
-    assert!(ran.error.starts_with("gpuprof: interrupted: "), "{}", ran.error);
+    let (mut child, sleeper) = start(&folder, &["--wait-children"], script);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let said = std::thread::spawn(move || lines.next().unwrap().unwrap());
+    until("the end", || {
+        // The first ones count as the program's own.
+        let _ = kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT);
+        said.is_finished()
+    });
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+    assert!(said.join().unwrap().starts_with("gpuprof: interrupted: "));
     kill(Pid::from_raw(sleeper), Signal::SIGKILL).unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use gpuprof_control::manifest::{Process, State};
-use gpuprof_control::socket::{Answer, Request, Server};
-use gpuprof_control::{ProcessId, RUN_VARIABLE, RunFolder};
+use gpuprof_control::{ProcessId, RUN_VARIABLE, START_VARIABLE};
+
+use crate::recorded::{PLAN, PROGRAM};
 
 /// An empty folder that goes away. Its folder `runtime` has the sockets of its processes.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -96,7 +96,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A process with a control socket, as the injection library opens one.
+/// A process that waits for `on`, and launches until the end of its input.
 pub(crate) struct Served {
     pub(crate) id: ProcessId,
     child: Child,
@@ -107,9 +107,11 @@ impl Served {
     pub(crate) fn start(folder: &Folder, run: &Path, rank: Option<u32>) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child
-            .args(["--ignored", "--exact", "--nocapture", "support::serve_control_socket"])
+            .args(["--ignored", "--exact", "--nocapture", PROGRAM])
             .env("XDG_RUNTIME_DIR", folder.path("runtime"))
             .env(RUN_VARIABLE, run)
+            .env(START_VARIABLE, "wait")
+            .env(PLAN, "loop")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         if let Some(rank) = rank {
@@ -145,46 +147,4 @@ impl Drop for Served {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// What the library does without a GPU: manifest and socket. Marks are counted as ranges.
-#[test]
-#[ignore = "is a process of other tests"]
-fn serve_control_socket() {
-    let Some(run) = std::env::var_os(RUN_VARIABLE) else { return };
-    let folder = RunFolder::open(run.as_ref()).unwrap();
-    let mut process = Process::current().unwrap();
-    folder.claim(&mut process).unwrap();
-    let server = Server::bind().unwrap();
-    let stopper = server.stopper();
-    println!("socket is open");
-    std::thread::spawn(move || {
-        let _ = std::io::stdin().read(&mut [0]);
-        stopper.stop();
-    });
-    let run = folder.path().to_str().unwrap().to_owned();
-    server
-        .serve(|request| {
-            let before = process.state;
-            match request {
-                Request::On => {
-                    process.has_recording = true;
-                    process.set_state(State::Recording, None);
-                    fs::write(folder.recording(&process), "").unwrap();
-                }
-                Request::Off => process.set_state(State::Paused, None),
-                Request::Mark { .. } if before != State::Recording => {
-                    return Err("recording is off".to_owned());
-                }
-                Request::Mark { text } => process.counts.ranges += text.len() as u64,
-                _ => {}
-            }
-            folder.write_process(&process).unwrap();
-            let mut answer = Answer::new(process.clone(), run.clone());
-            answer.changed = process.state != before;
-            Ok(answer)
-        })
-        .unwrap();
-    process.set_state(State::Finished, None);
-    folder.write_process(&process).unwrap();
 }

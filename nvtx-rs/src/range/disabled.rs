@@ -3,6 +3,7 @@
 use crate::call_site::CallSite;
 use crate::domain::DomainRef;
 use crate::event::Event;
+use crate::field::Field;
 use crate::observer::Token;
 use crate::schema::Record;
 
@@ -43,6 +44,8 @@ impl Guard {
 
     #[inline]
     pub(super) fn end(self) {}
+
+    pub(super) fn add_fields(self, _fields: &[Field<'_>]) {}
 
     pub(super) fn end_with(self, _record: &Record) {}
 }

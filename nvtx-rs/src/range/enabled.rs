@@ -4,6 +4,7 @@ use crate::call_site::CallSite;
 use crate::domain::DomainRef;
 use crate::domain_slot::DomainSlot;
 use crate::event::Event;
+use crate::field::Field;
 use crate::observer::{self, RangeStart, Token};
 use crate::schema::Record;
 use crate::{emit, state};
@@ -90,6 +91,14 @@ impl Guard {
         match self.ends {
             Ends::OBSERVER => observer::range_end(self.token, None),
             _ => self.end_in_domain(None),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn add_fields(self, fields: &[Field<'_>]) {
+        if self.ends.has(Ends::OBSERVER) {
+            observer::range_fields(self.token, fields);
         }
     }
 

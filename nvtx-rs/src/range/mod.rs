@@ -13,6 +13,7 @@ use std::marker::PhantomData;
 use crate::call_site::CallSite;
 use crate::domain::DomainRef;
 use crate::event::Event;
+use crate::field::Field;
 use crate::observer::Token;
 use crate::schema::Record;
 use crate::state;
@@ -141,6 +142,22 @@ impl Range {
     #[inline(never)]
     pub(crate) fn begin_named(domain: DomainRef<'_>, name: &str) -> Range {
         Range::of(Guard::begin(&Event::in_domain(domain, name)))
+    }
+
+    /// Adds named values that were not known at the start, for the observer. A value replaces an earlier one of its name.
+    ///
+    /// ```
+    /// use nvtx::Field;
+    ///
+    /// let range = nvtx::range("batch");
+    /// let loss = 0.25;
+    /// range.add_fields(&[Field::new("loss", loss, "")]);
+    /// ```
+    #[inline]
+    pub fn add_fields(&self, fields: &[Field<'_>]) {
+        if self.guard.is_recorded() {
+            self.guard.add_fields(fields);
+        }
     }
 
     /// Ends the range with a record of its results. A tool that does not take records there, and an observer that does not

@@ -11,8 +11,8 @@ pub(crate) mod functions;
 mod loader;
 pub(crate) mod types;
 
-/// The same layouts and slots, for tools that are written in Rust. Not covered by semver.
-pub mod tool {
+/// The same layouts and slots, for tools that are written in Rust.
+pub(crate) mod tool {
     pub use super::abi::{
         Callbacks, EXPORT_CALLBACKS, GetExportTable, InitializeInjection, Module, Place, Slot,
         SlotAddress,
@@ -26,7 +26,6 @@ pub mod tool {
         SEMANTICS_TIME, SchemaAttributes, SchemaEntry, ScopeAttributes, Semantics, SemanticsHeader,
         SyncAttributes, SyncPoint, Text, TimeDomainAttributes, TimeSemantics,
     };
-    pub use crate::work::{BYTE, BYTES, FLOP, FLOPS, SCHEMA as WORK_SCHEMA};
 }
 
 #[cfg(nvtx_loom)]

@@ -35,6 +35,11 @@ pub(super) fn are_recorded(values: &Record<'_>) -> bool {
     ours.0
 }
 
+/// True if spans of this call site have other fields.
+pub(super) fn are_others_in(metadata: &Metadata<'_>) -> bool {
+    metadata.fields().iter().any(|field| !is_ours(&field))
+}
+
 #[inline]
 fn is_ours(field: &Field) -> bool {
     [COLOR, CATEGORY, PAYLOAD].contains(&field.name())

@@ -9,6 +9,8 @@ use tracing_core::Metadata;
 use tracing_core::callsite::Identifier;
 
 use super::details::{self, Details};
+use super::kept::KeptFields;
+use crate::__private::is_active;
 use crate::call_site::CallSite;
 use crate::category::Category;
 use crate::domain::{Domain, DomainRef};
@@ -21,8 +23,14 @@ use crate::range::{ProcessRange, Range};
 pub(super) struct Place {
     site: CallSite,
     domain: Option<&'static Domain>,
+    /// The number of its name in its target.
+    pub(super) name: u32,
+    /// Appended to the name, plus 1; 0 without.
+    pub(super) instance: u32,
     /// The site has `nvtx.*` fields, so that its spans keep details.
     pub(super) has_details: bool,
+    /// The site has other fields.
+    pub(super) has_fields: bool,
     /// The first category of the site.
     category: OnceLock<Category>,
 }
@@ -58,27 +66,61 @@ impl Place {
         let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(key).or_insert_with(|| {
             let domain = domains.then(|| domain(metadata.target()));
-            let name = metadata.name();
-            let site = match domain {
-                Some(domain) => CallSite::in_domain(name, domain),
-                None => CallSite::new(name),
-            };
+            let place =
+                Place::new(metadata.name(), domain, number(metadata.target(), metadata.name()));
             let has_details = details::are_in(metadata);
-            Box::leak(Box::new(Place { site, domain, has_details, category: OnceLock::new() }))
+            let has_fields = details::are_others_in(metadata);
+            Box::leak(Box::new(Place { has_details, has_fields, ..place }))
         })
     }
 
-    /// Starts a range with these details, if any.
-    #[inline]
-    pub(super) fn range(&'static self, details: Option<Details>) -> Range {
-        match details {
-            None => self.site.range(),
-            Some(details) => self.site.range_with(|event| details.describe(event)),
-        }
+    fn new(text: &'static str, domain: Option<&'static Domain>, name: u32) -> Place {
+        let site = match domain {
+            Some(domain) => CallSite::in_domain(text, domain),
+            None => CallSite::new(text),
+        };
+        let (has_details, has_fields, category) = (false, false, OnceLock::new());
+        Place { site, domain, name, instance: 0, has_details, has_fields, category }
     }
 
-    pub(super) fn process_range(&'static self, details: Details) -> ProcessRange {
-        self.site.process_range_with(|event| details.describe(event))
+    /// The place of the spans of this name with this number. Kept until the process ends.
+    pub(super) fn numbered(&'static self, number: u32) -> &'static Place {
+        type Places = Mutex<FxHashMap<(u32, bool, bool, bool, u32), &'static Place>>;
+        static ALL: OnceLock<Places> = OnceLock::new();
+        let Place { domain, name, has_details, has_fields, .. } = *self;
+        let key = (name, domain.is_some(), has_details, has_fields, number);
+        let mut all =
+            ALL.get_or_init(Places::default).lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(key).or_insert_with(|| {
+            let text = Box::leak(format!("{} {number}", self.site.name()).into_boxed_str());
+            let place = Place::new(text, domain, name);
+            let instance = number + 1;
+            Box::leak(Box::new(Place { instance, has_details, has_fields, ..place }))
+        })
+    }
+
+    /// Starts a range with these details, if any, and fields.
+    #[inline]
+    pub(super) fn range(&'static self, details: Option<Details>, fields: &KeptFields) -> Range {
+        if fields.is_empty() {
+            return match details {
+                None => self.site.range(),
+                Some(details) => self.site.range_with(|event| details.describe(event)),
+            };
+        }
+        let details = details.unwrap_or_default();
+        fields.with(|fields| details.describe(self.site.event().fields(fields)).range())
+    }
+
+    pub(super) fn process_range(
+        &'static self,
+        details: Details,
+        fields: &KeptFields,
+    ) -> ProcessRange {
+        if !is_active() {
+            return ProcessRange::NONE;
+        }
+        fields.with(|fields| details.describe(self.site.event().fields(fields)).process_range())
     }
 
     /// Describes an event of this site with a name of its own.
@@ -105,4 +147,14 @@ fn domain(target: &'static str) -> &'static Domain {
     static ALL: OnceLock<Mutex<HashMap<&'static str, &'static Domain>>> = OnceLock::new();
     let mut all = ALL.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     all.entry(target).or_insert_with(|| Box::leak(Box::new(Domain::new(target))))
+}
+
+/// The number of a name in a target, the same wherever it is written.
+fn number(target: &'static str, name: &'static str) -> u32 {
+    type Numbers = Mutex<HashMap<(&'static str, &'static str), u32>>;
+    static ALL: OnceLock<Numbers> = OnceLock::new();
+    let mut all = ALL.get_or_init(Numbers::default).lock().unwrap_or_else(PoisonError::into_inner);
+    // CAST: a program has fewer names.
+    let next = all.len() as u32;
+    *all.entry((target, name)).or_insert(next)
 }

@@ -2,10 +2,11 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nvtx::Field;
 use nvtx::observer::{self, Mark, Observer, RangeStart, Switch, Token};
 
 /// What was seen, a line each: `+name` and `-name` for a range of a thread, `>name` and `<name` for one of the process,
-/// `!name` for a mark; before it the thread's name, if it is a worker's.
+/// `=name` for fields that an open range gets, `!name` for a mark; before it the thread's name, if it is a worker's.
 pub(crate) struct Watch(Mutex<Seen>);
 
 struct Seen {
@@ -79,9 +80,7 @@ impl Watch {
         if let Some(payload) = range.payload {
             details += &format!(" payload={payload:?}");
         }
-        for field in range.fields {
-            details += &format!(" {}={:?}{}", field.name, field.value, field.unit);
-        }
+        details += &listed(range.fields);
         self.note(format!("{what}{}{details}", range.name));
         let mut seen = self.seen();
         seen.names.push(range.name.to_owned());
@@ -94,12 +93,21 @@ impl Watch {
     }
 }
 
+fn listed(fields: &[Field<'_>]) -> String {
+    let one = |field: &Field<'_>| format!(" {}={:?}{}", field.name, field.value, field.unit);
+    fields.iter().map(one).collect()
+}
+
 impl Observer for Watch {
     fn range_start(&self, range: &RangeStart<'_>) -> Token {
         self.start('+', range)
     }
     fn range_end(&self, token: Token) {
         self.end('-', token);
+    }
+    fn range_fields(&self, token: Token, fields: &[Field<'_>]) {
+        let name = self.seen().names[token.get() as usize].clone();
+        self.note(format!("={name}{}", listed(fields)));
     }
     fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {
         Some(self.start('>', range))

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::units::{MESSAGE_WIDTH, shortened};
 
@@ -31,6 +32,8 @@ pub(crate) enum Kind {
     Observer(String),
     /// `stop`, `pause`, `resume` or a snapshot without `start`.
     NotRunning,
+    /// A window that could not begin: the profiler's own threads held the collection for this long.
+    LockedFor(Duration),
     /// `start` of a running profiler.
     Running,
     /// A session of the parent process in a forked child.
@@ -155,6 +158,10 @@ impl Error {
                  or a profiler is used, or start a new program in the child (exec)",
             ),
             Kind::NotRunning => f.write_str("the profiler is not running: call start first"),
+            Kind::LockedFor(time) => write!(
+                f,
+                "the profiler's own threads were busy for {time:?}, so that CUPTI is not turned on: resume the session later"
+            ),
             Kind::Running => f.write_str(
                 "this profiler runs already: stop it before its next start, or build another one for a session beside it",
             ),

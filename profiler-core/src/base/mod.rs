@@ -7,6 +7,7 @@ pub(crate) mod error;
 #[cfg(feature = "analysis")]
 pub(crate) mod hodges_lehmann;
 pub(crate) mod json;
+pub mod kept;
 pub(crate) mod kernel_names;
 pub(crate) mod named_variants;
 pub(crate) mod order;

@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
+use crate::base::kept::{Descriptor as _, Identity};
+
 /// The target of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Target {
@@ -177,9 +179,9 @@ impl Drop for Replacement {
 }
 
 /// True if the path still is this file: another writer may have removed or replaced it.
-pub(crate) fn is_at(file: &File, path: &Path) -> bool {
-    let (Ok(file), Ok(there)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
-    (file.dev(), file.ino()) == (there.dev(), there.ino())
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(file), Ok(there)) = (file.identity(), Identity::at(path)) else { return false };
+    file == there
 }
 
 /// Removes partial files of ended writers.

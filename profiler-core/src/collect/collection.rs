@@ -24,7 +24,7 @@ use crate::record::recording::segment::{CarriedOver, PartialRecording, Segment, 
 use crate::record::recording::{Recording, RecordingInfo, segment};
 
 use crate::collect::request::{Retention, SessionRequest};
-use crate::collect::view::{StopCall, View};
+use crate::collect::view::{Signals, View};
 
 /// How long a snapshot waits for CUPTI, which may not respond under load.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ const ENTRIES: u64 = 1 << 20;
 /// The interval for the rate of arriving records.
 const RATE_NS: u64 = 100_000_000;
 /// Extra time that a session keeping the last time retains: a stop may be preempted between reading
-/// the clock and setting its [`StopCall`].
+/// the clock and setting its [`Signals`].
 const STOP_SEEN_NS: u64 = 100_000_000;
 /// How long after the first call an earlier id may be logged.
 const FIRST_CALLS_NS: u64 = 1_000_000_000;
@@ -44,6 +44,11 @@ const FIRST_CALLS_NS: u64 = 1_000_000_000;
 pub(super) const WINDOWS: usize = 64;
 
 pub(super) static COLLECTION: Mutex<Option<Collection>> = Mutex::new(None);
+
+/// Whether CUPTI collects: a window that begins now needs no lock. Set after CUPTI was turned on.
+/// Cleared before it is turned off, and before the bounds of windows are read for that: a thread that
+/// begins a window finds it cleared, or its window keeps CUPTI on.
+pub(super) static COLLECTS: AtomicBool = AtomicBool::new(false);
 
 /// The running collection. Fields are dropped in this order.
 #[derive(Debug)]
@@ -101,6 +106,7 @@ impl Observing {
 
     /// Ends the recording of ranges and returns what was not taken.
     fn end(self) -> Vec<ThreadSegment> {
+        COLLECTS.store(false, Ordering::SeqCst);
         self.switch.off();
         ranges::end()
     }
@@ -108,6 +114,7 @@ impl Observing {
 
 impl Drop for Observing {
     fn drop(&mut self) {
+        COLLECTS.store(false, Ordering::SeqCst);
         self.switch.off();
         let _ = ranges::end();
     }
@@ -188,7 +195,7 @@ impl Collection {
     pub(super) fn add_view(
         &mut self,
         request: &SessionRequest<'_>,
-        stop_call: &Arc<StopCall>,
+        signals: &Arc<Signals>,
     ) -> Result<u64, Error> {
         let id = self.next_id;
         self.next_id += 1;
@@ -205,7 +212,7 @@ impl Collection {
             start_ns,
             windows_ns: Vec::new(),
             on_since_ns: None,
-            stop_call: stop_call.clone(),
+            signals: signals.clone(),
             left_ns: None,
             earliest_end_ns: start_ns,
             before_id: self.last_id,
@@ -261,17 +268,25 @@ impl Collection {
     /// far; the collection is paused after the wait.
     pub(super) fn turn_off(&mut self, id: u64) -> Result<Option<Waiter>, Error> {
         let view = self.view(id)?;
-        if view.on_since_ns.is_none() {
-            return Ok(None);
-        }
-        view.turn_off();
-        let others_are_on = self.views.iter().any(|view| view.on_since_ns.is_some());
-        Ok((!others_are_on).then(|| self.waiter()))
+        view.see_signals();
+        let was_on = view.is_on();
+        view.turn_off(now_ns());
+        // After windows that ended by signals, the collection is still on.
+        let is_done = !was_on && self.collector.is_paused();
+        Ok((!is_done && !self.is_on()).then(|| self.waiter()))
+    }
+
+    /// Whether a session is in a window.
+    pub(super) fn is_on(&mut self) -> bool {
+        self.views.iter_mut().for_each(View::see_signals);
+        self.views.iter().any(View::is_on)
     }
 
     /// Pauses the collection unless a session is running.
     pub(super) fn pause(&mut self) -> Result<(), Error> {
-        if self.views.iter().any(|view| view.on_since_ns.is_some()) {
+        COLLECTS.store(false, Ordering::SeqCst);
+        if self.is_on() {
+            COLLECTS.store(!self.collector.is_paused(), Ordering::SeqCst);
             return Ok(());
         }
         Ok(self.collector.pause()?)
@@ -279,7 +294,7 @@ impl Collection {
 
     /// Marks the session's end. The returned waiter is used without the collection's lock.
     pub(super) fn leave(&mut self, id: u64) -> Result<Waiter, Error> {
-        self.view(id)?.see_stop_call();
+        self.view(id)?.see_signals();
         Ok(self.waiter())
     }
 
@@ -295,14 +310,17 @@ impl Collection {
     }
 
     pub(super) fn resume(&mut self, id: u64) -> Result<(), Error> {
-        if self.view(id)?.on_since_ns.is_some() {
-            return Ok(());
-        }
         let since = now_ns();
+        self.view(id)?.see_signals();
         if self.collector.is_paused() {
-            self.collector.resume()?;
+            let resumed = self.collector.resume();
+            if resumed.is_err() {
+                self.view(id)?.on_since_ns = None;
+                resumed?;
+            }
         }
-        self.view(id)?.on_since_ns = Some(since);
+        COLLECTS.store(true, Ordering::SeqCst);
+        self.view(id)?.on_since_ns.get_or_insert(since);
         Ok(())
     }
 
@@ -348,7 +366,7 @@ impl Collection {
         }
         segment.last_id = self.last_id;
         self.find_first(&segment);
-        self.views.iter_mut().for_each(View::see_stop_call);
+        self.views.iter_mut().for_each(View::see_signals);
         self.give_to_sinks(&segment, from_ns);
         match self.segments.back_mut().filter(|last| last.is_empty() && segment.is_empty()) {
             Some(last) => last.extend(&segment),
@@ -364,6 +382,7 @@ impl Collection {
 
     /// Gives a segment to the sinks of the sessions. The segment before it ended at `from_ns`.
     fn give_to_sinks(&mut self, segment: &Segment, from_ns: u64) {
+        self.info.add_devices(&self.library);
         if self.views.iter().all(|view| view.sink.is_none()) {
             return;
         }
@@ -375,6 +394,7 @@ impl Collection {
             view.earliest_end_ns = view.until_ns(until_ns).max(view.earliest_end_ns);
             let panics = self.observing.switch.panics();
             sink.lock().add(&Taken {
+                info: &self.info,
                 segment,
                 open: &open,
                 open_calls: &open_calls,
@@ -470,7 +490,7 @@ impl Collection {
             // A stop called from now on may be seen late.
             let end_ns = now_ns().saturating_sub(STOP_SEEN_NS);
             // Nothing that a stopped session keeps may be released.
-            view.see_stop_call();
+            view.see_signals();
             if view.left_ns.is_some() && view.keep != Retention::Nothing {
                 continue;
             }
@@ -568,6 +588,8 @@ impl Collection {
 
     /// Ends the last session and the collection. `waited` is the result of a wait, if any.
     pub(super) fn stop(mut self, id: u64, waited: Option<u64>) -> Result<Recording, Error> {
+        COLLECTS.store(false, Ordering::SeqCst);
+        self.views.iter_mut().for_each(View::see_signals);
         let place = self.views.iter().position(|view| view.id == id);
         let place = place.ok_or_else(|| Error::new(Kind::NotRunning))?;
         let mut last = None;

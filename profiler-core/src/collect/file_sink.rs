@@ -4,7 +4,6 @@
 //! appends to a queue, and without room there a segment is lost and counted.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,12 +11,15 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::base::background::Background;
+use crate::base::kept::KeptFile;
 use crate::collect::request::Sink;
 use crate::record::recording::Recording;
 use crate::record::recording::append::{Appended, Appender, SessionStart, Taken};
 
 /// Bytes that may wait for the disk. A segment is appended whole, so one more may wait.
-const QUEUE_BYTES: u64 = 64 << 20;
+const QUEUE_BYTES: u64 = 256 << 20;
+/// The largest buffer that is used again: fresh memory costs a page fault for each page.
+const SPARE_BYTES: usize = 16 << 20;
 
 /// Frames that wait for the disk.
 #[derive(Debug, Default)]
@@ -35,6 +37,8 @@ struct State {
     written: u64,
     /// What the file holds.
     held: Appended,
+    /// A buffer for the next frames.
+    spare: Vec<u8>,
     error: Option<Arc<io::Error>>,
     /// Nothing is appended any more.
     is_closed: bool,
@@ -44,21 +48,21 @@ struct State {
 
 impl FileQueue {
     /// Spawns the thread that writes to the end of `file`, which has this length.
-    pub(crate) fn write_to(self: &Arc<Self>, file: File, length: u64) -> io::Result<()> {
+    pub(crate) fn write_to(self: &Arc<Self>, mut file: KeptFile, length: u64) -> io::Result<()> {
         let queue = self.clone();
         let work = move || {
             let ends = Ends(&queue);
-            queue.serve(&file, length);
+            queue.serve(&mut file, length);
             drop(ends);
         };
         Background::default().spawn("gpu-profiler-file", work).map(drop)
     }
 
-    fn serve(&self, mut file: &File, mut length: u64) {
-        while let Some((chunk, held)) = self.next() {
-            if let Err(error) = file.write_all(&chunk) {
+    fn serve(&self, file: &mut KeptFile, mut length: u64) {
+        while let Some((mut chunk, held)) = self.next() {
+            if let Err(error) = file.write(|mut file| file.write_all(&chunk)) {
                 // Of a frame that does not fit a part may have been written. If it cannot be cut off, a reader skips it.
-                let _ = file.set_len(length);
+                let _ = file.write(|file| file.set_len(length));
                 let mut state = self.state.lock();
                 state.error = Some(Arc::new(error));
                 state.chunks.clear();
@@ -67,6 +71,10 @@ impl FileQueue {
             length += chunk.len() as u64;
             let mut state = self.state.lock();
             (state.written, state.held) = (state.written + chunk.len() as u64, held);
+            if (state.spare.capacity()..=SPARE_BYTES).contains(&chunk.capacity()) {
+                chunk.clear();
+                state.spare = chunk;
+            }
             drop(state);
             self.changed.notify_all();
         }
@@ -86,11 +94,15 @@ impl FileQueue {
 
     fn append(&self, chunk: Vec<u8>, held: Appended) {
         let mut state = self.state.lock();
-        if !chunk.is_empty() && !state.is_closed && state.error.is_none() {
+        if !state.is_closed && state.error.is_none() {
             state.appended += chunk.len() as u64;
             state.chunks.push_back((chunk, held));
             self.changed.notify_all();
         }
+    }
+
+    fn take_spare(&self) -> Vec<u8> {
+        std::mem::take(&mut self.state.lock().spare)
     }
 
     fn has_room(&self) -> bool {
@@ -175,9 +187,10 @@ impl FileSink {
         self.appender.as_mut().map(Appender::take_opening).unwrap_or_default()
     }
 
-    /// Has the next segment write a state, even if nothing has ended.
-    pub(crate) fn require_state(&mut self) {
-        self.appender.iter_mut().for_each(Appender::require_state);
+    /// Has each segment write a state, even if nothing has ended, until this is called with `false` as
+    /// often.
+    pub(crate) fn require_states(&mut self, is_required: bool) {
+        self.appender.iter_mut().for_each(|appender| appender.require_states(is_required));
     }
 
     /// What the file holds. If writing failed, all entries that it lacks are unwritten ones.
@@ -194,7 +207,7 @@ impl FileSink {
     pub(crate) fn finish(&mut self, recording: &Recording) {
         if let Some(appender) = &mut self.appender {
             appender.finish(recording);
-            self.queue.append(appender.take_bytes(), appender.appended());
+            self.queue.append(appender.take_bytes(Vec::new()), appender.appended());
         }
     }
 }
@@ -214,7 +227,10 @@ impl Sink for FileSink {
             return;
         }
         appender.add(taken, self.queue.has_room());
-        self.queue.append(appender.take_bytes(), appender.appended());
+        if appender.has_bytes() {
+            let chunk = appender.take_bytes(self.queue.take_spare());
+            self.queue.append(chunk, appender.appended());
+        }
     }
 
     fn waits_since_ns(&self) -> Option<u64> {
@@ -227,6 +243,8 @@ mod tests {
     use cupti::Config;
     use cupti::clock::now_ns;
     use cupti::fake::{Fake, Work};
+
+    use std::fs::File;
 
     use super::*;
     use crate::collect::request::{Retention, SessionRequest};
@@ -241,7 +259,7 @@ mod tests {
         assert!(full.write_all(b"x").is_err());
         let queue = Arc::new(FileQueue::default());
         queue.append(vec![1; 10], Appended::default());
-        queue.write_to(full, 0).unwrap();
+        queue.write_to(KeptFile::new(full, "/dev/full".into()).unwrap(), 0).unwrap();
         let error = queue.wait(LIMIT).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         queue.append(vec![1; 10], Appended::default());
@@ -263,7 +281,7 @@ mod tests {
         assert!(error.to_string().contains(&format!("has not taken {most} bytes")), "{error}");
         // The thread begins late.
         let null = File::options().write(true).open("/dev/null").unwrap();
-        queue.write_to(null, 0).unwrap();
+        queue.write_to(KeptFile::new(null, "/dev/null".into()).unwrap(), 0).unwrap();
         queue.wait(LIMIT).unwrap();
         assert!(queue.has_room() && queue.held().entries == 7);
         queue.close();
@@ -455,7 +473,7 @@ mod tests {
         run.take();
         let sizes: usize = (0..50).map(|_| run.take()).sum();
         assert!(sizes < 2_000, "{sizes}");
-        run.sink.lock().require_state();
+        run.sink.lock().require_states(true);
         assert!(run.take() > 0);
         drop(open);
         run.finish().health().assert_complete();

@@ -9,10 +9,10 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::base::background::Background;
 use crate::base::error::{Error, Kind};
-use crate::collect::collection::{COLLECTION, COUNTING, Collection, LONGEST_WAIT};
+use crate::collect::collection::{COLLECTION, COLLECTS, COUNTING, Collection, LONGEST_WAIT};
 use crate::collect::request::{Retention, SessionRequest, Then};
 use crate::collect::sampling::Samplers;
-use crate::collect::view::StopCall;
+use crate::collect::view::Signals;
 use crate::record::recording::{Recording, RecordingInfo};
 
 /// How long a stop waits for calls in progress on other threads to return.
@@ -27,7 +27,7 @@ pub(crate) struct Session {
     /// Started before the session and stopped after it.
     samplers: Mutex<Samplers>,
     process_id: u32,
-    stop_call: Arc<StopCall>,
+    signals: Arc<Signals>,
     ended: AtomicBool,
 }
 
@@ -59,8 +59,8 @@ impl Session {
             }
             none => none.insert(Collection::start(request)?),
         };
-        let stop_call = Arc::new(StopCall::default());
-        let added = running.add_view(request, &stop_call);
+        let signals = Arc::new(Signals::default());
+        let added = running.add_view(request, &signals);
         let background = running.background.clone();
         if running.views.is_empty() {
             *collection = None;
@@ -70,7 +70,7 @@ impl Session {
         let is_bounded = request.keep != Retention::All || request.sink.is_some();
         let ticker = is_bounded.then(|| tick(&background, request.period, request.then.clone()));
         let (process_id, ended) = (std::process::id(), AtomicBool::new(false));
-        Ok(Self { id, ticker, samplers, process_id, stop_call, ended })
+        Ok(Self { id, ticker, samplers, process_id, signals, ended })
     }
 
     /// Rejects use in a forked child, where a lost thread may hold the lock.
@@ -103,8 +103,43 @@ impl Session {
     }
 
     pub(crate) fn is_paused(&self) -> bool {
-        let paused = |running: &mut Collection| Ok(running.view(self.id)?.on_since_ns.is_none());
+        let paused = |running: &mut Collection| {
+            let view = running.view(self.id)?;
+            view.see_signals();
+            Ok(!view.is_on())
+        };
         self.with(paused).unwrap_or(false)
+    }
+
+    /// Begins a window now. While CUPTI collects, takes no lock that others hold for long; otherwise
+    /// waits for the collection's lock up to `patience`, and turns CUPTI on.
+    pub(crate) fn begin_window(&self, patience: Duration) -> Result<(), Error> {
+        self.check_process()?;
+        self.signals.bound(true);
+        if COLLECTS.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let busy = || Error::new(Kind::LockedFor(patience));
+        let mut collection = COLLECTION.try_lock_for(patience).ok_or_else(busy)?;
+        let running = collection.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
+        running.resume(self.id)
+    }
+
+    /// Ends the window now. Takes no lock that others hold for long, and leaves CUPTI on.
+    pub(crate) fn end_window(&self) {
+        self.signals.bound(false);
+    }
+
+    /// Turns CUPTI off after a wait for the GPU, unless a session is in a window.
+    pub(crate) fn rest(&self) -> Result<(), Error> {
+        let waiter = |running: &mut Collection| {
+            let is_done = running.is_on() || running.collector.is_paused();
+            Ok((!is_done).then(|| running.waiter()))
+        };
+        let Some(waiter) = self.with(waiter)? else { return Ok(()) };
+        let waited = waiter.wait();
+        self.with(Collection::pause)?;
+        waited.map(drop)
     }
 
     /// Discards what it saw so far.
@@ -150,7 +185,7 @@ impl Session {
     /// Ends the session with the work submitted before `called_ns`, the time of the stop call.
     pub(crate) fn stop(&self, called_ns: u64) -> Result<Recording, Error> {
         self.check_process()?;
-        self.stop_call.set(called_ns);
+        self.signals.stop(called_ns);
         self.ended.store(true, Ordering::Release);
         let samplers = std::mem::take(&mut *self.samplers.lock());
         let mut recording = self.stop_collecting()?;
@@ -337,7 +372,7 @@ mod tests {
         let recording = std::thread::scope(|scope| {
             let mut locked = COLLECTION.lock();
             let stop = scope.spawn(|| session.stop(called_ns));
-            while session.stop_call.at_ns().is_none() {
+            while session.signals.stop_ns().is_none() {
                 std::thread::yield_now();
             }
             // As another session's thread does, for longer than the kept time.

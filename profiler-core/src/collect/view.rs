@@ -9,18 +9,33 @@ use parking_lot::Mutex;
 use crate::collect::request::{Retention, Sink};
 use crate::record::recording::segment::CarriedOver;
 
-/// The time of a session's stop call. Set before any lock is awaited, so that what the session
-/// keeps is not released in the meantime.
+/// What threads set without the collection's lock, each with the time at which they did: the stop of
+/// a session, and the bounds of its windows.
 #[derive(Debug, Default)]
-pub(super) struct StopCall(AtomicU64);
+pub(super) struct Signals {
+    /// Set before any lock is awaited, so that what the session keeps is not released in the
+    /// meantime. 0 before the stop.
+    stop_ns: AtomicU64,
+    /// The bounds that the view has not seen: whether a window begins.
+    bounds: Mutex<Vec<(u64, bool)>>,
+}
 
-impl StopCall {
-    pub(super) fn set(&self, at_ns: u64) {
-        self.0.store(at_ns.max(1), Ordering::Release);
+impl Signals {
+    pub(super) fn stop(&self, at_ns: u64) {
+        self.stop_ns.store(at_ns.max(1), Ordering::Release);
     }
 
-    pub(super) fn at_ns(&self) -> Option<u64> {
-        Some(self.0.load(Ordering::Acquire)).filter(|at_ns| *at_ns != 0)
+    pub(super) fn stop_ns(&self) -> Option<u64> {
+        Some(self.stop_ns.load(Ordering::Acquire)).filter(|at_ns| *at_ns != 0)
+    }
+
+    /// Begins or ends a window now. The time is read under the lock: a bound that a later reader of the
+    /// list finds is later than the reading.
+    pub(super) fn bound(&self, begins: bool) {
+        let mut bounds = self.bounds.lock();
+        if bounds.last().is_none_or(|(_, last)| *last != begins) {
+            bounds.push((now_ns(), begins));
+        }
     }
 }
 
@@ -34,7 +49,7 @@ pub(super) struct View {
     pub(super) start_ns: u64,
     pub(super) windows_ns: Vec<(u64, u64)>,
     pub(super) on_since_ns: Option<u64>,
-    pub(super) stop_call: Arc<StopCall>,
+    pub(super) signals: Arc<Signals>,
     /// Its end: the time of the stop call, but not before `earliest_end_ns`.
     pub(super) left_ns: Option<u64>,
     /// Work before this time was consumed by the sink, or released.
@@ -46,17 +61,29 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn turn_off(&mut self) {
+    pub(super) fn is_on(&self) -> bool {
+        self.on_since_ns.is_some()
+    }
+
+    pub(super) fn turn_off(&mut self, at_ns: u64) {
         if let Some(since) = self.on_since_ns.take() {
-            self.windows_ns.push((since, now_ns()));
+            self.windows_ns.push((since, at_ns.max(since)));
         }
     }
 
-    /// Sets the end if the stop was called.
-    pub(super) fn see_stop_call(&mut self) {
+    /// Sets the end if the stop was called, and the bounds of windows since the last call.
+    pub(super) fn see_signals(&mut self) {
         if self.left_ns.is_none() {
             let earliest_ns = self.earliest_end_ns.max(self.start_ns);
-            self.left_ns = self.stop_call.at_ns().map(|at_ns| at_ns.max(earliest_ns));
+            self.left_ns = self.signals.stop_ns().map(|at_ns| at_ns.max(earliest_ns));
+        }
+        let bounds = std::mem::take(&mut *self.signals.bounds.lock());
+        for (at_ns, begins) in bounds {
+            if begins {
+                self.on_since_ns.get_or_insert(at_ns);
+            } else {
+                self.turn_off(at_ns);
+            }
         }
     }
 

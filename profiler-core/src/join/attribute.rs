@@ -130,6 +130,51 @@ pub(crate) fn links<T: Copy + Eq + Hash>(first: T, mut others: Vec<T>) -> Vec<T>
     others
 }
 
+/// How often calls of a helper, a thread without ranges, fell together with those of a thread that
+/// had a range open.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Encounters {
+    /// Calls of the helper while the range was open.
+    pub(crate) calls: u64,
+    /// Those of them that overlapped a call of the other thread.
+    pub(crate) overlapping: u64,
+}
+
+/// By how much rarer than by chance the calls of threads that take turns overlap at most.
+const TURN_TAKING: f64 = 0.1;
+
+impl Encounters {
+    /// True if the threads take turns: one waits while the other works. `share` is the part of the
+    /// time in its ranges that the thread with ranges spends in calls. Calls of independent threads
+    /// overlap at least as often as that; of few calls none may overlap.
+    pub(crate) fn take_turns(self, share: f64) -> bool {
+        self.overlapping as f64 <= (TURN_TAKING * share * self.calls as f64).floor()
+    }
+}
+
+/// The range that a call outside all ranges is inferred to be of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inference<T> {
+    /// No thread waited in a range.
+    None,
+    /// Exactly one thread waited, in this range.
+    Waiting(T),
+    /// Several threads waited, and nothing is inferred.
+    Undecided,
+}
+
+impl<T> Inference<T> {
+    /// Decides by the innermost ranges of the threads that waited during the whole call.
+    pub(crate) fn of(waiting: impl IntoIterator<Item = T>) -> Self {
+        let mut waiting = waiting.into_iter();
+        match (waiting.next(), waiting.next()) {
+            (None, _) => Self::None,
+            (Some(range), None) => Self::Waiting(range),
+            (Some(_), Some(_)) => Self::Undecided,
+        }
+    }
+}
+
 /// Why no call is known for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unmatched {
@@ -186,6 +231,23 @@ mod tests {
         assert_eq!(ranges(context(4)), [4, 6]);
         assert_eq!((members(context(2)).unknown, members(context(3)).unknown), (1, 0));
         assert_eq!(members(context(7)), Members { ranges: Vec::new(), unknown: 1 });
+    }
+
+    #[test]
+    fn threads_take_turns_if_their_calls_overlap_less_than_by_chance() {
+        let turns = |calls, overlapping, share| Encounters { calls, overlapping }.take_turns(share);
+        assert!(turns(3_000, 0, 0.0) && turns(3_000, 0, 0.3));
+        // 900 would be chance.
+        assert!(turns(3_000, 90, 0.3) && !turns(3_000, 91, 0.3));
+        // Of few, or of a thread that hardly calls, none.
+        assert!(turns(20, 0, 0.3) && !turns(20, 1, 0.3) && !turns(3_000, 1, 0.003));
+    }
+
+    #[test]
+    fn nothing_is_inferred_if_several_threads_wait() {
+        assert_eq!(Inference::of([7]), Inference::Waiting(7));
+        assert_eq!(Inference::of([7, 7]), Inference::Undecided);
+        assert_eq!(Inference::of([0; 0]), Inference::None);
     }
 
     #[test]

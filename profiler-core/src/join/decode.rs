@@ -66,7 +66,8 @@ fn thread(
         ThreadId(store.threads.len() as u32 - 1)
     });
     if let Some(name) = name {
-        store.threads[row.at()].name = Some(name.into());
+        // The range logs come first: they have the whole name.
+        store.threads[row.at()].name.get_or_insert_with(|| name.into());
     }
     row
 }
@@ -425,14 +426,14 @@ fn read_calls(
     tables::reserve(&mut store.calls, driver + runtime);
     let mut reader = CallReader { recording, rows, shared, last: None };
     for log in &recording.calls {
-        let thread = thread(store, threads, log.thread_id, None);
+        let thread = thread(store, threads, log.thread_id, log.thread_name.as_deref());
         for call in &log.calls {
             let row = reader.read(store, Api::Driver, thread, call, health);
             store.calls.push(row);
         }
     }
     for log in &recording.runtime_calls {
-        let thread = thread(store, threads, log.thread_id, None);
+        let thread = thread(store, threads, log.thread_id, log.thread_name.as_deref());
         for call in &log.calls {
             let row = reader.read(store, Api::Runtime, thread, call, health);
             store.calls.push(row);
@@ -457,9 +458,9 @@ impl Named for cupti::RuntimeFunction {
     }
 }
 
-/// The properties of a call that determine its kind: API, function, result, captured, empty,
-/// returned, share.
-type KindKey = (Api, u32, u32, bool, bool, bool, Option<ShareId>);
+/// The properties of a call that determine its kind: API, function, result, whether it was captured,
+/// was empty, returned and was made in an unknown range, share.
+type KindKey = (Api, u32, u32, (bool, bool, bool, bool), Option<ShareId>);
 
 struct CallReader<'a> {
     recording: &'a Recording,
@@ -488,11 +489,13 @@ impl CallReader<'_> {
         if owner.is_incomplete() && is_within() {
             health.count_owner(&owner);
         }
+        let is_unknown = owner.is_incomplete();
         let (range, share) = owner.range().unzip();
         let share = share.flatten();
         let end_ns = call.end_ns;
         let id = call.function.id();
-        let key = (api, id, call.result, call.captured, call.empty, end_ns.is_some(), share);
+        let flags = (call.captured, call.empty, end_ns.is_some(), is_unknown);
+        let key = (api, id, call.result, flags, share);
         let kind = match self.last {
             Some((last, kind)) if last == key => kind,
             _ => {
@@ -507,6 +510,7 @@ impl CallReader<'_> {
                     empty: call.empty,
                     has_returned: end_ns.is_some(),
                     share,
+                    range_is_unknown: is_unknown,
                 });
                 self.last = Some((key, kind));
                 kind

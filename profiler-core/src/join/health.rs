@@ -177,6 +177,16 @@ pub struct Health {
     /// Lanes dropped at a thread's [upper bound](crate::Context::hand_over). Later launches in them
     /// have no range. A fact: lanes that are not used again lose nothing.
     pub forgotten_lanes: u64,
+    /// With a `ProfilerLayer`: call sites of spans that were reached, before or since it was
+    /// installed, and created none for it. Install the layer before a model is built, and let
+    /// filters pass its spans. A fact, not a loss: their work is in the outer ranges.
+    pub unused_span_sites: u64,
+    /// With a `ProfilerLayer`: entries of spans that were created before it joined their
+    /// subscriber; their ranges lack fields and numbers. A fact, not a loss.
+    pub unknown_span_entries: u64,
+    /// With a `ProfilerLayer`: levels of spans, of five, that filters of the process disabled at
+    /// the end. A fact, not a loss.
+    pub disabled_span_levels: u64,
     /// In a capture of another tool: tables that are views or virtual. Their rows are not read.
     pub computed_tables: u64,
     /// In a capture of another tool: [calls without a record](Self::calls_without_record) of a kind
@@ -186,6 +196,13 @@ pub struct Health {
     /// In a profile of several recordings without addresses of devices: devices that were taken to be
     /// the same GPU because the processes had the same ordinal for them. A fact, not a loss.
     pub devices_by_ordinal: u64,
+    /// GPU operations outside all ranges with an [inferred
+    /// range](crate::Profile::with_inferred_ranges). This and the two below are facts, not losses.
+    pub inferred_operations: u64,
+    /// Calls outside all ranges with an inferred range.
+    pub inferred_calls: u64,
+    /// Calls outside all ranges during which several threads waited in a range: nothing is inferred.
+    pub undecided_calls: u64,
     /// Samplers that failed to start or ended early:
     /// [`Series::failure`](crate::series::Series::failure). This and the counts below concern
     /// samples, and are no loss of work.
@@ -338,6 +355,9 @@ impl Health {
             (&mut self.earlier_contexts, losses.earlier_contexts),
             (&mut self.failed_threads, losses.failed_threads),
             (&mut self.forgotten_lanes, losses.forgotten_lanes),
+            (&mut self.unused_span_sites, losses.unused_span_sites),
+            (&mut self.unknown_span_entries, losses.unknown_span_entries),
+            (&mut self.disabled_span_levels, losses.disabled_span_levels),
             (&mut self.unwritten_entries, losses.unwritten_entries),
         ] {
             *sum = sum.saturating_add(count);
@@ -363,7 +383,7 @@ impl Health {
         }
         add! {
             accounts: kernels copies memsets synchronizations;
-            largest: clock_step_ns clock_error_ns devices_by_ordinal;
+            largest: clock_step_ns clock_error_ns devices_by_ordinal disabled_span_levels;
             sums:
                 records truncated missing_recordings repeated_records unknown_records
                 unknown_range_entries unreadable_bytes zero_timestamps dropped_by_cupti
@@ -375,8 +395,10 @@ impl Health {
                 captured_calls graph_operations graph_operations_captured before_their_call buffers
                 pool_misses overhead_ns migrations calls_without_record whole_graphs
                 whole_graphs_without_call capture_warnings capture_losses summed_as_other
-                forgotten_lanes computed_tables calls_without_any_record failed_samplers
-                dropped_samples sample_gaps sample_overflows unwritten_entries
+                forgotten_lanes inferred_operations inferred_calls undecided_calls computed_tables
+                calls_without_any_record failed_samplers dropped_samples sample_gaps sample_overflows
+                unwritten_entries
+                unused_span_sites unknown_span_entries
         }
     }
 
@@ -525,7 +547,16 @@ impl fmt::Display for Health {
             ("warnings of the capture", self.capture_warnings),
             ("ranges, marks and kernels summed up as (other)", self.summed_as_other),
             ("lanes forgotten", self.forgotten_lanes),
+            (
+                "call sites of spans made none: install the layer before the model is built, and let filters pass its spans",
+                self.unused_span_sites,
+            ),
+            ("entries of spans that are older than the layer", self.unknown_span_entries),
+            ("of 5 levels of spans disabled by filters", self.disabled_span_levels),
             ("devices of several processes known by their ordinal alone", self.devices_by_ordinal),
+            ("operations of inferred ranges", self.inferred_operations),
+            ("calls of inferred ranges", self.inferred_calls),
+            ("calls outside ranges while several threads waited in one", self.undecided_calls),
             ("samplers failed", self.failed_samplers),
             ("samples dropped", self.dropped_samples),
             ("gaps between samples", self.sample_gaps),

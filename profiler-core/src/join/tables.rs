@@ -165,6 +165,8 @@ pub(crate) struct CallKind {
     pub(crate) has_returned: bool,
     /// The ranges that share it besides its own.
     pub(crate) share: Option<ShareId>,
+    /// It was made in a range that the recording lacks: without a range, but not outside of all.
+    pub(crate) range_is_unknown: bool,
 }
 
 impl CallKind {
@@ -542,6 +544,8 @@ pub(crate) struct Store {
     pub(crate) processes: Vec<Process>,
     /// The samples of the devices.
     pub(crate) series: Vec<Arc<Series>>,
+    /// By [`CallId`]: the inferred range of calls outside all ranges; empty if none was inferred.
+    pub(crate) inferred: Vec<Maybe<RangeId>>,
     /// The source's number of each range, then of each process range, if it has any.
     pub(crate) range_numbers: Vec<u64>,
 }
@@ -661,6 +665,12 @@ impl Store {
         }
         let key = (self.threads[own[0].thread.at()].process, operation.correlation_id);
         self.repeated_calls.get(&key).map_or(own, |calls| calls)
+    }
+
+    /// The inferred range of a call outside all ranges.
+    #[inline]
+    pub(crate) fn inferred_range_of(&self, call: Maybe<CallId>) -> Option<RangeId> {
+        self.inferred.get(call.get()?.at())?.get()
     }
 
     /// The range whose call caused this work.

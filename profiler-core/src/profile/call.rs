@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use super::{Profile, Range};
 use crate::base::accessors::getters;
-use crate::join::tables::{self, Api, CallKind, Interval};
+use crate::join::tables::{self, Api, CallId, CallKind, Interval, Maybe};
 
 /// A call into CUDA's driver or runtime API.
 #[derive(Debug, Clone, Copy)]
 pub struct ApiCall<'a> {
     pub(crate) profile: &'a Profile,
     pub(crate) row: &'a tables::Call,
+    /// None for calls of the runtime API that made a driver call.
+    pub(crate) id: Maybe<CallId>,
 }
 
 impl<'a> ApiCall<'a> {
@@ -73,6 +75,13 @@ impl<'a> ApiCall<'a> {
     /// The range of the call.
     pub fn range(&self) -> Option<Range<'a>> {
         self.row.range.get().map(|id| Range { profile: self.profile, id })
+    }
+
+    /// The range that it is inferred to be of: see
+    /// [`Profile::with_inferred_ranges`]. `None` if it has a range, or none was inferred.
+    pub fn inferred_range(&self) -> Option<Range<'a>> {
+        let id = self.profile.store.inferred_range_of(self.id)?;
+        Some(Range { profile: self.profile, id })
     }
 
     /// All ranges of the call, without duplicates: first [`range`](Self::range), which it is

@@ -43,6 +43,7 @@ use crate::join::correlate;
 use crate::join::decode;
 pub use crate::join::health::Account;
 use crate::join::health::Health;
+use crate::join::infer;
 use crate::join::range_tree::{NodeId, Tree};
 pub use crate::join::tables::Api;
 use crate::join::tables::{BYTES_A_KERNEL, CallId, Maybe, OperationId, RangeId, Store};
@@ -118,6 +119,31 @@ impl Profile {
         self.collectives.get_or_init(|| Collectives::of(&self.store))
     }
 
+    /// Infers ranges of work that was submitted outside all ranges: of the thread that waited in a
+    /// range meanwhile, as the caller of PyTorch's `backward` does while autograd's thread launches.
+    ///
+    /// Exact attribution stays as it is: such work remains in [`outside_ranges`](Self::outside_ranges)
+    /// and in no inclusive or exclusive sum. [`RangeSummary::inferred`] and similar methods have it,
+    /// and [`Query::with_inferred`](crate::query::Query::with_inferred). The condition: exactly one
+    /// thread of the process was in one range during the whole call and made no call itself, and
+    /// the calls of the two threads overlap at most a tenth as often as by chance. With two waiting
+    /// threads nothing is inferred; [`Health::undecided_calls`] counts that. A guess, but for programs
+    /// whose threads really wait; a [`Context`](crate::Context) is exact. Costs a sort of the ranges and
+    /// of the calls outside ranges.
+    #[must_use]
+    pub fn with_inferred_ranges(mut self) -> Self {
+        let inferred = infer::infer(&self.store);
+        self.store.inferred = inferred.ranges;
+        self.tree.add_inferred(&self.store);
+        let count = |of: &mut dyn Iterator<Item = Option<RangeId>>| of.flatten().count() as u64;
+        let store = &self.store;
+        let operations = &mut store.operations.iter().map(|row| store.inferred_range_of(row.call));
+        self.health.inferred_operations = count(operations);
+        self.health.inferred_calls = count(&mut store.inferred.iter().map(|range| range.get()));
+        self.health.undecided_calls = inferred.undecided;
+        self
+    }
+
     /// Drops the raw logs, which take most of the memory: about 50 bytes per driver call and more
     /// than 200 per kernel. What remains is at most [`BYTES_A_KERNEL`](Self::BYTES_A_KERNEL) per
     /// kernel with its launch, 56 bytes per range, and shared data. The profile cannot be saved any
@@ -173,6 +199,8 @@ impl Profile {
         outside_ranges: Totals = tree.outside;
         /// True if any range has [shared work](RangeSummary::shared).
         has_shared_work: bool = tree.has_shared;
+        /// True if any range has [inferred work](RangeSummary::inferred).
+        has_inferred_work: bool = store.inferred.first().is_some();
     }
 
     /// The time of the session's start, or of a capture's start, from the host's clock when
@@ -246,6 +274,7 @@ impl Profile {
                 summary.host_ns = summary.host_ns.saturating_add(node.node().host_ns);
                 summary.inclusive += node.inclusive();
                 summary.replayed += node.replayed();
+                summary.inferred += node.inferred();
             }
         }
         summary.shared = self.tree.shared_of(&self.store, |id| matching[id.at()]);
@@ -322,15 +351,15 @@ impl Profile {
     /// The runtime API calls that made a driver call, if recorded, by thread in call order. Both
     /// calls have the same correlation id. Runtime calls are in no sum.
     pub fn runtime_calls(&self) -> impl Iterator<Item = ApiCall<'_>> + Clone {
-        self.store.outer_calls.iter().map(|row| ApiCall { profile: self, row })
+        self.store.outer_calls.iter().map(|row| ApiCall { profile: self, row, id: Maybe::NONE })
     }
 
     pub(crate) fn operation(&self, id: OperationId) -> GpuOperation<'_> {
-        GpuOperation { profile: self, id, window: Maybe::NONE }
+        GpuOperation { profile: self, id, assigned: None }
     }
 
     pub(crate) fn call(&self, id: CallId) -> ApiCall<'_> {
-        ApiCall { profile: self, row: &self.store.calls[id.at()] }
+        ApiCall { profile: self, row: &self.store.calls[id.at()], id: Some(id).into() }
     }
 
     pub(crate) fn since_start(&self, ns: u64) -> Duration {

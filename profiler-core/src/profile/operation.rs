@@ -6,8 +6,7 @@ use super::{ApiCall, Profile, Range};
 use crate::base::accessors::getters;
 use crate::base::kernel_names;
 use crate::join::tables::{
-    CallId, Interval, Maybe, Operation, OperationId, RangeId, RangesBy, SAME_ID, What, WholeGraph,
-    Work,
+    CallId, Interval, Operation, OperationId, RangeId, RangesBy, SAME_ID, What, WholeGraph, Work,
 };
 
 /// How a GPU operation was attributed to its range. More ways may follow.
@@ -25,6 +24,12 @@ pub enum Attribution {
     /// By time alone: it started on the GPU while the host was in the range. Only for
     /// [`Query::by_window`](crate::query::Query::by_window).
     Window,
+    /// By the CUDA graph node that it executed, which was created in the range. Only for
+    /// [`Query::replays`](crate::query::Query::replays).
+    Capture,
+    /// By inference: a thread without ranges submitted it while the range's thread waited. Only for
+    /// [`Query::with_inferred`](crate::query::Query::with_inferred).
+    Inferred,
     /// The call was made outside all ranges, or is unknown.
     None,
 }
@@ -49,14 +54,14 @@ pub enum OperationKind {
 pub struct GpuOperation<'a> {
     pub(super) profile: &'a Profile,
     pub(super) id: OperationId,
-    /// The range that a query by window attributed it to.
-    pub(super) window: Maybe<RangeId>,
+    /// The range that a query attributed it to, and how.
+    pub(super) assigned: Option<(RangeId, Attribution)>,
 }
 
 impl<'a> GpuOperation<'a> {
-    /// Attributes it to the range of a query by window.
-    pub(crate) fn in_window(self, range: RangeId) -> Self {
-        Self { window: Some(range).into(), ..self }
+    /// Attributes it to the range of a query.
+    pub(crate) fn assigned_to(self, range: RangeId, by: Attribution) -> Self {
+        Self { assigned: Some((range, by)), ..self }
     }
 
     pub(crate) fn profile(&self) -> &'a Profile {
@@ -178,15 +183,23 @@ impl<'a> GpuOperation<'a> {
     /// The range it is attributed to; see [`attribution`](Self::attribution).
     pub fn range(&self) -> Option<Range<'a>> {
         let profile = self.profile;
-        let range = self.window.get().or_else(|| profile.store.range_of(self.row().call));
+        let assigned = self.assigned.map(|(range, _)| range);
+        let range = assigned.or_else(|| profile.store.range_of(self.row().call));
         range.map(|id| Range { profile, id })
+    }
+
+    /// The range that its call is inferred to be of: see
+    /// [`Profile::with_inferred_ranges`]. `None` if the call has a range, or none was inferred.
+    pub fn inferred_range(&self) -> Option<Range<'a>> {
+        let id = self.profile.store.inferred_range_of(self.row().call)?;
+        Some(Range { profile: self.profile, id })
     }
 
     /// All its ranges, without duplicates: first [`range`](Self::range), then those
     /// [joined](crate::Context::join) with it. Some may contain others.
     pub fn ranges(&self) -> impl Iterator<Item = Range<'a>> + Clone + use<'a> {
         let profile = self.profile;
-        let others = if self.window.get().is_some() { &[][..] } else { self.shares() };
+        let others = if self.assigned.is_some() { &[][..] } else { self.shares() };
         self.range().into_iter().chain(others.iter().map(move |&id| Range { profile, id }))
     }
 
@@ -197,15 +210,16 @@ impl<'a> GpuOperation<'a> {
 
     /// The range in which its CUDA graph node was created, by capture or by hand. `None` if it is
     /// no node, or the node was created outside all ranges or before the session. The range of its
-    /// launch is [`range`](Self::range).
+    /// launch is [`range`](Self::range), or that of its [`call`](Self::call) in a query of
+    /// [`replays`](crate::query::Query::replays).
     pub fn captured_in(&self) -> Option<Range<'a>> {
         self.row().captured.get().map(|id| Range { profile: self.profile, id })
     }
 
     /// How it was attributed to its range.
     pub fn attribution(&self) -> Attribution {
-        if self.window.get().is_some() {
-            return Attribution::Window;
+        if let Some((_, by)) = self.assigned {
+            return by;
         }
         let store = &self.profile.store;
         let call = self.row().call.get().map(|call| &store.calls[call.at()]);

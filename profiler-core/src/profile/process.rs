@@ -58,7 +58,7 @@ impl Merger {
         Self::default()
     }
 
-    /// Adds a recording. Costs about 0.3 us per operation.
+    /// Adds a recording. Costs what [`Profile::from_recording`] does, and a pass over the rows.
     ///
     /// # Errors
     /// The recording is of another machine or boot, or does not fit. It is left out, and the merger

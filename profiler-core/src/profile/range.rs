@@ -22,6 +22,8 @@ pub struct RangeSummary {
     pub(super) replayed: Totals,
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub(super) shared: Totals,
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
+    pub(super) inferred: Totals,
 }
 
 fn is_none(totals: &Totals) -> bool {
@@ -44,6 +46,10 @@ impl RangeSummary {
         /// attributed to one of those. It is not in [`inclusive`](Self::inclusive); both together
         /// are all submitted work. Sums over ranges that share work contain it several times.
         shared: Totals = shared;
+        /// Work of threads without ranges that is [inferred](crate::Profile::with_inferred_ranges) to
+        /// be of these ranges, whose thread waited meanwhile. It is not in
+        /// [`inclusive`](Self::inclusive), and also in the work outside all ranges.
+        inferred: Totals = inferred;
         /// The sum of GPU times, with descendants.
         gpu_time: Duration = inclusive.gpu_time();
         /// The sum of host times; a range within one of the same pattern counts once.
@@ -140,6 +146,8 @@ impl<'a> RangeNode<'a> {
         replayed: Totals = node().replayed;
         /// Work shared with the ranges it is attributed to; see [`RangeSummary::shared`].
         shared: Totals = node().shared;
+        /// Inferred work of threads without ranges; see [`RangeSummary::inferred`].
+        inferred: Totals = node().inferred;
         /// The sum of host times.
         host_time: Duration = Duration::from_nanos(node().host_ns);
     }
@@ -287,6 +295,17 @@ impl<'a> Range<'a> {
     /// Work shared with others; see [`RangeSummary::shared`]. Summed on each call.
     pub fn shared(&self) -> Totals {
         self.profile.tree.shared(&self.profile.store, self.id)
+    }
+
+    /// Inferred work of threads without ranges; see [`RangeSummary::inferred`]. Summed on each call.
+    pub fn inferred(&self) -> Totals {
+        self.profile.tree.inferred(&self.profile.store, self.id)
+    }
+
+    /// The operations of [`inferred`](Self::inferred): range by range, each by start.
+    pub fn inferred_operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
+        let profile = self.profile;
+        profile.tree.inferred_operations(self.id).map(move |id| profile.operation(id))
     }
 
     /// The GPU operations with those of descendants: range by range, each by start.

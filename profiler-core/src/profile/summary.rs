@@ -55,7 +55,7 @@ pub struct Summary {
     children: Vec<Vec<u32>>,
     inclusive: Vec<Totals>,
     replayed: Vec<Totals>,
-    health: Health,
+    pub(crate) health: Health,
 }
 
 impl Summary {

@@ -7,13 +7,14 @@ use cupti::CallClass;
 use rustc_hash::FxHashMap;
 
 use super::group::{CallThread, Grouping, Groups, RangePath};
-use super::timeline::{Timeline, within};
+use super::timeline::Timeline;
 use super::{Query, Span, ns};
 use crate::base::accessors::getters;
 use crate::base::order;
 use crate::base::text::{printable, serialize_as_text, serialize_fields};
 use crate::base::units::time;
 use crate::join::busy::Sweep;
+use crate::join::segments::within;
 use crate::join::tables::{CallId, Interval, RangeId};
 use crate::profile::{GpuOperation, Profile, Range};
 

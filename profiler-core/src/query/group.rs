@@ -471,6 +471,12 @@ impl<'a> Query<'a> {
         self.group_by(|operation| Some(RangePath::of(operation)))
     }
 
+    /// Groups executions of CUDA graph nodes by the path of the range that created the node. Other
+    /// operations are excluded.
+    pub fn by_capture(&self) -> Groups<RangePath<'a>> {
+        self.group_by(|operation| Some(RangePath::new(Some(operation.captured_in()?.node()))))
+    }
+
     /// Groups by stream.
     pub fn by_stream(&self) -> Groups<StreamKey> {
         self.group_by(|operation| {

@@ -12,6 +12,7 @@ mod step;
 mod tests;
 mod timeline;
 mod tree;
+mod unattributed;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -39,6 +40,7 @@ pub use plan::Operations;
 pub use step::{Step, Steps};
 pub(crate) use timeline::Timeline;
 pub use tree::{Amounts, Branch, Branches};
+pub use unattributed::UnattributedThread;
 pub use wait::{Wait, WaitTarget, Waits};
 
 /// An interval since the session's start.
@@ -141,6 +143,7 @@ struct Selector {
     categories: Vec<String>,
     directly: bool,
     mode: AttributionMode,
+    with_inferred: bool,
 }
 
 /// A filter on the kind of operation.
@@ -188,6 +191,8 @@ struct Selection {
     ranges: Selector,
     kinds: Vec<KindFilter>,
     names: Vec<Pattern>,
+    /// Where graph nodes were captured.
+    captured: Vec<Pattern>,
     devices: Vec<u32>,
     contexts: Vec<u32>,
     streams: Vec<u32>,
@@ -250,8 +255,16 @@ impl<'a> Query<'a> {
         /// Excludes descendants of the selected ranges: exclusive instead of inclusive.
         directly() selection.ranges.directly = true;
         /// Attributes executions of CUDA graph nodes to the range that created the node instead of the range
-        /// that launched the graph. Other operations are excluded.
+        /// that launched the graph ([`Attribution::Capture`](crate::profile::Attribution::Capture)). Other
+        /// operations are excluded.
         replays() selection.ranges.mode = AttributionMode::Capture;
+        /// Selects executions of CUDA graph nodes that were created in ranges of this name, path or pattern, or
+        /// in their descendants. [`in_range`](Self::in_range) still selects by the launch.
+        captured_in(path: &str) selection.captured += Pattern::new(path);
+        /// Attributes work without a range to its [inferred range](GpuOperation::inferred_range), if it has one
+        /// ([`Attribution::Inferred`](crate::profile::Attribution::Inferred)). All else is attributed as
+        /// without this.
+        with_inferred() selection.ranges.with_inferred = true;
         /// Selects by time alone: operations that started on the GPU while the host was in such a range,
         /// whoever submitted them. An operation is attributed to the range that began last
         /// ([`Attribution::Window`](crate::profile::Attribution::Window)), as exactly as CUPTI's clock allows

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use super::{AttributionMode, Filter, KindFilter, Query, Selection, Selector};
 use crate::base::kernel_names::{self, Pattern};
 use crate::join::tables::{Interval, Label, OperationId, RangeId, Store, What, Work};
-use crate::profile::{GpuOperation, OperationKind, Profile, RangeNode};
+use crate::profile::{Attribution, GpuOperation, OperationKind, Profile, RangeNode};
 
 /// The operations of a query, by start.
 pub struct Operations<'a> {
@@ -18,6 +18,9 @@ pub struct Operations<'a> {
     /// Selected ranges, if needed.
     ranges: Option<Vec<bool>>,
     is_capture: bool,
+    with_inferred: bool,
+    /// Ranges in which graph nodes were captured, if selected.
+    captured: Option<Vec<bool>>,
     outside: bool,
     threads: Vec<bool>,
     times: Vec<(u64, u64)>,
@@ -58,6 +61,8 @@ impl<'a> Operations<'a> {
             works: selection.works_of(store),
             ranges: by_range.then(|| selector.selected_with_descendants(profile)),
             is_capture,
+            with_inferred: selector.with_inferred && !is_capture,
+            captured: selection.captured_in(profile),
             outside: selector.outside,
             threads: selection.threads_of(store),
             times: selection.times.clone(),
@@ -65,15 +70,34 @@ impl<'a> Operations<'a> {
         }
     }
 
+    /// The operation with its range by the mode of the query. `None` if it has none by capture.
+    fn attributed(&self, id: OperationId) -> Option<GpuOperation<'a>> {
+        let operation = self.profile.operation(id);
+        if self.is_capture {
+            let captured = operation.row().captured.get()?;
+            return Some(operation.assigned_to(captured, Attribution::Capture));
+        }
+        if !self.with_inferred {
+            return Some(operation);
+        }
+        Some(match operation.inferred_range() {
+            Some(range) => operation.assigned_to(range.id, Attribution::Inferred),
+            None => operation,
+        })
+    }
+
     fn is_wanted(&self, operation: &GpuOperation<'a>) -> bool {
         let store = &self.profile.store;
         let row = operation.row();
+        let is_captured = |ranges: &Vec<bool>| row.captured.get().is_some_and(|id| ranges[id.at()]);
+        if !self.captured.as_ref().is_none_or(is_captured) {
+            return false;
+        }
         if !self.works.is_empty() && !self.works[row.work.at()] {
             return false;
         }
         if let Some(ranges) = &self.ranges {
-            let range = if self.is_capture { row.captured.get() } else { store.range_of(row.call) };
-            let is_in = match range {
+            let is_in = match operation.range().map(|range| range.id) {
                 Some(range) => ranges[range.at()],
                 None => self.outside && !self.is_capture,
             };
@@ -108,15 +132,20 @@ impl<'a> Iterator for Operations<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let profile = self.profile;
-            let operation = match &mut self.rows {
-                Rows::All(rows) => profile.operation(OperationId(rows.next()?)),
-                Rows::Listed(rows) => profile.operation(rows.next()?),
+            let row = match &mut self.rows {
+                Rows::All(rows) => OperationId(rows.next()?),
+                Rows::Listed(rows) => rows.next()?,
                 Rows::InWindows(rows) => {
                     let (row, range) = rows.next()?;
-                    profile.operation(row).in_window(range)
+                    let operation = self.profile.operation(row);
+                    let operation = operation.assigned_to(range, Attribution::Window);
+                    if self.is_wanted(&operation) {
+                        return Some(operation);
+                    }
+                    continue;
                 }
             };
+            let Some(operation) = self.attributed(row) else { continue };
             if self.is_wanted(&operation) {
                 return Some(operation);
             }
@@ -144,6 +173,12 @@ impl Selection {
                 && (self.names.is_empty() || is_named(&self.names, store, &work.what, &mut named))
         };
         store.works().iter().map(wanted).collect()
+    }
+
+    /// For each range, whether graph nodes captured in it are selected; `None` for all operations.
+    fn captured_in(&self, profile: &Profile) -> Option<Vec<bool>> {
+        let selector = Selector { patterns: self.captured.clone(), ..Selector::default() };
+        (!self.captured.is_empty()).then(|| selector.selected_with_descendants(profile))
     }
 
     /// Selected threads, by id; empty for all.
@@ -216,6 +251,14 @@ impl Selector {
                 (_, false) => into.extend(tree.operations(range)),
                 (_, true) => into.extend(tree.own_operations(range)),
             };
+        let of_range = |range: RangeId, into: &mut Vec<OperationId>| {
+            of_range(range, into);
+            match self.directly {
+                _ if !self.with_inferred || is_capture => {}
+                true => into.extend(tree.own_inferred_operations(range)),
+                false => into.extend(tree.inferred_operations(range)),
+            }
+        };
         if is_capture && self.directly {
             return None;
         }

@@ -118,6 +118,7 @@ impl Made {
                 empty: false,
                 has_returned: call.returned,
                 share: None,
+                range_is_unknown: false,
             };
             let kind = store.intern_call_kind(kind);
             let (start, end) = call.time;

@@ -1,31 +1,38 @@
 //! Lanes attribute the work of a thread that launches for several issuers in turn.
 //!
-//! A program may send its work through a queue to a device thread, as cubecl does. A *lane* is a
-//! number that identifies, on that thread, the issuer of the current job: cubecl's `StreamId`, or
-//! an id that a runtime keeps per task. A context sent through the same queue is [handed
-//! over](Context::hand_over) there; later launches in its lane are attributed to it.
+//! A framework may send its work through a queue to a device thread, as cubecl does. A *lane* is a
+//! number that identifies, on that thread, the issuer of the current job. An issuer [hands its
+//! range over](HandOver) through the same queue, in order with its jobs; later launches in its
+//! lane are attributed to that range.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::sync::OnceLock;
+use std::collections::{HashMap, VecDeque};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::record::context::Context;
 use crate::record::recording::ranges;
 
-static LANE: OnceLock<fn() -> u64> = OnceLock::new();
-
-/// Upper bound of the lanes of a thread, for programs that use a new number per job and end none.
+/// Upper bound of the lanes of a launching thread, for programs that use a new number per job and
+/// end none.
 const LANES: usize = 1 << 16;
+/// Upper bound of the lanes whose last hand-over an issuing thread remembers.
+const REMEMBERED: usize = 1 << 10;
 
 thread_local! {
-    static HANDED: RefCell<Lanes> = RefCell::default();
+    static LANES_OF_THREAD: RefCell<Lanes> = const { RefCell::new(Lanes::new(0, None)) };
+    /// The tag handed over last by this thread, by hand-over and lane.
+    static LAST: RefCell<FxHashMap<(u64, u64), u64>> =
+        const { RefCell::new(HashMap::with_hasher(FxBuildHasher)) };
 }
 
-/// The lanes of a thread.
-#[derive(Default)]
+/// The lanes of a launching thread, which belong to one queue.
 struct Lanes {
+    /// The queue's function for the current lane; `None` before the first hand-over.
+    current: Option<fn() -> u64>,
     /// The first log number of the recording that all lanes belong to.
     first_log: u64,
     /// By lane: the tag handed over last, and the turn of that hand-over.
@@ -36,20 +43,33 @@ struct Lanes {
 }
 
 impl Lanes {
+    const fn new(first_log: u64, current: Option<fn() -> u64>) -> Self {
+        let tags = HashMap::with_hasher(FxBuildHasher);
+        Self { current, first_log, tags, turns: VecDeque::new(), turn: 0 }
+    }
+
     fn tag(&self, lane: u64) -> u64 {
         self.tags.get(&lane).map_or(0, |(tag, _)| *tag)
     }
 
+    /// The tag of the current lane; 0 without one.
+    fn current_tag(&self) -> u64 {
+        match self.current {
+            Some(lane) if !self.tags.is_empty() => self.tag(lane()),
+            _ => 0,
+        }
+    }
+
     /// Sets the tag of a lane in the recording with this first log number; tag 0 ends the lane.
-    /// Returns true if the oldest lane was dropped to make room.
-    fn hand_over(&mut self, first_log: u64, lane: u64, tag: u64) -> bool {
+    /// Returns how many lanes were dropped to make room.
+    fn hand_over(&mut self, first_log: u64, lane: u64, tag: u64) -> u64 {
         if tag == 0 {
             self.tags.remove(&lane);
-            return false;
+            return 0;
         }
         if first_log != self.first_log {
             // A call of this recording cannot be attributed to a range of another one.
-            *self = Self { first_log, ..Self::default() };
+            *self = Self::new(first_log, self.current);
         }
         self.turn += 1;
         self.tags.insert(lane, (tag, self.turn));
@@ -58,79 +78,226 @@ impl Lanes {
             let tags = &self.tags;
             self.turns.retain(|(turn, lane)| tags.get(lane).is_some_and(|(_, last)| last == turn));
         }
-        self.tags.len() > LANES && self.forget_oldest()
+        if self.tags.len() > LANES { self.forget_oldest() } else { 0 }
     }
 
     #[cold]
-    fn forget_oldest(&mut self) -> bool {
+    fn forget_oldest(&mut self) -> u64 {
         while let Some((turn, lane)) = self.turns.pop_front() {
             if self.tags.get(&lane).is_some_and(|(_, last)| *last == turn) {
                 self.tags.remove(&lane);
-                return true;
+                return 1;
             }
         }
-        false
+        0
     }
-}
-
-/// Sets the function that returns the current lane of a thread. Call it once per process, early:
-/// earlier launches have no lane.
-///
-/// The function is called within CUDA calls of threads with no open range. It must be fast, and
-/// must not call CUDA, block or panic. Returns false if another function was set before.
-///
-/// ```
-/// use std::cell::Cell;
-///
-/// thread_local!(static JOB_OF: Cell<u64> = const { Cell::new(0) }); // set by the queue around each job
-///
-/// assert!(profiler_core::set_lane(|| JOB_OF.get()));
-/// ```
-pub fn set_lane(lane: fn() -> u64) -> bool {
-    if !std::ptr::fn_addr_eq(*LANE.get_or_init(|| lane), lane) {
-        return false;
-    }
-    cupti::calls::set_word_source(word_of_lane).is_ok()
 }
 
 /// The tag handed over last in this thread's current lane; 0 without one.
 fn word_of_lane() -> u64 {
-    let Some(lane) = LANE.get() else { return 0 };
-    let lane = lane();
-    HANDED.try_with(|lanes| lanes.try_borrow().map_or(0, |lanes| lanes.tag(lane))).unwrap_or(0)
+    let tag = |lanes: &RefCell<Lanes>| lanes.try_borrow().map_or(0, |lanes| lanes.current_tag());
+    LANES_OF_THREAD.try_with(tag).unwrap_or(0)
 }
 
 impl Context {
     /// Attributes later launches of this thread in its current lane to this context.
     ///
+    /// [`HandOver`] does this through a framework's queue; call it yourself in a job of your own
+    /// queue, in order with the work. `lane` returns the number of the issuer whose job this
+    /// thread runs. It is called within CUDA calls of the thread while no range is open on it, so
+    /// it must be fast, and must not call CUDA, block or panic. A launching thread belongs to one
+    /// queue: the `lane` of its last hand-over applies.
+    ///
     /// The next hand-over in the lane replaces it; an [empty context](Context::is_empty) ends it.
-    /// Does nothing without a lane: see [`set_lane`]. A range may have ended before its work
-    /// reaches the launching thread, so hand over in the queue, in order with the work.
+    /// A range may have ended before its work reaches the launching thread.
     ///
     /// A thread keeps 65,536 lanes per recording. Beyond that it drops the lanes with the oldest
     /// hand-over and counts them in [`Health::forgotten_lanes`](crate::Health::forgotten_lanes).
     ///
     /// ```no_run
-    /// # fn submit(job: impl FnOnce() + Send + 'static) {}
-    /// # fn issue_work() {}
+    /// use std::cell::Cell;
+    ///
     /// use profiler_core::Context;
     ///
+    /// thread_local!(static JOB_OF: Cell<u64> = const { Cell::new(0) }); // set by the queue around each job
+    ///
+    /// # fn submit(job: impl FnOnce() + Send + 'static) {}
+    /// # fn issue_work() {}
     /// let _forward = nvtx::range("forward");
     /// let context = Context::capture();
-    /// submit(move || context.hand_over()); // goes through the queue, before the work of the range
+    /// submit(move || context.hand_over(|| JOB_OF.get())); // before the work of the range
     /// issue_work();
-    /// submit(|| Context::default().hand_over()); // and after it
+    /// submit(|| Context::default().hand_over(|| JOB_OF.get())); // and after it
     /// ```
-    pub fn hand_over(self) {
-        let Some(lane) = LANE.get() else { return };
-        let lane = lane();
-        let _ = HANDED.try_with(|lanes| {
-            if let Ok(mut lanes) = lanes.try_borrow_mut()
-                && lanes.hand_over(ranges::first_log(), lane, self.tag())
-            {
-                ranges::count_forgotten_lane();
-            }
+    pub fn hand_over(self, lane: fn() -> u64) {
+        let is_source = cupti::calls::set_word_source(word_of_lane).is_ok();
+        let dropped = LANES_OF_THREAD.try_with(|lanes| {
+            let mut lanes = lanes.try_borrow_mut().ok()?;
+            lanes.current = Some(lane);
+            Some(lanes.hand_over(ranges::first_log(), lane(), self.tag()))
         });
+        // A context that cannot be handed over is lost like a dropped one.
+        let lost = dropped.ok().flatten().unwrap_or(1);
+        ranges::count_forgotten_lanes(if is_source { lost } else { lost.max(1) });
+    }
+}
+
+/// A queue of a framework: its launching thread runs what other threads issue.
+///
+/// Implement it for a type of your own that holds the framework's handle, and pass that to
+/// [`HandOver::new`].
+pub trait LaunchQueue {
+    /// Runs the job on the launching thread, after all that this thread has issued so far and
+    /// before all that it issues later. Must not wait for the GPU.
+    fn in_order(&self, job: Box<dyn FnOnce() + Send>);
+
+    /// The number of the issuer whose job the current launching thread runs; called on the
+    /// launching thread as [`Context::hand_over`] says. On an issuing thread it returns the number
+    /// that its jobs have, or any constant. The default is 0, for queues with a single issuer.
+    fn lane() -> u64
+    where
+        Self: Sized,
+    {
+        0
+    }
+
+    /// Waits until all that this thread has issued was launched. Does not wait for the GPU.
+    ///
+    /// The default waits for a job of its own. Queues that collect jobs before they run them have
+    /// to flush.
+    fn wait_launched(&self) {
+        let (launched, wait) = mpsc::channel::<()>();
+        self.in_order(Box::new(move || drop(launched)));
+        // Nothing is sent: the wait ends when the job is dropped, after its run or without it.
+        let _ = wait.recv();
+    }
+}
+
+/// The hand-over of ranges through a framework's [`LaunchQueue`].
+///
+/// The ranges of the threads that issue work travel through the queue, in order with that work, so
+/// that the launching thread's calls are attributed to them. Threads, ranges and queues may be any
+/// number; use one hand-over for each queue.
+///
+/// ```
+/// use std::cell::Cell;
+/// use std::sync::mpsc;
+///
+/// use profiler_core::session::{HandOver, LaunchQueue};
+///
+/// type Job = Box<dyn FnOnce() + Send>;
+/// thread_local!(static ISSUER: Cell<u64> = const { Cell::new(0) });
+///
+/// /// The framework's queue: jobs with the number of the thread that issued them.
+/// struct Queue(mpsc::Sender<(u64, Job)>);
+///
+/// impl LaunchQueue for Queue {
+///     fn in_order(&self, job: Job) {
+///         let _ = self.0.send((ISSUER.get(), job));
+///     }
+///     fn lane() -> u64 {
+///         ISSUER.get()
+///     }
+/// }
+///
+/// let (send, jobs) = mpsc::channel::<(u64, Job)>();
+/// let device_thread = std::thread::spawn(move || {
+///     for (issuer, job) in jobs {
+///         ISSUER.set(issuer);
+///         job();
+///     }
+/// });
+/// ISSUER.set(1); // a number for this thread
+/// let ranges = HandOver::new(Queue(send));
+/// {
+///     let _forward = ranges.range(nvtx::event("forward"));
+///     ranges.queue().in_order(Box::new(|| { /* launches: attributed to "forward" */ }));
+/// }
+/// ranges.wait_launched(); // before a session stops
+/// drop(ranges);
+/// device_thread.join().unwrap();
+/// ```
+///
+/// # Cost
+/// A hand-over is one job of the queue if the context changed since the thread's last one, and at
+/// a thread's first. Without a session there is none.
+#[derive(Debug)]
+pub struct HandOver<Q> {
+    queue: Q,
+    number: u64,
+}
+
+impl<Q: LaunchQueue> HandOver<Q> {
+    /// A hand-over through this queue.
+    pub fn new(queue: Q) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { queue, number: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &Q {
+        &self.queue
+    }
+
+    /// Hands over the context of this thread: its innermost range, or none. Call it where a range
+    /// begins and ends, or before each launch if the framework has a hook there. Costs 10 ns if
+    /// the context is that of the last hand-over.
+    pub fn update(&self) {
+        self.hand_over(Context::capture());
+    }
+
+    /// Hands over this context, for instance a [joined](Context::join) one of fused work.
+    pub fn hand_over(&self, context: Context) {
+        if ranges::first_log() == 0 {
+            return;
+        }
+        let key = (self.number, Q::lane());
+        let is_new = LAST.try_with(|last| {
+            let Ok(mut last) = last.try_borrow_mut() else { return true };
+            if last.len() >= REMEMBERED && !last.contains_key(&key) {
+                // Costs each lane one hand-over that changes nothing.
+                last.clear();
+            }
+            last.insert(key, context.tag()) != Some(context.tag())
+        });
+        if is_new.unwrap_or(true) {
+            self.queue.in_order(Box::new(move || context.hand_over(Q::lane)));
+        }
+    }
+
+    /// Starts a range on this thread and hands it over; its end hands over the outer range.
+    pub fn range(&self, event: nvtx::Event<'_>) -> HandedRange<'_, Q> {
+        let range = event.range();
+        self.update();
+        HandedRange { range: Some(range), hand_over: self, not_send: PhantomData }
+    }
+
+    /// Waits until all that this thread has issued was launched. Does not wait for the GPU. Call
+    /// it before a session stops, which does not know the queue.
+    pub fn wait_launched(&self) {
+        self.queue.wait_launched();
+    }
+}
+
+/// A range that is handed over while it is open. Made by [`HandOver::range`].
+#[derive(Debug)]
+#[must_use = "the range ends when this guard is dropped: keep it in a variable, `let _range = ...`"]
+pub struct HandedRange<'h, Q: LaunchQueue> {
+    range: Option<nvtx::Range>,
+    hand_over: &'h HandOver<Q>,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl<Q: LaunchQueue> Drop for HandedRange<'_, Q> {
+    fn drop(&mut self) {
+        drop(self.range.take());
+        if std::thread::panicking() {
+            // The queue may be what panicked, and a second panic would abort. The thread's next
+            // hand-over is made whatever its context is.
+            let _ = LAST.try_with(|last| last.try_borrow_mut().map(|mut last| last.clear()));
+        } else {
+            self.hand_over.update();
+        }
     }
 }
 
@@ -147,12 +314,12 @@ mod tests {
 
     #[test]
     fn lanes_that_never_end_are_bounded_and_the_oldest_are_forgotten() {
-        let (mut lanes, mut forgotten) = (Lanes::default(), 0);
+        let (mut lanes, mut forgotten) = (Lanes::new(0, None), 0);
         let many = LANES as u64 + 1_000;
         for lane in 0..many {
             // One lane is handed a tag in every iteration.
-            assert!(!lanes.hand_over(1, u64::MAX, tag(1, lane)) || lanes.tags.len() <= LANES);
-            forgotten += u64::from(lanes.hand_over(1, lane, tag(1, lane)));
+            assert!(lanes.hand_over(1, u64::MAX, tag(1, lane)) == 0 || lanes.tags.len() <= LANES);
+            forgotten += lanes.hand_over(1, lane, tag(1, lane));
             assert!(lanes.tags.len() <= LANES && lanes.turns.len() <= 2 * LANES + 1);
         }
         assert_eq!((forgotten, lanes.tags.len()), (1_001, LANES));
@@ -162,21 +329,21 @@ mod tests {
 
     #[test]
     fn lanes_that_end_are_not_counted() {
-        let mut lanes = Lanes::default();
+        let mut lanes = Lanes::new(0, None);
         for lane in 0..4 * LANES as u64 {
-            assert!(!lanes.hand_over(1, lane, tag(1, lane)));
-            assert!(!lanes.hand_over(1, lane, 0));
+            assert_eq!(lanes.hand_over(1, lane, tag(1, lane)), 0);
+            assert_eq!(lanes.hand_over(1, lane, 0), 0);
             assert!(lanes.tags.is_empty() && lanes.turns.len() <= 2 * LANES + 1);
         }
     }
 
     #[test]
     fn lanes_of_an_earlier_recording_are_forgotten_by_the_next() {
-        let mut lanes = Lanes::default();
+        let mut lanes = Lanes::new(0, None);
         for lane in 0..100 {
-            assert!(!lanes.hand_over(1, lane, tag(1, lane)));
+            assert_eq!(lanes.hand_over(1, lane, tag(1, lane)), 0);
         }
-        assert!(!lanes.hand_over(2, 100, tag(2, 5)));
+        assert_eq!(lanes.hand_over(2, 100, tag(2, 5)), 0);
         assert_eq!((lanes.tags.len(), lanes.turns.len()), (1, 1));
         assert_eq!((lanes.tag(100), lanes.tag(99)), (tag(2, 5), 0));
     }

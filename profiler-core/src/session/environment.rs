@@ -11,9 +11,10 @@ use crate::base::units::{MESSAGE_WIDTH, shortened};
 use crate::collect::sampling::Sampling;
 use crate::profile::Profile;
 use crate::session::profiler::Profiler;
+use crate::session::recording_file::RecordingFile;
 
 const VARIABLE: &str = "GPU_PROFILER";
-const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH or save=PATH, sample, or several with commas between";
+const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH, save=PATH or record=PATH, sample, or several with commas between";
 
 /// Profiles the program if the environment variable `GPU_PROFILER` is set, until the guard is dropped,
 /// which writes the outputs. Call it first in `main` and keep the guard:
@@ -34,18 +35,21 @@ const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH or save=PA
 /// - `counts=PATH`: [`Profile::counts`].
 /// - `json=PATH`: [`Profile::json_lines`].
 /// - `save=PATH`: the recording, for [`Profile::load`].
+/// - `record=PATH`: the same, written while the program runs ([`Profiler::record_to`]): a program that is
+///   killed leaves a truncated recording. Alone it needs little memory.
 /// - `sample`: the utilization of device 0 ([`Sampling::utilization`]), and with the feature `nvml` its
 ///   clocks and power ([`Sampling::nvml`]). Requires one of the other outputs.
 ///
 /// `%p` in a path is the process id, so that processes of one program write different files. Paths cannot
-/// contain commas. An existing file is replaced once the new one is complete.
+/// contain commas. An existing file is replaced once the new one is complete; that of `record` at the
+/// start.
 ///
 /// Without the variable this costs one look-up, and ranges cost the same as without a profiler. If
 /// recording fails (no GPU, another tool, an unknown word), the reason is printed to standard error and
 /// the program continues.
 ///
 /// The guard also writes when a panic unwinds, but not at `std::process::exit`, `abort` or a signal: drop
-/// it before those.
+/// it before those, or use `record`.
 pub fn from_env() -> Guard {
     guard(|samples| {
         let mut builder = Profiler::builder();
@@ -75,9 +79,8 @@ fn guard(profiler: impl FnOnce(bool) -> Result<Result<Profiler, Error>, String>)
     };
     let running = Outputs::parse(value).and_then(|outputs| {
         let started =
-            profiler(outputs.sample)?.and_then(|profiler| profiler.start().map(|()| profiler));
-        let profiler = started.map_err(|error| format!("nothing is recorded: {error}"))?;
-        Ok(Running { profiler, outputs })
+            profiler(outputs.sample)?.and_then(|profiler| Running::start(profiler, outputs));
+        started.map_err(|error| format!("nothing is recorded: {error}"))
     });
     Guard { running: running.map_err(|mistake| print(&mistake)).ok() }
 }
@@ -91,8 +94,24 @@ pub struct Guard {
 
 #[derive(Debug)]
 struct Running {
+    /// Runs if there are outputs that are written at the end.
     profiler: Profiler,
+    files: Vec<RecordingFile>,
     outputs: Outputs,
+}
+
+impl Running {
+    fn start(profiler: Profiler, outputs: Outputs) -> Result<Self, Error> {
+        let mut files = Vec::new();
+        for output in &outputs.outputs {
+            match output {
+                Output::Record(path) => files.push(profiler.record_to(path)?),
+                _ if profiler.is_running() => {}
+                _ => profiler.start()?,
+            }
+        }
+        Ok(Self { profiler, files, outputs })
+    }
 }
 
 impl Guard {
@@ -104,7 +123,16 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(Running { profiler, outputs }) = self.running.take() else { return };
+        let Some(Running { profiler, files, outputs }) = self.running.take() else { return };
+        for file in files {
+            // Its error names the path.
+            if let Err(error) = file.finish() {
+                print(&error.to_string());
+            }
+        }
+        if !profiler.is_running() {
+            return;
+        }
         match profiler.stop() {
             Ok(profile) => outputs.write(&profile),
             Err(error) => print(&format!("nothing was recorded: {error}")),
@@ -127,6 +155,8 @@ enum Output {
     #[cfg(feature = "analysis")]
     Json(PathBuf),
     Save(PathBuf),
+    /// Written while the program runs.
+    Record(PathBuf),
 }
 
 impl Outputs {
@@ -159,7 +189,8 @@ impl Outputs {
                     "`{word}` is not in this program: build profiler-core with its feature `analysis`"
                 )),
                 ("save", Some(path)) => Ok(Output::Save(path)),
-                ("counts" | "json" | "save", None) => {
+                ("record", Some(path)) => Ok(Output::Record(path)),
+                ("counts" | "json" | "save" | "record", None) => {
                     Err(format!("`{word}` needs a file: write {word}=PATH"))
                 }
                 ("", None) => Err(format!("there is nothing between two commas: {HELP}")),
@@ -192,6 +223,7 @@ impl Outputs {
                     }
                     continue;
                 }
+                Output::Record(_) => continue,
             };
             if let Err(error) = replace::write_all(path, content) {
                 print(&format!("could not write {}: {error}", path.display()));
@@ -217,13 +249,14 @@ mod tests {
     #[test]
     fn every_word_is_understood() {
         assert_eq!(parse("report"), Ok(vec![Output::Report(None)]));
-        let all = "report=a b.txt, save=b=c.gpuprof,json=d,counts=e,report";
+        let all = "report=a b.txt, save=b=c.gpuprof,json=d,counts=e,report,record=f";
         let expected = vec![
             Output::Report(Some("a b.txt".into())),
             Output::Save("b=c.gpuprof".into()),
             Output::Json("d".into()),
             Output::Counts("e".into()),
             Output::Report(None),
+            Output::Record("f".into()),
         ];
         assert_eq!(parse(all), Ok(expected));
         let sampled = Outputs::parse("report, sample".into()).unwrap();
@@ -249,6 +282,7 @@ mod tests {
             ("report,sav=a", "`sav` is not understood"),
             ("save", "`save` needs a file: write save=PATH"),
             ("json", "`json` needs a file"),
+            ("record", "`record` needs a file"),
             ("report=", "`report=` names no file"),
             ("report,,save=a", "nothing between two commas"),
             (",", "nothing between two commas"),

@@ -124,8 +124,7 @@ impl ProfilerBuilder {
 
     setters! {
         /// How often a session that keeps a part or sums, or is written to a file, takes the logs. The
-        /// default is 100 ms, or a tenth of the kept time if that is longer, up to a second; for a file
-        /// half a second.
+        /// default is 100 ms, or a tenth of the kept time if that is longer, up to a second.
         ///
         /// Flushing CUPTI's partly filled buffers may use a tenth of the time, but is retried at
         /// least every 20 s, and every 10 s while CUPTI delivers full buffers. The last few
@@ -251,18 +250,18 @@ impl Profiler {
     /// pause. An existing file is replaced when the session has started.
     ///
     /// # A killed process
-    /// The file then is a [truncated recording](Recording::is_truncated): the session as it was at the
-    /// end of the last [period](ProfilerBuilder::period), half a second by default, or of the last
-    /// [`flush`](RecordingFile::flush). In it, calls that had not returned and those whose records CUPTI
-    /// had not delivered are [pending](crate::Health::pending_calls); under load CUPTI delivers full
-    /// buffers by itself, and is flushed every 10 s. Samples are written at the end. The content
-    /// survives `SIGKILL`, `abort` and `_exit`, which nothing has to handle, and is not synchronised with
-    /// the disk: a loss of power may lose it.
+    /// The file then is a [truncated recording](Recording::is_truncated): the session as it was at most
+    /// half a second, or a [period](ProfilerBuilder::period) if that is longer, before the end, or at
+    /// the last [`flush`](RecordingFile::flush). In it, calls that had not returned and those whose
+    /// records CUPTI had not delivered are [pending](crate::Health::pending_calls); CUPTI is flushed
+    /// once per period, and under load every 10 s, where it delivers full buffers by itself. Samples are
+    /// written at the end. The content survives `SIGKILL`, `abort` and `_exit`, which nothing has to
+    /// handle. It is not synchronised with the disk: a loss of power may lose it.
     ///
     /// # Cost
     /// A background thread takes the logs once per period and makes frames, some 0.2 us for each
     /// kernel with its call; a second one writes. No call or range of the program waits for the disk. If the disk is
-    /// slower than the program, up to 64 MiB wait; beyond that, whole periods are lost and counted, and
+    /// slower than the program, up to 256 MiB wait; beyond that, whole periods are lost and counted, and
     /// the session has no [window](Recording::windows_ns) there.
     ///
     /// # Errors
@@ -270,14 +269,11 @@ impl Profiler {
     ///
     /// [`Config::start_paused`]: cupti::Config::start_paused
     pub fn record_to(&self, path: impl AsRef<Path>) -> Result<RecordingFile, Error> {
-        let Settings { period, samplings, max_file_bytes, .. } = &self.settings;
+        let Settings { samplings, max_file_bytes, .. } = &self.settings;
         let max_bytes = max_file_bytes.unwrap_or(Recording::MAX_BYTES);
         RecordingFile::start(path.as_ref(), max_bytes, |sink| {
-            Session::start(&SessionRequest {
-                samplings,
-                period: period.unwrap_or(FILE_PERIOD),
-                ..self.request(Retention::Nothing, Some(sink))
-            })
+            let request = self.request(Retention::Nothing, Some(sink));
+            Session::start(&SessionRequest { samplings, ..request })
         })
     }
 
@@ -426,8 +422,6 @@ impl Drop for Discard<'_> {
 
 /// The default period.
 const PERIOD: Duration = Duration::from_millis(100);
-/// The default period of a session that is written to a file.
-const FILE_PERIOD: Duration = Duration::from_millis(500);
 
 /// A session that keeps sums, from [`Profiler::summarize`]. Dropping it discards them.
 #[derive(Debug)]

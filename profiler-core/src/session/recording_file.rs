@@ -1,6 +1,5 @@
 //! A session that is written to a file while it runs.
 
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +9,8 @@ use cupti::clock::now_ns;
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, Kind};
-use crate::base::replace::{Replacement, Target, is_at};
+use crate::base::kept::{Identity, KeptFile};
+use crate::base::replace::{Replacement, Target};
 use crate::collect::file_sink::{FileQueue, FileSink};
 use crate::collect::request::Sink;
 use crate::collect::session::Session;
@@ -35,7 +35,7 @@ pub struct RecordingFile {
     queue: Arc<FileQueue>,
     path: PathBuf,
     /// The file at `path` when the session began.
-    file: File,
+    identity: Identity,
     /// The bytes of its first frames.
     opening: u64,
 }
@@ -83,9 +83,10 @@ impl RecordingFile {
         let length = opening.len() as u64;
         let (path, file) = new.commit_open().map_err(failed)?;
         let failed = |source: io::Error| io_error(&path, Arc::new(source));
-        let to_write = file.try_clone().map_err(failed)?;
-        queue.write_to(to_write, length).map_err(failed)?;
-        Ok(Self { session, sink, queue, path, file, opening: length })
+        let file = KeptFile::new(file, path.clone()).map_err(failed)?;
+        let identity = file.identity();
+        queue.write_to(file, length).map_err(failed)?;
+        Ok(Self { session, sink, queue, path, identity, opening: length })
     }
 
     /// The file; of a link, its target.
@@ -111,6 +112,31 @@ impl RecordingFile {
         self.session.resume()
     }
 
+    /// Begins a window now, as [`resume`](Self::resume) does, for threads of the program: where CUPTI is
+    /// still on since the last window, it takes the time of the window and waits for nothing. Otherwise
+    /// it waits for the profiler's own threads up to `patience`, and turns CUPTI on.
+    ///
+    /// # Errors
+    /// CUPTI's refusal; the profiler's threads were busy for `patience`. The window then begins with the
+    /// next [`resume`](Self::resume).
+    pub fn begin_window(&self, patience: Duration) -> Result<(), Error> {
+        self.session.begin_window(patience)
+    }
+
+    /// Ends the window now, and waits for nothing. CUPTI stays on, and launches cost as much as before,
+    /// until [`rest`](Self::rest) or [`pause`](Self::pause).
+    pub fn end_window(&self) {
+        self.session.end_window();
+    }
+
+    /// Turns CUPTI off after a wait for the GPU, unless a window has begun. Does nothing if it is off.
+    ///
+    /// # Errors
+    /// As for [`pause`](Self::pause).
+    pub fn rest(&self) -> Result<(), Error> {
+        self.session.rest()
+    }
+
     /// True between a pause and the next resume, and after a [paused
     /// start](cupti::Config::start_paused).
     pub fn is_paused(&self) -> bool {
@@ -128,8 +154,10 @@ impl RecordingFile {
     pub fn flush(&self) -> Result<(), Error> {
         self.session.check_process()?;
         self.wait()?;
-        self.sink.lock().require_state();
-        self.session.catch_up()?;
+        self.sink.lock().require_states(true);
+        let taken = self.session.catch_up();
+        self.sink.lock().require_states(false);
+        taken?;
         self.wait()
     }
 
@@ -169,7 +197,7 @@ impl RecordingFile {
         self.sink.lock().finish(&recording);
         self.queue.close();
         self.wait()?;
-        if !is_at(&self.file, &self.path) {
+        if !Identity::at(&self.path).is_ok_and(|identity| identity == self.identity) {
             let why = "it was removed or replaced while the session ran";
             let error = io::Error::new(io::ErrorKind::NotFound, why);
             return Err(io_error(&self.path, Arc::new(error)));

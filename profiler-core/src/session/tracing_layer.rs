@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use nvtx::{NvtxLayer, Payload};
+use nvtx::{NvtxLayer, Payload, SpanCoverage, SpanFields};
 use parking_lot::Mutex;
 use tracing::dispatcher::{self, WeakDispatch};
+use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::NoSubscriber;
-use tracing::{Dispatch, Event, Level, Subscriber, Value};
+use tracing::subscriber::{Interest, NoSubscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber, Value};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
@@ -28,6 +29,7 @@ use crate::join::live_ranges::Done;
 use crate::join::streaming::StreamingJoin;
 use crate::profile::Profile;
 use crate::profile::summary::Summary;
+use crate::record::recording::{Losses, Recording};
 use crate::session::profiler::{Profiler, ProfilerBuilder};
 
 /// The target of result events.
@@ -59,9 +61,9 @@ const LOST: &str = "gpu_profiler::lost";
 /// An event is emitted for each range with GPU work, its own or of its descendants, be it a span or not.
 /// It is emitted once the range has ended and its work is known: about 100 ms later, or
 /// [`ProfilerBuilder::period`], on a thread of the session or from the guard's methods; a second later if
-/// the range launched a graph, whose last kernel cannot be identified. A span that is entered repeatedly,
-/// such as an async one, on any threads, has one event after its close with the sum of its activations.
-/// So has an annotated `async fn`.
+/// the range launched a graph, whose last kernel cannot be identified. A span that is entered repeatedly
+/// has one event per entry; with [`LayerBuilder::lifetimes`] one after its close, with the sum of its
+/// activations on all threads. So has an annotated `async fn` in any case.
 ///
 /// The target is `gpu_profiler::range`, the level [`INFO`](LayerBuilder::event_level), the message `GPU
 /// work done`. The event has no parent span, since its own may be closed. Its fields:
@@ -72,9 +74,9 @@ const LOST: &str = "gpu_profiler::lost";
 /// | `name`, `domain` | str | a span's name and target; without `domain` the default domain |
 /// | `payload` | u64, i64 or f64 | the payload, a span's `nvtx.payload`, such as the number of a request or step |
 /// | `start_ns` | u64 | the start since the session's start |
-/// | `host_ns` | u64 | from its start to its end; the lifetime of a span |
+/// | `host_ns` | u64 | from its start to its end, or the lifetime |
 /// | `busy_ns` | u64 | the time of its activations |
-/// | `activations` | u64 | the number of its thread ranges: 1, or the entries of a span |
+/// | `activations` | u64 | the number of its thread ranges: 1, or the entries in the lifetime |
 /// | `gpu_ns` | u64 | the summed time of its kernels, copies and memsets: [`Totals::gpu_time`](crate::profile::Totals::gpu_time) |
 /// | `kernels`, `launches`, `copies`, `copy_bytes`, `memsets`, `synchronizations` | u64 | as in [`Totals`](crate::profile::Totals) |
 /// | `thread.id` | u64 | the kernel's id of the thread on which it began |
@@ -87,10 +89,16 @@ const LOST: &str = "gpu_profiler::lost";
 /// subscriber yet, or cannot know it within an `Option` or `Vec` of layers. Until there is a subscriber,
 /// events wait. The layer makes no marks of them. A subscriber must not call the guard within an event.
 ///
+/// # Models
+/// Frameworks such as candle create a span with each module and enter it at each pass. The default fits
+/// that: every pass is a range. [`LayerBuilder::instances`] tells the layers of a model apart. Install the
+/// layer before the model is built, and let filters pass its spans, which are of level `TRACE` in candle:
+/// other spans are no ranges. [`Health::unused_span_sites`](crate::Health::unused_span_sites) and
+/// [`Health::disabled_span_levels`](crate::Health::disabled_span_levels) count what is missing, the report
+/// prints it, and [`LayerGuard::span_coverage`] names it.
+///
 /// # Cost
-/// Entering and leaving a span costs what [`NvtxLayer`] costs with an observer. The lifetime of a span
-/// takes two more log entries and an allocation; with [`lifetimes(false)`](NvtxLayer::lifetimes), each
-/// activation has its own event instead. An event costs the subscriber's time on a background thread,
+/// Entering and leaving a span costs what [`NvtxLayer`] costs with an observer. An event costs the subscriber's time on a background thread,
 /// which handles some hundred thousand spans per second; more than that accumulate in memory. The session
 /// keeps all it sees unless [`ProfilerBuilder::keep_last`] is set.
 #[derive(Debug)]
@@ -109,8 +117,13 @@ impl ProfilerLayer {
     /// A layer without a session and events, for use if [`LayerBuilder::build`] finds no GPU. Spans are
     /// ranges for tools and other sessions.
     pub fn without_session() -> Self {
-        Self { spans: NvtxLayer::new(), results: None }
+        Self { spans: default_spans(), results: None }
     }
+}
+
+/// Spans as ranges, with the fields that cost no formatting.
+fn default_spans() -> NvtxLayer {
+    NvtxLayer::new().fields(SpanFields::Plain)
 }
 
 /// Settings of a [`ProfilerLayer`].
@@ -142,8 +155,7 @@ impl Default for LayerBuilder {
             least_gpu_ns: 0,
             most: 1 << 18,
         };
-        let spans = NvtxLayer::new().lifetimes(true);
-        Self { profiler: Profiler::builder(), spans, settings }
+        Self { profiler: Profiler::builder(), spans: default_spans(), settings }
     }
 }
 
@@ -151,7 +163,7 @@ impl LayerBuilder {
     setters! {
         /// Sets what the session collects and keeps.
         profiler(profiler: ProfilerBuilder) profiler = profiler;
-        /// Sets how spans become ranges. The default is `NvtxLayer::new().lifetimes(true)`.
+        /// Sets how spans become ranges. The default is `NvtxLayer::new().fields(SpanFields::Plain)`.
         spans(spans: NvtxLayer) spans = spans;
         /// Whether to emit events; the profile and the summary have the results in any case.
         events(wanted: bool) settings.events = wanted;
@@ -168,12 +180,37 @@ impl LayerBuilder {
         event_buffer(results: usize) settings.most = results.max(1);
     }
 
+    /// Whether the life of a span, from creation to close, is a range of the process, too; no by default.
+    ///
+    /// For spans of requests and tasks, which are entered many times and then closed: each has one event
+    /// with its sum, at the cost of two log entries and an allocation. Spans that live as long as a model
+    /// would be open at the stop.
+    pub fn lifetimes(mut self, wanted: bool) -> Self {
+        self.spans = self.spans.lifetimes(wanted);
+        self
+    }
+
+    /// Whether spans of one name that live at the same time are numbered by their place in the model,
+    /// such as `layer 0` to `layer 5`, or merged, as by default: see [`NvtxLayer::instances`].
+    pub fn instances(mut self, wanted: bool) -> Self {
+        self.spans = self.spans.instances(wanted);
+        self
+    }
+
+    /// Which fields of spans are fields of their ranges: numbers, bools and texts by default. See
+    /// [`Range::field`](crate::Range::field).
+    pub fn fields(mut self, wanted: SpanFields) -> Self {
+        self.spans = self.spans.fields(wanted);
+        self
+    }
+
     /// Starts the session. Returns the layer and the guard of the session.
     ///
     /// # Errors
     /// As [`ProfilerBuilder::build`] and [`Profiler::start`]: [`is_unavailable`](Error::is_unavailable) where there is no
     /// GPU.
-    pub fn build(self) -> Result<(ProfilerLayer, LayerGuard), Error> {
+    pub fn build(mut self) -> Result<(ProfilerLayer, LayerGuard), Error> {
+        let coverage = self.spans.coverage();
         let profiler = self.profiler.build()?;
         let most_done = if self.settings.events { self.settings.most } else { 0 };
         let streaming = Arc::new(Mutex::new(profiler.streaming(most_done)));
@@ -190,7 +227,7 @@ impl LayerBuilder {
         let session =
             profiler.start_streaming(streaming, Arc::new(move || of_thread.emit(false)))?;
         let layer = ProfilerLayer { spans: self.spans, results: Some(results.clone()) };
-        Ok((layer, LayerGuard { session: Some(session), results }))
+        Ok((layer, LayerGuard { session: Some(session), results, coverage }))
     }
 }
 
@@ -201,9 +238,34 @@ pub struct LayerGuard {
     /// `None` once it has ended.
     session: Option<Session>,
     results: Arc<Emitter>,
+    coverage: SpanCoverage,
 }
 
 impl LayerGuard {
+    /// Adds what the layer cannot have seen to a recording.
+    fn covered(&self, mut recording: Recording) -> Profile {
+        recording.losses.add(&self.unseen_spans());
+        Profile::from_recording(recording)
+    }
+
+    fn unseen_spans(&self) -> Losses {
+        const LEVELS: [Level; 5] =
+            [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
+        let most = LevelFilter::current();
+        Losses {
+            unused_span_sites: self.coverage.unused().count() as u64,
+            unknown_span_entries: self.coverage.unknown_entries(),
+            disabled_span_levels: LEVELS.into_iter().filter(|level| *level > most).count() as u64,
+            ..Losses::default()
+        }
+    }
+
+    /// Which call sites of spans the layer has seen at work; names those of
+    /// [`Health::unused_span_sites`](crate::Health::unused_span_sites).
+    pub fn span_coverage(&self) -> SpanCoverage {
+        self.coverage.clone()
+    }
+
     fn with_session<R>(&self, with: impl FnOnce(&Session) -> Result<R, Error>) -> Result<R, Error> {
         let result = self.session.as_ref().map_or_else(|| Err(Error::new(Kind::NotRunning)), with);
         self.results.emit(false);
@@ -215,7 +277,7 @@ impl LayerGuard {
     /// # Errors
     /// As [`Profiler::snapshot`].
     pub fn snapshot(&self) -> Result<Profile, Error> {
-        self.with_session(Session::snapshot).map(Profile::from_recording)
+        self.with_session(Session::snapshot).map(|recording| self.covered(recording))
     }
 
     /// Sums of every range and kernel since the session's start, whatever the session keeps.
@@ -224,7 +286,9 @@ impl LayerGuard {
     /// CUPTI's refusal.
     pub fn summary(&self) -> Result<Summary, Error> {
         let so_far = self.with_session(Session::catch_up)?;
-        Ok(Summary::of(&self.results.streaming.lock(), so_far.info, so_far.duration))
+        let mut summary = Summary::of(&self.results.streaming.lock(), so_far.info, so_far.duration);
+        summary.health.add_losses(&self.unseen_spans());
+        Ok(summary)
     }
 
     /// Waits for the GPU as [`Profiler::stop`] does, and emits the results of all ranges that have ended,
@@ -266,7 +330,7 @@ impl LayerGuard {
         let recording = session.stop(cupti::clock::now_ns());
         self.results.streaming.lock().end(recording.as_ref().ok());
         self.results.emit(true);
-        recording.map(Profile::from_recording)
+        recording.map(|recording| self.covered(recording))
     }
 }
 
@@ -514,6 +578,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ProfilerLayer {
         if let Some(results) = &self.results {
             *results.subscriber.lock() = Some(subscriber.downgrade());
         }
+    }
+
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        Layer::<S>::register_callsite(&self.spans, metadata)
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {

@@ -2,4 +2,5 @@
 
 #[cfg(feature = "analysis")]
 pub(crate) mod html;
+mod range_table;
 pub(crate) mod report;

@@ -1,12 +1,12 @@
-//! The text report: ranges as a tree, the kernels with the most time, and the recording's health.
+//! The text report: ranges as a tree, the kernels with the most time, threads whose kernels have no
+//! range, and the recording's health.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use comfy_table::Table;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::base::kernel_names::demangled;
 use crate::base::order;
@@ -14,6 +14,7 @@ use crate::base::totals::Totals;
 use crate::base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, finish, shortened, table, time};
 use crate::profile::{Kernel, Process, Profile, RangeNode};
 use crate::record::series::Series;
+use crate::show::range_table::{RangeTable, columns};
 
 /// Kernels in the table; its last row sums up the others.
 const KERNELS: usize = 12;
@@ -48,7 +49,7 @@ impl fmt::Display for Profile {
         if self.has_several_processes() {
             writeln!(f, "{}\n", processes(self))?;
         }
-        writeln!(f, "{}", ranges(self))?;
+        writeln!(f, "{}", RangeTable::whole(self))?;
         writeln!(f)?;
         writeln!(f, "{}", kernels(self.kernels()))?;
         writeln!(f)?;
@@ -61,6 +62,9 @@ impl fmt::Display for Profile {
         }
         if self.series().len() > 0 {
             writeln!(f)?;
+        }
+        for thread in self.unattributed_threads() {
+            writeln!(f, "{thread}\n")?;
         }
         write!(f, "health: {}", self.health())?;
         let mut incomplete = self.incomplete_processes();
@@ -127,22 +131,6 @@ fn processes(profile: &Profile) -> String {
     finish(&table)
 }
 
-/// How many processes have each node's ranges, if there are several processes.
-fn processes_of_nodes(profile: &Profile) -> Option<Vec<u64>> {
-    if !profile.has_several_processes() {
-        return None;
-    }
-    let store = &profile.store;
-    let mut counts = vec![0; profile.tree.nodes.len()];
-    let mut seen = FxHashSet::default();
-    for (range, node) in store.ranges.iter().zip(&profile.tree.of_range) {
-        if seen.insert((*node, store.threads[range.thread.at()].process)) {
-            counts[node.at()] += 1;
-        }
-    }
-    Some(counts)
-}
-
 /// What a file that ends early has, and what it lacks.
 fn truncation(profile: &Profile) -> String {
     let (duration, health) = (time(profile.duration()), profile.health());
@@ -195,95 +183,8 @@ pub(crate) fn part<'a>(
     of: impl Iterator<Item = Kernel<'a>>,
 ) -> String {
     let roots: Vec<_> = roots.collect();
-    let mut table = RangeTable::new(roots.first().map(|root| root.profile));
-    roots.iter().for_each(|root| table.add(root, "", ("", ""), 0));
-    format!("{}\n\n{}", finish(&table.table), kernels(of))
-}
-
-fn ranges(profile: &Profile) -> String {
-    let mut table = RangeTable::new(Some(profile));
-    profile.roots().for_each(|root| table.add(&root, "", ("", ""), 0));
-    let outside = profile.outside_ranges();
-    if outside != Totals::default() {
-        table.add_outside(&outside);
-    }
-    if table.table.row_count() == 0 {
-        return "no ranges and no GPU work".into();
-    }
-    finish(&table.table)
-}
-
-/// Displayed levels of the tree: recursions may be arbitrarily deep.
-const LEVELS: usize = 24;
-
-/// The tree of ranges, with columns for what few profiles have.
-struct RangeTable {
-    table: Table,
-    /// The processes of each node; `None` if there is one process.
-    processes: Option<Vec<u64>>,
-    has_shared: bool,
-}
-
-impl RangeTable {
-    fn new(profile: Option<&Profile>) -> Self {
-        let processes = profile.and_then(processes_of_nodes);
-        let has_shared = profile.is_some_and(Profile::has_shared_work);
-        let mut header = vec!["range"];
-        header.extend(processes.is_some().then_some("processes"));
-        header.extend(["times", "host time", "GPU time", "own GPU", "launches", "kernels"]);
-        header.extend(["copies", "copied", "memsets", "syncs"]);
-        header.extend(has_shared.then_some("shared GPU"));
-        Self { table: table(&header, 1), processes, has_shared }
-    }
-
-    /// Adds a range and the ranges within it. `lead` draws the line to the range, `below` continues
-    /// it.
-    fn add(
-        &mut self,
-        node: &RangeNode<'_>,
-        indent: &str,
-        (lead, below): (&str, &str),
-        level: usize,
-    ) {
-        let mut row = vec![format!("{indent}{lead}{}", shortened(node.name(), NAME_WIDTH))];
-        row.extend(self.processes.as_ref().map(|counts| counts[node.id.at()].to_string()));
-        row.extend([node.instances().to_string(), time(node.host_time())]);
-        row.extend(columns(&node.inclusive(), &node.exclusive()));
-        row.extend(self.has_shared.then(|| time(node.shared().gpu_time())));
-        self.table.add_row(row);
-        let indent = format!("{indent}{below}");
-        let mut children = node.children().peekable();
-        if level == LEVELS && children.peek().is_some() {
-            self.table.add_row([format!("{indent}└─ (further in)")]);
-            return;
-        }
-        while let Some(child) = children.next() {
-            let is_last = children.peek().is_none();
-            let lines = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-            self.add(&child, &indent, lines, level + 1);
-        }
-    }
-
-    fn add_outside(&mut self, outside: &Totals) {
-        let mut row = vec!["(outside any range)".to_owned()];
-        row.extend(self.processes.is_some().then(String::new));
-        row.extend([const { String::new() }; 2]);
-        row.extend(columns(outside, outside));
-        self.table.add_row(row);
-    }
-}
-
-fn columns(inclusive: &Totals, exclusive: &Totals) -> [String; 8] {
-    [
-        time(inclusive.gpu_time()),
-        time(exclusive.gpu_time()),
-        inclusive.launches.to_string(),
-        inclusive.kernels.to_string(),
-        inclusive.copies.to_string(),
-        bytes(inclusive.copy_bytes),
-        inclusive.memsets.to_string(),
-        inclusive.synchronizations.to_string(),
-    ]
+    let table = RangeTable::of(roots.first().map(|root| root.profile), roots.iter().copied());
+    format!("{table}\n\n{}", kernels(of))
 }
 
 #[derive(Default)]

@@ -10,7 +10,6 @@ use nvtx::range;
 use profiler_core::profile::{Attribution, GpuOperation};
 use profiler_core::{
     Context, Format, Profile, Profiler, Range, Recording, Summary, at_most, exactly, expect,
-    set_lane,
 };
 
 /// What is said of a program live, by the bytes of its recording, and by a session that keeps sums.
@@ -395,8 +394,6 @@ thread_local!(static ISSUER: Cell<u64> = const { Cell::new(0) });
 
 #[test]
 fn work_of_several_issuers_belongs_to_all_of_them() {
-    // Threads of other tests are in no lane.
-    assert!(set_lane(|| ISSUER.get()));
     let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let context = |name: &str| {
@@ -409,13 +406,13 @@ fn work_of_several_issuers_belongs_to_all_of_them() {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     ISSUER.set(1);
-                    fused.hand_over();
+                    fused.hand_over(|| ISSUER.get());
                     fake.launch(Work::kernel(c"both"));
                     ISSUER.set(2);
                     fake.launch(Work::kernel(c"nobody"));
                     ISSUER.set(1);
                     fake.launch(Work::kernel(c"both"));
-                    Context::default().hand_over();
+                    Context::default().hand_over(|| ISSUER.get());
                     fake.launch(Work::kernel(c"nobody"));
                 });
             });

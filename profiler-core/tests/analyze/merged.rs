@@ -129,8 +129,9 @@ fn streams_of_two_processes_on_one_device_are_told_apart() {
         let trace: Value = serde_json::from_slice(&exported(&profile, format)).unwrap();
         let (_, threads) = named(trace["traceEvents"].as_array().unwrap());
         let gpu = if format == Format::Chrome { 1_000_001 } else { 0 };
-        let streams: BTreeSet<_> =
-            threads[&gpu].iter().filter(|name| name.starts_with("stream")).cloned().collect();
+        // Overlapping operations have a lane more.
+        let is_first = |name: &&String| name.starts_with("stream") && !name.ends_with(')');
+        let streams: BTreeSet<_> = threads[&gpu].iter().filter(is_first).cloned().collect();
         let expected = [7, 9].into_iter().flat_map(|stream| {
             [7_100, 7_200].map(|process| format!("stream {stream} of process {process}"))
         });

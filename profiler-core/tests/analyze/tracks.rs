@@ -1,5 +1,6 @@
 //! Samples of a device in a profile: read back as they were, shared out over times and ranges by arithmetic.
 
+use crate::folder::Folder;
 use crate::frames;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -315,6 +316,26 @@ fn sample(fake: &Fake, count: u64, events: u64) -> u64 {
         fake.sample(AHEAD + from + 10_000 * at, AHEAD + from + 10_000 * (at + 1), events);
     }
     from
+}
+
+/// They are written at the end: a file that ends early has none.
+#[test]
+fn finished_file_has_the_samples_of_its_session() {
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
+    let path = folder.0.join("run.gpuprof");
+    let file = sampled(&fake).build().unwrap().record_to(&path).unwrap();
+    // CUPTI's first one is none.
+    fake.sample(0, 1, 1_000_000);
+    sample(&fake, 10, 3);
+    file.flush().unwrap();
+    assert_eq!(Profile::load(&path).unwrap().series().len(), 0);
+    file.finish().unwrap();
+    assert!(!fake.counts());
+    let profile = Profile::load(&path).unwrap();
+    profile.health().assert_complete();
+    let track = profile.track(0, TOTAL).unwrap();
+    let all = track.sum(Duration::ZERO, profile.duration()).unwrap();
+    assert_eq!((all.value, all.whole), (30.0, 10));
 }
 
 #[test]

@@ -126,3 +126,116 @@ fn a_graph_from_before_the_session_has_no_capture_range() {
     assert!(profile.kernels().all(|kernel| kernel.captured_in().is_none()));
     assert_eq!(profile.health().graph_operations_captured, 0);
 }
+
+/// A decode loop of a captured model: two layers, of which one has a part with a range of its own.
+fn decoded(fake: &Fake, steps: usize) {
+    let _generate = range("generate");
+    let mut graph = fake.graph();
+    {
+        let _capture = range("capture");
+        fake.capture_into(&mut graph, &Work::kernel(c"embed").taking_ns(100));
+        for layer in 0..2 {
+            let _layer = range(&format!("layer {layer}"));
+            fake.capture_into(&mut graph, &Work::kernel(c"gemm").taking_ns(1_000));
+            if layer == 1 {
+                let _mlp = range("mlp");
+                fake.capture_into(&mut graph, &Work::kernel(c"mlp").taking_ns(3_000));
+            }
+        }
+    }
+    let exec = fake.instantiate(&graph);
+    for _ in 0..steps {
+        let _decode = range("decode");
+        fake.launch(Work::kernel(c"sample").taking_ns(10));
+        fake.launch_exec(&exec);
+    }
+}
+
+#[test]
+fn report_shows_layers_below_the_range_that_replays_them() {
+    let fake = Fake::new();
+    let profiles = record(&fake, || decoded(&fake, 5));
+    for profile in profiles {
+        let report = profile.to_string();
+        let lines: Vec<&str> = report.lines().collect();
+        let at = |name: &str| lines.iter().position(|line| line.contains(name)).unwrap();
+        let columns = |name: &str| {
+            let line = lines[at(name)].replace(['│', '├', '└', '─'], " ");
+            let name = line.find(name).unwrap() + name.len();
+            line[name..].split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        // Below `decode`, in the order and with the nesting of the capture.
+        let order = ["decode", "[capture]", "[layer 0]", "[layer 1]", "[mlp]"].map(at);
+        assert!(order.is_sorted(), "{report}");
+        let indent = |name: &str| lines[at(name)].chars().position(|c| c == '[').unwrap();
+        assert!(indent("[capture]") < indent("[layer 0]"), "{report}");
+        assert_eq!(indent("[layer 0]"), indent("[layer 1]"));
+        assert!(indent("[layer 1]") < indent("[mlp]"));
+        // GPU time and own GPU time; no times, no host time and no launches.
+        assert_eq!(columns("[capture]")[..6], ["25.50", "us", "500", "ns", "20", "0"], "{report}");
+        assert_eq!(
+            columns("[layer 1]")[..6],
+            ["20.00", "us", "5.000", "us", "10", "0"],
+            "{report}"
+        );
+        assert_eq!(columns("[mlp]")[..6], ["15.00", "us", "15.00", "us", "5", "0"], "{report}");
+        assert!(report.contains("[range]: work of CUDA graphs by the range of its capture"));
+        assert!(lines[at("times")].contains("replayed GPU"), "{report}");
+    }
+    // There is one fake at a time.
+    drop(fake);
+    let fake = Fake::new();
+    let [plain, _] = record(&fake, || {
+        let _range = range("plain");
+        fake.launch(Work::kernel(c"kernel"));
+    });
+    assert!(!plain.to_string().contains("replayed"));
+}
+
+#[test]
+fn replays_are_queried_by_launch_by_capture_and_by_both() {
+    let fake = Fake::new();
+    let profiles = record(&fake, || {
+        decoded(&fake, 3);
+        decoded(&fake, 1);
+    });
+    for profile in profiles {
+        let query = profile.query();
+        let groups = |groups: profiler_core::query::Groups<profiler_core::query::RangePath<'_>>| {
+            let count = |group: &profiler_core::query::Group<_>| {
+                (ToString::to_string(group.key()), group.count())
+            };
+            let mut counts: Vec<_> = groups.iter().map(count).collect();
+            counts.sort();
+            counts
+        };
+        let captured = [("generate/capture", 4), ("generate/capture/layer 0", 4)];
+        let captured = captured
+            .into_iter()
+            .chain([("generate/capture/layer 1", 4), ("generate/capture/layer 1/mlp", 4)]);
+        let captured: Vec<_> = captured.map(|(path, count)| (path.to_owned(), count)).collect();
+        // By launch all count for `decode`; by capture for the layers, whichever way it is asked.
+        assert_eq!(groups(query.clone().by_range()), [("generate/decode".to_owned(), 20)]);
+        assert_eq!(groups(query.clone().by_capture()), captured);
+        assert_eq!(groups(query.clone().replays().by_range()), captured);
+        assert_eq!(groups(query.clone().in_range("decode").by_capture()), captured);
+        let both = |launch: &str, capture: &str| {
+            query.clone().in_range(launch).captured_in(capture).count()
+        };
+        assert_eq!(
+            [both("decode", "layer 1"), both("decode", "mlp"), both("decode", "capture")],
+            [8, 4, 16]
+        );
+        assert_eq!([both("capture", "layer 1"), both("decode", "decode")], [0, 0]);
+        let mut replays = query.clone().replays().in_range("layer 1").iter();
+        assert!(replays.all(|operation| {
+            operation.attribution() == Attribution::Capture
+                && operation.range().unwrap().node().path().contains("layer 1")
+                && operation.call().unwrap().range().unwrap().name() == "decode"
+        }));
+        let tree = query.clone().replays().tree();
+        let mlp = tree.get("generate/capture/layer 1/mlp").unwrap();
+        assert_eq!((mlp.inclusive.count, tree.get("generate/decode").is_none()), (4, true));
+        assert_eq!(profile.range("layer 1").unwrap().replayed().kernels, 8);
+    }
+}

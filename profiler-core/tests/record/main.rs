@@ -20,6 +20,8 @@ mod counters;
 mod described;
 mod expect;
 mod graphs;
+mod inferred;
+mod lane;
 mod live;
 #[cfg(feature = "analysis")]
 mod measure;

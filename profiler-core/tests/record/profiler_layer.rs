@@ -22,14 +22,14 @@ fn turn() -> impl Drop {
     TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// No thread takes the logs out meanwhile, but where a test says so.
+/// Spans have one event each. No thread takes the logs out meanwhile, but where a test says so.
 fn builder(fake: &Fake) -> LayerBuilder {
     every(fake, Duration::from_secs(3600))
 }
 
 fn every(fake: &Fake, period: Duration) -> LayerBuilder {
     let profiler = Profiler::builder().library(fake.library().unwrap()).period(period);
-    ProfilerLayer::builder().profiler(profiler)
+    ProfilerLayer::builder().profiler(profiler).lifetimes(true)
 }
 
 fn kernel(fake: &Fake) {
@@ -114,9 +114,10 @@ fn spans_that_are_left_in_another_order_are_summed_up_right() {
 }
 
 #[test]
-fn without_lives_every_stay_comes_out_on_its_own() {
+fn by_default_every_entry_of_a_span_has_its_event() {
     let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
-    let (layer, guard) = builder(&fake).spans(nvtx::NvtxLayer::new()).build().unwrap();
+    let profiler = Profiler::builder().library(fake.library().unwrap());
+    let (layer, guard) = ProfilerLayer::builder().profiler(profiler).build().unwrap();
     let _default = registry().with(layer).with(keeps.clone()).set_default();
     let span = info_span!("span");
     span.in_scope(|| kernel(&fake));
@@ -392,4 +393,121 @@ fn without_a_session_spans_are_ranges_of_others() {
     drop((profiler, fake));
     let busy = Fake::builder().held_by("another tool").build();
     assert!(builder(&busy).build().unwrap_err().is_busy());
+}
+
+/// A model whose modules hold their spans, as those of candle do.
+struct Model {
+    encoder: tracing::Span,
+    layers: Vec<tracing::Span>,
+}
+
+impl Model {
+    fn new(layers: usize) -> Self {
+        let layers = (0..layers).map(|_| tracing::trace_span!(target: "model", "layer")).collect();
+        Self { encoder: tracing::trace_span!(target: "model", "encoder"), layers }
+    }
+
+    fn forward(&self, fake: &Fake, batch: u64) {
+        let _forward = info_span!("forward", batch, scale = 0.5, mode = "train").entered();
+        let _encoder = self.encoder.enter();
+        for layer in &self.layers {
+            layer.in_scope(|| kernel(fake));
+        }
+    }
+}
+
+#[test]
+fn spans_that_live_as_long_as_a_model_give_a_complete_profile() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let run = |of: fn(LayerBuilder) -> LayerBuilder| {
+        let profiler = Profiler::builder().library(fake.library().unwrap());
+        let (layer, guard) = of(ProfilerLayer::builder().profiler(profiler)).build().unwrap();
+        let _default = registry().with(layer).set_default();
+        let model = Model::new(3);
+        (0..2).for_each(|batch| model.forward(&fake, batch));
+        // The model is still there.
+        let profile = guard.finish().unwrap();
+        assert_eq!((profile.health().open_ranges, profile.process_ranges().count()), (0, 0));
+        profile.health().assert_complete();
+        profile
+    };
+    let count = |profile: &profiler_core::Profile, path: &str| {
+        profile.range(path).map(|range| (range.instances(), range.kernels()))
+    };
+    let merged = run(|builder| builder);
+    assert_eq!(count(&merged, "forward/encoder/layer"), Some((6, 6)));
+    let apart = run(|builder| builder.instances(true));
+    for n in 0..3 {
+        assert_eq!(count(&apart, &format!("forward/encoder/layer {n}")), Some((2, 2)));
+    }
+    assert_eq!(count(&apart, "forward/encoder/layer"), None);
+}
+
+#[test]
+fn fields_of_spans_are_fields_of_ranges_also_in_a_file() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let (layer, guard) = builder(&fake).fields(nvtx::SpanFields::Formatted).build().unwrap();
+    let _default = registry().with(layer).set_default();
+    let step = info_span!("step", loss = tracing::field::Empty, shape = ?[2, 3]);
+    for n in 0..3 {
+        let _step = step.enter();
+        Model::new(1).forward(&fake, n);
+        // In the snapshot, the value is that of the entry before.
+        step.record("loss", f64::from(n as u32));
+        let snapshot = guard.snapshot().unwrap();
+        let last = snapshot.ranges().filter(|range| range.name() == "step").last().unwrap();
+        let before = (n != 0).then(|| nvtx::FieldValue::F64(f64::from(n as u32 - 1)));
+        assert_eq!(last.field("loss"), before);
+    }
+    drop(step);
+    let profile = guard.finish().unwrap();
+    let recording = profile.recording().unwrap().to_bytes();
+    for profile in [profile, profiler_core::Profile::from_bytes(&recording).unwrap()] {
+        profile.health().assert_complete();
+        let of = |name: &'static str| profile.ranges().filter(move |range| range.name() == name);
+        let steps: Vec<_> = of("step").map(|range| range.field("loss").unwrap()).collect();
+        assert_eq!(steps, [0.0, 1.0, 2.0].map(nvtx::FieldValue::F64));
+        assert_eq!(of("step").next().unwrap().field("shape"), Some("[2, 3]".into()));
+        let forward = of("forward").nth(1).unwrap();
+        let fields: Vec<_> = forward.fields().map(|field| (field.name, field.value)).collect();
+        let expected = [("batch", 1u64.into()), ("scale", 0.5.into()), ("mode", "train".into())];
+        assert_eq!(fields, expected);
+    }
+}
+
+#[test]
+fn report_says_that_the_layer_came_too_late_or_is_behind_a_filter() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let module = || tracing::trace_span!(target: "late", "late module");
+    let run = |early: Option<tracing::Span>, filter: LevelFilter| {
+        let (layer, guard) = builder(&fake).build().unwrap();
+        let coverage = guard.span_coverage();
+        let _default = registry().with(layer.with_filter(filter)).set_default();
+        early.unwrap_or_else(module).in_scope(|| kernel(&fake));
+        let (summary, snapshot) = (guard.summary().unwrap(), guard.snapshot().unwrap());
+        let profile = guard.finish().unwrap();
+        let counts = |health: &profiler_core::Health| {
+            (health.unused_span_sites, health.disabled_span_levels)
+        };
+        profile.health().assert_complete();
+        assert_eq!(counts(profile.health()), counts(summary.health()));
+        assert_eq!(counts(profile.health()), counts(snapshot.health()));
+        let unused = coverage.unused().filter(|site| site.target() == "late").count();
+        (unused, profile)
+    };
+    // The site is reached while no one listens; others in this process may be too.
+    let early = module();
+    let (unused, profile) = run(Some(early), LevelFilter::TRACE);
+    assert_eq!((unused, profile.health().disabled_span_levels), (1, 0));
+    assert!(profile.health().unused_span_sites >= 1);
+    let report = profile.to_string();
+    assert!(report.contains("call sites of spans made none: install the layer before"), "{report}");
+    assert_eq!(profile.outside_ranges().kernels, 1);
+
+    let (unused, profile) = run(None, LevelFilter::TRACE);
+    assert_eq!((unused, profile.range("late module").unwrap().kernels()), (0, 1));
+
+    let (_, profile) = run(None, LevelFilter::INFO);
+    assert_eq!((profile.health().disabled_span_levels, profile.outside_ranges().kernels), (2, 1));
+    assert!(profile.to_string().contains("2 of 5 levels of spans disabled by filters"));
 }

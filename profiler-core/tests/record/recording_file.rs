@@ -417,7 +417,7 @@ fn file_grows_with_the_period() {
     let run = Run::new();
     let profiler = builder(&run.fake).period(Duration::from_millis(2)).build().unwrap();
     let file = profiler.record_to(&run.path).unwrap();
-    for steps in 1..20 {
+    for steps in 1..4 {
         run.step();
         let kernels = |path: &Path| Profile::load(path).unwrap().kernels().count();
         while kernels(&run.path) < steps {
@@ -425,4 +425,65 @@ fn file_grows_with_the_period() {
         }
     }
     file.finish().unwrap();
+}
+
+/// The kernels of windows alone, and CUPTI on between them until the session rests.
+#[test]
+fn windows_of_threads_hold_exactly_what_was_launched_in_them() {
+    let run = Run::new();
+    let config = Config::new().start_paused(true);
+    let file = builder(&run.fake).config(config).build().unwrap().record_to(&run.path).unwrap();
+    let launch = |name| _ = run.fake.launch(Work::kernel(name));
+    let patience = Duration::from_secs(10);
+    for round in 0..20 {
+        launch(c"outside");
+        file.begin_window(patience).unwrap();
+        assert!(!file.is_paused());
+        launch(c"inside");
+        file.end_window();
+        assert!(file.is_paused());
+        launch(c"outside");
+        match round % 4 {
+            1 => file.rest().unwrap(),
+            2 => file.pause().unwrap(),
+            3 => file.flush().unwrap(),
+            _ => {}
+        }
+    }
+    file.rest().unwrap();
+    file.finish().unwrap();
+    let profile = Profile::load(&run.path).unwrap();
+    let names: Vec<_> = profile.kernels().map(|kernel| kernel.name().to_string()).collect();
+    assert_eq!(names, ["inside"; 20]);
+    assert!(profile.health().is_complete(), "{}", profile.health());
+    assert_eq!(profile.recording().unwrap().windows_ns().len(), 20);
+}
+
+/// A window that begins while another thread turns CUPTI off keeps it on, or turns it on again.
+#[test]
+fn no_window_is_lost_beside_a_thread_that_turns_cupti_off() {
+    let run = Run::new();
+    let config = Config::new().start_paused(true);
+    let builder = builder(&run.fake).config(config).period(Duration::from_millis(1));
+    let file = builder.build().unwrap().record_to(&run.path).unwrap();
+    let (ended, windows) = (std::sync::atomic::AtomicBool::new(false), rounds(2_000));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                file.rest().unwrap();
+            }
+        });
+        for _ in 0..windows {
+            file.begin_window(Duration::from_secs(60)).unwrap();
+            run.fake.launch(Work::kernel(c"inside"));
+            file.end_window();
+            run.fake.launch(Work::kernel(c"outside"));
+        }
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    file.finish().unwrap();
+    let profile = Profile::load(&run.path).unwrap();
+    let count = |name: &str| profile.kernels().filter(|kernel| kernel.name() == name).count();
+    assert_eq!((count("inside"), count("outside")), (windows, 0));
+    assert!(profile.health().is_complete(), "{}", profile.health());
 }

@@ -91,6 +91,21 @@ pub(crate) struct Outcome {
     /// Kernels, copies, memsets, synchronisations: records, those matched, calls, those matched.
     pub(crate) accounts: [[u64; 4]; 4],
     pub(crate) facts: Facts,
+    /// Of each call, who waited; a profile has that in inferred ranges.
+    pub(crate) waiting: Vec<Vec<Waiting>>,
+    /// No two threads ever did anything at the same time.
+    pub(crate) is_sequential: bool,
+}
+
+/// What is known of the threads that were in a range and did nothing during a call.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Waiting {
+    /// The innermost open range of each; of none if the call's own thread was in a range.
+    pub(crate) ranges: BTreeSet<Spot>,
+    /// Nobody else did anything.
+    pub(crate) is_alone: bool,
+    /// The call's thread has no range of an earlier session, which makes its own range unknown.
+    pub(crate) is_known: bool,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -107,7 +122,7 @@ pub(crate) struct Facts {
 
 impl Outcome {
     /// How often there is what is easily missed.
-    pub(crate) fn kinds(&self) -> [(&'static str, u64); 15] {
+    pub(crate) fn kinds(&self) -> [(&'static str, u64); 18] {
         let count = |of: usize| of as u64;
         let ranges = || self.ranges.iter().flatten();
         let processes = || self.processes.iter().flatten();
@@ -119,7 +134,18 @@ impl Outcome {
         let of_others = |(worker, rows): (usize, &Vec<RangeRow>)| {
             rows.iter().filter(|row| row.parent.is_some_and(|(thread, _)| thread != worker)).count()
         };
+        let waited = |of: fn(usize) -> bool| {
+            let calls = self.calls.iter().flatten().zip(self.waiting.iter().flatten());
+            let is_it = |(call, waiting): &(&CallRow, &Waiting)| {
+                let is_certain = waiting.is_alone && waiting.is_known && self.is_sequential;
+                is_certain && call.range.is_none() && of(waiting.ranges.len())
+            };
+            count(calls.filter(is_it).count())
+        };
         [
+            ("outside ranges while no thread waited", waited(|waiting| waiting == 0)),
+            ("outside ranges while one thread waited", waited(|waiting| waiting == 1)),
+            ("outside ranges while several threads waited", waited(|waiting| waiting > 1)),
             ("launched in a range", count(by(Attribution::Launch))),
             ("handed", count(by(Attribution::Handed))),
             ("in no range", count(by(Attribution::None))),

@@ -42,6 +42,7 @@ struct CallTruth {
     worker: usize,
     function: &'static str,
     place: Option<Place>,
+    waiting: Waiting,
     is_failure: bool,
     is_captured: bool,
     is_empty: bool,
@@ -132,6 +133,10 @@ pub(crate) struct Generator {
     begun: Vec<(usize, usize)>,
     /// Guards that each thread holds, of whatever part.
     guards: Vec<Vec<usize>>,
+    /// Those that were held when this part began.
+    old_guards: BTreeSet<usize>,
+    /// No two threads did anything at the same time in this part.
+    is_sequential: bool,
     /// How many calls each thread is within.
     within_calls: Vec<usize>,
     life: Vec<Life>,
@@ -179,6 +184,8 @@ impl Generator {
             open: Vec::new(),
             begun: Vec::new(),
             guards: vec![Vec::new(); workers],
+            old_guards: BTreeSet::new(),
+            is_sequential: true,
             within_calls: vec![0; workers],
             life: vec![Life::Free; workers],
             stays: vec![Vec::new(); workers],
@@ -202,6 +209,8 @@ impl Generator {
         self.books = Books::default();
         self.open = vec![Vec::new(); self.life.len()];
         self.begun = vec![(0, 0); self.life.len()];
+        self.old_guards = self.guards.iter().flatten().copied().collect();
+        self.is_sequential = self.workers(Life::Stays).is_empty();
         self.stays.iter_mut().for_each(Vec::clear);
         let mut returned = self.workers(Life::Stays);
         returned.retain(|_| self.rng.bool());
@@ -270,6 +279,7 @@ impl Generator {
         let mut workers = self.workers(Life::Free);
         workers.retain(|_| self.rng.bool());
         self.is_alone = workers.len() == 1;
+        self.is_sequential &= workers.is_empty();
         let stay = |worker| {
             let mut steps = self.steps(worker, most, 1);
             steps.extend(self.stay(worker, most, 1));
@@ -311,6 +321,7 @@ impl Generator {
         let at_once = if self.rng.u8(..3) == 0 { self.rng.usize(1..=workers.len()) } else { 1 };
         workers.truncate(at_once);
         self.is_alone = at_once == 1;
+        self.is_sequential &= self.is_alone;
         let jobs = workers.into_iter().map(|worker| self.job(worker, most)).collect();
         Turn { controls, jobs }
     }
@@ -510,6 +521,7 @@ impl Generator {
             worker,
             function,
             place: self.place(worker),
+            waiting: self.waiting(worker),
             is_failure: false,
             is_captured: false,
             is_empty: false,
@@ -517,6 +529,20 @@ impl Generator {
             records: 0,
         });
         self.books.calls.len() - 1
+    }
+
+    /// Who may wait in a range while this thread does something: a thread that stays in a call does
+    /// not, but the call may have begun in a pause.
+    fn waiting(&self, worker: usize) -> Waiting {
+        let mut innermost: BTreeMap<usize, Spot> = BTreeMap::new();
+        for range in self.instances.iter().filter(|range| range.part == self.part && range.is_open)
+        {
+            innermost.insert(range.spot.0, range.spot);
+        }
+        let is_in_range = innermost.contains_key(&worker);
+        innermost.retain(|_, _| !is_in_range);
+        let is_known = self.guards[worker].iter().all(|guard| !self.old_guards.contains(guard));
+        Waiting { ranges: innermost.into_values().collect(), is_alone: self.is_alone, is_known }
     }
 
     /// Whether anybody sees what is done.
@@ -955,13 +981,14 @@ impl Generator {
         self.books.ops.iter().filter(move |op| op.counts[session])
     }
 
-    fn calls(&self, session: usize) -> impl Iterator<Item = &CallTruth> {
+    fn calls(&self, session: usize) -> impl Iterator<Item = &CallTruth> + Clone {
         self.books.calls.iter().filter(move |call| call.counts[session])
     }
 
     fn outcome(&self, session: usize) -> Outcome {
         let workers = self.life.len();
-        let mut outcome = Outcome::default();
+        let is_sequential = self.is_sequential;
+        let mut outcome = Outcome { is_sequential, ..Outcome::default() };
         let here = self.instances.iter().filter(|range| range.part == self.part);
         for worker in 0..workers {
             let row = |range: &Instance| RangeRow {
@@ -995,6 +1022,8 @@ impl Generator {
             let marks = self.books.marks.iter().filter(|mark| mark.0 == worker);
             outcome.marks.push(marks.map(|mark| (key(mark.1), self.spot(mark.2))).collect());
             let calls = self.calls(session).filter(|call| call.worker == worker);
+            let waiting = calls.clone().map(|call| call.waiting.clone());
+            outcome.waiting.push(waiting.collect());
             let row = |call: &CallTruth| CallRow {
                 function: call.function.to_owned(),
                 range: self.spot(call.place.as_ref().map(|place| place.range)),

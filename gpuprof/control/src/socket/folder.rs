@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::libc::{O_DIRECTORY, O_NOFOLLOW};
 use nix::unistd::geteuid;
+use profiler_core::__private::kept::Kept;
 
 use crate::{Error, ProcessId};
 
@@ -20,7 +21,7 @@ const SUFFIX: &str = ".sock";
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    descriptor: File,
+    descriptor: Kept<File>,
 }
 
 impl Folder {
@@ -93,7 +94,11 @@ impl Folder {
             return Err(Error::path(path, why));
         }
         match about.mode() & 0o077 {
-            0 => Ok(Self { path: path.to_owned(), descriptor }),
+            0 => {
+                let kept = Kept::new(descriptor);
+                let descriptor = kept.map_err(|error| Error::io("open", path, error))?;
+                Ok(Self { path: path.to_owned(), descriptor })
+            }
             _ => Err(Error::path(path, "is open to other users: give it mode 0700")),
         }
     }
@@ -109,7 +114,11 @@ impl Folder {
     }
 
     fn by_descriptor(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()).into()
+        match self.descriptor.get() {
+            Some(folder) => format!("/proc/self/fd/{}", folder.as_raw_fd()).into(),
+            // The program closed it: only the path is left.
+            None => self.path.clone(),
+        }
     }
 
     /// The path of the socket of a process through the descriptor.

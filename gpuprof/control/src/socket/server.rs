@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{MsgFlags, Shutdown, getsockopt, send, shutdown};
 use nix::unistd::geteuid;
+use profiler_core::__private::kept::Kept;
 
 use super::{
     Answer, AnswerLine, Folder, MAX_ANSWER, MAX_REQUEST, Outcome, PROTOCOL, Request, RequestLine,
@@ -42,7 +43,7 @@ pub struct Stopper(Arc<Socket>);
 
 #[derive(Debug)]
 struct Socket {
-    listener: UnixListener,
+    listener: Kept<UnixListener>,
     folder: Folder,
     process: ProcessId,
     is_stopped: AtomicBool,
@@ -75,6 +76,7 @@ impl Server {
         }
         let listener = UnixListener::bind(&inner).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
+        let listener = Kept::new(listener).map_err(failed)?;
         let is_stopped = AtomicBool::new(false);
         Ok(Self { socket: Arc::new(Socket { listener, folder, process, is_stopped }) })
     }
@@ -102,19 +104,24 @@ impl Server {
         let mut clients: Vec<Client> = Vec::new();
         let mut pause_until: Option<Instant> = None;
         while !self.socket.is_stopped.load(Ordering::Acquire) {
+            let Some(listener) = self.socket.listener.get() else {
+                let why = "is served no more: the program closed its descriptor";
+                return Err(Error::path(&self.path(), why));
+            };
             let now = Instant::now();
             clients.retain(|client| client.deadline > now);
             pause_until = pause_until.filter(|until| *until > now);
             let accepts = clients.len() < MAX_CLIENTS && pause_until.is_none();
             let wake = clients.iter().map(|client| client.deadline).chain(pause_until).min();
-            let ready = self.wait(&clients, accepts, wake)?;
+            clients.retain(|client| client.stream.get().is_some());
+            let ready = self.wait(listener, &clients, accepts, wake)?;
             let mut ready = ready.into_iter();
             let has_new = ready.next().unwrap_or(false) && accepts;
             clients.retain_mut(|client| {
                 !ready.next().unwrap_or(false) || client.receive(&mut handler)
             });
             if has_new {
-                match self.accept() {
+                match self.accept(listener) {
                     Accepted::Client(client) => clients.push(client),
                     Accepted::Nobody => {}
                     Accepted::Exhausted => pause_until = Some(Instant::now() + PAUSE),
@@ -127,14 +134,16 @@ impl Server {
     /// Whether the listener, then each client, is ready.
     fn wait(
         &self,
+        listener: &UnixListener,
         clients: &[Client],
         accepts: bool,
         wake: Option<Instant>,
     ) -> Result<Vec<bool>, Error> {
         // Without flags, the end of the listener is reported all the same.
         let flags = if accepts { PollFlags::POLLIN } else { PollFlags::empty() };
-        let mut polled = vec![PollFd::new(self.socket.listener.as_fd(), flags)];
-        let streams = clients.iter().map(|client| client.stream.as_fd());
+        let mut polled = vec![PollFd::new(listener.as_fd(), flags)];
+        let streams =
+            clients.iter().filter_map(|client| client.stream.get()).map(UnixStream::as_fd);
         polled.extend(streams.map(|stream| PollFd::new(stream, PollFlags::POLLIN)));
         let timeout = wake.map_or(Ok(PollTimeout::NONE), |wake| {
             // Rounded up, so that the deadline has passed at the end.
@@ -148,8 +157,12 @@ impl Server {
         }
     }
 
-    fn accept(&self) -> Accepted {
-        let stream = match self.socket.listener.accept() {
+    fn accept(&self, listener: &UnixListener) -> Accepted {
+        // The program may have closed the number while this thread waited.
+        if self.socket.listener.get().is_none() {
+            return Accepted::Nobody;
+        }
+        let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) => {
                 let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
@@ -169,6 +182,7 @@ impl Server {
             answer(&stream, Outcome::Error(why));
             return Accepted::Nobody;
         }
+        let Ok(stream) = Kept::new(stream) else { return Accepted::Nobody };
         Accepted::Client(Client {
             stream,
             received: Vec::new(),
@@ -196,7 +210,9 @@ impl Socket {
         let is_own = std::process::id() == self.process.pid;
         if is_own && !self.is_stopped.swap(true, Ordering::AcqRel) {
             let _: io::Result<()> = fs::remove_file(self.folder.inner(self.process));
-            let _: Result<(), Errno> = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
+            if let Some(listener) = self.listener.get() {
+                let _: Result<(), Errno> = shutdown(listener.as_raw_fd(), Shutdown::Both);
+            }
         }
     }
 }
@@ -209,7 +225,7 @@ enum Accepted {
 }
 
 struct Client {
-    stream: UnixStream,
+    stream: Kept<UnixStream>,
     received: Vec<u8>,
     deadline: Instant,
 }
@@ -218,8 +234,9 @@ impl Client {
     /// Reads what has arrived, and answers a complete request. False if the client is done.
     fn receive(&mut self, handler: &mut impl FnMut(Request) -> Result<Answer, String>) -> bool {
         let mut bytes = [0; 1 << 10];
+        let Some(mut stream) = self.stream.get() else { return false };
         loop {
-            let length = match self.stream.read(&mut bytes) {
+            let length = match stream.read(&mut bytes) {
                 Ok(0) => return false,
                 Ok(length) => length,
                 Err(error) => match error.kind() {
@@ -245,7 +262,9 @@ impl Client {
                 Err(why) => Err(format!("the request is invalid: {why}")),
             };
             let outcome = outcome.map(Box::new).map_or_else(Outcome::Error, Outcome::Answer);
-            answer(&self.stream, outcome);
+            if let Some(stream) = self.stream.get() {
+                answer(stream, outcome);
+            }
             return false;
         }
     }

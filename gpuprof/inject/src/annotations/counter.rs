@@ -9,8 +9,8 @@ use parking_lot::RwLock;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::domain::Domain;
-use super::observer;
 use super::schema::Schema;
+use super::{changing, observer};
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
@@ -63,6 +63,7 @@ fn key(domain: &Domain, id: u64) -> (u32, u64) {
 pub(crate) fn register(domain: usize, description: &CounterDescription) -> u64 {
     let domain = Domain::of(domain);
     let is_valid = description.id == 0 || (FIRST_STATIC..FIRST_DYNAMIC).contains(&description.id);
+    let _changes = changing();
     let counters = &mut *COUNTERS.write();
     if !is_valid || counters.len() >= MOST {
         count(&COUNTS.refused_objects);

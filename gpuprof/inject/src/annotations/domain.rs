@@ -3,10 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nvtx::Category;
-use parking_lot::Mutex;
 
+use super::changing;
 use super::names::{self, Kind};
-use super::schema::Schema;
 use crate::counts::{COUNTS, count};
 
 /// The most domains besides the default one. Those that were destroyed are used again for their name.
@@ -24,13 +23,12 @@ pub(crate) struct Domain {
     is_live: AtomicBool,
     /// Numbers and names in the order of their registration: the last name of a number applies.
     categories: boxcar::Vec<Category>,
-    /// The schemas whose ids the program chose.
-    pub(crate) schemas: boxcar::Vec<(u64, &'static Schema)>,
+    /// The ids of schemas that the program chose, with their places among all schemas.
+    pub(crate) schemas: boxcar::Vec<(u64, usize)>,
 }
 
 static DEFAULT: Domain = Domain::new(0, None);
 static DOMAINS: boxcar::Vec<Domain> = boxcar::Vec::new();
-static CHANGES: Mutex<()> = Mutex::new(());
 
 impl Domain {
     const fn new(number: u32, name: Option<&'static str>) -> Domain {
@@ -59,7 +57,7 @@ impl Domain {
 
     /// Creates a domain and returns its handle; 0 if there are too many.
     pub(crate) fn create(name: &str) -> usize {
-        let _changes = CHANGES.lock();
+        let _changes = changing();
         let ended = |(_, domain): &(usize, &Domain)| {
             domain.name == Some(name) && !domain.is_live.load(Ordering::Relaxed)
         };
@@ -86,7 +84,7 @@ impl Domain {
 
     /// Names a category.
     pub(crate) fn name_category(&self, id: u32, name: &str) {
-        let _changes = CHANGES.lock();
+        let _changes = changing();
         if self.known_category(id).is_some_and(|known| known.name() == name) {
             return;
         }

@@ -13,7 +13,8 @@ mod sync;
 mod thread;
 
 use std::borrow::Cow;
-use std::sync::OnceLock;
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nvtx::observer::{Named, Observer, RangeStart};
 use nvtx::{Color, Field, Payload, ResourceId};
@@ -33,6 +34,26 @@ pub(crate) use self::thread::start_waiting;
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
+/// Held while tables of names and objects change. A fork waits for it, so that a child finds them whole: of the standard library,
+/// whose locks survive that.
+static CHANGES: Mutex<()> = Mutex::new(());
+
+fn changing() -> MutexGuard<'static, ()> {
+    CHANGES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local!(static FORKS: Cell<Option<MutexGuard<'static, ()>>> = const { Cell::new(None) });
+
+/// Keeps the tables as they are while this thread forks.
+pub(crate) fn before_fork() {
+    let _ = FORKS.try_with(|forks| forks.set(Some(changing())));
+}
+
+/// In the parent and in the child.
+pub(crate) fn after_fork() {
+    let _ = FORKS.try_with(Cell::take);
+}
+
 static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new();
 
 /// Has another observer get the events, for tests. False once there is one.
@@ -42,7 +63,7 @@ pub(crate) fn observe_with(observer: &'static dyn Observer) -> bool {
 
 /// The observer of the events: the recorder of `profiler-core`.
 #[inline]
-fn observer() -> &'static dyn Observer {
+pub(crate) fn observer() -> &'static dyn Observer {
     *OBSERVER.get_or_init(profiler_core::__private::recorder)
 }
 
@@ -208,7 +229,9 @@ pub(crate) fn mark(domain: usize, event: &Event<'_>) {
 
 /// Registers a string and returns its handle; 0 if there are too many.
 pub(crate) fn register_string(text: Text<'_>) -> usize {
-    let index = names::keep(&text.decoded());
+    let text = text.decoded();
+    let _changes = changing();
+    let index = names::keep(&text);
     index.map_or(0, |index| names::handle(names::Kind::Text, index))
 }
 

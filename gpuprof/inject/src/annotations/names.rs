@@ -49,7 +49,7 @@ struct Known {
 static KNOWN: Mutex<Known> =
     Mutex::new(Known { by_text: FxHashMap::with_hasher(FxBuildHasher), bytes: 0 });
 
-/// Keeps a text and returns its index, the same for equal texts. `None` if there is no room for it, which is counted.
+/// Keeps a text and returns its index, the same for equal texts; called while tables [change](super::changing). `None` if there is no room for it, which is counted.
 pub(crate) fn keep(text: &str) -> Option<usize> {
     let mut known = KNOWN.lock();
     if let Some(&index) = known.by_text.get(text) {

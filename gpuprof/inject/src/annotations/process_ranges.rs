@@ -9,7 +9,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use super::observer;
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
-use crate::trigger::{self, Instance};
+use crate::switch::{self, Instance};
 
 /// The most open ranges. Further ones are counted, and their ends are ignored.
 const MOST_OPEN: usize = 1 << 20;
@@ -37,7 +37,7 @@ pub(crate) fn start(mode: Mode, start: &RangeStart<'_>) -> u64 {
         count(&COUNTS.too_many_process_ranges);
         return 0;
     }
-    let instance = if mode.is_armed() { trigger::range_begins(start.name) } else { None };
+    let instance = if mode.is_armed() { switch::range_begins(start.name) } else { None };
     let token = observer().process_range_start(start);
     shard(number).lock().insert(number, (token, instance));
     number
@@ -57,6 +57,6 @@ pub(crate) fn end(number: u64) {
         observer().process_range_end(token);
     }
     if let Some(instance) = instance {
-        trigger::range_ended(instance);
+        switch::range_ended(instance);
     }
 }

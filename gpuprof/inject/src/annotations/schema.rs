@@ -7,10 +7,9 @@ use std::sync::atomic::Ordering;
 
 use nvtx::abi::{BYTE, BYTES, FLOP, FLOPS, TYPE_INFO, WORK_SCHEMA};
 use nvtx::{Field, FieldValue, Payload};
-use parking_lot::Mutex;
 
 use super::domain::Domain;
-use super::{Block, Name, Text, names, no_field};
+use super::{Block, Name, Text, changing, names, no_field};
 use crate::counts::{COUNTS, count};
 
 /// Ids from here on are schemas; smaller ones are types.
@@ -130,7 +129,6 @@ pub(crate) struct Schema {
 }
 
 static SCHEMAS: boxcar::Vec<&'static Schema> = boxcar::Vec::new();
-static CHANGES: Mutex<()> = Mutex::new(());
 
 impl Schema {
     /// The schema of an id in a domain.
@@ -140,13 +138,13 @@ impl Schema {
         }
         let last_first = (0..domain.schemas.count()).rev();
         let mut known = last_first.filter_map(|index| domain.schemas.get(index));
-        known.find(|(known, _)| *known == id).map(|(_, schema)| *schema)
+        let (_, index) = known.find(|(known, _)| *known == id)?;
+        SCHEMAS.get(*index).copied()
     }
 }
 
 /// Keeps a schema and returns its id; 0 if it is refused.
 fn keep(domain: &Domain, id: u64, schema: Schema) -> u64 {
-    let _changes = CHANGES.lock();
     let is_static = id != 0;
     let is_valid = !is_static || (FIRST_SCHEMA..FIRST_DYNAMIC).contains(&id);
     let has_room =
@@ -158,7 +156,7 @@ fn keep(domain: &Domain, id: u64, schema: Schema) -> u64 {
     let schema: &'static Schema = Box::leak(Box::new(schema));
     let index = SCHEMAS.push(schema);
     if is_static {
-        domain.schemas.push((id, schema));
+        domain.schemas.push((id, index));
         return id;
     }
     FIRST_DYNAMIC + index as u64
@@ -166,6 +164,7 @@ fn keep(domain: &Domain, id: u64, schema: Schema) -> u64 {
 
 /// Registers an enum, and returns its id.
 pub(crate) fn register_enum(domain: usize, description: &EnumDescription) -> u64 {
+    let _changes = changing();
     let names = description.values.iter().map(|(name, value)| (*value, names::kept(name)));
     let schema = Schema {
         name: "",
@@ -181,6 +180,7 @@ pub(crate) fn register_enum(domain: usize, description: &EnumDescription) -> u64
 
 /// Registers a schema, and returns its id.
 pub(crate) fn register(domain: usize, description: &SchemaDescription) -> u64 {
+    let _changes = changing();
     let domain = Domain::of(domain);
     let schema = flattened(domain, description);
     keep(domain, description.id, schema)

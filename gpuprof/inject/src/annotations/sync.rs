@@ -6,7 +6,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::domain::Domain;
 use super::names::{self, Kind};
-use super::{Name, observer, with_name};
+use super::{Name, changing, observer, with_name};
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
@@ -24,6 +24,7 @@ static OBJECTS: RwLock<Objects> =
 /// Keeps an object and returns its handle; 0 if there are too many.
 pub(crate) fn create(domain: usize, name: Name<'_>) -> usize {
     let name: Box<str> = with_name(name, |name| name.into());
+    let _changes = changing();
     let objects = &mut *OBJECTS.write();
     if objects.by_number.len() >= MOST {
         count(&COUNTS.refused_objects);
@@ -36,6 +37,7 @@ pub(crate) fn create(domain: usize, name: Name<'_>) -> usize {
 }
 
 pub(crate) fn destroy(handle: usize) {
+    let _changes = changing();
     let number = names::index(Kind::Sync, handle);
     if number.and_then(|number| OBJECTS.write().by_number.remove(&number)).is_none() {
         count(&COUNTS.unknown_handles);

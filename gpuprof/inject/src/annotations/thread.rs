@@ -11,7 +11,7 @@ use super::domain::Domain;
 use super::observer;
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
-use crate::trigger::{self, Instance};
+use crate::switch::{self, Instance};
 
 /// The most open ranges of a thread. Further ones are counted, and their pops are ignored.
 const DEEPEST: usize = 1 << 14;
@@ -98,7 +98,7 @@ impl Thread {
                 self.start_waiting();
             }
             // First: the recording that a range starts has the range's first call.
-            let instance = if mode.is_armed() { trigger::range_begins(start.name) } else { None };
+            let instance = if mode.is_armed() { switch::range_begins(start.name) } else { None };
             (State::Started(observer().range_start(start)), instance)
         } else {
             self.waiting += 1;
@@ -133,7 +133,7 @@ impl Thread {
             State::Waiting(_) => self.waiting -= 1,
         }
         if let Some(instance) = open.instance {
-            trigger::range_ended(instance);
+            switch::range_ended(instance);
         }
         if self.waiting != 0 && mode.is_on() {
             self.start_waiting();

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use nvtx::abi::{GetExportTable, ModuleInfo};
 
-use super::{extensions, guarded, tables};
+use super::{extensions, guarded, process, tables};
 use crate::{life, mode};
 
 /// What CUDA and NVTX get from a library that may go on.
@@ -13,10 +13,26 @@ const DONE: c_int = 1;
 /// What NVTX gets from a library that is no tool here.
 const NO_TOOL: c_int = 0;
 
+/// Whether the process is to be observed; prepares it for that.
+fn may_observe() -> bool {
+    if life::is_for_tests() {
+        return true;
+    }
+    let may = life::may_observe(process::is_privileged);
+    if may {
+        process::prepare();
+    }
+    may
+}
+
 /// Called by the driver when it has initialised, on the thread that called `cuInit`. The result never keeps a program from going on.
 #[unsafe(no_mangle)]
 pub(super) extern "C" fn InitializeInjection() -> c_int {
-    guarded((), life::begin);
+    guarded((), || {
+        if may_observe() && life::begin() {
+            process::end_at_exit();
+        }
+    });
     DONE
 }
 
@@ -27,7 +43,7 @@ pub(super) extern "C" fn InitializeInjection() -> c_int {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn InitializeInjectionNvtx2(export: Option<GetExportTable>) -> c_int {
     guarded(NO_TOOL, || {
-        let Some(export) = export.filter(|_| life::may_observe()) else { return NO_TOOL };
+        let Some(export) = export.filter(|_| may_observe()) else { return NO_TOOL };
         mode::await_recording();
         // SAFETY: the caller's promise.
         c_int::from(unsafe { tables::fill(export) })
@@ -41,7 +57,7 @@ pub(super) unsafe extern "C" fn InitializeInjectionNvtx2(export: Option<GetExpor
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn InitializeInjectionNvtxExtension(info: *mut ModuleInfo) -> c_int {
     guarded(NO_TOOL, || {
-        if !life::may_observe() {
+        if !may_observe() {
             return NO_TOOL;
         }
         // SAFETY: the caller's promise.

@@ -5,7 +5,7 @@
 
 mod entry;
 mod extensions;
-pub(crate) mod process;
+mod process;
 mod read;
 mod tables;
 

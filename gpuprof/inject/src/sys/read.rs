@@ -63,7 +63,8 @@ plain! {
     usize,
 }
 
-/// The structure at an address, of which `size` bytes are there; the others are zero. `None` for null.
+/// The structure at an address, of which `size` bytes are there; the others are zero, and so is an address that is not whole.
+/// `None` for null.
 ///
 /// # Safety
 /// `address` is null, or `size` bytes may be read there.
@@ -77,6 +78,8 @@ unsafe fn structure<T: Plain>(address: *const T, size: usize) -> Option<T> {
         return Some(unsafe { address.read_unaligned() });
     }
     let mut all = MaybeUninit::<T>::zeroed();
+    // C aligns addresses to their size.
+    let size = size / size_of::<usize>() * size_of::<usize>();
     // SAFETY: the caller promises the bytes to read; `all` has more, and is another place.
     unsafe { ptr::copy_nonoverlapping(address.cast::<u8>(), all.as_mut_ptr().cast::<u8>(), size) };
     // SAFETY: all bytes are written, with zeros at least, and any bytes are a `T`.

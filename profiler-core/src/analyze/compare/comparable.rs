@@ -72,8 +72,10 @@ impl fmt::Display for Undecidable {
             ),
             Self::Devices { before, after } => write!(
                 f,
-                "the GPUs differ, {before} before and {after} after, so times differ without a change of the program: record \
-                 both sides on one machine"
+                "the GPUs differ, {} before and {} after, so times differ without a change of the program: record both sides \
+                 on one machine",
+                shortened(before, NAME_WIDTH),
+                shortened(after, NAME_WIDTH),
             ),
             Self::NothingInCommon => f.write_str(
                 "the runs have no range and no kernel in common: they are of different programs, or need the same ranges",

@@ -86,6 +86,7 @@ impl Program {
             empty: false,
             has_returned: true,
             share: None,
+            range_is_unknown: false,
         };
         let kind = self.store.intern_call_kind(kind);
         let id = CallId(self.store.calls.len() as u32);

@@ -207,6 +207,8 @@ pub(super) fn of_operation<'a>(
     args.add("correlation", operation.operation.correlation_id());
     args.add_some("path", operation.range.map(|range| timeline.path(range)));
     args.add_some("shared with", shared_with(timeline, operation.operation.ranges()));
+    let inferred = operation.operation.inferred_range();
+    args.add_some("inferred path", inferred.map(|range| timeline.path(range.id.at())));
     args.add("context", operation.place.context);
     match &operation.work {
         Work::Kernel(kernel, _) => {

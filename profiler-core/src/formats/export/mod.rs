@@ -111,6 +111,9 @@ impl Profile {
     /// `samples` and `covered_ns`. The last line has `tracks` with the fields of [`TrackSum`], and
     /// `samplers` with each sampler's metrics, losses and failure.
     ///
+    /// A range has `replayed` ([`replayed`](crate::profile::RangeSummary::replayed)) and `inferred`
+    /// ([`inferred`](crate::profile::RangeSummary::inferred)) if there are any.
+    ///
     /// Of several processes, the last line has `processes`: `id`, `name`, `rank`, the window of its
     /// own recording, `totals`, `complete` and `health`.
     pub fn json_lines(&self) -> String {
@@ -136,7 +139,9 @@ impl Profile {
                 host_ns: node.host_time().as_nanos() as u64,
                 inclusive: node.inclusive(),
                 exclusive: node.exclusive(),
-                shared: shared(&node),
+                replayed: known(node.replayed()),
+                shared: known(node.shared()),
+                inferred: known(node.inferred()),
                 sampled: match &times {
                     Some(times) => times.means(&node, &tracks).map(sampled).collect(),
                     None => Vec::new(),
@@ -167,7 +172,11 @@ struct RangeLine<'a> {
     inclusive: Totals,
     exclusive: Totals,
     #[serde(skip_serializing_if = "Option::is_none")]
+    replayed: Option<Totals>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     shared: Option<Totals>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inferred: Option<Totals>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sampled: Vec<SampledPart<'a>>,
 }
@@ -182,9 +191,9 @@ struct SampledPart<'a> {
     covered_ns: u64,
 }
 
-/// The shared work, if any.
-fn shared(node: &RangeNode<'_>) -> Option<Totals> {
-    Some(node.shared()).filter(|shared| *shared != Totals::default())
+/// Totals, if there are any.
+fn known(totals: Totals) -> Option<Totals> {
+    (totals != Totals::default()).then_some(totals)
 }
 
 #[derive(Serialize)]
@@ -247,7 +256,7 @@ fn add_node(text: &mut String, node: &RangeNode<'_>, depth: usize, names: &Names
     let counts = counts(&node.exclusive());
     let domain = node.domain().map(|domain| format!(" (domain {})", printable(domain)));
     let domain = domain.unwrap_or_default();
-    let shared = shared(node).map(|shared| format!("; shared: {}", self::counts(&shared)));
+    let shared = known(node.shared()).map(|shared| format!("; shared: {}", self::counts(&shared)));
     let (instances, name) = (node.instances(), printable(node.name()));
     let shared = shared.unwrap_or_default();
     let _ = writeln!(text, "{indent}{instances} x {name}{domain}: {counts}{shared}");

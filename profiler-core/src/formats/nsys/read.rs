@@ -314,6 +314,7 @@ impl Reader<'_> {
             empty: false,
             has_returned: true,
             share: None,
+            range_is_unknown: false,
         };
         (self.store.intern_call_kind(kind), is_asynchronous)
     }

@@ -1,4 +1,4 @@
-//! Appending a running session to a file, segment by segment (docs/decisions/022).
+//! Appending a running session to a file, segment by segment (docs/decisions/025).
 //!
 //! A segment becomes frames of its entries, of the ranges and calls that are open at its end, and a
 //! state that covers them. A file that ends anywhere therefore reads as the session was at its last
@@ -14,8 +14,8 @@ use cupti::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::file::{
-    CALLS, Names, OPEN_CALLS, OPEN_RANGES, OPEN_RUNTIME_CALLS, Opening, RANGES, RUNTIME_CALLS,
-    State, ThreadHead,
+    CALLS, Devices, Names, OPEN_CALLS, OPEN_RANGES, OPEN_RUNTIME_CALLS, Opening, RANGES,
+    RUNTIME_CALLS, State, ThreadHead,
 };
 use super::frames::Chain;
 use super::ranges::{
@@ -29,8 +29,12 @@ use super::{Losses, Recording, RecordingInfo};
 /// How long after its last window a session's ranges are still written. Later ones are withheld
 /// until the next window, so that a file does not grow while its session is paused.
 const DORMANT_AFTER_NS: u64 = 10_000_000_000;
-/// How often a state is written while nothing ends: the end of the last window advances.
-const QUIET_STATE_NS: u64 = 1_000_000_000;
+/// A state is written when this many bytes are not covered, ...
+const UNCOVERED_BYTES: u64 = 1 << 20;
+/// ... or after this time, ...
+const UNCOVERED_NS: u64 = 500_000_000;
+/// ... or while nothing ends, after this: the end of the last window advances.
+const QUIET_NS: u64 = 1_000_000_000;
 /// Bytes of a file's limit that are kept for its last frames.
 const LAST_FRAMES: u64 = 16 << 10;
 /// Logs of threads from which those of ended threads are forgotten.
@@ -52,6 +56,8 @@ pub(crate) struct SessionStart<'a> {
 
 /// A segment of a session, and the state of the session when it was taken.
 pub(crate) struct Taken<'a> {
+    /// With devices that were found since the session began.
+    pub(crate) info: &'a RecordingInfo,
     pub(crate) segment: &'a Segment,
     /// The ranges that were open, and the calls that had not returned.
     pub(crate) open: &'a [ThreadSegment],
@@ -138,6 +144,8 @@ pub(crate) struct Appender {
     start_ns: u64,
     before_id: u32,
     begins_late: bool,
+    /// Whether the file names the machine's devices.
+    has_devices: bool,
     /// Whether ranges were left out that later ones may refer to.
     has_withheld: bool,
     threads: FxHashMap<u64, Known>,
@@ -160,12 +168,14 @@ pub(crate) struct Appender {
     new_readings: Vec<Reading>,
     last_reading_ns: Option<u64>,
     losses: Losses,
-    /// The end of the last state.
+    /// The end of the last state, and bytes behind it.
     state_ns: u64,
+    uncovered: u64,
     /// The end of the last segment, and from when on calls may lack records.
     until_ns: u64,
     pending_from_ns: Option<u64>,
-    is_state_due: bool,
+    /// Flushes that wait for a state.
+    required: u32,
     appended: Appended,
 }
 
@@ -196,6 +206,7 @@ impl Appender {
             start_ns: start.start_ns,
             before_id: start.before_id,
             begins_late: start.begins_late,
+            has_devices: !start.info.devices.is_empty(),
             has_withheld: false,
             threads: FxHashMap::default(),
             most_threads: THREADS,
@@ -215,14 +226,15 @@ impl Appender {
             last_reading_ns: None,
             losses: Losses::default(),
             state_ns: start.start_ns,
+            uncovered: 0,
             until_ns: start.start_ns,
             pending_from_ns: Some(start.start_ns),
-            is_state_due: false,
+            required: 0,
             appended: Appended::default(),
         };
         appender.write(|writer| writer.names(&Names::default()));
         appender.write_state(&[], &[], Losses::default());
-        appender.opening = appender.take_bytes();
+        appender.opening = appender.take_bytes(Vec::new());
         appender
     }
 
@@ -232,11 +244,17 @@ impl Appender {
         self.chain = writer.chain();
     }
 
-    /// Returns the frames since the last call. They follow the earlier ones in the file.
-    pub(crate) fn take_bytes(&mut self) -> Vec<u8> {
-        let bytes = std::mem::take(&mut self.bytes);
+    /// Returns the frames since the last call, which follow the earlier ones in the file. The next ones are
+    /// made in `buffer`, which is empty.
+    pub(crate) fn take_bytes(&mut self, buffer: Vec<u8>) -> Vec<u8> {
+        let bytes = std::mem::replace(&mut self.bytes, buffer);
         self.appended.bytes += bytes.len() as u64;
         bytes
+    }
+
+    /// True if there are frames to take.
+    pub(crate) fn has_bytes(&self) -> bool {
+        !self.bytes.is_empty()
     }
 
     /// Returns the first frames, without those of segments.
@@ -248,9 +266,10 @@ impl Appender {
         self.appended
     }
 
-    /// Has the next segment write a state, even if nothing has ended.
-    pub(crate) fn require_state(&mut self) {
-        self.is_state_due = true;
+    /// Has each segment write a state, even if nothing has ended, until this is called with `false` as
+    /// often.
+    pub(crate) fn require_states(&mut self, is_required: bool) {
+        self.required = if is_required { self.required + 1 } else { self.required - 1 };
     }
 
     /// Counts the entries of a segment that is not written.
@@ -277,34 +296,44 @@ impl Appender {
             until_ns: self.until_ns,
             pending_from_ns: self.pending_from_ns,
         };
+        if !self.has_devices && !taken.info.devices.is_empty() {
+            let devices = Devices { devices: taken.info.devices.clone() };
+            self.write(|writer| writer.devices(&devices));
+            self.has_devices = true;
+        }
         if extent == Extent::All {
             self.write_withheld();
         }
         self.add_records(segment, extent);
         self.add_calls(taken, extent);
         self.add_ranges(taken, extent);
-        if extent == Extent::OpenOnes {
-            return;
-        }
-        (self.until_ns, self.pending_from_ns) = (segment.until_ns, Some(segment.settled_ns));
-        let has_paused = self.add_windows(taken.windows_ns, segment.until_ns);
-        let is_due = std::mem::take(&mut self.is_state_due)
-            || has_paused
-            || !taken.windows_ns.is_empty()
-                && segment.until_ns.saturating_sub(self.state_ns) >= QUIET_STATE_NS;
-        if self.bytes.len() == before.length && !is_due {
-            return;
-        }
-        self.add_readings([segment.clock.start, segment.clock.stop]);
+        self.forget_threads();
         let mut losses = self.losses;
         losses.add(&ranges::losses());
         losses.panics = losses.panics.saturating_add(taken.observer_panics);
-        self.write_state(taken.attributes, taken.missing_kinds, losses);
         let bytes = self.appended.bytes + self.bytes.len() as u64;
         if bytes.saturating_add(LAST_FRAMES) > self.max_bytes {
             self.end_before(segment, before, losses);
+            return;
         }
-        self.forget_threads();
+        self.uncovered += (self.bytes.len() - before.length) as u64;
+        if extent != Extent::OpenOnes && self.covers(taken) {
+            self.add_readings([segment.clock.start, segment.clock.stop]);
+            self.write_state(taken.attributes, taken.missing_kinds, losses);
+        }
+    }
+
+    /// Continues the windows to the end of a segment. True if a state is due.
+    fn covers(&mut self, taken: &Taken<'_>) -> bool {
+        let until_ns = taken.segment.until_ns;
+        (self.until_ns, self.pending_from_ns) = (until_ns, Some(taken.segment.settled_ns));
+        let has_paused = self.add_windows(taken.windows_ns, until_ns);
+        let since_ns = until_ns.saturating_sub(self.state_ns);
+        self.required != 0
+            || has_paused
+            || self.uncovered >= UNCOVERED_BYTES
+            || self.uncovered != 0 && since_ns >= UNCOVERED_NS
+            || !taken.windows_ns.is_empty() && since_ns >= QUIET_NS
     }
 
     /// Adds the readings that are later than those in the file.
@@ -374,7 +403,7 @@ impl Appender {
         };
         self.attributes = self.attributes.max(attributes.len());
         self.missing_kinds = self.missing_kinds.max(missing_kinds.len());
-        self.state_ns = self.until_ns;
+        (self.state_ns, self.uncovered) = (self.until_ns, 0);
         self.write(|writer| writer.state(&state));
     }
 
@@ -457,7 +486,7 @@ impl Appender {
             if !calls.is_empty() {
                 self.appended.calls += calls.len() as u64;
                 self.appended.entries += calls.len() as u64;
-                self.write(|writer| writer.calls(kind, thread.thread_id, calls));
+                self.write(|writer| writer.calls(kind, thread, calls));
             }
         }
     }
@@ -478,7 +507,7 @@ impl Appender {
                 _ => thread.calls.iter().filter(is_new).copied().collect(),
             };
             if !new.is_empty() {
-                self.write(|writer| writer.calls(kind, thread.thread_id, &new));
+                self.write(|writer| writer.calls(kind, thread, &new));
             }
             let calls = thread.calls.iter().map(key);
             open.extend(calls.filter(|key| extent != Extent::OpenOnes || known.contains(key)));

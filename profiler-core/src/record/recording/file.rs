@@ -30,13 +30,15 @@ use super::logs::Logs;
 use super::ranges::{Label, RangeEntry, Slots};
 use super::segment::{self, ThreadRanges};
 use super::tag::logs_of_epoch;
-use super::{Clocks, Losses, Recording, RecordingInfo};
+use super::{Clocks, DeviceInfo, Losses, Recording, RecordingInfo};
 use crate::base::error::Error;
 use crate::base::json::json_object;
 use crate::record::series::{Kind, Series, Source};
 
 /// The machine, the versions and the numbers of the logs.
 pub(super) const INFO: FrameKind = *b"INFO";
+/// The devices of the machine, where they were not known at first.
+pub(super) const DEVICES: FrameKind = *b"DEVS";
 /// Since format 3: windows, clocks, settings and losses.
 pub(super) const STATE: FrameKind = *b"STAT";
 pub(super) const NAMES: FrameKind = *b"NAME";
@@ -92,6 +94,13 @@ impl Serialize for Opening {
         out.end()
     }
 }
+
+/// The devices that were found after the opening.
+pub(super) struct Devices {
+    pub(super) devices: Vec<DeviceInfo>,
+}
+
+json_object! { Devices { devices: required, } }
 
 /// The part of an [`Opening`] that is not its info.
 struct OpeningRest {
@@ -313,8 +322,9 @@ impl<F: cupti::Function> Logs<ThreadCalls<F>> {
     fn add_calls(&mut self, content: &[u8], what: &str) -> Result<(), Error> {
         let (head, entries) = read_thread(content, what, Call::from_words)?;
         let id = head.thread_id;
-        let calls = &mut self.thread(id, || ThreadCalls::new(id, Vec::new())).calls;
-        check::calls(calls, entries, what)
+        let thread = self.thread(id, || ThreadCalls::new(id, None, Vec::new()));
+        thread.thread_name = head.thread_name.or(thread.thread_name.take());
+        check::calls(&mut thread.calls, entries, what)
     }
 
     /// Adds the open calls that no entry replaced.
@@ -323,8 +333,8 @@ impl<F: cupti::Function> Logs<ThreadCalls<F>> {
         for thread in open.threads {
             let mut calls: BTreeMap<_, _> =
                 thread.calls.into_iter().map(|call| (key(&call), call)).collect();
-            let id = thread.thread_id;
-            let known = &mut self.thread(id, || ThreadCalls::new(id, Vec::new())).calls;
+            let (id, name) = (thread.thread_id, thread.thread_name);
+            let known = &mut self.thread(id, || ThreadCalls::new(id, name, Vec::new())).calls;
             known.iter().for_each(|call| _ = calls.remove(&key(call)));
             known.extend(calls.into_values());
         }
@@ -378,6 +388,12 @@ impl Contents {
                 let what = "the machine's description";
                 let OpeningRest { logs, appended } = parse(content, what)?;
                 self.opening = Some(Opening { info: parse(content, what)?, logs, appended });
+            }
+            DEVICES => {
+                let Devices { devices } = parse(content, "the list of devices")?;
+                if let Some(opening) = &mut self.opening {
+                    opening.info.devices = devices;
+                }
             }
             STATE => self.state = Some(self.read_state(content, "a state")?),
             END if self.format < 3 => {

@@ -73,6 +73,21 @@ json_object! {
     }
 }
 
+fn devices(library: &cupti::Library) -> Vec<DeviceInfo> {
+    let device = |device: &cupti::Device| DeviceInfo {
+        id: device.id,
+        name: device.name.clone(),
+        compute_capability: device.compute_capability,
+        multiprocessors: device.multiprocessors,
+        memory_bytes: device.memory_bytes,
+        core_clock_khz: device.core_clock_khz,
+        memory_bandwidth: device.memory_bandwidth,
+        l2_bytes: device.l2_bytes,
+        pci_bus_id: device.pci_bus_id.clone(),
+    };
+    library.driver().devices.iter().map(device).collect()
+}
+
 impl RecordingInfo {
     pub(crate) fn now(library: &cupti::Library) -> Self {
         // Take the middle of two readings: the host may be interrupted in between.
@@ -81,23 +96,12 @@ impl RecordingInfo {
         let at_ns = before_ns.midpoint(cupti::clock::now_ns());
         let epoch_ns = i64::try_from(since_epoch.as_nanos()).ok();
         let utc_offset_ns = epoch_ns.and_then(|epoch_ns| epoch_ns.checked_sub_unsigned(at_ns));
-        let device = |device: &cupti::Device| DeviceInfo {
-            id: device.id,
-            name: device.name.clone(),
-            compute_capability: device.compute_capability,
-            multiprocessors: device.multiprocessors,
-            memory_bytes: device.memory_bytes,
-            core_clock_khz: device.core_clock_khz,
-            memory_bandwidth: device.memory_bandwidth,
-            l2_bytes: device.l2_bytes,
-            pci_bus_id: device.pci_bus_id.clone(),
-        };
         Self {
             recorded_at_s: since_epoch.as_secs(),
             cupti_version: library.version().0,
             cuda_driver_version: library.driver().cuda_version,
             driver_release: library.driver().release.clone(),
-            devices: library.driver().devices.iter().map(device).collect(),
+            devices: devices(library),
             recorder_version: env!("CARGO_PKG_VERSION").to_owned(),
             process_id: Some(std::process::id()),
             utc_offset_ns,
@@ -127,6 +131,15 @@ impl RecordingInfo {
                 ),
             },
         }
+    }
+
+    /// Adds the devices, if the library has found them since. True if it did.
+    pub(crate) fn add_devices(&mut self, library: &cupti::Library) -> bool {
+        if !self.devices.is_empty() || library.driver().devices.is_empty() {
+            return false;
+        }
+        self.devices = devices(library);
+        true
     }
 
     /// The date of the recording (UTC), as 2026-11-21.

@@ -31,7 +31,7 @@ impl<T> Logs<T> {
 impl<F> Logs<ThreadCalls<F>> {
     pub(super) fn append(&mut self, mut thread: ThreadCalls<F>) {
         let id = thread.thread_id;
-        let known = self.thread(id, || ThreadCalls::new(id, Vec::new()));
+        let known = self.thread(id, || ThreadCalls::new(id, None, Vec::new()));
         match known.calls.is_empty() {
             true => *known = thread,
             false => known.calls.append(&mut thread.calls),

@@ -178,7 +178,9 @@ losses! {
         refused_buffers refused_records before_switch handler_panics unlogged_calls
         missed_callbacks mismatched_buffers;
     own: ranges;
-    own, later: earlier_contexts failed_threads forgotten_lanes unwritten_entries
+    own, later:
+        earlier_contexts failed_threads forgotten_lanes unused_span_sites unknown_span_entries
+        disabled_span_levels unwritten_entries
 }
 
 impl Losses {
@@ -213,7 +215,7 @@ impl Recording {
         info: &RecordingInfo = info;
         /// When the session was on and not paused, in ns of `CLOCK_MONOTONIC`. Sorted and disjoint.
         windows_ns: &[(u64, u64)] = windows_ns;
-        /// True if it is a snapshot of a running session.
+        /// True if it is a snapshot of a running session, or its file while it ran.
         is_snapshot: bool = pending_from_ns.is_some();
         /// True if its file ended early: the writer was killed, the disk was full, or writing
         /// continues. [`Health::truncated`](crate::Health::truncated) counts it.

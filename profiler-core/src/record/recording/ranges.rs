@@ -16,8 +16,8 @@ use cupti::clock::now_ns;
 use cupti::log_registry::{LogRegistry, Registered};
 use cupti::tables;
 use cupti::thread_log::{Reader, Writer};
-use nvtx::FieldValue;
 use nvtx::observer::{Mark, Observer, RangeStart, Token};
+use nvtx::{Field, FieldValue};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -237,9 +237,9 @@ pub(crate) fn first_log() -> u64 {
     LOGS.first()
 }
 
-/// Counts a lane that its thread dropped.
-pub(crate) fn count_forgotten_lane() {
-    count(&RECORDER.forgotten_lanes);
+/// Counts lanes that their thread dropped.
+pub(crate) fn count_forgotten_lanes(lanes: u64) {
+    RECORDER.forgotten_lanes.fetch_add(lanes, Ordering::Relaxed);
 }
 
 /// The state of the current thread in a recording.
@@ -596,7 +596,11 @@ impl Thread {
         if let Some((kind, bits)) = event.payload.and_then(words_of_payload) {
             self.pending_details.push([PAYLOAD << KIND_SHIFT, bits, kind]);
         }
-        for field in event.fields {
+        self.collect_fields(event.fields);
+    }
+
+    fn collect_fields(&mut self, fields: &[Field<'_>]) {
+        for field in fields {
             let (kind, bits) = match field.value {
                 FieldValue::U64(value) => (1, value),
                 FieldValue::I64(value) => (2, value.cast_unsigned()),
@@ -703,6 +707,17 @@ impl Observer for Recorder {
         } else {
             self.with_known_thread(|thread| thread.end(tag));
         }
+    }
+
+    fn range_fields(&self, token: Token, fields: &[Field<'_>]) {
+        let tag = RangeTag(token.get());
+        self.with_known_thread(|thread| {
+            // A range that is counted instead of recorded has no log, and one of an earlier recording no entry.
+            if tag.place().is_some_and(|(log, _)| log == thread.number) {
+                thread.collect_fields(fields);
+                thread.write_details(tag.slot());
+            }
+        });
     }
 
     fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {

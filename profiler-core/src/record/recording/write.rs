@@ -8,8 +8,8 @@ use serde_core::Serialize;
 
 use super::Recording;
 use super::file::{
-    CALLS, ENTRIES, EVENTS, GRAPHS, INFO, NAMES, Names, Opening, RANGES, RECORDS, RUNTIME_CALLS,
-    SERIES, STATE, State, ThreadHead,
+    CALLS, DEVICES, Devices, ENTRIES, EVENTS, GRAPHS, INFO, NAMES, Names, Opening, RANGES, RECORDS,
+    RUNTIME_CALLS, SERIES, STATE, State, ThreadHead,
 };
 use super::frames::{Chain, FrameWriter, Kind as FrameKind};
 use super::ranges::RangeEntry;
@@ -96,6 +96,11 @@ impl<'a> LogWriter<'a> {
         Ok(Self { frames, words: Vec::new() })
     }
 
+    /// Writes devices that were found after the opening.
+    pub(super) fn devices(&mut self, devices: &Devices) -> io::Result<()> {
+        self.frames.frame(DEVICES, &[&json(devices)])
+    }
+
     /// Continues behind the last frame of an earlier writer.
     pub(super) fn resume(out: &'a mut dyn Write, chain: Chain) -> Self {
         Self { frames: FrameWriter::resume(out, chain), words: Vec::new() }
@@ -154,14 +159,16 @@ impl<'a> LogWriter<'a> {
         self.frames.frame(kind, &[&length, &head, &self.words])
     }
 
+    /// Writes calls of a thread.
     pub(super) fn calls<F: cupti::Function>(
         &mut self,
         kind: FrameKind,
-        thread_id: u32,
+        thread: &ThreadCalls<F>,
         calls: &[Call<F>],
     ) -> io::Result<()> {
-        let first = Some(ThreadHead::of(thread_id));
-        self.log(kind, thread_id, first, |head, _| head, calls, Call::to_words)
+        let (id, thread_name) = (thread.thread_id, thread.thread_name.clone());
+        let first = Some(ThreadHead { thread_name, ..ThreadHead::of(id) });
+        self.log(kind, id, first, |head, _| head, calls, Call::to_words)
     }
 
     fn all_calls<F: cupti::Function>(
@@ -169,7 +176,7 @@ impl<'a> LogWriter<'a> {
         kind: FrameKind,
         threads: &[ThreadCalls<F>],
     ) -> io::Result<()> {
-        threads.iter().try_for_each(|thread| self.calls(kind, thread.thread_id, &thread.calls))
+        threads.iter().try_for_each(|thread| self.calls(kind, thread, &thread.calls))
     }
 
     pub(super) fn graphs(&mut self, threads: &[ThreadGraphs]) -> io::Result<()> {

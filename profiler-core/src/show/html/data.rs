@@ -214,6 +214,8 @@ struct Node {
     inclusive: Totals,
     exclusive: Totals,
     replayed: Totals,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inferred: Option<Totals>,
     /// Samples while its work was on the device: track row, mean, samples and their nanoseconds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sampled: Vec<Mean>,
@@ -467,6 +469,7 @@ impl Builder {
             inclusive: node.inclusive(),
             exclusive: node.exclusive(),
             replayed: node.replayed(),
+            inferred: node.profile.has_inferred_work().then(|| node.inferred()),
             sampled: Vec::new(),
         }
     }

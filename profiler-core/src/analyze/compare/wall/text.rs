@@ -87,7 +87,11 @@ impl WallChange {
 
     /// The largest contributions, a line each, and the unexplained part.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let of_change = |ns: f64| 100.0 * ns / self.change_ns;
+        // A share that is shown as 0 has no sign.
+        let of_change = |ns: f64| match 100.0 * ns / self.change_ns {
+            share if share.abs() < 0.5 => 0.0,
+            share => share,
+        };
         let changed = self.contributions.iter().filter(|of| of.change_ns != 0.0);
         let mut lines: Vec<String> = changed
             .take(SHOWN)
@@ -102,8 +106,8 @@ impl WallChange {
             if rest != 0.0 {
                 lines.push(format!("all else: {} ({:+.0} %)", signed(rest), of_change(rest)));
             }
-            let share = of_change(self.unexplained_ns);
-            lines.push(format!("not explained: {} ({share:+.1} %)", signed(self.unexplained_ns)));
+            let share = 100.0 * (self.unexplained_ns / self.change_ns).abs();
+            lines.push(format!("not explained: {} ({share:.1} %)", signed(self.unexplained_ns)));
         }
         lines
     }

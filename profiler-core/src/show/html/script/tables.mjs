@@ -128,6 +128,12 @@ const rangeTable = () => {
     sizes("Copied", inclusive("copy_bytes")), numbers("Memsets", inclusive("memsets")),
     ...(data.totals.graphs ? [numbers("Graphs", inclusive("graphs"), "CUDA graphs traced as one interval each")] : []),
     numbers("Syncs", inclusive("synchronizations"), "Synchronisation calls"), times("Sync time", inclusive("synchronization_ns"), "Host time in them"),
+    // These are known of the whole session alone.
+    ...(nodes.some(({ replayed }) => replayed && gpuTime(replayed) > 0) ? [times("Replayed GPU", (row) => (of(row).replayed ? gpuTime(of(row).replayed) : null), "Work of CUDA graphs captured in it, wherever it was launched; of the whole session")] : []),
+    ...(nodes.some(({ inferred }) => inferred) ? [
+      times("Inferred GPU", (row) => (of(row).inferred ? gpuTime(of(row).inferred) : null), "Work outside any range that another thread launched while the range's thread waited; in no other column, and of the whole session"),
+      numbers("Inferred kernels", (row) => of(row).inferred?.kernels ?? null),
+    ] : []),
   ];
   const sorting = { column: null, isDown: true };
   const open = new Set();

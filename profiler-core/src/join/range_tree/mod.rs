@@ -1,6 +1,8 @@
 //! The range tree: all instances of `batch / forward` are one node with its sums. An index maps
 //! each range to its work and calls, with and without descendants.
 
+mod index;
+
 use std::ops::Range as Span;
 use std::sync::OnceLock;
 
@@ -14,6 +16,8 @@ use crate::join::tables::{
     Call, CallId, LabelId, NameId, Operation, OperationId, ProcessRangeId, Range, RangeId, ShareId,
     Store, Subject, What,
 };
+
+use index::{Index, NOWHERE, Owners, SharedIndex};
 
 /// Row of [`Tree::nodes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,6 +49,8 @@ pub(crate) struct Node {
     pub(crate) replayed: Totals,
     /// Shared work of the ranges and their descendants that is attributed to others.
     pub(crate) shared: Totals,
+    /// Work without a range that is inferred to be of the ranges and their descendants.
+    pub(crate) inferred: Totals,
 }
 
 #[derive(Debug, Default)]
@@ -70,6 +76,9 @@ pub(crate) struct Tree {
     /// Operations and calls by share.
     shared_operations: Index,
     shared_calls: Index,
+    /// Operations and calls by their inferred range; empty without any.
+    inferred_operations: Index,
+    inferred_calls: Index,
     /// The instances of each node, computed on first use.
     instances: OnceLock<Index>,
 }
@@ -179,119 +188,6 @@ impl Places {
     fn within(&self, range: RangeId) -> Span<usize> {
         let place = self.of(range) as usize;
         place..place + self.sizes[place] as usize
-    }
-}
-
-/// The owner of rows without an owner.
-const NOWHERE: u32 = u32::MAX;
-
-/// Rows grouped by owner, in row order.
-#[derive(Debug, Default)]
-struct Index {
-    /// By owner: the start of its rows.
-    first: Vec<u32>,
-    rows: Vec<u32>,
-}
-
-impl Index {
-    /// `of` holds the owner of each row, below `count`, or [`NOWHERE`].
-    fn new(count: usize, of: Vec<u32>) -> Self {
-        let mut owners = Owners::new(count, 0);
-        of.iter().for_each(|owner| owners.count(*owner));
-        Owners { of, ..owners }.into_index()
-    }
-
-    /// The rows of these owners.
-    fn of(&self, owners: Span<usize>) -> &[u32] {
-        match (self.first.get(owners.start), self.first.get(owners.end)) {
-            (Some(&first), Some(&end)) => &self.rows[first as usize..end as usize],
-            _ => &[],
-        }
-    }
-}
-
-/// The owners of the rows of an [`Index`], counted while they are collected: another pass would
-/// read them from memory again.
-struct Owners {
-    /// The number of rows of each owner, two slots behind the owner.
-    counts: Vec<u32>,
-    of: Vec<u32>,
-}
-
-impl Owners {
-    fn new(owners: usize, rows: usize) -> Self {
-        Self { counts: tables::filled(0, owners + 2), of: tables::with_capacity(rows) }
-    }
-
-    #[inline]
-    fn count(&mut self, owner: u32) {
-        // Rows without an owner have no slot.
-        if let Some(rows) = self.counts.get_mut((owner as usize).wrapping_add(2)) {
-            *rows += 1;
-        }
-    }
-
-    #[inline]
-    fn push(&mut self, owner: u32) {
-        self.count(owner);
-        self.of.push(owner);
-    }
-
-    fn into_index(self) -> Index {
-        // Prefix sums give the start of the previous owner's rows, which filling in advances to the
-        // start of the owner's rows.
-        let (mut first, mut sum) = (self.counts, 0);
-        for rows in &mut first {
-            sum += *rows;
-            *rows = sum;
-        }
-        let mut rows = tables::filled(0, sum as usize);
-        for (row, owner) in (0..).zip(self.of) {
-            if owner != NOWHERE {
-                let next = &mut first[owner as usize + 1];
-                rows[*next as usize] = row;
-                *next += 1;
-            }
-        }
-        first.pop();
-        Index { first, rows }
-    }
-}
-
-/// Rows with several owners each.
-#[derive(Debug, Default)]
-struct SharedIndex {
-    index: Index,
-    /// The row of each index entry, and the previous owner of that row, if any: any span of the
-    /// index then yields each row once.
-    entries: Vec<(u32, Option<u32>)>,
-}
-
-impl SharedIndex {
-    /// `rows` are in order, each with all its owners.
-    fn new(count: usize, rows: impl Iterator<Item = (u32, Vec<u32>)>) -> Self {
-        let (mut of, mut entries) = (Vec::new(), Vec::new());
-        for (row, mut owners) in rows {
-            owners.sort_unstable();
-            owners.dedup();
-            let before = std::iter::once(None).chain(owners.iter().copied().map(Some));
-            entries.extend(owners.iter().zip(before).map(|(_, before)| (row, before)));
-            of.extend(owners);
-        }
-        if entries.is_empty() {
-            return Self::default();
-        }
-        Self { index: Index::new(count, of), entries }
-    }
-
-    /// The rows of these owners, without duplicates.
-    fn of(&self, owners: Span<usize>) -> impl Iterator<Item = u32> + Clone {
-        let entries =
-            self.index.of(owners.clone()).iter().map(|entry| self.entries[*entry as usize]);
-        let is_first = move |(_, before): &(u32, Option<u32>)| {
-            before.is_none_or(|before| (before as usize) < owners.start)
-        };
-        entries.filter(is_first).map(|(row, _)| row)
     }
 }
 
@@ -417,6 +313,7 @@ impl Tree {
                 inclusive: Totals::default(),
                 replayed: Totals::default(),
                 shared: Totals::default(),
+                inferred: Totals::default(),
             });
             match parent {
                 Some(parent) => self.nodes[parent.at()].children.push(id),
@@ -500,6 +397,38 @@ impl Tree {
                 self.has_shared = true;
                 self.nodes[node.at()].shared += sum;
             }
+        }
+    }
+
+    /// Adds the sums and the index of [`Store::inferred`].
+    pub(crate) fn add_inferred(&mut self, store: &Store) {
+        if store.inferred.is_empty() {
+            return;
+        }
+        let count = store.ranges.len();
+        self.nodes.iter_mut().for_each(|node| node.inferred = Totals::default());
+        let mut of_calls = Owners::new(count, store.calls.len());
+        for (call, range) in store.calls.iter().zip(&store.inferred) {
+            of_calls.push(range.get().map_or(NOWHERE, |range| self.places.of(range)));
+            if let Some(range) = range.get() {
+                add_call(&mut self.nodes[self.of_range[range.at()].at()].inferred, store, call);
+            }
+        }
+        let mut of_operations = Owners::new(count, store.operations.len());
+        for operation in &store.operations {
+            let place = operation.call.get().map_or(NOWHERE, |call| of_calls.of[call.at()]);
+            of_operations.push(place);
+            if let Some(range) = self.places.range(place) {
+                let node = &mut self.nodes[self.of_range[range.at()].at()];
+                add_operation(&mut node.inferred, store, operation);
+            }
+        }
+        self.inferred_calls = of_calls.into_index();
+        self.inferred_operations = of_operations.into_index();
+        // Children follow their parent.
+        for row in (0..self.nodes.len()).rev() {
+            let (inferred, parent) = (self.nodes[row].inferred, self.nodes[row].parent);
+            parent.into_iter().for_each(|parent| self.nodes[parent.at()].inferred += inferred);
         }
     }
 
@@ -660,6 +589,29 @@ impl Tree {
         totals(store, self.replays(range), std::iter::empty())
     }
 
+    /// The operations without a range that are inferred to be of a range with descendants.
+    pub(crate) fn inferred_operations(
+        &self,
+        range: RangeId,
+    ) -> impl Iterator<Item = OperationId> + Clone {
+        let places = self.places.within(range);
+        self.inferred_operations.of(places).iter().copied().map(OperationId)
+    }
+
+    /// Those that are inferred to be of a range without descendants.
+    pub(crate) fn own_inferred_operations(
+        &self,
+        range: RangeId,
+    ) -> impl Iterator<Item = OperationId> + Clone {
+        let place = self.places.of(range) as usize;
+        self.inferred_operations.of(place..place + 1).iter().copied().map(OperationId)
+    }
+
+    pub(crate) fn inferred(&self, store: &Store, range: RangeId) -> Totals {
+        let calls = self.inferred_calls.of(self.places.within(range));
+        totals(store, self.inferred_operations(range), calls.iter().copied().map(CallId))
+    }
+
     pub(crate) fn shared(&self, store: &Store, range: RangeId) -> Totals {
         totals(store, self.shared_operations(store, range), self.shared_calls(store, range))
     }
@@ -704,6 +656,22 @@ impl Marks {
         let round = &mut self.rounds[node.at()];
         std::mem::replace(round, self.round) != self.round
     }
+}
+
+/// Replays of graph nodes with a known capture, by the node of the launch and that of the capture.
+pub(crate) fn captures(
+    store: &Store,
+    tree: &Tree,
+) -> FxHashMap<Option<NodeId>, FxHashMap<NodeId, Totals>> {
+    let mut captures: FxHashMap<Option<NodeId>, FxHashMap<NodeId, Totals>> = FxHashMap::default();
+    for operation in &store.operations {
+        let Some(captured) = operation.captured.get() else { continue };
+        let launch = store.range_of(operation.call).map(|range| tree.of_range[range.at()]);
+        let of_launch = captures.entry(launch).or_default();
+        let totals = of_launch.entry(tree.of_range[captured.at()]).or_default();
+        add_operation(totals, store, operation);
+    }
+    captures
 }
 
 /// The totals of each process.

@@ -1,0 +1,47 @@
+//! What a libcuda needs of the fake: work within calls of its own, the time of each stream, graphs by their launches.
+
+use super::state::STATE;
+use super::{Fake, FakeExec, FakeGraph, Work, calls};
+use crate::sys::abi::RESOURCE_GRAPH_DESTROY_STARTING;
+
+impl Fake {
+    /// CUPTI's time.
+    pub fn now_ns(&self) -> u64 {
+        STATE.lock().now()
+    }
+
+    /// Runs work within the call of this correlation id; when it ends.
+    pub fn execute(&self, work: &Work, correlation: u32) -> u64 {
+        calls::execute(work, correlation, None)
+    }
+
+    /// Runs the nodes of a graph, one after the other where `place` moves them, within the call of this correlation id.
+    pub fn execute_graph(&self, exec: &FakeExec, correlation: u32, place: impl Fn(Work) -> Work) {
+        for (node, work) in &exec.0.nodes {
+            calls::execute(&place(work.clone()), correlation, Some((exec.id(), *node)));
+        }
+    }
+
+    /// Writes the record of a wait that began at this time and ends now.
+    pub fn waited(&self, wait: &Work, correlation: u32, since_ns: u64) {
+        let until = self.now_ns().max(since_ns);
+        calls::record(wait, correlation, (since_ns, until), None);
+    }
+
+    /// When all work of a stream ends; 0 if it never had any.
+    pub fn stream_end_ns(&self, stream: u32) -> u64 {
+        STATE.lock().streams.get(&stream).copied().unwrap_or_default()
+    }
+
+    /// Has a stream begin no more work before this time.
+    pub fn delay_stream(&self, stream: u32, until_ns: u64) {
+        let mut state = STATE.lock();
+        let end = state.streams.entry(stream).or_default();
+        *end = until_ns.max(*end);
+    }
+
+    /// Destroys a graph, which its executable graphs outlive.
+    pub fn destroy_graph(&self, graph: FakeGraph) {
+        calls::graph_event(RESOURCE_GRAPH_DESTROY_STARTING, graph.ids());
+    }
+}

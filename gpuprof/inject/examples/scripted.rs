@@ -1,0 +1,161 @@
+//! A program whose arguments say what it does with CUDA and NVTX, for the tests of the library: `scripted init push=step launch=axpy*3 pop`.
+//!
+//! It finds the driver by `libcuda.so.1`, as programs do, and knows nothing of the library, except for `again` and `embed`.
+#![allow(
+    clippy::multiple_unsafe_ops_per_block,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test's program, near the C that it stands for"
+)]
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::time::Duration;
+use std::{env, process, thread};
+
+use libloading::Library;
+use profiler_core::Profiler;
+
+struct Driver(Library);
+
+impl Driver {
+    fn get() -> &'static Driver {
+        static DRIVER: OnceLock<Driver> = OnceLock::new();
+        DRIVER.get_or_init(|| Driver(unsafe { Library::new("libcuda.so.1") }.unwrap()))
+    }
+
+    /// Calls a function with these addresses and numbers.
+    fn call(&self, name: &str, arguments: &[usize]) {
+        type Function = unsafe extern "C" fn(
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+        ) -> c_int;
+        let function = unsafe { self.0.get::<Function>(name.as_bytes()) }.unwrap();
+        let mut all = [0; 11];
+        all[..arguments.len()].copy_from_slice(arguments);
+        let [a, b, c, d, e, f, g, h, i, j, k] = all;
+        // C ignores arguments that a function does not have.
+        assert_eq!(unsafe { function(a, b, c, d, e, f, g, h, i, j, k) }, 0, "{name}");
+    }
+
+    fn init(&self) {
+        let (mut device, mut context): (c_int, *mut c_void) = (0, null_mut());
+        self.call("cuInit", &[0]);
+        self.call("cuDeviceGet", &[(&raw mut device).addr(), 0]);
+        self.call("cuDevicePrimaryCtxRetain", &[(&raw mut context).addr(), device as usize]);
+        self.call("cuCtxSetCurrent", &[context.addr()]);
+    }
+
+    fn launch(&self, name: &str, count: usize) {
+        let (mut module, mut function): (*mut c_void, *mut c_void) = (null_mut(), null_mut());
+        let (image, name) = (c".version 7.0", CString::new(name).unwrap());
+        self.call("cuModuleLoadData", &[(&raw mut module).addr(), image.as_ptr().addr()]);
+        let out = (&raw mut function).addr();
+        self.call("cuModuleGetFunction", &[out, module.addr(), name.as_ptr().addr()]);
+        for _ in 0..count {
+            self.call("cuLaunchKernel", &[function.addr(), 1, 1, 1, 32, 1, 1, 0, 0, 0, 0]);
+        }
+    }
+}
+
+thread_local! {
+    static RANGES: RefCell<Vec<nvtx::Range>> = const { RefCell::new(Vec::new()) };
+    static PROCESS_RANGES: RefCell<Vec<nvtx::ProcessRange>> = const { RefCell::new(Vec::new()) };
+}
+static PROFILER: OnceLock<Profiler> = OnceLock::new();
+
+fn fork(child: impl FnOnce()) {
+    match unsafe { libc::fork() } {
+        0 => {
+            unsafe { libc::alarm(20) };
+            child();
+            // As a program that ends by itself: handlers of its end run.
+            process::exit(0);
+        }
+        pid => {
+            let mut status: c_int = 0;
+            unsafe { libc::waitpid(pid, &mut status, 0) };
+            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "child {status:x}");
+        }
+    }
+}
+
+/// The injection library again, as a second driver would load it.
+fn again() {
+    let path = env::var_os("CUDA_INJECTION64_PATH").unwrap();
+    let library = unsafe { Library::new(path) }.unwrap();
+    let begin = unsafe { library.get::<extern "C" fn() -> c_int>(b"InitializeInjection") }.unwrap();
+    assert_eq!(begin(), 1);
+}
+
+fn play(step: &str) {
+    let driver = Driver::get;
+    let (what, value) = step.split_once('=').unwrap_or((step, ""));
+    match what {
+        "init" => driver().init(),
+        "launch" => {
+            let (name, count) = value.split_once('*').unwrap_or((value, "1"));
+            driver().launch(name, count.parse().unwrap());
+        }
+        "sync" => driver().call("cuCtxSynchronize", &[]),
+        "reset" => driver().call("cuDevicePrimaryCtxReset_v2", &[0]),
+        "start-profiler" => driver().call("cuProfilerStart", &[]),
+        "stop-profiler" => driver().call("cuProfilerStop", &[]),
+        "push" => RANGES.with_borrow_mut(|ranges| ranges.push(nvtx::range(value))),
+        "pop" => drop(RANGES.with_borrow_mut(Vec::pop)),
+        "start" => {
+            PROCESS_RANGES.with_borrow_mut(|ranges| ranges.push(nvtx::process_range(value)));
+        }
+        "end" => drop(PROCESS_RANGES.with_borrow_mut(Vec::pop)),
+        "mark" => nvtx::mark(value),
+        "sleep" => thread::sleep(Duration::from_millis(value.parse().unwrap())),
+        // The test writes a line when the program may go on.
+        "wait" => {
+            println!("waiting");
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+        }
+        "again" => again(),
+        "thread" => {
+            let steps: Vec<String> = value.split('+').map(str::to_owned).collect();
+            thread::spawn(move || steps.iter().for_each(|step| play(&step.replace(':', "="))))
+                .join()
+                .unwrap();
+        }
+        "fork" => {
+            let steps = value.split('+').filter(|step| !step.is_empty());
+            fork(|| steps.for_each(|step| play(&step.replace(':', "="))));
+        }
+        "embed" => {
+            let profiler = PROFILER.get_or_init(|| Profiler::builder().build().unwrap());
+            profiler.start().unwrap();
+        }
+        "embed-stop" => PROFILER.get().unwrap().stop_recording().unwrap().save(value).unwrap(),
+        "exit-in-thread" => thread::spawn(|| process::exit(0)).join().unwrap(),
+        "_exit" => unsafe { libc::_exit(0) },
+        "abort" => process::abort(),
+        "kill" => unsafe {
+            libc::kill(process::id().cast_signed(), libc::SIGKILL);
+        },
+        other => panic!("no step {other}"),
+    }
+}
+
+fn main() {
+    env::args().skip(1).for_each(|step| play(&step));
+    // Ranges that are open at the end stay open.
+    RANGES.with_borrow_mut(|ranges| ranges.drain(..).for_each(std::mem::forget));
+    PROCESS_RANGES.with_borrow_mut(|ranges| ranges.drain(..).for_each(std::mem::forget));
+}

@@ -1,0 +1,147 @@
+//! The library's own thread: what takes long, waits for the GPU or has a time.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// What the thread does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Turn the recording on, by its options.
+    Start,
+    /// Turn it off for good, by its options.
+    Stop,
+    /// Turn CUPTI off, if no window has begun since.
+    Rest,
+    /// Write the manifest.
+    Describe,
+    /// End the recording.
+    Finish,
+}
+
+/// Times of tasks; a task has at most one.
+#[derive(Debug, Default)]
+struct Plan {
+    due: Vec<(Instant, Task)>,
+    /// The last task is done.
+    is_done: bool,
+}
+
+/// The plan of the thread, to which all threads add.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    plan: Mutex<Plan>,
+    changed: Condvar,
+}
+
+impl Control {
+    /// Plans a task for a time from now; one that is planned keeps the earlier time.
+    pub(crate) fn plan(&self, task: Task, after: Duration) {
+        let Some(at) = Instant::now().checked_add(after) else { return };
+        let mut plan = self.plan.lock();
+        match plan.due.iter_mut().find(|(_, planned)| *planned == task) {
+            Some((planned, _)) => *planned = at.min(*planned),
+            None => plan.due.push((at, task)),
+        }
+        drop(plan);
+        self.changed.notify_all();
+    }
+
+    /// Plans a task anew: an earlier time no longer applies.
+    pub(crate) fn put_off(&self, task: Task, after: Duration) {
+        self.cancel(task);
+        self.plan(task, after);
+    }
+
+    pub(crate) fn cancel(&self, task: Task) {
+        self.plan.lock().due.retain(|(_, planned)| *planned != task);
+    }
+
+    /// Waits for the next task. [`Task::Finish`] comes before all others once it is planned, and is the last.
+    pub(crate) fn next(&self) -> Task {
+        let mut plan = self.plan.lock();
+        loop {
+            let now = Instant::now();
+            let first = plan
+                .due
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, (at, task))| (*task != Task::Finish, *at));
+            match first {
+                Some((place, &(at, task))) if at <= now => {
+                    plan.due.swap_remove(place);
+                    return task;
+                }
+                Some((_, &(at, _))) => _ = self.changed.wait_until(&mut plan, at),
+                None => self.changed.wait(&mut plan),
+            }
+        }
+    }
+
+    /// Says that the last task is done.
+    pub(crate) fn done(&self) {
+        self.plan.lock().is_done = true;
+        self.changed.notify_all();
+    }
+
+    /// Has the thread finish and waits for it. False if it takes longer than `longest`.
+    pub(crate) fn finish_within(&self, longest: Duration) -> bool {
+        let Some(until) = Instant::now().checked_add(longest) else { return false };
+        // The thread that ends the process may have been interrupted with the lock held.
+        let Some(mut plan) = self.plan.try_lock_until(until) else { return false };
+        if !plan.is_done {
+            plan.due.push((Instant::now(), Task::Finish));
+            self.changed.notify_all();
+        }
+        while !plan.is_done {
+            if self.changed.wait_until(&mut plan, until).timed_out() {
+                return plan.is_done;
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn tasks_come_in_the_order_of_their_times() {
+        let control = Control::default();
+        control.plan(Task::Rest, Duration::from_millis(20));
+        control.plan(Task::Describe, Duration::ZERO);
+        control.plan(Task::Rest, LONG);
+        control.plan(Task::Stop, LONG);
+        let began = Instant::now();
+        assert_eq!([control.next(), control.next()], [Task::Describe, Task::Rest]);
+        assert!(began.elapsed() >= Duration::from_millis(10));
+        control.plan(Task::Start, Duration::ZERO);
+        control.put_off(Task::Start, LONG);
+        control.put_off(Task::Stop, Duration::ZERO);
+        assert_eq!(control.next(), Task::Stop);
+        control.cancel(Task::Start);
+        assert!(control.plan.lock().due.is_empty());
+    }
+
+    #[test]
+    fn finishing_comes_first_and_is_waited_for() {
+        let control = Control::default();
+        control.plan(Task::Describe, Duration::ZERO);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while control.next() != Task::Finish {}
+                control.done();
+            });
+            assert!(control.finish_within(LONG));
+        });
+        assert!(control.finish_within(LONG), "it is done");
+        let other = Control::default();
+        let began = Instant::now();
+        assert!(!other.finish_within(Duration::from_millis(20)));
+        assert!(began.elapsed() < LONG);
+        assert_eq!(other.next(), Task::Finish);
+    }
+}

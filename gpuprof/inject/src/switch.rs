@@ -1,0 +1,277 @@
+//! When the recording is on: from its options, ranges, `cudaProfilerStart`, and requests over the socket.
+//!
+//! A window of the recording is open while one of them wants it. Threads of the program begin and end windows here; CUPTI is turned
+//! off later, by the library's own thread.
+
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+
+/// The switch of this process's recording.
+static SWITCH: OnceLock<Switch<Box<dyn Windows>>> = OnceLock::new();
+
+/// Sets the switch of this process's recording, once.
+pub(crate) fn install(switch: Switch<Box<dyn Windows>>) {
+    let _ = SWITCH.set(switch);
+}
+
+/// The switch of this process's recording, if there is one.
+pub(crate) fn installed() -> Option<&'static Switch<Box<dyn Windows>>> {
+    SWITCH.get()
+}
+
+/// Called before a range begins, if ranges turn the recording on.
+#[cold]
+pub(crate) fn range_begins(name: &str) -> Option<Instance> {
+    installed()?.range_begins(name)
+}
+
+/// Called after an instance has ended.
+#[cold]
+pub(crate) fn range_ended(instance: Instance) {
+    if let Some(switch) = installed() {
+        switch.range_ended(instance);
+    }
+}
+
+/// What a switch does.
+pub(crate) trait Windows: Send + Sync {
+    /// Begins a window, before which CUPTI is turned on if it is off.
+    fn begin(&self);
+    /// Ends the window. Must not wait.
+    fn end(&self);
+    /// The last instance of the range that counts has ended: the options start nothing any more.
+    fn disarm(&self);
+}
+
+impl Windows for Box<dyn Windows> {
+    fn begin(&self) {
+        (**self).begin();
+    }
+    fn end(&self) {
+        (**self).end();
+    }
+    fn disarm(&self) {
+        (**self).disarm();
+    }
+}
+
+/// Who wants the recording on.
+#[derive(Debug, Default)]
+struct Wants {
+    /// The options, or a request.
+    asked: bool,
+    /// The program, by `cudaProfilerStart`.
+    program: bool,
+    /// Open instances of the range.
+    instances: u64,
+    /// Instances that have ended.
+    ended: u64,
+    /// Ranges and the program turn nothing on any more.
+    is_over: bool,
+    /// Windows so far.
+    windows: u64,
+}
+
+impl Wants {
+    fn is_on(&self) -> bool {
+        self.asked || self.program || self.instances != 0
+    }
+}
+
+/// An open range that counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Instance(());
+
+pub(crate) struct Switch<W> {
+    /// The exact name of the range that turns the recording on, in any domain.
+    range: Option<Box<str>>,
+    /// After so many instances nothing turns it on any more.
+    instances: Option<u64>,
+    wants: Mutex<Wants>,
+    windows: W,
+}
+
+impl<W: Windows> Switch<W> {
+    /// A switch that is on if `asked`.
+    pub(crate) fn new(
+        asked: bool,
+        range: Option<&str>,
+        instances: Option<u64>,
+        windows: W,
+    ) -> Switch<W> {
+        let wants = Wants { asked, windows: asked.into(), ..Wants::default() };
+        Switch { range: range.map(Into::into), instances, wants: Mutex::new(wants), windows }
+    }
+
+    /// Changes what is wanted, and begins or ends a window where that changes. Threads that want it on wait for the one that turns
+    /// CUPTI on.
+    fn change<R>(&self, change: impl FnOnce(&mut Wants) -> R) -> R {
+        let mut wants = self.wants.lock();
+        let before = wants.is_on();
+        let result = change(&mut wants);
+        match (before, wants.is_on()) {
+            (false, true) => {
+                wants.windows += 1;
+                self.windows.begin();
+            }
+            (true, false) => self.windows.end(),
+            _ => {}
+        }
+        result
+    }
+
+    /// Called before a range begins.
+    pub(crate) fn range_begins(&self, name: &str) -> Option<Instance> {
+        if self.range.as_deref() != Some(name) {
+            return None;
+        }
+        self.change(|wants| {
+            let counts = !wants.is_over;
+            wants.instances += u64::from(counts);
+            counts.then_some(Instance(()))
+        })
+    }
+
+    /// Called after an instance has ended.
+    pub(crate) fn range_ended(&self, _instance: Instance) {
+        let is_over = self.change(|wants| {
+            wants.instances = wants.instances.saturating_sub(1);
+            wants.ended += 1;
+            let is_over = self.instances.is_some_and(|most| wants.ended >= most) && !wants.is_over;
+            if is_over {
+                (wants.is_over, wants.instances) = (true, 0);
+            }
+            is_over
+        });
+        if is_over {
+            self.windows.disarm();
+        }
+    }
+
+    /// The program called `cudaProfilerStart` or `cudaProfilerStop`.
+    pub(crate) fn program_turns(&self, on: bool) {
+        self.change(|wants| wants.program = on && !wants.is_over);
+    }
+
+    /// Turns the recording on. False if it was on.
+    pub(crate) fn turn_on(&self) -> bool {
+        self.change(|wants| !std::mem::replace(&mut wants.asked, true))
+    }
+
+    /// Turns the recording off, whoever wants it on; later ranges and calls of the program turn it on again. False if it was off.
+    pub(crate) fn turn_off(&self) -> bool {
+        self.change(|wants| {
+            let was_on = wants.is_on();
+            (wants.asked, wants.program, wants.instances) = (false, false, 0);
+            was_on
+        })
+    }
+
+    /// Turns the recording off, and on by a request alone from now on.
+    pub(crate) fn end(&self) {
+        self.turn_off();
+        self.change(|wants| wants.is_over = true);
+        self.windows.disarm();
+    }
+
+    /// Whether the recording is on, and its windows so far.
+    pub(crate) fn state(&self) -> (bool, u64) {
+        let wants = self.wants.lock();
+        (wants.is_on(), wants.windows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counted {
+        begun: AtomicU64,
+        ended: AtomicU64,
+        disarmed: AtomicBool,
+    }
+
+    impl Windows for &Counted {
+        fn begin(&self) {
+            self.begun.fetch_add(1, Ordering::Relaxed);
+        }
+        fn end(&self) {
+            self.ended.fetch_add(1, Ordering::Relaxed);
+        }
+        fn disarm(&self) {
+            self.disarmed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    impl Counted {
+        fn counts(&self) -> (u64, u64) {
+            (self.begun.load(Ordering::Relaxed), self.ended.load(Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn a_range_is_a_window_until_the_last_instance() {
+        let counted = Counted::default();
+        let switch = Switch::new(false, Some("step"), Some(3), &counted);
+        assert!(switch.range_begins("other").is_none());
+        let outer = switch.range_begins("step").unwrap();
+        let inner = switch.range_begins("step").unwrap();
+        assert_eq!(counted.counts(), (1, 0));
+        switch.range_ended(inner);
+        switch.range_ended(outer);
+        assert_eq!((counted.counts(), switch.state()), ((1, 1), (false, 1)));
+        assert!(!counted.disarmed.load(Ordering::Relaxed));
+        let third = switch.range_begins("step").unwrap();
+        let fourth = switch.range_begins("step").unwrap();
+        switch.range_ended(third);
+        assert_eq!(counted.counts(), (2, 2));
+        assert!(counted.disarmed.load(Ordering::Relaxed));
+        switch.range_ended(fourth);
+        assert!(switch.range_begins("step").is_none());
+        assert_eq!((counted.counts(), switch.state()), ((2, 2), (false, 2)));
+        // A request still counts.
+        assert!(switch.turn_on() && !switch.turn_on());
+        assert_eq!(switch.state(), (true, 3));
+    }
+
+    #[test]
+    fn the_window_lasts_while_anybody_wants_it() {
+        let counted = Counted::default();
+        let switch = Switch::new(true, Some("step"), None, &counted);
+        switch.program_turns(true);
+        let instance = switch.range_begins("step").unwrap();
+        switch.program_turns(false);
+        assert_eq!(counted.counts(), (0, 0));
+        assert!(switch.turn_off() && !switch.turn_off());
+        assert_eq!(counted.counts(), (0, 1));
+        switch.range_ended(instance);
+        switch.program_turns(true);
+        assert_eq!((counted.counts(), switch.state()), ((1, 1), (true, 2)));
+        switch.end();
+        switch.program_turns(true);
+        assert_eq!((counted.counts(), switch.state()), ((1, 2), (false, 2)));
+    }
+
+    #[test]
+    fn threads_agree_on_the_windows() {
+        let counted = Counted::default();
+        let switch = Switch::new(false, Some("step"), None, &counted);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        let instance = switch.range_begins("step").unwrap();
+                        switch.range_ended(instance);
+                    }
+                });
+            }
+        });
+        let (begun, ended) = counted.counts();
+        assert_eq!((begun, switch.state()), (ended, (false, begun)));
+        assert!((1..=40_000).contains(&begun));
+    }
+}

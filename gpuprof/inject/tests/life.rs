@@ -1,0 +1,478 @@
+//! Programs with the library, from CUDA's initialisation to their end: against the fake driver, each in a process of its own.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)] // tests
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs::{self, Permissions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use gpuprof_control::manifest::{Process, State};
+use gpuprof_control::socket::{Client, Folder, Request};
+use gpuprof_control::{Error, ProcessId, RunFolder};
+use profiler_core::{Profile, Recording};
+
+/// Where cargo puts what it builds for tests.
+fn built(file: &str) -> PathBuf {
+    let own = env::current_exe().unwrap();
+    let folders = own.ancestors().skip(1).take(2);
+    let found = folders.map(|folder| folder.join(file)).find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("{file} is missing: build gpuprof-inject with its examples"))
+}
+
+/// A folder for a run, with the fake driver; removed when dropped.
+struct Run {
+    path: PathBuf,
+    variables: Vec<(&'static str, String)>,
+}
+
+struct Outcome {
+    stdout: String,
+    status: Option<i32>,
+    /// By the time of their start.
+    processes: Vec<Process>,
+    folder: PathBuf,
+    run: Run,
+}
+
+impl Run {
+    fn new() -> Run {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = env::temp_dir().join(format!("gpuprof-inject-{}-{next}", std::process::id()));
+        for folder in ["fake", "run", "sockets"] {
+            fs::create_dir_all(path.join(folder)).unwrap();
+        }
+        fs::set_permissions(path.join("sockets"), Permissions::from_mode(0o700)).unwrap();
+        fake_cuda::install(&path.join("fake")).unwrap();
+        Run { path, variables: Vec::new() }
+    }
+
+    fn with(mut self, name: &'static str, value: impl Into<String>) -> Run {
+        self.variables.push((name, value.into()));
+        self
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.path.join("run")
+    }
+
+    fn command(&self, steps: &str) -> Command {
+        let library = built("libgpuprof_inject.so");
+        let mut command = Command::new(built("examples/scripted"));
+        command
+            .args(steps.split_whitespace())
+            .env("LD_LIBRARY_PATH", self.path.join("fake"))
+            .env("CUDA_INJECTION64_PATH", &library)
+            .env("NVTX_INJECTION64_PATH", &library)
+            .env("GPUPROF_RUN", self.folder())
+            .env("XDG_RUNTIME_DIR", self.path.join("sockets"))
+            .env_remove("GPUPROF_START")
+            .env_remove("GPUPROF_STOP")
+            .stdin(Stdio::null());
+        for (name, value) in &self.variables {
+            command.env(name, value);
+        }
+        command
+    }
+
+    fn processes(&self) -> Vec<Process> {
+        let processes = RunFolder::open(&self.folder()).unwrap().processes().unwrap();
+        assert!(processes.unreadable.is_empty(), "{:?}", processes.unreadable);
+        processes.found
+    }
+
+    /// Plays the steps. The library prints nothing.
+    fn play(self, steps: &str) -> Outcome {
+        let output = self.command(steps).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(stderr, "", "{steps}: {}", output.status);
+        Outcome {
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            status: output.status.code(),
+            processes: self.processes(),
+            folder: self.folder(),
+            run: self,
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+impl Outcome {
+    /// The one process, in this state, after a normal end of the program.
+    fn one(&self, state: State) -> &Process {
+        assert_eq!((self.status, &*self.stdout), (Some(0), ""));
+        let [process] = &self.processes[..] else { panic!("{:?}", self.processes) };
+        assert_eq!(process.state, state, "{:?}", process.reason);
+        process
+    }
+
+    fn profile(&self, process: &Process) -> Profile {
+        let profile = Profile::load(self.folder.join(process.recording_name())).unwrap();
+        assert!(profile.health().is_complete(), "{}", profile.health());
+        profile
+    }
+
+    /// The kernels of a finished process, by their range and name.
+    fn finished(&self) -> BTreeMap<String, usize> {
+        let process = self.one(State::Finished);
+        assert!(process.has_recording && process.ended.is_some() && process.counts.lost == 0);
+        kernels(&self.profile(process))
+    }
+}
+
+/// Kernels by the path of their range and their name.
+fn kernels(profile: &Profile) -> BTreeMap<String, usize> {
+    let mut all = BTreeMap::new();
+    for kernel in profile.kernels() {
+        let path = kernel.range().map(|range| range.node().path()).unwrap_or_default();
+        *all.entry(format!("{path}:{}", kernel.name())).or_insert(0) += 1;
+    }
+    all
+}
+
+fn counts<const N: usize>(of: [(&str, usize); N]) -> BTreeMap<String, usize> {
+    of.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+#[test]
+fn program_is_recorded_with_its_ranges() {
+    let run = Run::new();
+    let outcome =
+        run.play("init push=step launch=axpy*3 push=inner launch=norm pop pop launch=axpy sync");
+    let expected = counts([("step:axpy", 3), ("step/inner:norm", 1), (":axpy", 1)]);
+    assert_eq!(outcome.finished(), expected);
+    let process = &outcome.processes[0];
+    assert_eq!(
+        (process.counts.operations, process.counts.ranges, process.counts.windows),
+        (5, 2, 1)
+    );
+    assert_eq!(process.program, "scripted");
+    let recording = Recording::load(outcome.folder.join(process.recording_name())).unwrap();
+    // Found once the driver was initialised.
+    assert_eq!(recording.info().devices.len(), 1);
+    let files = fs::read_dir(&outcome.folder).unwrap().count();
+    assert_eq!(files, 2, "a manifest and a recording");
+    assert_eq!(
+        fs::read_dir(outcome.run.path.join("sockets/gpuprof")).unwrap().count(),
+        0,
+        "no socket is left"
+    );
+}
+
+#[test]
+fn ranges_that_are_open_at_the_initialisation_are_recorded() {
+    let outcome = Run::new().play(
+        "push=ended pop push=main push=load init launch=axpy pop launch=axpy \
+         thread=init+push:other+launch:norm+pop pop sync",
+    );
+    let expected = counts([("main/load:axpy", 1), ("main:axpy", 1), ("other:norm", 1)]);
+    assert_eq!(outcome.finished(), expected);
+}
+
+#[test]
+fn program_without_cuda_leaves_nothing() {
+    let outcome = Run::new().play("push=a mark=b pop");
+    assert_eq!((outcome.status, outcome.processes.len()), (Some(0), 0));
+    assert_eq!(fs::read_dir(&outcome.folder).unwrap().count(), 0);
+}
+
+#[test]
+fn program_that_does_not_use_the_gpu_leaves_no_recording() {
+    let outcome = Run::new().play("init push=a pop");
+    let process = outcome.one(State::Idle);
+    assert!(!process.has_recording);
+    assert_eq!(fs::read_dir(&outcome.folder).unwrap().count(), 1);
+}
+
+#[test]
+fn library_that_is_initialised_again_goes_on() {
+    let outcome = Run::new().play("again init launch=axpy again launch=axpy init launch=axpy sync");
+    assert_eq!(outcome.finished(), counts([(":axpy", 3)]));
+}
+
+#[test]
+fn recording_starts_after_a_time_and_stops_after_another() {
+    let run = Run::new().with("GPUPROF_START", "after=0.3").with("GPUPROF_STOP", "duration=0.5");
+    let outcome =
+        run.play("init launch=before sleep=550 launch=inside sync sleep=1000 launch=after sync");
+    assert_eq!(outcome.finished(), counts([(":inside", 1)]));
+}
+
+#[test]
+fn recording_stops_after_a_time() {
+    let run = Run::new().with("GPUPROF_STOP", "duration=0.3");
+    let outcome = run.play("init launch=inside sync sleep=700 launch=after sync");
+    assert_eq!(outcome.finished(), counts([(":inside", 1)]));
+}
+
+#[test]
+fn range_starts_and_stops_the_recording() {
+    let run = Run::new().with("GPUPROF_START", "range=step").with("GPUPROF_STOP", "ranges=2");
+    let steps = "launch=between push=step launch=first launch=axpy*2 pop ";
+    let outcome = run.play(&format!("push=outer init {} pop sync", steps.repeat(4)));
+    let expected = counts([("outer/step:first", 2), ("outer/step:axpy", 4)]);
+    assert_eq!(outcome.finished(), expected);
+    assert_eq!(outcome.processes[0].counts.windows, 2);
+}
+
+/// CUPTI is turned off in between, as the ranges are far from each other.
+#[test]
+fn ranges_far_from_each_other_turn_cupti() {
+    let run = Run::new().with("GPUPROF_START", "range=step");
+    let steps = "push=step launch=in pop launch=out sleep=1300 ";
+    let outcome =
+        run.play(&format!("init {} start=step launch=in end launch=out sync", steps.repeat(2)));
+    assert_eq!(outcome.finished(), counts([("step:in", 2), (":in", 1)]));
+}
+
+#[test]
+fn calls_of_the_profiler_start_and_stop_the_recording() {
+    let run = Run::new().with("GPUPROF_START", "cuda-profiler-api");
+    let steps = "launch=out start-profiler launch=in*3 stop-profiler launch=out ";
+    let outcome = run.play(&format!("init {} sleep=1300 {steps} sync", steps.repeat(2)));
+    assert_eq!(outcome.finished(), counts([(":in", 9)]));
+}
+
+#[test]
+fn recording_that_never_starts_is_no_recording() {
+    for start in ["wait", "after=3600", "range=never", "cuda-profiler-api"] {
+        let outcome =
+            Run::new().with("GPUPROF_START", start).play("init push=a launch=axpy pop sync");
+        let process = outcome.one(State::Finished);
+        assert!(!process.has_recording, "{start}");
+        assert_eq!(process.reason.as_deref(), Some("recording was never switched on"));
+        assert_eq!(fs::read_dir(&outcome.folder).unwrap().count(), 1);
+    }
+}
+
+/// A live program with its standard input and output.
+struct Live {
+    child: std::process::Child,
+    output: BufReader<std::process::ChildStdout>,
+    folders: [Folder; 1],
+}
+
+impl Live {
+    fn start(run: &Run, steps: &str) -> Live {
+        let mut command = run.command(steps);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut String::new()).unwrap();
+        let process = ProcessId::of(child.id()).unwrap();
+        let folder = (0..200).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            let folders = [Folder::open(&run.path.join("sockets/gpuprof")).ok()?];
+            Client::find(&folders, process).is_ok().then_some(folders)
+        });
+        Live { child, output, folders: folder.expect("a socket") }
+    }
+
+    fn ask(&self, request: Request) -> Result<(State, bool, Process), Error> {
+        let process = ProcessId::of(self.child.id())?;
+        let client = Client::find(&self.folders, process)?;
+        let answer = client.ask(request, Duration::from_secs(20))?;
+        Ok((answer.process.state, answer.changed, answer.process))
+    }
+
+    /// Has the program go on to its next wait.
+    fn go_on(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.output.read_line(&mut String::new()).unwrap();
+    }
+
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn live_program_is_switched_over_its_socket() {
+    let run = Run::new().with("GPUPROF_START", "wait");
+    let mut live = Live::start(
+        &run,
+        "init launch=before sync wait push=on launch=inside sync wait launch=between sync wait launch=inside sync wait",
+    );
+    let (state, changed, _) = live.ask(Request::Status).unwrap();
+    assert_eq!((state, changed), (State::Waiting, false));
+    let refused = live.ask(Request::Mark { text: "too early".to_owned() }).unwrap_err().to_string();
+    assert!(refused.contains("recording is off"), "{refused}");
+    assert_eq!(
+        live.ask(Request::On).map(|(state, changed, _)| (state, changed)).unwrap(),
+        (State::Recording, true)
+    );
+    assert!(!live.ask(Request::On).unwrap().1);
+    live.go_on();
+    live.ask(Request::Mark { text: "a mark".to_owned() }).unwrap();
+    let (_, _, process) = live.ask(Request::Snapshot).unwrap();
+    let so_far = Recording::load(run.folder().join(process.recording_name())).unwrap();
+    assert!(so_far.is_truncated());
+    let profile = Profile::from_recording(so_far);
+    assert_eq!(kernels(&profile), counts([("on:inside", 1)]));
+    assert_eq!(profile.marks().map(|mark| mark.name().to_owned()).collect::<Vec<_>>(), ["a mark"]);
+    assert_eq!(
+        live.ask(Request::Off).map(|(state, changed, _)| (state, changed)).unwrap(),
+        (State::Paused, true)
+    );
+    live.go_on();
+    live.ask(Request::On).unwrap();
+    live.go_on();
+    live.end();
+    let [process] = &run.processes()[..] else { panic!() };
+    let profile = Profile::load(run.folder().join(process.recording_name())).unwrap();
+    assert_eq!(kernels(&profile), counts([("on:inside", 2)]));
+    assert_eq!((process.state, process.counts.windows), (State::Finished, 2));
+}
+
+#[test]
+fn program_that_ends_in_a_thread_is_finished() {
+    let outcome = Run::new().play("init push=a launch=axpy*2 sync exit-in-thread");
+    assert_eq!(outcome.finished(), counts([("a:axpy", 2)]));
+}
+
+#[test]
+fn work_at_the_end_of_the_program_is_in_the_recording() {
+    let run = Run::new().with("FAKE_CUDA_KERNEL_NS", "300000000");
+    assert_eq!(run.play("init push=a launch=axpy pop").finished(), counts([("a:axpy", 1)]));
+}
+
+#[test]
+fn reset_device_loses_nothing() {
+    let outcome = Run::new().play("init launch=axpy*2 sync reset");
+    assert_eq!(outcome.finished(), counts([(":axpy", 2)]));
+}
+
+/// What was there at the last state.
+#[test]
+fn dead_process_leaves_a_readable_file() {
+    for (end, status) in [("_exit", Some(0)), ("abort", None), ("kill", None)] {
+        let run = Run::new();
+        let outcome = run.play(&format!("init push=a launch=axpy*2 sync pop sleep=3000 {end}"));
+        assert_eq!(outcome.status, status, "{end}");
+        let [process] = &outcome.processes[..] else { panic!("{:?}", outcome.processes) };
+        assert_eq!((process.state, process.ended), (State::Recording, None));
+        let recording = Recording::load(outcome.folder.join(process.recording_name())).unwrap();
+        assert!(recording.is_truncated(), "{end}");
+        // Whether CUPTI had delivered the records depends on its buffers; the calls are there.
+        let profile = Profile::from_recording(recording);
+        assert_eq!(profile.calls().filter(|call| call.name().contains("LaunchKernel")).count(), 2);
+        assert_eq!(profile.range("a").map(|range| range.instances()), Some(1));
+    }
+}
+
+#[test]
+fn forked_child_is_silent() {
+    let outcome = Run::new().play(
+        "init push=parent launch=axpy fork=push:child+mark:child+pop+pop launch=axpy pop launch=axpy sync",
+    );
+    let expected = counts([("parent:axpy", 2), (":axpy", 1)]);
+    assert_eq!(outcome.finished(), expected);
+    let profile = outcome.profile(&outcome.processes[0]);
+    assert_eq!((profile.range("child").is_none(), profile.marks().count()), (true, 0));
+}
+
+#[test]
+fn child_that_is_forked_before_cuda_is_a_process_of_its_own() {
+    let outcome = Run::new().play(
+        "push=both fork=init+push:child+launch:norm+sync+pop+pop init push=parent launch=axpy pop pop sync",
+    );
+    assert_eq!((outcome.status, outcome.processes.len()), (Some(0), 2));
+    let all: Vec<_> = outcome.processes.iter().map(|one| kernels(&outcome.profile(one))).collect();
+    assert_eq!(all, [counts([("both/child:norm", 1)]), counts([("both/parent:axpy", 1)])]);
+    assert_ne!(outcome.processes[0].id.pid, outcome.processes[1].id.pid);
+}
+
+/// Its own ranges are recorded once, by itself.
+#[test]
+fn program_that_records_itself_gets_cupti() {
+    let run = Run::new();
+    let own = run.path.join("own.gpuprof");
+    let outcome = run.play(&format!(
+        "push=outer init launch=before sync embed push=a launch=axpy*2 pop sync embed-stop={} launch=later sync",
+        own.display()
+    ));
+    let process = outcome.one(State::Yielded);
+    assert_eq!(process.reason.as_deref(), Some("the program records itself"));
+    assert_eq!(kernels(&outcome.profile(process)), counts([("outer:before", 1)]));
+    let profile = Profile::load(&own).unwrap();
+    assert!(profile.health().is_complete(), "{}", profile.health());
+    assert_eq!(kernels(&profile), counts([("a:axpy", 2)]));
+    assert_eq!(profile.range("a").unwrap().instances(), 1);
+}
+
+#[test]
+fn program_that_records_itself_from_the_start_has_one_recording() {
+    let run = Run::new();
+    let own = run.path.join("own.gpuprof");
+    let outcome =
+        run.play(&format!("embed init push=a launch=axpy pop sync embed-stop={}", own.display()));
+    let process = outcome.one(State::Yielded);
+    assert!(!process.has_recording);
+    assert_eq!(kernels(&Profile::load(&own).unwrap()), counts([("a:axpy", 1)]));
+}
+
+#[test]
+fn invalid_options_are_the_reason_of_a_failure() {
+    let outcome = Run::new().with("GPUPROF_START", "tomorrow").play("init launch=axpy sync");
+    let process = outcome.one(State::Failed);
+    let reason = process.reason.as_deref().unwrap();
+    assert!(reason.starts_with("GPUPROF_START=tomorrow"), "{reason}");
+}
+
+#[test]
+fn missing_cupti_is_the_reason_of_a_failure() {
+    let run = Run::new().with("CUPTI_LIBRARY_PATH", "/nowhere/libcupti.so");
+    let outcome = run.play("push=a init launch=axpy sync pop");
+    let process = outcome.one(State::Failed);
+    assert!(process.reason.as_deref().unwrap().contains("/nowhere/libcupti.so"), "{process:?}");
+    assert!(!process.has_recording);
+}
+
+#[test]
+fn unusable_folder_harms_no_program() {
+    for folder in ["", "relative", "/nowhere/at/all", "/dev/null", "/proc"] {
+        let run = Run::new().with("GPUPROF_RUN", folder);
+        let outcome = run.play("push=a init launch=axpy sync pop");
+        assert_eq!((outcome.status, outcome.processes.len()), (Some(0), 0), "{folder}");
+    }
+    let missing = |variable| {
+        let run = Run::new();
+        let mut command = run.command("push=a init launch=axpy sync pop");
+        let output = command.env_remove(variable).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{variable}");
+    };
+    missing("GPUPROF_RUN");
+    missing("NVTX_INJECTION64_PATH");
+}
+
+#[test]
+fn messages_go_to_standard_error_if_asked_for() {
+    let run = Run::new().with("GPUPROF_LOG", "stderr").with("CUPTI_LIBRARY_PATH", "/nowhere/cupti");
+    let output = run.command("init launch=axpy sync").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.starts_with("gpuprof: "), "{stderr}");
+    assert!(stderr.contains("/nowhere/cupti"), "{stderr}");
+}
+
+/// Nothing of the library's own threads, names, handlers or environment is seen by the program, or left in the run folder.
+#[test]
+fn manifests_and_recordings_hold_no_path() {
+    let run = Run::new();
+    let outcome = run.play("init push=a launch=axpy pop sync");
+    let secret = outcome.run.path.to_str().unwrap().as_bytes();
+    for entry in fs::read_dir(&outcome.folder).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = fs::read(&path).unwrap();
+        assert!(!bytes.windows(secret.len()).any(|part| part == secret), "{}", path.display());
+    }
+}

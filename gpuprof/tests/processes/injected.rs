@@ -1,0 +1,265 @@
+//! Unmodified C programs from their start to the report: the injection library, and the fake driver
+//! and CUPTI in place of NVIDIA's.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use gpuprof_control::manifest::State;
+use gpuprof_control::{ProcessId, RunFolder};
+use profiler_core::Profile;
+use serde_json::Value;
+
+use crate::support::{Folder, Ran, ran, until};
+
+const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fake_cuda/programs");
+const OWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/processes");
+
+/// The injection library that cargo built for this test.
+fn library() -> PathBuf {
+    let own = env::current_exe().unwrap();
+    let library = own.parent().unwrap().join("libgpuprof_inject.so");
+    assert!(library.exists(), "{} is missing", library.display());
+    library
+}
+
+/// Puts a compiled program and the fake driver into the folder.
+fn compile(folder: &Folder, source: &str) {
+    if !folder.path("cuda").exists() {
+        fs::create_dir(folder.path("cuda")).unwrap();
+        fake_cuda::install(&folder.path("cuda")).unwrap();
+    }
+    let name = Path::new(source).file_stem().unwrap();
+    let mut cc = Command::new(env::var("CC").unwrap_or_else(|_| "cc".into()));
+    cc.args([
+        "-std=gnu11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-unused-variable",
+        "-Wno-unused-function",
+        "-O1",
+        "-pthread",
+        "-I",
+        FAKE,
+    ]);
+    cc.arg(source).arg("-o").arg(folder.0.join(name)).arg("-ldl");
+    let compiled = cc.output().unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+}
+
+fn gpuprof_run(folder: &Folder, options: &[&str], program: &[&str]) -> Command {
+    let library = library();
+    let words = ["run", "--inject", library.to_str().unwrap()];
+    let words = words.iter().chain(options).chain(&["--"]).chain(program);
+    let mut command = folder.gpuprof(words);
+    command.env("LD_LIBRARY_PATH", folder.path("cuda"));
+    command
+}
+
+/// How often each kernel was launched, by the report.
+fn counted(report: &str, kernel: &str) -> Option<u64> {
+    let row = report.lines().find(|line| line.starts_with(&format!("{kernel} ")))?;
+    row.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The profile of a run with one process.
+fn profile(folder: &Folder, run: &str) -> Profile {
+    let run = RunFolder::open(&folder.path(run)).unwrap();
+    let processes = run.processes().unwrap();
+    assert_eq!((processes.found.len(), processes.unreadable.len()), (1, 0));
+    Profile::load(run.recording(&processes.found[0])).unwrap()
+}
+
+/// The program `commands` under `gpuprof run`.
+struct Commands {
+    gpuprof: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Commands {
+    fn start(folder: &Folder, options: &[&str]) -> Self {
+        compile(folder, &format!("{OWN}/commands.c"));
+        let mut command = gpuprof_run(folder, options, &["./commands"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut gpuprof = command.spawn().unwrap();
+        let input = gpuprof.stdin.take().unwrap();
+        let mut output = BufReader::new(gpuprof.stdout.take().unwrap()).lines();
+        assert_eq!(output.next().unwrap().unwrap(), "ready");
+        Self { gpuprof, input, output }
+    }
+
+    fn send(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+
+    #[track_caller]
+    fn does(&mut self, line: &str) {
+        self.send(line);
+        assert_eq!(self.output.next().unwrap().unwrap(), "done");
+    }
+
+    fn end(self) -> Ran {
+        drop(self.input);
+        self.gpuprof.wait_with_output().unwrap().into()
+    }
+}
+
+#[test]
+fn a_c_program_is_recorded_with_its_own_counts() {
+    let folder = Folder::new();
+    compile(&folder, &format!("{FAKE}/counts.c"));
+    let plain =
+        ran(Command::new(folder.path("counts")).env("LD_LIBRARY_PATH", folder.path("cuda")));
+    let run = ran(&mut gpuprof_run(&folder, &["-o", "job"], &["./counts"]));
+    assert_eq!((run.status, &run.out), (Some(0), &plain.out), "{}", run.error);
+    let own = |what: &str| -> Option<u64> {
+        plain.out.lines().find_map(|line| line.strip_prefix(what)?.trim().parse().ok())
+    };
+    for kernel in ["axpy", "norm"] {
+        assert!(own(kernel).is_some_and(|count| count > 100), "{}", plain.out);
+        assert_eq!(counted(&run.error, kernel), own(kernel), "{}", run.error);
+    }
+    let profile = profile(&folder, "job");
+    assert_eq!(Some(profile.totals().copies), own("copies"));
+    assert_eq!(Some(profile.totals().memsets), own("fills"));
+    assert!(profile.health().is_complete(), "{}", profile.health());
+    let manifest = RunFolder::open(&folder.path("job")).unwrap().run().unwrap().unwrap();
+    assert_eq!(manifest.ended.unwrap().status, Some(0));
+    // The files name nobody and no place.
+    let user = folder.0.to_str().unwrap();
+    for entry in fs::read_dir(folder.path("job")).unwrap() {
+        let bytes = fs::read(entry.unwrap().path()).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains(user) && !text.contains("LD_LIBRARY_PATH"));
+    }
+}
+
+#[test]
+fn a_live_program_is_switched_to_the_exact_launches() {
+    let folder = Folder::new();
+    let mut program = Commands::start(&folder, &["--start", "wait", "-o", "job"]);
+    let gpuprof = |args: &[&str]| {
+        let ran = ran(&mut folder.gpuprof(args));
+        assert_eq!(ran.status, Some(0), "{}", ran.error);
+        ran.out
+    };
+    program.does("launch 10");
+    assert!(gpuprof(&["on", "job"]).ends_with(": recording\n"));
+    program.does("launch 7");
+    assert!(gpuprof(&["mark", "job", "epoch 3"]).ends_with(": marked\n"));
+    let snapshot = gpuprof(&["snapshot", "--report", "job"]);
+    assert_eq!(counted(&snapshot, "step"), Some(7), "{snapshot}");
+    assert!(gpuprof(&["off", "job"]).ends_with(": paused\n"));
+    program.does("launch 5");
+    gpuprof(&["on", "job"]);
+    program.does("launch 3");
+    let status: Value = serde_json::from_str(&gpuprof(&["status", "--json", "job"])).unwrap();
+    assert_eq!(status[0]["process"]["counts"]["windows"], 2, "{status}");
+    let run = program.end();
+    assert_eq!((run.status, counted(&run.error, "step")), (Some(0), Some(10)), "{}", run.error);
+    let profile = profile(&folder, "job");
+    assert_eq!(profile.marks().filter(|mark| mark.name() == "epoch 3").count(), 1);
+    assert!(profile.health().is_complete(), "{}", profile.health());
+}
+
+#[test]
+fn each_end_of_a_program_has_its_status_and_a_report() {
+    for (end, status, signal) in [
+        ("exit 3", Some(3), None),
+        ("raise 9", None, Some(9)),
+        ("raise 6", None, Some(6)),
+        ("raise 11", None, Some(11)),
+    ] {
+        let folder = Folder::new();
+        let mut program = Commands::start(&folder, &["-o", "job"]);
+        program.does("launch 4");
+        if signal.is_some() {
+            // What was not written yet is lost with the process.
+            assert_eq!(ran(&mut folder.gpuprof(["snapshot", "job"])).status, Some(0));
+        }
+        program.send(end);
+        let run = program.end();
+        assert_eq!((run.status, run.signal), (status, signal), "{}", run.error);
+        assert_eq!(counted(&run.error, "step"), Some(4), "{}", run.error);
+        assert_eq!(run.error.contains("was cut off"), signal.is_some(), "{}", run.error);
+        assert!(!folder.path("core").exists());
+    }
+}
+
+#[test]
+fn a_fork_that_exits_leaves_the_recording_of_its_parent_alone() {
+    let folder = Folder::new();
+    let mut program = Commands::start(&folder, &["-o", "job"]);
+    program.does("launch 2");
+    program.does("fork 0");
+    program.does("launch 3");
+    let run = program.end();
+    assert_eq!((run.status, counted(&run.error, "step")), (Some(0), Some(5)), "{}", run.error);
+    assert!(profile(&folder, "job").health().is_complete());
+}
+
+#[test]
+fn programs_that_a_script_starts_are_ranks_of_one_report() {
+    let folder = Folder::new();
+    compile(&folder, &format!("{FAKE}/counts.c"));
+    let script = "for r in 0 1 2; do RANK=$r ./counts & done; wait";
+    let run = ran(&mut gpuprof_run(&folder, &["-o", "job"], &["sh", "-c", script]));
+    assert_eq!(
+        (run.status, counted(&run.error, "axpy")),
+        (Some(0), Some(3 * 207)),
+        "{}",
+        run.error
+    );
+    for rank in 0..3 {
+        assert!(run.error.contains(&format!("rank {rank}")), "{}", run.error);
+    }
+    // Another image of the same process.
+    let script = "echo launch 2 | ./commands > log; exec ./counts";
+    compile(&folder, &format!("{OWN}/commands.c"));
+    let run = ran(&mut gpuprof_run(&folder, &["-o", "two"], &["sh", "-c", script]));
+    assert_eq!(counted(&run.error, "step"), Some(2), "{}", run.error);
+    assert_eq!(counted(&run.error, "axpy"), Some(207), "{}", run.error);
+}
+
+#[test]
+fn recording_is_limited_in_time() {
+    let folder = Folder::new();
+    let mut program = Commands::start(&folder, &["--delay", "3", "--duration", "3", "-o", "job"]);
+    program.does("launch 1");
+    let state = || -> State {
+        let run = RunFolder::open(&folder.path("job")).unwrap();
+        let status = ran(&mut folder.gpuprof(["status", "--json", "job"]));
+        let rows: Value = serde_json::from_str(&status.out).unwrap();
+        assert_eq!(rows.as_array().unwrap().len(), run.processes().unwrap().found.len());
+        serde_json::from_value(rows[0]["process"]["state"].clone()).unwrap()
+    };
+    assert_eq!(state(), State::Waiting);
+    until("recording", || state() == State::Recording);
+    program.does("launch 20");
+    until("the end of recording", || state() == State::Paused);
+    program.does("launch 300");
+    let run = program.end();
+    assert_eq!((run.status, counted(&run.error, "step")), (Some(0), Some(20)), "{}", run.error);
+}
+
+#[test]
+fn processes_that_are_not_recorded_are_refused_with_the_reason() {
+    let folder = Folder::new();
+    let program = Commands::start(&folder, &["-o", "job"]);
+    let run = RunFolder::open(&folder.path("job")).unwrap();
+    let process = run.processes().unwrap().found.remove(0);
+    assert!(process.id.is_alive() && process.state == State::Recording);
+    // gpuprof itself was not started by `gpuprof run`.
+    let outer = program.gpuprof.id().to_string();
+    let refused = ran(&mut folder.gpuprof(["off", &outer]));
+    assert!(refused.failure(1).contains("was not started by `gpuprof run`"));
+    assert_eq!(program.end().status, Some(0));
+    let ended = process.id.pid.to_string();
+    let refused = ran(&mut folder.gpuprof(["off", &ended]));
+    assert!(refused.failure(1).starts_with("there is no process"));
+    assert!(ProcessId::of(process.id.pid).is_err());
+}

@@ -1,0 +1,130 @@
+"""CUDA's driver through ctypes, and programs that use it: python3 cuda.py PROGRAM FOLDER."""
+
+import ctypes
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+
+
+def say(line):
+    """A line in one piece, beside those of other threads and processes."""
+    os.write(1, f"{line}\n".encode())
+
+
+class Gpu:
+    """Device 0."""
+
+    def __init__(self):
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        context = ctypes.c_void_p()
+        self.call("cuInit", 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+        self.context = context
+        self.enter()
+
+    def enter(self):
+        """Makes the context current on this thread."""
+        self.call("cuCtxSetCurrent", self.context)
+
+    def call(self, name, *arguments):
+        result = getattr(self.cuda, name)(*arguments)
+        if result != 0:
+            raise RuntimeError(f"{name} returned {result}")
+
+    def kernel(self, name):
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), b"")
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+        return function
+
+    def launch(self, function):
+        self.call("cuLaunchKernel", function, 1, 1, 1, 32, 1, 1, 0, None, None, None)
+
+    def work(self, name, launches):
+        function = self.kernel(name)
+        for _ in range(launches):
+            self.launch(function)
+        self.call("cuCtxSynchronize")
+        say(f"kernel {name} {launches}")
+
+
+def plain():
+    Gpu().work("plain", 100)
+
+
+def raises():
+    Gpu().work("raises", 10)
+    raise ValueError("of the program")
+
+
+def exits():
+    Gpu().work("exits", 10)
+    sys.exit(9)
+
+
+def threads():
+    gpu = Gpu()
+
+    def run(name):
+        gpu.enter()
+        gpu.work(name, 50)
+
+    started = [threading.Thread(target=run, args=(f"thread_{i}",)) for i in range(4)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+
+
+def starts_others():
+    Gpu().work("parent", 10)
+    for _ in range(2):
+        subprocess.run([sys.executable, __file__, "plain", sys.argv[2]], check=True)
+
+
+def without_cuda(number):
+    return number * number
+
+
+def with_cuda(number):
+    Gpu().work(f"worker_{number}", 10)
+    return number
+
+
+def with_cuda_settled(number):
+    """Leaves the time to write what it did: a forked worker ends without handlers."""
+    with_cuda(number)
+    time.sleep(1.5)
+    return number
+
+
+def pool(method, function, before):
+    if before:
+        Gpu().work("parent", 10)
+    with multiprocessing.get_context(method).Pool(2) as workers:
+        say(sorted(workers.map(function, range(4), chunksize=2)))
+        workers.close()
+        workers.join()
+    if before:
+        Gpu().work("parent", 10)
+
+
+def forks_workers():
+    """As a DataLoader with its default: workers without CUDA, forked from a process with it."""
+    pool("fork", without_cuda, True)
+
+
+def spawns_workers():
+    """Workers with CUDA of their own."""
+    pool("spawn", with_cuda, True)
+
+
+def forks_server():
+    pool("forkserver", with_cuda_settled, False)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

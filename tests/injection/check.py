@@ -1,0 +1,195 @@
+"""Runs the programs of workloads.py with the injection library, and compares the recordings with what the programs know.
+
+    python check.py --library libgpuprof_inject.so --gpuprof gpuprof [--out FOLDER] [SCENE...]
+
+Needs a GPU and PyTorch. Exits with 1 if anything differs, a program failed that ran without the library, or a file cannot be read.
+"""
+
+import argparse
+import csv
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+WORKLOADS = os.path.join(HERE, "workloads.py")
+# Further variables of a scene, and what is known of its processes: the states of their manifests in any order.
+SCENES = {
+    "train": ({}, ["finished"]),
+    "single_threaded_backward": ({}, ["finished"]),
+    "decode": ({}, ["finished"]),
+    "data_loader_fork": ({}, ["finished"]),
+    "data_loader_spawn": ({}, ["finished"]),
+    "child": ({}, ["finished", "finished"]),
+    # The launcher may or may not initialise CUDA.
+    "torchrun": ({}, None),
+    "threads": ({}, ["finished"]),
+    "open_before": ({}, ["finished"]),
+    "device_reset": ({"AFTER_RESET": ""}, ["finished"]),
+    "profiler_api": ({"GPUPROF_START": "cuda-profiler-api"}, ["finished"]),
+    "range_start": ({"GPUPROF_START": "range=wanted", "GPUPROF_STOP": "ranges=2"}, ["finished"]),
+    "exit_without_synchronising": ({}, ["finished"]),
+    "exit_in_thread": ({}, ["finished"]),
+    "fork_after_cuda": ({}, ["finished"]),
+    "idle": ({}, ["idle"]),
+}
+# Scenes of which the program does not know all ranges, since windows leave some out.
+IN_WINDOWS = {"profiler_api", "range_start"}
+
+
+def run(scene, environment, timeout=300):
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, WORKLOADS, scene],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    return done, time.monotonic() - began
+
+
+def rows(arguments, report, file):
+    done = subprocess.run(
+        [arguments.gpuprof, "stats", report, "--format", "csv", file], capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise ValueError(f"{os.path.basename(file)} is not readable: {done.stderr.strip()}")
+    return list(csv.DictReader(done.stdout.splitlines()))
+
+
+def of_domain(name):
+    """The name of a range of the default domain."""
+    return name[1:] if name.startswith(":") else None
+
+
+def recorded(arguments, files):
+    ranges, kernels, total, copies, incomplete = Counter(), Counter(), 0, 0, []
+    for file in files:
+        for row in rows(arguments, "nvtx_sum", file):
+            ranges[of_domain(row["Range"])] += int(row["Instances"])
+        for row in rows(arguments, "nvtx_kern_sum", file):
+            kernels[of_domain(row["NVTX Range"])] += int(row["Kern Inst"])
+        total += sum(int(row["Instances"]) for row in rows(arguments, "cuda_gpu_kern_sum", file))
+        for row in rows(arguments, "cuda_gpu_mem_size_sum", file):
+            copies += int(row["Count"]) if "memcpy" in row["Operation"] else 0
+        report = subprocess.run([arguments.gpuprof, "report", file], capture_output=True, text=True)
+        incomplete += [line.strip() for line in report.stdout.splitlines() if "INCOMPLETE" in line]
+    return ranges, kernels, total, copies, incomplete
+
+
+def all_expected(expected):
+    for child in expected["children"]:
+        yield from all_expected(child)
+    yield expected
+
+
+def check(arguments, scene):
+    environment, states = SCENES[scene]
+    plain, plain_s = run(scene, {})
+    if plain.returncode != 0:
+        return [f"it fails without the library, too: {plain.stderr[-2000:]}"], ""
+    folder = os.path.join(arguments.out, scene)
+    os.makedirs(folder)
+    injected, injected_s = run(
+        scene,
+        {
+            "CUDA_INJECTION64_PATH": arguments.library,
+            "NVTX_INJECTION64_PATH": arguments.library,
+            "GPUPROF_RUN": folder,
+            "GPUPROF_LOG": "stderr",
+            **environment,
+        },
+    )
+    errors = []
+    if injected.returncode != plain.returncode:
+        errors.append(f"status {injected.returncode}: {injected.stderr[-2000:]}")
+    if "gpuprof:" in injected.stderr:
+        errors.append(injected.stderr[-2000:])
+    lines = [line for line in injected.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        return errors + [f"no counts in {injected.stdout[-500:]!r}"], ""
+    expected = json.loads(lines[-1])
+    manifests = [json.load(open(file)) for file in glob.glob(os.path.join(folder, "*.json"))]
+    found = sorted(manifest["state"] for manifest in manifests)
+    if states is not None and found != sorted(states):
+        errors.append(f"states {found} instead of {states}: {[m.get('reason') for m in manifests]}")
+    files = sorted(glob.glob(os.path.join(folder, "*.gpuprof")))
+    try:
+        ranges, kernels, total, copies, incomplete = recorded(arguments, files)
+    except ValueError as error:
+        return errors + [str(error)], ""
+    for program in all_expected(expected):
+        for name, count in program["ranges"].items():
+            right = ranges[name] >= count if scene in IN_WINDOWS else ranges[name] == count
+            if not right:
+                errors.append(f"{ranges[name]} ranges {name!r} instead of {count}")
+        for name, count in program["kernels"].items():
+            if name and kernels[name] != count:
+                errors.append(f"{kernels[name]} kernels in {name!r} instead of {count}")
+    if scene in IN_WINDOWS and total != sum(expected["kernels"].values()):
+        errors.append(f"{total} kernels in the windows instead of {sum(expected['kernels'].values())}")
+    if copies < expected["copies"]:
+        errors.append(f"{copies} copies instead of {expected['copies']} or more")
+    errors += incomplete
+    text = (
+        f"{len(manifests)} processes, {len(files)} files, {total} kernels, {copies} copies, "
+        f"{sum(ranges.values())} ranges; {plain_s:.1f} s without and {injected_s:.1f} s with the library"
+    )
+    return errors, text
+
+
+def bench(arguments):
+    """The cost of launches and of ranges, by turns."""
+    results = {"without": [], "with": []}
+    for round_ in range(arguments.rounds):
+        for name in results:
+            environment = {}
+            if name == "with":
+                folder = os.path.join(arguments.out, f"bench-{round_}")
+                os.makedirs(folder)
+                environment = {
+                    "CUDA_INJECTION64_PATH": arguments.library,
+                    "NVTX_INJECTION64_PATH": arguments.library,
+                    "GPUPROF_RUN": folder,
+                }
+            done, _ = run("bench", environment)
+            results[name].append(json.loads(done.stdout.splitlines()[-1]))
+    for name, all_of_it in results.items():
+        for key in ("step_us", "push_pop_ns"):
+            values = sorted(one[key] for one in all_of_it)
+            print(f"{key} {name}: median {values[len(values) // 2]:.0f}, {values[0]:.0f} to {values[-1]:.0f}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", required=True, type=os.path.abspath)
+    parser.add_argument("--gpuprof", required=True, type=os.path.abspath)
+    parser.add_argument("--out", default=None)
+    parser.add_argument("--bench", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("scenes", nargs="*")
+    arguments = parser.parse_args()
+    arguments.out = os.path.abspath(arguments.out or tempfile.mkdtemp(prefix="injection-"))
+    if arguments.bench:
+        return bench(arguments)
+    failed = 0
+    for scene in arguments.scenes or SCENES:
+        try:
+            errors, text = check(arguments, scene)
+        except subprocess.TimeoutExpired as error:
+            errors, text = [f"it does not end: {error}"], ""
+        failed += bool(errors)
+        print(f"{'FAILED' if errors else 'ok':6} {scene}: {text}", flush=True)
+        for error in errors:
+            print(f"       {error}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

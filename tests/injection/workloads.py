@@ -1,0 +1,356 @@
+"""Small deterministic PyTorch programs, each of which prints what it did as one line of JSON.
+
+    python workloads.py SCENE
+
+The line is the last of standard output:
+    ranges   how often each NVTX range was opened, by name
+    kernels  how many kernels were launched while a range was open on the launching thread, by name of the innermost range, where the
+             program knows it: from elementwise operations, of which each is one kernel
+    copies   how many copies were made
+    children what children printed
+"""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import contextmanager
+
+EXPECTED = {"ranges": Counter(), "kernels": Counter(), "copies": 0, "children": []}
+STACK = threading.local()
+
+
+def torch_module():
+    import torch
+
+    return torch
+
+
+@contextmanager
+def nvtx(name):
+    torch = torch_module()
+    torch.cuda.nvtx.range_push(name)
+    names = STACK.__dict__.setdefault("names", [])
+    names.append(name)
+    EXPECTED["ranges"][name] += 1
+    try:
+        yield
+    finally:
+        names.pop()
+        torch.cuda.nvtx.range_pop()
+
+
+def kernel(tensor):
+    """One elementwise kernel."""
+    names = STACK.__dict__.get("names")
+    EXPECTED["kernels"][names[-1] if names else ""] += 1
+    return tensor.add_(1.0)
+
+
+def done():
+    torch_module().cuda.synchronize()
+
+
+def train():
+    """An eager training loop with ranges around its phases; the autograd thread launches the backward pass."""
+    torch = torch_module()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(4)]).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    data = torch.randn(64, 256)
+    steps = int(os.environ.get("STEPS", "20"))
+    for step in range(steps):
+        with nvtx("step"):
+            with nvtx("data"):
+                x = data.cuda()
+                EXPECTED["copies"] += 1
+            with nvtx("count"):
+                for _ in range(5):
+                    kernel(x)
+            with nvtx("forward"):
+                loss = model(x).square().mean()
+            with nvtx("backward"):
+                loss.backward()
+            with nvtx("optimizer"):
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+    done()
+
+
+def single_threaded_backward():
+    """The same with the backward pass on the caller's thread: what inference of ranges is held against."""
+    with torch_module().autograd.set_multithreading_enabled(False):
+        train()
+
+
+def decode():
+    """A decode loop of CUDA graphs: layers are ranges at the capture only."""
+    torch = torch_module()
+    layers, tokens = 6, 50
+    x = torch.zeros(1024, device="cuda")
+    kernel(x)
+    done()
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream()
+    captured = Counter()
+    with torch.cuda.graph(graph, stream=stream):
+        for layer in range(layers):
+            torch.cuda.nvtx.range_push(f"layer {layer}")
+            EXPECTED["ranges"][f"layer {layer}"] += 1
+            for _ in range(3 + layer):
+                x.add_(1.0)
+                captured[f"layer {layer}"] += 1
+            torch.cuda.nvtx.range_pop()
+    for _ in range(tokens):
+        with nvtx("decode"):
+            graph.replay()
+    done()
+    # Replayed nodes carry the range of their capture.
+    for layer, count in captured.items():
+        EXPECTED["kernels"][layer] += tokens * count
+
+
+class Numbers:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        import torch
+
+        return torch.full((16,), float(index))
+
+
+def data_loader(method):
+    torch = torch_module()
+    x = torch.zeros(16, device="cuda")
+    kernel(x)
+    loader = torch.utils.data.DataLoader(
+        Numbers(), batch_size=8, num_workers=2, multiprocessing_context=method
+    )
+    for batch in loader:
+        with nvtx("batch"):
+            y = batch.cuda()
+            EXPECTED["copies"] += 1
+            kernel(y)
+    done()
+
+
+def child():
+    """Another program that uses the GPU."""
+    output = subprocess.run(
+        [sys.executable, __file__, "in_child"], check=True, capture_output=True, text=True
+    ).stdout
+    EXPECTED["children"].append(json.loads(output.splitlines()[-1]))
+    with nvtx("parent"):
+        kernel(torch_module().zeros(16, device="cuda"))
+    done()
+
+
+def in_child():
+    x = torch_module().zeros(16, device="cuda")
+    with nvtx("child"):
+        for _ in range(7):
+            kernel(x)
+    done()
+
+
+def torchrun():
+    """One process of torchrun, whose parent initialises CUDA and launches nothing."""
+    output = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", __file__, "in_rank"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    line = next(line for line in output.splitlines() if line.startswith("{"))
+    EXPECTED["children"].append(json.loads(line))
+
+
+def in_rank():
+    torch = torch_module()
+    torch.distributed.init_process_group("nccl")
+    x = torch.ones(1 << 20, device="cuda")
+    for _ in range(3):
+        with nvtx("reduce"):
+            torch.distributed.all_reduce(x)
+    with nvtx("count"):
+        kernel(x)
+    done()
+    torch.distributed.destroy_process_group()
+
+
+def threads():
+    """Ranges and launches of several threads."""
+    torch = torch_module()
+
+    def work(name):
+        x = torch.zeros(16, device="cuda")
+        for _ in range(50):
+            with nvtx(name):
+                kernel(x)
+
+    all_threads = [threading.Thread(target=work, args=(f"thread {i}",)) for i in range(4)]
+    for thread in all_threads:
+        thread.start()
+    for thread in all_threads:
+        thread.join()
+    done()
+
+
+def open_before():
+    """A range that is open when CUDA is initialised."""
+    with nvtx("main"):
+        kernel(torch_module().zeros(16, device="cuda"))
+        done()
+
+
+def device_reset():
+    """cudaDeviceReset before the end: what was done before must be in the recording."""
+    torch = torch_module()
+    x = torch.zeros(16, device="cuda")
+    with nvtx("before"):
+        for _ in range(10):
+            kernel(x)
+    done()
+    cudart = ctypes.CDLL("libcudart.so." + torch.version.cuda.split(".")[0])
+    print("reset", cudart.cudaDeviceReset())
+    print_expected()
+    # PyTorch's own teardown does not expect it.
+    os._exit(0) if os.environ.get("AFTER_RESET") == "_exit" else None
+
+
+def profiler_api():
+    """Work inside and outside of cudaProfilerStart and cudaProfilerStop, with GPUPROF_START=cuda-profiler-api."""
+    torch = torch_module()
+    x = torch.zeros(16, device="cuda")
+    for round_ in range(5):
+        x.mul_(1.0)
+        torch.cuda.cudart().cudaProfilerStart()
+        with nvtx("inside"):
+            for _ in range(3):
+                kernel(x)
+        torch.cuda.cudart().cudaProfilerStop()
+        x.mul_(1.0)
+    done()
+
+
+def range_start():
+    """With GPUPROF_START=range=wanted GPUPROF_STOP=ranges=2: two of five instances."""
+    torch = torch_module()
+    x = torch.zeros(16, device="cuda")
+    for round_ in range(5):
+        torch.cuda.nvtx.range_push("other")
+        x.mul_(1.0)
+        torch.cuda.nvtx.range_pop()
+        if round_ in (1, 2):
+            with nvtx("wanted"):
+                for _ in range(4):
+                    kernel(x)
+        elif round_ > 2:
+            torch.cuda.nvtx.range_push("wanted")
+            x.mul_(1.0)
+            torch.cuda.nvtx.range_pop()
+    done()
+
+
+def exit_without_synchronising():
+    """Work is still running when the program ends."""
+    x = torch_module().zeros(1 << 26, device="cuda")
+    with nvtx("late"):
+        for _ in range(100):
+            kernel(x)
+
+
+def exit_in_thread():
+    x = torch_module().zeros(16, device="cuda")
+    with nvtx("before"):
+        kernel(x)
+    done()
+    print_expected()
+    thread = threading.Thread(target=lambda: ctypes.CDLL(None).exit(0))
+    thread.start()
+    thread.join()
+
+
+def fork_after_cuda():
+    """A child that is forked off after CUDA was used, and ends by itself."""
+    x = torch_module().zeros(16, device="cuda")
+    with nvtx("parent"):
+        kernel(x)
+    done()
+    pid = os.fork()
+    if pid == 0:
+        torch_module().cuda.nvtx.range_push("in the child")
+        torch_module().cuda.nvtx.range_pop()
+        ctypes.CDLL(None).exit(0)
+    os.waitpid(pid, 0)
+    with nvtx("after"):
+        kernel(x)
+    done()
+
+
+def idle():
+    """CUDA is initialised and not used."""
+    torch_module().cuda.init()
+
+
+def bench():
+    """Prints the time of a step of an eager loop of small kernels, and of a push and pop."""
+    import time
+
+    torch = torch_module()
+    x = torch.zeros(16, device="cuda")
+    for _ in range(2000):
+        x.add_(1.0)
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(30):
+        began = time.perf_counter()
+        for _ in range(168):
+            x.add_(1.0)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    push, pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
+    began = time.perf_counter()
+    for _ in range(200000):
+        push("a range")
+        pop()
+    ranges = time.perf_counter() - began
+    times.sort()
+    print(json.dumps({"step_us": times[len(times) // 2] * 1e6, "push_pop_ns": ranges / 200000 * 1e9}))
+    sys.exit(0)
+
+
+def print_expected():
+    print(json.dumps(EXPECTED), flush=True)
+
+
+SCENES = {
+    "train": train,
+    "single_threaded_backward": single_threaded_backward,
+    "decode": decode,
+    "data_loader_fork": lambda: data_loader("fork"),
+    "data_loader_spawn": lambda: data_loader("spawn"),
+    "child": child,
+    "in_child": in_child,
+    "torchrun": torchrun,
+    "in_rank": in_rank,
+    "threads": threads,
+    "open_before": open_before,
+    "device_reset": device_reset,
+    "profiler_api": profiler_api,
+    "range_start": range_start,
+    "exit_without_synchronising": exit_without_synchronising,
+    "exit_in_thread": exit_in_thread,
+    "fork_after_cuda": fork_after_cuda,
+    "idle": idle,
+    "bench": bench,
+}
+
+if __name__ == "__main__":
+    SCENES[sys.argv[1]]()
+    if sys.argv[1] != "device_reset":
+        print_expected()
