@@ -246,8 +246,6 @@ mod tests {
     use cupti::clock::now_ns;
     use cupti::fake::{Fake, Work};
 
-    use std::fs::File;
-
     use super::*;
     use crate::collect::request::{Retention, SessionRequest};
     use crate::collect::session::Session;

@@ -159,7 +159,7 @@ fn load(function: u64) -> Outcome<CUfunction> {
 
 /// Launches a registered kernel.
 fn launch(function: u64, grid: Extent, block: Extent, stream: u64) -> Outcome {
-    let function = load(function.number())?;
+    let function = load(function)?;
     let null = std::ptr::null_mut();
     forward!(
         launches::cuLaunchKernel,
