@@ -69,6 +69,15 @@ def of_domain(name):
     return name[1:] if name.startswith(":") else None
 
 
+def replayed(arguments, file):
+    """The ranges in which work of CUDA graphs was captured."""
+    done = subprocess.run(
+        [arguments.gpuprof, "report", "--format", "json", file], capture_output=True, text=True, check=True
+    )
+    lines = (json.loads(line) for line in done.stdout.splitlines())
+    return [line for line in lines if "path" in line and line.get("replayed", {}).get("kernels")]
+
+
 def recorded(arguments, files):
     ranges, kernels, total, copies, incomplete = Counter(), Counter(), 0, 0, []
     for file in files:
@@ -79,6 +88,8 @@ def recorded(arguments, files):
         total += sum(int(row["Instances"]) for row in rows(arguments, "cuda_gpu_kern_sum", file))
         for row in rows(arguments, "cuda_gpu_mem_size_sum", file):
             copies += int(row["Count"]) if "memcpy" in row["Operation"] else 0
+        for row in replayed(arguments, file):
+            kernels[row["path"].rsplit("/", 1)[-1]] += row["replayed"]["kernels"]
         report = subprocess.run([arguments.gpuprof, "report", file], capture_output=True, text=True)
         incomplete += [line.strip() for line in report.stdout.splitlines() if "INCOMPLETE" in line]
     return ranges, kernels, total, copies, incomplete
