@@ -5,9 +5,8 @@
 //! cargo run --release -p gpu-profiler-examples --features analysis --example compare_samples -- FOLDER [SECONDS]
 //! ```
 //!
-//! `gpu` is bound by the GPU, and `host` by the host, which computes and launches small kernels. A slow run has more work
-//! of one kind: more rounds of a kernel so that `gpu` takes 2 % longer, more computing on the host so that `host` takes 5 %
-//! longer. How much work that is, the first process measures. Each process is this program again; its runs follow in
+//! `gpu` is bound by the GPU, and `launch` by launches of small kernels. A slow run has more work of one kind: more rounds of
+//! a kernel so that `gpu` takes 2 % longer, more computing on the host so that `launch` takes 5 % longer. How much work that is, the first process measures. Each process is this program again; its runs follow in
 //! random order, a fourth of them after a pause.
 //!
 //! FOLDER gets `samples.csv` and `about.txt`, rewritten after every ten processes. A row is a run: process, run, workload,
@@ -42,7 +41,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// The planted slowdown of the wall time.
 fn slowdown(workload: Workload) -> f64 {
     match workload {
-        Workload::Host => 0.05,
+        Workload::Launch => 0.05,
         _ => 0.02,
     }
 }
@@ -123,7 +122,7 @@ impl Row {
 fn write(folder: &Path, calibrated: &str, processes: usize, rows: &[Row]) -> Result<()> {
     let columns: BTreeSet<&str> =
         rows.iter().flat_map(|row| row.times.keys().map(String::as_str)).collect();
-    let mut text = String::from("process,run,program,variant");
+    let mut text = String::from("process,run,workload,variant");
     columns.iter().for_each(|column| text.extend([",", column]));
     for row in rows {
         write!(text, "\n{}", row.head)?;

@@ -130,20 +130,20 @@ impl Kernels {
     }
 }
 
-/// A program that is bound by one processor, of which a run takes some 10 ms. More rounds of its work
-/// make it slower.
+/// A program that is bound by one thing, of which a run takes 2 to 8 ms. More rounds of its work make
+/// it slower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Workload {
     /// Bound by the GPU: kernels of 0.1 to 1 ms.
     Gpu,
-    /// Bound by the host, which computes and launches small kernels.
-    Host,
+    /// Bound by launches of small kernels, and by computing on the host.
+    Launch,
 }
 
 impl Workload {
     /// Both.
-    pub const ALL: [Self; 2] = [Self::Gpu, Self::Host];
+    pub const ALL: [Self; 2] = [Self::Gpu, Self::Launch];
 
     /// Steps of a run.
     const STEPS: usize = 5;
@@ -152,7 +152,7 @@ impl Workload {
     pub fn name(self) -> &'static str {
         match self {
             Self::Gpu => "gpu",
-            Self::Host => "host",
+            Self::Launch => "launch",
         }
     }
 
@@ -160,7 +160,7 @@ impl Workload {
     pub fn rounds(self) -> u32 {
         match self {
             Self::Gpu => 15_000,
-            Self::Host => 400_000,
+            Self::Launch => 400_000,
         }
     }
 
@@ -188,7 +188,7 @@ impl Workload {
                 kernels.stream_add(3 << 23)?;
                 kernels.wait()
             }
-            Self::Host => {
+            Self::Launch => {
                 {
                     let _range = nvtx::range("prepare");
                     black_box(compute(rounds));
@@ -203,7 +203,7 @@ impl Workload {
     }
 }
 
-/// Dependent integer arithmetic: a round takes about a nanosecond.
+/// Dependent integer arithmetic: a round takes a fifth of a nanosecond.
 fn compute(rounds: u32) -> u64 {
     let round = |x: u64, _| x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
     (0..rounds).fold(black_box(1), round)
