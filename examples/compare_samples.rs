@@ -5,13 +5,12 @@
 //! cargo run --release -p gpu-profiler-examples --features analysis --example compare_samples -- FOLDER [SECONDS]
 //! ```
 //!
-//! `gpu` is bound by the GPU, `host` by computing on the host, and `launch` by launches of small kernels. A slow run has more
-//! work of one kind: more rounds of a kernel so that `gpu` takes 2 % longer, more computing on the host so that the others
-//! take 5 % longer. How much work that is, the first process measures. Each process is this program again; its runs follow in
-//! random order, a fourth of them after a pause. Two of three processes keep their thread on one processor (`pinned`).
+//! `gpu` is bound by the GPU, and `launch` by launches of small kernels. A slow run has more work of one kind: more rounds of
+//! a kernel so that `gpu` takes 2 % longer, more computing on the host so that `launch` takes 5 % longer. How much work that is, the first process measures. Each process is this program again; its runs follow in
+//! random order, a fourth of them after a pause.
 //!
 //! FOLDER gets `samples.csv` and `about.txt`, rewritten after every ten processes. A row is a run: process, run, workload,
-//! variant, processor (`free` or `pinned`), then times in nanoseconds. `wall` is the wall time as a comparison measures it, `wall|PATH|CAUSE` the part that
+//! variant, then times in nanoseconds. `wall` is the wall time as a comparison measures it, `wall|PATH|CAUSE` the part that
 //! a cause takes in a range; `host|PATH` is the host's time in a range, `busy|PATH` the time in which its work ran, and
 //! `kernels|PATH` the sum of its kernels' times.
 
@@ -25,11 +24,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use gpu_profiler_examples::mlp;
-use gpu_profiler_examples::samples::{Kernels, Workload, output_of_child, pin_thread};
+use gpu_profiler_examples::samples::{Kernels, Workload, output_of_child};
 use profiler_core::{Profile, Profiler, compare};
 
-/// Processes of which the last is free.
-const PINNED: usize = 3;
+/// Runs of a process: of each workload as it is, and with the slowdown.
+const PLAIN: usize = 12;
+const SLOW: usize = 6;
 /// Runs of a process that are not recorded, of each workload.
 const WARM_UP: usize = 3;
 /// Processes between two writes of the files.
@@ -41,18 +41,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// The planted slowdown of the wall time.
 fn slowdown(workload: Workload) -> f64 {
     match workload {
-        Workload::Host | Workload::Launch => 0.05,
+        Workload::Launch => 0.05,
         _ => 0.02,
-    }
-}
-
-/// Runs of a process: as it is, and with the slowdown.
-fn runs(workload: Workload, is_pinned: bool) -> [usize; 2] {
-    match (workload, is_pinned) {
-        (Workload::Host, true) => [18, 9],
-        (Workload::Host, false) => [6, 3],
-        (Workload::Launch, _) => [8, 4],
-        _ => [12, 6],
     }
 }
 
@@ -61,8 +51,8 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["--calibrate"] => calibrate(),
-        ["--child", process, gpu, host, launch] => child(process, [gpu, host, launch]),
-        [folder] => parent(Path::new(folder), "85"),
+        ["--child", process, gpu, host] => child(process, [gpu, host]),
+        [folder] => parent(Path::new(folder), "75"),
         [folder, seconds] => parent(Path::new(folder), seconds),
         _ => {
             eprintln!("{USAGE}");
@@ -90,9 +80,7 @@ fn parent(folder: &Path, seconds: &str) -> Result<()> {
     print!("{calibrated}");
     let rounds: Vec<&str> =
         calibrated.lines().filter_map(|line| line.split(' ').next_back()).collect();
-    let [gpu, host, launch] = rounds[..] else {
-        return Err("the calibration printed no rounds".into());
-    };
+    let [gpu, host] = rounds[..] else { return Err("the calibration printed no rounds".into()) };
     let mut rows = Vec::new();
     let mut process = 0;
     // The longest so far is what the next one may take.
@@ -100,9 +88,7 @@ fn parent(folder: &Path, seconds: &str) -> Result<()> {
     while process < 2 || start.elapsed() + longest < budget {
         let before = Instant::now();
         let number = process.to_string();
-        rows.extend(
-            output_of_child(&["--child", &number, gpu, host, launch])?.lines().map(Row::parse),
-        );
+        rows.extend(output_of_child(&["--child", &number, gpu, host])?.lines().map(Row::parse));
         longest = longest.max(before.elapsed());
         process += 1;
         if process % WRITTEN == 0 {
@@ -136,7 +122,7 @@ impl Row {
 fn write(folder: &Path, calibrated: &str, processes: usize, rows: &[Row]) -> Result<()> {
     let columns: BTreeSet<&str> =
         rows.iter().flat_map(|row| row.times.keys().map(String::as_str)).collect();
-    let mut text = String::from("process,run,workload,variant,processor");
+    let mut text = String::from("process,run,workload,variant");
     columns.iter().for_each(|column| text.extend([",", column]));
     for row in rows {
         write!(text, "\n{}", row.head)?;
@@ -177,15 +163,15 @@ fn calibrate() -> Result<()> {
     let profiler = Profiler::builder().build()?;
     for workload in Workload::ALL {
         let rounds = workload.rounds();
-        let more = 2 * rounds;
+        let more = rounds + rounds / 5;
         let mut walls = [Vec::new(), Vec::new()];
         let mut machine = String::new();
-        for round in 0..24 {
+        for round in 0..40 {
             for (walls, rounds) in walls.iter_mut().zip([rounds, more]) {
                 let profile = record(&profiler, &kernels, workload, rounds)?;
                 machine = profile.recording_info().to_string();
                 // The first runs warm up.
-                walls.extend((round >= 4).then(|| wall_ns(&profile)));
+                walls.extend((round >= 8).then(|| wall_ns(&profile)));
             }
         }
         let [plain, longer] = walls.map(|mut walls| {
@@ -208,25 +194,18 @@ fn calibrate() -> Result<()> {
 }
 
 /// Prints a line for each run.
-fn child(process: &str, slow: [&str; 3]) -> Result<()> {
-    let number: u64 = process.parse()?;
-    let is_pinned = number as usize % PINNED != PINNED - 1;
+fn child(process: &str, slow: [&str; 2]) -> Result<()> {
     let kernels = Kernels::new(0)?;
     let profiler = Profiler::builder().build()?;
-    if is_pinned {
-        pin_thread()?;
-    }
-    let processor = if is_pinned { "pinned" } else { "free" };
     let mut order: Vec<(Workload, bool)> = Vec::new();
     for workload in Workload::ALL {
         for _ in 0..WARM_UP {
             record(&profiler, &kernels, workload, workload.rounds())?;
         }
-        for (is_slow, count) in [false, true].into_iter().zip(runs(workload, is_pinned)) {
-            order.extend(std::iter::repeat_n((workload, is_slow), count));
-        }
+        order.extend([(workload, false); PLAIN]);
+        order.extend([(workload, true); SLOW]);
     }
-    let mut random = fastrand::Rng::with_seed(number);
+    let mut random = fastrand::Rng::with_seed(process.parse()?);
     random.shuffle(&mut order);
     for (run, (workload, is_slow)) in order.into_iter().enumerate() {
         if random.u8(0..4) == 0 {
@@ -238,7 +217,7 @@ fn child(process: &str, slow: [&str; 3]) -> Result<()> {
         };
         let profile = record(&profiler, &kernels, workload, rounds)?;
         let variant = if is_slow { "slow" } else { "plain" };
-        println!("{process},{run},{},{variant},{processor}{}", workload.name(), times(&profile)?);
+        println!("{process},{run},{},{variant}{}", workload.name(), times(&profile)?);
     }
     Ok(())
 }

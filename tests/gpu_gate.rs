@@ -189,7 +189,7 @@ fn record_runs(folder: &Path) {
     }
 }
 
-/// Thirty comparisons, each of five processes with five others, and no run in two of them.
+/// Twenty comparisons, each of five processes with five others, and no run in two of them.
 fn programs_that_did_not_change_pass() {
     let folder = Folder::new("same");
     let of_process = |process: usize| folder.0.join(process.to_string());

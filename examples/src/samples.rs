@@ -130,27 +130,28 @@ impl Kernels {
     }
 }
 
-/// A program that is bound by one thing. More rounds of its work make it slower.
+/// A program that is bound by one thing, of which a run takes 2 to 8 ms. More rounds of its work make
+/// it slower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Workload {
-    /// Bound by the GPU: kernels of milliseconds. A run takes some 17 ms.
+    /// Bound by the GPU: kernels of 0.1 to 1 ms.
     Gpu,
-    /// Bound by the host, which computes between a few launches. A run takes some 15 ms.
-    Host,
-    /// Bound by launches of small kernels. A run takes some 2 ms.
+    /// Bound by launches of small kernels, and by computing on the host.
     Launch,
 }
 
 impl Workload {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Gpu, Self::Host, Self::Launch];
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Gpu, Self::Launch];
+
+    /// Steps of a run.
+    const STEPS: usize = 5;
 
     /// The name in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Gpu => "gpu",
-            Self::Host => "host",
             Self::Launch => "launch",
         }
     }
@@ -158,16 +159,8 @@ impl Workload {
     /// Rounds of a step: of a kernel's arithmetic, or of computing on the host.
     pub fn rounds(self) -> u32 {
         match self {
-            Self::Gpu => 60_000,
-            Self::Host => 14_000_000,
+            Self::Gpu => 15_000,
             Self::Launch => 400_000,
-        }
-    }
-
-    fn steps(self) -> usize {
-        match self {
-            Self::Gpu => 3,
-            Self::Host | Self::Launch => 5,
         }
     }
 
@@ -177,12 +170,12 @@ impl Workload {
     /// # Errors
     /// If a launch fails, or the GPU reports an error.
     pub fn run(self, kernels: &Kernels, rounds: u32) -> Result<()> {
-        (0..self.steps()).try_for_each(|_| self.step(kernels, rounds))
+        (0..Self::STEPS).try_for_each(|_| self.step(kernels, rounds))
     }
 
     fn step(self, kernels: &Kernels, rounds: u32) -> Result<()> {
         let _step = nvtx::range("step");
-        let launches = match self {
+        match self {
             Self::Gpu => {
                 {
                     let _range = nvtx::range("forward");
@@ -193,20 +186,20 @@ impl Workload {
                 }
                 let _range = nvtx::range("update");
                 kernels.stream_add(3 << 23)?;
-                return kernels.wait();
+                kernels.wait()
             }
-            Self::Host => 5,
-            Self::Launch => 40,
-        };
-        {
-            let _range = nvtx::range("prepare");
-            black_box(compute(rounds));
+            Self::Launch => {
+                {
+                    let _range = nvtx::range("prepare");
+                    black_box(compute(rounds));
+                }
+                let _range = nvtx::range("launch");
+                for _ in 0..40 {
+                    kernels.latency(200)?;
+                }
+                kernels.wait()
+            }
         }
-        let _range = nvtx::range("launch");
-        for _ in 0..launches {
-            kernels.latency(200)?;
-        }
-        kernels.wait()
     }
 }
 
@@ -227,32 +220,4 @@ pub fn output_of_child(args: &[&str]) -> Result<String> {
         return Err(format!("{args:?}: {}", output.status).into());
     }
     Ok(String::from_utf8(output.stdout)?)
-}
-
-/// Keeps this thread on one processor, the fourth that it may use: where a thread runs is part of what
-/// processes differ by. Threads that exist already stay where they are. Returns the number.
-///
-/// # Errors
-/// If the kernel refuses it.
-pub fn pin_thread() -> Result<usize> {
-    let size = size_of::<libc::cpu_set_t>();
-    // SAFETY: a set of processors is a plain mask, of which zero is empty.
-    let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: 0 is this thread; the kernel writes a mask of this size.
-    if unsafe { libc::sched_getaffinity(0, size, &raw mut allowed) } != 0 {
-        return Err(std::io::Error::last_os_error().into());
-    }
-    // SAFETY: the numbers are below the size of the set.
-    let is_allowed = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &allowed) };
-    let cpus = (0..libc::CPU_SETSIZE as usize).filter(is_allowed);
-    let cpu = cpus.take(4).last().ok_or("there is no processor")?;
-    // SAFETY: as above.
-    let mut one: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the number is below the size of the set.
-    unsafe { libc::CPU_SET(cpu, &mut one) };
-    // SAFETY: 0 is this thread; the mask has this size.
-    if unsafe { libc::sched_setaffinity(0, size, &raw const one) } != 0 {
-        return Err(std::io::Error::last_os_error().into());
-    }
-    Ok(cpu)
 }

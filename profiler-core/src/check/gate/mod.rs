@@ -3,6 +3,8 @@
 mod baseline;
 mod plan;
 #[cfg(test)]
+mod rates;
+#[cfg(test)]
 mod replay;
 mod run;
 mod verdict;
@@ -137,7 +139,7 @@ impl Gate {
         // NaN would pass everything.
         minimum_effect(part: f64) plan.effect = if part.is_finite() { part.max(0.0) } else { 0.0 };
         /// The relative growth from which a wall time or a host time is slower; 0.05 (5 %) by default.
-        /// It also has to grow by 50 us, by which a session's own start and stop vary.
+        /// It also has to grow by 20 us, by which a session's own start and stop vary.
         wall_effect(part: f64) plan.wall_effect = if part.is_finite() { part.max(0.0) } else { 0.0 };
         /// Whether every count that differs fails, also one that fell, and more GPU time or more calls
         /// also for less wall time.

@@ -13,7 +13,7 @@ use crate::base::kernel_names::Pattern;
 /// The part by which the wall time has to fall at least for growth to be a trade.
 const MARGIN: f64 = 0.01;
 /// The least growth of a wall time or a host time, which the session's own start and stop vary by.
-const LEAST_HOST_NS: f64 = 50_000.0;
+const LEAST_HOST_NS: f64 = 20_000.0;
 /// The least growth of a range's host time or busy time, as a share of the wall time.
 const LEAST_OF_WALL: f64 = 0.01;
 /// Counts whose growth is more work. The others may grow with the ranges of a program alone.
