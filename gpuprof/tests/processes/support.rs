@@ -32,9 +32,11 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// gpuprof with this folder as the current one.
+    /// gpuprof with this folder as the current one, and with the default action of all signals: a shell ignores
+    /// some of them for what it starts in the background, these tests among it.
     pub(crate) fn gpuprof<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_gpuprof"));
+        let mut command = Command::new("env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_gpuprof")]);
         command.args(args).current_dir(&self.0).env("XDG_RUNTIME_DIR", self.path("runtime"));
         for variable in ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", RUN_VARIABLE] {
             command.env_remove(variable);
