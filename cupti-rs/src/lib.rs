@@ -56,7 +56,8 @@ mod external_id;
 #[cfg(feature = "fake")]
 pub mod fake;
 mod flusher;
-mod forked;
+#[doc(hidden)]
+pub mod forked;
 mod graph_gate;
 mod graphs;
 mod kind;

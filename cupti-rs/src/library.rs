@@ -38,7 +38,8 @@ pub struct Library {
 impl Library {
     /// Opens CUPTI where it is usually found, or from the file that `CUPTI_LIBRARY_PATH` names.
     ///
-    /// The order: a libcupti this process has mapped already; the folders of the environment (`VIRTUAL_ENV`,
+    /// The order: a libcupti this process has mapped already; the folders of the CUDA libraries and Python packages that
+    /// it has mapped; the folders of the environment (`VIRTUAL_ENV`,
     /// `CONDA_PREFIX`) and of the toolkit (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`, `/opt/cuda`); the dynamic linker's
     /// own search. A variable that is empty counts as one that is not set. The driver's major version is preferred. The first call initialises the driver
     /// (`cuInit`), which takes tens of milliseconds where nothing did so before.

@@ -48,6 +48,14 @@ impl<T: Clone> LogRegistry<T> {
         Self { first: AtomicU64::new(0), logs: Mutex::new(Logs { next: 1, list: Vec::new() }) }
     }
 
+    /// Ends the recording in every child that is forked off from now on, before the child's first instruction: the threads that
+    /// hold locks here at the fork are not there to release them, and nothing drains the logs.
+    #[cfg(not(all(test, cupti_loom)))]
+    pub fn leave_children_out(&'static self) {
+        crate::session::leave_children_out();
+        crate::forked::zero_in_children(&self.first);
+    }
+
     /// Begins a recording without logs; returns the number of its first log. Runs `reset` before a log can be registered.
     pub fn begin(&self, reset: impl FnOnce()) -> u64 {
         let mut logs = self.logs.lock();

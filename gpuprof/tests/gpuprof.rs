@@ -150,10 +150,15 @@ fn a_report_is_that_of_the_library_for_either_kind_of_file() {
         (recording(), Profile::load(recording()).unwrap()),
         (capture(), Profile::from_nsys(capture()).unwrap()),
     ] {
+        let exact = result_of(args([&"report", &"--no-inferred", &file]));
+        assert_eq!(exact.text(), format!("{profile}\n"));
+        let profile = profile.with_inferred_ranges();
         assert_eq!(result_of(args([&"report", &file])).text(), format!("{profile}\n"));
         let json = result_of(args([&"report", &"--format", &"json", &file]));
         assert_eq!(json.text(), profile.json_lines());
     }
+    // PyTorch's autograd is in the capture.
+    assert!(result_of(args([&"report", &capture()])).text().contains("inferred kernels"));
 }
 
 #[test]

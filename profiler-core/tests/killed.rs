@@ -11,7 +11,8 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work};
 use nvtx::range;
@@ -92,7 +93,8 @@ fn fill() {
         }
         say(flushed);
     };
-    assert!(error.to_string().contains("File too large"), "{error}");
+    let said = error.to_string();
+    assert!(said.contains("File too large") || said.contains("No space left"), "{error}");
     assert_eq!(file.error().unwrap().to_string(), error.to_string());
     // The program works as before, and so does a session beside it.
     step(&fake);
@@ -135,6 +137,58 @@ fn fork() {
     say(totals.operations);
 }
 
+/// Children are forked off while other threads record and the logs are taken: whatever is locked then stays locked in them.
+fn fork_under_load() {
+    let fake = Fake::new();
+    let file = record(&fake, Duration::from_millis(1));
+    let other = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (fake, is_over) = (&fake, &is_over);
+            scope.spawn(move || {
+                for number in 0_u64.. {
+                    let _range = range(&format!("range {thread} {number}"));
+                    fake.launch(Work::kernel(c"kernel"));
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+        }
+        for round in 0..40 {
+            let _range = range(&format!("range of round {round}"));
+            // SAFETY: the child uses what this thread made alone, and ends without destructors.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let error = other.start().unwrap_err().to_string();
+                assert!(error.contains("fork"), "{error}");
+                for number in 0..100 {
+                    let _range = range(&format!("child {round} {number}"));
+                }
+                std::thread::spawn(|| drop(range("on a thread of the child"))).join().unwrap();
+                // SAFETY: ends the process at once.
+                unsafe { libc::_exit(0) };
+            }
+            let begun = Instant::now();
+            let mut status = 0;
+            // SAFETY: the child's status is written to a variable of this frame.
+            while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
+                if begun.elapsed() > Duration::from_secs(20) {
+                    // SAFETY: a signal to the child, which has not been waited for.
+                    unsafe { libc::kill(child, libc::SIGKILL) };
+                    println!("child {round} hangs");
+                    std::process::exit(1);
+                }
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            assert_eq!(status, 0);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    say(file.finish().unwrap().operations);
+}
+
 /// A scene; by itself, nothing.
 #[test]
 fn scene() {
@@ -143,6 +197,7 @@ fn scene() {
         "run on" => run_on(),
         "fill" => fill(),
         "fork" => fork(),
+        "fork under load" => fork_under_load(),
         "SIGKILL" => die(|| raise(libc::SIGKILL)),
         "SIGTERM" => die(|| raise(libc::SIGTERM)),
         "SIGFPE" => die(|| raise(libc::SIGFPE)),
@@ -159,17 +214,17 @@ fn scene() {
     }
 }
 
-fn start(scene: &str, file: &Path, before: &str) -> Child {
-    let mut command = Command::new("sh");
+/// Starts a scene by a script of the shell that has its command as arguments.
+fn start(scene: &str, file: &Path, script: &str) -> Child {
     let own = std::env::current_exe().unwrap();
-    let script = format!("{before} exec \"$0\" --exact scene --nocapture");
-    command.arg("-c").arg(script).arg(own).env(SCENE, scene).env(FILE, file);
-    command.stdout(Stdio::piped()).spawn().unwrap()
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(own).args(["--exact", "scene", "--nocapture"]);
+    command.env(SCENE, scene).env(FILE, file).stdout(Stdio::piped()).spawn().unwrap()
 }
 
 /// Runs a scene to its end. Returns what it said last.
-fn run(scene: &str, file: &Path, before: &str) -> (u64, ExitStatus) {
-    let mut child = start(scene, file, before);
+fn run(scene: &str, file: &Path, script: &str) -> (u64, ExitStatus) {
+    let mut child = start(scene, file, script);
     let mut said = Vec::new();
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         said.extend(line.unwrap().trim().parse::<u64>());
@@ -204,7 +259,7 @@ fn file_of_a_program_that_dies_has_what_was_flushed() {
         ("thread exits", None),
     ] {
         let file = folder.0.join(scene.replace(' ', "-"));
-        let (flushed, status) = run(scene, &file, "ulimit -c 0;");
+        let (flushed, status) = run(scene, &file, "ulimit -c 0; exec \"$@\"");
         assert_eq!((status.signal(), status.success()), (signal, signal.is_none()), "{scene}");
         let profile = read(&file);
         let steps = profile.range("outer/step").unwrap();
@@ -221,7 +276,7 @@ fn file_of_a_program_that_is_killed_at_any_time_has_what_was_flushed() {
     let mut random = fastrand::Rng::with_seed(22);
     for round in 0..12 {
         let file = folder.0.join(format!("{round}.gpuprof"));
-        let mut child = start("run on", &file, "");
+        let mut child = start("run on", &file, "exec \"$@\"");
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let first = lines.by_ref().map(|line| line.unwrap().trim().parse::<u64>());
         let first = first.flatten().next().unwrap();
@@ -240,26 +295,60 @@ fn file_of_a_program_that_is_killed_at_any_time_has_what_was_flushed() {
     }
 }
 
-/// A limit of the size of files is a disk that is full. Its signal would end the program.
+fn check_full(file: &Path, (flushed, status): (u64, ExitStatus)) {
+    assert!(status.success(), "{status}");
+    let profile = read(file);
+    assert_eq!(profile.range("step").unwrap().kernels(), flushed);
+    assert!(flushed >= FLUSHED);
+}
+
+/// The signal of a file that is too large would end the program.
 #[test]
-fn program_goes_on_when_the_disk_is_full_and_its_file_is_readable() {
+fn program_goes_on_beyond_the_limit_of_file_sizes_and_its_file_is_readable() {
     let folder = folder::Folder::new();
     let file = folder.0.join("full.gpuprof");
     // In blocks of 512 or 1,024 bytes.
-    let (flushed, status) = run("fill", &file, "ulimit -f 60;");
-    assert!(status.success(), "{status}");
-    let profile = read(&file);
-    assert_eq!(profile.range("step").unwrap().kernels(), flushed);
-    assert!(flushed >= FLUSHED);
+    check_full(&file, run("fill", &file, "ulimit -f 60; exec \"$@\""));
+}
+
+/// On a file system of 64 KiB, where the user may mount one.
+#[test]
+fn program_goes_on_when_the_disk_is_full_and_its_file_is_readable() {
+    let folder = folder::Folder::new();
+    let disk = folder.0.join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let mount = format!("mount -t tmpfs -o size=64k none {}", disk.display());
+    let may_mount = Command::new("unshare").args(["-rm", "sh", "-c", &mount]).output();
+    if !may_mount.is_ok_and(|output| output.status.success()) {
+        println!("skipped: this user may not mount a file system");
+        return;
+    }
+    let (full, copy) = (disk.join("full.gpuprof"), folder.0.join("copy.gpuprof"));
+    let copied = format!("cp {} {}", full.display(), copy.display());
+    let script = format!("{mount} && \"$@\" && {copied}");
+    let script = format!("exec unshare -rm sh -c '{script}' sh \"$@\"");
+    check_full(&copy, run("fill", &full, &script));
 }
 
 #[test]
 fn forked_child_leaves_the_file_alone() {
     let folder = folder::Folder::new();
     let file = folder.0.join("forked.gpuprof");
-    let (steps, status) = run("fork", &file, "");
+    let (steps, status) = run("fork", &file, "exec \"$@\"");
     assert!(status.success(), "{status}");
     let profile = Profile::load(&file).unwrap();
     profile.health().assert_complete();
     assert_eq!(profile.range("step").unwrap().kernels(), steps);
+}
+
+#[test]
+fn forked_child_waits_for_no_lock_of_the_recorder() {
+    let folder = folder::Folder::new();
+    let file = folder.0.join("forked.gpuprof");
+    let (steps, status) = run("fork under load", &file, "exec \"$@\"");
+    assert!(status.success(), "{status}");
+    let profile = Profile::load(&file).unwrap();
+    profile.health().assert_complete();
+    assert_eq!(profile.kernels().count() as u64, steps);
+    assert!(profile.ranges().all(|range| range.name().starts_with("range ")));
 }

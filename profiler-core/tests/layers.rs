@@ -33,7 +33,10 @@ const STAGES: [(&str, &[&str]); 12] = [
             "kernel_names",
         ],
     ),
-    ("record", &["id_window", "range_tap", "series", "recording", "context", "lane"]),
+    (
+        "record",
+        &["context_hooks", "id_window", "range_tap", "series", "recording", "context", "lane"],
+    ),
     (
         "collect",
         &[

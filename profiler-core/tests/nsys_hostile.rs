@@ -115,7 +115,7 @@ fn any_value_in_any_cell_is_read_or_counted() {
             }
         }
         drop(connection);
-        let profile = Profile::from_nsys(&path).unwrap();
+        let profile = Profile::from_nsys(&path).unwrap().with_inferred_ranges();
         assert!(!profile.health().is_complete(), "{seed}: {}", profile.health());
         ask_everything(&profile, &folder);
     }

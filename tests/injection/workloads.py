@@ -50,6 +50,13 @@ def kernel(tensor):
     return tensor.add_(1.0)
 
 
+def zeros():
+    """A tensor that a kernel fills, which counts as well."""
+    names = STACK.__dict__.get("names")
+    EXPECTED["kernels"][names[-1] if names else ""] += 1
+    return torch_module().zeros(16, device="cuda")
+
+
 def done():
     torch_module().cuda.synchronize()
 
@@ -145,7 +152,7 @@ def child():
     ).stdout
     EXPECTED["children"].append(json.loads(output.splitlines()[-1]))
     with nvtx("parent"):
-        kernel(torch_module().zeros(16, device="cuda"))
+        kernel(zeros())
     done()
 
 
@@ -203,7 +210,7 @@ def threads():
 def open_before():
     """A range that is open when CUDA is initialised."""
     with nvtx("main"):
-        kernel(torch_module().zeros(16, device="cuda"))
+        kernel(zeros())
         done()
 
 
@@ -292,6 +299,22 @@ def fork_after_cuda():
     done()
 
 
+def torch_profiler():
+    """PyTorch's own profiler, another user of CUPTI in the process: what either of them gets is not compared."""
+    torch = torch_module()
+    from torch.profiler import ProfilerActivity, profile
+
+    x = torch.zeros(16, device="cuda")
+    for _ in range(3):
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+            for _ in range(20):
+                x.add_(1.0)
+            done()
+        events = sum(1 for event in profiler.events() if "CUDA" in str(event.device_type))
+        print("events of the GPU in torch.profiler:", events)
+    done()
+
+
 def idle():
     """CUDA is initialised and not used."""
     torch_module().cuda.init()
@@ -346,6 +369,7 @@ SCENES = {
     "exit_without_synchronising": exit_without_synchronising,
     "exit_in_thread": exit_in_thread,
     "fork_after_cuda": fork_after_cuda,
+    "torch_profiler": torch_profiler,
     "idle": idle,
     "bench": bench,
 }

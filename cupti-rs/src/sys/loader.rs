@@ -58,7 +58,8 @@ pub(crate) fn open(cuda_major: u32) -> Result<Found, Error> {
     }
     let mut tried = Vec::new();
     let mut unusable = None;
-    let folders = folders(env::var_os);
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let folders = all_folders(&maps, env::var_os);
     for path in candidates(&majors, &folders) {
         // SAFETY: the file bears CUPTI's name, in a folder of CUDA's or for the dynamic linker.
         match unsafe { load(&path) } {
@@ -158,7 +159,47 @@ fn told(value: Option<OsString>) -> Option<PathBuf> {
     value.filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// The folders in which CUPTI may lie, best first: those of Python packages, of Conda and of the toolkit.
+/// The folders in which CUPTI may lie, best first, each once.
+fn all_folders(maps: &str, variable: impl Fn(&'static str) -> Option<OsString>) -> Vec<PathBuf> {
+    let near = near_mapped(maps).into_iter().filter(|folder| folder.is_dir());
+    let mut seen = HashSet::new();
+    near.chain(folders(variable)).filter(|folder| seen.insert(folder.clone())).collect()
+}
+
+/// The folders of the CUDA that this process uses, by the files that it has mapped: of the Python packages that these lie
+/// among, and beside the toolkit's libraries. An interpreter need not have a variable that names them.
+fn near_mapped(maps: &str) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    let mut last = Path::new("");
+    for line in maps.lines() {
+        let Some(path) = line.find('/').map(|at| Path::new(&line[at..])) else { continue };
+        // A file has several lines, one behind the other.
+        if std::mem::replace(&mut last, path) == path {
+            continue;
+        }
+        let is_packages =
+            |at: &&Path| at.ends_with("site-packages") || at.ends_with("dist-packages");
+        if let Some(packages) = path.ancestors().find(is_packages) {
+            let nvidia = packages.join("nvidia");
+            folders.extend([nvidia.join("cu13/lib"), nvidia.join("cuda_cupti/lib")]);
+        }
+        let name = path.file_name().map(OsStr::as_encoded_bytes).unwrap_or_default();
+        let is_toolkits = [&b"libcudart.so"[..], b"libcublas.so", b"libnvrtc.so"];
+        if let Some(folder) = path.parent()
+            && is_toolkits.iter().any(|start| name.starts_with(start))
+        {
+            // Of a toolkit, `lib64` or `targets/ARCH/lib`.
+            let toolkits = folder.ancestors().skip(1).take(3);
+            folders.push(folder.to_owned());
+            folders.extend(toolkits.map(|toolkit| toolkit.join("extras/CUPTI/lib64")));
+        }
+    }
+    let mut seen = HashSet::new();
+    folders.retain(|folder| seen.insert(folder.clone()));
+    folders
+}
+
+/// The folders that variables name: those of Python packages, of Conda and of the toolkit.
 fn folders(variable: impl Fn(&'static str) -> Option<OsString>) -> Vec<PathBuf> {
     let root = |name| told(variable(name));
     let mut folders = Vec::new();
@@ -313,6 +354,29 @@ mod tests {
             [packages.as_flattened(), std::slice::from_ref(&lib)].concat()
         );
         assert_eq!(found[0], lib.join("libcupti.so.12"));
+    }
+
+    #[test]
+    fn folders_lie_near_the_cuda_that_is_mapped() {
+        let maps = "7f00-7f01 r--p 00000000 08:01 12 /usr/lib/python3/dist-packages/torch/lib/libtorch.so\n\
+                    7f01-7f02 r-xp 00001000 08:01 12 /usr/lib/python3/dist-packages/torch/lib/libtorch.so\n\
+                    7f03-7f04 r--p 00000000 08:01 13 /a b/site-packages/nvidia/cu13/lib/libcudart.so.13\n\
+                    7f05-7f06 r--p 00000000 08:01 14 /cuda-13.0/targets/x86_64-linux/lib/libcublas.so.13\n\
+                    7f07-7f08 rw-p 00000000 00:00 0 [heap]\n";
+        let found = near_mapped(maps);
+        for expected in [
+            "/usr/lib/python3/dist-packages/nvidia/cuda_cupti/lib",
+            "/usr/lib/python3/dist-packages/nvidia/cu13/lib",
+            "/a b/site-packages/nvidia/cu13/lib",
+            "/cuda-13.0/targets/x86_64-linux/lib",
+            "/cuda-13.0/extras/CUPTI/lib64",
+        ] {
+            let count = found.iter().filter(|folder| *folder == Path::new(expected)).count();
+            assert_eq!(count, 1, "{expected}: {found:?}");
+        }
+        assert_eq!(near_mapped(""), Vec::<PathBuf>::new());
+        // What is not there is not looked at, nor named in an error.
+        assert_eq!(all_folders(maps, |_| None), folders(|_| None));
     }
 
     #[test]

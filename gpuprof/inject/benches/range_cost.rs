@@ -15,51 +15,22 @@
     reason = "a bench, near the C that it stands for"
 )]
 
-use std::ffi::{c_int, c_uint, c_void};
+#[path = "../tests/support/client.rs"]
+mod client;
+
+use std::ffi::c_int;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::Command;
-use std::ptr::null_mut;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
-use std::{env, fs, mem, process};
+use std::{env, fs, process};
 
+use client::{Initialize, export, function};
 use libloading::Library;
-use nvtx::abi::{
-    Callbacks, EXPORT_CALLBACKS, GetExportTable, Module, Place, Slot, SlotAddress, slot,
-};
+use nvtx::abi::slot;
 
-const SLOTS: usize = 17;
 const PAIRS: u32 = 20_000;
 const BATCHES: usize = 31;
-
-static MODULES: [[Slot; SLOTS]; 7] = [const { [const { Slot::new(null_mut()) }; SLOTS] }; 7];
-
-unsafe extern "C" fn module_table(
-    module: u32,
-    table: *mut *const SlotAddress,
-    size: *mut c_uint,
-) -> c_int {
-    let Some(slots) = MODULES.get(module as usize) else { return 0 };
-    let entries: Vec<_> = slots.iter().map(|slot| SlotAddress(slot)).collect();
-    unsafe { table.write(entries.leak().as_ptr()) };
-    unsafe { size.write(SLOTS as c_uint) };
-    1
-}
-
-extern "C" fn export(id: u32) -> *const c_void {
-    static CALLBACKS: Callbacks =
-        Callbacks { struct_size: size_of::<Callbacks>(), get_module_function_table: module_table };
-    if id == EXPORT_CALLBACKS { (&raw const CALLBACKS).cast() } else { std::ptr::null() }
-}
-
-type Function = unsafe extern "C" fn(usize, usize) -> usize;
-
-fn function(place: Place) -> Option<Function> {
-    assert!(!matches!(place.module, Module::PAYLOAD | Module::COUNTERS));
-    let address = MODULES[place.module.number() as usize][place.slot].load(Ordering::Acquire);
-    (!address.is_null()).then(|| unsafe { mem::transmute::<*mut c_void, Function>(address) })
-}
 
 /// Nanoseconds of a pair: the median of the batches, and the least.
 fn measure(name: &str, mut pair: impl FnMut()) {
@@ -75,34 +46,33 @@ fn measure(name: &str, mut pair: impl FnMut()) {
 }
 
 fn pairs(when: &str) {
-    let Some(push) = function(slot::range_push_a) else {
+    if function(slot::range_push_a).is_none() {
         // As NVTX's headers do then.
         println!("{when:48}       no function is called");
         return;
+    }
+    let get = |place| {
+        let function = function(place).unwrap();
+        move |one: usize, other: usize| unsafe { function(one, other, 0, 0, 0, 0) }
     };
-    let get = |place| function(place).unwrap();
-    let (pop, push_ex) = (get(slot::range_pop), get(slot::range_push_ex));
+    let (push, pop) = (get(slot::range_push_a), get(slot::range_pop));
+    let push_ex = get(slot::range_push_ex);
     let (domain_push, domain_pop) = (get(slot::domain_range_push_ex), get(slot::domain_range_pop));
     let (start, end) = (get(slot::range_start_a), get(slot::range_end));
-    let (mark, create) = (get(slot::mark_a), get(slot::domain_create));
-    let (register, clock) = (get(slot::register_string), Instant::now());
+    let mark = get(slot::mark_a);
     let name = c"forward".as_ptr().addr();
-    let domain = unsafe { create(c"NCCL".as_ptr().addr(), 0) };
-    let string = unsafe { register(domain, c"ncclAllReduce".as_ptr().addr()) };
-    let event = |message: u64, at: usize, color: u64| -> [u64; 6] {
-        [3 | 48 << 16, 1 | 0xff00_ff00 << 32, 0, 0, message, at as u64].map(|word| match word {
-            1 => color,
-            word => word,
-        })
-    };
-    let plain = event(1, name, 0);
-    let registered = event(3, string, 0);
+    let domain = get(slot::domain_create)(c"NCCL".as_ptr().addr(), 0);
+    let string = get(slot::register_string)(domain, c"ncclAllReduce".as_ptr().addr());
+    // Version and size, category, colour, payload, type of the message, message.
+    let event = |message: u64, at: usize| [3 | 48 << 16, 0, 0, 0, message, at as u64];
+    let plain = event(1, name);
+    let registered = event(3, string);
     let address = |event: &[u64; 6]| black_box(event.as_ptr().addr());
-    measure(&format!("{when}: push, pop"), || unsafe {
+    measure(&format!("{when}: push, pop"), || {
         push(black_box(name), 0);
         pop(0, 0);
     });
-    measure(&format!("{when}: the same, three deep"), || unsafe {
+    measure(&format!("{when}: the same, three deep"), || {
         push(black_box(name), 0);
         push(black_box(name), 0);
         push(black_box(name), 0);
@@ -110,29 +80,27 @@ fn pairs(when: &str) {
         pop(0, 0);
         pop(0, 0);
     });
-    measure(&format!("{when}: push with attributes, pop"), || unsafe {
+    measure(&format!("{when}: push with attributes, pop"), || {
         push_ex(address(&plain), 0);
         pop(0, 0);
     });
-    measure(&format!("{when}: registered name in a domain"), || unsafe {
+    measure(&format!("{when}: registered name in a domain"), || {
         domain_push(domain, address(&registered));
         domain_pop(domain, 0);
     });
-    measure(&format!("{when}: start, end"), || unsafe {
+    measure(&format!("{when}: start, end"), || {
         let range = start(black_box(name), 0);
         end(range, 0);
     });
-    measure(&format!("{when}: mark"), || unsafe {
+    measure(&format!("{when}: mark"), || {
         mark(black_box(name), 0);
     });
-    black_box(clock.elapsed());
 }
 
 fn play(library: &str) {
     let library = unsafe { Library::new(library) }.unwrap();
-    type Initialize = unsafe extern "C" fn(GetExportTable) -> c_int;
     let initialize = unsafe { library.get::<Initialize>(b"InitializeInjectionNvtx2") }.unwrap();
-    let attached = unsafe { initialize(export) };
+    let attached = unsafe { initialize(Some(export)) };
     if attached == 0 {
         pairs("not to be recorded");
         return;

@@ -10,14 +10,20 @@
     reason = "a test's program, near the C that it stands for"
 )]
 
+#[path = "../tests/support/client.rs"]
+mod client;
+
 use std::cell::RefCell;
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{env, process, thread};
 
+use client::{Initialize, call, export};
 use libloading::Library;
+use nvtx::abi::slot;
 use profiler_core::Profiler;
 
 struct Driver(Library);
@@ -101,6 +107,40 @@ fn again() {
     assert_eq!(begin(), 1);
 }
 
+/// Forks while other threads register names with the library; the children do so, too.
+fn fork_amid(children: usize) {
+    let library = unsafe { Library::new(env::var_os("NVTX_INJECTION64_PATH").unwrap()) }.unwrap();
+    let attach = unsafe { library.get::<Initialize>(b"InitializeInjectionNvtx2") }.unwrap();
+    assert_eq!(unsafe { attach(Some(export)) }, 1);
+    let register = |round: usize| {
+        let name = format!("name {round}\0");
+        let domain = call(slot::domain_create, &[name.as_ptr().addr()]);
+        let string = call(slot::register_string, &[domain, name.as_ptr().addr()]);
+        call(slot::domain_name_category, &[domain, round, name.as_ptr().addr()]);
+        let event: [u64; 6] = [3 | 48 << 16, 0, 0, 0, 3, string as u64];
+        let level = call(slot::domain_range_push_ex, &[domain, event.as_ptr().addr()]);
+        let range = call(slot::domain_range_start_ex, &[domain, event.as_ptr().addr()]);
+        call(slot::domain_range_end, &[domain, range]);
+        // In a silent child there are no levels.
+        assert_eq!(call(slot::domain_range_pop, &[domain]), level);
+        call(slot::domain_destroy, &[domain]);
+    };
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for at in 1..4 {
+            let is_done = &is_done;
+            scope.spawn(move || {
+                (0..).take_while(|_| !is_done.load(Ordering::Relaxed)).for_each(|round| {
+                    register(at * 1_000_000 + round % 500);
+                });
+            });
+        }
+        (0..children)
+            .for_each(|child| fork(|| (0..10).for_each(|round| register(child * 10 + round))));
+        is_done.store(true, Ordering::Relaxed);
+    });
+}
+
 fn play(step: &str) {
     let driver = Driver::get;
     let (what, value) = step.split_once('=').unwrap_or((step, ""));
@@ -127,6 +167,7 @@ fn play(step: &str) {
             println!("waiting");
             std::io::stdin().read_line(&mut String::new()).unwrap();
         }
+        "attached" => println!("attached {}", nvtx::is_attached()),
         "again" => again(),
         "thread" => {
             let steps: Vec<String> = value.split('+').map(str::to_owned).collect();
@@ -138,6 +179,7 @@ fn play(step: &str) {
             let steps = value.split('+').filter(|step| !step.is_empty());
             fork(|| steps.for_each(|step| play(&step.replace(':', "="))));
         }
+        "fork-amid" => fork_amid(value.parse().unwrap()),
         "embed" => {
             let profiler = PROFILER.get_or_init(|| Profiler::builder().build().unwrap());
             profiler.start().unwrap();

@@ -7,13 +7,17 @@
     clippy::multiple_unsafe_ops_per_block
 )] // tests
 
+#[path = "support/client.rs"]
+mod client;
+
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::mem::{self, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use client::{EXTENSIONS, MODULES, SLOTS, call};
 use gpuprof_inject::__private::{counts, observe_with};
 use nvtx::abi::{
     Callbacks, EXPORT_CALLBACKS, EventAttributes, GetExportTable, Module, ModuleInfo, Place,
@@ -27,19 +31,6 @@ unsafe extern "C" {
     fn InitializeInjectionNvtx2(export: Option<GetExportTable>) -> c_int;
     fn InitializeInjectionNvtxExtension(info: *mut ModuleInfo) -> c_int;
 }
-
-const SLOTS: usize = 63;
-
-/// A copy of NVTX: the slots of its modules and of its extensions.
-struct Client {
-    core: [[Slot; SLOTS]; 7],
-    extensions: [[Slot; SLOTS]; 5],
-}
-
-static CLIENT: Client = Client {
-    core: [const { [const { Slot::new(null_mut()) }; SLOTS] }; 7],
-    extensions: [const { [const { Slot::new(null_mut()) }; SLOTS] }; 5],
-};
 
 thread_local!(static CASE: Cell<Case> = const { Cell::new(Case::Whole) });
 
@@ -63,7 +54,7 @@ unsafe extern "C" fn module_table(
         Case::Short(slots) if module != Module::SYNC.number() => slots,
         _ => return 0,
     };
-    let Some(module) = CLIENT.core.get(module as usize) else { return 0 };
+    let Some(module) = MODULES.get(module as usize) else { return 0 };
     // The first is never used, and others are missing as well in one that is short.
     let address = |(at, slot): (usize, &'static Slot)| {
         let is_missing = at == 0 || CASE.get() != Case::Whole && at % 5 == 0;
@@ -155,7 +146,7 @@ fn attached() -> MutexGuard<'static, ()> {
     CASE.set(Case::Whole);
     assert_eq!(unsafe { InitializeInjectionNvtx2(Some(export)) }, 1);
     for (module, number) in [(2, 0x0104), (4, 0x0102)] {
-        assert_eq!(extend(module, number, &CLIENT.extensions[usize::from(module)], SLOTS), 1);
+        assert_eq!(extend(module, number, &EXTENSIONS[usize::from(module)], SLOTS), 1);
     }
     turn
 }
@@ -173,24 +164,6 @@ fn extend(module: u16, compatibility: u16, slots: &[Slot], count: usize) -> c_in
         info: null(),
     };
     unsafe { InitializeInjectionNvtxExtension(&raw mut info) }
-}
-
-type Any = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize;
-
-/// The function in a slot. Arguments that it does not have are ignored, as in C.
-fn function(place: Place) -> Any {
-    let is_extension = matches!(place.module, Module::PAYLOAD | Module::COUNTERS);
-    let modules: &[[Slot; SLOTS]] = if is_extension { &CLIENT.extensions } else { &CLIENT.core };
-    let address = modules[place.module.number() as usize][place.slot].load(Ordering::Acquire);
-    assert!(!address.is_null(), "{place:?}");
-    unsafe { mem::transmute::<*mut c_void, Any>(address) }
-}
-
-fn call(place: Place, arguments: &[usize]) -> usize {
-    let mut all = [0; 6];
-    all[..arguments.len()].copy_from_slice(arguments);
-    let [a, b, c, d, e, f] = all;
-    unsafe { function(place)(a, b, c, d, e, f) }
 }
 
 /// All functions of the tables, and how many of their arguments may be anything.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -177,6 +178,12 @@ fn ranges_that_are_open_at_the_initialisation_are_recorded() {
     );
     let expected = counts([("main/load:axpy", 1), ("main:axpy", 1), ("other:norm", 1)]);
     assert_eq!(outcome.finished(), expected);
+    let outcome =
+        Run::new().play("start=ended end start=whole init launch=axpy sync end start=later end");
+    let profile = outcome.profile(outcome.one(State::Finished));
+    let names: Vec<_> = profile.process_ranges().map(|range| range.name().to_owned()).collect();
+    assert_eq!(names, ["whole", "later"]);
+    assert!(profile.process_ranges().all(|range| !range.is_open()));
 }
 
 #[test]
@@ -392,6 +399,15 @@ fn child_that_is_forked_before_cuda_is_a_process_of_its_own() {
     assert_ne!(outcome.processes[0].id.pid, outcome.processes[1].id.pid);
 }
 
+/// A child finds the tables of names whole and unlocked, before the recording; in one, it is silent.
+#[test]
+fn forks_amid_registrations_leave_no_lock_held() {
+    let outcome = Run::new().play("fork-amid=100");
+    assert_eq!((outcome.status, outcome.processes.len()), (Some(0), 0));
+    let outcome = Run::new().play("init fork-amid=100 launch=axpy sync");
+    assert_eq!(outcome.finished(), counts([(":axpy", 1)]));
+}
+
 /// Its own ranges are recorded once, by itself.
 #[test]
 fn program_that_records_itself_gets_cupti() {
@@ -453,6 +469,44 @@ fn unusable_folder_harms_no_program() {
     };
     missing("GPUPROF_RUN");
     missing("NVTX_INJECTION64_PATH");
+}
+
+/// Its starter must not choose what a process with more rights than its own writes.
+#[test]
+fn program_with_more_rights_than_its_starter_is_left_alone() {
+    let run = Run::new();
+    let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    let [program, library] = ["scripted", "library.so"].map(|name| run.path.join(name));
+    if !is_root {
+        println!("skipped: only root can give a program another user's rights");
+        return;
+    }
+    fs::copy(built("examples/scripted"), &program).unwrap();
+    fs::copy(built("libgpuprof_inject.so"), &library).unwrap();
+    let attached = |mode| {
+        fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
+        let mut command = Command::new(&program);
+        command.arg("attached").env("NVTX_INJECTION64_PATH", &library);
+        let command = command.env("GPUPROF_RUN", run.folder()).uid(65_534).gid(65_534);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(attached(0o755), "attached true\n");
+    assert_eq!(attached(0o4755), "attached false\n");
+}
+
+/// Without a recording, threads keep names in bounded memory; pops find their pushes all the same.
+#[test]
+fn many_open_ranges_before_cuda_are_bounded() {
+    let deep = "push=deep ".repeat(3000);
+    let outcome =
+        Run::new().play(&format!("{deep} init launch=in {} launch=out sync", "pop ".repeat(3000)));
+    let process = outcome.one(State::Finished);
+    assert_eq!((process.counts.lost, process.counts.ranges), (3000 - 1024, 1024));
+    let kernels = kernels(&outcome.profile(process));
+    assert_eq!(kernels[&format!("{}:in", ["deep"; 1024].join("/"))], 1);
+    assert_eq!(kernels[":out"], 1);
 }
 
 #[test]

@@ -14,7 +14,20 @@ pub(crate) enum Program {
     C(&'static str),
     Cpp,
     Python(&'static str),
+    /// A script of the shell, in which `"$@"` is the C program without its arguments.
+    Shell(&'static str),
     Scene(&'static str),
+}
+
+impl Program {
+    /// What has to be installed for it.
+    pub(crate) fn tool(self) -> &'static str {
+        match self {
+            Self::C(_) | Self::Shell(_) | Self::Scene(_) => "cc",
+            Self::Cpp => "c++",
+            Self::Python(_) => "python3",
+        }
+    }
 }
 
 /// How the counts of the recordings stand to those that the program printed.
@@ -37,9 +50,13 @@ pub(crate) struct Case {
     pub(crate) variables: &'static [(&'static str, &'static str)],
     /// Of `gpuprof run`.
     pub(crate) options: &'static [&'static str],
+    /// Whether a test that root runs is of another user: permissions mean nothing to root.
+    pub(crate) as_user: bool,
     /// Runs the command.
     pub(crate) act: fn(&Host, &mut Command) -> Output,
-    /// Undoes what `act` did to the run folder.
+    /// Prepares the folders of the case; why it cannot.
+    pub(crate) prepare: fn(&mut Host) -> Result<(), String>,
+    /// Undoes what `prepare` and `act` did to the folders, and what the program did to the run folder.
     pub(crate) restore: fn(&Host),
     /// The program's end without gpuprof.
     pub(crate) status: fn(ExitStatus) -> bool,
@@ -54,7 +71,9 @@ const fn case(name: &'static str, program: Program) -> Case {
         program,
         variables: &[],
         options: &[],
+        as_user: false,
         act: to_the_end,
+        prepare: |_| Ok(()),
         restore: |_| {},
         status: |status| status.success(),
         states: &["finished"],
@@ -146,12 +165,94 @@ pub(crate) const CASES: &[Case] = &[
         counts: Counts::EqualAndCut,
         ..case("python_forks_server", Program::Python("forks_server"))
     },
+    // Shells.
+    Case {
+        states: &["finished"; 2],
+        ..case("shell_starts_two", Program::Shell("\"$@\" launches . && \"$@\" uses_the_runtime ."))
+    },
+    Case {
+        states: &[],
+        counts: Counts::AtMost,
+        ..case(
+            "shell_clears_the_environment",
+            Program::Shell("env -i LD_LIBRARY_PATH=$LD_LIBRARY_PATH \"$@\" launches ."),
+        )
+    },
     // Files that cannot be written.
+    Case {
+        as_user: true,
+        restore: accessible,
+        states: &[],
+        counts: Counts::AtMost,
+        ..case(
+            "folder_is_read_only",
+            Program::Shell(
+                "[ -z \"$GPUPROF_RUN\" ] || chmod 555 \"$GPUPROF_RUN\"; exec \"$@\" launches .",
+            ),
+        )
+    },
+    Case {
+        as_user: true,
+        restore: accessible,
+        states: &[],
+        counts: Counts::AtMost,
+        ..case(
+            "folder_is_closed",
+            Program::Shell(
+                "[ -z \"$GPUPROF_RUN\" ] || chmod 0 \"$GPUPROF_RUN\"; exec \"$@\" launches .",
+            ),
+        )
+    },
+    Case {
+        restore: |host| fs::create_dir(&host.run).unwrap(),
+        states: &[],
+        counts: Counts::AtMost,
+        ..case(
+            "folder_is_removed",
+            Program::Shell(
+                "[ -z \"$GPUPROF_RUN\" ] || rm -r \"$GPUPROF_RUN\"; exec \"$@\" launches .",
+            ),
+        )
+    },
+    Case {
+        prepare: on_a_small_disk,
+        restore: keep_from_small_disk,
+        states: &["failed"],
+        counts: Counts::AtMost,
+        ..case("disk_is_full", Program::C("fills_the_disk"))
+    },
     Case { states: &[], counts: Counts::AtMost, ..c("has_few_descriptors") },
     Case { states: &["failed"], counts: Counts::AtMost, ..c("limits_files") },
     c("closes_all_descriptors"),
     Case { act: in_a_folder_that_goes, ..c("waits_for_its_input") },
 ];
+
+fn accessible(host: &Host) {
+    fs::set_permissions(&host.run, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Puts the run folder on a disk of 128 KiB, which takes root.
+fn on_a_small_disk(host: &mut Host) -> Result<(), String> {
+    let disk = host.folder.join("disk");
+    fs::create_dir_all(&disk).unwrap();
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=128k", "tmpfs"]).arg(&disk);
+    let mounted = mount.output().map_err(|error| error.to_string())?;
+    if !mounted.status.success() {
+        return Err(String::from_utf8_lossy(&mounted.stderr).into_owned());
+    }
+    host.run = disk.join("run");
+    Ok(())
+}
+
+/// Copies the run folder beside the disk, where the test reads it, and gives the disk back.
+fn keep_from_small_disk(host: &Host) {
+    let disk = host.run.parent().unwrap();
+    let copied = Command::new("cp").arg("-r").arg(&host.run).arg(&host.folder).status().unwrap();
+    let unmounted = Command::new("umount").arg(disk).status().unwrap();
+    assert!(copied.success() && unmounted.success());
+    fs::rename(host.folder.join("run"), &host.run).unwrap();
+}
 
 /// Waits for the output of the processes that the program left behind, too.
 fn with_its_children(_: &Host, command: &mut Command) -> Output {

@@ -1,7 +1,8 @@
 //! Runs a case twice, without gpuprof and with it, and compares.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -33,10 +34,13 @@ impl Shared {
             fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
             fake_cuda::install(&root.join("fake")).unwrap();
             compile(&root.join("endings"), "cc", "endings.c", &["-std=gnu11"]);
-            compile(&root.join("threads"), "c++", "threads.cpp", &["-std=c++17"]);
+            if is_there(Program::Cpp.tool()) {
+                compile(&root.join("threads"), "c++", "threads.cpp", &["-std=c++17"]);
+            }
             compile(&root.join("plugin.so"), "cc", "plugin.c", &["-std=gnu11", "-shared", "-fPIC"]);
             // Only files that a user may open can be loaded.
             fs::copy(library(), root.join("libgpuprof_inject.so")).unwrap();
+            fs::copy(env!("CARGO_BIN_EXE_gpuprof"), root.join("gpuprof")).unwrap();
             Self { root }
         })
     }
@@ -44,7 +48,16 @@ impl Shared {
 
 /// The folder for all cases of this process, which it removes at its end.
 pub(crate) fn clean_up() {
-    let _ = fs::remove_dir_all(&Shared::get().root);
+    let root = &Shared::get().root;
+    // The disk of a case that failed.
+    let _ = Command::new("umount").arg(root.join("disk_is_full/disk")).output();
+    let _ = fs::remove_dir_all(root);
+}
+
+/// Whether a program is in a folder of `PATH`.
+pub(crate) fn is_there(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
 /// The injection library that cargo built beside this test.
@@ -66,6 +79,13 @@ fn compile(out: &Path, compiler: &str, file: &str, flags: &[&str]) {
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
 }
 
+/// A user without rights.
+const NOBODY: u32 = 65_534;
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
 /// One run of a case, in a folder of its own.
 pub(crate) struct Host {
     /// The program's own folder.
@@ -78,6 +98,9 @@ impl Host {
     fn new(case: &Case) -> Self {
         let folder = Shared::get().root.join(case.name);
         fs::create_dir_all(&folder).unwrap();
+        if case.as_user && is_root() {
+            chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
         fs::copy(Shared::get().root.join("plugin.so"), folder.join("plugin.so")).unwrap();
         Self { run: folder.join("run"), folder }
     }
@@ -92,6 +115,9 @@ impl Host {
             Program::Python(name) => {
                 vec!["python3".into(), Path::new(PROGRAMS).join("cuda.py"), name.into(), own]
             }
+            Program::Shell(script) => {
+                vec!["sh".into(), "-c".into(), script.into(), "sh".into(), root.join("endings")]
+            }
             Program::Scene(_) => vec![env::current_exe().unwrap()],
         }
     }
@@ -103,6 +129,9 @@ impl Host {
         command.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("RUST_BACKTRACE");
         command.current_dir(&self.folder).stdin(Stdio::null());
         command.envs(case.variables.iter().copied());
+        if case.as_user && is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
         if let Program::Scene(name) = case.program {
             command.env(SCENE, name);
         }
@@ -116,7 +145,7 @@ impl Host {
     }
 
     fn profiled(&self, case: &Case) -> Output {
-        let mut command = self.command(case, Path::new(env!("CARGO_BIN_EXE_gpuprof")));
+        let mut command = self.command(case, &Shared::get().root.join("gpuprof"));
         command.args(["run", "--quiet", "--inject"]);
         command.arg(Shared::get().root.join("libgpuprof_inject.so")).arg("-o").arg(&self.run);
         command.args(case.options).arg("--").args(self.words(case.program));
@@ -189,7 +218,11 @@ fn recorded(profiles: &[Profile], said: &Work) -> Work {
 
 /// Runs a case, and compares.
 pub(crate) fn check(case: &Case) {
-    let host = Host::new(case);
+    let mut host = Host::new(case);
+    if let Err(why) = (case.prepare)(&mut host) {
+        eprintln!("{}: left out: {why}", case.name);
+        return;
+    }
     let alone = host.alone(case);
     let profiled = host.profiled(case);
     let about = format!("{profiled:?}");

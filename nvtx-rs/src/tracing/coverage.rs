@@ -18,8 +18,10 @@ thread_local! {
 /// Which call sites of spans a layer has seen at work. Made by [`NvtxLayer::coverage`](super::NvtxLayer::coverage).
 ///
 /// A span that is created before the layer is installed, or that a filter disables, is no range, and nothing tells the layer
-/// when it would have been entered. But `tracing` registers every call site that is reached, also those that were reached
-/// before. A site without a single span since is one of those: a model was built too early, or a filter is in the way.
+/// when it would have been entered. But `tracing` registers each call site that is reached while a subscriber is interested in
+/// its level, and shows a new layer all that it knows. A site without a single span since is one of those: a model was built
+/// too early, or a filter is in the way. Sites that were reached while the process had no subscriber are not known to
+/// `tracing`: a layer that has seen no span at all ([`has_spans`](Self::has_spans)) is the only sign of them.
 ///
 /// ```
 /// use tracing_subscriber::prelude::*;
@@ -76,6 +78,11 @@ impl SpanCoverage {
             .map(|site| site.metadata)
             .collect::<Vec<_>>();
         unused.into_iter()
+    }
+
+    /// True if any span was created since the layer was installed.
+    pub fn has_spans(&self) -> bool {
+        self.sites().values().any(|site| site.is_used)
     }
 
     /// Entries of spans that were created at a site before the layer was part of their subscriber

@@ -5,10 +5,17 @@ use std::fmt::Write as _;
 use super::text::{html, markdown};
 use super::units;
 
-/// The style of pages and their plots.
+/// The style of every page: a profile's, a comparison's, a roofline's.
 pub(crate) const STYLE: &str = include_str!("page.css");
 /// The SHA-256 of the style in the content security policy of a page, checked by a test.
-const STYLE_HASH: &str = "sha256-IIzw7WG250s4l+kfGDgGk9PSdUHvhmRxppRZkgcZ268=";
+pub(crate) const STYLE_HASH: &str = "sha256-7HQ7btNEeRsN/zL5gY9+gdfrb0/P9vUN0+GJ4CKWL8o=";
+/// Where the rules end that a plot needs in a file of its own.
+const PLOTS_END: &str = "/* Every page. */";
+
+/// The part of the style for a plot in a file of its own.
+pub(crate) fn plot_style() -> &'static str {
+    STYLE.split_once(PLOTS_END).map_or(STYLE, |(plots, _)| plots)
+}
 
 /// A page that loads and runs nothing. `content` is HTML, the title plain text.
 pub(crate) fn page(title: &str, content: &str) -> String {
@@ -19,8 +26,8 @@ pub(crate) fn page(title: &str, content: &str) -> String {
          base-uri 'none'; form-action 'none'\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
-         <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-         <h1>{title}</h1>\n{content}</body>\n</html>\n"
+         <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body class=\"document\">\n\
+         <main>\n<h1>{title}</h1>\n{content}</main>\n</body>\n</html>\n"
     )
 }
 
@@ -64,8 +71,10 @@ impl Table {
 
     /// The title and up to `most` rows as HTML.
     pub(crate) fn html(&self, most: usize) -> String {
-        let mut out =
-            format!("<h2>{}</h2>\n<div class=\"rl-scroll\"><table>\n<thead><tr>", html(self.title));
+        let mut out = format!(
+            "<h2>{0}</h2>\n<div class=\"sheet\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table>\n<thead><tr>",
+            html(self.title)
+        );
         for head in &self.head {
             let _ = write!(out, "<th scope=\"col\">{}</th>", html(head));
         }
@@ -113,23 +122,34 @@ impl Table {
     }
 }
 
+/// The hash of a text as policies name it.
+#[cfg(test)]
+pub(crate) fn hash_of(text: &str) -> String {
+    use base64::Engine as _;
+
+    let digest = hmac_sha256::Hash::hash(text.as_bytes());
+    format!("sha256-{}", base64::engine::general_purpose::STANDARD.encode(digest))
+}
+
 #[cfg(test)]
 mod tests {
-    use base64::Engine as _;
     use nvtx::Dtype;
 
     use super::*;
 
     #[test]
     fn the_policy_names_the_style() {
-        let digest = hmac_sha256::Hash::hash(STYLE.as_bytes());
-        let hash = base64::engine::general_purpose::STANDARD.encode(digest);
-        assert_eq!(STYLE_HASH, format!("sha256-{hash}"), "STYLE_HASH is not that of page.css");
+        assert_eq!(STYLE_HASH, hash_of(STYLE), "STYLE_HASH is not that of page.css");
         assert!(!STYLE.contains('<') && !STYLE.contains('&') && !STYLE.contains('\r'));
         assert!(!STYLE.contains("http:") && !STYLE.contains("https:") && !STYLE.contains("url("));
-        // Every type has a colour.
+    }
+
+    #[test]
+    fn a_plot_in_its_own_file_has_its_colours_and_no_rule_of_pages() {
+        let style = plot_style();
+        assert!(style.len() < STYLE.len() / 2 && !style.contains("table"));
         for dtype in Dtype::ALL {
-            assert!(STYLE.contains(&format!(".rl-{} ", dtype.name())), "{dtype}");
+            assert!(style.contains(&format!(".rl-{} ", dtype.name())), "{dtype}");
         }
     }
 }

@@ -240,11 +240,11 @@ impl Sink for FileSink {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use cupti::Config;
     use cupti::clock::now_ns;
     use cupti::fake::{Fake, Work};
-
-    use std::fs::File;
 
     use super::*;
     use crate::collect::request::{Retention, SessionRequest};

@@ -47,6 +47,8 @@ struct Ticker {
 impl Session {
     /// Starts a session, and with the first one the collection.
     pub(crate) fn start(request: &SessionRequest<'_>) -> Result<Self, Error> {
+        // In a forked child a lost thread may hold the lock.
+        cupti::forked::check_process()?;
         let samplers = Mutex::new(Samplers::start(request.library, request.samplings));
         let mut collection = COLLECTION.lock();
         if COUNTING.load(Ordering::Relaxed) {

@@ -184,6 +184,9 @@ pub struct Health {
     /// With a `ProfilerLayer`: entries of spans that were created before it joined their
     /// subscriber; their ranges lack fields and numbers. A fact, not a loss.
     pub unknown_span_entries: u64,
+    /// 1 with a `ProfilerLayer` for which no span was created: a model was built before the layer
+    /// was installed, or there are no spans. A fact, not a loss.
+    pub layers_without_spans: u64,
     /// With a `ProfilerLayer`: levels of spans, of five, that filters of the process disabled at
     /// the end. A fact, not a loss.
     pub disabled_span_levels: u64,
@@ -358,6 +361,7 @@ impl Health {
             (&mut self.unused_span_sites, losses.unused_span_sites),
             (&mut self.unknown_span_entries, losses.unknown_span_entries),
             (&mut self.disabled_span_levels, losses.disabled_span_levels),
+            (&mut self.layers_without_spans, losses.layers_without_spans),
             (&mut self.unwritten_entries, losses.unwritten_entries),
         ] {
             *sum = sum.saturating_add(count);
@@ -398,7 +402,7 @@ impl Health {
                 forgotten_lanes inferred_operations inferred_calls undecided_calls computed_tables
                 calls_without_any_record failed_samplers dropped_samples sample_gaps sample_overflows
                 unwritten_entries
-                unused_span_sites unknown_span_entries
+                unused_span_sites unknown_span_entries layers_without_spans
         }
     }
 
@@ -553,6 +557,10 @@ impl fmt::Display for Health {
             ),
             ("entries of spans that are older than the layer", self.unknown_span_entries),
             ("of 5 levels of spans disabled by filters", self.disabled_span_levels),
+            (
+                "layer for which no span was created: install it before the model is built",
+                self.layers_without_spans,
+            ),
             ("devices of several processes known by their ordinal alone", self.devices_by_ordinal),
             ("operations of inferred ranges", self.inferred_operations),
             ("calls of inferred ranges", self.inferred_calls),

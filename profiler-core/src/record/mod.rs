@@ -1,6 +1,7 @@
 //! What a run leaves: the logs of ranges and calls, the records, and the file that holds them.
 
 pub(crate) mod context;
+pub(crate) mod context_hooks;
 pub(crate) mod id_window;
 pub(crate) mod lane;
 pub(crate) mod range_tap;

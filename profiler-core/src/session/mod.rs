@@ -8,6 +8,7 @@ pub(crate) mod schedule;
 pub(crate) mod tracing_layer;
 
 pub use crate::record::context::{Attached, InContext};
+pub use crate::record::context_hooks::on_context_change;
 pub use crate::record::lane::{HandOver, HandedRange, LaunchQueue};
 pub use environment::{Guard, from_env_with};
 pub use profiler::Summarizing;

@@ -93,9 +93,11 @@ const LOST: &str = "gpu_profiler::lost";
 /// Frameworks such as candle create a span with each module and enter it at each pass. The default fits
 /// that: every pass is a range. [`LayerBuilder::instances`] tells the layers of a model apart. Install the
 /// layer before the model is built, and let filters pass its spans, which are of level `TRACE` in candle:
-/// other spans are no ranges. [`Health::unused_span_sites`](crate::Health::unused_span_sites) and
+/// other spans are no ranges. [`Health::unused_span_sites`](crate::Health::unused_span_sites),
+/// [`Health::layers_without_spans`](crate::Health::layers_without_spans) and
 /// [`Health::disabled_span_levels`](crate::Health::disabled_span_levels) count what is missing, the report
-/// prints it, and [`LayerGuard::span_coverage`] names it.
+/// prints it, and [`LayerGuard::span_coverage`] names it. Not seen are spans that were created while the
+/// process had no subscriber, if others were created since.
 ///
 /// # Cost
 /// Entering and leaving a span costs what [`NvtxLayer`] costs with an observer. An event costs the subscriber's time on a background thread,
@@ -255,6 +257,7 @@ impl LayerGuard {
         Losses {
             unused_span_sites: self.coverage.unused().count() as u64,
             unknown_span_entries: self.coverage.unknown_entries(),
+            layers_without_spans: u64::from(!self.coverage.has_spans()),
             disabled_span_levels: LEVELS.into_iter().filter(|level| *level > most).count() as u64,
             ..Losses::default()
         }

@@ -283,7 +283,7 @@ fn a_plot_has_a_spot_for_each_level() {
         let svg = roofline.to_svg();
         // The key has one of each, too.
         let count = |text: &str| svg.matches(text).count();
-        assert_eq!(count("<circle class=\"rl-point"), 3);
+        assert_eq!(count("<circle class=\"rl-point"), 5, "and one of each type");
         assert_eq!(count("<rect class=\"rl-point"), 2);
         assert_eq!(count("<path class=\"rl-point"), 2);
         assert_eq!(count("<circle class=\"rl-ring\""), 2);

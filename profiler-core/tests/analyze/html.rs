@@ -9,6 +9,9 @@ use profiler_core::{Profile, Profiler};
 use serde_json::Value;
 
 const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
+const SERIAL: &[u8] = include_bytes!("../recordings/diseases/serial-streams-ill.gpuprof");
+const ROOFLINE: &[u8] = include_bytes!("../recordings/roofline-h200.gpuprof");
+const SAMPLES: &[u8] = include_bytes!("../recordings/samples-h200.gpuprof");
 
 fn record(fake: &Fake, program: impl FnOnce()) -> Profile {
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
@@ -153,7 +156,13 @@ fn tables_and_summary_are_those_of_the_report() {
     let copies =
         "40 asynchronous copies of pageable memory, 12.50 MiB in all, in batch/copy to device";
     assert!(titles[1].starts_with(copies), "{}", titles[1]);
-    assert!(data["findings"][1]["at_ns"][1].as_u64().unwrap() > 0);
+    let evidence = data["findings"][1]["evidence"].as_array().unwrap();
+    assert_eq!((&data["findings"][1]["count"], evidence.len()), (&40.into(), 40));
+    for moment in evidence {
+        let [start, length, operation, _, _] = numbers(moment)[..] else { panic!("{moment}") };
+        let copy = profile.operations().nth(operation as usize - 1).unwrap();
+        assert!(copy.as_copy().is_some() && start <= ns(copy.start().unwrap()) && length > 0);
+    }
     assert!(titles.contains(&"GPU 0 was busy for 44.9 % of the time"));
     let card = profile.scorecard();
     assert_eq!(data["scorecard"]["verdict"], card.verdict);
@@ -164,6 +173,63 @@ fn tables_and_summary_are_those_of_the_report() {
         assert_eq!(shown["value"], score.value_text());
         assert_eq!(shown["note"], score.note);
     }
+}
+
+/// Pieces, their gaps and the time of kernels are each device's clock, as the diagnosis divides it.
+#[test]
+fn the_clock_of_the_page_is_that_of_the_diagnosis() {
+    for bytes in [RECORDING, SERIAL] {
+        let profile = Profile::from_bytes(bytes).unwrap();
+        let data = data_of(&profile);
+        let diagnosis = profile.diagnose();
+        let verdict = diagnosis.verdict();
+        let names: Vec<&str> = data["parts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|part| part["name"].as_str().unwrap())
+            .collect();
+        let mut sums = vec![0; names.len()];
+        let clock = &data["clock"][0];
+        let (deltas, lengths, parts) =
+            (numbers(&clock["start_delta"]), numbers(&clock["ns"]), numbers(&clock["part"]));
+        let mut last = None;
+        for ((delta, length), part) in deltas.iter().zip(&lengths).zip(&parts) {
+            assert!(*delta >= 0 && *length > 0);
+            assert!(*delta != 0 || last != Some(*part), "adjacent pieces of one part are one");
+            sums[*part as usize / 2] += length;
+            last = Some(*part);
+        }
+        assert_eq!(sums[0], 0, "kernels are what is left");
+        for part in &verdict.parts {
+            let row = names.iter().position(|name| *name == part.part.text()).unwrap();
+            if row != 0 {
+                assert_eq!(sums[row], ns(part.time), "{}", part.part);
+            }
+        }
+    }
+}
+
+/// The roofline is in the page of a profile whose ranges declare their work, and in no other.
+#[test]
+fn declared_work_is_a_roofline_in_the_page() {
+    let page = Profile::from_bytes(ROOFLINE).unwrap().to_html();
+    assert_eq!(page.matches("<svg").count(), 1);
+    assert!(
+        page.contains("aria-label=\"Roofline: NVIDIA H200\"") && page.contains("<td>gemm</td>")
+    );
+    assert!(!Profile::from_bytes(RECORDING).unwrap().to_html().contains("<svg"));
+}
+
+#[test]
+fn sampled_totals_are_on_the_page() {
+    let data = data_of(&Profile::from_bytes(SAMPLES).unwrap());
+    let tracks = data["tracks"].as_array().unwrap();
+    let energy = tracks.iter().find(|track| track["name"] == "nvml__energy").unwrap();
+    assert_eq!((&energy["unit"], &energy["total_unit"]), (&"watts".into(), &"joules".into()));
+    assert!(energy["total"].as_f64().unwrap() > 10.0, "{}", energy["total"]);
+    let clock = tracks.iter().find(|track| track["unit"] == "hertz").unwrap();
+    assert!(clock["total"].is_null());
 }
 
 #[test]
@@ -228,6 +294,9 @@ fn losses_and_failed_calls_are_findings() {
     assert_eq!(failed["text"], "cuMemAlloc_v2 returned 2, 2 times.");
     assert_eq!(data["health"]["is_complete"], false);
     assert_eq!(data["calls"]["failed"].as_array().unwrap().len(), 2);
+    let rows: Vec<i64> =
+        failed["evidence"].as_array().unwrap().iter().map(|one| numbers(one)[3]).collect();
+    assert_eq!(rows, [2, 3], "the calls, counted from 1");
 }
 
 #[test]

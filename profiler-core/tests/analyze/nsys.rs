@@ -2,13 +2,13 @@
 
 use crate::capture;
 use crate::support;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use capture::{Folder, SCHEMA, Sums, global};
 use cupti::fake::{Fake, Work};
 use profiler_core::profile::{Attribution, GpuOperation, OperationKind, RangeNode, Totals};
-use profiler_core::{Error, Profile, Profiler, Range, at_most, expect};
+use profiler_core::{Error, Format, Profile, Profiler, Range, at_most, expect};
 use rusqlite::Connection;
 
 /// A training run of 20 batches with PyTorch on an H200, exported by nsys 2025.3.
@@ -784,4 +784,45 @@ fn nothing_of_the_machine_is_written() {
     let bytes = std::fs::read(path).unwrap();
     let has = |text: &[u8]| bytes.windows(text.len()).any(|bytes| bytes == text);
     assert!(has(b"program") && !has(b"secret") && !has(b"somebody"));
+}
+
+/// A real run of PyTorch: autograd's thread has no range, and launches while the caller waits in
+/// `Backward pass`.
+#[test]
+fn backward_pass_of_pytorch_has_the_work_of_autograds_thread_as_inferred() {
+    let exact = Profile::from_nsys(train()).unwrap();
+    let profile = Profile::from_nsys(train()).unwrap().with_inferred_ranges();
+    assert_eq!(
+        (profile.totals(), profile.outside_ranges()),
+        (exact.totals(), exact.outside_ranges())
+    );
+    let (mut helpers, mut batches) = (BTreeSet::new(), 0);
+    for (_, node) in profile.walk() {
+        let kernels = node.inferred().kernels;
+        match node.name() {
+            "Backward pass" => {
+                // That of the first batch also has what is loaded once.
+                assert_eq!((kernels, node.exclusive().kernels >= 8), (10, true));
+                let of_range = node.ranges().flat_map(|range| range.inferred_operations());
+                helpers.extend(of_range.filter_map(|of| Some(of.call()?.thread_id())));
+                batches += 1;
+            }
+            name if name.starts_with("Batch") => assert_eq!(kernels, 10),
+            name => assert_eq!(kernels, 0, "{name}"),
+        }
+    }
+    assert_eq!((helpers.len(), batches), (1, 20));
+    let has_range = |range: Range<'_>| helpers.contains(&range.thread_id());
+    assert!(!profile.ranges().any(has_range));
+    let mut trace = Vec::new();
+    profile.export(Format::Chrome, &mut trace).unwrap();
+    let trace = String::from_utf8(trace).unwrap();
+    let named =
+        trace.lines().filter(|line| line.contains("\"inferred path\":\"Batch 3/Backward pass\""));
+    let of_batch = profile.range("Batch 3/Backward pass").unwrap().inferred().gpu_operations();
+    assert_eq!(named.count() as u64, of_batch);
+    // All that thread launched is inferred: nothing of it is left over.
+    let left = profile.query().with_inferred().outside_ranges();
+    let left = left.filter(|of| of.call().is_some_and(|call| helpers.contains(&call.thread_id())));
+    assert_eq!(left.count(), 0);
 }

@@ -1,6 +1,6 @@
 //! A thread that launches what others issue, by turns: each range keeps its own work.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -9,7 +9,7 @@ use std::thread;
 use cupti::fake::{Fake, Work};
 use nvtx::range;
 use profiler_core::profile::Attribution;
-use profiler_core::session::{HandOver, LaunchQueue};
+use profiler_core::session::{HandOver, LaunchQueue, on_context_change};
 use profiler_core::{Context, Profile, Profiler};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -242,6 +242,57 @@ fn wait_ends_when_the_device_thread_is_gone() {
     ranges.wait_launched();
     ended.join().unwrap();
     assert_eq!(queue.jobs.load(Ordering::Relaxed), 1);
+}
+
+thread_local!(static FOLLOWS: RefCell<Option<HandOver<Queue>>> = const { RefCell::new(None) });
+
+/// What a framework's package does once per process.
+fn changed() {
+    let in_queue = || {
+        FOLLOWS.with_borrow(|ranges| ranges.as_ref().map(HandOver::update));
+        // No call of this function.
+        drop(range("of the hook"));
+    };
+    if FOLLOWS.with_borrow(Option::is_some) {
+        in_queue();
+    }
+}
+
+#[test]
+fn plain_ranges_and_contexts_are_handed_over_by_a_hook_at_their_boundaries() {
+    assert!(on_context_change(changed));
+    let fake = Fake::new();
+    let profile = with_queue(&fake, |queue| {
+        let outer = range("outer");
+        let context = Context::capture();
+        thread::scope(|scope| {
+            for issuer in 1..=3 {
+                let queue = queue.clone();
+                scope.spawn(move || {
+                    ISSUER.set(issuer);
+                    FOLLOWS.set(Some(HandOver::new(queue.clone())));
+                    for _ in 0..20 {
+                        let _step = range("step");
+                        queue.launch(kernel);
+                        {
+                            let _attached = context.attach();
+                            queue.launch(kernel);
+                            let _inner = range("inner");
+                            queue.launch(kernel);
+                        }
+                        queue.launch(kernel);
+                    }
+                    queue.launch(memset);
+                    FOLLOWS.take().unwrap().wait_launched();
+                });
+            }
+        });
+        drop(outer);
+    });
+    profile.health().assert_complete();
+    let of = |path: &str| profile.range(path).unwrap().exclusive().kernels;
+    assert_eq!(["step", "outer", "outer/inner"].map(of), [120, 60, 60]);
+    assert_eq!((profile.outside_ranges().memsets, handed(&profile)), (3, 240));
 }
 
 #[test]

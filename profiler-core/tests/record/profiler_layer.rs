@@ -507,7 +507,11 @@ fn report_says_that_the_layer_came_too_late_or_is_behind_a_filter() {
     let (unused, profile) = run(None, LevelFilter::TRACE);
     assert_eq!((unused, profile.range("late module").unwrap().kernels()), (0, 1));
 
+    assert_eq!(profile.health().layers_without_spans, 0);
+
     let (_, profile) = run(None, LevelFilter::INFO);
+    assert_eq!(profile.health().layers_without_spans, 1);
+    assert!(profile.to_string().contains("1 layer for which no span was created"));
     assert_eq!((profile.health().disabled_span_levels, profile.outside_ranges().kernels), (2, 1));
     assert!(profile.to_string().contains("2 of 5 levels of spans disabled by filters"));
 }

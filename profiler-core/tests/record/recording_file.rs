@@ -59,13 +59,25 @@ fn error_of(result: Result<RecordingFile, profiler_core::Error>) -> String {
 
 #[test]
 fn finished_file_is_the_recording_of_the_session() {
+    fn shared<T: Send + Sync>(of: T) -> T {
+        of
+    }
     let run = Run::new();
-    let profiler = builder(&run.fake).build().unwrap();
+    let config = Config::new().runtime_calls(true).graph_events(true);
+    let profiler = builder(&run.fake).config(config).build().unwrap();
     profiler.start().unwrap();
-    let file = run.record();
+    let file = shared(profiler.record_to(&run.path).unwrap());
     let outer = range("outer");
+    let mut graph = run.fake.graph();
+    {
+        let _capture = range("capture");
+        run.fake.capture_into(&mut graph, &Work::kernel(c"node"));
+    }
+    let exec = run.fake.instantiate(&graph);
     for _ in 0..3 {
         run.step();
+        run.fake.launch_through_runtime("cudaLaunchKernel", &Work::kernel(c"runtime"));
+        run.fake.launch_exec(&exec);
         file.flush().unwrap();
     }
     run.step();
@@ -74,10 +86,22 @@ fn finished_file_is_the_recording_of_the_session() {
     let read = Profile::load(&run.path).unwrap();
     let beside = profiler.stop().unwrap();
     read.health().assert_complete();
-    assert_eq!((totals.operations, totals.calls, totals.ranges), (8, 12, 5));
+    assert_eq!((totals.operations, totals.ranges), (8 + 3 + 3, 6));
     assert_eq!((totals.unwritten_entries, totals.is_full), (0, false));
     assert_eq!(totals.bytes, fs::metadata(&run.path).unwrap().len());
     assert_eq!(read.ranges().count(), beside.ranges().count());
+    let captured = |profile: &Profile| {
+        let captured = profile.kernels().filter_map(|kernel| kernel.captured_in());
+        captured.map(|range| range.name().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((captured(&read), captured(&beside)), (vec!["capture".into(); 3], captured(&read)));
+    let calls = |profile: &Profile| {
+        profile.calls().map(|call| call.name().to_owned()).collect::<Vec<String>>()
+    };
+    assert_eq!(calls(&read), calls(&beside));
+    let runtime = read.recording().unwrap().runtime_calls();
+    let runtime = runtime.iter().map(|thread| thread.calls.len()).sum::<usize>();
+    assert_eq!((runtime, totals.calls as usize), (3, read.calls().count() + 3));
     for path in ["outer", "outer/step"] {
         let [read, beside] = [&read, &beside].map(|profile| profile.range(path).unwrap());
         assert_eq!(read.inclusive(), beside.inclusive());

@@ -86,6 +86,8 @@ pub(crate) struct Event {
     pub(crate) at_ns: Option<u64>,
     /// The graph in whose capture it was recorded.
     pub(crate) capture: Option<u32>,
+    /// The context of the stream that it was recorded in; 0 before.
+    pub(crate) context: u32,
 }
 
 /// A function of a module.

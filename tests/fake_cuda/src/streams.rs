@@ -94,7 +94,7 @@ pub(crate) fn record(event: u64, stream: u64) -> Outcome {
         Some(graph) => (None, Some(graph)),
         None => (Some(at_ns), None),
     };
-    machine.events.insert(event, Event { at_ns, capture });
+    machine.events.insert(event, Event { at_ns, capture, context: stream.context });
     Ok(())
 }
 
@@ -119,11 +119,11 @@ pub(crate) fn wait_event(stream: u64, event: u64, correlation: u32) -> Outcome {
 
 /// Waits for an event.
 pub(crate) fn synchronize_event(event: u64, correlation: u32) -> Outcome {
+    // A thread without a context may wait for an event: frameworks wait on the program's own.
     let event = machine().event(event)?;
-    let context = context()?;
     let since = fake().now_ns();
     wait_until(event.at_ns.unwrap_or_default());
-    let wait = Work::synchronize_event().in_context(context).on_stream(u32::MAX);
+    let wait = Work::synchronize_event().in_context(event.context).on_stream(u32::MAX);
     fake().waited(&wait, correlation, since);
     Ok(())
 }

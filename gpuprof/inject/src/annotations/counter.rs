@@ -61,6 +61,9 @@ fn key(domain: &Domain, id: u64) -> (u32, u64) {
 
 /// Registers a counter or group, and returns its id; 0 if it is refused.
 pub(crate) fn register(domain: usize, description: &CounterDescription) -> u64 {
+    if !Mode::load().is_active() {
+        return 0;
+    }
     let domain = Domain::of(domain);
     let is_valid = description.id == 0 || (FIRST_STATIC..FIRST_DYNAMIC).contains(&description.id);
     let _changes = changing();

@@ -3,10 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nvtx::Category;
+use parking_lot::Mutex;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::changing;
 use super::names::{self, Kind};
 use crate::counts::{COUNTS, count};
+use crate::mode::Mode;
 
 /// The most domains besides the default one. Those that were destroyed are used again for their name.
 const MOST_DOMAINS: usize = 1 << 16;
@@ -29,6 +32,9 @@ pub(crate) struct Domain {
 
 static DEFAULT: Domain = Domain::new(0, None);
 static DOMAINS: boxcar::Vec<Domain> = boxcar::Vec::new();
+/// The domains that have ended, by their names.
+static ENDED: Mutex<FxHashMap<&str, Vec<usize>>> =
+    Mutex::new(FxHashMap::with_hasher(FxBuildHasher));
 
 impl Domain {
     const fn new(number: u32, name: Option<&'static str>) -> Domain {
@@ -57,11 +63,12 @@ impl Domain {
 
     /// Creates a domain and returns its handle; 0 if there are too many.
     pub(crate) fn create(name: &str) -> usize {
+        if !Mode::load().is_active() {
+            return 0;
+        }
         let _changes = changing();
-        let ended = |(_, domain): &(usize, &Domain)| {
-            domain.name == Some(name) && !domain.is_live.load(Ordering::Relaxed)
-        };
-        if let Some((index, domain)) = DOMAINS.iter().find(ended) {
+        let ended = ENDED.lock().get_mut(name).and_then(Vec::pop);
+        if let Some((index, domain)) = ended.and_then(|index| Some((index, DOMAINS.get(index)?))) {
             domain.is_live.store(true, Ordering::Relaxed);
             return names::handle(Kind::Domain, index);
         }
@@ -77,13 +84,23 @@ impl Domain {
 
     /// Ends a domain, whose handle the next domain of its name gets.
     pub(crate) fn destroy(handle: usize) {
-        if handle != 0 {
-            Domain::of(handle).is_live.store(false, Ordering::Relaxed);
+        if handle == 0 || !Mode::load().is_active() {
+            return;
+        }
+        let _changes = changing();
+        let domain = Domain::of(handle);
+        if let (Some(name), Some(index)) = (domain.name, names::index(Kind::Domain, handle))
+            && domain.is_live.swap(false, Ordering::Relaxed)
+        {
+            ENDED.lock().entry(name).or_default().push(index);
         }
     }
 
     /// Names a category.
     pub(crate) fn name_category(&self, id: u32, name: &str) {
+        if !Mode::load().is_active() {
+            return;
+        }
         let _changes = changing();
         if self.known_category(id).is_some_and(|known| known.name() == name) {
             return;
@@ -117,9 +134,11 @@ impl Domain {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mode;
 
     #[test]
     fn domains_of_one_name_differ_until_one_has_ended() {
+        mode::turn_on(false);
         let one = Domain::create("domain test");
         let other = Domain::create("domain test");
         assert_ne!(one, other);
@@ -139,6 +158,7 @@ mod tests {
 
     #[test]
     fn the_last_name_of_a_category_applies() {
+        mode::turn_on(false);
         let domain = Domain::of(Domain::create("categories test"));
         assert_eq!(domain.category(0), None);
         assert_eq!(domain.category(7).map(Category::name), Some("7"));

@@ -11,6 +11,7 @@ mod process_ranges;
 mod schema;
 mod sync;
 mod thread;
+mod waiting;
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -30,7 +31,6 @@ pub(crate) use self::schema::{
     register_enum,
 };
 pub(crate) use self::sync::{create as create_sync, destroy as destroy_sync, step as sync_step};
-pub(crate) use self::thread::start_waiting;
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
@@ -192,6 +192,13 @@ pub(crate) fn push(domain: usize, event: &Event<'_>) -> i32 {
     with_start(domain, event, |start| thread::push(mode, domain, start))
 }
 
+/// Starts the ranges of the process, and those of this thread, that were opened before the recording began. Other threads do so
+/// with their next event.
+pub(crate) fn start_waiting() {
+    process_ranges::start_waiting();
+    thread::start_waiting();
+}
+
 /// What NVTX returns for ranges that no tool tracks.
 const NO_TRACKING: i32 = -2;
 
@@ -208,16 +215,18 @@ pub(crate) fn pop(domain: usize) -> i32 {
 /// Starts a range of the process and returns its number; 0 if it is not recorded.
 pub(crate) fn start_process_range(domain: usize, event: &Event<'_>) -> u64 {
     let mode = Mode::load();
-    if !mode.is_on() {
+    if !mode.is_active() {
         return 0;
     }
-    with_start(Domain::of(domain), event, |start| process_ranges::start(mode, start))
+    let domain = Domain::of(domain);
+    with_start(domain, event, |start| process_ranges::start(mode, domain, start))
 }
 
 /// Ends a range of the process.
 pub(crate) fn end_process_range(number: u64) {
-    if Mode::load().is_on() {
-        process_ranges::end(number);
+    let mode = Mode::load();
+    if mode.is_active() {
+        process_ranges::end(mode, number);
     }
 }
 
@@ -229,6 +238,9 @@ pub(crate) fn mark(domain: usize, event: &Event<'_>) {
 
 /// Registers a string and returns its handle; 0 if there are too many.
 pub(crate) fn register_string(text: Text<'_>) -> usize {
+    if !Mode::load().is_active() {
+        return 0;
+    }
     let text = text.decoded();
     let _changes = changing();
     let index = names::keep(&text);

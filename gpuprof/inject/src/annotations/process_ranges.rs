@@ -6,17 +6,28 @@ use nvtx::observer::{RangeStart, Token};
 use parking_lot::Mutex;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-use super::observer;
+use super::domain::Domain;
+use super::waiting::Waiting;
+use super::{changing, observer};
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 use crate::switch::{self, Instance};
 
-/// The most open ranges. Further ones are counted, and their ends are ignored.
+/// The most open ranges, and of these that wait for the recording to begin. Further ones are counted, and their ends are ignored.
 const MOST_OPEN: usize = 1 << 20;
+const MOST_WAITING: usize = 1 << 10;
 /// Locks for them: threads with different numbers mostly take different ones.
 const SHARDS: usize = 16;
 
-type Shard = Mutex<FxHashMap<u64, (Option<Token>, Option<Instance>)>>;
+#[derive(Debug)]
+enum Open {
+    /// The observer knows it, by its token if it wants the end.
+    Started(Option<Token>, Option<Instance>),
+    /// It was started before the recording began.
+    Waiting(Box<Waiting>),
+}
+
+type Shard = Mutex<FxHashMap<u64, Open>>;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static SHARD: [Shard; SHARDS] =
@@ -28,35 +39,53 @@ fn shard(number: u64) -> &'static Shard {
 }
 
 /// Starts a range and returns its number; 0 if it is not recorded.
-pub(crate) fn start(mode: Mode, start: &RangeStart<'_>) -> u64 {
-    if !mode.is_on() {
-        return 0;
-    }
+pub(crate) fn start(mode: Mode, domain: &Domain, start: &RangeStart<'_>) -> u64 {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    if shard(number).lock().len() >= MOST_OPEN / SHARDS {
+    // A child that is forked off before the recording has to find the shards unlocked.
+    let _changes = (!mode.is_on()).then(changing);
+    let most = if mode.is_on() { MOST_OPEN } else { MOST_WAITING };
+    if shard(number).lock().len() >= most / SHARDS {
         count(&COUNTS.too_many_process_ranges);
         return 0;
     }
-    let instance = if mode.is_armed() { switch::range_begins(start.name) } else { None };
-    let token = observer().process_range_start(start);
-    shard(number).lock().insert(number, (token, instance));
+    let open = if mode.is_on() {
+        let instance = if mode.is_armed() { switch::range_begins(start.name) } else { None };
+        Open::Started(observer().process_range_start(start), instance)
+    } else {
+        Open::Waiting(Waiting::of(start, domain.name))
+    };
+    shard(number).lock().insert(number, open);
     number
 }
 
 /// Ends the range of this number.
-pub(crate) fn end(number: u64) {
+pub(crate) fn end(mode: Mode, number: u64) {
     // That of a range that was not recorded.
     if number == 0 {
         return;
     }
-    let Some((token, instance)) = shard(number).lock().remove(&number) else {
-        count(&COUNTS.unknown_range_ends);
-        return;
-    };
-    if let Some(token) = token {
-        observer().process_range_end(token);
+    let _changes = (!mode.is_on()).then(changing);
+    match shard(number).lock().remove(&number) {
+        Some(Open::Started(token, instance)) => {
+            if let Some(token) = token {
+                observer().process_range_end(token);
+            }
+            if let Some(instance) = instance {
+                switch::range_ended(instance);
+            }
+        }
+        Some(Open::Waiting(_)) => {}
+        None => count(&COUNTS.unknown_range_ends),
     }
-    if let Some(instance) = instance {
-        switch::range_ended(instance);
+}
+
+/// Starts the ranges that were started before the recording began.
+pub(crate) fn start_waiting() {
+    for shard in &SHARD {
+        for open in shard.lock().values_mut() {
+            if let Open::Waiting(waiting) = open {
+                *open = Open::Started(observer().process_range_start(&waiting.start()), None);
+            }
+        }
     }
 }

@@ -11,6 +11,7 @@ use nvtx::{Field, FieldValue, Payload};
 use super::domain::Domain;
 use super::{Block, Name, Text, changing, names, no_field};
 use crate::counts::{COUNTS, count};
+use crate::mode::Mode;
 
 /// Ids from here on are schemas; smaller ones are types.
 const FIRST_SCHEMA: u64 = 1 << 24;
@@ -164,6 +165,9 @@ fn keep(domain: &Domain, id: u64, schema: Schema) -> u64 {
 
 /// Registers an enum, and returns its id.
 pub(crate) fn register_enum(domain: usize, description: &EnumDescription) -> u64 {
+    if !Mode::load().is_active() {
+        return 0;
+    }
     let _changes = changing();
     let names = description.values.iter().map(|(name, value)| (*value, names::kept(name)));
     let schema = Schema {
@@ -180,6 +184,9 @@ pub(crate) fn register_enum(domain: usize, description: &EnumDescription) -> u64
 
 /// Registers a schema, and returns its id.
 pub(crate) fn register(domain: usize, description: &SchemaDescription) -> u64 {
+    if !Mode::load().is_active() {
+        return 0;
+    }
     let _changes = changing();
     let domain = Domain::of(domain);
     let schema = flattened(domain, description);

@@ -23,6 +23,9 @@ static OBJECTS: RwLock<Objects> =
 
 /// Keeps an object and returns its handle; 0 if there are too many.
 pub(crate) fn create(domain: usize, name: Name<'_>) -> usize {
+    if !Mode::load().is_active() {
+        return 0;
+    }
     let name: Box<str> = with_name(name, |name| name.into());
     let _changes = changing();
     let objects = &mut *OBJECTS.write();
@@ -37,6 +40,9 @@ pub(crate) fn create(domain: usize, name: Name<'_>) -> usize {
 }
 
 pub(crate) fn destroy(handle: usize) {
+    if !Mode::load().is_active() {
+        return;
+    }
     let _changes = changing();
     let number = names::index(Kind::Sync, handle);
     if number.and_then(|number| OBJECTS.write().by_number.remove(&number)).is_none() {

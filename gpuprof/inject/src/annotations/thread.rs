@@ -5,16 +5,18 @@
 use std::cell::RefCell;
 
 use nvtx::observer::{RangeStart, Token};
-use nvtx::{Category, Color, Payload};
 
 use super::domain::Domain;
 use super::observer;
+use super::waiting::Waiting;
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 use crate::switch::{self, Instance};
 
 /// The most open ranges of a thread. Further ones are counted, and their pops are ignored.
 const DEEPEST: usize = 1 << 14;
+/// As [`DEEPEST`], of those that wait for the recording to begin.
+const DEEPEST_WAITING: usize = 1 << 10;
 /// What NVTX returns where levels are not known.
 const NO_LEVEL: i32 = -2;
 /// What a pop without a range returns.
@@ -47,36 +49,6 @@ enum State {
     Waiting(Box<Waiting>),
 }
 
-/// A range as it is started when the recording begins.
-struct Waiting {
-    name: Box<str>,
-    domain: Option<&'static str>,
-    category: Option<Category>,
-    color: Option<Color>,
-    payload: Option<Payload>,
-}
-
-impl Waiting {
-    fn of(start: &RangeStart<'_>, domain: &Domain) -> Box<Waiting> {
-        Box::new(Waiting {
-            name: start.name.into(),
-            domain: domain.name,
-            category: start.category,
-            color: start.color,
-            payload: start.payload,
-        })
-    }
-
-    fn start(&self) -> RangeStart<'_> {
-        let mut start = RangeStart::new(&self.name);
-        start.domain = self.domain;
-        start.category = self.category;
-        start.color = self.color;
-        start.payload = self.payload;
-        start
-    }
-}
-
 impl Thread {
     const fn new() -> Thread {
         Thread { open: Vec::new(), waiting: 0, beyond: Vec::new() }
@@ -90,7 +62,7 @@ impl Thread {
 
     fn push(&mut self, mode: Mode, domain: &Domain, start: &RangeStart<'_>) -> i32 {
         let level = self.next_level(domain.number);
-        if self.open.len() >= DEEPEST {
+        if self.open.len() >= if mode.is_on() { DEEPEST } else { DEEPEST_WAITING } {
             return self.push_beyond(domain.number, level);
         }
         let (state, instance) = if mode.is_on() {
@@ -102,7 +74,7 @@ impl Thread {
             (State::Started(observer().range_start(start)), instance)
         } else {
             self.waiting += 1;
-            (State::Waiting(Waiting::of(start, domain)), None)
+            (State::Waiting(Waiting::of(start, domain.name)), None)
         };
         self.open.push(Open { domain: domain.number, level, state, instance });
         level

@@ -86,44 +86,46 @@ def starts_others():
 
 
 def without_cuda(number):
-    return number * number
+    say(f"square {number * number}")
 
 
 def with_cuda(number):
     Gpu().work(f"worker_{number}", 10)
-    return number
 
 
 def with_cuda_settled(number):
     """Leaves the time to write what it did: a forked worker ends without handlers."""
     with_cuda(number)
     time.sleep(1.5)
-    return number
 
 
-def pool(method, function, before):
+def workers(method, function, before):
+    """Two workers that work at the same time: a pool may give all tasks to one."""
     if before:
         Gpu().work("parent", 10)
-    with multiprocessing.get_context(method).Pool(2) as workers:
-        say(sorted(workers.map(function, range(4), chunksize=2)))
-        workers.close()
-        workers.join()
+    context = multiprocessing.get_context(method)
+    started = [context.Process(target=function, args=(number,)) for number in range(2)]
+    for worker in started:
+        worker.start()
+    for worker in started:
+        worker.join()
+    say(f"workers {[worker.exitcode for worker in started]}")
     if before:
         Gpu().work("parent", 10)
 
 
 def forks_workers():
     """As a DataLoader with its default: workers without CUDA, forked from a process with it."""
-    pool("fork", without_cuda, True)
+    workers("fork", without_cuda, True)
 
 
 def spawns_workers():
     """Workers with CUDA of their own."""
-    pool("spawn", with_cuda, True)
+    workers("spawn", with_cuda, True)
 
 
 def forks_server():
-    pool("forkserver", with_cuda_settled, False)
+    workers("forkserver", with_cuda_settled, False)
 
 
 if __name__ == "__main__":

@@ -353,6 +353,16 @@ static int limits_files(void)
     return 0;
 }
 
+static int fills_the_disk(void)
+{
+    open_device();
+    for (int i = 0; i < 10; i++) {
+        work("many", 5000);
+        sleep_ms(200);
+    }
+    return 0;
+}
+
 /* Launches until its standard input ends; then some more. */
 static int waits_for_its_input(void)
 {
@@ -558,7 +568,7 @@ static const struct {
     PROGRAM(calls_underscore_exit) PROGRAM(is_killed) PROGRAM(is_terminated) PROGRAM(handles_sigterm) PROGRAM(aborts)
     PROGRAM(segfaults) PROGRAM(forks_without_cuda) PROGRAM(forks_before_cuda) PROGRAM(forks_amid_launches) PROGRAM(spawns)
     PROGRAM(executes_another) PROGRAM(daemonises) PROGRAM(closes_all_descriptors) PROGRAM(has_few_descriptors)
-    PROGRAM(limits_files) PROGRAM(waits_for_its_input) PROGRAM(uses_two_contexts) PROGRAM(uses_two_devices)
+    PROGRAM(limits_files) PROGRAM(fills_the_disk) PROGRAM(waits_for_its_input) PROGRAM(uses_two_contexts) PROGRAM(uses_two_devices)
     PROGRAM(closes_a_library) PROGRAM(replays_a_graph) PROGRAM(starts_ten_thousand_threads) PROGRAM(resolves_by_address)
     PROGRAM(uses_the_runtime)
 };

@@ -10,6 +10,7 @@ mod tree;
 pub(crate) mod wall;
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -17,9 +18,10 @@ use crate::base::accessors::{getters, setters};
 use crate::base::hodges_lehmann::{Factor, MOST, Ranks, blocks, median, midmean};
 use crate::base::named_variants::named_variants;
 use crate::join::health::Health;
-use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
+use crate::profile::{Profile, Track};
 use crate::record::recording::RecordingInfo;
+use crate::record::series::{Kind, Unit};
 pub use clocks::{ClockFactors, ClockWarning, Side};
 pub use comparable::Undecidable;
 pub(crate) use comparable::Work;
@@ -291,12 +293,23 @@ pub struct Compared {
     pub is_complete: bool,
     /// The losses.
     pub health: Health,
+    /// The energy of its devices in joules, if it was [sampled](crate::Sampling::nvml).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy_j: Option<f64>,
 }
 
 impl Compared {
     fn of(profile: &Profile) -> Self {
         let health = profile.health().clone();
-        Self { info: profile.recording_info().clone(), is_complete: health.is_complete(), health }
+        let tracks = profile.tracks();
+        let energy = tracks.filter(|of| of.unit() == Unit::Joules && of.kind() == Kind::Total);
+        let all = |of: Track<'_>| of.sum(Duration::ZERO, Duration::MAX).map(|sum| sum.value);
+        Self {
+            info: profile.recording_info().clone(),
+            is_complete: health.is_complete(),
+            energy_j: energy.filter_map(all).reduce(|sum, one| sum + one),
+            health,
+        }
     }
 }
 

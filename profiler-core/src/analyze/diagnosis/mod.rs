@@ -243,6 +243,11 @@ impl<'a> Diagnoser<'a> {
         Diagnosis { verdict, ranges, ranges_left_out, findings, thresholds }
     }
 
+    /// The divided clock of the run.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// The verdict on the whole run.
     pub fn verdict(&self) -> Verdict {
         let profile = self.profile;

@@ -8,7 +8,7 @@ use super::counted::{CountedFlops, CountedPoint, CountedRoofline, TOLERANCE};
 use super::plot::{self, Shape, Slope, Spot};
 use super::point::ratio;
 use super::{ComputeRoof, percent};
-use crate::base::page::Table;
+use crate::base::page::{Table, page};
 use crate::base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 
 fn or_none(text: Option<String>) -> String {
@@ -142,7 +142,8 @@ impl CountedRoofline {
         let mut tables = vec![self.table(usize::MAX)];
         tables.extend(self.table_beside(usize::MAX));
         tables.push(self.peaks.table());
-        plot::plot_page(&self.peaks, &self.svg(false), left_out, &tables, &self.notes())
+        let content = plot::plot_content(&self.svg(false), left_out, &tables, &self.notes());
+        page(&plot::page_title(&self.peaks), &content)
     }
 
     fn svg(&self, alone: bool) -> String {
@@ -173,6 +174,7 @@ fn spots(point: &CountedPoint) -> Vec<Spot> {
             intensity,
             achieved,
             attainable: None,
+            is_above: is_first && point.of_roof().is_some_and(|(_, share)| share > 1.0),
             dtype,
             shape,
             name: is_first.then(|| point.name.clone()),
@@ -190,6 +192,7 @@ fn spots(point: &CountedPoint) -> Vec<Spot> {
             intensity,
             achieved,
             attainable: None,
+            is_above: false,
             dtype: None,
             shape: Shape::Ring,
             name: None,

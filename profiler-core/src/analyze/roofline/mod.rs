@@ -7,6 +7,7 @@
 mod counted;
 mod counted_views;
 mod declared;
+mod labels;
 mod measure;
 mod peaks;
 mod plot;

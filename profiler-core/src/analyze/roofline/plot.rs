@@ -4,24 +4,29 @@ use std::fmt::Write as _;
 
 use nvtx::Dtype;
 
+use super::labels::{Bounds, LETTER, Labels, Position, beside};
 use super::{ComputeRoof, Peaks, Roof, Roofline, RooflinePoint, percent};
-use crate::base::page::{STYLE, Table, page, paragraph};
+use crate::base::page::{Table, page, paragraph, plot_style};
 use crate::base::text::html;
 use crate::base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 
 const WIDTH: f64 = 960.0;
-const HEIGHT: f64 = 560.0;
-const LEFT: f64 = 96.0;
+const LEFT: f64 = 112.0;
 const RIGHT: f64 = WIDTH - 24.0;
-const TOP: f64 = 40.0;
-const BOTTOM: f64 = HEIGHT - 56.0;
+const TOP: f64 = 34.0;
+/// The height of the plot between its axes.
+const PLOT: f64 = 470.0;
+/// The height of a row of the key.
+const KEY: f64 = 20.0;
 /// Maximum powers of ten on an axis; values beyond are drawn at its end.
 const DECADES: i32 = 14;
+/// Maximum powers of ten for lines within them.
+const MINOR: i32 = 8;
 /// Maximum points with a visible name; all have it in the title.
-const NAMED: usize = 40;
-/// Approximate width of a character.
-const LETTER: f64 = 7.2;
-const LINE: f64 = 14.0;
+const NAMED: usize = 60;
+/// What a point above its roof means.
+const ABOVE: &str =
+    "bytes came from a cache, fewer operations were done than declared, or the roof is too low";
 
 impl Roofline {
     /// The plot as SVG: operations a second over operations a byte, the roofs (measured ones
@@ -33,9 +38,14 @@ impl Roofline {
 
     /// A page with the plot and tables of points and roofs, without scripts or external content.
     pub fn to_html(&self) -> String {
+        page(&page_title(&self.peaks), &self.content())
+    }
+
+    /// The plot, tables and notes as a part of a page.
+    pub(crate) fn content(&self) -> String {
         let left_out = self.points.iter().filter(|point| position(point).is_none()).count();
         let tables = [self.table(usize::MAX), self.peaks.table()];
-        plot_page(&self.peaks, &self.svg(false), left_out, &tables, &self.notes())
+        plot_content(&self.svg(false), left_out, &tables, &self.notes())
     }
 
     fn svg(&self, alone: bool) -> String {
@@ -46,9 +56,12 @@ impl Roofline {
     }
 }
 
-/// A page with a plot and tables. `left_out` counts points that are not in the plot.
-pub(super) fn plot_page(
-    peaks: &Peaks,
+pub(super) fn page_title(peaks: &Peaks) -> String {
+    format!("Roofline: {}", peaks.device())
+}
+
+/// A plot with its tables. `left_out` counts points that are not in the plot.
+pub(super) fn plot_content(
     svg: &str,
     left_out: usize,
     tables: &[Table],
@@ -61,7 +74,7 @@ pub(super) fn plot_page(
     }
     content.extend(tables.iter().map(|table| table.html(usize::MAX)));
     content.extend(notes.iter().map(|note| paragraph(note)));
-    page(&format!("Roofline: {}", peaks.device()), &content)
+    content
 }
 
 /// The plot. `alone` adds the style and title that a page has by itself.
@@ -72,20 +85,41 @@ pub(super) fn svg(
     spots: &[Spot],
     alone: bool,
 ) -> String {
-    let axes = Axes::of(slopes, roofs, spots);
+    let (key, rows) = key(spots);
+    let axes = Axes::of(slopes, roofs, spots, TOP + rows as f64 * KEY);
+    let is_above = spots.iter().any(|spot| spot.is_above);
+    let height = axes.bottom() + if is_above { 74.0 } else { 54.0 };
     let device = html(peaks.device());
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"Roofline: {device}\">\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"rl-plot\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"Roofline: {device}\">\n"
     );
     if alone {
-        let _ = writeln!(svg, "<style>{STYLE}</style>");
-        let _ = writeln!(svg, "<rect class=\"rl-page\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>");
-        svg += &text(LEFT, 20.0, "rl-name", "start", &format!("Roofline: {}", peaks.device()));
+        let _ = writeln!(svg, "<style>{}</style>", plot_style());
+        let _ = writeln!(svg, "<rect class=\"rl-page\" width=\"{WIDTH}\" height=\"{height}\"/>");
     }
+    svg += &text(LEFT, 20.0, "rl-name", "start", &page_title(peaks));
+    svg += &key;
     axes.draw(&mut svg);
-    let taken = draw_roofs(&mut svg, &axes, slopes, roofs);
-    draw_spots(&mut svg, &axes, spots, taken);
-    draw_key(&mut svg, spots);
+    let mut labels = Labels::within(axes.bounds());
+    for spot in spots {
+        labels.block(Bounds::around(axes.position(spot), 8.0));
+    }
+    draw_roofs(&mut svg, &axes, slopes, roofs, &mut labels);
+    let unnamed = draw_spots(&mut svg, &axes, spots, &mut labels);
+    if is_above {
+        let base = axes.bottom() + 64.0;
+        svg += &text(
+            LEFT,
+            base,
+            "rl-tick",
+            "start",
+            &format!("Ringed points are above their roof: {ABOVE}."),
+        );
+    }
+    if unnamed != 0 {
+        let more = format!("{unnamed} names have no room: they are in the titles of their points");
+        svg += &text(RIGHT, 20.0, "rl-tick", "end", &more);
+    }
     svg += "</svg>\n";
     svg
 }
@@ -116,6 +150,8 @@ pub(super) struct Spot {
     pub(super) achieved: f64,
     /// The end of the dashed line.
     pub(super) attainable: Option<f64>,
+    /// Whether it is above the lowest of its roofs.
+    pub(super) is_above: bool,
     pub(super) dtype: Option<Dtype>,
     pub(super) shape: Shape,
     pub(super) name: Option<String>,
@@ -132,6 +168,7 @@ fn spot(point: &RooflinePoint) -> Option<Spot> {
         intensity,
         achieved,
         attainable: point.attainable(),
+        is_above: point.of_roof().is_some_and(|share| share > 1.0),
         dtype: point.dtype,
         shape: Shape::Circle,
         name: Some(point.label()),
@@ -147,15 +184,16 @@ fn position(point: &RooflinePoint) -> Option<(f64, f64)> {
     Some((point.intensity().filter(is_positive)?, point.achieved().filter(is_positive)?))
 }
 
-/// The powers of ten at the ends of both axes.
+/// The powers of ten at the ends of both axes, and where the plot begins.
 #[derive(Debug)]
 struct Axes {
     x: (i32, i32),
     y: (i32, i32),
+    top: f64,
 }
 
 impl Axes {
-    fn of(slopes: &[Slope], roofs: &[ComputeRoof], spots: &[Spot]) -> Self {
+    fn of(slopes: &[Slope], roofs: &[ComputeRoof], spots: &[Spot], top: f64) -> Self {
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for spot in spots {
             x.push(spot.intensity);
@@ -169,7 +207,15 @@ impl Axes {
         // The memory roof at the left edge.
         let least = x.iter().copied().fold(f64::INFINITY, f64::min);
         y.extend(known().map(|slope| slope * if least.is_finite() { least } else { 1.0 }));
-        Self { x: decades(&x, (-2, 3)), y: decades(&y, (9, 13)) }
+        Self { x: decades(&x, (-2, 3)), y: decades(&y, (9, 13)), top }
+    }
+
+    fn bottom(&self) -> f64 {
+        self.top + PLOT
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds { left: LEFT, top: self.top, right: RIGHT, bottom: self.bottom() }
     }
 
     fn x(&self, value: f64) -> f64 {
@@ -177,19 +223,30 @@ impl Axes {
     }
 
     fn y(&self, value: f64) -> f64 {
-        scale(value, self.y, BOTTOM, TOP)
+        scale(value, self.y, self.bottom(), self.top)
+    }
+
+    fn position(&self, spot: &Spot) -> Position {
+        (self.x(spot.intensity), self.y(spot.achieved))
     }
 
     fn draw(&self, svg: &mut String) {
+        let (top, bottom) = (self.top, self.bottom());
+        for value in minor(self.x) {
+            svg.push_str(&line("rl-minor", (self.x(value), top), (self.x(value), bottom)));
+        }
+        for value in minor(self.y) {
+            svg.push_str(&line("rl-minor", (LEFT, self.y(value)), (RIGHT, self.y(value))));
+        }
         for power in self.x.0..=self.x.1 {
             let x = self.x(10f64.powi(power));
-            svg.push_str(&line("rl-grid", (x, TOP), (x, BOTTOM)));
+            svg.push_str(&line("rl-grid", (x, top), (x, bottom)));
             let label = match power {
                 -4..=-1 => format!("{:.*}", power.unsigned_abs() as usize, 10f64.powi(power)),
                 0..=4 => number(10f64.powi(power)),
                 _ => format!("1e{power}"),
             };
-            svg.push_str(&text(x, BOTTOM + 18.0, "rl-tick", "middle", &label));
+            svg.push_str(&text(x, bottom + 18.0, "rl-tick", "middle", &label));
         }
         for power in self.y.0..=self.y.1 {
             let y = self.y(10f64.powi(power));
@@ -199,11 +256,22 @@ impl Axes {
         }
         let _ = writeln!(
             svg,
-            "<path class=\"rl-axis\" d=\"M{LEFT:.1} {TOP:.1}V{BOTTOM:.1}H{RIGHT:.1}\"/>"
+            "<path class=\"rl-axis\" d=\"M{LEFT:.1} {top:.1}V{bottom:.1}H{RIGHT:.1}\"/>"
         );
-        let (x, y) = ((LEFT + RIGHT) / 2.0, HEIGHT - 14.0);
-        svg.push_str(&text(x, y, "rl-tick", "middle", "operational intensity in FLOP/B"));
+        let (x, y) = ((LEFT + RIGHT) / 2.0, (top + bottom) / 2.0);
+        let title = "operational intensity (FLOP/B)";
+        svg.push_str(&text(x, bottom + 42.0, "rl-title", "middle", title));
+        let _ = writeln!(
+            svg,
+            "<text class=\"rl-title\" transform=\"translate(20 {y:.1}) rotate(-90)\" text-anchor=\"middle\">performance (FLOP/s)</text>"
+        );
     }
+}
+
+/// The values between powers of ten; none on an axis of many.
+fn minor((least, most): (i32, i32)) -> impl Iterator<Item = f64> {
+    let powers = if most - least > MINOR { 0..0 } else { least..most };
+    powers.flat_map(|power| (2..=9).map(move |factor| f64::from(factor) * 10f64.powi(power)))
 }
 
 /// The powers of ten around all values, with a margin.
@@ -224,74 +292,109 @@ fn scale(value: f64, (least, most): (i32, i32), from: f64, to: f64) -> f64 {
     from + share.clamp(0.0, 1.0) * (to - from)
 }
 
-/// Left, right and base line of a text.
-type TextBox = (f64, f64, f64);
-
-/// Draws the roofs, and returns the boxes that names must avoid.
+/// Draws the roofs with their labels.
 fn draw_roofs(
     svg: &mut String,
     axes: &Axes,
     slopes: &[Slope],
     roofs: &[ComputeRoof],
-) -> Vec<TextBox> {
-    let mut taken = Vec::new();
+    labels: &mut Labels,
+) {
     let (least, most) = (10f64.powi(axes.x.0), 10f64.powi(axes.x.1));
     let top = 10f64.powi(axes.y.1);
-    for (class, label_class, measured) in
-        [("rl-roof", "rl-name", false), ("rl-measured", "rl-said", true)]
-    {
-        let rate = |roof: &Roof| if measured { roof.measured } else { roof.peak };
-        let bytes = |slope: &Slope| rate(&slope.roof);
-        let flops = |roof: &ComputeRoof| rate(&roof.roof);
-        let suffix = if measured { ", measured" } else { "" };
+    let mut lines: Vec<(Position, Position, String, bool)> = Vec::new();
+    for (class, is_measured) in [("rl-roof", false), ("rl-measured", true)] {
+        let rate = |roof: &Roof| if is_measured { roof.measured } else { roof.peak };
+        let suffix = if is_measured { ", measured" } else { "" };
         let greatest = |values: &mut dyn Iterator<Item = f64>| values.reduce(f64::max);
         for slope in slopes {
-            let Some(rate) = bytes(slope) else { continue };
+            let Some(bytes) = rate(&slope.roof) else { continue };
             // Up to the highest roof, or to the top without any.
-            let highest = greatest(&mut roofs.iter().filter_map(flops));
+            let highest = greatest(&mut roofs.iter().filter_map(|roof| rate(&roof.roof)));
             let floor = 10f64.powi(axes.y.0);
-            let from = least.max(floor / rate);
-            let until = most.min(highest.unwrap_or(top) / rate);
+            let from = least.max(floor / bytes);
+            let until = most.min(highest.unwrap_or(top) / bytes);
             if until > from {
-                let ends = [(from, from * rate), (until, until * rate)];
+                let ends = [(from, from * bytes), (until, until * bytes)];
                 let [start, end] = ends.map(|(x, y)| (axes.x(x), axes.y(y)));
                 svg.push_str(&line(class, start, end));
-                let angle = (end.1 - start.1).atan2(end.0 - start.0).to_degrees();
-                let label = format!("{} {}{suffix}", slope.label, per_second(rate, "B"));
-                // Above the line; measured ones below it.
-                let off = if measured { 15.0 } else { -6.0 };
-                let _ = writeln!(
-                    svg,
-                    "<text class=\"{label_class}\" transform=\"translate({:.1} {:.1}) rotate({angle:.1})\" x=\"12\" y=\"{off}\">{}</text>",
-                    start.0,
-                    start.1,
-                    html(&label)
-                );
+                let label = format!("{} {}{suffix}", slope.label, per_second(bytes, "B"));
+                lines.push((start, end, label, is_measured));
             }
         }
-        let steepest = greatest(&mut slopes.iter().filter_map(bytes));
+        let steepest = greatest(&mut slopes.iter().filter_map(|slope| rate(&slope.roof)));
         for roof in roofs {
-            let Some(height) = flops(roof) else { continue };
-            let from = steepest.map_or(least, |slope| (height / slope).clamp(least, most));
-            let y = axes.y(height);
-            svg.push_str(&line(class, (axes.x(from), y), (RIGHT, y)));
+            let Some(flops) = rate(&roof.roof) else { continue };
+            let from = steepest.map_or(least, |slope| (flops / slope).clamp(least, most));
+            let y = axes.y(flops);
+            let (start, end) = ((axes.x(from), y), (RIGHT, y));
+            svg.push_str(&line(class, start, end));
             let label =
-                format!("{} {} {}{suffix}", roof.dtype, roof.pipe, per_second(height, "FLOP"));
-            let y = if measured { y + 15.0 } else { y - 6.0 };
-            svg.push_str(&text(RIGHT - 4.0, y, label_class, "end", &label));
-            taken.push((RIGHT - label.chars().count() as f64 * LETTER, RIGHT, y));
-            taken.push((axes.x(from), RIGHT, axes.y(height) + LETTER / 2.0));
+                format!("{} {} {}{suffix}", roof.dtype, roof.pipe, per_second(flops, "FLOP"));
+            lines.push((start, end, label, is_measured));
         }
     }
-    taken
+    lines.iter().for_each(|(start, end, ..)| labels.avoid(*start, *end));
+    for (start, end, label, is_measured) in &lines {
+        let places = along(*start, *end, label.chars().count(), *is_measured);
+        let Some((x, y, degrees)) = labels.place(places) else { continue };
+        let class = if *is_measured { "rl-said" } else { "rl-name" };
+        let _ = writeln!(
+            svg,
+            "<text class=\"{class}\" transform=\"translate({x:.1} {y:.1}) rotate({degrees:.1})\">{}</text>",
+            html(label)
+        );
+    }
 }
 
-fn draw_spots(svg: &mut String, axes: &Axes, spots: &[Spot], mut taken: Vec<TextBox>) {
+/// The places of a label along a line, for a rising one from its start and for a level one from its
+/// end: where its text starts, and its angle. Above the line, or for measured ones below it first.
+fn along(
+    start: Position,
+    end: Position,
+    letters: usize,
+    is_measured: bool,
+) -> impl Iterator<Item = ((f64, f64, f64), Vec<Bounds>)> {
+    let (dx, dy) = (end.0 - start.0, end.1 - start.1);
+    let length = dx.hypot(dy).max(1.0);
+    let (ux, uy) = (dx / length, dy / length);
+    let wide = letters as f64 * LETTER;
+    let degrees = dy.atan2(dx).to_degrees();
+    let offs = if is_measured { [15.0, -6.0, 29.0, -20.0] } else { [-6.0, -20.0, 15.0, -34.0] };
+    // A label that is longer than its roof may begin before it.
+    let room = (length - wide - 8.0).max(0.0);
+    let steps = (0..24).map(move |step| room * f64::from(step) / 23.0);
+    steps.flat_map(move |step| {
+        let at = if dy == 0.0 { length - wide - 4.0 - step } else { 8.0 + step };
+        offs.map(|off| {
+            // The base line is `off` pixels below the line, at a right angle.
+            let (x, y) = (start.0 + ux * at - uy * off, start.1 + uy * at + ux * off);
+            // A slanted text is covered by squares along it.
+            let boxes = match dy == 0.0 {
+                true => vec![Bounds::of_text(x, y, letters)],
+                false => (0..=letters)
+                    .map(|letter| {
+                        let along = letter as f64 * LETTER;
+                        // The middle of a letter is above the base line.
+                        let (x, y) = (x + ux * along + uy * 4.0, y + uy * along - ux * 4.0);
+                        Bounds::around((x, y), 7.0)
+                    })
+                    .collect(),
+            };
+            ((x, y, degrees), boxes)
+        })
+    })
+}
+
+/// Draws the points, and returns how many have no room for their name.
+fn draw_spots(svg: &mut String, axes: &Axes, spots: &[Spot], labels: &mut Labels) -> usize {
+    let mut unnamed = 0;
     let mut named = 0;
     for spot in spots {
-        let (x, y) = (axes.x(spot.intensity), axes.y(spot.achieved));
+        let (x, y) = axes.position(spot);
         svg.push_str("<g>\n");
-        let lines: Vec<String> = spot.title.split('\n').map(html).collect();
+        let above = spot.is_above.then(|| html(&format!("above its roof: {ABOVE}")));
+        let lines: Vec<String> = spot.title.split('\n').map(html).chain(above).collect();
         let _ = writeln!(svg, "<title>{}</title>", lines.join("\n"));
         if let Some(attainable) = spot.attainable {
             svg.push_str(&line("rl-gap", (x, y), (x, axes.y(attainable))));
@@ -299,33 +402,34 @@ fn draw_spots(svg: &mut String, axes: &Axes, spots: &[Spot], mut taken: Vec<Text
         if let Some(beside) = spot.beside {
             svg.push_str(&line("rl-join", (x, y), (axes.x(beside), y)));
         }
+        if spot.is_above {
+            svg.push_str(&above_mark(x, y));
+        }
         svg.push_str(&spot.shape.drawn(x, y, spot.dtype));
-        if let Some(label) = spot.name.as_ref().filter(|_| named < NAMED) {
-            named += 1;
+        if let Some(label) = &spot.name {
             let name = shortened(label, 28);
-            let wide = name.chars().count() as f64 * LETTER;
-            let (anchor, at) =
-                if x + 10.0 + wide > RIGHT { ("end", x - 10.0) } else { ("start", x + 10.0) };
-            let left = if anchor == "end" { at - wide } else { at };
-            let is_free = |height: f64| {
-                let meets = |&(from, until, other): &TextBox| {
-                    left < until && from < left + wide && (height - other).abs() < LINE
-                };
-                !taken.iter().any(meets)
-            };
-            // The nearest free line, alternately below and above.
-            let lines = (0..NAMED).map(|n| {
-                y + 4.0 + LINE * n.div_ceil(2) as f64 * if n % 2 == 0 { 1.0 } else { -1.0 }
-            });
-            let height = lines
-                .filter(|height| (TOP..BOTTOM).contains(height))
-                .find(|height| is_free(*height))
-                .unwrap_or(y + 4.0);
-            taken.push((left, left + wide, height));
-            svg.push_str(&text(at, height, "rl-name", anchor, &name));
+            let letters = name.chars().count();
+            named += 1;
+            match (named <= NAMED).then(|| labels.place(beside((x, y), letters))).flatten() {
+                Some((left, base)) => {
+                    let (near, height) =
+                        (left.max(x).min(left + letters as f64 * LETTER), base - 4.0);
+                    if (height - y).abs() > 24.0 {
+                        svg.push_str(&line("rl-lead", (x, y), (near, height)));
+                    }
+                    svg.push_str(&text(left, base, "rl-name", "start", &name));
+                }
+                None => unnamed += 1,
+            }
         }
         svg.push_str("</g>\n");
     }
+    unnamed
+}
+
+/// The ring of a point above its roof.
+fn above_mark(x: f64, y: f64) -> String {
+    format!("<circle class=\"rl-above\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"9\"/>\n")
 }
 
 impl Shape {
@@ -353,22 +457,45 @@ impl Shape {
     }
 }
 
-/// Draws the meaning of the shapes, if there are several.
-fn draw_key(svg: &mut String, spots: &[Spot]) {
-    let mut keys: Vec<(Shape, &str)> = Vec::new();
-    for (shape, key) in spots.iter().filter_map(|spot| Some((spot.shape, spot.key?))) {
-        if !keys.contains(&(shape, key)) {
-            keys.push((shape, key));
+/// The meaning of shapes and colours, and the number of its rows: shapes if there are several, colours
+/// of types, and the ring of points above their roof.
+fn key(spots: &[Spot]) -> (String, usize) {
+    type Entry<'a> = (Option<Shape>, Option<Dtype>, &'a str);
+    let mut entries: Vec<Entry<'_>> = Vec::new();
+    let mut add = |entry: Entry<'static>| {
+        if !entries.contains(&entry) {
+            entries.push(entry);
+        }
+    };
+    for spot in spots {
+        if let Some(key) = spot.key {
+            add((Some(spot.shape), None, key));
         }
     }
-    let wide = |key: &str| 34.0 + key.chars().count() as f64 * LETTER;
-    // Right-aligned; the title is at the left.
-    let mut x = RIGHT - keys.iter().map(|(_, key)| wide(key)).sum::<f64>();
-    for (shape, key) in keys {
-        svg.push_str(&shape.drawn(x, TOP - 24.0, None));
-        svg.push_str(&text(x + 12.0, TOP - 20.0, "rl-tick", "start", key));
-        x += wide(key);
+    let mut dtypes: Vec<Dtype> = spots.iter().filter_map(|spot| spot.dtype).collect();
+    dtypes.sort_unstable_by_key(|dtype| dtype.name());
+    dtypes.dedup();
+    if dtypes.len() > 1 {
+        dtypes.iter().for_each(|dtype| add((Some(Shape::Circle), Some(*dtype), dtype.name())));
     }
+    if spots.iter().any(|spot| spot.is_above) {
+        add((None, None, "above its roof"));
+    }
+    let wide = |text: &str| 34.0 + text.chars().count() as f64 * LETTER;
+    let (mut svg, mut x, mut row) = (String::new(), LEFT + 6.0, 0);
+    for (shape, dtype, name) in &entries {
+        if x + wide(name) > RIGHT {
+            (x, row) = (LEFT + 6.0, row + 1);
+        }
+        let y = TOP + row as f64 * KEY + 2.0;
+        svg.push_str(&match shape {
+            Some(shape) => shape.drawn(x, y, *dtype),
+            None => above_mark(x, y),
+        });
+        svg.push_str(&text(x + 14.0, y + 4.0, "rl-tick", "start", name));
+        x += wide(name);
+    }
+    (svg, if entries.is_empty() { 0 } else { row + 1 })
 }
 
 /// The facts of a point, one a line.
@@ -435,9 +562,9 @@ mod tests {
         assert_eq!(decades(&[], (-2, 3)), (-2, 3));
         let (least, most) = decades(&[1e-300, 1e300], (0, 1));
         assert_eq!(most - least, DECADES);
-        let axes = Axes { x: (-2, 2), y: (9, 13) };
+        let axes = Axes { x: (-2, 2), y: (9, 13), top: 50.0 };
         assert_eq!((axes.x(0.01), axes.x(100.0)), (LEFT, RIGHT));
         assert_eq!(axes.x(1.0), (LEFT + RIGHT) / 2.0);
-        assert_eq!((axes.y(1e9), axes.y(1e13), axes.y(1e99)), (BOTTOM, TOP, TOP));
+        assert_eq!((axes.y(1e9), axes.y(1e13), axes.y(1e99)), (50.0 + PLOT, 50.0, 50.0));
     }
 }

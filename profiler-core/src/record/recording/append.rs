@@ -117,7 +117,7 @@ enum Extent {
     /// The session has been paused for long: ranges and events wait for the next window, unless the
     /// file has their beginning.
     WithoutRanges,
-    /// The queue of the file is full: only the ends of what the file has open.
+    /// The queue of the file is full: only graph events, and the ends of what the file has open.
     OpenOnes,
 }
 
@@ -437,9 +437,10 @@ impl Appender {
     fn add_records(&mut self, segment: &Segment, extent: Extent) {
         if extent == Extent::OpenOnes {
             self.count_unwritten(segment.records.iter().count() as u64);
-            return;
+        } else {
+            self.write_records(&segment.records);
         }
-        self.write_records(&segment.records);
+        // Few, and a graph may be launched for long after.
         self.write(|writer| writer.graphs(&segment.graphs));
     }
 

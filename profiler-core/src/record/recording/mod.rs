@@ -180,7 +180,7 @@ losses! {
     own: ranges;
     own, later:
         earlier_contexts failed_threads forgotten_lanes unused_span_sites unknown_span_entries
-        disabled_span_levels unwritten_entries
+        disabled_span_levels layers_without_spans unwritten_entries
 }
 
 impl Losses {

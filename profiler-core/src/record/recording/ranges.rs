@@ -36,6 +36,7 @@ use super::tag::LOGS_END;
 pub(crate) use super::tag::RangeTag;
 #[cfg(test)]
 pub(crate) use super::tag::SLOTS;
+use crate::record::context_hooks::context_changed;
 use crate::record::range_tap;
 
 /// A thread's logs as the recording reads them.
@@ -186,6 +187,7 @@ fn count(counter: &AtomicU64) {
 
 /// Begins a recording and returns the number of its first log.
 pub(crate) fn begin() -> u64 {
+    LOGS.leave_children_out();
     LOGS.begin(|| {
         RECORDER.lost.store(0, Ordering::Relaxed);
         RECORDER.earlier_contexts.store(0, Ordering::Relaxed);
@@ -312,12 +314,15 @@ pub(crate) fn attach(tag: RangeTag) -> Option<u64> {
         thread.enter(Open { tag, attached: thread.attached });
         Some(thread.attached)
     };
-    RECORDER.with_thread(enter).flatten()
+    let attached = RECORDER.with_thread(enter).flatten();
+    context_changed();
+    attached
 }
 
 /// Leaves a range that [`attach`] entered under this number.
 pub(crate) fn detach(tag: RangeTag, attached: u64) {
     RECORDER.with_known_thread(|thread| _ = thread.leave(Open { tag, attached }));
+    context_changed();
 }
 
 /// Returns one tag for several ranges of this recording, deduplicated; the range's own tag if only one
@@ -693,6 +698,7 @@ impl Observer for Recorder {
     fn range_start(&self, range: &RangeStart<'_>) -> Token {
         let start = |thread: &mut Thread| thread.start(range).or_else(|| self.lose());
         let tag = self.with_thread(start).flatten();
+        context_changed();
         // Without a recording, ranges may be counted. Their tokens are below all tags.
         Token::new(tag.map_or_else(|| range_tap::begin(range.name).unwrap_or(0), |tag| tag.0))
     }
@@ -706,6 +712,7 @@ impl Observer for Recorder {
             range_tap::end(tag.0);
         } else {
             self.with_known_thread(|thread| thread.end(tag));
+            context_changed();
         }
     }
 

@@ -11,6 +11,7 @@ use super::names::{Distinct, NameRow, Names};
 use super::pauses::pauses;
 use super::statistics::{Busy, ByName, Row};
 use super::tracks::{Mean, SamplerPart, Times, TrackPart, Tracks};
+use crate::analyze::diagnosis::{Clock, Part};
 use crate::analyze::scorecard::{Score, Scorecard};
 use crate::base::totals::Totals;
 use crate::base::units::nanoseconds as ns;
@@ -31,6 +32,10 @@ pub(super) struct Data<'a> {
     duration_ns: u64,
     /// The denominator of busy shares: the clock of the diagnosis, the mean over devices.
     clock_ns: u64,
+    /// The names of the parts of the clock.
+    parts: Vec<PartName>,
+    /// The clock of each device as the diagnosis divides it.
+    clock: Vec<ClockPart>,
     /// The start and end of each pause.
     pauses_ns: Vec<(u64, u64)>,
     totals: Totals,
@@ -59,6 +64,50 @@ pub(super) struct Data<'a> {
     samplers: Vec<SamplerPart>,
     tracks: Vec<TrackPart<'a>>,
     track_times: Vec<Times>,
+}
+
+#[derive(Serialize)]
+struct PartName {
+    name: &'static str,
+}
+
+/// The clock of a device without kernels: pieces in time order.
+#[derive(Serialize)]
+struct ClockPart {
+    device: u32,
+    /// The start minus the end of the piece before.
+    start_delta: Vec<i64>,
+    ns: Vec<u64>,
+    /// Twice the row of the part, plus 1 if the device was idle.
+    part: Vec<u8>,
+}
+
+/// Adjacent pieces of the same part are one.
+fn clocks(profile: &Profile, clock: &Clock) -> Vec<ClockPart> {
+    let mut clocks = Vec::new();
+    for of_device in clock.pieces.chunk_by(|a, b| a.device == b.device) {
+        let Some(device) = of_device.first().map(|piece| piece.device) else { continue };
+        let (start_delta, ns, part) = (Vec::new(), Vec::new(), Vec::new());
+        let mut table = ClockPart { device, start_delta, ns, part };
+        let mut end = 0;
+        for piece in of_device.iter().filter(|piece| piece.part != Part::Kernels) {
+            let since_start = |at| self::ns(profile.since_start(at));
+            let times = (since_start(piece.time.start_ns), since_start(piece.time.end_ns));
+            let (start, length) = (times.0, times.1.saturating_sub(times.0));
+            let part = 2 * piece.part as u8 + u8::from(piece.is_idle);
+            match (table.ns.last_mut(), table.part.last()) {
+                (Some(last), Some(same)) if start == end && *same == part => *last += length,
+                _ => {
+                    table.start_delta.push(start as i64 - end as i64);
+                    table.ns.push(length);
+                    table.part.push(part);
+                }
+            }
+            end = start + length;
+        }
+        clocks.push(table);
+    }
+    clocks
 }
 
 #[derive(Serialize)]
@@ -246,6 +295,7 @@ impl<'a> Data<'a> {
         profile: &'a Profile,
         findings: &'a [Finding],
         card: &'a Scorecard,
+        clock: &Clock,
         clock_of: impl Fn(u32) -> u64,
     ) -> Self {
         let mut builder = Builder::default();
@@ -263,6 +313,8 @@ impl<'a> Data<'a> {
             date: profile.recording_info().date(),
             duration_ns: ns(profile.duration()),
             clock_ns: ns(card.clock),
+            parts: Part::ALL.into_iter().map(|part| PartName { name: part.text() }).collect(),
+            clock: clocks(profile, clock),
             pauses_ns: pauses(profile),
             totals: profile.totals(),
             outside: profile.outside_ranges(),
@@ -332,7 +384,7 @@ const WHOLE_GRAPH: u64 = 7;
 fn devices(profile: &Profile, clock_of: impl Fn(u32) -> u64) -> Vec<Device<'_>> {
     let known = &profile.recording_info().devices;
     let mut ids: Vec<u32> = known.iter().map(|device| device.id).collect();
-    let busy = Busy::of(profile);
+    let busy = Busy::of(profile, 1);
     ids.extend(busy.keys());
     ids.sort_unstable();
     ids.dedup();
@@ -341,7 +393,7 @@ fn devices(profile: &Profile, clock_of: impl Fn(u32) -> u64) -> Vec<Device<'_>> 
             id,
             info: known.iter().find(|device| device.id == id),
             clock_ns: clock_of(id),
-            busy: busy.get(&id).copied().unwrap_or_default(),
+            busy: busy.get(&id).cloned().unwrap_or_default(),
         })
         .collect()
 }
@@ -417,7 +469,7 @@ impl Builder {
             inclusive: node.inclusive(),
             exclusive: node.exclusive(),
             replayed: node.replayed(),
-            inferred: node.profile.has_inferred_work().then(|| node.inferred()),
+            inferred: (node.profile.health().inferred_operations != 0).then(|| node.inferred()),
             sampled: Vec::new(),
         }
     }

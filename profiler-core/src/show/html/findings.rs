@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::EVIDENCE;
 use super::pauses::pauses;
 use super::statistics::Busy;
-use crate::analyze::diagnosis::{Bottleneck, Evidence, Finding as Found, Verdict};
+use crate::analyze::diagnosis::{
+    Bottleneck, Evidence, Finding as Diagnosed, Moment as Found, Verdict,
+};
 use crate::base::units::{nanoseconds as ns, time};
-use crate::profile::{Attribution, GpuOperation, Profile};
+use crate::join::tables::Interval;
+use crate::profile::{ApiCall, Attribution, GpuOperation, Profile};
 
 /// The importance of a finding, in the order of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -31,22 +35,29 @@ pub(crate) struct Finding {
     pub(crate) title: String,
     /// The evidence; may be empty.
     pub(crate) text: String,
-    /// The start and length of a span of the timeline, in nanoseconds since the session's start.
-    pub(crate) at_ns: Option<(u64, u64)>,
+    /// The number of moments that support it.
+    pub(crate) count: u64,
+    /// The longest of them.
+    pub(crate) evidence: Vec<Moment>,
 }
+
+/// Start and length in nanoseconds since the session's start, then operation, call and device, each
+/// as its index plus one; 0 for none.
+type Moment = (u64, u64, u64, u64, u64);
 
 impl Finding {
     pub(crate) fn new(level: Level, title: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { level, title: title.into(), text: text.into(), at_ns: None }
+        let (title, text) = (title.into(), text.into());
+        Self { level, title, text, count: 0, evidence: Vec::new() }
     }
 
-    fn at(self, at_ns: Option<(u64, u64)>) -> Self {
-        Self { at_ns, ..self }
+    fn with(self, count: u64, evidence: Vec<Moment>) -> Self {
+        Self { count, evidence, ..self }
     }
 }
 
 /// Findings from health, sums and the diagnosis.
-pub(super) fn plain(profile: &Profile, verdict: &Verdict, found: &[Found]) -> Vec<Finding> {
+pub(super) fn plain(profile: &Profile, verdict: &Verdict, found: &[Diagnosed]) -> Vec<Finding> {
     let mut findings = Vec::new();
     losses(profile, &mut findings);
     failures(profile, &mut findings);
@@ -85,7 +96,9 @@ pub(super) fn plain(profile: &Profile, verdict: &Verdict, found: &[Found]) -> Ve
                 counted(pauses.len() as u64, "part")
             ),
         );
-        findings.push(finding.at(pauses.first().map(|(from, to)| (*from, to - from))));
+        let moment = |(from, to): &(u64, u64)| (*from, to - from, 0, 0, 0);
+        let evidence = pauses.iter().take(EVIDENCE).map(moment).collect();
+        findings.push(finding.with(pauses.len() as u64, evidence));
     }
     diagnosed(verdict, found, &mut findings);
     work(profile, verdict.clock, &mut findings);
@@ -94,7 +107,7 @@ pub(super) fn plain(profile: &Profile, verdict: &Verdict, found: &[Found]) -> Ve
 }
 
 /// The verdict on the run and the findings of the diagnosis.
-fn diagnosed(verdict: &Verdict, found: &[Found], findings: &mut Vec<Finding>) {
+fn diagnosed(verdict: &Verdict, found: &[Diagnosed], findings: &mut Vec<Finding>) {
     if verdict.operations == 0 {
         return;
     }
@@ -111,18 +124,33 @@ fn diagnosed(verdict: &Verdict, found: &[Found], findings: &mut Vec<Finding>) {
         (None, Some(why)) => Finding::new(Level::Fact, "No verdict on the run", format!("{why}.")),
         (None, None) => return,
     };
-    findings.push(finding.at(verdict.cause().and_then(|cause| at_ns(&cause.evidence))));
+    let (count, evidence) =
+        verdict.cause().map(|cause| moments(&cause.evidence)).unwrap_or_default();
+    findings.push(finding.with(count, evidence));
     for found in found {
         let level = if found.kind.is_note() { Level::Fact } else { Level::Warning };
         let finding = Finding::new(level, found.line(), format!("What helps: {}.", found.remedy));
-        findings.push(finding.at(at_ns(&found.evidence)));
+        let (count, evidence) = moments(&found.evidence);
+        findings.push(finding.with(count, evidence));
     }
 }
 
-/// The position of the costliest instance.
-fn at_ns(evidence: &Evidence) -> Option<(u64, u64)> {
-    let span = evidence.longest.first()?.span;
-    Some((ns(span.start), ns(span.duration())))
+/// The number of moments, and the longest.
+fn moments(evidence: &Evidence) -> (u64, Vec<Moment>) {
+    let row = |at: Option<usize>| at.map_or(0, |at| at as u64 + 1);
+    let moment = |moment: &Found| {
+        let (start, length) = (ns(moment.span.start), ns(moment.span.duration()));
+        (start, length, row(moment.operation), row(moment.call), 0)
+    };
+    (evidence.count, evidence.longest.iter().map(moment).collect())
+}
+
+/// Moments of these times and rows, the first [`EVIDENCE`] of them.
+fn calls<'a>(calls: impl Iterator<Item = (usize, ApiCall<'a>)>) -> Vec<Moment> {
+    let moment = |(row, call): (usize, ApiCall<'_>)| {
+        (ns(call.start()), call.host_time().map_or(0, ns), 0, row as u64 + 1, 0)
+    };
+    calls.take(EVIDENCE).map(moment).collect()
 }
 
 fn losses(profile: &Profile, findings: &mut Vec<Finding>) {
@@ -159,7 +187,9 @@ fn failures(profile: &Profile, findings: &mut Vec<Finding>) {
         .map(|((name, result), count)| format!("{name} returned {result}, {}", times(*count)))
         .collect();
     let title = format!("{} returned an error", counted(count, "call"));
-    findings.push(Finding::new(Level::Warning, title, format!("{}.", which.join("; "))));
+    let finding = Finding::new(Level::Warning, title, format!("{}.", which.join("; ")));
+    let failed = profile.calls().enumerate().filter(|(_, call)| call.is_failure());
+    findings.push(finding.with(count, calls(failed)));
 }
 
 /// `clock` is the verdict's: shares on the page are relative to it.
@@ -172,7 +202,7 @@ fn work(profile: &Profile, clock: Duration, findings: &mut Vec<Finding>) {
             "No kernel, copy or memset ran between the session's start and its stop.",
         ));
     }
-    for (device, busy) in Busy::of(profile) {
+    for (device, busy) in Busy::of(profile, EVIDENCE) {
         if busy.span_ns == 0 {
             continue;
         }
@@ -196,14 +226,15 @@ fn work(profile: &Profile, clock: Duration, findings: &mut Vec<Finding>) {
                     ),
                 },
                 counted(busy.gaps, "gap"),
-                match busy.longest_gap_ns {
-                    0 => String::new(),
-                    ns => format!(", the longest {}", nanoseconds(ns)),
+                match busy.longest_gaps.first() {
+                    None => String::new(),
+                    Some(gap) => format!(", the longest {}", nanoseconds(gap.ns())),
                 },
             ),
         );
-        let gap = (busy.longest_gap_at_ns, busy.longest_gap_ns);
-        findings.push(finding.at(Some(gap).filter(|(_, ns)| *ns != 0)));
+        let device = u64::from(device) + 1;
+        let moment = |gap: &Interval| (gap.start_ns, gap.ns(), 0, 0, device);
+        findings.push(finding.with(busy.gaps, busy.longest_gaps.iter().map(moment).collect()));
         if busy.after_stop_ns != 0 {
             findings.push(Finding::new(
                 Level::Fact,
@@ -222,7 +253,13 @@ fn work(profile: &Profile, clock: Duration, findings: &mut Vec<Finding>) {
     }
     let outside = profile.outside_ranges();
     if outside.gpu_operations() != 0 {
-        findings.push(Finding::new(
+        let without = |operation: &GpuOperation<'_>| operation.range().is_none();
+        let moment = |operation: GpuOperation<'_>| {
+            let start = operation.start().map_or(0, ns);
+            (start, operation.gpu_time().map_or(0, ns), operation.number() as u64 + 1, 0, 0)
+        };
+        let evidence = profile.operations().filter(without).take(EVIDENCE).map(moment).collect();
+        let finding = Finding::new(
             Level::Fact,
             format!(
                 "{} of {} have no range",
@@ -233,7 +270,8 @@ fn work(profile: &Profile, clock: Duration, findings: &mut Vec<Finding>) {
                 "{} of GPU time: no range was open on the thread that made the call.",
                 nanoseconds(outside.gpu_time().as_nanos() as u64)
             ),
-        ));
+        );
+        findings.push(finding.with(outside.gpu_operations(), evidence));
     }
 }
 

@@ -1,9 +1,10 @@
-//! A profile as one self-contained HTML page: scorecard, summary, findings, timeline and tables.
+//! A profile as one self-contained HTML page: timeline, findings, tables, flame graph and roofline.
 
 mod data;
 mod findings;
 mod names;
 mod pauses;
+mod script;
 mod statistics;
 mod tracks;
 
@@ -12,15 +13,10 @@ use std::io::{self, Write};
 use crate::analyze::diagnosis::Thresholds;
 use crate::analyze::scorecard::{Scorecard, Targets};
 use crate::base::error::{Error, Kind};
-use crate::base::text;
+use crate::base::{page, text};
 use crate::profile::Profile;
 
 const TEMPLATE: &str = include_str!("template.html");
-const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("script.js");
-/// The SHA-256 hashes in the page's content security policy, checked by a test.
-const STYLE_HASH: &str = "sha256-hG2pS5gEG2JsHAPGpD702emePSmkCijLY0Q1U7mB45M=";
-const SCRIPT_HASH: &str = "sha256-Mq+yBIQ3xenoGxcR4Trl7PHZHK4QltYbQgTYjUn7v5U=";
 
 impl Profile {
     /// The profile as one HTML page: the text of [`write_html`](Self::write_html).
@@ -31,12 +27,13 @@ impl Profile {
         String::from_utf8(page).unwrap_or_default()
     }
 
-    /// Writes the profile as one HTML page for a browser, without a network: scorecard, summary and
-    /// health, a timeline, and tables of ranges, kernels, memory operations and API calls.
+    /// Writes the profile as one HTML page for a browser, without a network: a timeline with
+    /// findings and their evidence, tables of ranges, kernels, memory operations and API calls, a
+    /// flame graph, the scorecard, and a roofline if ranges declare their work.
     ///
     /// The page fetches nothing, and its policy forbids fetches. Names are data, never markup. The
     /// page contains names of ranges, kernels and threads, the GPUs and versions, but no host name,
-    /// user, path or environment. It takes about 50 bytes for a launch with its call and range, and
+    /// user, path or environment. It takes about 60 bytes for a launch with its call and range, and
     /// the time of a diagnosis and a scorecard.
     ///
     /// [Tracks](Self::tracks) of samplers are drawn below their device: the mean by time and the
@@ -52,21 +49,29 @@ impl Profile {
     }
 }
 
+/// The moments that each finding of the page has as evidence.
+const EVIDENCE: usize = 50;
+
 fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
-    let diagnoser = profile.diagnosis(Thresholds::new());
+    let diagnoser = profile.diagnosis(Thresholds::new().evidence(EVIDENCE));
     let verdict = diagnoser.verdict();
     let found = diagnoser.findings_of(&verdict);
     let findings = findings::plain(profile, &verdict, &found);
     let card = Scorecard::of(profile, &Targets::new(), &verdict, &found);
-    let data = data::Data::of(profile, &findings, &card, |device| diagnoser.clock_ns_of(device));
+    let data = data::Data::of(profile, &findings, &card, diagnoser.clock(), |device| {
+        diagnoser.clock_ns_of(device)
+    });
+    let roofline = roofline(profile);
+    let script = script::joined();
     let mut rest = TEMPLATE;
     // Each placeholder is in the template once, in this order.
     let places = [
-        ("{script_hash}", SCRIPT_HASH),
-        ("{style_hash}", STYLE_HASH),
-        ("{style}", STYLE),
+        ("{script_hash}", script::HASH),
+        ("{style_hash}", page::STYLE_HASH),
+        ("{style}", page::STYLE),
+        ("{roofline}", &roofline),
         ("{data}", ""),
-        ("{script}", SCRIPT),
+        ("{script}", &script),
     ];
     for (place, content) in places {
         if let Some((before, after)) = rest.split_once(place) {
@@ -82,31 +87,22 @@ fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     out.flush()
 }
 
+/// The plot and tables of declared work; empty without any.
+fn roofline(profile: &Profile) -> String {
+    let Some(peaks) = profile.peaks(None) else { return String::new() };
+    let roofline = profile.roofline(&peaks);
+    if roofline.points.is_empty() { String::new() } else { roofline.content() }
+}
+
 #[cfg(test)]
 mod tests {
-    use base64::Engine as _;
-
     use super::*;
-
-    fn hash(text: &str) -> String {
-        let digest = hmac_sha256::Hash::hash(text.as_bytes());
-        format!("sha256-{}", base64::engine::general_purpose::STANDARD.encode(digest))
-    }
-
-    #[test]
-    fn the_policy_names_the_style_and_the_script() {
-        assert_eq!(STYLE_HASH, hash(STYLE), "STYLE_HASH is not that of style.css");
-        assert_eq!(SCRIPT_HASH, hash(SCRIPT), "SCRIPT_HASH is not that of script.js");
-        // What would end their elements, or what a parser would change.
-        for text in [STYLE, SCRIPT] {
-            assert!(!text.contains("</") && !text.contains("<!--") && !text.contains('\r'));
-            assert!(!text.contains("http:") && !text.contains("https:"));
-        }
-    }
 
     #[test]
     fn every_place_of_the_template_is_filled_once() {
-        for place in ["{script_hash}", "{style_hash}", "{style}", "{data}", "{script}"] {
+        let places =
+            ["{script_hash}", "{style_hash}", "{style}", "{roofline}", "{data}", "{script}"];
+        for place in places {
             assert_eq!(TEMPLATE.matches(place).count(), 1, "{place}");
         }
     }

@@ -104,7 +104,7 @@ fn tenths(ns: f64) -> f64 {
 }
 
 /// Busy times of a GPU, as [`busy`](crate::join::busy) defines them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct Busy {
     pub(super) operations: u64,
     /// Time in which an operation other than a collective ran.
@@ -114,29 +114,30 @@ pub(super) struct Busy {
     /// From the start of the first operation to the end of the last.
     pub(super) span_ns: u64,
     pub(super) gaps: u64,
-    pub(super) longest_gap_ns: u64,
-    /// The start of the longest gap.
-    pub(super) longest_gap_at_ns: u64,
+    /// The longest gaps, longest first.
+    #[serde(skip)]
+    pub(super) longest_gaps: Vec<Interval>,
     /// Time of work after the stop.
     pub(super) after_stop_ns: u64,
 }
 
 impl Busy {
-    /// By device. Operations are in the order of their starts.
-    pub(super) fn of(profile: &Profile) -> BTreeMap<u32, Busy> {
+    /// By device, with at most `most` gaps. Operations are in the order of their starts.
+    pub(super) fn of(profile: &Profile, most: usize) -> BTreeMap<u32, Busy> {
         let timed = profile.operations().map(|operation| {
             let time = operation.start().zip(operation.gpu_time());
             let time = time
                 .map(|(start, took)| Interval { start_ns: ns(start), end_ns: ns(start + took) });
             (operation.device(), operation.is_collective(), time)
         });
-        busy(timed, ns(profile.duration()))
+        busy(timed, ns(profile.duration()), most)
     }
 }
 
 fn busy(
     operations: impl Iterator<Item = (u32, bool, Option<Interval>)>,
     stop: u64,
+    most: usize,
 ) -> BTreeMap<u32, Busy> {
     let mut sums: BTreeMap<u32, (Busy, DeviceSweep)> = BTreeMap::new();
     for (device, is_collective, time) in operations {
@@ -146,8 +147,10 @@ fn busy(
         sum.after_stop_ns = sum.after_stop_ns.max(time.end_ns.saturating_sub(stop));
         if let Some(gap) = sweep.add(time, is_collective) {
             sum.gaps += 1;
-            if gap.ns() > sum.longest_gap_ns {
-                (sum.longest_gap_ns, sum.longest_gap_at_ns) = (gap.ns(), gap.start_ns);
+            let at = sum.longest_gaps.partition_point(|longer| longer.ns() >= gap.ns());
+            if at < most {
+                sum.longest_gaps.truncate(most - 1);
+                sum.longest_gaps.insert(at, gap);
             }
         }
     }
@@ -205,15 +208,14 @@ mod tests {
             (0, false, time(40, 45)),
             (0, false, time(46, 47)),
         ];
-        let busy = busy(all.into_iter(), 1_000);
+        let busy = busy(all.into_iter(), 1_000, 1);
         let expected = Busy {
             operations: 7,
             busy_ns: 26,
             communication_ns: 2,
             span_ns: 37,
             gaps: 2,
-            longest_gap_ns: 8,
-            longest_gap_at_ns: 32,
+            longest_gaps: vec![Interval { start_ns: 32, end_ns: 40 }],
             after_stop_ns: 0,
         };
         assert_eq!(busy[&0], expected);
@@ -224,8 +226,10 @@ mod tests {
     fn work_after_the_stop_counts_whole() {
         let time = |start_ns, end_ns| (0, false, Some(Interval { start_ns, end_ns }));
         let all = [time(10, 20), time(90, 130), time(150, 160)];
-        let busy = busy(all.into_iter(), 100);
+        let busy = busy(all.into_iter(), 100, 9);
         assert_eq!((busy[&0].busy_ns, busy[&0].gaps, busy[&0].span_ns), (60, 2, 150));
+        let gaps: Vec<u64> = busy[&0].longest_gaps.iter().map(|gap| gap.start_ns).collect();
+        assert_eq!(gaps, [20, 130], "longest first");
         assert_eq!(busy[&0].after_stop_ns, 60);
     }
 }

@@ -68,6 +68,9 @@ pub(super) struct TrackPart<'a> {
     most: Option<Vec<f32>>,
     /// The mean over the session, of all samples.
     mean: Option<f64>,
+    /// The sum of a total, such as the energy, in its own unit.
+    total: Option<f64>,
+    total_unit: Unit,
     count: u64,
     covered_ns: u64,
 }
@@ -119,6 +122,8 @@ impl<'a> Tracks<'a> {
                 most: is_merged.then(|| column(|one| one.most)),
                 times: times.row(Times::of(&segments)),
                 mean: sum.as_ref().and_then(|sum| sum.mean),
+                total: sum.as_ref().and_then(|sum| sum.total),
+                total_unit: track.unit(),
                 count: sum.as_ref().map_or(0, |sum| sum.samples),
                 covered_ns: sum.as_ref().map_or(0, |sum| sum.covered_ns),
             });

@@ -3,9 +3,12 @@
 use std::ffi::{CStr, c_uint, c_void};
 
 use ::cupti::fake::Work;
-use cudarc::driver::sys::{CUfunction, CUlaunchConfig, CUresult, CUstream};
+use cudarc::driver::sys::{
+    CUfunction, CUlaunchConfig, CUresult, CUstream, CUtensorMap, CUtensorMapDataType,
+    CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
+};
 
-use super::{Pointer, driver, submit};
+use super::{Pointer, driver, put, submit};
 use crate::call::Outcome;
 use crate::effect::Effect;
 use crate::machine::{BLOCK_THREADS, machine};
@@ -42,6 +45,23 @@ pub(super) fn launch(
 }
 
 driver! { checked symbols;
+    cuTensorMapEncodeTiled(
+        map: *mut CUtensorMap,
+        _data_type: CUtensorMapDataType,
+        _rank: u32,
+        _address: *mut c_void,
+        _dimensions: *const u64,
+        _strides: *const u64,
+        _box: *const u32,
+        _element_strides: *const u32,
+        _interleave: CUtensorMapInterleave,
+        _swizzle: CUtensorMapSwizzle,
+        _promotion: CUtensorMapL2promotion,
+        _fill: CUtensorMapFloatOOBfill,
+    ) |_| {
+        // SAFETY: the caller passes a live map, or null; no kernel of the fake reads it.
+        unsafe { put(map, CUtensorMap { opaque: [0; 16] }) }
+    }
     cuLaunchKernel(
         function: CUfunction,
         grid_x: c_uint,

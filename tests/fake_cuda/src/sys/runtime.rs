@@ -26,6 +26,22 @@ pub(crate) struct Extent {
     z: c_uint,
 }
 
+/// `cudaFuncAttributes`, of 13.0.
+#[repr(C)]
+pub(crate) struct FunctionAttributes {
+    sizes: [usize; 3],
+    values: [c_int; 24],
+}
+
+impl FunctionAttributes {
+    /// Those of every kernel of the fake: 1,024 threads a block, 32 registers, sm_90.
+    fn of_any() -> Self {
+        let mut values = [0; 24];
+        values[..4].copy_from_slice(&[1024, 32, 90, 90]);
+        Self { sizes: [0; 3], values }
+    }
+}
+
 /// The kernels that the program registered, by the address of their function in the program. A function is loaded into each
 /// device's primary context at its first launch there.
 static KERNELS: LazyLock<Mutex<Kernels>> = LazyLock::new(Mutex::default);
@@ -73,6 +89,23 @@ fn runtime(name: &str, shape: Shape, body: impl FnOnce() -> Outcome) -> c_int {
         LAST_ERROR.set(result);
     }
     result
+}
+
+/// Declares functions that programs call instead of others where the default stream is one of the thread (nvcc's
+/// `--default-stream per-thread`). All default streams of the fake are one.
+macro_rules! per_thread {
+    ($($name:ident = $function:ident($($argument:ident: $type:ty),*);)*) => {$(
+        #[doc = concat!("`", stringify!($function), "` with the thread's default stream.")]
+        ///
+        /// # Safety
+        /// As CUDA documents the function.
+        #[allow(non_snake_case)]
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            // SAFETY: the caller's own arguments.
+            unsafe { $function($($argument),*) }
+        }
+    )*};
 }
 
 /// Declares functions of the runtime API. `|| body` returns an [`Outcome`].
@@ -263,6 +296,22 @@ runtime! {
     };
     cudaProfilerStart() || forward!(contexts::cuProfilerStart,);
     cudaProfilerStop() || forward!(contexts::cuProfilerStop,);
+    cudaDeviceGetAttribute(place: *mut c_int, which: c_int, device: c_int) || {
+        forward!(contexts::cuDeviceGetAttribute, place, which, device)
+    };
+    cudaFuncGetAttributes(attributes: *mut FunctionAttributes, function: *const c_void) || {
+        load(function.number())?;
+        // SAFETY: the caller passes a live place, or null.
+        unsafe { put(attributes, FunctionAttributes::of_any()) }
+    };
+    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        place: *mut c_int, function: *const c_void, threads: c_int, shared: usize, flags: c_uint,
+    ) || {
+        let function = load(function.number())?;
+        forward!(
+            modules::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, place, function, threads, shared, flags
+        )
+    };
     cudaFuncSetAttribute(function: *const c_void, _attribute: c_int, _value: c_int) || load(function.number()).map(drop);
     cudaLaunchKernel(
         function: *const c_void, grid: Extent, block: Extent, _arguments: *mut *mut c_void, _shared: usize,
@@ -303,28 +352,30 @@ pub(crate) unsafe extern "C" fn __cudaLaunchKernel(
     unsafe { cudaLaunchKernel(kernel, grid, block, arguments, shared, stream) }
 }
 
-/// The same where the default stream is one of the thread.
-///
-/// # Safety
-/// As `cudaLaunchKernel`.
+per_thread! {
+    __cudaLaunchKernel_ptsz = __cudaLaunchKernel(
+        kernel: *const c_void, grid: Extent, block: Extent, arguments: *mut *mut c_void, shared: usize, stream: CUstream
+    );
+    cudaMallocAsync_ptsz = cudaMallocAsync(place: *mut *mut c_void, bytes: usize, stream: CUstream);
+    cudaFreeAsync_ptsz = cudaFreeAsync(pointer: *mut c_void, stream: CUstream);
+    cudaMemsetAsync_ptsz = cudaMemsetAsync(to: *mut c_void, value: c_int, count: usize, stream: CUstream);
+    cudaStreamSynchronize_ptsz = cudaStreamSynchronize(stream: CUstream);
+}
+
+/// `cudaGetErrorName`.
 #[allow(non_snake_case)]
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn __cudaLaunchKernel_ptsz(
-    kernel: *const c_void,
-    grid: Extent,
-    block: Extent,
-    arguments: *mut *mut c_void,
-    shared: usize,
-    stream: CUstream,
-) -> c_int {
-    // SAFETY: the caller's own arguments.
-    unsafe { cudaLaunchKernel(kernel, grid, block, arguments, shared, stream) }
+pub(crate) extern "C" fn cudaGetErrorName(error: c_int) -> *const c_char {
+    cudaGetErrorString(error)
 }
 
 /// `__cudaRegisterVar`: a variable of the device, which no kernel of the fake reads.
+///
+/// # Safety
+/// None is needed: nothing is read.
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn __cudaRegisterVar(
+pub(crate) unsafe extern "C" fn __cudaRegisterVar(
     _handle: *mut *mut c_void,
     _variable: *mut c_char,
     _address: *mut c_char,

@@ -17,7 +17,7 @@ use crate::base::named_variants::named_variants;
 use run::Causes;
 use run::parents;
 pub(crate) use run::{HOST_VARIATION, Parts, ProcessKey, RangeKey, WallRun, WallSide, by_process};
-pub(super) use text::{signed, time};
+pub(super) use text::{place, signed, time};
 
 /// The share of a cause that a range has to contain to be named for it.
 const NAMED_SHARE: f64 = 0.8;

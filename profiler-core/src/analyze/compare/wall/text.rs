@@ -22,7 +22,7 @@ fn percent(ratio: f64) -> String {
     format!("{:+.1} %", 100.0 * (ratio - 1.0))
 }
 
-fn place(domain: Option<&str>, path: Option<&str>) -> String {
+pub(in crate::analyze::compare) fn place(domain: Option<&str>, path: Option<&str>) -> String {
     match (path, domain) {
         (None, _) => "outside any range".to_owned(),
         (Some(path), None) => format!("in {}", shortened(path, NAME_WIDTH)),

@@ -1,0 +1,72 @@
+// The flame graph: paths of ranges from the top, below them the kernels they caused, as wide as their GPU time.
+
+/** The least share of the width that a frame takes; what is less is drawn in no frame. */
+const LEAST_FRAME = 1 / 2000;
+
+/**
+ * Frames of all paths and of the operations in them, widest first. `paths` has the sums of `pathsOf`, `work` those of
+ * `workByPath`. A frame has its depth, its left end and its width in nanoseconds, and either a `node` or the `name` of operations.
+ */
+export const framesOf = (data, { nodes, outside }, work, valueOf) => {
+  const children = data.nodes.map(() => []);
+  const roots = [];
+  data.nodes.forEach((node, row) => (node.parent ? children[node.parent - 1] : roots).push(row));
+  const own = (node) => [...(work.get(node)?.values() ?? [])].sort((a, b) => b.ns - a.ns);
+  const byValue = (rows) => rows.filter((row) => valueOf(nodes[row].inclusive) > 0).sort((a, b) => valueOf(nodes[b].inclusive) - valueOf(nodes[a].inclusive));
+  const total = roots.reduce((sum, row) => sum + valueOf(nodes[row].inclusive), 0) + valueOf(outside);
+  const frames = [];
+  const leaves = (node, depth, left, parent) => {
+    for (const { name, kind, ns, count } of own(node)) {
+      if (ns >= total * LEAST_FRAME) frames.push({ depth, left, width: ns, name, kind, count, node: -1, parent });
+      left += ns;
+    }
+    return left;
+  };
+  // A list instead of recursion: paths may be deeper than the stack.
+  const todo = [];
+  const spread = (rows, depth, left, parent) => {
+    for (const row of byValue(rows)) {
+      const width = valueOf(nodes[row].inclusive);
+      if (width >= total * LEAST_FRAME) todo.push([row, depth, left, width, parent]);
+      left += width;
+    }
+    return left;
+  };
+  const left = spread(roots, 0, 0, -1);
+  leaves(-1, 0, left, -1);
+  while (todo.length) {
+    const [row, depth, left, width, parent] = todo.pop();
+    const frame = frames.push({ depth, left, width, name: data.nodes[row].name, kind: -1, count: nodes[row].instances, node: row, parent }) - 1;
+    const next = spread(children[row], depth + 1, left, frame);
+    leaves(row, depth + 1, next, frame);
+  }
+  const depth = frames.reduce((most, frame) => Math.max(most, frame.depth + 1), 0);
+  return { frames, total, depth };
+};
+
+/** The frames that are wide enough to see between two nanoseconds, with their place from 0 to 1. */
+export const visibleFrames = ({ frames, total }, focus) => {
+  const [from, width] = focus === null ? [0, total] : [frames[focus].left, frames[focus].width];
+  const found = [];
+  frames.forEach((frame, index) => {
+    const left = Math.max(0, (frame.left - from) / width);
+    const right = Math.min(1, (frame.left + frame.width - from) / width);
+    if (right - left >= LEAST_FRAME) found.push({ index, frame, left, right });
+  });
+  return found;
+};
+
+/** The frame next to one: of its row, its first child, or its parent. */
+export const neighbourFrame = ({ frames }, visible, index, key) => {
+  const current = frames[index];
+  if (current === undefined) return visible.reduce((first, { index: other }) => (first < 0 || frames[other].depth < frames[first].depth || (frames[other].depth === frames[first].depth && frames[other].left < frames[first].left) ? other : first), -1);
+  if (key === "up") return current.parent >= 0 ? current.parent : index;
+  const seen = visible.map(({ index: other }) => other);
+  if (key === "down") {
+    const below = seen.filter((other) => frames[other].parent === index).sort((a, b) => frames[a].left - frames[b].left);
+    return below.length ? below[0] : index;
+  }
+  const row = seen.filter((other) => frames[other].depth === current.depth).sort((a, b) => frames[a].left - frames[b].left);
+  const at = row.indexOf(index) + (key === "left" ? -1 : 1);
+  return row[Math.min(Math.max(at, 0), row.length - 1)] ?? index;
+};
