@@ -6,7 +6,8 @@
 //! ```
 //!
 //! `gpu` is bound by the GPU, and `launch` by launches of small kernels. A slow run has more work of one kind: more rounds of
-//! a kernel so that `gpu` takes 2 % longer, more computing on the host so that `launch` takes 5 % longer. How much work that is, the first process measures. Each process is this program again; its runs follow in
+//! a kernel so that `gpu` takes 2 % longer, more computing on the host so that `launch` takes 5 % longer.
+//! How much work that is, the first process measures. Each process is this program again; its runs follow in
 //! random order, a fourth of them after a pause.
 //!
 //! FOLDER gets `samples.csv` and `about.txt`, rewritten after every ten processes. A row is a run: process, run, workload,
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["--calibrate"] => calibrate(),
-        ["--child", process, gpu, host] => child(process, [gpu, host]),
+        ["--child", process, gpu, launch] => child(process, [gpu, launch]),
         [folder] => parent(Path::new(folder), "75"),
         [folder, seconds] => parent(Path::new(folder), seconds),
         _ => {
@@ -80,7 +81,7 @@ fn parent(folder: &Path, seconds: &str) -> Result<()> {
     print!("{calibrated}");
     let rounds: Vec<&str> =
         calibrated.lines().filter_map(|line| line.split(' ').next_back()).collect();
-    let [gpu, host] = rounds[..] else { return Err("the calibration printed no rounds".into()) };
+    let [gpu, launch] = rounds[..] else { return Err("the calibration printed no rounds".into()) };
     let mut rows = Vec::new();
     let mut process = 0;
     // The longest so far is what the next one may take.
@@ -88,7 +89,7 @@ fn parent(folder: &Path, seconds: &str) -> Result<()> {
     while process < 2 || start.elapsed() + longest < budget {
         let before = Instant::now();
         let number = process.to_string();
-        rows.extend(output_of_child(&["--child", &number, gpu, host])?.lines().map(Row::parse));
+        rows.extend(output_of_child(&["--child", &number, gpu, launch])?.lines().map(Row::parse));
         longest = longest.max(before.elapsed());
         process += 1;
         if process % WRITTEN == 0 {
