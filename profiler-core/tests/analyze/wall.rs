@@ -112,7 +112,8 @@ fn several_runs_measure_their_variation() {
     // A change near the margin takes more runs than there are.
     let near = compare(&runs(second, 6), &runs(second + second / 90, 6));
     assert_eq!(near.wall().speed, Speed::Undecided, "{}", near.wall());
-    assert!(near.wall().runs_needed.is_some_and(|runs| runs > 6), "{}", near.wall());
+    // `None`: more than are tried, as on a busy machine.
+    assert!(near.wall().runs_needed.is_none_or(|runs| runs > 6), "{}", near.wall());
 }
 
 #[test]
@@ -136,7 +137,8 @@ fn a_process_is_one_value_whatever_the_number_of_its_runs() {
     assert!(wall.headline().contains("30 runs of one process and 30 of one process"), "{wall}");
     // Of as many processes they do.
     assert_eq!(compare(&before, &after).wall().speed, Speed::Slower);
-    // What the host does is assumed to differ by half, what the GPU does by 2 %.
+    // What the host does is assumed to differ by half, what the GPU does by 2 %. A busy machine wakes late by
+    // milliseconds.
     let on_host = |ms| {
         record(|fake| {
             let _step = range("step");
@@ -144,9 +146,9 @@ fn a_process_is_one_value_whatever_the_number_of_its_runs() {
             fake.launch(Work::kernel(c"gemm").taking_ns(1_000));
         })
     };
-    let wall = compare(&on_host(40), &on_host(52)).wall().clone();
+    let wall = compare(&on_host(200), &on_host(260)).wall().clone();
     assert!(wall.assumed_variation.unwrap() > 0.49 && wall.speed == Speed::Undecided, "{wall}");
-    let slower = compare(&on_host(40), &on_host(80));
+    let slower = compare(&on_host(200), &on_host(420));
     assert_eq!(slower.wall().speed, Speed::Slower, "{}", slower.wall());
 }
 
