@@ -31,7 +31,8 @@ thread_local! {
 /// let coverage = layer.coverage();
 /// let subscriber = tracing_subscriber::registry().with(layer);
 /// let new_model = || tracing::info_span!("module");
-/// let _early = new_model();
+/// // Another subscriber is installed when the model is built, so that `tracing` knows its call site.
+/// let _early = tracing::subscriber::with_default(tracing_subscriber::registry(), new_model);
 /// tracing::subscriber::with_default(subscriber, || {
 ///     assert_eq!(coverage.unused().map(|site| site.name()).collect::<Vec<_>>(), ["module"]);
 ///     let _span = new_model();

@@ -107,7 +107,7 @@ pub struct Process<'a> {
 }
 
 impl<'a> Process<'a> {
-    /// The kernel's id, as [`GpuOperation::process_id`] and similar methods return it; 0 if the
+    /// The kernel's id, as [`Range::process_id`](crate::Range::process_id) and similar methods return it; 0 if the
     /// process recorded itself. Of several processes with one id, as in several containers, the
     /// others have an id above 2^22 here, and their own in [`recording_info`](Self::recording_info).
     pub fn id(&self) -> u32 {
