@@ -326,10 +326,13 @@ fn samples_come_in_the_programs_time_and_their_gaps_are_told() {
     let metric = "fake__0.sum";
     let values: Vec<_> = samples.iter().filter_map(|sample| sample.value(metric)).collect();
     assert_eq!(values, [1.0, 2.0, 4.0, 8.0]);
-    assert_eq!((samples.gaps(), samples.overflows(), samples.dropped()), ((1, 6300), 0, 0));
+    // The conversion of clocks, whose distance is measured twice, may round by some nanoseconds.
+    let (gaps, gap_ns) = samples.gaps();
+    assert!(gaps == 1 && gap_ns.abs_diff(6300) < 20, "{gaps} {gap_ns}");
+    assert_eq!((samples.overflows(), samples.dropped()), (0, 0));
     let first = samples.iter().next().unwrap();
     assert!(first.start_ns().abs_diff(now + 50_300) < 100_000, "{} {now}", first.start_ns());
-    assert_eq!(first.end_ns() - first.start_ns(), 9700);
+    assert!((first.end_ns() - first.start_ns()).abs_diff(9700) < 20, "{}", first.start_ns());
     assert_eq!(samples.sum(metric, 0, u64::MAX), Some(15.0));
     assert_eq!(samples.sum("fake__1.sum", 0, u64::MAX), None);
     assert_eq!(
