@@ -1,4 +1,4 @@
-//! The GPU profiler for programs that use [cudarc](cudarc): its streams, contexts and events by their own types.
+//! The GPU profiler for programs that use [cudarc]: its streams, contexts and events by their own types.
 //!
 //! cudarc launches on the calling thread, so ranges and spans need nothing of this crate. It adds
 //!
