@@ -86,7 +86,7 @@ impl Program {
         let variables: Vec<_> = variables.collect();
         let mut child = self.spawn(&variables)?;
         let pid = i32::try_from(child.id()).map_err(|error| failed("find", &error))?;
-        signals.set(Phase::Program(Pid::from_raw(pid)));
+        signals.begin_program(Pid::from_raw(pid));
         reap_until_end(Pid::from_raw(pid), wait_children);
         // From now on its pid may be that of another process.
         signals.set(Phase::Children(Instant::now()));
@@ -170,7 +170,8 @@ struct Signals {
 
 /// What a signal is for. The moment is that of its begin.
 enum Phase {
-    Start,
+    /// Held until the program has a process: it may run before this one knows its pid.
+    Start(Vec<i32>),
     Program(Pid),
     /// Ends the wait for the processes that the program left behind.
     Children(Instant),
@@ -186,7 +187,7 @@ impl Signals {
         let ignored = ignored();
         let caught = SIGNALS.iter().filter(|signal| ignored >> (**signal as u32 - 1) & 1 == 0);
         let mut signals = SignalsInfo::<WithRawSiginfo>::new(caught.map(|signal| *signal as i32))?;
-        let phase = Arc::new(Mutex::new(Phase::Start));
+        let phase = Arc::new(Mutex::new(Phase::Start(Vec::new())));
         let shared = phase.clone();
         std::thread::Builder::new().name("gpuprof-signals".to_owned()).spawn(move || {
             for info in signals.forever() {
@@ -196,6 +197,15 @@ impl Signals {
             }
         })?;
         Ok(Self { phase })
+    }
+
+    /// Passes on what was sent during the start, and from now on what is sent.
+    fn begin_program(&self, pid: Pid) {
+        let mut phase = lock(&self.phase);
+        if let Phase::Start(held) = &*phase {
+            held.iter().for_each(|signal| pass_on(pid, *signal));
+        }
+        *phase = Phase::Program(pid);
     }
 
     fn set(&self, phase: Phase) {
@@ -212,13 +222,18 @@ fn lock(phase: &Mutex<Phase>) -> MutexGuard<'_, Phase> {
 }
 
 fn caught_in(phase: &mut Phase, signal: i32, is_sent: bool) {
-    match *phase {
-        // It may be a zombie.
-        Phase::Program(pid) if is_sent => drop(kill(pid, Signal::try_from(signal).ok())),
+    match phase {
+        Phase::Start(held) if is_sent && !held.contains(&signal) => held.push(signal),
+        Phase::Program(pid) if is_sent => pass_on(*pid, signal),
         Phase::Children(since) if since.elapsed() > LATE => *phase = Phase::Interrupted,
         Phase::Report(since) if since.elapsed() > LATE => drop(emulate_default_handler(signal)),
         _ => {}
     }
+}
+
+fn pass_on(program: Pid, signal: i32) {
+    // It may be a zombie.
+    let _: nix::Result<()> = kill(program, Signal::try_from(signal).ok());
 }
 
 /// The signals that this process ignores, a bit each.
