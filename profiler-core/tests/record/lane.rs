@@ -70,7 +70,10 @@ fn with_queue(fake: &Fake, issue: impl FnOnce(&Queue)) -> Profile {
                     ISSUER.set(issuer);
                     match command {
                         Command::Run(job) => job(),
-                        Command::Launch(work) => _ = fake.launch(work()),
+                        Command::Launch(work) => {
+                            fake.launch(work());
+                            OWN.set(None);
+                        }
                     }
                 }
             });
@@ -83,6 +86,12 @@ fn with_queue(fake: &Fake, issue: impl FnOnce(&Queue)) -> Profile {
 
 fn kernel() -> Work {
     Work::kernel(c"kernel")
+}
+
+/// Opens a range of the launching thread, for this launch alone: other issuers' jobs follow.
+fn kernel_in_own_range() -> Work {
+    OWN.set(Some(range("own")));
+    kernel()
 }
 
 fn memset() -> Work {
@@ -111,9 +120,7 @@ fn launches_of_a_device_thread_belong_to_the_ranges_handed_over_in_their_lane() 
                         (0..issuer).for_each(|_| queue.launch(kernel));
                         if step % 10 == 0 {
                             // A range of the launching thread's own comes first.
-                            queue.in_order(Box::new(|| OWN.set(Some(range("own")))));
-                            queue.launch(kernel);
-                            queue.in_order(Box::new(|| OWN.set(None)));
+                            queue.launch(kernel_in_own_range);
                         }
                         queue.in_order(Box::new(|| Context::default().hand_over(lane)));
                         // In no range.
@@ -126,7 +133,11 @@ fn launches_of_a_device_thread_belong_to_the_ranges_handed_over_in_their_lane() 
     profile.health().assert_complete();
     for (name, issuer) in [("a", 1), ("b", 2), ("c", 3)] {
         let range = profile.range(name).unwrap();
-        assert_eq!((range.instances(), range.kernels()), (100, 100 * issuer), "{name}");
+        assert_eq!(
+            (range.instances(), range.kernels()),
+            (100, 100 * issuer),
+            "{name} of {profile}"
+        );
     }
     assert_eq!(profile.range("own").unwrap().kernels(), 30);
     assert_eq!(profile.outside_ranges().memsets, 300);
