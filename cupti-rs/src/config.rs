@@ -148,10 +148,7 @@ impl Config {
                 "it does not log calls of the runtime API",
             ),
             (other.graph_events && !self.graph_events, "it does not log graph events"),
-            (
-                other.calls_in_pauses && !self.calls_in_pauses,
-                "it does not log calls in pauses",
-            ),
+            (other.calls_in_pauses && !self.calls_in_pauses, "it does not log calls in pauses"),
             (
                 other.driver_records.is_some() && self.driver_records != other.driver_records,
                 "it does not have the same filter of driver records",

@@ -243,6 +243,7 @@ pub mod counters {
 /// [`expect`] have examples.
 pub mod statistics {
     pub use crate::base::distribution::Distribution;
+    pub use crate::base::ratio_estimator::{Estimate, RatioEstimator};
     pub use crate::base::statistics::{Statistic, Statistics};
 }
 

@@ -494,8 +494,7 @@ impl Collector {
     /// Disables the kinds while no work is under way, and pauses the collection, unless calls are logged in pauses.
     fn disable(&self) {
         let longest = self.config.launch_hold;
-        let release =
-            if self.config.calls_in_pauses { session::release } else { session::pause };
+        let release = if self.config.calls_in_pauses { session::release } else { session::pause };
         let from_ns = self.logged_from_ns;
         launch_hold::without_launches(&self.flusher, longest, from_ns, release, || {
             self.apart_from_graphs(|| self.turn_off());

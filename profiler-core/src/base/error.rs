@@ -48,6 +48,8 @@ pub(crate) enum Kind {
     Read { source: Arc<io::Error> },
     /// A schedule without active steps.
     Schedule,
+    /// Settings of an always-on session that cannot be followed.
+    AlwaysOn { why: String },
     /// A profile could not be written in another format.
     Export { format: &'static str, source: Arc<io::Error> },
     /// Bytes that are no recording this version can read, with their file if any.
@@ -176,6 +178,7 @@ impl Error {
             Kind::Schedule => f.write_str(
                 "the schedule has no active step and would never give a profile: ask for at least one with active(1)",
             ),
+            Kind::AlwaysOn { why } => write!(f, "an always-on session cannot start: {why}"),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
             Kind::Read { source } => write!(f, "could not read the recording: {source}"),
             Kind::Export { format, source } => {

@@ -1,5 +1,6 @@
 //! Guards, schedules and results of sessions; [`Profiler`](crate::Profiler) starts one and has an example.
 
+pub mod always_on;
 pub(crate) mod environment;
 pub(crate) mod profiler;
 pub(crate) mod recording_file;

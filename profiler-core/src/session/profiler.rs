@@ -202,7 +202,11 @@ impl Profiler {
         Self { library: self.library.clone(), settings, session: Mutex::new(None) }
     }
 
-    fn request(&self, keep: Retention, sink: Option<Arc<Mutex<dyn Sink>>>) -> SessionRequest<'_> {
+    pub(crate) fn request(
+        &self,
+        keep: Retention,
+        sink: Option<Arc<Mutex<dyn Sink>>>,
+    ) -> SessionRequest<'_> {
         let usual = match keep {
             Retention::LastTime(time) => (time / 10).clamp(PERIOD, Duration::from_secs(1)),
             _ => PERIOD,
@@ -275,6 +279,11 @@ impl Profiler {
             let request = self.request(Retention::Nothing, Some(sink));
             Session::start(&SessionRequest { samplings, ..request })
         })
+    }
+
+    /// What its sessions collect.
+    pub(crate) fn config(&self) -> &Config {
+        &self.settings.config
     }
 
     /// A streaming join with this profiler's bounds.

@@ -66,6 +66,8 @@ pub(crate) struct Taken<'a> {
     pub(crate) call_windows_ns: &'a [(u64, u64)],
     /// When session and collection were on, since the last segment.
     pub(crate) windows_ns: &'a [(u64, u64)],
+    /// When calls could get records, if they are logged at other times too.
+    pub(crate) enabled_ns: Option<&'a [(u64, u64)]>,
     pub(crate) attributes: &'a [AttributeSetting],
     pub(crate) missing_kinds: &'a [ActivityKind],
     /// Panics of the range observer since the session began.
