@@ -84,7 +84,15 @@ const STAGES: [(&str, &[&str]); 12] = [
     ("reports", &["reports"]),
     (
         "session",
-        &["recording_file", "profiler", "always_on", "schedule", "tracing_layer", "environment"],
+        &[
+            "recording_file",
+            "profiler",
+            "always_on",
+            "flight_recorder",
+            "schedule",
+            "tracing_layer",
+            "environment",
+        ],
     ),
     ("analyze", &["kernels", "diagnosis", "kernel_counters", "roofline", "scorecard", "compare"]),
     ("show", &["range_table", "report", "html"]),

@@ -281,6 +281,11 @@ impl Profiler {
         })
     }
 
+    /// What its sessions keep.
+    pub(crate) fn retention(&self) -> Retention {
+        self.settings.keep
+    }
+
     /// What its sessions collect.
     pub(crate) fn config(&self) -> &Config {
         &self.settings.config

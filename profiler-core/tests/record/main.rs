@@ -20,6 +20,7 @@ mod context;
 mod counters;
 mod described;
 mod expect;
+mod flight_recorder;
 mod graphs;
 mod inferred;
 mod lane;

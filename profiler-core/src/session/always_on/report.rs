@@ -44,7 +44,7 @@ pub struct UnitCounts {
     pub while_graphs_were_made: u64,
     /// Units that could not open a window: the fixed cost exceeded the budget.
     pub over_budget: u64,
-    /// Windows that CUPTI refused.
+    /// Windows that could not be opened or closed: CUPTI refused, or the profiler's own threads were busy for a millisecond.
     pub refused: u64,
 }
 
@@ -169,7 +169,7 @@ impl fmt::Display for AlwaysOnReport {
             (counts.overlapping, "units overlapped another one"),
             (counts.while_graphs_were_made, "units were left out while graphs were made"),
             (counts.over_budget, "units were left out: launches alone exceeded the budget"),
-            (counts.refused, "windows were refused by CUPTI"),
+            (counts.refused, "windows could not be opened"),
             (self.failed_calls, "calls returned an error"),
         ] {
             if count != 0 {
@@ -180,7 +180,7 @@ impl fmt::Display for AlwaysOnReport {
             State::WholeGraphs => time(exact),
             _ => estimated(estimate),
         };
-        if self.state != State::WholeGraphs {
+        if !matches!(self.state, State::WholeGraphs | State::CallsOnly) {
             writeln!(
                 f,
                 "GPU times are SAMPLED in {} windows, scaled up, with 95 % intervals",

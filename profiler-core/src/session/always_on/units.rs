@@ -11,7 +11,7 @@ use super::report::UnitCounts;
 use crate::base::error::Error;
 
 /// How long a unit waits for the profiler's own threads before it gives up its window.
-pub(super) const PATIENCE: Duration = Duration::from_millis(50);
+pub(super) const PATIENCE: Duration = Duration::from_millis(1);
 /// Names of units whose mean time is known; others share one.
 const MOST_NAMES: usize = 64;
 /// The weight of the latest time in a mean, once this many are known; and how many make it known.
@@ -177,7 +177,7 @@ impl Units {
         }
     }
 
-    /// Counts a refusal of CUPTI.
+    /// Counts a window that could not be opened or closed.
     pub(super) fn refuse(&self, error: Error) {
         let mut inner = self.inner.lock();
         inner.counts.refused += 1;
