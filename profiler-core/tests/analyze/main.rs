@@ -43,6 +43,7 @@ mod nsys;
 #[cfg(feature = "nsys")]
 mod nsys_rows;
 mod occupancy;
+mod pytorch;
 #[cfg(feature = "nsys")]
 mod reports;
 mod reports_live;
