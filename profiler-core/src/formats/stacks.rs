@@ -124,6 +124,18 @@ pub struct Frame<'a> {
     pub name: Cow<'a, str>,
 }
 
+impl Frame<'_> {
+    /// The name for people: control and invisible characters are replaced, and a blank name is
+    /// `(no name)`.
+    #[must_use]
+    pub fn label(&self) -> Cow<'_, str> {
+        match self.name.trim().is_empty() {
+            true => "(no name)".into(),
+            false => printable(&self.name),
+        }
+    }
+}
+
 /// A stack with the sums of its operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stack<'a> {
@@ -266,7 +278,8 @@ impl Stacks<'_> {
     /// Stacks of weight 0 are included; some programs refuse a file in which all are 0.
     pub fn folded(&self, weight: StackWeight) -> impl Iterator<Item = String> {
         self.iter().map(move |stack| {
-            let frames: Vec<_> = stack.frames.iter().map(|frame| folded(&frame.name)).collect();
+            let label = |frame: &Frame<'_>| frame.label().replace(';', ":");
+            let frames: Vec<_> = stack.frames.iter().map(label).collect();
             format!("{} {}", frames.join(";"), stack.weights.get(weight))
         })
     }
@@ -283,18 +296,6 @@ fn path<'a>(node: RangeNode<'a>, unshortened: &mut usize) -> Vec<Cow<'a, str>> {
         names.reverse();
     }
     names
-}
-
-/// A name without the separators of folded stacks.
-fn folded(name: &str) -> Cow<'_, str> {
-    if name.trim().is_empty() {
-        return "(no name)".into();
-    }
-    let name = printable(name);
-    match name.contains(';') {
-        true => name.replace(';', ":").into(),
-        false => name,
-    }
 }
 
 /// The root of an operation, as a sort key.

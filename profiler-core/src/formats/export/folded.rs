@@ -16,7 +16,11 @@ pub(super) const ABOUT: About = About {
     is_text: true,
 };
 
-pub(super) fn write(timeline: &Timeline<'_>, _: &Export, out: &mut dyn Write) -> io::Result<()> {
-    let stacks = timeline.profile.stacks(StackRoot::Ranges);
+pub(super) fn write(
+    timeline: &Timeline<'_>,
+    export: &Export,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let stacks = timeline.profile.stacks(export.stacks.unwrap_or(StackRoot::Ranges));
     stacks.folded(StackWeight::GpuTime).try_for_each(|line| writeln!(out, "{line}"))
 }
