@@ -29,8 +29,8 @@ pub(super) fn write(timeline: &Timeline<'_>, _: &Export, out: &mut dyn Write) ->
     let start = Duration::from_nanos(timeline.profile.epoch_ns());
     let start = fx::ReferenceTimestamp::from_duration_since_unix_epoch(start);
     // A sample is a nanosecond of GPU time.
-    let mut to =
-        Target::new(fx::Profile::new("GPU profile", start, fx::SamplingInterval::from_nanos(1)));
+    let profile = fx::Profile::new("GPU profile", start, fx::SamplingInterval::from_nanos(1));
+    let mut to = Target::new(profile, timestamp(timeline.end()));
     for host in &timeline.hosts {
         add_host(&mut to, timeline, host);
     }
@@ -136,6 +136,7 @@ struct Kind {
 
 struct Target {
     profile: fx::Profile,
+    end: fx::Timestamp,
     kinds: FxHashMap<&'static str, Kind>,
 }
 
@@ -146,7 +147,7 @@ struct Thread {
 }
 
 impl Target {
-    fn new(mut profile: fx::Profile) -> Self {
+    fn new(mut profile: fx::Profile, end: fx::Timestamp) -> Self {
         let mut kinds_by_name = FxHashMap::default();
         for (name, color, fields) in kinds() {
             let category = profile.add_category(name, color);
@@ -170,7 +171,7 @@ impl Target {
             kinds_by_name.insert(name, Kind { marker, category, fields });
         }
         profile.set_symbolicated(true); // the names are whole
-        Self { profile, kinds: kinds_by_name }
+        Self { profile, end, kinds: kinds_by_name }
     }
 
     fn process(&mut self, name: &str, pid: u64) -> fx::ProcessHandle {
@@ -239,13 +240,20 @@ impl Target {
         is_busy: bool,
     ) {
         operations.sort_by_key(|(at, _)| *at);
+        // Viewers show the time from the first to the last sample.
+        let idle = fx::CpuDelta::ZERO;
+        self.profile.add_sample(thread.handle, timestamp(0), None, idle, 0);
+        // CPU times are in whole microseconds; the rest counts for the next sample.
+        let mut busy_ns = 0;
         for (at, operation) in operations {
             let range = operation.range.map(|row| timeline.ranges[row].range.node());
             let parent = range.and_then(|node| self.stack(thread, node));
             let name = timeline.name(operation);
             let stack = self.frame(thread, parent, operation.category(), name);
             let mut left = operation.span.map_or(0, Span::ns);
-            let mut busy = fx::CpuDelta::from_nanos(if is_busy { left } else { 0 });
+            busy_ns += if is_busy { left } else { 0 };
+            let mut busy = fx::CpuDelta::from_nanos(busy_ns);
+            busy_ns %= 1_000;
             // Weights have 31 bits.
             loop {
                 let weight = i32::try_from(left).unwrap_or(i32::MAX);
@@ -258,6 +266,7 @@ impl Target {
                 }
             }
         }
+        self.profile.add_sample(thread.handle, self.end, None, idle, 0);
     }
 
     /// The stack of a range's path, whatever its depth.

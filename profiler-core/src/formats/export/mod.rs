@@ -47,7 +47,7 @@ formats! {
     /// pprof's `profile.proto`, compressed with gzip, for `go tool pprof`, Pyroscope, Parca, Grafana
     /// and speedscope: a sample for each [stack](crate::formats::stacks) with GPU time, operations
     /// and bytes. Functions have the kind of their frame as file name, so that
-    /// `-granularity=files` sums by kind. Comments contain the recording and what is missing.
+    /// `pprof -files` sums by kind. Comments contain the recording and what is missing.
     /// Needs the feature `pprof`.
     pprof => Pprof if "pprof",
     /// OpenTelemetry's profiles (OTLP `v1development`), in protobuf: a `ProfilesData`, which is also

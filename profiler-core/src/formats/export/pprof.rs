@@ -48,6 +48,8 @@ pub(super) fn write(
         sample.packed(2, StackWeight::ALL.into_iter().map(value)); // value
         file.body.message(2, &sample); // sample
     }
+    let mapping = file.mapping();
+    file.body.message(3, &mapping); // mapping
     let period = file.value_type(StackWeight::GpuTime);
     file.body.number(9, profile.epoch_ns()); // time_nanos
     file.body.number(10, ns(profile.duration())); // duration_nanos
@@ -64,6 +66,8 @@ pub(super) fn write(
     out.write_all(file.strings.as_bytes())?;
     out.finish().map(drop)
 }
+
+const MAPPING: u64 = 1;
 
 /// What the recording is, and what it lacks.
 fn comments(timeline: &Timeline<'_>) -> Vec<String> {
@@ -108,6 +112,16 @@ impl File {
         message
     }
 
+    /// The one mapping, which tells readers that names are whole.
+    fn mapping(&mut self) -> Message {
+        let mut mapping = Message::default();
+        mapping.number(1, MAPPING); // id
+        mapping.number(5, self.text("[GPU]")); // filename
+        mapping.number(7, 1); // has_functions
+        mapping.number(8, 1); // has_filenames
+        mapping
+    }
+
     fn location(&mut self, frame: &Frame<'_>) -> u64 {
         let name = self.text(&frame.label());
         let next = self.locations.len() as u64 + 1;
@@ -123,6 +137,7 @@ impl File {
             line.number(1, id); // function_id
             let mut location = Message::default();
             location.number(1, id); // id
+            location.number(2, MAPPING); // mapping_id
             location.message(4, &line); // line
             self.body.message(4, &location); // location
         }

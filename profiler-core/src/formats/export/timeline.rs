@@ -283,6 +283,15 @@ impl<'a> Timeline<'a> {
         &self.paths[self.ranges[range].range.node().id.at()]
     }
 
+    /// The end of the session, or of what ended later.
+    #[cfg(feature = "firefox")]
+    pub(super) fn end(&self) -> u64 {
+        let operations = self.operations.iter().filter_map(|operation| operation.span);
+        let calls = self.calls.iter().map(|call| call.span);
+        let ends = operations.chain(calls).map(|span| span.end);
+        ends.max().unwrap_or(0).max(ns(self.profile.duration()))
+    }
+
     /// The devices with operations or samples by ordinal, with their titles.
     pub(super) fn devices(&self) -> BTreeMap<u32, String> {
         let title = |id| places::device_title(self.profile, id);
