@@ -50,6 +50,7 @@ mod reports_live;
 mod roofline;
 mod sampled;
 mod scorecard;
+mod stacks;
 mod tensor_cores;
 mod tracks;
 mod wall;
