@@ -6,6 +6,7 @@ use std::fmt;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::text::{cells, printable, shortened};
+pub use super::units::time;
 
 /// The longest name of a kernel or range in a table without a width.
 pub(crate) const NAME_WIDTH: usize = 60;
@@ -497,7 +498,7 @@ mod tests {
             Some("(too narrow for: share, max)"),
             "{at_42:?}"
         );
-        for width in 3..100 {
+        for width in 5..100 {
             let long =
                 lines(width).into_iter().find(|line| cells(line) > width && !line.starts_with('('));
             assert_eq!(long, None, "at {width}");

@@ -16,7 +16,7 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
 }
 
 /// A time with at least three significant digits: 950 ns, 1.23 us, 45.6 ms.
-pub(crate) fn time(duration: Duration) -> String {
+pub fn time(duration: Duration) -> String {
     let ns = duration.as_nanos() as f64;
     scaled(ns, &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")])
 }
