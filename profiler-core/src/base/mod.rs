@@ -16,6 +16,7 @@ pub(crate) mod page;
 pub(crate) mod ratio_estimator;
 pub mod replace;
 pub(crate) mod statistics;
+pub mod table;
 pub mod text;
 pub(crate) mod totals;
 pub(crate) mod units;
