@@ -294,6 +294,7 @@ mod guide {
         Annotate = include_str!("../../docs/guide/annotate.md"),
         Sessions = include_str!("../../docs/guide/sessions.md"),
         LongRuns = include_str!("../../docs/guide/long-runs.md"),
+        AlwaysOn = include_str!("../../docs/guide/always-on.md"),
         ThreadsAndAsync = include_str!("../../docs/guide/threads-and-async.md"),
         Frameworks = include_str!("../../docs/guide/frameworks.md"),
         Processes = include_str!("../../docs/guide/processes.md"),

@@ -69,10 +69,8 @@ impl Times<'_> {
 
     /// Whether the call may have records.
     fn enable(&self, call: &cupti::Call) -> bool {
-        self.enabled_ns.is_none_or(|enabled| {
-            let next = enabled.partition_point(|(_, end)| *end < call.start_ns);
-            enabled.get(next).is_some_and(|(start, _)| call.end_ns.is_none_or(|end| end >= *start))
-        })
+        self.enabled_ns
+            .is_none_or(|enabled| cupti::clock::overlaps(enabled, call.start_ns, call.end_ns))
     }
 }
 

@@ -280,6 +280,13 @@ impl Drop for AlwaysOnSession {
 #[must_use = "end it with `end_unit`; until then no other unit can begin"]
 pub struct UnitToken(Begun);
 
+impl UnitToken {
+    /// Whether the unit is recorded.
+    pub fn is_recorded(&self) -> bool {
+        self.0.window.is_some()
+    }
+}
+
 /// An open unit with its range, from [`AlwaysOnSession::unit`].
 #[derive(Debug)]
 #[must_use = "the unit ends when this is dropped: keep it in a variable, `let _unit = ...`"]
@@ -292,7 +299,7 @@ pub struct Unit<'a> {
 impl Unit<'_> {
     /// Whether the unit is recorded.
     pub fn is_recorded(&self) -> bool {
-        self.begun.as_ref().is_some_and(|begun| begun.0.window.is_some())
+        self.begun.as_ref().is_some_and(UnitToken::is_recorded)
     }
 }
 

@@ -4,8 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::base::accessors::getters;
+use crate::base::error::Error;
 use crate::base::ratio_estimator::Estimate;
-use crate::base::units::{finish, shortened, table, time};
+use crate::base::table::{Layout, Table};
+use crate::base::units::time;
 use crate::join::window_sums::Estimates;
 use crate::profile::summary::Summary;
 
@@ -62,7 +64,7 @@ pub struct AlwaysOnReport {
     pub(super) fixed_share: f64,
     pub(super) counts: UnitCounts,
     pub(super) failed_calls: u64,
-    pub(super) last_error: Option<crate::Error>,
+    pub(super) last_error: Option<Error>,
     pub(super) summary: Summary,
     pub(super) estimates: Estimates,
 }
@@ -102,7 +104,7 @@ impl AlwaysOnReport {
     }
 
     /// Why the last window could not be opened or closed.
-    pub fn last_error(&self) -> Option<&crate::Error> {
+    pub fn last_error(&self) -> Option<&Error> {
         self.last_error.as_ref()
     }
 
@@ -187,7 +189,7 @@ impl fmt::Display for AlwaysOnReport {
                 self.estimates.windows
             )?;
         }
-        let mut table = table(&["range", "instances", "submissions", "GPU time"], 1);
+        let mut table = Table::new(["range", "instances", "submissions", "GPU time"], 1);
         let totals = self.summary.totals();
         table.add_row(vec![
             "(all)".to_owned(),
@@ -197,12 +199,13 @@ impl fmt::Display for AlwaysOnReport {
         ]);
         for (row, path) in self.ranges().zip(self.summary.paths()) {
             table.add_row(vec![
-                shortened(&row.path, 60),
+                row.path,
                 row.instances.to_string(),
                 row.submissions.to_string(),
                 gpu_time(row.gpu_ns, path.inclusive().gpu_time()),
             ]);
         }
-        write!(f, "{}", finish(&table))
+        writeln!(f, "{}", table.render(Layout::of(f)))?;
+        write!(f, "health: {}", self.summary.health())
     }
 }
