@@ -117,8 +117,8 @@ const STAGES: [(&str, &[&str]); 12] = [
 /// What CUPTI collects and how: names of `cupti` for the modules in [`COLLECTS`] alone. All others see records.
 const RAW: [&str; 8] =
     ["Callbacks", "Collected", "Collector", "Config", "Library", "RecordBytes", "fake", "sys"];
-const COLLECTS: [&str; 7] =
-    ["recording", "sampling", "request", "collection", "session", "profiler", "always_on"];
+const COLLECTS: [&str; 6] =
+    ["recording", "sampling", "request", "collection", "session", "profiler"];
 
 /// Public names at the root of `profiler-core`: what users type. Results have modules.
 const MOST_ROOT_NAMES: usize = 40;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cupti::clock::now_ns;
-use cupti::{Config, Library};
+use cupti::{ActivityKind, Config, Library};
 use parking_lot::Mutex;
 
 use crate::base::accessors::setters;
@@ -286,9 +286,19 @@ impl Profiler {
         self.settings.keep
     }
 
-    /// What its sessions collect.
-    pub(crate) fn config(&self) -> &Config {
-        &self.settings.config
+    /// What it collects, with each launch of a graph as one interval.
+    pub(crate) fn whole_graphs(&self) -> Config {
+        self.settings.config.clone().add_kind(ActivityKind::GRAPH_TRACE)
+    }
+
+    /// What it collects, calls all the time and records in windows.
+    pub(crate) fn in_windows(&self) -> Result<Config, Error> {
+        if self.settings.config.asks_for(ActivityKind::GRAPH_TRACE) {
+            let why = "the profiler collects graphs as intervals (GRAPH_TRACE), and CUPTI 13 loses records or \
+                       crashes where that takes turns with kernels: use `whole_graphs` for the whole run, or remove the kind";
+            return Err(Error::new(Kind::AlwaysOn { why: why.to_owned() }));
+        }
+        Ok(self.settings.config.clone().calls_in_pauses(true).start_paused(true))
     }
 
     /// A streaming join with this profiler's bounds.

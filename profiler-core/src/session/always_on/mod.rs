@@ -13,7 +13,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cupti::clock::now_ns;
-use cupti::{ActivityKind, Config};
 use parking_lot::Mutex;
 
 use crate::base::accessors::setters;
@@ -119,25 +118,14 @@ impl AlwaysOn {
         whole_graphs() mode = Mode::WholeGraphs;
     }
 
-    /// The settings of CUPTI for this mode.
-    fn config(&self, config: &Config) -> Result<Config, Error> {
+    fn check(&self) -> Result<(), Error> {
         let in_range = |share: f64| (0.0..=1.0).contains(&share);
-        if !in_range(self.budget) || !in_range(self.most_rate) {
-            let (budget, rate) = (self.budget, self.most_rate);
-            let why =
-                format!("a budget of {budget} and a rate of {rate}: both are shares from 0 to 1");
-            return Err(Error::new(Kind::AlwaysOn { why }));
+        if in_range(self.budget) && in_range(self.most_rate) {
+            return Ok(());
         }
-        let config = config.clone().graph_events(true);
-        if self.mode == Mode::WholeGraphs {
-            return Ok(config.add_kind(ActivityKind::GRAPH_TRACE));
-        }
-        if config.asks_for(ActivityKind::GRAPH_TRACE) {
-            let why = "the profiler collects graphs as intervals (GRAPH_TRACE), and CUPTI 13 loses records or \
-                       crashes where that takes turns with kernels: use `whole_graphs` for the whole run, or remove the kind";
-            return Err(Error::new(Kind::AlwaysOn { why: why.to_owned() }));
-        }
-        Ok(config.calls_in_pauses(true).start_paused(true))
+        let (budget, rate) = (self.budget, self.most_rate);
+        let why = format!("a budget of {budget} and a rate of {rate}: both are shares from 0 to 1");
+        Err(Error::new(Kind::AlwaysOn { why }))
     }
 }
 
@@ -170,7 +158,11 @@ impl Profiler {
     /// # Errors
     /// Settings that contradict each other; otherwise as [`start`](Self::start).
     pub fn always_on(&self, settings: &AlwaysOn) -> Result<AlwaysOnSession, Error> {
-        let config = settings.config(self.config())?;
+        settings.check()?;
+        let config = match settings.mode {
+            Mode::WholeGraphs => self.whole_graphs(),
+            _ => self.in_windows()?,
+        };
         let mut join = self.streaming(0);
         let bounds = Arc::new(WindowBounds::default());
         if settings.mode != Mode::WholeGraphs {
