@@ -45,6 +45,7 @@ mod nsys_rows;
 mod occupancy;
 #[cfg(all(feature = "pprof", feature = "otlp", feature = "firefox"))]
 mod profiles;
+mod pytorch;
 #[cfg(feature = "nsys")]
 mod reports;
 mod reports_live;
