@@ -245,6 +245,7 @@ pub mod counters {
 /// [`expect`] have examples.
 pub mod statistics {
     pub use crate::base::distribution::Distribution;
+    pub use crate::base::ratio_estimator::{Estimate, RatioEstimator};
     pub use crate::base::statistics::{Statistic, Statistics};
 }
 
@@ -295,6 +296,7 @@ mod guide {
         Annotate = include_str!("../../docs/guide/annotate.md"),
         Sessions = include_str!("../../docs/guide/sessions.md"),
         LongRuns = include_str!("../../docs/guide/long-runs.md"),
+        AlwaysOn = include_str!("../../docs/guide/always-on.md"),
         ThreadsAndAsync = include_str!("../../docs/guide/threads-and-async.md"),
         Frameworks = include_str!("../../docs/guide/frameworks.md"),
         Processes = include_str!("../../docs/guide/processes.md"),

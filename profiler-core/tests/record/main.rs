@@ -15,10 +15,12 @@ mod processes;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod always_on;
 mod context;
 mod counters;
 mod described;
 mod expect;
+mod flight_recorder;
 mod graphs;
 mod inferred;
 mod lane;
