@@ -274,6 +274,8 @@ pub mod __private {
     /// permissions and abandoned files that captures and baselines follow.
     pub use crate::base::replace;
     pub use crate::check::gpu_test::Skipped;
+    /// How marks contain collectives of NCCL, for the plugin that records them.
+    pub use crate::join::collectives::{COLLECTIVES_DOMAIN, collective_fields};
 }
 
 /// The Rust examples of the README and the guide, compiled and run as documentation tests.

@@ -62,6 +62,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "health",
             "tables",
             "busy",
+            "collectives",
             "sums",
             "live_ranges",
             "streaming",
