@@ -64,6 +64,8 @@ pub(crate) enum Command {
     Scorecard(ScorecardArgs),
     /// Bottlenecks of the run and its ranges, anti-patterns, remedies, and estimates of the gain
     Diagnose(DiagnoseArgs),
+    /// Who waits for whom in the collectives of several ranks, stragglers, and exposed communication
+    Ranks(crate::ranks::RanksArgs),
     /// Writes a profile for other tools
     Export {
         /// The format

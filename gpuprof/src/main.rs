@@ -20,6 +20,7 @@ mod kernels;
 mod live;
 mod output;
 mod progress;
+mod ranks;
 mod roofline;
 mod run;
 mod scorecard;
@@ -87,6 +88,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Tracks(args) => tracks::tracks(args),
         Command::TensorCores(args) => kernels::tensor_cores(args),
         Command::Scorecard(args) => scorecard::scorecard(args),
+        Command::Ranks(args) => ranks::ranks(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
         Command::Export { io, format, rank, world_size, samples } => {
             let output = io.output(&[])?;

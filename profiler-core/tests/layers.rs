@@ -82,7 +82,19 @@ const STAGES: [(&str, &[&str]); 12] = [
     ("query", &["query"]),
     ("reports", &["reports"]),
     ("session", &["recording_file", "profiler", "schedule", "tracing_layer", "environment"]),
-    ("analyze", &["kernels", "diagnosis", "kernel_counters", "roofline", "scorecard", "compare"]),
+    (
+        "analyze",
+        &[
+            "kernels",
+            "matches",
+            "diagnosis",
+            "kernel_counters",
+            "roofline",
+            "scorecard",
+            "compare",
+            "ranks",
+        ],
+    ),
     ("show", &["range_table", "report", "html"]),
     ("formats", &["export", "nsys", "parquet"]),
     (

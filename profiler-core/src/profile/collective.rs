@@ -99,10 +99,6 @@ impl<'a> Collective<'a> {
     pub fn kernel(&self) -> Option<GpuOperation<'a>> {
         self.row.operation.map(|id| self.profile.operation(id))
     }
-
-    pub(crate) fn row(&self) -> &'a CollectiveRow {
-        self.row
-    }
 }
 
 impl Profile {

@@ -304,6 +304,12 @@ impl Profile {
         Walk::new(self.roots())
     }
 
+    /// A node of the range tree.
+    #[cfg(feature = "analysis")]
+    pub(crate) fn node(&self, id: NodeId) -> RangeNode<'_> {
+        RangeNode { profile: self, id }
+    }
+
     /// All nodes, parents before their children.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = RangeNode<'_>> {
         (0..self.tree.nodes.len() as u32).map(|id| RangeNode { profile: self, id: NodeId(id) })
