@@ -3,35 +3,25 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use clap::ValueEnum;
 use profiler_core::Profile;
 use profiler_core::formats::text::csv_cell;
 use profiler_core::profile::Collective;
 
-use crate::args::FileArgs;
+use crate::args::{FileArgs, FormatArgs, OutputFormat as _, RanksFormat};
 use crate::failure::{Failure, note};
 use crate::input;
 use crate::tables::write_json;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RanksArgs {
-    /// Text for people, one JSON object for programs, or a line of CSV for each collective of each rank
-    #[arg(long, value_enum, default_value_t)]
-    format: RanksFormat,
+    #[command(flatten)]
+    format: FormatArgs<RanksFormat>,
     #[command(flatten)]
     io: FileArgs,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum RanksFormat {
-    #[default]
-    Text,
-    Json,
-    Csv,
-}
-
 pub(crate) fn ranks(args: RanksArgs) -> Result<(), Failure> {
-    let output = args.io.output(&[])?;
+    let (output, format) = (args.io.output(&[])?, args.format.get());
     let profile = input::profile(&args.io.file)?;
     if profile.collectives().len() == 0 {
         note(&format!(
@@ -39,9 +29,9 @@ pub(crate) fn ranks(args: RanksArgs) -> Result<(), Failure> {
             args.io.file.display()
         ));
     }
-    output.write(|out| {
-        match args.format {
-            RanksFormat::Text => writeln!(out, "{}", profile.ranks())?,
+    output.write_in(format.is_for_people(), |out| {
+        match format {
+            RanksFormat::Text => out.show(&profile.ranks())?,
             RanksFormat::Json => write_json(out, &profile.ranks())?,
             RanksFormat::Csv => write_csv(out, &profile)?,
         }

@@ -19,6 +19,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "accessors",
             "json",
             "text",
+            "table",
             "units",
             "order",
             "page",
@@ -96,7 +97,7 @@ const STAGES: [(&str, &[&str]); 12] = [
         ],
     ),
     ("show", &["range_table", "report", "html"]),
-    ("formats", &["export", "nsys", "parquet"]),
+    ("formats", &["places", "stacks", "export", "nsys", "parquet"]),
     (
         "check",
         &[

@@ -271,7 +271,7 @@ fn waits_transfers_and_bandwidths_are_those_of_the_simulation() {
     let rate = BYTES as f64 / TRANSFER as f64;
     assert_eq!(group.algorithm_bandwidth, Some(rate));
     // 2 (n - 1) / n of nccl-tests.
-    assert_eq!(group.bus_bandwidth, Some(rate * 1.5));
+    assert!((group.bus_bandwidth.unwrap() - rate * 1.5).abs() < 1e-9);
     let waited: Vec<u128> = ranks.ranks.iter().map(|rank| rank.waited.as_micros()).collect();
     assert_eq!(waited, [20_000, 20_000, 0, 20_000]);
     assert_eq!((ranks.ranks[2].last, ranks.ranks[2].late.as_micros()), (50, 20_000));
@@ -308,28 +308,34 @@ fn is_named(ranks: &Ranks, rank: usize, plant: Plant) -> bool {
 #[test]
 fn planted_stragglers_are_named_and_balanced_windows_are_not() {
     let mut rng = Rng::with_seed(24);
-    for ranks in [2, 8] {
-        for noise in [0.002, 0.01, 0.03] {
-            let simulated = |plant, rng: &mut Rng| {
-                let mut simulation = Simulation::new(ranks);
-                simulation.noise_ns = noise * simulation.step_ns as f64;
-                simulation.collectives = rng.usize(1..4);
-                simulation.plant = plant;
-                simulation.profile(rng).ranks()
-            };
-            let balanced = (0..100).filter(|_| !simulated(None, &mut rng).stragglers.is_empty());
-            let wrong = balanced.count();
-            assert!(wrong <= 1, "{wrong} of 100 balanced windows of {ranks} ranks, noise {noise}");
-            // 5 % of a step, or three times the natural skew.
-            let late = (0.05_f64.max(3.0 * noise) * 5_000.0) as u64 * US;
-            for plant in [Plant::Sleep, Plant::Kernel, Plant::Longer, Plant::Loader] {
-                let named = (0..100).filter(|_| {
-                    let rank = rng.usize(0..ranks);
-                    is_named(&simulated(Some((rank, plant, late)), &mut rng), rank, plant)
-                });
-                let named = named.count();
-                assert!(named >= 95, "{named} of 100 with {plant:?}, {ranks} ranks, noise {noise}");
-            }
+    // All of them take minutes without optimisation.
+    let is_thorough = std::env::var_os("THOROUGH_TESTS").is_some();
+    let quick = [(2, 0.01), (8, 0.03)];
+    let all = [2, 8].into_iter().flat_map(|ranks| [0.002, 0.01, 0.03].map(|noise| (ranks, noise)));
+    let cases: Vec<(usize, f64)> = if is_thorough { all.collect() } else { quick.into() };
+    for (ranks, noise) in cases {
+        let simulated = |plant, rng: &mut Rng| {
+            let mut simulation = Simulation::new(ranks);
+            simulation.noise_ns = noise * simulation.step_ns as f64;
+            simulation.collectives = rng.usize(1..4);
+            simulation.plant = plant;
+            simulation.profile(rng).ranks()
+        };
+        let balanced = (0..100).filter(|_| !simulated(None, &mut rng).stragglers.is_empty());
+        let wrong = balanced.count();
+        assert!(wrong <= 1, "{wrong} of 100 balanced windows of {ranks} ranks, noise {noise}");
+        // 5 % of a step, or three times the natural skew.
+        let mut natural = Simulation::new(ranks);
+        natural.noise_ns = noise * natural.step_ns as f64;
+        let natural = natural.profile(&mut rng).ranks().collectives[0].skew;
+        let late = (natural.as_nanos() as u64 * 3).max(5_000 * US / 20);
+        for plant in [Plant::Sleep, Plant::Kernel, Plant::Longer, Plant::Loader] {
+            let named = (0..100).filter(|_| {
+                let rank = rng.usize(0..ranks);
+                is_named(&simulated(Some((rank, plant, late)), &mut rng), rank, plant)
+            });
+            let named = named.count();
+            assert!(named >= 95, "{named} of 100 with {plant:?}, {ranks} ranks, noise {noise}");
         }
     }
 }

@@ -4,8 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{CollectiveGroup, LateCause, Ranks, Straggler};
-use crate::base::text::printable;
-use crate::base::units::{NAME_WIDTH, PATH_WIDTH, bytes, finish, shortened, table, time};
+use crate::base::table::{Layout, NAME_WIDTH, Table};
+use crate::base::text::{printable, shortened};
+use crate::base::units::{PATH_WIDTH, bytes, time};
 
 /// Rows of each table; JSON has all.
 const SHOWN: usize = 20;
@@ -52,7 +53,7 @@ impl Ranks {
         )
     }
 
-    fn table_of_ranks(&self) -> String {
+    fn table_of_ranks(&self, layout: Layout) -> String {
         let header = [
             "rank",
             "GPU",
@@ -64,7 +65,7 @@ impl Ranks {
             "collectives",
             "last",
         ];
-        let mut rows = table(&header, 1);
+        let mut rows = Table::new(header, 1);
         for rank in self.ranks.iter().take(SHOWN) {
             rows.add_row([
                 shortened(&rank.name, NAME_WIDTH),
@@ -78,10 +79,10 @@ impl Ranks {
                 rank.last.to_string(),
             ]);
         }
-        finish(&rows)
+        rows.render(layout)
     }
 
-    fn table_of_collectives(&self) -> String {
+    fn table_of_collectives(&self, layout: Layout) -> String {
         let header = [
             "collective",
             "ranks",
@@ -95,7 +96,7 @@ impl Ranks {
             "bus GB/s",
             "of link",
         ];
-        let mut rows = table(&header, 1);
+        let mut rows = Table::new(header, 1);
         for group in self.collectives.iter().take(SHOWN) {
             let CollectiveGroup { function, communicator, .. } = group;
             let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
@@ -114,12 +115,12 @@ impl Ranks {
                 group.link_share.map_or("-".to_owned(), share),
             ]);
         }
-        finish(&rows)
+        rows.render(layout)
     }
 
-    fn table_of_ranges(&self) -> String {
+    fn table_of_ranges(&self, layout: Layout) -> String {
         let header = ["range", "kernels", "communication", "exposed", "hidden"];
-        let mut rows = table(&header, 1);
+        let mut rows = Table::new(header, 1);
         for range in self.ranges.iter().take(SHOWN) {
             let path = range.path.as_deref().unwrap_or("(outside any range)");
             rows.add_row([
@@ -130,7 +131,7 @@ impl Ranks {
                 time(range.hidden()),
             ]);
         }
-        finish(&rows)
+        rows.render(layout)
     }
 }
 
@@ -184,14 +185,15 @@ impl fmt::Display for Ranks {
             let devices: Vec<String> = self.unused_devices.iter().map(u32::to_string).collect();
             write!(f, "\nnothing ran on GPU {}", devices.join(", "))?;
         }
+        let layout = Layout::of(f);
         if !self.ranks.is_empty() {
-            write!(f, "\n\n{}", self.table_of_ranks())?;
+            write!(f, "\n\n{}", self.table_of_ranks(layout))?;
             rest(f, self.ranks.len())?;
-            write!(f, "\n\n{}", self.table_of_collectives())?;
+            write!(f, "\n\n{}", self.table_of_collectives(layout))?;
             rest(f, self.collectives.len())?;
         }
         if !self.ranges.is_empty() {
-            write!(f, "\n\n{}", self.table_of_ranges())?;
+            write!(f, "\n\n{}", self.table_of_ranges(layout))?;
             rest(f, self.ranges.len())?;
         }
         Ok(())
