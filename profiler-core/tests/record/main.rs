@@ -15,6 +15,7 @@ mod processes;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod collectives;
 mod context;
 mod counters;
 mod described;

@@ -35,8 +35,8 @@
 //! same. That is no bound: a real change often shortens other work too. A fused optimizer launches
 //! less and also moves less data.
 //!
-//! Time with collectives only is a cause and never a verdict: whether they transfer data or wait
-//! for another rank is not recorded.
+//! Time with collectives only is a cause and never a verdict: one rank alone does not separate a transfer
+//! from a wait for another rank. Where all ranks are recorded, [`ranks`](crate::ranks) does.
 
 mod amdahl;
 mod bottleneck;
@@ -356,6 +356,7 @@ impl<'a> Diagnoser<'a> {
             run.redundant_syncs(),
             run.default_stream(),
             run.lazy_loading(),
+            run.uneven_ranks(),
             run.underused_gpu(),
             run.profiler_overhead(),
         ];
