@@ -205,7 +205,7 @@ mod show;
 #[doc(inline)]
 pub use analyze::compare::compare;
 #[cfg(feature = "analysis")]
-pub use analyze::{compare, diagnosis, kernels, roofline, scorecard};
+pub use analyze::{compare, diagnosis, kernels, ranks, roofline, scorecard};
 pub use base::error::Error;
 pub use check::budget;
 #[doc(inline)]
@@ -279,6 +279,8 @@ pub mod __private {
     /// Tables that fit a terminal, for those that `gpuprof` makes itself.
     pub use crate::base::table;
     pub use crate::check::gpu_test::Skipped;
+    /// How marks contain collectives of NCCL, for the plugin that records them.
+    pub use crate::join::collectives::{COLLECTIVES_DOMAIN, collective_fields};
 }
 
 /// The Rust examples of the README and the guide, compiled and run as documentation tests.
@@ -300,6 +302,7 @@ mod guide {
         ThreadsAndAsync = include_str!("../../docs/guide/threads-and-async.md"),
         Frameworks = include_str!("../../docs/guide/frameworks.md"),
         Processes = include_str!("../../docs/guide/processes.md"),
+        Ranks = include_str!("../../docs/guide/ranks.md"),
         Graphs = include_str!("../../docs/guide/graphs.md"),
         Queries = include_str!("../../docs/guide/queries.md"),
         Diagnosis = include_str!("../../docs/guide/diagnosis.md"),

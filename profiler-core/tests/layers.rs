@@ -64,6 +64,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "health",
             "tables",
             "busy",
+            "collectives",
             "sums",
             "window_sums",
             "live_ranges",
@@ -95,7 +96,19 @@ const STAGES: [(&str, &[&str]); 12] = [
             "environment",
         ],
     ),
-    ("analyze", &["kernels", "diagnosis", "kernel_counters", "roofline", "scorecard", "compare"]),
+    (
+        "analyze",
+        &[
+            "kernels",
+            "matches",
+            "diagnosis",
+            "kernel_counters",
+            "roofline",
+            "scorecard",
+            "compare",
+            "ranks",
+        ],
+    ),
     ("show", &["range_table", "report", "html"]),
     ("formats", &["places", "stacks", "export", "nsys", "parquet"]),
     (

@@ -32,6 +32,9 @@ pub mod __private {
         is_set
     }
 
+    /// Where the library expects the fields of NCCL's events.
+    pub const NCCL_OFFSETS: &[(&str, usize)] = crate::sys::NCCL_OFFSETS;
+
     /// What could not be read or kept so far, with names.
     pub fn counts() -> Vec<(&'static str, u64)> {
         crate::counts::nonzero()

@@ -14,8 +14,8 @@ use profiler_core::{Profile, Recording};
 use regex::Regex;
 
 pub(crate) use formats::{
-    DiffFormat, ExportFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, ReportFormat,
-    RooflineFormat, TableFormat, TextFormat,
+    DiffFormat, ExportFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, RanksFormat,
+    ReportFormat, RooflineFormat, TableFormat, TextFormat,
 };
 
 use crate::failure::Failure;
@@ -91,6 +91,8 @@ pub(crate) enum Command {
     Scorecard(ScorecardArgs),
     /// Bottlenecks of the run and its ranges, anti-patterns, remedies, and estimates of the gain
     Diagnose(DiagnoseArgs),
+    /// Who waits for whom in the collectives of several ranks, stragglers, and exposed communication
+    Ranks(crate::ranks::RanksArgs),
     /// Writes a self-contained HTML page for a browser: timeline, ranges, kernels and calls
     Html(FileArgs),
     /// Declared operations and bytes of ranges under the roofs of the device, and the bound of each

@@ -110,7 +110,7 @@ impl Prepared {
             note(&format!("recording starts with `gpuprof on {folder}`"));
         }
         let variables = self.options.variables()?;
-        let injected = library::variables(&self.library);
+        let injected = library::variables(&self.library, self.quiet);
         let variables = variables.into_iter().chain(injected);
         let ended = match self.program.run(variables, self.wait_children) {
             Ok(ended) => ended,

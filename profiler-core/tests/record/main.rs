@@ -16,6 +16,7 @@ mod processes;
 mod support;
 
 mod always_on;
+mod collectives;
 mod context;
 mod counters;
 mod described;
