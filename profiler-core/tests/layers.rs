@@ -30,6 +30,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "totals",
             "statistics",
             "distribution",
+            "ratio_estimator",
             "hodges_lehmann",
             "kernel_names",
         ],
@@ -65,6 +66,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "busy",
             "collectives",
             "sums",
+            "window_sums",
             "live_ranges",
             "streaming",
             "shared_contexts",
@@ -82,7 +84,18 @@ const STAGES: [(&str, &[&str]); 12] = [
     ),
     ("query", &["query"]),
     ("reports", &["reports"]),
-    ("session", &["recording_file", "profiler", "schedule", "tracing_layer", "environment"]),
+    (
+        "session",
+        &[
+            "recording_file",
+            "profiler",
+            "always_on",
+            "flight_recorder",
+            "schedule",
+            "tracing_layer",
+            "environment",
+        ],
+    ),
     (
         "analyze",
         &[

@@ -10,6 +10,7 @@
 // Unsafe code is in `sys` alone.
 #![deny(unsafe_code)]
 
+mod always_on;
 mod annotations;
 mod control;
 mod counts;

@@ -75,6 +75,7 @@ impl Run {
             .env("XDG_RUNTIME_DIR", self.path.join("sockets"))
             .env_remove("GPUPROF_START")
             .env_remove("GPUPROF_STOP")
+            .env_remove("GPUPROF_ALWAYS_ON")
             .stdin(Stdio::null());
         for (name, value) in &self.variables {
             command.env(name, value);
@@ -530,6 +531,54 @@ fn manifests_and_recordings_hold_no_path() {
         let bytes = fs::read(&path).unwrap();
         assert!(!bytes.windows(secret.len()).any(|part| part == secret), "{}", path.display());
     }
+}
+
+/// The report that a process that is always on wrote.
+fn always_on(outcome: &Outcome, process: &Process) -> String {
+    fs::read_to_string(outcome.folder.join(process.always_on_name())).unwrap()
+}
+
+#[test]
+fn ranges_are_drawn_within_a_budget_and_recorded_in_full() {
+    let run = Run::new().with("GPUPROF_START", "range=step").with("GPUPROF_ALWAYS_ON", "100%");
+    let steps = "push=step launch=axpy*3 pop launch=out sleep=20 ";
+    let outcome = run.play(&format!("init sleep=300 {} sync", steps.repeat(40)));
+    let process = outcome.one(State::Finished);
+    let report = always_on(&outcome, process);
+    assert!(process.has_recording && process.counts.windows > 0, "{report}");
+    // All of a step, and nothing between steps: they are apart from each other.
+    let expected = counts([("step:axpy", 3 * process.counts.windows as usize)]);
+    assert_eq!(kernels(&outcome.profile(process)), expected, "{report}");
+    assert!(report.contains("windows are opened within the budget"), "{report}");
+    assert!(report.contains("SAMPLED") && report.contains("budget 100.00 %"), "{report}");
+    let row = report.lines().find(|line| line.starts_with("step")).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(cells[1..3], ["40", "120"], "instances and submissions, counted in full: {report}");
+    let row = report.lines().find(|line| line.starts_with("(all)")).unwrap();
+    assert!(row.contains(" 160 "), "{report}");
+}
+
+#[test]
+fn slices_of_time_are_drawn_where_no_range_is_named() {
+    let run = Run::new().with("GPUPROF_ALWAYS_ON", "100%");
+    let outcome = run.play(&format!("init {} sync", "launch=axpy*5 sleep=10 ".repeat(150)));
+    let process = outcome.one(State::Finished);
+    let report = always_on(&outcome, process);
+    assert!(process.counts.windows > 0, "{report}");
+    let found = kernels(&outcome.profile(process));
+    let axpy = found.get(":axpy").copied().unwrap_or_default();
+    assert!(axpy > 0 && axpy < 750 && found.len() == 1, "{found:?}\n{report}");
+    let row = report.lines().find(|line| line.starts_with("(all)")).unwrap();
+    assert!(row.contains(" 750 "), "{report}");
+}
+
+#[test]
+fn always_on_excludes_other_starts_and_stops() {
+    let run = Run::new().with("GPUPROF_ALWAYS_ON", "3%").with("GPUPROF_START", "wait");
+    let outcome = run.play("init launch=axpy sync");
+    let process = outcome.one(State::Failed);
+    let reason = process.reason.as_deref().unwrap();
+    assert!(reason.contains("GPUPROF_ALWAYS_ON=3%") && !process.has_recording, "{reason}");
 }
 
 /// Function, sequence, bytes, range and kernel of each collective with a size.

@@ -112,6 +112,11 @@ fn the_program_gets_the_variables_of_its_options_and_no_stale_ones() {
             &["--range", "my step", "--ranges", "3"],
             "GPUPROF_START=range=my step\nGPUPROF_STOP=ranges=3\n",
         ),
+        (&["--always-on"], "GPUPROF_ALWAYS_ON=3%\nGPUPROF_START=now\n"),
+        (
+            &["--always-on=0.5%", "--range", "step"],
+            "GPUPROF_ALWAYS_ON=0.5%\nGPUPROF_START=range=step\n",
+        ),
         (&["--start=cuda-profiler-api"], "GPUPROF_START=cuda-profiler-api\n"),
     ] {
         assert_eq!(variables(options), expected);
@@ -126,6 +131,9 @@ fn options_that_make_no_sense_start_nothing() {
     let folder = Folder::new();
     for options in [
         &["--start", "later"][..],
+        &["--always-on=3"],
+        &["--always-on", "--start", "wait"],
+        &["--always-on", "--duration", "1"],
         &["--start", "now", "--delay", "1"],
         &["--delay", "-1"],
         &["--delay", "soon"],

@@ -20,3 +20,4 @@ pub(crate) mod shared_contexts;
 pub(crate) mod streaming;
 pub(crate) mod sums;
 pub(crate) mod tables;
+pub(crate) mod window_sums;
