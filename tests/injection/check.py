@@ -2,7 +2,9 @@
 
     python check.py --library libgpuprof_inject.so --gpuprof gpuprof [--nsys nsys] [--out FOLDER] [SCENE...]
 
-With --nsys, deterministic programs run once more under Nsight Systems, and both recordings are compared by nsys.py. Needs a GPU and PyTorch. Exits with 1 if anything differs, a program failed that ran without the library, or a file cannot be read.
+With --nsys, deterministic programs run once more under Nsight Systems, and both recordings are compared by nsys.py. Needs a GPU and
+PyTorch; the scenes cupy and jax need these packages, and nvtx. Exits with 1 if anything differs, a program failed that ran without the
+library, or a file cannot be read.
 """
 
 import argparse
@@ -27,6 +29,8 @@ SCENES = {
     "decode": ({}, ["finished"]),
     "transformer": ({}, ["finished"]),
     "triton": ({}, ["finished"]),
+    "cupy": ({}, ["finished"]),
+    "jax": ({}, ["finished"]),
     "data_loader_fork": ({}, ["finished"]),
     "data_loader_spawn": ({}, ["finished"]),
     "child": ({}, ["finished", "finished"]),
@@ -46,7 +50,7 @@ SCENES = {
 # Scenes of which the program does not know all ranges, since windows leave some out.
 IN_WINDOWS = {"profiler_api", "range_start"}
 # Scenes that do the same in every run, in one process.
-DETERMINISTIC = {"train", "single_threaded_backward", "decode", "transformer", "triton", "threads", "open_before"}
+DETERMINISTIC = {"train", "single_threaded_backward", "decode", "transformer", "triton", "cupy", "jax", "threads", "open_before"}
 NSYS = ["profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "--cuda-graph-trace=node", "-f", "true"]
 
 

@@ -198,6 +198,58 @@ def add_one(pointer, size, BLOCK: tl.constexpr):
     assert float(x[0]) == 101.0, float(x[0])
 
 
+@contextmanager
+def plain_nvtx(name):
+    """A range without PyTorch."""
+    import nvtx as package
+
+    EXPECTED["ranges"][name] += 1
+    with package.annotate(name):
+        yield
+
+
+def cupy():
+    """CuPy: kernels that NVRTC compiles, elementwise ones, and copies."""
+    import cupy as cp
+    import numpy
+
+    add = cp.RawKernel('extern "C" __global__ void add(float* x) { x[threadIdx.x] += 1.0f; }', "add")
+    x = cp.asarray(numpy.zeros(16, dtype=numpy.float32))
+    for _ in range(50):
+        with plain_nvtx("raw"):
+            add((1,), (16,), (x,))
+            EXPECTED["kernels"]["raw"] += 1
+        with plain_nvtx("elementwise"):
+            cp.add(x, x, out=x)
+            EXPECTED["kernels"]["elementwise"] += 1
+    with plain_nvtx("product"):
+        cp.dot(cp.ones((64, 64), dtype=cp.float32), cp.ones((64, 64), dtype=cp.float32)).sum()
+    EXPECTED["copies"] += 2
+    cp.asnumpy(x)
+
+
+def jax():
+    """JAX: a compiled training step, of which XLA chooses the kernels."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    # The choice of kernels by their times differs from run to run.
+    os.environ.setdefault("XLA_FLAGS", "--xla_gpu_autotune_level=0")
+    import jax
+    import jax.numpy as jnp
+
+    assert jax.devices()[0].platform == "gpu", jax.devices()
+
+    @jax.jit
+    def step(weights, x):
+        loss = lambda weights: jnp.square(jnp.tanh(x @ weights)).mean()
+        return weights - 0.1 * jax.grad(loss)(weights)
+
+    weights, x = jnp.ones((64, 64)), jnp.ones((32, 64))
+    weights = step(weights, x).block_until_ready()
+    for _ in range(50):
+        with plain_nvtx("step"):
+            weights = step(weights, x).block_until_ready()
+
+
 class Numbers:
     def __len__(self):
         return 64
@@ -474,6 +526,8 @@ SCENES = {
     "decode": decode,
     "transformer": transformer,
     "triton": triton,
+    "cupy": cupy,
+    "jax": jax,
     "data_loader_fork": lambda: data_loader("fork"),
     "data_loader_spawn": lambda: data_loader("spawn"),
     "child": child,
