@@ -475,6 +475,9 @@ fn convert_chooses_the_format_by_the_name() {
         ("a.pt.trace.json", "kineto"),
         ("a.json", "chrome"),
         ("a.folded", "folded"),
+        ("a.pb.gz", "pprof"),
+        ("a.otlp", "otlp"),
+        ("a.firefox.json", "firefox"),
         ("a.html", "html"),
         ("a.jsonl", "json"),
         ("a.counts", "counts"),
@@ -548,24 +551,31 @@ fn open_starts_a_browser_or_prints_the_address() {
     assert_eq!(kept.out.trim_end(), to.canonicalize().unwrap().to_str().unwrap());
     assert_eq!(wait_for(&opened), kept.out.trim_end());
 
-    // Perfetto fetches the trace from this machine, as its page would.
-    fs::remove_file(&opened).unwrap();
-    let mut child = with_browser(&["open", "--perfetto"]).stdout(Stdio::piped()).spawn().unwrap();
-    let address = wait_for(&opened);
-    let url =
-        address.strip_prefix("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:9001").unwrap();
-    let mut stream = TcpStream::connect("127.0.0.1:9001").unwrap();
-    write!(
-        stream,
-        "GET {url} HTTP/1.1\r\nHost: 127.0.0.1:9001\r\nOrigin: https://ui.perfetto.dev\r\n\r\n"
-    )
-    .unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    let trace =
-        gpuprof().args(["convert", "--format=perfetto"]).arg(recording()).output().unwrap().stdout;
-    assert!(answer.ends_with(&trace) && answer.starts_with(b"HTTP/1.1 200"));
-    assert!(child.wait().unwrap().success());
+    // The viewers fetch their file from this machine, as their pages would.
+    for (viewer, format, page) in [
+        ("--perfetto", "perfetto", "https://ui.perfetto.dev/#!/?url="),
+        ("--firefox", "firefox", "https://profiler.firefox.com/from-url/"),
+    ] {
+        fs::remove_file(&opened).unwrap();
+        let mut child = with_browser(&["open", viewer]).stdout(Stdio::piped()).spawn().unwrap();
+        let address = wait_for(&opened).replace("%3A", ":").replace("%2F", "/");
+        let url = address.strip_prefix(page).unwrap().strip_prefix("http://").unwrap();
+        let (host, path) = url.split_at(url.find('/').unwrap());
+        assert!(host.starts_with("127.0.0.1:"), "{host}");
+        assert!(
+            host.ends_with(":9001") || viewer != "--perfetto",
+            "the port that Perfetto allows: {host}"
+        );
+        let mut stream = TcpStream::connect(host).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let mut command = gpuprof();
+        command.args(["convert", "--format", format]).arg(recording());
+        let content = command.output().unwrap().stdout;
+        assert!(answer.ends_with(&content) && answer.starts_with(b"HTTP/1.1 200"), "{viewer}");
+        assert!(child.wait().unwrap().success());
+    }
 }
 
 /// The content of a file that another program writes.

@@ -6,10 +6,9 @@ use std::fmt;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::text::{cells, printable, shortened};
+use super::units::NAME_WIDTH;
 pub use super::units::time;
 
-/// The longest name of a kernel or range in a table without a width.
-pub(crate) const NAME_WIDTH: usize = 60;
 /// The longest name in a table of any width: names from files may have any length.
 const LONGEST_NAME: usize = 2000;
 /// A column of names keeps this width while others can be left out.
@@ -605,10 +604,7 @@ mod tests {
                 .collect();
             let wanted: Vec<(&str, usize)> =
                 names.iter().map(|name| (&**name, width - random.usize(0..3))).collect();
-            let short = match self.columns[column].is_prose {
-                true => wanted.iter().map(|(text, width)| in_lines(text, *width)).collect(),
-                false => distinct(&wanted),
-            };
+            let short = distinct(&wanted);
             for (a, (name, width)) in short.iter().zip(&wanted) {
                 assert!(cells(a) <= *width, "{a:?} of {name:?} has {width}");
                 for (b, (other, _)) in short.iter().zip(&wanted) {
