@@ -145,10 +145,11 @@ fn serve(listener: &TcpListener, served: &Served<'_>, until: Instant) -> Result<
     loop {
         match listener.accept() {
             // A browser may drop connections that it does not need.
-            Ok((stream, _)) => match served.answer(&stream) {
-                Ok(true) => return Ok(()),
-                Ok(false) | Err(_) => {}
-            },
+            Ok((stream, _)) => {
+                if matches!(served.answer(&stream), Ok(true)) {
+                    return Ok(());
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if Instant::now() >= until {
                     return Err(Failure::Error(format!(

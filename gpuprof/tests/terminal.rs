@@ -201,19 +201,19 @@ fn extreme_recordings_garble_nothing() {
         }),
         save(&folder, "long.gpuprof", |fake| {
             for n in 0..20 {
-                let _range = nvtx::range(&*format!("{long}{n}"));
+                let _range = nvtx::range(&format!("{long}{n}"));
                 fake.launch(Work::kernel(named(&format!("{long}{n}{long}"))));
             }
         }),
         save(&folder, "hostile.gpuprof", |fake| {
             let attack = "\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}31m\u{202e}<b>\r\nINJECTED 核核核\u{301}";
             for n in 0..20 {
-                let _range = nvtx::range(&*format!("{attack}{n}{attack}"));
+                let _range = nvtx::range(&format!("{attack}{n}{attack}"));
                 fake.launch(Work::kernel(named(&format!("{attack}{n}"))));
             }
         }),
         save(&folder, "deep.gpuprof", |fake| {
-            let ranges: Vec<_> = (0..60).map(|n| nvtx::range(&*format!("level {n}"))).collect();
+            let ranges: Vec<_> = (0..60).map(|n| nvtx::range(&format!("level {n}"))).collect();
             fake.launch(Work::kernel(c"deep"));
             // The innermost first.
             ranges.into_iter().rev().for_each(drop);
