@@ -267,7 +267,7 @@ fn rules_look_at_what_they_are_told_to() {
 fn every_format_of_the_library_is_exported() {
     let folder = Folder::new();
     let profile = Profile::load(recording()).unwrap();
-    let formats = ["perfetto", "kineto", "chrome", "folded"];
+    let formats = ["perfetto", "kineto", "chrome", "folded", "pprof", "otlp", "firefox"];
     assert_eq!(formats.len(), Format::ALL.len());
     for (name, format) in formats.into_iter().zip(Format::ALL) {
         let mut expected = Vec::new();

@@ -218,8 +218,12 @@ fn leaked(field: &str) -> &'static str {
 // --- what is looked at ---
 
 /// A command of gpuprof, whether people read it, and its words; the file comes last.
-const COMMANDS: [(bool, &[&str]); 44] = [
+const COMMANDS: [(bool, &[&str]); 48] = [
     (true, &["report"]),
+    (true, &["top"]),
+    (false, &["top", "--format=csv"]),
+    (false, &["top", "--json", "--limit=0"]),
+    (false, &["flamegraph"]),
     (false, &["report", "--format=json", "--fail-if-incomplete"]),
     (true, &["stats", "all"]),
     (false, &["stats", "all", "--format=csv"]),

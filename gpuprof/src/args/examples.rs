@@ -13,12 +13,12 @@ const EXAMPLES: [(&str, &str); 18] = [
     ),
     (
         "open",
-        "gpuprof open run.gpuprof\ngpuprof open --perfetto run.gpuprof\ngpuprof open -o page.html run.gpuprof",
+        "gpuprof open run.gpuprof\ngpuprof open --perfetto run.gpuprof\ngpuprof open --firefox run.gpuprof\ngpuprof open -o page.html run.gpuprof",
     ),
     ("flamegraph", "gpuprof flamegraph -o gpu.svg run.gpuprof"),
     (
         "convert",
-        "gpuprof convert run.gpuprof run.pftrace\ngpuprof convert run.gpuprof run.sqlite\ngpuprof convert run.gpuprof tables.parquet\ngpuprof convert --format folded run.gpuprof | inferno-flamegraph > gpu.svg",
+        "gpuprof convert run.gpuprof run.pftrace\ngpuprof convert run.gpuprof run.sqlite\ngpuprof convert run.gpuprof tables.parquet\ngpuprof convert run.gpuprof run.pb.gz   # pprof\ngpuprof convert --format folded run.gpuprof | inferno-flamegraph > gpu.svg",
     ),
     (
         "stats",

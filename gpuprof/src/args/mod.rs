@@ -215,8 +215,12 @@ pub(crate) struct OpenArgs {
     /// Hand the profile to Perfetto (ui.perfetto.dev), which reads it from this machine
     #[arg(long)]
     pub(crate) perfetto: bool,
+    /// Hand the GPU time by range and kernel to the Firefox Profiler (profiler.firefox.com), which reads
+    /// it from this machine
+    #[arg(long, conflicts_with = "perfetto")]
+    pub(crate) firefox: bool,
     /// Write the page to this file, which stays, instead of a temporary one
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "perfetto")]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["perfetto", "firefox"])]
     pub(crate) output: Option<PathBuf>,
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
