@@ -203,7 +203,7 @@ mod show;
 #[doc(inline)]
 pub use analyze::compare::compare;
 #[cfg(feature = "analysis")]
-pub use analyze::{compare, diagnosis, kernels, roofline, scorecard};
+pub use analyze::{compare, critical_path, diagnosis, kernels, roofline, scorecard};
 pub use base::error::Error;
 pub use check::budget;
 #[doc(inline)]

@@ -81,7 +81,18 @@ const STAGES: [(&str, &[&str]); 12] = [
     ("query", &["query"]),
     ("reports", &["reports"]),
     ("session", &["recording_file", "profiler", "schedule", "tracing_layer", "environment"]),
-    ("analyze", &["kernels", "diagnosis", "kernel_counters", "roofline", "scorecard", "compare"]),
+    (
+        "analyze",
+        &[
+            "kernels",
+            "critical_path",
+            "diagnosis",
+            "kernel_counters",
+            "roofline",
+            "scorecard",
+            "compare",
+        ],
+    ),
     ("show", &["range_table", "report", "html"]),
     ("formats", &["export", "nsys", "parquet"]),
     (

@@ -51,7 +51,7 @@ mod sign;
 mod small;
 mod streams;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod thresholds;
 mod verdict;
 
