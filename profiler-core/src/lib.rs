@@ -273,6 +273,8 @@ pub mod __private {
     /// Files that get their content at once: `gpuprof` writes its files by the rules for links,
     /// permissions and abandoned files that captures and baselines follow.
     pub use crate::base::replace;
+    /// Tables that fit a terminal, for those that `gpuprof` makes itself.
+    pub use crate::base::table;
     pub use crate::check::gpu_test::Skipped;
 }
 

@@ -19,6 +19,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "accessors",
             "json",
             "text",
+            "table",
             "units",
             "order",
             "page",

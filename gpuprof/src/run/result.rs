@@ -15,6 +15,7 @@ use crate::args::{ExportFormat, TableFormat};
 use crate::failure::{Failure, note};
 use crate::output::Output;
 use crate::tables::{self, NamedReport};
+use crate::terminal::{self, Text};
 use crate::{input, live};
 
 /// What is written beside the report. Files are checked before the program starts.
@@ -128,7 +129,9 @@ fn report(path: &Path, outputs: &Outputs, quiet: bool) -> Result<(), Failure> {
 
 fn print_tables(profile: &Profile, outputs: &Outputs) -> Result<(), Failure> {
     let mut out = io::BufWriter::new(io::stderr().lock());
-    writeln!(out, "\n{profile}")?;
+    let mut out = Text::new(&mut out, terminal::stderr());
+    writeln!(out)?;
+    out.show(profile)?;
     if !outputs.stats.is_empty() {
         writeln!(out)?;
         let reports = outputs.stats.iter();
@@ -136,7 +139,8 @@ fn print_tables(profile: &Profile, outputs: &Outputs) -> Result<(), Failure> {
         tables::write(&mut out, TableFormat::Table, reports)?;
     }
     if outputs.diagnose {
-        writeln!(out, "\n{}", profile.diagnosis(Thresholds::new()).run())?;
+        writeln!(out)?;
+        out.show(&profile.diagnosis(Thresholds::new()).run())?;
     }
     writeln!(out)?;
     Ok(out.flush()?)

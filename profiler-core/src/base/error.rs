@@ -21,7 +21,7 @@ use crate::base::units::{MESSAGE_WIDTH, shortened};
 ///     Err(error) => panic!("{error}"),
 /// }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Error(Box<Kind>);
 
 #[derive(Debug, Clone)]
@@ -136,6 +136,13 @@ impl Error {
             Kind::Capture { .. } => true,
             _ => false,
         }
+    }
+}
+
+/// The text of `Display`: `main` prints the error that it returns this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

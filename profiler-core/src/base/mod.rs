@@ -15,6 +15,7 @@ pub(crate) mod order;
 pub(crate) mod page;
 pub mod replace;
 pub(crate) mod statistics;
+pub mod table;
 pub mod text;
 pub(crate) mod totals;
 pub(crate) mod units;
