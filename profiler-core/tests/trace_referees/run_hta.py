@@ -24,7 +24,10 @@ hta = TraceAnalysis(trace_dir=folder)
 def critical_path():
     graph, found = hta.critical_path_analysis(rank=0, annotation="ProfilerStep", instance_id=1)
     assert found
-    return len(graph.critical_path_edges_set)
+    weights = {}
+    for edge in graph.critical_path_edges_set:
+        weights[edge.type.value] = weights.get(edge.type.value, 0) + edge.weight
+    return weights
 
 
 analyses = {

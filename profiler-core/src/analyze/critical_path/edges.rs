@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::graph::{Builder, Edge, Graph, Link};
 use crate::base::order;
-use crate::join::tables::{CallId, OperationId, RangeId, ThreadId, What};
+use crate::join::tables::{CallId, Interval, OperationId, RangeId, ThreadId, What};
 use crate::profile::Profile;
 
 /// Nanoseconds by which an operation may appear to precede its call, or to outlast a wait for it.
@@ -605,42 +605,73 @@ fn keep_own_time(builder: &mut Builder<'_>, thread: ThreadId, time: (u64, u64), 
     }
 }
 
-/// Ranges that continue a range of another thread. When the context was handed over is not recorded: the last thing
-/// that the other thread did before is what the range waits for, and that thread goes on when the range has ended.
+/// A thread works for a range of another one.
+struct HandOver {
+    /// The range that is shown for it.
+    range: RangeId,
+    outer: RangeId,
+    thread: ThreadId,
+    time: Interval,
+}
+
+/// Ranges that continue a range of another thread, and calls that are inferred to be of one. When work was handed over is
+/// not recorded: the last thing that the other thread did before is what it waits for, and that thread goes on when the
+/// work has ended.
 fn add_hand_overs(builder: &mut Builder<'_>) {
     let store = builder.store;
-    for (id, range) in (0..).map(RangeId).zip(&store.ranges) {
-        let Some(outer) = range.parent.get().map(|id| &store.ranges[id.at()]) else { continue };
-        if outer.thread == range.thread {
-            continue;
+    let mut found: Vec<HandOver> = Vec::new();
+    for (range, row) in (0..).map(RangeId).zip(&store.ranges) {
+        let Some(outer) = row.parent.get() else { continue };
+        found.push(HandOver { range, outer, thread: row.thread, time: row.time });
+    }
+    // Calls between two points of the thread that waits are one piece of work.
+    let mut last_from = None;
+    for (id, call) in (0..).map(CallId).zip(&store.calls) {
+        let Some(outer) = store.inferred_range_of(Some(id).into()) else { continue };
+        let other = &builder.threads[store.ranges[outer.at()].thread.at()];
+        let (thread, time) = (call.thread, call.time);
+        let from = (other.until(time.start_ns), thread, outer);
+        match found.last_mut().filter(|_| last_from == Some(from)) {
+            Some(last) => last.time.end_ns = time.end_ns.max(last.time.end_ns),
+            None => found.push(HandOver { range: outer, outer, thread, time }),
         }
-        let [own, other] = [range, outer].map(|range| &builder.threads[range.thread.at()]);
-        let (from, to) = (other.until(range.time.start_ns), own.from(range.time.start_ns));
-        let (ended, next) = (own.from(range.time.end_ns), other.from(range.time.end_ns));
-        let next = next.filter(|next| builder.time(*next) <= outer.time.end_ns);
-        if let (Some(from), Some(to)) = (from, to) {
-            let class = builder.class(8, [0; 3]);
-            if builder.add(from, to, Link::HandOver(id), class) {
-                builder.assumptions.hand_overs += 1;
-                // Before it, the thread waited for work.
-                if let Some(edge) = builder.own_time_to(to)
-                    && matches!(edge.link, Link::Host { call: None, range: None })
-                {
-                    edge.lag = 0;
-                }
+        last_from = Some(from);
+    }
+    for hand_over in found {
+        if store.ranges[hand_over.outer.at()].thread != hand_over.thread {
+            add_hand_over(builder, &hand_over);
+        }
+    }
+}
+
+fn add_hand_over(builder: &mut Builder<'_>, of: &HandOver) {
+    let outer = &builder.store.ranges[of.outer.at()];
+    let Interval { start_ns, end_ns } = of.time;
+    let [own, other] = [of.thread, outer.thread].map(|thread| &builder.threads[thread.at()]);
+    let (from, to) = (other.until(start_ns), own.from(start_ns));
+    let (ended, next) = (own.from(end_ns), other.from(end_ns));
+    let next = next.filter(|next| builder.time(*next) <= outer.time.end_ns);
+    if let (Some(from), Some(to)) = (from, to) {
+        let class = builder.class(8, [0; 3]);
+        if builder.add(from, to, Link::HandOver(of.range), class) {
+            builder.assumptions.hand_overs += 1;
+            // Before it, the thread waited for work.
+            if let Some(edge) = builder.own_time_to(to)
+                && matches!(edge.link, Link::Host { call: None, range: None })
+            {
+                edge.lag = 0;
             }
         }
-        let (Some(ended), Some(next)) = (ended, next) else { continue };
-        let lag = builder.time(next) - builder.time(ended);
-        let is_idle = builder
-            .own_time_to(next)
-            .is_some_and(|edge| matches!(edge.link, Link::Host { call: None, .. }));
-        let class = builder.class(9, [0; 3]);
-        if is_idle && builder.add(ended, next, Link::Join(id), class) {
-            let edge = builder.own_time_to(next);
-            if let Some(edge) = edge {
-                edge.lag = lag.min(edge.lag);
-            }
-        }
+    }
+    let (Some(ended), Some(next)) = (ended, next) else { return };
+    let lag = builder.time(next).saturating_sub(builder.time(ended));
+    let own_time = builder.own_time_to(next);
+    let is_idle = own_time.is_some_and(|edge| matches!(edge.link, Link::Host { call: None, .. }));
+    let class = builder.class(9, [0; 3]);
+    if is_idle
+        && builder.add(ended, next, Link::Join(of.range), class)
+        && let Some(edge) = builder.own_time_to(next)
+    {
+        edge.lag = lag.min(edge.lag);
     }
 }

@@ -91,7 +91,7 @@ pub struct Assumptions {
     pub overlapping_in_stream: u64,
     /// Operations that started later than any known reason explains.
     pub late_starts: u64,
-    /// Ranges that continue a range of another thread.
+    /// Ranges, and inferred calls, that continue a range of another thread.
     pub hand_overs: u64,
 }
 

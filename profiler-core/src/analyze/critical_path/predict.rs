@@ -187,10 +187,13 @@ impl Dependencies<'_> {
         for row in kernels.take(TRIED) {
             changes.push(Change::Kernel { name: row.name.clone(), times: 2.0 });
         }
-        let times = self.range_times();
+        let (times, steps) = (self.range_times(), self.steps_path());
         for (path, ..) in largest(&times, |times| times.host) {
             changes.push(Change::Host { path: path.clone(), times: 2.0 });
-            changes.push(Change::Ahead { path, threads: THREADS });
+            // A part of a step may be done ahead, a step is not.
+            if Some(&path) != steps.as_ref() {
+                changes.push(Change::Ahead { path, threads: THREADS });
+            }
         }
         for (path, ..) in largest(&times, |times| times.waits) {
             changes.push(Change::OneWait { path });
@@ -384,6 +387,7 @@ impl Dependencies<'_> {
             _ => None,
         });
         let waiting: FxHashSet<CallId> = waits.collect();
+        let mut joined: FxHashMap<CallId, u64> = FxHashMap::default();
         for calls in self.calls_of(path).into_values() {
             let mut first: Option<&Call> = None;
             for id in calls {
@@ -395,6 +399,15 @@ impl Dependencies<'_> {
                     continue;
                 };
                 self.skip(first, call, changed);
+                joined.insert(id, first.time.ns());
+            }
+        }
+        // The first call submits what the others did, at its start.
+        for (at, edge) in self.graph.edges.iter().enumerate() {
+            let Link::Launch(id) = edge.link else { continue };
+            let call = store.operations[id.at()].call.get();
+            if let Some(ns) = call.and_then(|call| joined.get(&call)) {
+                changed.lags[at] = changed.lags[at].saturating_sub(*ns);
             }
         }
     }

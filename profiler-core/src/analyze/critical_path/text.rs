@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{Assumptions, Change, CriticalPath, Outlook, PathRow, Prediction, ReplayError};
-use crate::base::text::printable;
-use crate::base::units::{self, NAME_WIDTH, PATH_WIDTH, number, shortened, time};
+use crate::base::table::{Layout, Table};
+use crate::base::units::{NAME_WIDTH, PATH_WIDTH, number, shortened, time};
 
 /// Rows of a table.
 const SHOWN: usize = 12;
@@ -17,16 +17,13 @@ fn percent(part: Duration, whole: Duration) -> String {
 }
 
 impl CriticalPath {
-    fn table(&self, of: &str, rows: &[PathRow]) -> String {
-        let header = [of, "", "on path", "share", "parts", "total", "slack"];
-        let mut table = units::table(&header, 2);
+    fn table(&self, of: &str, rows: &[PathRow], layout: Layout) -> String {
+        let header = [of, "kind", "on path", "share", "parts", "total", "slack"];
+        let mut table = Table::new(header, 2);
         for row in rows.iter().take(SHOWN) {
-            let name = match row.name.as_str() {
-                "" => "-",
-                name => name,
-            };
+            let name = if row.name.is_empty() { "-" } else { &row.name };
             table.add_row([
-                shortened(name, NAME_WIDTH),
+                name.to_owned(),
                 row.kind.text().to_owned(),
                 time(row.on_path),
                 percent(row.on_path, self.length),
@@ -37,7 +34,7 @@ impl CriticalPath {
         }
         let more = rows.len().saturating_sub(SHOWN);
         let more = if more == 0 { String::new() } else { format!("\n({more} more)") };
-        units::finish(&table) + &more
+        table.render(layout) + &more
     }
 }
 
@@ -62,8 +59,8 @@ impl fmt::Display for CriticalPath {
         if self.unexplained != Duration::ZERO {
             write!(f, "\n{} before anything is known", time(self.unexplained))?;
         }
-        write!(f, "\n\n{}", self.table("kernel or call", self.rows()))?;
-        write!(f, "\n\n{}", self.table("range", self.ranges()))
+        write!(f, "\n\n{}", self.table("kernel or call", self.rows(), Layout::of(f)))?;
+        write!(f, "\n\n{}", self.table("range", self.ranges(), Layout::of(f)))
     }
 }
 
@@ -151,16 +148,14 @@ impl fmt::Display for Assumptions {
 }
 
 impl Outlook {
-    /// The shares of the path, the model's error and the changes, for a page that has more.
+    /// The shares of the path, the model's error and the changes, for a text that has more.
     pub(crate) fn brief(&self) -> String {
-        let of = self.path.range.as_deref().map_or("session".into(), printable);
+        let path = self.path.range.as_deref().unwrap_or("the session");
         let kinds = self.path.kinds.iter().take(5).map(|(kind, ns)| {
             format!("{} {}", kind.text(), percent(Duration::from_nanos(*ns), self.path.length))
         });
         let kinds = kinds.collect::<Vec<_>>().join(", ");
-        let mut text = format!("critical path of {}: {kinds}", shortened(&of, PATH_WIDTH));
-        text.push_str(&self.changes_text());
-        text
+        format!("critical path of {}: {kinds}{}", shortened(path, PATH_WIDTH), self.changes_text())
     }
 
     fn changes_text(&self) -> String {
@@ -181,7 +176,10 @@ impl Outlook {
 
 impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.path)?;
+        match f.precision() {
+            Some(width) => writeln!(f, "{:.width$}", self.path)?,
+            None => writeln!(f, "{}", self.path)?,
+        }
         writeln!(f, "{}", self.changes_text())?;
         write!(f, "{}", self.assumptions)
     }
