@@ -95,7 +95,7 @@ const STAGES: [(&str, &[&str]); 12] = [
         ],
     ),
     ("show", &["range_table", "report", "html"]),
-    ("formats", &["export", "nsys", "parquet"]),
+    ("formats", &["places", "stacks", "export", "nsys", "parquet"]),
     (
         "check",
         &[

@@ -23,7 +23,7 @@ pub(crate) mod counter_track;
 pub(crate) mod labels;
 pub(crate) mod mark;
 mod operation;
-mod process;
+pub(crate) mod process;
 pub(crate) mod process_range;
 pub(crate) mod profiles;
 mod range;

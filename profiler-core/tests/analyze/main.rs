@@ -44,12 +44,14 @@ mod nsys;
 #[cfg(feature = "nsys")]
 mod nsys_rows;
 mod occupancy;
+mod pytorch;
 #[cfg(feature = "nsys")]
 mod reports;
 mod reports_live;
 mod roofline;
 mod sampled;
 mod scorecard;
+mod stacks;
 mod tensor_cores;
 mod tracks;
 mod wall;
