@@ -218,7 +218,7 @@ fn leaked(field: &str) -> &'static str {
 // --- what is looked at ---
 
 /// A command of gpuprof, whether people read it, and its words; the file comes last.
-const COMMANDS: [(bool, &[&str]); 44] = [
+const COMMANDS: [(bool, &[&str]); 48] = [
     (true, &["report"]),
     (false, &["report", "--format=json", "--fail-if-incomplete"]),
     (true, &["stats", "all"]),

@@ -57,7 +57,7 @@ use crate::base::kernel_names::Pattern;
 use crate::base::statistics::as_ns;
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{CallId, Interval, OperationId, RangeId};
-use crate::profile::Profile;
+use crate::profile::{Profile, Range, RangeNode};
 use graph::Graph;
 pub use path::{CriticalPath, PathKind, PathRow, Segment};
 pub use predict::{Change, Prediction};
@@ -113,8 +113,7 @@ impl Profile {
         let graph = Graph::new(self);
         let mut of_most_time = None;
         for node in self.nodes().filter(|node| node.instances() >= LEAST_STEPS as u64) {
-            let is_more =
-                |most: &crate::profile::RangeNode<'_>| node.host_time() > most.host_time();
+            let is_more = |most: &RangeNode<'_>| node.host_time() > most.host_time();
             if of_most_time.as_ref().is_none_or(is_more) {
                 of_most_time = Some(node);
             }
@@ -136,7 +135,7 @@ impl<'a> Dependencies<'a> {
     /// most host time.
     pub fn steps_path(&self) -> Option<String> {
         let (id, _) = self.steps.as_ref()?;
-        Some(crate::profile::RangeNode { profile: self.profile, id: *id }.path())
+        Some(RangeNode { profile: self.profile, id: *id }.path())
     }
 
     /// Takes the outermost instances of this name, path or pattern for steps. `None` if there are none.
@@ -162,6 +161,12 @@ impl<'a> Dependencies<'a> {
         let (_, ranges) = self.instances(path)?;
         let windows: Vec<Window> = ranges.iter().filter_map(|id| self.window(*id)).collect();
         Some(self.path_of(Some(path.to_owned()), &windows))
+    }
+
+    /// The critical path of one instance of a range of this profile. `None` if the range has no times.
+    pub fn critical_path_of_instance(&self, range: &Range<'_>) -> Option<CriticalPath> {
+        let window = self.window(range.id)?;
+        Some(self.path_of(Some(range.node().path()), &[window]))
     }
 
     fn instances(&self, path: &str) -> Option<(NodeId, Vec<RangeId>)> {
