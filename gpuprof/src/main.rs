@@ -23,6 +23,7 @@ mod live;
 mod open;
 mod output;
 mod progress;
+mod ranks;
 mod roofline;
 mod run;
 mod scorecard;
@@ -115,6 +116,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Tracks(args) => tracks::tracks(args),
         Command::TensorCores(args) => kernels::tensor_cores(args),
         Command::Scorecard(args) => scorecard::scorecard(args),
+        Command::Ranks(args) => ranks::ranks(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
         Command::CriticalPath(args) => critical_path::critical_path(args),
         Command::Html(io) => convert::to(ExportFormat::Html, &io),

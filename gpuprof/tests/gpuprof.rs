@@ -856,7 +856,6 @@ fn critical_path_has_rows_and_answers() {
     let range = result_of(args([&"critical-path", &"--range=batch/backward", &recording()]));
     assert!(range.text().contains("instances of batch/backward"), "{}", range.text());
     failure_of(args([&"critical-path", &"--range=nowhere", &recording()]), 2);
-    failure_of(args([&"critical-path", &"--what-if=magic", &recording()]), 2);
 }
 
 #[test]

@@ -5,5 +5,7 @@ pub mod critical_path;
 pub mod diagnosis;
 pub(crate) mod kernel_counters;
 pub mod kernels;
+pub(crate) mod matches;
+pub mod ranks;
 pub mod roofline;
 pub mod scorecard;
