@@ -845,7 +845,7 @@ fn a_diagnosis_of_what_is_not_known_is_no_pass() {
 fn critical_path_has_rows_and_answers() {
     let text = result_of(args([&"critical-path", &recording()]));
     assert!(text.text().starts_with("critical path of "), "{}", text.text());
-    assert!(text.text().contains("changes by what a replay says that each saves alone:"));
+    assert!(text.text().contains("changes by what each saves alone in a replay:"));
     let json = result_of(args([&"critical-path", &"--format=json", &recording()])).json();
     assert!(json["path"]["length_ns"].as_u64() > Some(0));
     assert!(json["replay"]["median"].as_f64() < Some(0.2), "{json}");

@@ -108,7 +108,7 @@ pub struct Dependencies<'a> {
 const LEAST_STEPS: usize = 4;
 
 impl Profile {
-    /// What depends on what. Costs some sorts of calls, ranges and operations: about a microsecond a launch.
+    /// What depends on what. Costs some sorts of calls, ranges and operations.
     pub fn dependencies(&self) -> Dependencies<'_> {
         let graph = Graph::new(self);
         let mut of_most_time = None;

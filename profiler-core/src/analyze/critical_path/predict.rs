@@ -1,4 +1,4 @@
-//! Changes of a program, and what a replay of the graph says that they bring.
+//! Changes of a program, and what they bring by a replay of the graph.
 
 use std::cmp::Reverse;
 use std::time::Duration;

@@ -165,7 +165,7 @@ impl Outlook {
         };
         text.push_str(match self.changes.is_empty() {
             true => "\nno single change of those tried would save 0.5 %",
-            false => "\nchanges by what a replay says that each saves alone:",
+            false => "\nchanges by what each saves alone in a replay:",
         });
         for (n, change) in self.changes.iter().enumerate() {
             text.push_str(&format!("\n  {}. {change}", n + 1));
