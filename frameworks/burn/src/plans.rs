@@ -104,7 +104,10 @@ pub(crate) fn boundary(stream: u64, client: &Client, context: Context) -> bool {
 pub(crate) fn place(stream: u64, device: u16, kernel: Kernel) -> Option<(Context, bool)> {
     let (contexts, is_guess) = {
         let mut streams = STREAMS.lock();
-        let stream = streams.as_mut()?.get_mut(&stream)?;
+        let Some(stream) = streams.as_mut().and_then(|streams| streams.get_mut(&stream)) else {
+            // The thread had no range so far.
+            return Some((Context::default(), true));
+        };
         stream.take_plans(device, kernel);
         let plan = stream.plans.get_mut(&device)?;
         let units = plan.placement.launch(kernel)?;

@@ -192,6 +192,10 @@ impl Builder {
         if !on_context_change(changed) {
             return Err(Error::Hooks);
         }
+        if let Some(known) = self::devices() {
+            // What was issued in ranges of an earlier session is not launched in this one.
+            wait_launched(&known);
+        }
         // The driver answers from here on; before, cubecl would panic where there is none.
         profiler.start()?;
         *SESSIONS.lock() += 1;
@@ -210,6 +214,15 @@ impl Builder {
 /// As [`Builder::start`].
 pub fn start(devices: &[CudaDevice]) -> Result<Session, Error> {
     builder().start(devices)
+}
+
+/// Waits until this thread's operations have been launched, and what other threads have in the devices' queues.
+fn wait_launched(devices: &[Arc<Device>]) {
+    for device in devices {
+        #[cfg(feature = "fusion")]
+        device.client.sync(|| ());
+        device.queue.wait_launched();
+    }
 }
 
 fn set_subscriber() -> Result<(), Error> {
@@ -250,11 +263,7 @@ impl Session {
     ///
     /// Threads that train call it before they end: what they have not launched is no part of the profile.
     pub fn wait_launched(&self) {
-        for device in &self.devices {
-            #[cfg(feature = "fusion")]
-            device.client.sync(|| ());
-            device.queue.wait_launched();
-        }
+        wait_launched(&self.devices);
     }
 
     /// The launches that were followed since the start.

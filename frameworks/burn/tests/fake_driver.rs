@@ -169,7 +169,8 @@ fn fused_kernels_carry_the_ranges_of_their_operations() {
     let kernels = {
         three_models::<Fused>(&device);
         let launches = profiler.launches();
-        assert_eq!((launches.unexplained, launches.autotune), (0, 0), "{launches:?}");
+        let open = [launches.uncertain, launches.unexplained, launches.autotune];
+        assert_eq!(open, [0; 3], "{launches:?}");
         let profile = profiler.finish().unwrap();
         profile.health().assert_complete();
         kernels_of(&profile)
@@ -212,7 +213,7 @@ fn profiler_changes_nothing_of_what_is_fused() {
     };
     if let Some(warm) = names("bare") {
         let [bare, ours] = [names("bare").unwrap(), names("ours").unwrap()];
-        assert!(bare.len() > 10 && warm.len() > 10);
+        assert!(bare.len() > 5 && warm.len() > 5, "{bare:?}");
         assert_eq!(bare, ours);
         return;
     }
@@ -262,7 +263,10 @@ fn kernels_of_autotune_are_apart_from_those_of_the_operation() {
 #[test]
 fn threads_with_a_device_each_keep_their_ranges() {
     const TEST: &str = "threads_with_a_device_each_keep_their_ranges";
-    if alone_with(TEST, &[("FAKE_CUDA_DEVICES", "2")]).is_some() {
+    let out = alone_with(TEST, &[("FAKE_CUDA_DEVICES", "2")]);
+    if out.is_some()
+        || fs::exists("/dev/nvidiactl").unwrap() && !fs::exists("/dev/nvidia1").unwrap()
+    {
         return;
     }
     let devices = [CudaDevice::new(0), CudaDevice::new(1)];
@@ -345,7 +349,7 @@ fn errors_and_panics_of_burn_go_through_and_end_their_range() {
         let before = a.clone() + 1.0;
         let large = catch_unwind(|| {
             let large = Tensor::<Unfused, 2>::ones([1 << 22, 1 << 21], &CudaDevice::default());
-            large.into_data_async()
+            large.sum().into_scalar()
         });
         drop(before);
         large.is_err()
@@ -419,7 +423,7 @@ fn example_of_a_training_attributes_every_module() {
     }
     let steps = kernels(&profile, "step") as f64;
     assert!(steps > 0.95 * profile.totals().kernels as f64, "{text}");
-    expect(&profile).complete().range("step/forward/pool").each().kernels(exactly(1)).assert();
+    expect(&profile).complete().range("step/forward/pool").each().kernels(exactly(2)).assert();
 }
 
 #[test]
