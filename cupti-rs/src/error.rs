@@ -15,7 +15,7 @@ pub(crate) const PATH_VARIABLE: &str = "CUPTI_LIBRARY_PATH";
 /// The type is opaque; its methods answer what a caller can act on: [`is_unavailable`](Self::is_unavailable) (no GPU, driver or
 /// usable CUPTI here), [`is_busy`](Self::is_busy) (someone else holds CUPTI), [`is_permission`](Self::is_permission).
 /// Its text contains what failed, why, and what to do.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Error(Box<Kind>);
 
 #[derive(Debug, Clone)]
@@ -160,6 +160,13 @@ impl Error {
             Kind::Busy { .. } => Some(CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED.0),
             _ => None,
         }
+    }
+}
+
+/// The text of `Display`: `main` prints the error that it returns this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -1,18 +1,18 @@
 //! `gpuprof diagnose`: verdicts and findings.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 use profiler_core::diagnosis::{Bottleneck, Diagnosis, Inconclusive, Thresholds, Verdict};
 use serde::Serialize;
 
-use crate::args::{DiagnoseArgs, TextFormat};
+use crate::args::{DiagnoseArgs, OutputFormat as _, TextFormat};
 use crate::failure::Failure;
-use crate::input;
 use crate::output::Output;
 use crate::tables::write_json;
+use crate::{input, suggest};
 
 pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
-    let output = args.io.output(&[])?;
+    let (output, format) = (args.io.output(&[])?, args.format.get());
     let profile = input::profile(&args.io.file)?;
     let mut thresholds = Thresholds::new().incomplete(args.incomplete);
     for pattern in &args.loading {
@@ -24,26 +24,25 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
     let diagnoser = profile.diagnosis(thresholds);
     let missing = |path: &str| {
         Failure::Usage(format!(
-            "{} has no range {path}; `gpuprof report` shows them",
-            args.io.file.display()
+            "{} has no range {path}; `gpuprof report` shows them{}",
+            args.io.file.display(),
+            suggest::range(&profile, path)
         ))
     };
     let (worst, unsaid) = if let Some(path) = &args.range {
         let verdict = diagnoser.range(path).ok_or_else(|| missing(path))?;
-        write(&output, args.format, &verdict, &verdict)?;
+        write(&output, format, &verdict, &verdict)?;
         (worst_of(&verdict), unsaid(&verdict))
     } else if let Some(path) = &args.steps {
         let steps = diagnoser.steps(path);
         if steps.is_empty() {
             return Err(missing(path));
         }
-        let text: Vec<String> =
-            (0..).zip(&steps).map(|(n, step)| format!("step {n}: {step}")).collect();
-        write(&output, args.format, &text.join("\n"), &steps)?;
+        write(&output, format, &Steps(&steps), &steps)?;
         (steps.iter().map(worst_of).fold(1.0, f64::max), steps.iter().find_map(unsaid))
     } else {
         let diagnosis = diagnoser.run();
-        write(&output, args.format, &diagnosis, &diagnosis)?;
+        write(&output, format, &diagnosis, &diagnosis)?;
         (worst_of_all(&diagnosis), unsaid(diagnosis.verdict()))
     };
     let Some(most) = args.fail_above else { return Ok(()) };
@@ -63,18 +62,26 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
     Err(Failure::Gate(format!("--fail-above: {file} cannot be judged: {why}{all_the_same}")))
 }
 
+struct Steps<'s>(&'s [Verdict]);
+
+impl Display for Steps<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().enumerate().try_for_each(|(n, step)| {
+            let line_break = if n == 0 { "" } else { "\n" };
+            write!(f, "{line_break}step {n}: {step}")
+        })
+    }
+}
+
 fn write(
     output: &Output,
     format: TextFormat,
     text: &impl Display,
     json: &impl Serialize,
 ) -> Result<(), Failure> {
-    output.write(|out| {
-        match format {
-            TextFormat::Text => writeln!(out, "{text}")?,
-            TextFormat::Json => write_json(out, json)?,
-        }
-        Ok(())
+    output.write_in(format.is_for_people(), |out| match format {
+        TextFormat::Text => out.show(text),
+        TextFormat::Json => write_json(out, json),
     })
 }
 

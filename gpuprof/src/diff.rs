@@ -1,5 +1,6 @@
 //! `diff`: a comparison of profiles before and after, and a gate on growth.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use profiler_core::Profile;
@@ -7,7 +8,7 @@ use profiler_core::compare::{Change, Compare, Comparison, Quantity, Speed, Undec
 use profiler_core::formats::text::printable;
 use serde::Serialize;
 
-use crate::args::{DiffArgs, DiffFormat, Gated};
+use crate::args::{DiffArgs, DiffFormat, Gated, OutputFormat as _};
 use crate::failure::{Failure, note};
 use crate::input;
 use crate::output::Output;
@@ -44,8 +45,8 @@ pub(crate) fn diff(args: DiffArgs) -> Result<(), Failure> {
         Err(_) => [args.before, args.after],
     };
     let inputs: Vec<&Path> = files.iter().flatten().map(PathBuf::as_path).collect();
-    let output = Output::new(args.output.output, &inputs)?;
-    if args.format == DiffFormat::Html {
+    let (output, format) = (Output::new(args.output.output, &inputs)?, args.format.get());
+    if format == DiffFormat::Html {
         output.refuse_terminal("a page of HTML")?;
     }
     let [before, after] = files;
@@ -57,17 +58,18 @@ pub(crate) fn diff(args: DiffArgs) -> Result<(), Failure> {
     let compare =
         Compare::new().by_range(args.by_range).paired(args.paired).any_work(args.any_work);
     let comparison = compare.between(&before.profiles[..], &after.profiles[..]);
-    output.write(|out| {
-        match args.format {
+    output.write_in(format.is_for_people(), |out| {
+        match format {
             DiffFormat::Table => {
                 for (side, of) in ["before", "after"].into_iter().zip(&sides) {
                     for file in of.names() {
                         writeln!(out, "{side}: {}", printable(&file))?;
                     }
                 }
+                writeln!(out)?;
                 match args.all {
-                    true => write!(out, "\n{}", comparison.to_text())?,
-                    false => writeln!(out, "\n{comparison}")?,
+                    true => out.show_all(&comparison)?,
+                    false => out.show(&comparison)?,
                 }
                 if let Some(runs) = comparison.wall().runs_needed {
                     writeln!(

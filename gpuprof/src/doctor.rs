@@ -1,11 +1,30 @@
-//! `doctor`: the GPU profiling that this machine allows, as JSON.
+//! `doctor`: the GPU profiling that this machine allows.
+
+use std::io::Write as _;
 
 use cupti::{Counters, Holder, Support};
 use serde_json::{Map, Value, json};
 
+use crate::args::{OutputFormat as _, TextFormat};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::tables;
+
+pub(crate) fn doctor(format: TextFormat, require: bool) -> Result<(), Failure> {
+    let support = cupti::support();
+    Output::Standard.write_in(format.is_for_people(), |out| match format {
+        TextFormat::Text => Ok(writeln!(out, "cupti-rs {}\n\n{support}", cupti::version())?),
+        TextFormat::Json => tables::write_json(out, &json(&support)),
+    })?;
+    match require && !support.is_ready() {
+        true => Err(Failure::Gate("GPU profiling is not ready here".to_owned())),
+        false => Ok(()),
+    }
+}
+
 /// One object. Texts may change; names, numbers and the words of `holder` and `counters` are
 /// stable.
-pub(crate) fn json(support: &Support) -> Value {
+fn json(support: &Support) -> Value {
     let driver = match &support.driver {
         Ok(driver) => json!({
             "release": driver.release,

@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 
 use profiler_core::formats::text::shortened;
 
+use crate::terminal;
+
 /// The longest message: names from files may be arbitrarily long.
 pub(crate) const MESSAGE_WIDTH: usize = 2000;
 
@@ -23,6 +25,14 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// Puts what it is about before the message of an error.
+    pub(crate) fn context(self, what: &str) -> Self {
+        match self {
+            Self::Error(message) => Self::Error(format!("{what}: {message}")),
+            other => other,
+        }
+    }
+
     pub(crate) fn message(&self) -> &str {
         match self {
             Self::Error(message)
@@ -71,6 +81,7 @@ impl From<profiler_core::Error> for Failure {
 
 /// Writes one line to standard error and ignores errors.
 pub(crate) fn note(message: &str) {
-    let message = shortened(message, MESSAGE_WIDTH);
-    let _: io::Result<()> = writeln!(io::stderr(), "gpuprof: {message}");
+    let message = format!("gpuprof: {}", shortened(message, MESSAGE_WIDTH));
+    let width = terminal::stderr().width.unwrap_or(usize::MAX);
+    let _: io::Result<()> = writeln!(io::stderr(), "{}", terminal::wrapped(&message, width));
 }

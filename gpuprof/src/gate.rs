@@ -1,9 +1,11 @@
 //! `gate`: recorded runs compared with a baseline.
 
+use std::io::Write as _;
+
 use profiler_core::gate::{Gate, Outcome, TimeChange, TimeKind, Verdict};
 use profiler_core::testing::ci::CiReport;
 
-use crate::args::{GateArgs, GateFormat};
+use crate::args::{GateArgs, GateFormat, OutputFormat as _};
 use crate::failure::Failure;
 use crate::input;
 use crate::output::Output;
@@ -12,7 +14,7 @@ use crate::tables::write_json;
 pub(crate) fn gate(args: GateArgs) -> Result<(), Failure> {
     let mut inputs: Vec<_> = args.files.iter().map(|file| file.as_path()).collect();
     inputs.push(&args.baseline);
-    let output = Output::new(args.output.output, &inputs)?;
+    let (output, format) = (Output::new(args.output.output, &inputs)?, args.format.get());
     let gate = Gate::new(&args.baseline)
         .update(args.update)
         .minimum_effect(args.minimum_effect / 100.0)
@@ -27,10 +29,10 @@ pub(crate) fn gate(args: GateArgs) -> Result<(), Failure> {
     // A baseline is a file of the repository.
     let baseline = args.baseline.display().to_string();
     let report = || CiReport::from(&verdict).named(&*baseline).at(&baseline, 1);
-    output.write(|out| {
-        let text = match args.format {
+    output.write_in(format.is_for_people(), |out| {
+        let text = match format {
             GateFormat::Json => return write_json(out, &verdict),
-            GateFormat::Text => format!("{verdict}\n"),
+            GateFormat::Text => return out.show(&verdict),
             GateFormat::Markdown => verdict.to_markdown(),
             GateFormat::Junit => report().to_junit(),
             GateFormat::Github => report().to_github(),

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
-use std::io::{self, Read};
+use std::io::{self, IsTerminal as _, Read};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,7 +15,7 @@ use profiler_core::profile::Merger;
 use profiler_core::{Profile, Recording};
 
 use crate::failure::{Failure, note};
-use crate::progress;
+use crate::{progress, suggest};
 
 const RECORDING: &[u8] = b"GPUPROF";
 const SQLITE: &[u8] = b"SQLite format 3\0";
@@ -58,7 +59,11 @@ fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, F
 }
 
 fn exact(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, Failure> {
-    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    let is_standard = path == Path::new("-");
+    let opened = if is_standard { standard_input()? } else { File::open(path) };
+    // SQLite opens files by a path.
+    let path = if is_standard { Path::new("/dev/stdin") } else { path };
+    let file = opened.map_err(|error| unreadable(path, &error))?;
     let about = file.metadata().map_err(|error| unreadable(path, &error))?;
     if about.is_dir() {
         return folder(path);
@@ -90,6 +95,17 @@ fn exact(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, 
         return profile;
     }
     Err(Failure::Error(format!("{} is {}: {GIVE}", path.display(), unknown(path, &bytes))))
+}
+
+fn standard_input() -> Result<io::Result<File>, Failure> {
+    let input = io::stdin();
+    match input.is_terminal() {
+        true => Err(Failure::Usage(
+            "standard input is a terminal: send a recording to it, as in `gpuprof - < run.gpuprof`"
+                .to_owned(),
+        )),
+        false => Ok(input.as_fd().try_clone_to_owned().map(File::from)),
+    }
 }
 
 /// The first bytes of a file, and the file after them.
@@ -249,12 +265,14 @@ fn unknown(path: &Path, bytes: &[u8]) -> &'static str {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    let path = path.display();
+    let shown = path.display();
     Failure::Error(match error.kind() {
-        io::ErrorKind::NotFound => format!("there is no file {path}: {GIVE}"),
-        io::ErrorKind::PermissionDenied => {
-            format!("no permission to read {path}: ask its owner for it, or for a copy")
+        io::ErrorKind::NotFound => {
+            format!("there is no file {shown}: {GIVE}{}", suggest::file(path))
         }
-        _ => format!("could not read {path}: {error}"),
+        io::ErrorKind::PermissionDenied => {
+            format!("no permission to read {shown}: ask its owner for it, or for a copy")
+        }
+        _ => format!("could not read {shown}: {error}"),
     })
 }

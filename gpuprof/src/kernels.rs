@@ -1,14 +1,16 @@
 //! `kernels` and `tensor-cores`: kernels by name and launch.
 
+use std::io::Write as _;
+
 use profiler_core::kernels::{Classifier, KernelClass, TcStatus};
 use profiler_core::reports::AnyReport;
 
-use crate::args::{KernelsArgs, TableFormat, TensorCoresArgs};
+use crate::args::{KernelsArgs, OutputFormat as _, TableFormat, TensorCoresArgs};
 use crate::failure::Failure;
 use crate::tables;
 
 pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
-    let (output, profile) = args.io.open()?;
+    let ((output, profile), format) = (args.io.open()?, args.format.get());
     let mut query = profile.query().kernels();
     if let Some(path) = args.within.as_deref() {
         tables::check_within(&args.io.file, &profile, path)?;
@@ -18,13 +20,15 @@ pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
     let classes = query.kernel_class_sums(&classifier);
     let by_range = args.by_range.then(|| query.range_class_sums(&classifier));
     let shapes = query.launch_shapes_with(&classifier);
-    output.write(|out| match args.format {
+    output.write_in(format.is_for_people(), |out| match format {
         TableFormat::Table => {
-            writeln!(out, "{classes}\n")?;
+            out.show(&classes)?;
+            writeln!(out)?;
             if let Some(by_range) = by_range {
-                writeln!(out, "{by_range:#}\n")?;
+                out.show_all(&by_range)?;
+                writeln!(out)?;
             }
-            Ok(writeln!(out, "{shapes:#}")?)
+            out.show_all(&shapes)
         }
         format => {
             let by_range = by_range.map(AnyReport::from);
@@ -36,12 +40,12 @@ pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn tensor_cores(args: TensorCoresArgs) -> Result<(), Failure> {
-    let (output, profile) = args.io.open()?;
+    let ((output, profile), format) = (args.io.open()?, args.format.get());
     let says = |classifier: Classifier, name: &String| classifier.tensor_cores(name, true);
     let classifier = args.using.iter().fold(classifier(args.classes), says);
     let tensor_cores = profile.tensor_cores_with(&classifier);
-    output.write(|out| match args.format {
-        TableFormat::Table => Ok(writeln!(out, "{tensor_cores:#}")?),
+    output.write_in(format.is_for_people(), |out| match format {
+        TableFormat::Table => out.show_all(&tensor_cores),
         format => {
             let (ops, kernels) = (tensor_cores.ops().clone(), tensor_cores.kernels().clone());
             let groups = tensor_cores.groups().clone();

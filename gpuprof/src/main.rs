@@ -1,7 +1,7 @@
 //! Reports, exports and differences of recorded files, from the command line.
 //!
 //! ```text
-//! cargo run --release -p gpuprof -- report run.gpuprof
+//! cargo run --release -p gpuprof -- run.gpuprof
 //! ```
 //!
 //! Results go to standard output or the file of `-o`, messages to standard error. The exit status
@@ -10,6 +10,7 @@
 
 mod args;
 mod closed;
+mod convert;
 mod diagnose;
 mod diff;
 mod doctor;
@@ -18,31 +19,40 @@ mod gate;
 mod input;
 mod kernels;
 mod live;
+mod open;
 mod output;
 mod progress;
+mod ranks;
 mod roofline;
 mod run;
 mod scorecard;
+mod suggest;
 mod tables;
+mod terminal;
+mod top;
 mod tracks;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::{CommandFactory as _, FromArgMatches as _};
 use gpuprof_control::socket::Request;
-use profiler_core::formats::Export;
-use profiler_core::{Format, Profile};
+use profiler_core::Profile;
+use profiler_core::formats::text::printable;
 
-use args::{Args, Command, ExportFormat, ReportFormat, TextFormat};
+use args::{Args, Command, ExportFormat, OutputFormat as _, ReportArgs, ReportFormat};
 use failure::{Failure, note};
 use output::Output;
+use terminal::Settings;
 
 fn main() -> ExitCode {
-    match Args::try_parse().map_err(parsed).and_then(|args| {
+    match parse(std::env::args_os().collect()).and_then(|args| {
         input::set_max_bytes(args.max_bytes);
         input::set_inferred(!args.no_inferred);
+        let Args { width, full_names, color: colour, .. } = args;
+        terminal::set(Settings { width, full_names, colour });
         run(args.command)
     }) {
         Ok(()) | Err(Failure::Closed) => ExitCode::SUCCESS,
@@ -53,6 +63,31 @@ fn main() -> ExitCode {
             ExitCode::from(failure.status())
         }
     }
+}
+
+/// Reads the command line. A file in the place of a command stands for its report.
+fn parse(mut words: Vec<OsString>) -> Result<Args, Failure> {
+    let parse = |words: &[OsString]| {
+        let matches = Args::command_with_examples().try_get_matches_from(words);
+        matches.and_then(|matches| Args::from_arg_matches(&matches)).map_err(parsed)
+    };
+    let args = parse(&words)?;
+    let Command::File(rest) = &args.command else { return Ok(args) };
+    let at = words.len() - rest.len();
+    if let Some(file) = rest.first() {
+        let is_word = !file.to_string_lossy().contains(['/', '.']) && file != "-";
+        if is_word && !Path::new(file).exists() {
+            let command = Args::command();
+            let known = command.get_subcommands().map(|command| command.get_name());
+            let file = file.to_string_lossy();
+            let meant = suggest::among(&file, known) + &suggest::file(Path::new(&*file));
+            return Err(Failure::Usage(format!(
+                "there is neither a command nor a file {file}: `gpuprof --help` lists the commands{meant}"
+            )));
+        }
+    }
+    words.insert(at, "report".into());
+    parse(&words)
 }
 
 /// Prints `--help` and `--version` as results; other messages of clap exit with its status.
@@ -69,61 +104,24 @@ fn parsed(error: clap::Error) -> Failure {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Report { io, format, gate } => {
-            let output = io.output(&[])?;
-            let profile = input::profile(&io.file)?;
-            output.write(|out| {
-                match format {
-                    ReportFormat::Table => writeln!(out, "{profile}")?,
-                    ReportFormat::Json => out.write_all(profile.json_lines().as_bytes())?,
-                }
-                Ok(())
-            })?;
-            gate.check(&io.file, &profile)
-        }
+        Command::Report(args) => report(&args),
+        Command::Top(args) => top::top(&args),
+        Command::Open(args) => open::open(&args),
+        Command::Flamegraph(io) => convert::to(ExportFormat::Flamegraph, &io),
+        Command::Convert(args) => convert::convert(args),
         Command::Stats(stats) => tables::stats(stats),
         Command::Analyze(analyze) => tables::analyze(analyze),
         Command::Kernels(args) => kernels::kernels(args),
         Command::Tracks(args) => tracks::tracks(args),
         Command::TensorCores(args) => kernels::tensor_cores(args),
         Command::Scorecard(args) => scorecard::scorecard(args),
+        Command::Ranks(args) => ranks::ranks(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
-        Command::Export { io, format, rank, world_size, samples } => {
-            let output = io.output(&[])?;
-            output.check(format)?;
-            let profile = match format {
-                // Some columns need the records.
-                ExportFormat::Nsys => input::recorded(&io.file)?,
-                _ => input::profile(&io.file)?,
-            };
-            note_losses(&io.file, &profile);
-            export(&profile, format, rank.zip(world_size), samples, &output)
-        }
-        Command::Html(io) => {
-            let output = io.output(&[])?;
-            output.refuse_terminal("a page of HTML")?;
-            let profile = input::profile(&io.file)?;
-            output.write(|out| Ok(profile.write_html(out)?))
-        }
+        Command::Html(io) => convert::to(ExportFormat::Html, &io),
         Command::Roofline(args) => roofline::roofline(args),
         Command::Diff(args) => diff::diff(args),
         Command::Gate(args) => gate::gate(args),
-        Command::Doctor { format, require } => {
-            let support = cupti::support();
-            Output::Standard.write(|out| {
-                match format {
-                    TextFormat::Text => {
-                        writeln!(out, "cupti-rs {}\n\n{support}", cupti::version())?;
-                    }
-                    TextFormat::Json => tables::write_json(out, &doctor::json(&support))?,
-                }
-                Ok(())
-            })?;
-            if require && !support.is_ready() {
-                return Err(Failure::Gate("GPU profiling is not ready here".to_owned()));
-            }
-            Ok(())
-        }
+        Command::Doctor { format, require } => doctor::doctor(format.get(), require),
         Command::Run(args) => run::run(args),
         Command::List(args) => live::list(&args),
         Command::On(args) => live::switch(&args, &Request::On),
@@ -137,56 +135,58 @@ fn run(command: Command) -> Result<(), Failure> {
             clap_complete::generate(shell, &mut Args::command(), "gpuprof", &mut script);
             Output::Standard.write(|out| Ok(out.write_all(&script)?))
         }
+        Command::Man { command } => man(command.as_deref()),
+        // `parse` made a report of it.
+        Command::File(_) => Ok(()),
     }
 }
 
-fn export(
-    profile: &Profile,
-    kind: ExportFormat,
-    rank: Option<(u32, u32)>,
-    samples: Option<usize>,
-    output: &Output,
-) -> Result<(), Failure> {
-    let format = match kind {
-        ExportFormat::Trace(format) => Some(format),
-        _ => None,
-    };
-    let formats = |has: fn(Format) -> bool| {
-        let keys = Format::ALL.into_iter().filter(|format| has(*format)).map(Format::key);
-        keys.collect::<Vec<_>>().join(", ")
-    };
-    for (option, is_given, has) in [
-        ("--samples", samples.is_some(), Format::has_samples as fn(Format) -> bool),
-        ("--rank and --world-size", rank.is_some(), Format::has_rank),
-    ] {
-        if is_given && !format.is_some_and(has) {
-            let formats = formats(has);
-            return Err(Failure::Usage(format!("{option}: only for --format {formats}")));
-        }
+/// `report`: of several files each with its name.
+fn report(args: &ReportArgs) -> Result<(), Failure> {
+    let (output, format) = (args.io.output()?, args.format.get());
+    let files = &args.io.files;
+    let mut profiles = Vec::new();
+    for file in files {
+        profiles.push((file, input::profile(file)?));
     }
-    let format = match kind {
-        ExportFormat::Trace(format) => format,
-        ExportFormat::Nsys => return output.write_nsys(profile),
-        ExportFormat::Json => {
-            return output.write(|out| Ok(out.write_all(profile.json_lines().as_bytes())?));
+    output.write_in(format.is_for_people(), |out| {
+        for (at, (file, profile)) in profiles.iter().enumerate() {
+            match format {
+                ReportFormat::Table => {
+                    if files.len() > 1 {
+                        let space = if at == 0 { "" } else { "\n" };
+                        writeln!(out, "{space}{}:", printable(&file.to_string_lossy()))?;
+                    }
+                    out.show(profile)?;
+                }
+                ReportFormat::Json => out.write_all(profile.json_lines().as_bytes())?,
+            }
         }
-        ExportFormat::Counts => {
-            return output.write(|out| Ok(out.write_all(profile.counts().as_bytes())?));
+        Ok(())
+    })?;
+    profiles.iter().try_for_each(|(file, profile)| args.gate.check(file, profile))
+}
+
+/// The manual page of the program or of a command, for `man -l -`.
+fn man(name: Option<&str>) -> Result<(), Failure> {
+    let mut command = Args::command_with_examples();
+    command.build();
+    let page = match name {
+        None => command,
+        Some(name) => {
+            let found = command.find_subcommand(name).cloned();
+            let names = command.get_subcommands().map(|command| command.get_name());
+            let command = found.ok_or_else(|| {
+                let meant = suggest::among(name, names);
+                Failure::Usage(format!("there is no command {name}{meant}"))
+            })?;
+            // Its own name has a space.
+            command.display_name(format!("gpuprof-{name}"))
         }
     };
-    let mut export = Export::new(format);
-    if let Some(samples) = samples {
-        export = export.samples(if samples == 0 { usize::MAX } else { samples });
-    }
-    if let Some((rank, world_size)) = rank {
-        if rank >= world_size {
-            return Err(Failure::Usage(format!(
-                "--rank {rank} is not below --world-size {world_size}: ranks count from 0"
-            )));
-        }
-        export = export.rank(rank, world_size);
-    }
-    output.write(|out| Ok(profile.export(export, out)?))
+    let mut text = Vec::new();
+    clap_mangen::Man::new(page).render(&mut text)?;
+    Output::Standard.write(|out| Ok(out.write_all(&text)?))
 }
 
 /// For commands that do not show the health themselves.

@@ -5,11 +5,13 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 use profiler_core::__private::replace::{Replacement, Target};
+use profiler_core::__private::table::Layout;
 use profiler_core::Profile;
 
 use crate::args::ExportFormat;
 use crate::failure::Failure;
 use crate::progress;
+use crate::terminal::{self, Text};
 
 pub(crate) enum Output {
     Standard,
@@ -22,7 +24,7 @@ pub(crate) enum Output {
 impl Output {
     /// Refuses to overwrite an input.
     pub(crate) fn new(to: Option<PathBuf>, inputs: &[&Path]) -> Result<Self, Failure> {
-        let Some(to) = to else { return Ok(Self::Standard) };
+        let Some(to) = to.filter(|to| to != Path::new("-")) else { return Ok(Self::Standard) };
         match Target::of(&to).map_err(|error| unwritable(&to, &error))? {
             Target::Stream(stream) if is_standard(&stream) => Ok(Self::Standard),
             Target::Stream(stream) => Ok(Self::Stream(stream)),
@@ -48,6 +50,8 @@ impl Output {
             (ExportFormat::Trace(format), _) if !format.is_text() => {
                 self.refuse_terminal(&format!("{format}, which is binary,"))
             }
+            (ExportFormat::Html, _) => self.refuse_terminal("a page of HTML"),
+            (ExportFormat::Flamegraph, _) => self.refuse_terminal("a picture"),
             (ExportFormat::Nsys, Self::Standard) => Err(Failure::Usage(
                 "a capture is a database and needs a file of its own: name it with -o".to_owned(),
             )),
@@ -82,6 +86,32 @@ impl Output {
             Err(Failure::Closed) => Ok(()),
             written => written,
         }
+    }
+
+    /// Writes text for people, or for programs.
+    pub(crate) fn write_in(
+        &self,
+        is_for_people: bool,
+        content: impl FnOnce(&mut Text<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let layout = match (is_for_people, self) {
+            (false, _) => Layout::default(),
+            (true, Self::Standard) => terminal::stdout(),
+            (true, Self::Stream(_) | Self::File(_)) => terminal::file(),
+        };
+        self.write(|out| {
+            let mut text = Text::new(out, layout);
+            content(&mut text)?;
+            Ok(text.end()?)
+        })
+    }
+
+    /// Writes text for people.
+    pub(crate) fn text(
+        &self,
+        content: impl FnOnce(&mut Text<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        self.write_in(true, content)
     }
 
     pub(crate) fn write_nsys(&self, profile: &Profile) -> Result<(), Failure> {
@@ -145,8 +175,5 @@ fn unwritable(path: &Path, error: &io::Error) -> Failure {
 }
 
 fn of(path: &Path, failure: Failure) -> Failure {
-    match failure {
-        Failure::Error(message) => Failure::Error(format!("{}: {message}", path.display())),
-        other => other,
-    }
+    failure.context(&path.display().to_string())
 }

@@ -1,5 +1,6 @@
 //! `roofline`: declared work under the roofs of a device.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use cupti::counters::Measured;
@@ -8,7 +9,7 @@ use profiler_core::Profile;
 use profiler_core::formats::text;
 use profiler_core::roofline::{Declared, Peaks};
 
-use crate::args::{RooflineArgs, RooflineFormat};
+use crate::args::{OutputFormat as _, RooflineArgs, RooflineFormat};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::tables::write_json;
@@ -30,8 +31,8 @@ pub(crate) struct NamedWork {
 }
 
 pub(crate) fn roofline(args: RooflineArgs) -> Result<(), Failure> {
-    let output = args.io.output(&[&args.peaks, &args.counted])?;
-    if args.format == RooflineFormat::Html {
+    let (output, format) = (args.io.output(&[&args.peaks, &args.counted])?, args.format.get());
+    if format == RooflineFormat::Html {
         output.refuse_terminal("a page of HTML")?;
     }
     let profile = input::profile(&args.io.file)?;
@@ -47,10 +48,10 @@ pub(crate) fn roofline(args: RooflineArgs) -> Result<(), Failure> {
     let roofline = profile.roofline_with(&peaks, &declared);
     let Some(counted) = &args.counted else {
         let (svg, html) = (|| roofline.to_svg(), || roofline.to_html());
-        return write(&output, args.format, &roofline, svg, html);
+        return write(&output, format, &roofline, svg, html);
     };
     let roofline = roofline.counted(&read_counted(counted)?);
-    write(&output, args.format, &roofline, || roofline.to_svg(), || roofline.to_html())
+    write(&output, format, &roofline, || roofline.to_svg(), || roofline.to_html())
 }
 
 fn write(
@@ -60,9 +61,9 @@ fn write(
     svg: impl Fn() -> String,
     html: impl Fn() -> String,
 ) -> Result<(), Failure> {
-    output.write(|out| {
+    output.write_in(format.is_for_people(), |out| {
         match format {
-            RooflineFormat::Text => writeln!(out, "{roofline}")?,
+            RooflineFormat::Text => out.show(roofline)?,
             RooflineFormat::Json => write_json(out, roofline)?,
             RooflineFormat::Svg => out.write_all(svg().as_bytes())?,
             RooflineFormat::Html => out.write_all(html().as_bytes())?,

@@ -1,16 +1,18 @@
 //! `gpuprof scorecard`: a run on one page.
 
+use std::io::Write as _;
+
 use profiler_core::diagnosis::Thresholds;
 use profiler_core::scorecard::{Flag, Score, ScoreKind, Scorecard, Target, Targets};
 
-use crate::args::{FailOn, PageFormat, ScorecardArgs};
+use crate::args::{FailOn, OutputFormat as _, PageFormat, ScorecardArgs};
 use crate::failure::Failure;
 use crate::input;
 use crate::roofline::read_peaks;
 use crate::tables::write_json;
 
 pub(crate) fn scorecard(args: ScorecardArgs) -> Result<(), Failure> {
-    let output = args.io.output(&[&args.peaks])?;
+    let (output, format) = (args.io.output(&[&args.peaks])?, args.format.get());
     let profile = input::profile(&args.io.file)?;
     let loading = args
         .loading
@@ -24,9 +26,9 @@ pub(crate) fn scorecard(args: ScorecardArgs) -> Result<(), Failure> {
         targets = targets.peaks(read_peaks(file)?);
     }
     let card = profile.scorecard_with(&targets);
-    output.write(|out| {
-        match args.format {
-            PageFormat::Text => writeln!(out, "{card}")?,
+    output.write_in(format.is_for_people(), |out| {
+        match format {
+            PageFormat::Text => out.show(&card)?,
             PageFormat::Json => write_json(out, &card)?,
             PageFormat::Markdown => out.write_all(card.to_markdown().as_bytes())?,
         }

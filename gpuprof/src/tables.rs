@@ -5,15 +5,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use profiler_core::__private::table::Table;
 use profiler_core::formats::text;
 use profiler_core::reports::{AnyReport, GapThreshold, KernelNaming, Rule, StatsReport};
 use profiler_core::{Error, Profile};
 use serde::Serialize;
 
-use crate::args::{AnalyzeArgs, StatsArgs, TableFormat};
+use crate::args::{AnalyzeArgs, OutputFormat as _, StatsArgs, TableFormat};
 use crate::failure::{Failure, note};
 use crate::output::Output;
-use crate::{input, note_losses};
+use crate::terminal::Text;
+use crate::{input, note_losses, suggest};
 
 /// A report and its kernel names.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +34,8 @@ impl NamedReport {
     fn parse(word: &str) -> Result<Self, Failure> {
         let mut parts = word.split(':');
         let name = parts.next().unwrap_or_default();
-        let mut chosen = Self::plain(name.parse().map_err(|error| usage(&error))?);
+        let names = StatsReport::ALL.iter().map(|report| report.name());
+        let mut chosen = Self::plain(name.parse().map_err(|error| usage(&error, name, names))?);
         for part in parts {
             match part {
                 "base" => chosen.naming = KernelNaming::Base,
@@ -56,28 +59,30 @@ impl NamedReport {
 }
 
 pub(crate) fn stats(args: StatsArgs) -> Result<(), Failure> {
-    let all = all_reports();
+    let (all, format) = (all_reports(), args.format.get());
     let count = |profile: &Profile, chosen: NamedReport| profile.stats(chosen.report).len();
     let words = (&args.words[..], "report");
     let Some(Opened { chosen, file, profile, output }) =
-        open(words, args.format, args.output.output, NamedReport::parse, all, count)?
+        open(words, format, args.output.output, NamedReport::parse, all, count)?
     else {
         return Ok(());
     };
-    output.write(|out| {
+    output.write_in(format.is_for_people(), |out| {
         let reports = chosen.into_iter().map(|(name, chosen)| (name, chosen.of(&profile), None));
-        write(out, args.format, reports)
+        write(out, format, reports)
     })?;
     args.gate.check(&file, &profile)
 }
 
 pub(crate) fn analyze(args: AnalyzeArgs) -> Result<(), Failure> {
     let all = Rule::ALL.iter().map(|&rule| (rule.name(), rule.about(), rule));
-    let parse = |word: &str| word.parse::<Rule>().map_err(|error| usage(&error));
+    let format = args.format.get();
+    let names = || Rule::ALL.iter().map(|rule| rule.name());
+    let parse = |word: &str| word.parse::<Rule>().map_err(|error| usage(&error, word, names()));
     let count = |profile: &Profile, rule| profile.rules().rows(None).get(rule).len();
     let words = (&args.words[..], "rule");
     let Some(Opened { chosen, file, profile, output }) =
-        open(words, args.format, args.output.output, parse, all, count)?
+        open(words, format, args.output.output, parse, all, count)?
     else {
         return Ok(());
     };
@@ -91,7 +96,7 @@ pub(crate) fn analyze(args: AnalyzeArgs) -> Result<(), Failure> {
         rules = rules.gap(GapThreshold::LongerThan(gap));
     }
     let mut found = Vec::new();
-    output.write(|out| {
+    output.write_in(format.is_for_people(), |out| {
         let reports = chosen.into_iter().map(|(name, rule)| {
             let report = rules.get(rule);
             if !report.is_empty() {
@@ -100,7 +105,7 @@ pub(crate) fn analyze(args: AnalyzeArgs) -> Result<(), Failure> {
             }
             (name, report, Some(rule.advice()))
         });
-        write(out, args.format, reports)
+        write(out, format, reports)
     })?;
     match args.fail_if_found && !found.is_empty() {
         true => Err(Failure::Gate(format!("--fail-if-found: found {}", found.join(", ")))),
@@ -112,14 +117,15 @@ pub(crate) fn check_within(file: &Path, profile: &Profile, path: &str) -> Result
     match profile.range(path) {
         Some(_) => Ok(()),
         None => Err(Failure::Error(format!(
-            "{} has no range {path:?} for --within: `gpuprof report` shows those it has",
-            file.display()
+            "{} has no range {path:?} for --within: `gpuprof report` shows those it has{}",
+            file.display(),
+            suggest::range(profile, path)
         ))),
     }
 }
 
-fn usage(error: &Error) -> Failure {
-    Failure::Usage(error.to_string())
+fn usage(error: &Error, word: &str, known: impl Iterator<Item = &'static str>) -> Failure {
+    Failure::Usage(format!("{error}{}", suggest::among(word, known)))
 }
 
 /// The requested reports or rules, and the opened files.
@@ -154,8 +160,10 @@ fn open<T: Copy>(
         }
         [] if !PathBuf::from(last).exists() => {
             return Err(Failure::Usage(format!(
-                "there is neither a {what} nor a file {}: `list` says which {what}s there are",
-                last.display()
+                "there is neither a {what} nor a file {}: `list` says which {what}s there are{}",
+                last.display(),
+                suggest::among(&last.to_string_lossy(), all.map(|(name, ..)| name))
+                    + &suggest::file(Path::new(last))
             )));
         }
         _ => Some(PathBuf::from(last)),
@@ -228,33 +236,14 @@ impl Listed {
     }
 }
 
-fn write_list(out: &mut dyn Write, all: &[Listed]) -> std::io::Result<()> {
+fn list_table(all: &[Listed]) -> Table {
     let has_rows = all.iter().any(|listed| listed.rows.is_some());
     let header = ["name", "shows", if has_rows { "rows" } else { "" }];
-    let of = |listed: &Listed| [listed.name.to_owned(), listed.shows.to_owned(), listed.rows()];
-    write_columns(out, header, [false, false, true], all.iter().map(of))
-}
-
-/// Writes cells of printable text on one line each in columns, those that are numbers to the right.
-pub(crate) fn write_columns<const N: usize>(
-    out: &mut dyn Write,
-    header: [&str; N],
-    are_numbers: [bool; N],
-    rows: impl Iterator<Item = [String; N]>,
-) -> std::io::Result<()> {
-    let lines: Vec<_> = std::iter::once(header.map(str::to_owned)).chain(rows).collect();
-    let widest = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: [usize; N] = std::array::from_fn(|column| widest(column).unwrap_or(0));
-    for cells in &lines {
-        let padded = cells.iter().zip(widths).zip(are_numbers).map(|((cell, width), is_number)| {
-            match is_number {
-                true => format!("{cell:>width$}"),
-                false => format!("{cell:width$}"),
-            }
-        });
-        writeln!(out, "{}", padded.collect::<Vec<_>>().join("  ").trim_end())?;
+    let mut table = Table::new(header, 2);
+    for listed in all {
+        table.add_row([listed.name, listed.shows, &*listed.rows()]);
     }
-    Ok(())
+    table
 }
 
 fn list<T>(
@@ -276,9 +265,9 @@ fn list<T>(
             Listed { name, shows, rows }
         })
         .collect();
-    output.write(|out| {
+    output.write_in(format.is_for_people(), |out| {
         match format {
-            TableFormat::Table => write_list(out, &all)?,
+            TableFormat::Table => writeln!(out, "{}", list_table(&all).render(out.layout))?,
             TableFormat::Csv => {
                 writeln!(out, "Name,Shows,Rows")?;
                 for listed in &all {
@@ -295,7 +284,7 @@ fn list<T>(
 /// Writes reports in sequence. In CSV a line `# name` precedes each of several reports; in JSON
 /// several reports are the fields of an object.
 pub(crate) fn write(
-    out: &mut dyn Write,
+    out: &mut Text<'_>,
     format: TableFormat,
     reports: impl ExactSizeIterator<Item = (String, AnyReport, Option<&'static str>)>,
 ) -> Result<(), Failure> {
@@ -310,7 +299,8 @@ pub(crate) fn write(
         match format {
             TableFormat::Table => {
                 let space = if row == 0 { "" } else { "\n" };
-                writeln!(out, "{space}{report:#}")?;
+                out.write_all(space.as_bytes())?;
+                out.show_all(&report)?;
                 if let Some(advice) = advice.filter(|_| !report.is_empty()) {
                     writeln!(out, "what to do: {advice}")?;
                 }

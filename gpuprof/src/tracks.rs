@@ -1,27 +1,29 @@
 //! `tracks`: sampled tracks.
 
+use std::io::Write as _;
+
 use profiler_core::formats::text::shortened;
 use profiler_core::series::Series;
 
-use crate::args::{TableFormat, TracksArgs};
+use crate::args::{OutputFormat as _, TableFormat, TracksArgs};
 use crate::failure::{Failure, MESSAGE_WIDTH, note};
 use crate::tables;
 
 pub(crate) fn tracks(args: TracksArgs) -> Result<(), Failure> {
-    let (output, profile) = args.io.open()?;
+    let ((output, profile), format) = (args.io.open()?, args.format.get());
     let mut reports = vec![("tracks".to_owned(), profile.track_sums().into(), None)];
     if args.by_range {
         reports.push(("range_tracks".to_owned(), profile.range_track_sums().into(), None));
     }
     let losses: Vec<String> = profile.series().filter_map(losses).collect();
-    output.write(|out| {
-        tables::write(out, args.format, reports.into_iter())?;
-        if args.format == TableFormat::Table {
+    output.write_in(format.is_for_people(), |out| {
+        tables::write(out, format, reports.into_iter())?;
+        if format == TableFormat::Table {
             losses.iter().try_for_each(|loss| writeln!(out, "{loss}"))?;
         }
         Ok(())
     })?;
-    if args.format != TableFormat::Table {
+    if format != TableFormat::Table {
         losses.iter().for_each(|loss| note(loss));
     }
     if !args.fail_if_incomplete {

@@ -14,7 +14,6 @@ pub(crate) const PATH_VARIABLE: &str = if cfg!(target_pointer_width = "32") {
 /// Why a tool could not be attached, an observer not installed, or a record not made.
 ///
 /// Ranges continue in every case.
-#[derive(Debug)]
 pub struct Error(Kind);
 
 #[derive(Debug)]
@@ -84,6 +83,13 @@ fn whole_text(error: &dyn error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// The text of `Display`: `main` prints the error that it returns this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for Error {

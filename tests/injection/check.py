@@ -1,8 +1,10 @@
 """Runs the programs of workloads.py with the injection library, and compares the recordings with what the programs know.
 
-    python check.py --library libgpuprof_inject.so --gpuprof gpuprof [--out FOLDER] [SCENE...]
+    python check.py --library libgpuprof_inject.so --gpuprof gpuprof [--nsys nsys] [--out FOLDER] [SCENE...]
 
-Needs a GPU and PyTorch. Exits with 1 if anything differs, a program failed that ran without the library, or a file cannot be read.
+With --nsys, deterministic programs run once more under Nsight Systems, and both recordings are compared by nsys.py. Needs a GPU and
+PyTorch; the scenes cupy and jax need these packages, and nvtx. Exits with 1 if anything differs, a program failed that ran without the
+library, or a file cannot be read.
 """
 
 import argparse
@@ -16,6 +18,8 @@ import tempfile
 import time
 from collections import Counter
 
+import nsys
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORKLOADS = os.path.join(HERE, "workloads.py")
 # Further variables of a scene, and what is known of its processes: the states of their manifests in any order.
@@ -23,6 +27,10 @@ SCENES = {
     "train": ({}, ["finished"]),
     "single_threaded_backward": ({}, ["finished"]),
     "decode": ({}, ["finished"]),
+    "transformer": ({}, ["finished"]),
+    "triton": ({}, ["finished"]),
+    "cupy": ({}, ["finished"]),
+    "jax": ({}, ["finished"]),
     "data_loader_fork": ({}, ["finished"]),
     "data_loader_spawn": ({}, ["finished"]),
     "child": ({}, ["finished", "finished"]),
@@ -41,12 +49,15 @@ SCENES = {
 }
 # Scenes of which the program does not know all ranges, since windows leave some out.
 IN_WINDOWS = {"profiler_api", "range_start"}
+# Scenes that do the same in every run, in one process.
+DETERMINISTIC = {"train", "single_threaded_backward", "decode", "transformer", "triton", "cupy", "jax", "threads", "open_before"}
+NSYS = ["profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "--cuda-graph-trace=node", "-f", "true"]
 
 
-def run(scene, environment, timeout=300):
+def run(scene, environment, before=(), timeout=300):
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, WORKLOADS, scene],
+        [*before, sys.executable, WORKLOADS, scene],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -93,6 +104,21 @@ def recorded(arguments, files):
         report = subprocess.run([arguments.gpuprof, "report", file], capture_output=True, text=True)
         incomplete += [line.strip() for line in report.stdout.splitlines() if "INCOMPLETE" in line]
     return ranges, kernels, total, copies, incomplete
+
+
+def compared(arguments, scene, folder, file):
+    """What nsys.py says of a second run under Nsight Systems."""
+    capture, own = (os.path.join(folder, name) for name in ("nsys", "ours.sqlite"))
+    done, _ = run(scene, {}, [arguments.nsys, *NSYS, "-o", capture])
+    steps = [
+        [arguments.nsys, "export", "--type", "sqlite", "-f", "true", "-o", f"{capture}.sqlite", f"{capture}.nsys-rep"],
+        [arguments.gpuprof, "export", "--format", "nsys", "--no-inferred", "-o", own, file],
+    ]
+    for step in steps:
+        done = subprocess.run(step, capture_output=True, text=True)
+        if done.returncode != 0:
+            return [], [f"{step[:2]}: {done.stderr[-1000:]}"]
+    return nsys.compare(own, f"{capture}.sqlite")
 
 
 def all_expected(expected):
@@ -144,6 +170,9 @@ def check(arguments, scene):
         for name, count in program["kernels"].items():
             if name and kernels[name] != count:
                 errors.append(f"{kernels[name]} kernels in {name!r} instead of {count}")
+        for one, times, other, other_times in program["same"]:
+            if not kernels[one] or kernels[one] * other_times != kernels[other] * times:
+                errors.append(f"{kernels[one]} kernels in {times} {one!r}, {kernels[other]} in {other_times} {other!r}")
     if scene in IN_WINDOWS and total != sum(expected["kernels"].values()):
         errors.append(f"{total} kernels in the windows instead of {sum(expected['kernels'].values())}")
     if copies < expected["copies"]:
@@ -154,13 +183,16 @@ def check(arguments, scene):
         f"{len(manifests)} processes, {len(files)} files, {total} kernels, {copies} copies, "
         f"{sum(ranges.values())} ranges; {plain_s:.1f} s without and {injected_s:.1f} s with the library"
     )
+    if arguments.nsys and scene in DETERMINISTIC and not errors:
+        lines, errors = compared(arguments, scene, folder, files[0])
+        text += "".join(f"\n       nsys: {line}" for line in lines)
     # What else a program said of itself.
     return errors, text + "".join(f"\n       {line}" for line in injected.stdout.splitlines() if line[:1] != "{")
 
 
 def bench(arguments):
-    """The cost of launches and of ranges, by turns."""
-    results = {"without": [], "with": []}
+    """The cost of launches, steps and ranges, by turns."""
+    results = {"without": [], "with": []} | ({"nsys": []} if arguments.nsys else {})
     for round_ in range(arguments.rounds):
         for name in results:
             environment = {}
@@ -172,11 +204,13 @@ def bench(arguments):
                     "NVTX_INJECTION64_PATH": arguments.library,
                     "GPUPROF_RUN": folder,
                 }
-            done, _ = run("bench", environment)
-            results[name].append(json.loads(done.stdout.splitlines()[-1]))
-    for name, all_of_it in results.items():
-        for key in ("step_us", "push_pop_ns"):
-            values = sorted(one[key] for one in all_of_it)
+            before = [arguments.nsys, *NSYS, "-o", os.path.join(arguments.out, "bench")] if name == "nsys" else []
+            done, _ = run("bench", environment, before)
+            results[name].append(json.loads(next(line for line in done.stdout.splitlines() if line[:1] == "{")))
+            print(f"{name}: " + ", ".join(f"{key} {value:.0f}" for key, value in results[name][-1].items()), flush=True)
+    for key in results["without"][0]:
+        for name, rounds in results.items():
+            values = sorted(one[key] for one in rounds)
             print(f"{key} {name}: median {values[len(values) // 2]:.0f}, {values[0]:.0f} to {values[-1]:.0f}")
 
 
@@ -184,6 +218,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", required=True, type=os.path.abspath)
     parser.add_argument("--gpuprof", required=True, type=os.path.abspath)
+    parser.add_argument("--nsys", default=None, type=os.path.abspath)
     parser.add_argument("--out", default=None)
     parser.add_argument("--bench", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)

@@ -8,6 +8,7 @@ The line is the last of standard output:
              program knows it: from elementwise operations, of which each is one kernel
     copies   how many copies were made
     children what children printed
+    same     pairs of ranges with the same kernels, each with how often it ran
 """
 
 import ctypes
@@ -19,7 +20,7 @@ import threading
 from collections import Counter
 from contextlib import contextmanager
 
-EXPECTED = {"ranges": Counter(), "kernels": Counter(), "copies": 0, "children": []}
+EXPECTED = {"ranges": Counter(), "kernels": Counter(), "copies": 0, "children": [], "same": []}
 STACK = threading.local()
 
 
@@ -118,6 +119,135 @@ def decode():
     # Replayed nodes carry the range of their capture.
     for layer, count in captured.items():
         EXPECTED["kernels"][layer] += tokens * count
+
+
+def encoder(layers=4, width=256):
+    torch = torch_module()
+    torch.manual_seed(0)
+    make = lambda: torch.nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True)
+    return [make().cuda().eval() for _ in range(layers)]
+
+
+def transformer():
+    """A transformer, eager and as a CUDA graph: the layers are ranges of the eager run, and of the capture."""
+    torch = torch_module()
+    layers, steps, tokens = encoder(), 5, 50
+    x = torch.randn(2, 16, 256).cuda()
+
+    def forward(kind):
+        y = x
+        for number, layer in enumerate(layers):
+            with nvtx(f"{kind} {number}"):
+                y = layer(y)
+        return y
+
+    with torch.no_grad():
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            forward("warm-up")
+        done()
+        with torch.cuda.stream(stream):
+            for _ in range(steps):
+                forward("eager")
+        done()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            forward("layer")
+        for _ in range(tokens):
+            with nvtx("decode"):
+                graph.replay()
+        done()
+    # The same kernels, as often as the graph was replayed.
+    EXPECTED["same"] = [[f"eager {number}", steps, f"layer {number}", tokens] for number in range(len(layers))]
+
+
+def triton():
+    """A kernel that Triton compiles, beside PyTorch's own."""
+    torch = torch_module()
+    source = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def add_one(pointer, size, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < size
+    tl.store(pointer + offsets, tl.load(pointer + offsets, mask=mask) + 1.0, mask=mask)
+"""
+    import importlib.util
+    import tempfile
+
+    # Triton reads the source of a kernel from its file.
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "kernels.py")
+        with open(path, "w") as file:
+            file.write(source)
+        spec = importlib.util.spec_from_file_location("kernels", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        x = torch.zeros(1000, device="cuda")
+        with nvtx("compile"):
+            module.add_one[(4,)](x, 1000, BLOCK=256)
+            EXPECTED["kernels"]["compile"] += 1
+        for _ in range(50):
+            with nvtx("triton"):
+                module.add_one[(4,)](x, 1000, BLOCK=256)
+                EXPECTED["kernels"]["triton"] += 1
+                kernel(x)
+        done()
+    assert float(x[0]) == 101.0, float(x[0])
+
+
+@contextmanager
+def plain_nvtx(name):
+    """A range without PyTorch."""
+    import nvtx as package
+
+    EXPECTED["ranges"][name] += 1
+    with package.annotate(name):
+        yield
+
+
+def cupy():
+    """CuPy: kernels that NVRTC compiles, elementwise ones, and copies."""
+    import cupy as cp
+    import numpy
+
+    add = cp.RawKernel('extern "C" __global__ void add(float* x) { x[threadIdx.x] += 1.0f; }', "add")
+    x = cp.asarray(numpy.zeros(16, dtype=numpy.float32))
+    for _ in range(50):
+        with plain_nvtx("raw"):
+            add((1,), (16,), (x,))
+            EXPECTED["kernels"]["raw"] += 1
+        with plain_nvtx("elementwise"):
+            cp.add(x, x, out=x)
+            EXPECTED["kernels"]["elementwise"] += 1
+    with plain_nvtx("product"):
+        cp.dot(cp.ones((64, 64), dtype=cp.float32), cp.ones((64, 64), dtype=cp.float32)).sum()
+    EXPECTED["copies"] += 2
+    cp.asnumpy(x)
+
+
+def jax():
+    """JAX: a compiled training step, of which XLA chooses the kernels."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    # The choice of kernels by their times differs from run to run.
+    os.environ.setdefault("XLA_FLAGS", "--xla_gpu_autotune_level=0")
+    import jax
+    import jax.numpy as jnp
+
+    assert jax.devices()[0].platform == "gpu", jax.devices()
+
+    @jax.jit
+    def step(weights, x):
+        loss = lambda weights: jnp.square(jnp.tanh(x @ weights)).mean()
+        return weights - 0.1 * jax.grad(loss)(weights)
+
+    weights, x = jnp.ones((64, 64)), jnp.ones((32, 64))
+    weights = step(weights, x).block_until_ready()
+    for _ in range(50):
+        with plain_nvtx("step"):
+            weights = step(weights, x).block_until_ready()
 
 
 class Numbers:
@@ -321,29 +451,68 @@ def idle():
 
 
 def bench():
-    """Prints the time of a step of an eager loop of small kernels, and of a push and pop."""
+    """Prints times: of a step of an eager loop of small kernels, of a training step, of a graph's replay, of a push and pop."""
     import time
 
     torch = torch_module()
+
+    def median_us(step, steps):
+        times = []
+        for _ in range(steps):
+            began = time.perf_counter()
+            step()
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - began)
+        return sorted(times)[steps // 2] * 1e6
+
     x = torch.zeros(16, device="cuda")
-    for _ in range(2000):
-        x.add_(1.0)
-    torch.cuda.synchronize()
-    times = []
-    for _ in range(30):
-        began = time.perf_counter()
+
+    def small():
         for _ in range(168):
             x.add_(1.0)
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - began)
+
+    model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(12)]).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    data = torch.randn(64, 256).cuda()
     push, pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
+
+    def training():
+        push("forward")
+        loss = model(data).square().mean()
+        pop()
+        push("backward")
+        loss.backward()
+        pop()
+        push("optimizer")
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        pop()
+
+    for _ in range(30):
+        small()
+        training()
+    torch.cuda.synchronize()
+    layers = encoder(12)
+    tokens = torch.randn(2, 16, 256).cuda()
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad():
+        for layer in layers:
+            layer(tokens)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            for layer in layers:
+                layer(tokens)
+    times = {
+        "small_us": median_us(small, 100),
+        "training_us": median_us(training, 200),
+        "replay_us": median_us(graph.replay, 300),
+    }
     began = time.perf_counter()
     for _ in range(200000):
         push("a range")
         pop()
-    ranges = time.perf_counter() - began
-    times.sort()
-    print(json.dumps({"step_us": times[len(times) // 2] * 1e6, "push_pop_ns": ranges / 200000 * 1e9}))
+    times["push_pop_ns"] = (time.perf_counter() - began) / 200000 * 1e9
+    print(json.dumps(times), flush=True)
     sys.exit(0)
 
 
@@ -355,6 +524,10 @@ SCENES = {
     "train": train,
     "single_threaded_backward": single_threaded_backward,
     "decode": decode,
+    "transformer": transformer,
+    "triton": triton,
+    "cupy": cupy,
+    "jax": jax,
     "data_loader_fork": lambda: data_loader("fork"),
     "data_loader_spawn": lambda: data_loader("spawn"),
     "child": child,

@@ -5,13 +5,19 @@ use std::fmt;
 use tracing::subscriber::SetGlobalDefaultError;
 
 /// Why a session did not start.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The profiler's error.
     Profiler(profiler_core::Error),
     /// The process has a subscriber of `tracing`.
     Subscriber(SetGlobalDefaultError),
+}
+
+/// The text of `Display`: `main` prints the error that it returns this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for Error {

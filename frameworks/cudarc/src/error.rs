@@ -5,7 +5,6 @@ use std::fmt;
 use cudarc::driver::DriverError;
 
 /// Why the profiler could not do something with an object of cudarc's.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The profiler's own error.
@@ -26,6 +25,13 @@ pub enum Error {
 impl Error {
     pub(crate) fn driver(what: &'static str) -> impl Fn(DriverError) -> Self {
         move |source| Self::Driver { what, source }
+    }
+}
+
+/// The text of `Display`: `main` prints the error that it returns this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -10,7 +10,6 @@ use crate::ProcessId;
 ///
 /// Predicates cover what a caller can act on. The text has what failed, on what, why, and what to
 /// do.
-#[derive(Debug)]
 pub struct Error(Box<Kind>);
 
 #[derive(Debug)]
@@ -76,6 +75,13 @@ impl Error {
     /// True if the file or folder does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(&*self.0, Kind::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// The text of `Display`: `main` prints the error that it returns this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

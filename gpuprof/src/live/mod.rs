@@ -10,6 +10,7 @@ use std::time::Duration;
 use gpuprof_control::manifest::{Moment, Process};
 use gpuprof_control::socket::{Answer, Client, Folder, Request, sockets};
 use gpuprof_control::{Error, ProcessId, RunFolder};
+use profiler_core::__private::table::Table;
 use profiler_core::formats::text::{printable, shortened};
 use serde::Serialize;
 
@@ -17,7 +18,7 @@ use crate::args::{ListArgs, LiveArgs};
 use crate::failure::{Failure, note};
 use crate::input;
 use crate::output::Output;
-use crate::tables::{write_columns, write_json};
+use crate::tables::write_json;
 
 /// How long a process of `list` may take to answer.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -129,7 +130,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
             answer => rows.push(Row::new(client.process(), answer)),
         }
     }
-    Output::Standard.write(|out| {
+    Output::Standard.write_in(!args.json, |out| {
         if args.json {
             return write_json(out, &rows);
         }
@@ -138,11 +139,12 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
             return Ok(());
         }
         let header = ["pid", "program", "rank", "state", "for", "run"];
-        let cells = rows.iter().map(|row| {
+        let mut table = [1, 3, 5].into_iter().fold(Table::new(header, 0), Table::with_text);
+        for row in &rows {
             let [pid, program, rank, state, age] = row.start_of_table();
-            [pid, program, rank, state, age, row.run_name()]
-        });
-        Ok(write_columns(out, header, [true, false, true, false, true, false], cells)?)
+            table.add_row([pid, program, rank, state, age, row.run_name()]);
+        }
+        Ok(writeln!(out, "{}", table.render(out.layout))?)
     })
 }
 
@@ -295,7 +297,10 @@ pub(crate) fn snapshot(args: &LiveArgs, report: bool) -> Result<(), Failure> {
     };
     if report {
         let profile = input::profile(read)?;
-        Output::Standard.write(|out| Ok(write!(out, "\n{profile}\n")?))?;
+        Output::Standard.text(|out| {
+            writeln!(out)?;
+            out.show(&profile)
+        })?;
     }
     Ok(())
 }
@@ -340,15 +345,15 @@ pub(crate) fn status(args: &LiveArgs, json: bool) -> Result<(), Failure> {
         }
     }
     if !rows.is_empty() {
-        Output::Standard.write(|out| match json {
+        Output::Standard.write_in(!json, |out| match json {
             true => write_json(out, &rows),
-            false => Ok(write_status(out, &rows)?),
+            false => Ok(writeln!(out, "{}", status_table(&rows).render(out.layout))?),
         })?;
     }
     asked
 }
 
-fn write_status(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
+fn status_table(rows: &[Row]) -> Table {
     let header = [
         "pid",
         "program",
@@ -362,11 +367,8 @@ fn write_status(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
         "lost",
         "run",
     ];
-    let mut are_numbers = [true; 11];
-    for text in [1, 3, 10] {
-        are_numbers[text] = false;
-    }
-    let cells = rows.iter().map(|row| {
+    let mut table = [1, 3, 10].into_iter().fold(Table::new(header, 0), Table::with_text);
+    for row in rows {
         let [pid, program, rank, state, age] = row.start_of_table();
         let [operations, ranges, windows, bytes, lost] = [
             row.cell(|process| process.counts.operations.to_string()),
@@ -376,7 +378,9 @@ fn write_status(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
             row.cell(|process| process.counts.lost.to_string()),
         ];
         let run = row.run_name();
-        [pid, program, rank, state, age, operations, ranges, windows, bytes, lost, run]
-    });
-    write_columns(out, header, are_numbers, cells)
+        table.add_row([
+            pid, program, rank, state, age, operations, ranges, windows, bytes, lost, run,
+        ]);
+    }
+    table
 }

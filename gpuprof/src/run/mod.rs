@@ -4,6 +4,7 @@ mod library;
 mod program;
 mod result;
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use gpuprof_control::{LOG_VARIABLE, Options, RunFolder, Start};
 
 use crate::args::RunArgs;
 use crate::failure::{Failure, note};
+use crate::tables;
 use program::Program;
 use result::Outputs;
 
@@ -54,6 +56,7 @@ struct Prepared {
 impl Prepared {
     fn new(args: RunArgs) -> Result<Self, Failure> {
         let RunArgs { start, delay, range, duration, ranges, output, force, quiet, .. } = args;
+        check_stats(args.stats.as_deref(), &args.program)?;
         let outputs = Outputs::new(args.stats, args.diagnose, args.html, args.perfetto)?;
         library::refuse_other_tools()?;
         let library = library::find(args.inject)?;
@@ -62,6 +65,7 @@ impl Prepared {
         let mut options = Options::new("/");
         options.start = start.or(delay).or(range).unwrap_or_default();
         options.stop = duration.or(ranges);
+        options.always_on = args.always_on;
         options.log_to_stderr = std::env::var_os(LOG_VARIABLE).is_some_and(|log| log == "stderr");
         if ranges.is_some() && !matches!(options.start, Start::Range(_)) {
             let why = "--ranges counts the ranges of --range NAME: give both";
@@ -106,7 +110,7 @@ impl Prepared {
             note(&format!("recording starts with `gpuprof on {folder}`"));
         }
         let variables = self.options.variables()?;
-        let injected = library::variables(&self.library);
+        let injected = library::variables(&self.library, self.quiet);
         let variables = variables.into_iter().chain(injected);
         let ended = match self.program.run(variables, self.wait_children) {
             Ok(ended) => ended,
@@ -133,6 +137,20 @@ impl Prepared {
             let _: io::Result<()> = fs::remove_file(path.join("run.json"));
             let _: io::Result<()> = fs::remove_dir(path);
         }
+    }
+}
+
+/// Refuses `--stats REPORT PROGRAM`, in which the report would be the program.
+fn check_stats(stats: Option<&str>, program: &[OsString]) -> Result<(), Failure> {
+    let first = program.first().and_then(|word| word.to_str()).unwrap_or_default();
+    if stats != Some(DEFAULT_STATS) || Path::new(first).exists() {
+        return Ok(());
+    }
+    match tables::named_reports(first) {
+        Err(_) => Ok(()),
+        Ok(_) => Err(Failure::Usage(format!(
+            "{first} is a report and would be run as the program: write --stats={first}"
+        ))),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::table::{self, Layout};
 use super::text::{html, markdown};
-use super::units;
 
 /// The style of every page: a profile's, a comparison's, a roofline's.
 pub(crate) const STYLE: &str = include_str!("page.css");
@@ -63,10 +63,10 @@ impl Table {
     }
 
     /// The rows for a terminal. Columns from `right_from` are right-aligned.
-    pub(crate) fn text(&self, right_from: usize) -> String {
-        let mut table = units::table(&self.head, right_from);
-        self.rows.iter().for_each(|(_, row)| _ = table.add_row(row));
-        units::finish(&table)
+    pub(crate) fn text(&self, right_from: usize, layout: Layout) -> String {
+        let mut table = table::Table::new(self.head.iter().copied(), right_from);
+        self.rows.iter().for_each(|(_, row)| table.add_row(row));
+        table.render(layout)
     }
 
     /// The title and up to `most` rows as HTML.

@@ -14,6 +14,7 @@ use std::io;
 
 use serde_core::Serialize;
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter};
+use unicode_width::UnicodeWidthChar as _;
 
 /// True for characters that a terminal, browser or editor interprets or hides: controls, line
 /// separators, direction controls, and characters without width. Variation selectors and joiners
@@ -54,24 +55,48 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Printable text of at most `width` characters. Longer text loses its middle.
+/// The columns that a terminal gives to a character.
+pub(crate) fn width_of(c: char) -> usize {
+    c.width().unwrap_or(0)
+}
+
+/// The columns that a terminal gives to printable text, at most.
+pub(crate) fn cells(text: &str) -> usize {
+    match text.is_ascii() {
+        true => text.len(),
+        false => text.chars().map(width_of).sum(),
+    }
+}
+
+/// Printable text of at most `width` columns of a terminal. Longer text loses its middle.
 ///
 /// ```
 /// assert_eq!(profiler_core::formats::text::shortened("sgemm_128x64_tn", 9), "sgem…4_tn");
 /// ```
 pub fn shortened(text: &str, width: usize) -> String {
-    // Each character has at least a byte.
-    let is_short = text.len() <= width;
-    let length = if is_short { 0 } else { text.chars().count() };
-    if length <= width {
+    // A character has at least as many bytes as columns.
+    if text.len() <= width || cells_shown(text) <= width {
         return printable(text).into_owned();
     }
     let Some(kept) = width.checked_sub(1) else { return String::new() };
-    let head = kept.div_ceil(2);
-    let mut short: String = text.chars().take(head).map(shown).collect();
-    short.push('…');
-    short.extend(text.chars().skip(length - (kept - head)).map(shown));
-    short
+    let head = taken(text.chars().map(shown), kept.div_ceil(2));
+    let tail = taken(text.chars().rev().map(shown), kept - kept.div_ceil(2));
+    head.chars().chain(['…']).chain(tail.chars().rev()).collect()
+}
+
+fn cells_shown(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.chars().map(shown).map(width_of).sum() }
+}
+
+/// The first characters that fit.
+fn taken(text: impl Iterator<Item = char>, width: usize) -> String {
+    let mut room = width;
+    let fits = |c: &char| {
+        let left = room.checked_sub(width_of(*c));
+        room = left.unwrap_or(room);
+        left.is_some()
+    };
+    text.take_while(fits).collect()
 }
 
 /// The largest file for [`read_file`]: baselines, peaks and counts have some hundred KiB.

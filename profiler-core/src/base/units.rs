@@ -1,36 +1,14 @@
-//! Times, sizes and tables for people.
+//! Times and sizes for people.
 
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-
+pub(crate) use super::table::NAME_WIDTH;
 pub(crate) use super::text::shortened;
 
-/// The longest name of a kernel or range in a table.
-pub(crate) const NAME_WIDTH: usize = 60;
 /// The longest path of a range in a message.
 pub(crate) const PATH_WIDTH: usize = 160;
 /// The longest message: names from files may have any length.
 pub(crate) const MESSAGE_WIDTH: usize = 2000;
-
-/// A plain table. Columns from `right_from` are right-aligned.
-pub(crate) fn table(header: &[&str], right_from: usize) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.iter().copied());
-    for (i, column) in table.column_iter_mut().enumerate() {
-        column.set_padding(if i == 0 { (0, 1) } else { (1, 1) });
-        if i >= right_from {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
-}
-
-/// Renders a table without trailing spaces.
-pub(crate) fn finish(table: &Table) -> String {
-    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
-}
 
 /// A time in nanoseconds; `u64::MAX` at most.
 pub(crate) fn nanoseconds(time: Duration) -> u64 {
@@ -38,7 +16,7 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
 }
 
 /// A time with at least three significant digits: 950 ns, 1.23 us, 45.6 ms.
-pub(crate) fn time(duration: Duration) -> String {
+pub fn time(duration: Duration) -> String {
     let ns = duration.as_nanos() as f64;
     scaled(ns, &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")])
 }

@@ -7,6 +7,10 @@ pub(crate) mod export;
 pub(crate) mod nsys;
 #[cfg(feature = "parquet")]
 pub(crate) mod parquet;
+#[cfg(feature = "analysis")]
+mod places;
+#[cfg(feature = "analysis")]
+pub mod stacks;
 
 pub use crate::base::text;
 #[cfg(feature = "analysis")]

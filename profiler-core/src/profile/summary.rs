@@ -11,9 +11,10 @@ use crate::base::accessors::getters;
 use crate::base::distribution::Distribution;
 use crate::base::kernel_names::{Pattern, demangled};
 use crate::base::order;
+use crate::base::table::{Layout, Table};
 use crate::base::text::serialize_fields;
 use crate::base::totals::Totals;
-use crate::base::units::{finish, nanoseconds, shortened, table, time};
+use crate::base::units::{nanoseconds, time};
 use crate::join::health::Health;
 use crate::join::intern::Names;
 use crate::join::streaming::StreamingJoin;
@@ -329,8 +330,6 @@ impl Serialize for PathSummary<'_> {
 
 /// Rows of the kernel table.
 const KERNELS: usize = 12;
-/// The longest name in a table.
-const NAME_WIDTH: usize = 60;
 
 fn time_and_counts(totals: &Totals) -> impl Iterator<Item = String> {
     let counts = [totals.launches, totals.kernels, totals.copies, totals.synchronizations];
@@ -339,6 +338,7 @@ fn time_and_counts(totals: &Totals) -> impl Iterator<Item = String> {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layout = Layout::of(f);
         writeln!(f, "GPU summary: {}", self.info)?;
         writeln!(f, "{} summed up", time(self.duration))?;
         let mut header = vec!["range", "times", "host mean", "host p99", "GPU mean", "GPU p99"];
@@ -346,10 +346,10 @@ impl fmt::Display for Summary {
         let has_shared = self.sums.paths.iter().any(|path| path.shared != Totals::default());
         let shared = has_shared.then_some("shared GPU");
         header.extend(shared);
-        let mut ranges = table(&header, 1);
+        let mut ranges = Table::new(header, 1);
         for path in self.paths() {
             let totals = path.inclusive();
-            let mut row = vec![shortened(&path.path(), NAME_WIDTH)];
+            let mut row = vec![path.path()];
             row.push(path.instances().to_string());
             for times in [path.host_time(), path.gpu_time()] {
                 row.extend([time(times.mean()), time(times.percentile(99.0))]);
@@ -365,13 +365,13 @@ impl fmt::Display for Summary {
             row.extend(time_and_counts(&outside));
             ranges.add_row(row);
         }
-        writeln!(f, "\n{}\n", finish(&ranges))?;
+        writeln!(f, "\n{}\n", ranges.render(layout))?;
         if !self.sums.process_ranges.is_empty() {
             let mut header = vec!["range of the process", "times", "activations", "host mean"];
             header.extend(["host p99", "GPU mean", "GPU p99", "GPU time", "kernels"]);
-            let mut ranges = table(&header, 1);
+            let mut ranges = Table::new(header, 1);
             for range in self.process_ranges() {
-                let mut row = vec![shortened(range.name(), NAME_WIDTH)];
+                let mut row = vec![range.name().to_owned()];
                 row.extend([range.instances().to_string(), range.activations().to_string()]);
                 for times in [range.host_time(), range.gpu_time()] {
                     row.extend([time(times.mean()), time(times.percentile(99.0))]);
@@ -380,22 +380,22 @@ impl fmt::Display for Summary {
                 row.extend([time(totals.gpu_time()), totals.kernels.to_string()]);
                 ranges.add_row(row);
             }
-            writeln!(f, "{}\n", finish(&ranges))?;
+            writeln!(f, "{}\n", ranges.render(layout))?;
         }
         if !self.sums.marks.is_empty() {
-            let mut marks = table(&["mark", "times"], 1);
+            let mut marks = Table::new(["mark", "times"], 1);
             for (_, name, count) in self.marks() {
-                marks.add_row([shortened(name, NAME_WIDTH), count.to_string()]);
+                marks.add_row([name.to_owned(), count.to_string()]);
             }
-            writeln!(f, "{}\n", finish(&marks))?;
+            writeln!(f, "{}\n", marks.render(layout))?;
         }
-        let mut kernels = table(&["kernel", "count", "GPU time", "mean"], 1);
+        let mut kernels = Table::new(["kernel", "count", "GPU time", "mean"], 1);
         for (name, sum) in self.kernels().into_iter().take(KERNELS) {
             let mean = sum.kernel_time() / u32::try_from(sum.kernels.max(1)).unwrap_or(u32::MAX);
-            let name = shortened(&demangled(name), NAME_WIDTH);
+            let name = demangled(name);
             kernels.add_row([name, sum.kernels.to_string(), time(sum.kernel_time()), time(mean)]);
         }
-        writeln!(f, "{}\n", finish(&kernels))?;
+        writeln!(f, "{}\n", kernels.render(layout))?;
         write!(f, "health: {}", self.health)
     }
 }

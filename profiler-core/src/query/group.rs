@@ -15,8 +15,9 @@ use crate::base::accessors::{getters, iterate};
 use crate::base::kernel_names;
 use crate::base::order;
 use crate::base::statistics::Statistics;
+use crate::base::table::{Layout, Table};
 use crate::base::text::{printable, serialize_as_text};
-use crate::base::units::{self, NAME_WIDTH, shortened, time};
+use crate::base::units::{self, time};
 use crate::join::tables::What;
 use crate::profile::{ApiCall, GpuOperation, Kernel, Process, RangeNode};
 
@@ -128,12 +129,12 @@ impl<K: fmt::Display> fmt::Display for Groups<K> {
         if moves_bytes {
             header.extend(["bytes", "GB/s"]);
         }
-        let mut table = units::table(&header, 1);
+        let mut table = Table::new(header, 1);
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         for group in self.groups.iter().take(SHOWN) {
             let times = &group.statistics;
             let mut row = vec![
-                shortened(&group.key.to_string(), NAME_WIDTH),
+                group.key.to_string(),
                 group.count.to_string(),
                 time(group.time()),
                 percent(group.share),
@@ -157,7 +158,7 @@ impl<K: fmt::Display> fmt::Display for Groups<K> {
                 percent(rest.iter().map(|group| group.share).sum()),
             ]);
         }
-        f.write_str(&units::finish(&table))
+        f.write_str(&table.render(Layout::of(f)))
     }
 }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::Query;
 use crate::base::accessors::iterate;
 use crate::base::statistics::as_ns;
+use crate::base::table::{Layout, Table, Tone};
 use crate::base::text::serialize_fields;
-use crate::base::units::{self, NAME_WIDTH, shortened, time};
+use crate::base::units::time;
 use crate::profile::RangeNode;
 
 /// A number of operations with their time and bytes.
@@ -122,19 +123,20 @@ impl fmt::Display for Branches<'_> {
         if self.branches.is_empty() {
             return f.write_str("none");
         }
-        let mut table = units::table(&["range", "count", "GPU time", "own count", "own GPU"], 1);
+        let mut table = Table::new(["range", "count", "GPU time", "own count", "own GPU"], 1);
         for branch in self.branches.iter().filter(|branch| branch.depth <= LEVELS) {
             let name = branch.node.map_or("(outside any range)", |node| node.name());
             let Branch { inclusive, exclusive, .. } = branch;
-            table.add_row([
-                format!("{}{}", "  ".repeat(branch.depth), shortened(name, NAME_WIDTH)),
+            let cells = [
+                name.to_owned(),
                 inclusive.count.to_string(),
                 time(inclusive.gpu_time),
                 exclusive.count.to_string(),
                 time(exclusive.gpu_time),
-            ]);
+            ];
+            table.add("  ".repeat(branch.depth), Tone::Plain, cells);
         }
-        f.write_str(&units::finish(&table))?;
+        f.write_str(&table.render(Layout::of(f)))?;
         match self.branches.iter().filter(|branch| branch.depth > LEVELS).count() {
             0 => Ok(()),
             more => write!(f, "\n({more} further in)"),

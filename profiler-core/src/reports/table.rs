@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::spans::{NameTree, RangeStack};
 use super::sums::Summary;
+use crate::base::table::{Layout, Table};
 use crate::base::text::{guard_formula, json as json_string, quote_cell};
 use crate::base::units;
 use crate::record::series;
@@ -281,7 +282,8 @@ fn tenth(value: f64) -> f64 {
 
 /// Rows of a text table; `{:#}` shows all.
 const SHOWN: usize = 50;
-const NAME_WIDTH: usize = 60;
+/// The longest path in a table: its ends are kept.
+const PATH_WIDTH: usize = 500;
 
 /// Writes an aligned text table with fitting units.
 pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -301,11 +303,9 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
             }
         });
     }
-    let mut table = units::table(&header, 0);
-    for (column, is_text) in table.column_iter_mut().zip(is_text) {
-        if is_text {
-            column.set_cell_alignment(comfy_table::CellAlignment::Left);
-        }
+    let mut table = Table::new(header.iter().copied(), 0);
+    for (column, _) in is_text.into_iter().enumerate().filter(|(_, is_text)| *is_text) {
+        table = table.with_text(column);
     }
     for row in &rows[..shown] {
         let mut cells = Vec::with_capacity(header.len());
@@ -316,7 +316,7 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
         });
         table.add_row(cells);
     }
-    f.write_str(&units::finish(&table))?;
+    f.write_str(&table.render(Layout::of(f)))?;
     if shown < rows.len() {
         write!(f, "\n({} more rows; {{:#}} shows all, and so do the files)", rows.len() - shown)?;
     }
@@ -326,9 +326,9 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
 fn for_people(unit: Unit, value: Value<'_>) -> String {
     let number = match value {
         Value::Absent => return String::new(),
-        Value::Text(text) => return units::shortened(text, NAME_WIDTH),
-        Value::Stack(stack) => return units::shortened(&stack.ends(NAME_WIDTH), NAME_WIDTH),
-        Value::Tree(tree) => return units::shortened(&tree.end(NAME_WIDTH), NAME_WIDTH),
+        Value::Text(text) => return text.to_owned(),
+        Value::Stack(stack) => return stack.ends(PATH_WIDTH),
+        Value::Tree(tree) => return tree.end(PATH_WIDTH),
         Value::Signed(value) => value as f64,
         Value::Size([x, y, z]) => return format!("{x} {y} {z}"),
         Value::Measured(value, unit) => return unit.measured(value),

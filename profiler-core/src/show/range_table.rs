@@ -1,20 +1,19 @@
 //! The tree of ranges as a table, with columns for what few profiles have.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use comfy_table::Table;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::base::table::{Layout, Table, Tone};
 use crate::base::totals::Totals;
-use crate::base::units::{NAME_WIDTH, bytes, finish, shortened, table, time};
+use crate::base::units::{bytes, time};
 use crate::join::range_tree::{self, NodeId};
 use crate::profile::{Profile, RangeNode};
 
 /// Displayed levels of the tree: recursions may be arbitrarily deep.
 const LEVELS: usize = 24;
 
-/// The tree of ranges as a table. `{}` prints it, with a line for each notation that it uses.
+/// The tree of ranges as a table, with a line for each notation that it uses.
 pub(crate) struct RangeTable {
     table: Table,
     columns: Columns,
@@ -67,7 +66,7 @@ impl RangeTable {
                 .into_iter()
                 .flatten(),
         );
-        let mut table = Self { table: table(&header, 1), columns, captures };
+        let mut table = Self { table: Table::new(header, 1), columns, captures };
         let processes = profile.filter(|profile| profile.has_several_processes());
         let processes = processes.map(processes_of_nodes).unwrap_or_default();
         roots.for_each(|root| table.add(&root, &processes, ("", "", ""), 0));
@@ -83,7 +82,7 @@ impl RangeTable {
         (indent, lead, below): (&str, &str, &str),
         level: usize,
     ) {
-        let mut row = vec![format!("{indent}{lead}{}", shortened(node.name(), NAME_WIDTH))];
+        let mut row = vec![node.name().to_owned()];
         row.extend(processes.get(node.id.at()).map(u64::to_string));
         row.extend([node.instances().to_string(), time(node.host_time())]);
         row.extend(columns(&node.inclusive(), &node.exclusive()));
@@ -94,13 +93,13 @@ impl RangeTable {
             let inferred = node.inferred();
             row.extend([time(inferred.gpu_time()), inferred.kernels.to_string()]);
         }
-        self.table.add_row(row);
+        self.table.add(format!("{indent}{lead}"), Tone::Plain, row);
         let indent = format!("{indent}{below}");
         let captured = self.captures.below(node.profile, Some(node.id));
         let mut children = node.children().peekable();
         let is_followed = children.peek().is_some();
         if level == LEVELS && (is_followed || !captured.is_empty()) {
-            self.table.add_row([format!("{indent}└─ (further in)")]);
+            self.table.add(format!("{indent}└─ "), Tone::Plain, ["(further in)"]);
             return;
         }
         self.add_captured(node.profile, &captured, &indent, is_followed, level + 1);
@@ -122,7 +121,7 @@ impl RangeTable {
         for (at, of) in captured.iter().enumerate() {
             let (lead, below) = branch(at + 1 == captured.len() && !is_followed);
             let name = RangeNode { profile, id: of.node }.name();
-            let mut row = vec![format!("{indent}{lead}[{}]", shortened(name, NAME_WIDTH))];
+            let mut row = vec![format!("[{name}]")];
             row.resize(row.len() + usize::from(self.columns.has_processes) + 2, String::new());
             row.extend(columns(&of.inclusive, &of.exclusive));
             // The launches and waits are those of the range above.
@@ -130,11 +129,11 @@ impl RangeTable {
             for without in [first + LAUNCHES, first + SYNCHRONIZATIONS] {
                 row[without].clear();
             }
-            self.table.add_row(row);
+            self.table.add(format!("{indent}{lead}"), Tone::Plain, row);
             let indent = format!("{indent}{below}");
             match level {
                 LEVELS if !of.children.is_empty() => {
-                    self.table.add_row([format!("{indent}└─ (further in)")]);
+                    self.table.add(format!("{indent}└─ "), Tone::Plain, ["(further in)"]);
                 }
                 _ => self.add_captured(profile, &of.children, &indent, false, level + 1),
             }
@@ -154,26 +153,26 @@ fn branch(is_last: bool) -> (&'static str, &'static str) {
     if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") }
 }
 
-impl fmt::Display for RangeTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.table.row_count() == 0 {
-            return f.write_str("no ranges and no GPU work");
+impl RangeTable {
+    pub(crate) fn text(&self, layout: Layout) -> String {
+        if self.table.is_empty() {
+            return "no ranges and no GPU work".to_owned();
         }
-        f.write_str(&finish(&self.table))?;
+        let mut text = self.table.render(layout);
         if self.captures.is_shown() {
-            f.write_str(
+            text.push_str(
                 "\n[range]: work of CUDA graphs by the range of its capture; it counts for the range above, which launched it",
-            )?;
+            );
         }
         if self.columns.has_replayed {
-            f.write_str("\nreplayed GPU: work of CUDA graphs captured in the range, wherever it was launched")?;
+            text.push_str("\nreplayed GPU: work of CUDA graphs captured in the range, wherever it was launched");
         }
         if self.columns.has_inferred {
-            f.write_str(
+            text.push_str(
                 "\ninferred: work outside any range that another thread launched while the range's thread waited; in no other column",
-            )?;
+            );
         }
-        Ok(())
+        text
     }
 }
 

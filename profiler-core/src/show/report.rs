@@ -10,8 +10,9 @@ use rustc_hash::FxHashMap;
 
 use crate::base::kernel_names::demangled;
 use crate::base::order;
+use crate::base::table::{Layout, Table, Tone};
 use crate::base::totals::Totals;
-use crate::base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, finish, shortened, table, time};
+use crate::base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, shortened, time};
 use crate::profile::{Kernel, Process, Profile, RangeNode};
 use crate::record::series::Series;
 use crate::show::range_table::{RangeTable, columns};
@@ -24,6 +25,7 @@ const FINDINGS: usize = 3;
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layout = Layout::of(f);
         writeln!(f, "GPU profile: {}", self.recording_info())?;
         let totals = self.totals();
         writeln!(
@@ -43,15 +45,15 @@ impl fmt::Display for Profile {
             time(totals.synchronization_time()),
         )?;
         if self.health().truncated != 0 {
-            writeln!(f, "{}", truncation(self))?;
+            writeln!(f, "{}", layout.paint(Tone::Bad, &truncation(self)))?;
         }
         writeln!(f)?;
         if self.has_several_processes() {
-            writeln!(f, "{}\n", processes(self))?;
+            writeln!(f, "{}\n", processes(self, layout))?;
         }
-        writeln!(f, "{}", RangeTable::whole(self))?;
+        writeln!(f, "{}", RangeTable::whole(self).text(layout))?;
         writeln!(f)?;
-        writeln!(f, "{}", kernels(self.kernels()))?;
+        writeln!(f, "{}", kernels(self.kernels(), layout))?;
         writeln!(f)?;
         #[cfg(feature = "analysis")]
         if f.alternate() {
@@ -66,7 +68,9 @@ impl fmt::Display for Profile {
         for thread in self.unattributed_threads() {
             writeln!(f, "{thread}\n")?;
         }
-        write!(f, "health: {}", self.health())?;
+        let tone = if self.health().is_complete() { Tone::Good } else { Tone::Bad };
+        let (health, rest) = (self.health().to_string(), "health:");
+        write!(f, "{} {health}", layout.paint(tone, rest))?;
         let mut incomplete = self.incomplete_processes();
         for (process, missing) in incomplete.by_ref().take(PROCESSES) {
             write!(f, "\n  {process}: {}", shortened(&missing, MESSAGE_WIDTH))?;
@@ -82,12 +86,12 @@ impl fmt::Display for Profile {
 const PROCESSES: usize = 64;
 
 /// A row for each process.
-fn processes(profile: &Profile) -> String {
+fn processes(profile: &Profile, layout: Layout) -> String {
     let header = [
         "process", "began", "recorded", "GPUs", "GPU time", "launches", "kernels", "copies",
         "copied",
     ];
-    let mut table = table(&header, 1);
+    let mut table = Table::new(header, 1);
     let totals = profile.totals_by_process();
     let of = |process: &Process<'_>| totals.get(&process.id()).copied().unwrap_or_default();
     let mut devices: FxHashMap<u32, BTreeSet<u32>> = FxHashMap::default();
@@ -128,7 +132,7 @@ fn processes(profile: &Profile) -> String {
             copied,
         ]);
     }
-    finish(&table)
+    table.render(layout)
 }
 
 /// What a file that ends early has, and what it lacks.
@@ -181,10 +185,11 @@ fn samples(profile: &Profile, series: &Series) -> String {
 pub(crate) fn part<'a>(
     roots: impl Iterator<Item = RangeNode<'a>>,
     of: impl Iterator<Item = Kernel<'a>>,
+    layout: Layout,
 ) -> String {
     let roots: Vec<_> = roots.collect();
     let table = RangeTable::of(roots.first().map(|root| root.profile), roots.iter().copied());
-    format!("{table}\n\n{}", kernels(of))
+    format!("{}\n\n{}", table.text(layout), kernels(of, layout))
 }
 
 #[derive(Default)]
@@ -195,7 +200,7 @@ struct KernelSum {
     most: Duration,
 }
 
-fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>) -> String {
+fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>, layout: Layout) -> String {
     let mut sums: FxHashMap<&str, KernelSum> = FxHashMap::default();
     for kernel in kernels {
         let sum = sums.entry(kernel.name()).or_default();
@@ -218,11 +223,11 @@ fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>) -> String {
         format!("{percent:.1} %")
     };
 
-    let mut table = table(&["kernel", "count", "GPU time", "share", "mean", "min", "max"], 1);
+    let mut table = Table::new(["kernel", "count", "GPU time", "share", "mean", "min", "max"], 1);
     let shown = if sums.len() == KERNELS + 1 { KERNELS + 1 } else { KERNELS };
     for (name, sum) in sums.iter().take(shown) {
         table.add_row([
-            shortened(&demangled(name), NAME_WIDTH),
+            demangled(name),
             sum.count.to_string(),
             time(sum.total),
             share(sum.total),
@@ -238,5 +243,5 @@ fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>) -> String {
         let name = format!("({} other kernels)", rest.len());
         table.add_row([name, count.to_string(), time(total), share(total)]);
     }
-    finish(&table)
+    table.render(layout)
 }

@@ -337,6 +337,46 @@ fn traces_say_when_they_began_and_whose_they_are() {
 }
 
 #[test]
+fn perfetto_has_typed_gpu_events_of_all_timed_operations() {
+    for profile in profiles() {
+        let trace = perfetto::read(&export(&profile, Format::Perfetto));
+        let timed = || profile.operations().filter(|operation| operation.start().is_some());
+        assert_eq!(trace.stages.len(), timed().count());
+        let mut submitted = trace.submitted.clone();
+        submitted.sort();
+        let expected = timed().filter(|operation| operation.call().is_some());
+        let expected: Vec<u64> = expected.map(|operation| operation.number() as u64 + 1).collect();
+        assert_eq!(submitted, expected);
+        for operation in timed() {
+            let stage = &trace.stages[&(operation.number() as u64 + 1)];
+            let start = ns(operation.start().unwrap());
+            let time = ns(operation.gpu_time().unwrap());
+            assert_eq!((stage.start, stage.end - stage.start), (start, time));
+            assert_eq!(stage.device, u64::from(operation.device()));
+            assert!(stage.queue.starts_with(&format!("stream {}", operation.stream())));
+            let Some(kernel) = operation.as_kernel() else {
+                assert!(stage.kernel.is_none() && stage.launch.is_none());
+                assert_ne!(stage.stage, "kernel");
+                continue;
+            };
+            assert_eq!((&*stage.stage, &stage.name), ("kernel", &kernel.demangled_name()));
+            let names = [kernel.name().to_owned(), kernel.demangled_name()];
+            assert_eq!(stage.kernel, Some(names));
+            let sizes = [kernel.grid(), kernel.block()].map(|sizes| sizes.map(u64::from));
+            assert_eq!(stage.launch, Some(sizes));
+            let registers = kernel.details().registers_per_thread.to_string();
+            assert_eq!(stage.args["registers_per_thread"], registers);
+            let path = operation.range().map(|range| range.node().path());
+            assert_eq!(stage.args.get("range"), path.as_ref());
+        }
+        let plain = export(&profile, Export::new(Format::Perfetto).typed_events(false));
+        let plain = perfetto::read(&plain);
+        assert!(plain.stages.is_empty() && plain.submitted.is_empty() && plain.gpus.is_empty());
+        assert_eq!((plain.slices.len(), plain.flows), (trace.slices.len(), trace.flows));
+    }
+}
+
+#[test]
 fn folded_stacks_add_up_to_the_totals() {
     for profile in profiles() {
         let folded = text(&profile, Format::Folded);
@@ -479,7 +519,8 @@ fn a_name_of_a_megabyte_is_written_where_it_is_needed_and_no_more() {
         }
     });
     let bytes = export(&profile, Format::Perfetto);
-    assert!(bytes.len() < 2 << 20, "{} bytes: said once", bytes.len());
+    // Once as the name of events, and once as that of a kernel.
+    assert!(bytes.len() < (2 << 20) + (1 << 14), "{} bytes", bytes.len());
     let trace = perfetto::read(&bytes);
     assert_eq!(trace.slices.iter().filter(|slice| slice.name == long).count(), 11);
     let path = &trace.slices.iter().find(|slice| slice.category == "kernel").unwrap().args["path"];

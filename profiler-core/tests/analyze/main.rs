@@ -43,12 +43,16 @@ mod nsys;
 #[cfg(feature = "nsys")]
 mod nsys_rows;
 mod occupancy;
+#[cfg(all(feature = "pprof", feature = "otlp", feature = "firefox"))]
+mod profiles;
+mod pytorch;
 #[cfg(feature = "nsys")]
 mod reports;
 mod reports_live;
 mod roofline;
 mod sampled;
 mod scorecard;
+mod stacks;
 mod tensor_cores;
 mod tracks;
 mod wall;

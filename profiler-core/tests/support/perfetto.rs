@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A field of a message: a number, or bytes.
 #[derive(Debug, Clone, Copy)]
-enum Field<'a> {
+pub(crate) enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
@@ -38,7 +38,8 @@ fn varint(bytes: &mut &[u8]) -> u64 {
     panic!("a number of more than 64 bits")
 }
 
-fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
+/// The fields of a message with their numbers.
+pub(crate) fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
         let tag = varint(&mut bytes);
@@ -99,6 +100,29 @@ pub(crate) struct Trace {
     pub(crate) reals: BTreeMap<String, Vec<(u64, f64)>>,
     /// The units of counters that say one.
     pub(crate) units: BTreeMap<String, String>,
+    /// Typed GPU events by id.
+    pub(crate) stages: BTreeMap<u64, Stage>,
+    /// The typed GPU events that calls submitted.
+    pub(crate) submitted: Vec<u64>,
+    pub(crate) gpus: Vec<String>,
+}
+
+/// A `GpuRenderStageEvent`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stage {
+    pub(crate) stage: String,
+    pub(crate) queue: String,
+    pub(crate) name: String,
+    /// The kernel's mangled and shown names; one is written if they are the same.
+    pub(crate) kernel: Option<[String; 2]>,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) device: u64,
+    pub(crate) pid: u64,
+    /// Grid and block.
+    pub(crate) launch: Option<[[u64; 3]; 2]>,
+    /// The launch's arguments by name.
+    pub(crate) args: BTreeMap<String, String>,
 }
 
 type Texts = BTreeMap<u64, String>;
@@ -109,16 +133,82 @@ struct Event<'a> {
     fields: Vec<(u64, Field<'a>)>,
 }
 
+fn text_of(fields: &[(u64, Field<'_>)], number: u64) -> Option<String> {
+    fields.iter().find(|(n, _)| *n == number).map(|(_, field)| field.text())
+}
+
+/// What typed GPU events refer to.
+#[derive(Default)]
+struct GpuData {
+    specifications: Texts,
+    processes: BTreeMap<u64, u64>,
+    kernels: BTreeMap<u64, [String; 2]>,
+    arguments: Texts,
+}
+
+impl GpuData {
+    fn add(&mut self, number: u64, entry: &[(u64, Field<'_>)]) {
+        let id = one(entry, 1).unwrap();
+        let is_new = match number {
+            23 => self.processes.insert(id, one(entry, 2).unwrap()).is_none(),
+            24 => self.specifications.insert(id, text_of(entry, 2).unwrap()).is_none(),
+            1000 => {
+                let shown = text_of(entry, 3).unwrap();
+                let names = [text_of(entry, 2).unwrap_or_else(|| shown.clone()), shown];
+                self.kernels.insert(id, names).is_none()
+            }
+            1001 => self.arguments.insert(id, text_of(entry, 2).unwrap()).is_none(),
+            other => panic!("interned data {other}"),
+        };
+        assert!(is_new, "interned data {number} {id} is there twice");
+    }
+
+    fn stage(&self, at: u64, event: &[(u64, Field<'_>)], names: &Texts, texts: &Texts) -> Stage {
+        let launch = event.iter().find(|(number, _)| *number == 21);
+        let launch = launch.map(|(_, launch)| fields(launch.bytes()));
+        let sizes = launch.as_ref().map(|launch| {
+            [1, 2].map(|number| {
+                let sizes = launch.iter().find(|(n, _)| *n == number).unwrap().1;
+                let sizes = fields(sizes.bytes());
+                [1, 2, 3].map(|axis| one(&sizes, axis).unwrap())
+            })
+        });
+        let args = launch.iter().flatten().filter(|(number, _)| *number == 3).map(|(_, arg)| {
+            let arg = fields(arg.bytes());
+            let number = one(&arg, 4).map(|value| value.to_string());
+            let value = number.or_else(|| one(&arg, 7).map(|text| texts[&text].clone()));
+            (self.arguments[&one(&arg, 1).unwrap()].clone(), value.unwrap())
+        });
+        let specification = |number| self.specifications[&one(event, number).unwrap()].clone();
+        Stage {
+            stage: specification(14),
+            queue: specification(13),
+            name: names[&one(event, 20).unwrap()].clone(),
+            kernel: one(event, 19).map(|kernel| self.kernels[&kernel].clone()),
+            start: at,
+            end: at + one(event, 2).unwrap(),
+            device: one(event, 11).unwrap(),
+            pid: self.processes[&one(event, 5).unwrap()],
+            launch: sizes,
+            args: args.collect(),
+        }
+    }
+}
+
 /// Panics where the trace processor would count an error or lose something.
 pub(crate) fn read(bytes: &[u8]) -> Trace {
     let mut trace = Trace::default();
     let [mut categories, mut names, mut arg_names, mut texts] = [const { Texts::new() }; 4];
+    let mut gpu = GpuData::default();
     let mut events = Vec::new();
     for (number, packet) in fields(bytes) {
         assert_eq!(number, 1, "only packets");
         let packet = fields(packet.bytes());
         assert_eq!(one(&packet, 10), Some(1), "all are of one sequence");
-        for (number, field) in &packet {
+        // What a packet interns is known to the packet itself.
+        let mut in_order: Vec<_> = packet.iter().collect();
+        in_order.sort_by_key(|(number, _)| *number != 12);
+        for (number, field) in in_order {
             match number {
                 12 => {
                     for (number, entry) in fields(field.bytes()) {
@@ -127,7 +217,10 @@ pub(crate) fn read(bytes: &[u8]) -> Trace {
                             2 => &mut names,
                             3 => &mut arg_names,
                             29 => &mut texts,
-                            other => panic!("interned data {other}"),
+                            other => {
+                                gpu.add(other, &fields(entry.bytes()));
+                                continue;
+                            }
                         };
                         let entry = fields(entry.bytes());
                         let text = entry.iter().find(|(number, _)| *number == 2).unwrap().1.text();
@@ -140,6 +233,17 @@ pub(crate) fn read(bytes: &[u8]) -> Trace {
                         let clock = fields(clock.bytes());
                         trace.clocks.push((one(&clock, 1).unwrap(), one(&clock, 2).unwrap()));
                     }
+                }
+                53 => {
+                    let event = fields(field.bytes());
+                    let at = one(&packet, 8).unwrap();
+                    let stage = gpu.stage(at, &event, &names, &texts);
+                    assert!(trace.stages.insert(one(&event, 1).unwrap(), stage).is_none());
+                }
+                128 => {
+                    let gpus = fields(field.bytes());
+                    let name = |(_, gpu): &(u64, Field<'_>)| text_of(&fields(gpu.bytes()), 1);
+                    trace.gpus = gpus.iter().map(|gpu| name(gpu).unwrap_or_default()).collect();
                 }
                 60 => track(&mut trace, &fields(field.bytes())),
                 11 => {
@@ -177,6 +281,10 @@ pub(crate) fn read(bytes: &[u8]) -> Trace {
                     args.insert(arg_names[&arg[0].1.number()].clone(), value.join(" "));
                 }
                 let category = categories[&one(&event.fields, 3).unwrap()].clone();
+                for (_, submitted) in event.fields.iter().filter(|(number, _)| *number == 3000) {
+                    let ids = fields(submitted.bytes());
+                    trace.submitted.extend(ids.iter().map(|(_, id)| id.number()));
+                }
                 for (_, flow) in event.fields.iter().filter(|(number, _)| *number == 47) {
                     trace.flows.entry(flow.number()).or_default().push(category.clone());
                 }

@@ -10,6 +10,7 @@ use super::{
     CauseChange, Change, ChangeKind, Compared, Comparison, Leader, LeaderChange, Presence,
     Quantity, Shape, Speed, TimeShift,
 };
+use crate::base::table::{Layout, Table, Tone};
 use crate::base::text;
 use crate::base::units;
 
@@ -30,6 +31,9 @@ impl Quantity {
         self.second_text()
     }
 }
+
+/// The longest subject in a message, and in a table without a width.
+const SUBJECT_WIDTH: usize = units::NAME_WIDTH + 40;
 
 /// Grid and block, as `<132, 256>`.
 impl fmt::Display for Shape {
@@ -89,13 +93,13 @@ impl fmt::Display for Change {
 }
 
 impl Change {
-    fn subject(&self) -> String {
+    fn subject(&self, kernel_width: usize) -> String {
         let mut subject = match (self.kind, &self.kernel) {
             (ChangeKind::Everything, _) => "(everything)".to_owned(),
             (ChangeKind::OutsideRanges, _) => "(outside any range)".to_owned(),
             (_, Some(kernel)) => {
                 let shape = self.shape.map(|shape| format!(" {shape}")).unwrap_or_default();
-                format!("{}{shape}", units::shortened(kernel, units::NAME_WIDTH))
+                format!("{}{shape}", units::shortened(kernel, kernel_width))
             }
             _ => self.path.to_string(),
         };
@@ -112,9 +116,9 @@ impl Change {
         }
     }
 
-    /// The subject, shortened for a table.
+    /// The subject, shortened for a message.
     pub(super) fn label(&self) -> String {
-        units::shortened(&self.subject(), units::NAME_WIDTH + 40)
+        units::shortened(&self.subject(units::NAME_WIDTH), SUBJECT_WIDTH)
     }
 
     /// The values, their difference, and the single times for tables that have them.
@@ -135,6 +139,13 @@ impl Change {
             (status, _) => status.to_string(),
         }
     }
+}
+
+/// What of the tables is shown, and how.
+#[derive(Clone, Copy)]
+struct Show {
+    all: bool,
+    layout: Layout,
 }
 
 /// A subject of one side, with its values.
@@ -186,9 +197,7 @@ impl Comparison {
 
     /// The text of `{}` with every row.
     pub fn to_text(&self) -> String {
-        let mut out = String::new();
-        let _ = self.write_tables(&mut out, true);
-        out
+        format!("{self:#}\n")
     }
 
     /// Differing counts of subjects on both sides.
@@ -266,27 +275,37 @@ impl Comparison {
         }
     }
 
-    fn write_tables(&self, out: &mut dyn fmt::Write, all: bool) -> fmt::Result {
+    fn write_tables(&self, out: &mut dyn fmt::Write, show: Show) -> fmt::Result {
         for (name, runs) in [("before", &self.before), ("after", &self.after)] {
             writeln!(out, "{name}: {}", side(runs))?;
         }
         for warning in &self.clock_warnings {
             writeln!(out, "warning: {warning}")?;
         }
-        writeln!(out, "\n{}", self.wall)?;
+        let wall = self.wall.to_string();
+        let (headline, rest) = wall.split_once('\n').unwrap_or((&wall, ""));
+        let tone = match self.wall.speed {
+            Speed::Slower => Tone::Bad,
+            Speed::Faster => Tone::Good,
+            _ => Tone::Heading,
+        };
+        writeln!(out, "\n{}", show.layout.paint(tone, headline))?;
+        if !rest.is_empty() {
+            writeln!(out, "{rest}")?;
+        }
         if let Some(trade) = self.trade() {
             writeln!(out, "  {trade}")?;
         }
         writeln!(out, "\nWall time by cause:\n")?;
         let (head, rows) = self.by_cause();
-        write_rows(out, (&head, 1), &rows, true, Clone::clone)?;
+        write_rows(out, (&head, 1), &rows, Show { all: true, ..show }, Clone::clone)?;
         let times = self.differing_times(false);
         if !times.is_empty() {
             writeln!(
                 out,
                 "\nTime of the host in ranges, and time in which the GPU worked for them:\n"
             )?;
-            write_table(out, &times, all, true)?;
+            write_table(out, &times, show, true)?;
         }
         let times = self.differing_times(true);
         if times.is_empty() {
@@ -294,9 +313,9 @@ impl Comparison {
         } else {
             writeln!(out, "\nTime on the GPU; single times of kernels and instances by factor,")?;
             writeln!(out, "{}:\n", self.caution())?;
-            write_table(out, &times, all, true)?;
+            write_table(out, &times, show, true)?;
         }
-        self.write_counts(out, all)?;
+        self.write_counts(out, show)?;
         writeln!(out, "\nWhat leads:")?;
         for change in &self.leaders {
             writeln!(out, "  {change}")?;
@@ -304,7 +323,7 @@ impl Comparison {
         Ok(())
     }
 
-    fn write_counts(&self, out: &mut dyn fmt::Write, all: bool) -> fmt::Result {
+    fn write_counts(&self, out: &mut dyn fmt::Write, show: Show) -> fmt::Result {
         let counts = self.differing_counts();
         let varying = self.varying();
         let (every, exact) = match varying {
@@ -317,7 +336,7 @@ impl Comparison {
             writeln!(out, "\n{every} of what is in both is the same.")?;
         } else {
             writeln!(out, "\nCounts that differ; {exact}:\n")?;
-            write_table(out, &counts, all, false)?;
+            write_table(out, &counts, show, false)?;
         }
         if let Some(varying) = varying {
             writeln!(out, "\n{varying}.")?;
@@ -329,7 +348,7 @@ impl Comparison {
                 let names = Quantity::ALL.map(|quantity| quantity.to_string());
                 let header: Vec<_> =
                     ["of"].into_iter().chain(names.iter().map(String::as_str)).collect();
-                write_rows(out, (&header, 1), &subjects, all, only_cells)?;
+                write_rows(out, (&header, 1), &subjects, show, only_cells)?;
             }
         }
         Ok(())
@@ -356,7 +375,7 @@ fn signed_time(ns: f64) -> String {
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = String::new();
-        self.write_tables(&mut out, false)?;
+        self.write_tables(&mut out, Show { all: f.alternate(), layout: Layout::of(f) })?;
         f.write_str(out.trim_end())
     }
 }
@@ -384,19 +403,19 @@ fn only_cells((row, values): &Only<'_>) -> Vec<String> {
         value.map(|value| quantity.text(value)).unwrap_or_default()
     };
     let texts = Quantity::ALL.into_iter().zip(values).map(text);
-    std::iter::once(row.label()).chain(texts).collect()
+    std::iter::once(row.subject(usize::MAX)).chain(texts).collect()
 }
 
 fn write_table(
     out: &mut dyn fmt::Write,
     rows: &[&Change],
-    all: bool,
+    show: Show,
     with_times: bool,
 ) -> fmt::Result {
     let mut header = vec!["what", "of", "before", "after", "change", ""];
     header.extend(with_times.then_some("each"));
-    write_rows(out, (&header, 2), rows, all, |row| {
-        let mut cells = vec![row.quantity.to_string(), row.label()];
+    write_rows(out, (&header, 2), rows, show, |row| {
+        let mut cells = vec![row.quantity.to_string(), row.subject(usize::MAX)];
         cells.extend(row.cells(with_times));
         cells
     })
@@ -407,13 +426,13 @@ fn write_rows<R>(
     out: &mut dyn fmt::Write,
     (header, right_from): (&[&str], usize),
     rows: &[R],
-    all: bool,
+    show: Show,
     cells: impl Fn(&R) -> Vec<String>,
 ) -> fmt::Result {
-    let shown = if all { rows.len() } else { rows.len().min(SHOWN) };
-    let mut table = units::table(header, right_from);
-    rows[..shown].iter().for_each(|row| _ = table.add_row(cells(row)));
-    writeln!(out, "{}", units::finish(&table))?;
+    let shown = if show.all { rows.len() } else { rows.len().min(SHOWN) };
+    let mut table = Table::new(header.iter().copied(), right_from).with_name_width(SUBJECT_WIDTH);
+    rows[..shown].iter().for_each(|row| table.add_row(cells(row)));
+    writeln!(out, "{}", table.render(show.layout))?;
     match rows.len() - shown {
         0 => Ok(()),
         more => writeln!(out, "({more} more rows)"),

@@ -13,7 +13,8 @@ use serde::{Serialize, Serializer};
 use super::{CountedKernels, operations};
 use crate::analyze::kernels::{KernelClass, TcUse, TensorCoreUse};
 use crate::base::named_variants::named_variants;
-use crate::base::units::{NAME_WIDTH, finish, shortened, si, table, time};
+use crate::base::table::{Layout, Table};
+use crate::base::units::{NAME_WIDTH, shortened, si, time};
 
 /// All launches of a kernel: tensor-core use by its name, and as counted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -173,7 +174,7 @@ const HEADER: [&str; 9] =
 
 impl fmt::Display for TensorPipes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rows = table(&HEADER, 5);
+        let mut rows = Table::new(HEADER, 5);
         for kernel in &self.kernels {
             let operations = kernel.operations.iter();
             let operations: Vec<_> = operations
@@ -182,7 +183,7 @@ impl fmt::Display for TensorPipes {
             // CAST: tables show nanoseconds.
             let spent = time(Duration::from_nanos(kernel.time_ns as u64));
             rows.add_row([
-                shortened(&kernel.name, NAME_WIDTH),
+                kernel.name.to_string(),
                 kernel.class.name().to_owned(),
                 kernel.by_name.tensor_cores.to_string(),
                 kernel.by_name.confidence.to_string(),
@@ -193,7 +194,7 @@ impl fmt::Display for TensorPipes {
                 if operations.is_empty() { "-".to_owned() } else { operations.join(", ") },
             ]);
         }
-        write!(f, "{}", finish(&rows))?;
+        f.write_str(&rows.render(Layout::of(f)))?;
         let (mut differ, settled) = (0, self.settled().count());
         for (kernel, disagreement) in self.disagreements() {
             differ += 1;

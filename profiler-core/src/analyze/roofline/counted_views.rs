@@ -9,6 +9,7 @@ use super::plot::{self, Shape, Slope, Spot};
 use super::point::ratio;
 use super::{ComputeRoof, percent};
 use crate::base::page::{Table, page};
+use crate::base::table::Layout;
 use crate::base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 
 fn or_none(text: Option<String>) -> String {
@@ -16,8 +17,7 @@ fn or_none(text: Option<String>) -> String {
 }
 
 impl CountedRoofline {
-    /// The points, with names shortened to this width.
-    fn table(&self, width: usize) -> Table {
+    fn table(&self) -> Table {
         let head = [
             "counted",
             "times",
@@ -38,7 +38,7 @@ impl CountedRoofline {
             let intensity = |level| or_none(point.intensity_at(level).map(number));
             let roof = point.of_roof();
             [
-                shortened(&point.name, width),
+                point.name.to_string(),
                 point.instances.to_string(),
                 or_none(point.main_type().map(|(dtype, pipe)| format!("{dtype} {pipe}"))),
                 time(point.gpu_time),
@@ -57,7 +57,7 @@ impl CountedRoofline {
     }
 
     /// The points with declared work; `None` without any.
-    fn table_beside(&self, width: usize) -> Option<Table> {
+    fn table_beside(&self) -> Option<Table> {
         let head = [
             "each time",
             "type",
@@ -79,7 +79,7 @@ impl CountedRoofline {
             };
             let amount = |amount: Option<f64>, unit| or_none(amount.map(|value| si(value, unit)));
             Some([
-                shortened(&point.name, width),
+                point.name.to_string(),
                 or_none(declared.dtype.map(|dtype| dtype.to_string())),
                 amount(declared.flops, "FLOP"),
                 si(flops, "FLOP"),
@@ -139,8 +139,8 @@ impl CountedRoofline {
             point.total_flops() > 0.0 && point.bytes.iter().any(|at| at.bytes > 0.0)
         };
         let left_out = self.points.len() - self.points.iter().filter(is_drawn).count();
-        let mut tables = vec![self.table(usize::MAX)];
-        tables.extend(self.table_beside(usize::MAX));
+        let mut tables = vec![self.table()];
+        tables.extend(self.table_beside());
         tables.push(self.peaks.table());
         let content = plot::plot_content(&self.svg(false), left_out, &tables, &self.notes());
         page(&plot::page_title(&self.peaks), &content)
@@ -233,12 +233,13 @@ fn title(point: &CountedPoint, level: Option<MemoryLevel>) -> String {
 
 impl fmt::Display for CountedRoofline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layout = Layout::of(f);
         writeln!(f, "roofline, counted: {}", shortened(self.peaks.device(), NAME_WIDTH))?;
-        writeln!(f, "{}\n", self.table(NAME_WIDTH).text(1))?;
-        if let Some(beside) = self.table_beside(NAME_WIDTH) {
-            writeln!(f, "{}\n", beside.text(1))?;
+        writeln!(f, "{}\n", self.table().text(1, layout))?;
+        if let Some(beside) = self.table_beside() {
+            writeln!(f, "{}\n", beside.text(1, layout))?;
         }
-        write!(f, "{}", self.peaks.table().text(2))?;
+        write!(f, "{}", self.peaks.table().text(2, layout))?;
         self.notes().iter().try_for_each(|note| write!(f, "\n{note}"))
     }
 }

@@ -23,6 +23,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::base::page::Table;
+use crate::base::table::Layout;
 use crate::base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 use crate::join::busy::DeviceSweep;
 use crate::join::tables::Interval;
@@ -303,21 +304,21 @@ fn busy(mut kernels: Vec<KernelTime>) -> (Duration, u64) {
 
 impl fmt::Display for Roofline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layout = Layout::of(f);
         writeln!(f, "roofline: {}", shortened(self.peaks.device(), NAME_WIDTH))?;
         if self.points.is_empty() {
             let hint = "say flops and bytes of ranges, or of paths and kernels";
             writeln!(f, "no range declared work: {hint}")?;
         } else {
-            writeln!(f, "{}", self.table(NAME_WIDTH).text(1))?;
+            writeln!(f, "{}", self.table().text(1, layout))?;
         }
-        writeln!(f, "\n{}", self.peaks.table().text(2))?;
+        writeln!(f, "\n{}", self.peaks.table().text(2, layout))?;
         f.write_str(&self.notes().join("\n"))
     }
 }
 
 impl Roofline {
-    /// The points, with names shortened to this width.
-    fn table(&self, width: usize) -> Table {
+    fn table(&self) -> Table {
         let head = [
             "range",
             "times",
@@ -344,7 +345,7 @@ impl Roofline {
             let (unit, achieved, attainable) = point.rate();
             let rate = |value: Option<f64>| value.map_or_else(none, |v| per_second(v, unit));
             [
-                shortened(&point.label(), width),
+                point.label(),
                 point.instances.to_string(),
                 kind,
                 point.kernels.to_string(),

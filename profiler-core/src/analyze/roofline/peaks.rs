@@ -13,6 +13,7 @@ use crate::base::accessors::getters;
 use crate::base::error::{Error, Kind};
 use crate::base::named_variants::named_variants;
 use crate::base::page::Table;
+use crate::base::table::Layout;
 use crate::base::units::{MESSAGE_WIDTH, per_second, shortened};
 use crate::profile::{OperationKind, Profile};
 use crate::record::recording::DeviceInfo;
@@ -333,7 +334,7 @@ impl Peaks {
 
 impl fmt::Display for Peaks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.table().text(2))?;
+        f.write_str(&self.table().text(2, Layout::of(f)))?;
         self.notes().iter().try_for_each(|note| write!(f, "\n{note}"))
     }
 }

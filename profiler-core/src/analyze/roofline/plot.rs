@@ -44,7 +44,7 @@ impl Roofline {
     /// The plot, tables and notes as a part of a page.
     pub(crate) fn content(&self) -> String {
         let left_out = self.points.iter().filter(|point| position(point).is_none()).count();
-        let tables = [self.table(usize::MAX), self.peaks.table()];
+        let tables = [self.table(), self.peaks.table()];
         plot_content(&self.svg(false), left_out, &tables, &self.notes())
     }
 

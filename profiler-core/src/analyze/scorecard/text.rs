@@ -4,8 +4,9 @@ use std::fmt::{self, Write as _};
 
 use super::kind::Unit;
 use super::{Flag, Score, Scorecard, Target, factor};
+use crate::base::table::{Layout, Table, Tone};
 use crate::base::text::markdown;
-use crate::base::units::{finish, shortened, table};
+use crate::base::units::shortened;
 
 /// The longest note in a table.
 const NOTE_WIDTH: usize = 72;
@@ -100,14 +101,17 @@ impl fmt::Display for Scorecard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "scorecard: {}", self.counts())?;
         writeln!(f, "{}\n", shortened(&self.verdict, LINE_WIDTH))?;
-        let mut rows = table(&HEADER, 2);
-        if let Some(column) = rows.column_mut(4) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Left);
-        }
+        let mut rows = Table::new(HEADER, 2).with_text(4);
         for score in &self.scores {
-            rows.add_row(score.cells(NOTE_WIDTH));
+            let tone = match score.flag {
+                Flag::Bad => Tone::Bad,
+                Flag::Look => Tone::Warning,
+                Flag::Good => Tone::Good,
+                Flag::Unknown => Tone::Plain,
+            };
+            rows.add(String::new(), tone, score.cells(NOTE_WIDTH));
         }
-        f.write_str(&finish(&rows))?;
+        f.write_str(&rows.render(Layout::of(f)))?;
         match self.next() {
             Some(next) => write!(f, "\n\n{next}"),
             None => Ok(()),

@@ -8,6 +8,7 @@ use super::quantity::Quantity;
 use super::scope::{Group, Scope};
 use super::unknowns::unknowns;
 use crate::base::accessors::getters;
+use crate::base::table::Layout;
 use crate::base::text::printable;
 use crate::base::units;
 use crate::profile::RangeNode;
@@ -303,6 +304,6 @@ fn report(scope: &Scope<'_>, run: usize) -> String {
     let kernels = instances
         .flat_map(|instance| &instance.operations)
         .filter_map(|operation| operation.as_kernel());
-    let tables = report::part(scope.nodes(run).into_iter(), kernels);
+    let tables = report::part(scope.nodes(run).into_iter(), kernels, Layout::default());
     format!("{}\n\n{tables}\n\nhealth: {}", profile.recording_info(), profile.health())
 }

@@ -8,7 +8,8 @@ use super::round::Sample;
 use super::timing::Timing;
 use super::{L2, Measure};
 use crate::base::accessors::getters;
-use crate::base::units::{finish, table, time};
+use crate::base::table::{Layout, Table};
+use crate::base::units::time;
 
 /// What stopped a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -268,10 +269,7 @@ impl fmt::Display for Measurement {
         writeln!(f, "; L2 {}", self.l2)?;
         let bounds = format!("{} % bounds", 100.0 * self.confidence);
         let header = ["", "median", &bounds, "min", "p10 to p90", "use it for"];
-        let mut rows = table(&header, 1);
-        if let Some(column) = rows.column_mut(header.len() - 1) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Left);
-        }
+        let mut rows = Table::new(header, 1).with_text(header.len() - 1);
         for (name, timing, purpose) in [
             ("GPU time", &self.gpu_time, "comparing kernels: no launch overhead in it"),
             ("GPU span", &self.gpu_span, "how long the GPU is taken, gaps included"),
@@ -288,7 +286,7 @@ impl fmt::Display for Measurement {
             let (median, min) = (ns(timing.median_ns), ns(timing.min_ns));
             rows.add_row([name, &median, &bounds, &min, &spread, purpose]);
         }
-        writeln!(f, "{}", finish(&rows))?;
+        writeln!(f, "{}", rows.render(Layout::of(f)))?;
         let WarmUp { samples, milliseconds, is_steady } = self.warm_up;
         let state = if is_steady { "steady" } else { "not steady" };
         let stop = match self.stop {

@@ -10,6 +10,7 @@ use super::Format;
 use super::timeline::Timeline;
 use crate::base::accessors::setters;
 use crate::base::error::{Error, Kind};
+use crate::formats::stacks::StackRoot;
 use crate::profile::Profile;
 
 /// The properties of a format.
@@ -27,10 +28,11 @@ pub(super) struct About {
     pub(super) is_text: bool,
 }
 
-/// Declares [`Format`]. Each format is a module with a constant `ABOUT` and a function `write`.
+/// Declares [`Format`]. Each format is a module with a constant `ABOUT` and a function `write`, some
+/// with a feature.
 macro_rules! formats {
-    ($($(#[$doc:meta])* $module:ident => $variant:ident,)+) => {
-        $(mod $module;)+
+    ($($(#[$doc:meta])* $module:ident => $variant:ident $(if $feature:literal)?,)+) => {
+        $($(#[cfg(feature = $feature)])? mod $module;)+
 
         /// A format that other tools read; [`Profile::export`] writes it and has an example.
         ///
@@ -47,16 +49,17 @@ macro_rules! formats {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Format {
-            $($(#[$doc])* $variant,)+
+            $($(#[$doc])* $(#[cfg(feature = $feature)])? $variant,)+
         }
 
         impl Format {
-            /// All of them.
-            pub const ALL: [Self; [$(stringify!($variant)),+].len()] = [$(Self::$variant),+];
+            /// All of them, with the crate's features.
+            pub const ALL: [Self; [$($(#[cfg(feature = $feature)])? stringify!($variant)),+].len()] =
+                [$($(#[cfg(feature = $feature)])? Self::$variant),+];
 
             fn about(self) -> &'static format::About {
                 match self {
-                    $(Self::$variant => &$module::ABOUT,)+
+                    $($(#[cfg(feature = $feature)])? Self::$variant => &$module::ABOUT,)+
                 }
             }
 
@@ -67,7 +70,10 @@ macro_rules! formats {
                 out: &mut dyn std::io::Write,
             ) -> std::io::Result<()> {
                 match self {
-                    $(Self::$variant => $module::write(timeline, export, out),)+
+                    $(
+                        $(#[cfg(feature = $feature)])?
+                        Self::$variant => $module::write(timeline, export, out),
+                    )+
                 }
             }
         }
@@ -129,6 +135,8 @@ const MOST_SAMPLES: usize = 100_000;
 pub struct Export {
     format: Format,
     pub(super) rank: Option<Rank>,
+    pub(super) stacks: Option<StackRoot>,
+    pub(super) typed_events: bool,
     /// Maximum values of each track.
     pub(super) samples: usize,
 }
@@ -136,13 +144,20 @@ pub struct Export {
 impl Export {
     /// A format with default options.
     pub fn new(format: Format) -> Self {
-        Self { format, rank: None, samples: MOST_SAMPLES }
+        Self { format, rank: None, stacks: None, typed_events: true, samples: MOST_SAMPLES }
     }
 
     setters! {
         /// Sets the rank among several processes, which HolisticTraceAnalysis compares
         /// (`distributedInfo`). Only for [`Format::Kineto`].
         rank(rank: u32, world_size: u32) rank = Some(Rank { rank, world_size });
+        /// Sets the outer frames of stacks, for [`Format::Folded`], `Format::Pprof` and
+        /// `Format::Otlp`: none by default for folded stacks, process and thread for the others.
+        stacks(root: StackRoot) stacks = Some(root);
+        /// Sets whether [`Format::Perfetto`] has each operation twice: as a slice with arrows and all
+        /// arguments, and as a typed GPU event (`GpuRenderStageEvent` with kernel and launch), which
+        /// Perfetto's GPU views read. True by default; without, the file is about a third smaller.
+        typed_events(on: bool) typed_events = on;
         /// Sets the maximum values of each sampled track; 100,000 by default, `usize::MAX` for all.
         ///
         /// A longer track is downsampled: consecutive samples become one with their mean, which

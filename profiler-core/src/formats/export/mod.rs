@@ -44,6 +44,24 @@ formats! {
     /// `:`, and a line break a space. Paths with more than 128 ranges are shortened to the first
     /// and last 64 and the number between them, after such paths have used 100,000 names.
     folded => Folded,
+    /// pprof's `profile.proto`, compressed with gzip, for `go tool pprof`, Pyroscope, Parca, Grafana
+    /// and speedscope: a sample for each [stack](crate::formats::stacks) with GPU time, operations
+    /// and bytes. Functions have the kind of their frame as file name, so that
+    /// `pprof -files` sums by kind. Comments contain the recording and what is missing.
+    /// Needs the feature `pprof`.
+    pprof => Pprof if "pprof",
+    /// OpenTelemetry's profiles (OTLP `v1development`), in protobuf: a `ProfilesData`, which is also
+    /// the body of a request to `/v1development/profiles`. A profile for each weight of the
+    /// [stacks](crate::formats::stacks). Locations have the attribute `gpu.frame.kind`. The
+    /// signal is in development; the version is that of the crate `opentelemetry-proto`. Needs the
+    /// feature `otlp`.
+    otlp => Otlp if "otlp",
+    /// The Firefox Profiler's JSON, for profiler.firefox.com: ranges, API calls and marks as markers
+    /// of their host threads; devices as processes and streams as threads with the operations
+    /// as markers. Each operation is a sample of its stream and of the thread that submitted it,
+    /// with the range path as stack: a sample is a nanosecond of GPU time. Needs the feature
+    /// `firefox`.
+    firefox => Firefox if "firefox",
 }
 
 /// The process id for a program with unknown id; ids of devices follow it.

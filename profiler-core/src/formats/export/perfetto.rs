@@ -2,8 +2,11 @@
 //!
 //! Field numbers are those of `protos/perfetto/trace` in Perfetto's repository.
 
+mod render_stages;
+
 use std::io::{self, Write};
 
+use self::render_stages::RenderStages;
 use rustc_hash::FxHashMap;
 
 use super::args::{self, Args, Value};
@@ -52,6 +55,7 @@ pub(super) fn write(
     if let Some(epoch_ns) = timeline.profile.started_at_ns() {
         trace.clocks(epoch_ns)?;
     }
+    trace.is_typed = export.typed_events;
     let mut flows = Flows::new(timeline);
     for (at, of) in timeline.hosts.iter().enumerate() {
         let track = trace.track(None, Kind::Process(of))?;
@@ -80,7 +84,7 @@ fn host(
             let range = &timeline.ranges[row];
             let around = range.parent.and_then(|parent| lanes.get(&parent).copied());
             let args = args::of_range(range);
-            let slice = Slice { name: range.range.name(), category: "range", args, flows: &[] };
+            let slice = Slice { name: range.range.name(), category: "range", args, flows: &[], submitted: &[] };
             lanes.insert(row, ranges.add(trace, range.span, around, &slice)?);
         }
         ranges.finish(trace)?;
@@ -96,6 +100,7 @@ fn host(
                 category: "api",
                 args: args::of_call(timeline, call),
                 flows: flows.of_call(row),
+                submitted: &call.operations,
             };
             calls.add(trace, call.span, None, &slice)?;
         }
@@ -112,7 +117,7 @@ fn process_ranges(
     let mut slices = Slices::among(process, "process ranges", APART);
     for (range, span) in timeline.process_ranges_of(of) {
         let args = args::of_process_range(range);
-        let slice = Slice { name: range.name(), category: "process range", args, flows: &[] };
+        let slice = Slice { name: range.name(), category: "process range", args, flows: &[], submitted: &[] };
         slices.add(trace, *span, None, &slice)?;
     }
     slices.finish(trace)
@@ -127,6 +132,9 @@ fn devices(
     let mut sampled = counters::sampled(timeline, most_samples).peekable();
     let (queued, bandwidth) = (counters::queued(timeline), counters::copy_bandwidth(timeline));
     let memory = counters::memory(timeline);
+    if trace.is_typed && !timeline.streams.is_empty() {
+        trace.gpus(timeline.devices().into_iter())?;
+    }
     let whole = |event: &mut Message, value| event.signed(30, value); // counter_value
     let real = |event: &mut Message, value| event.double(44, value); // double_counter_value
     for (device, name) in timeline.devices() {
@@ -176,8 +184,12 @@ fn stream(
             category: operation.category(),
             args: args::of_operation(timeline, operation),
             flows: flows.of_operation(row),
+            submitted: &[],
         };
         slices.add(trace, span, None, &slice)?;
+        if trace.is_typed {
+            trace.render_stage(timeline, (row, name), span)?;
+        }
     }
     slices.finish(trace)
 }
@@ -211,6 +223,8 @@ struct Slice<'a> {
     category: &'static str,
     args: Args<'a>,
     flows: &'a [u64],
+    /// The operations that a call submitted.
+    submitted: &'a [usize],
 }
 
 /// The slices of one thread or stream in order, on as many tracks as needed.
@@ -304,6 +318,9 @@ struct Trace<'w> {
     names: Interned,
     arg_names: Interned,
     texts: Interned,
+    /// Whether operations are typed GPU events, too.
+    is_typed: bool,
+    stages: RenderStages,
     /// The interned data of the next packet.
     interned: Message,
     event: Message,
@@ -329,6 +346,8 @@ impl<'w> Trace<'w> {
             names: Interned::default(),
             arg_names: Interned::default(),
             texts: Interned::default(),
+            is_typed: false,
+            stages: RenderStages::default(),
             interned,
             event: Message::default(),
             arg: Message::default(),
@@ -412,6 +431,9 @@ impl<'w> Trace<'w> {
         self.describe(slice.name, slice.category, &slice.args);
         for &flow in slice.flows {
             self.event.fixed(47, flow); // flow_ids
+        }
+        if self.is_typed && !slice.submitted.is_empty() {
+            self.submissions(slice.submitted);
         }
         self.finish_event(at)
     }

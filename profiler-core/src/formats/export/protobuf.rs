@@ -51,6 +51,14 @@ impl Message {
         self.bytes(field, text.as_bytes());
     }
 
+    /// Repeated numbers in one field.
+    #[cfg(feature = "pprof")]
+    pub(super) fn packed(&mut self, field: u64, values: impl Iterator<Item = u64>) {
+        let mut packed = Self::default();
+        values.for_each(|value| packed.varint(value));
+        self.message(field, &packed);
+    }
+
     pub(super) fn message(&mut self, field: u64, message: &Message) {
         self.bytes(field, &message.0);
     }

@@ -1,13 +1,15 @@
 //! A profile as rows that refer to each other by index: all that the formats read of a profile.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use super::HOST;
 pub(super) use crate::base::units::nanoseconds as ns;
+pub(super) use crate::formats::places::Place;
+use crate::formats::places::{self, StreamNames};
 use crate::join::tables::CallId;
 use crate::profile::mark::Mark;
 use crate::profile::process_range::ProcessRange;
@@ -34,16 +36,6 @@ impl Span {
     pub(super) fn order(self) -> (u64, Reverse<u64>) {
         (self.start, Reverse(self.end))
     }
-}
-
-/// A stream of a context of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Place {
-    pub(super) device: u32,
-    /// As in [`Host::process`].
-    pub(super) process: u32,
-    pub(super) context: u32,
-    pub(super) stream: u32,
 }
 
 #[derive(Debug)]
@@ -137,8 +129,7 @@ pub(super) struct Timeline<'a> {
     pub(super) threads: BTreeMap<(u32, u32), Thread<'a>>,
     /// The operations of each stream that have a time, sorted by span.
     pub(super) streams: BTreeMap<Place, Vec<usize>>,
-    /// The processes and contexts with each device and stream number.
-    contexts: FxHashMap<(u32, u32), BTreeSet<(u32, u32)>>,
+    stream_names: StreamNames,
     pub(super) kernel_names: Vec<String>,
     /// The shortened path of each node of the range tree.
     pub(super) paths: Vec<String>,
@@ -218,7 +209,7 @@ impl<'a> Timeline<'a> {
                 .collect(),
             threads,
             streams: BTreeMap::new(),
-            contexts: FxHashMap::default(),
+            stream_names: StreamNames::default(),
             kernel_names: Vec::new(),
             paths: paths(profile),
             without_time: 0,
@@ -234,12 +225,7 @@ impl<'a> Timeline<'a> {
         let mut names = FxHashMap::default();
         for operation in self.profile.operations() {
             let row = self.operations.len();
-            let place = Place {
-                device: operation.device(),
-                process: operation.process_id(),
-                context: operation.context(),
-                stream: operation.stream(),
-            };
+            let place = Place::of(&operation);
             let span = operation
                 .start()
                 .zip(operation.gpu_time())
@@ -279,26 +265,16 @@ impl<'a> Timeline<'a> {
         for operations in self.streams.values_mut() {
             operations.sort_by_key(|&row| self.operations[row].span.map(Span::order));
         }
-        for place in self.streams.keys() {
-            let contexts = self.contexts.entry((place.device, place.stream)).or_default();
-            contexts.insert((place.process, place.context));
-        }
+        self.stream_names = StreamNames::of(self.streams.keys().copied());
     }
 
     /// The name of an operation.
     pub(super) fn name(&self, operation: &OperationRow<'_>) -> &str {
         match operation.work {
             Work::Kernel(_, name) => &self.kernel_names[name],
-            Work::Copy(copy) => match copy.kind {
-                cupti::CopyKind::HostToDevice => "copy host to device",
-                cupti::CopyKind::DeviceToHost => "copy device to host",
-                cupti::CopyKind::DeviceToDevice => "copy device to device",
-                cupti::CopyKind::HostToHost => "copy host to host",
-                cupti::CopyKind::PeerToPeer => "copy peer to peer",
-                _ => "copy",
-            },
-            Work::Memset(_) => "memset",
-            Work::Graph(_) => "CUDA graph",
+            Work::Copy(copy) => places::copy_name(copy.kind),
+            Work::Memset(_) => places::MEMSET_NAME,
+            Work::Graph(_) => places::GRAPH_NAME,
         }
     }
 
@@ -307,15 +283,18 @@ impl<'a> Timeline<'a> {
         &self.paths[self.ranges[range].range.node().id.at()]
     }
 
+    /// The end of the session, or of what ended later.
+    #[cfg(feature = "firefox")]
+    pub(super) fn end(&self) -> u64 {
+        let operations = self.operations.iter().filter_map(|operation| operation.span);
+        let calls = self.calls.iter().map(|call| call.span);
+        let ends = operations.chain(calls).map(|span| span.end);
+        ends.max().unwrap_or(0).max(ns(self.profile.duration()))
+    }
+
     /// The devices with operations or samples by ordinal, with their titles.
     pub(super) fn devices(&self) -> BTreeMap<u32, String> {
-        let known = self.profile.recording_info().devices.iter().rev();
-        // The first of several devices with one ordinal wins.
-        let names: FxHashMap<u32, &str> = known.map(|device| (device.id, &*device.name)).collect();
-        let title = |id| match names.get(&id) {
-            Some(name) => format!("GPU {id}: {name}"),
-            None => format!("GPU {id}"),
-        };
+        let title = |id| places::device_title(self.profile, id);
         let sampled = self.profile.tracks().filter(|track| !track.is_empty());
         let devices = self.streams.keys().map(|place| place.device);
         devices.chain(sampled.map(|track| track.device())).map(|id| (id, title(id))).collect()
@@ -351,16 +330,7 @@ impl<'a> Timeline<'a> {
 
     /// The name of a stream, with its process and its context if several have the number.
     pub(super) fn stream_name(&self, place: Place) -> String {
-        let mut name = format!("stream {}", place.stream);
-        let Some(contexts) = self.contexts.get(&(place.device, place.stream)) else { return name };
-        let of_process = |(process, _): &&(u32, u32)| *process == place.process;
-        if contexts.iter().filter(of_process).count() > 1 {
-            name += &format!(" of context {}", place.context);
-        }
-        if !contexts.iter().all(|context| of_process(&context)) {
-            name += &format!(" of process {}", self.profile.process_id(place.process));
-        }
-        name
+        self.stream_names.name(self.profile, place)
     }
 
     /// The inclusive work of each range on each stream: from the first start to the last end.

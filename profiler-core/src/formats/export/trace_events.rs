@@ -10,6 +10,7 @@ use super::counters;
 use super::json::{Event, Events, Micros, Named, Track, TrackIds};
 use super::lanes::{Lanes, NESTED};
 use super::timeline::{Host, Place, Span, Timeline, ns};
+use crate::formats::places::thread_title;
 
 /// The naming of a format. Ranges, calls and operations are given by row.
 pub(super) trait Dialect {
@@ -105,10 +106,7 @@ fn host(
     (of, of_calls): (&Host, &mut [u64]),
 ) -> io::Result<()> {
     for (id, thread) in timeline.threads_of(of) {
-        let name = match thread.name {
-            Some(name) => format!("thread {id} ({name})"),
-            None => format!("thread {id}"),
-        };
+        let name = thread_title(id, thread.name);
         let mut tracks = Tracks::new(Track::Thread(of.process, id), of.pid, &name, NESTED);
         // A range of the same time as a call encloses it.
         let ranges = thread.ranges.iter().map(|&row| (timeline.ranges[row].span, 0, row));

@@ -1,28 +1,38 @@
 //! The command line.
 
+mod examples;
+mod formats;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 
-use clap::builder::PossibleValue;
-use clap::{Parser, Subcommand, ValueEnum, ValueHint};
-use gpuprof_control::{Start, Stop};
+use clap::{ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
+use gpuprof_control::{Budget, Start, Stop};
 use profiler_core::kernels::KernelClass;
 use profiler_core::scorecard::{ScoreKind, Target};
-use profiler_core::{Format, Profile, Recording};
+use profiler_core::{Profile, Recording};
+use regex::Regex;
+
+pub(crate) use formats::{
+    DiffFormat, ExportFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, RanksFormat,
+    ReportFormat, RooflineFormat, TableFormat, TextFormat,
+};
 
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Reports, exports and differences of GPU profiles: recordings (.gpuprof) and captures of Nsight
-/// Systems (SQLite).
+/// Reports, pages and comparisons of GPU profiles: recordings (.gpuprof), folders of them, and
+/// captures of Nsight Systems (SQLite).
 ///
-/// The file type is detected from the content, not the extension. Results go to standard output or
-/// the file of -o, messages to standard error.
+/// `gpuprof FILE` prints the report. The file type is detected from the content, not the extension;
+/// `-` is standard input. Results go to standard output or the file of -o, messages to standard
+/// error.
 #[derive(Debug, Parser)]
 #[command(
     name = "gpuprof",
     version,
+    override_usage = "gpuprof [OPTIONS] <FILE>...\n       gpuprof [OPTIONS] <COMMAND> ...",
+    arg_required_else_help = true,
     after_help = "Exit status: 0 success, 1 error, 2 arguments that make no sense, 3 a gate that failed; `run` has the \
                   status of its program."
 )]
@@ -34,22 +44,39 @@ pub(crate) struct Args {
     /// all ranges, as PyTorch's autograd does. They are in columns of their own, and in no other sum
     #[arg(long, global = true)]
     pub(crate) no_inferred: bool,
+    /// Colours of text for people; NO_COLOR and CLICOLOR_FORCE set the default
+    #[arg(long, global = true, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
+    pub(crate) color: ColorChoice,
+    /// The width of text for people; 0 is no limit [default: the terminal's; no limit elsewhere]
+    #[arg(long, global = true, value_name = "COLUMNS")]
+    pub(crate) width: Option<usize>,
+    /// Full names of kernels and ranges, also on a terminal that is too narrow for them
+    #[arg(long, global = true, conflicts_with = "width")]
+    pub(crate) full_names: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// The command with examples in its help.
+    pub(crate) fn command_with_examples() -> clap::Command {
+        examples::add(<Self as clap::CommandFactory>::command())
+    }
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Ranges, kernels and the health of the recording
-    Report {
-        /// A table for people, or a line of JSON for every range
-        #[arg(long, value_enum, default_value_t)]
-        format: ReportFormat,
-        #[command(flatten)]
-        gate: CompleteArgs,
-        #[command(flatten)]
-        io: FileArgs,
-    },
+    Report(ReportArgs),
+    /// The kernels, ranges and API calls with the most time
+    Top(TopArgs),
+    /// Opens the page of a profile, or a viewer's, in the browser
+    Open(OpenArgs),
+    /// Draws GPU time by range and kernel as a flame graph (SVG)
+    Flamegraph(FileArgs),
+    /// Writes a profile for other tools, in the format that the file's extension says
+    #[command(alias = "export")]
+    Convert(ConvertArgs),
     /// The reports of `nsys stats`, by nsys's names and with its columns
     Stats(StatsArgs),
     /// The rules of `nsys analyze`: waits of the host, and idle times of the GPU
@@ -64,24 +91,8 @@ pub(crate) enum Command {
     Scorecard(ScorecardArgs),
     /// Bottlenecks of the run and its ranges, anti-patterns, remedies, and estimates of the gain
     Diagnose(DiagnoseArgs),
-    /// Writes a profile for other tools
-    Export {
-        /// The format
-        #[arg(long, value_enum)]
-        format: ExportFormat,
-        /// The rank of this process, for kineto
-        #[arg(long, requires = "world_size")]
-        rank: Option<u32>,
-        /// The number of processes, for kineto
-        #[arg(long, requires = "rank")]
-        world_size: Option<u32>,
-        /// The maximum number of values of each sampled track; longer tracks are downsampled to
-        /// means; 0 is no limit; for perfetto, kineto and chrome
-        #[arg(long, value_name = "COUNT")]
-        samples: Option<usize>,
-        #[command(flatten)]
-        io: FileArgs,
-    },
+    /// Who waits for whom in the collectives of several ranks, stragglers, and exposed communication
+    Ranks(crate::ranks::RanksArgs),
     /// Writes a self-contained HTML page for a browser: timeline, ranges, kernels and calls
     Html(FileArgs),
     /// Declared operations and bytes of ranges under the roofs of the device, and the bound of each
@@ -93,9 +104,8 @@ pub(crate) enum Command {
     Gate(GateArgs),
     /// The GPU profiling that this machine and process allow, and remedies for what is missing
     Doctor {
-        /// A page for people, or an object for programs
-        #[arg(long, value_enum, default_value_t)]
-        format: TextFormat,
+        #[command(flatten)]
+        format: FormatArgs<TextFormat>,
         /// Fail (status 3) if GPU profiling is not ready
         #[arg(long)]
         require: bool,
@@ -137,6 +147,104 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Prints the manual page of the program, or of a command
+    Man {
+        /// The command
+        command: Option<String>,
+    },
+    /// A file without a command: its report.
+    #[command(external_subcommand)]
+    File(Vec<OsString>),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReportArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<ReportFormat>,
+    #[command(flatten)]
+    pub(crate) gate: CompleteArgs,
+    #[command(flatten)]
+    pub(crate) io: FilesArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<TableFormat>,
+    /// Only these tables
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "TABLE")]
+    pub(crate) of: Vec<TopTable>,
+    /// The order
+    #[arg(long, value_enum, default_value_t, value_name = "BY")]
+    pub(crate) sort: TopSort,
+    /// The maximum number of rows of each table; 0 is no limit
+    #[arg(long, default_value_t = 10, value_name = "ROWS")]
+    pub(crate) limit: usize,
+    /// Only names and paths that match this regular expression
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) filter: Option<Regex>,
+    #[command(flatten)]
+    pub(crate) io: FilesArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TopTable {
+    /// Kernels by name
+    Kernels,
+    /// Ranges by path
+    Ranges,
+    /// Calls of the CUDA API by function
+    Api,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum TopSort {
+    /// The total time, of ranges on the GPU
+    #[default]
+    Time,
+    /// How often
+    Count,
+    /// The mean time
+    Mean,
+    /// Alphabetical
+    Name,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct OpenArgs {
+    /// Hand the profile to Perfetto (ui.perfetto.dev), which reads it from this machine
+    #[arg(long)]
+    pub(crate) perfetto: bool,
+    /// Write the page to this file, which stays, instead of a temporary one
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "perfetto")]
+    pub(crate) output: Option<PathBuf>,
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConvertArgs {
+    /// The format [default: that of the file's extension]
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<ExportFormat>,
+    /// The rank of this process, for kineto
+    #[arg(long, requires = "world_size")]
+    pub(crate) rank: Option<u32>,
+    /// The number of processes, for kineto
+    #[arg(long, requires = "rank")]
+    pub(crate) world_size: Option<u32>,
+    /// The maximum number of values of each sampled track; longer tracks are downsampled to means; 0
+    /// is no limit; for perfetto, kineto and chrome
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) samples: Option<usize>,
+    /// The profile
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// The file to write [default: standard output, with --format]
+    #[arg(value_name = "OUTPUT", value_hint = ValueHint::FilePath, conflicts_with = "output")]
+    pub(crate) to: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -171,6 +279,23 @@ impl FileArgs {
     }
 }
 
+/// One file or several.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FilesArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, required = true)]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+impl FilesArgs {
+    /// The output, which must not be an input.
+    pub(crate) fn output(&self) -> Result<Output, Failure> {
+        let inputs: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();
+        Output::new(self.output.output.clone(), &inputs)
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompleteArgs {
     /// Fail (status 3) if anything was lost or could not be matched
@@ -196,9 +321,8 @@ impl CompleteArgs {
                   the list of reports, and with a FILE how many rows each has."
 )]
 pub(crate) struct StatsArgs {
-    /// The format; files have nanoseconds and nsys's columns
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: TableFormat,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<TableFormat>,
     #[command(flatten)]
     pub(crate) gate: CompleteArgs,
     #[command(flatten)]
@@ -215,9 +339,8 @@ pub(crate) struct StatsArgs {
                   with a FILE how much each finds."
 )]
 pub(crate) struct AnalyzeArgs {
-    /// The format; files have nanoseconds and nsys's columns
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: TableFormat,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<TableFormat>,
     /// The maximum number of rows of each rule; 0 is no limit
     #[arg(long, default_value_t = 50)]
     pub(crate) rows: usize,
@@ -239,9 +362,8 @@ pub(crate) struct AnalyzeArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct KernelsArgs {
-    /// The format; files have nanoseconds
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: TableFormat,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<TableFormat>,
     /// Only the work of these ranges: a name or a path, `*` for any text
     #[arg(long, value_name = "PATH")]
     pub(crate) within: Option<String>,
@@ -257,9 +379,8 @@ pub(crate) struct KernelsArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TracksArgs {
-    /// The format; files have nanoseconds, and values without a prefix
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: TableFormat,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<TableFormat>,
     /// Also the means of each range, while its work was on the device
     #[arg(long)]
     pub(crate) by_range: bool,
@@ -272,9 +393,8 @@ pub(crate) struct TracksArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TensorCoresArgs {
-    /// The format; files have nanoseconds
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: TableFormat,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<TableFormat>,
     /// The class of kernels with this name, as in my_mlp*=gemm; overrides known names
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,
@@ -293,9 +413,8 @@ pub(crate) struct TensorCoresArgs {
     after_help = "Exit status: 0 whatever is found, unless --fail-above asks for 3; 1 if the file cannot be read."
 )]
 pub(crate) struct DiagnoseArgs {
-    /// Text for people, or one JSON object for programs
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: TextFormat,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<TextFormat>,
     /// The verdict on these ranges only: a name or a path, `*` for any text
     #[arg(long, value_name = "PATH", conflicts_with = "steps")]
     pub(crate) range: Option<String>,
@@ -324,9 +443,8 @@ pub(crate) struct DiagnoseArgs {
     after_help = "Exit status: 0 whatever the flags are, unless --fail-on asks for 3; 1 if the file cannot be read."
 )]
 pub(crate) struct ScorecardArgs {
-    /// Text for people, one JSON object for programs, or Markdown for a pull request
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: PageFormat,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<PageFormat>,
     /// Fail (status 3) if a value has this flag or a worse one, or the recording is too incomplete
     #[arg(long, value_enum, value_name = "FLAG")]
     pub(crate) fail_on: Option<FailOn>,
@@ -358,9 +476,8 @@ pub(crate) enum FailOn {
                   --range 'step/gemm:flops=2.1e9,bytes=8e6,dtype=bf16'. It is that of one range or launch."
 )]
 pub(crate) struct RooflineArgs {
-    /// The format
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: RooflineFormat,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<RooflineFormat>,
     /// The CUDA ordinal of the device for the roofs [default: the device that ran most kernels]
     #[arg(long)]
     pub(crate) device: Option<u32>,
@@ -415,6 +532,11 @@ pub(crate) struct RunArgs {
     /// Stop recording after this many instances of the range of --range; the program goes on
     #[arg(long, value_name = "COUNT", value_parser = ranges)]
     pub(crate) ranges: Option<Stop>,
+    /// Record calls all the time, and GPU work in windows drawn at random that cost at most this
+    /// share of the time [default: 3%]; with --range NAME a window is one such range
+    #[arg(long, value_name = "BUDGET", num_args = 0..=1, require_equals = true, default_missing_value = "3%",
+          conflicts_with_all = ["delay", "duration", "ranges"], value_parser = budget)]
+    pub(crate) always_on: Option<Budget>,
     /// The run folder [default: a new folder PROGRAM-DATE-TIME.gpurun in the current one, in UTC]
     #[arg(short, long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) output: Option<PathBuf>,
@@ -479,9 +601,8 @@ fn class_rule(text: &str) -> Result<(String, KernelClass), String> {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiffArgs {
-    /// The format; csv and json also have what is equal
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: DiffFormat,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<DiffFormat>,
     /// Kernels by range instead of by name
     #[arg(long)]
     pub(crate) by_range: bool,
@@ -523,9 +644,8 @@ pub(crate) struct DiffArgs {
                   baseline is a file for version control: --update writes it, a review accepts it."
 )]
 pub(crate) struct GateArgs {
-    /// The format of the verdict
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: GateFormat,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<GateFormat>,
     /// Write the baseline from these runs instead of judging them
     #[arg(long)]
     pub(crate) update: bool,
@@ -573,6 +693,10 @@ fn duration(seconds: &str) -> Result<Stop, String> {
     format!("duration={seconds}").parse()
 }
 
+fn budget(text: &str) -> Result<Budget, String> {
+    text.parse()
+}
+
 fn ranges(count: &str) -> Result<Stop, String> {
     format!("ranges={count}").parse()
 }
@@ -615,68 +739,4 @@ pub(crate) enum Gated {
     Counts,
     /// Wall time, time on the GPU, and counts
     All,
-}
-
-/// Declares output formats with their help texts. The first one is the default.
-macro_rules! output_formats {
-    ($($type:ident: $default:ident $default_help:literal, $($format:ident $help:literal),+;)+) => {$(
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-        pub(crate) enum $type {
-            #[default]
-            #[doc = $default_help]
-            $default,
-            $(#[doc = $help] $format,)+
-        }
-    )+};
-}
-
-output_formats! {
-    TableFormat: Table "For people", Csv "With a header, for programs", Json "For programs";
-    DiffFormat: Table "For people", Csv "With a header, for programs", Json "For programs",
-        Markdown "For a comment on a pull request", Html "One page for a browser";
-    TextFormat: Text "For people", Json "For programs";
-    PageFormat: Text "For people", Json "For programs", Markdown "For a comment on a pull request";
-    GateFormat: Text "For people", Json "For programs", Markdown "For a comment on a pull request",
-        Junit "XML with a test case for each count that differs and each time",
-        Github "Annotations of GitHub Actions at the baseline, for what fails",
-        Bencher "Times as Bencher Metric Format", BenchmarkAction
-        "Times for github-action-benchmark, tool customSmallerIsBetter";
-    ReportFormat: Table "For people", Json "An object a line, for programs";
-    RooflineFormat: Text "Tables for people", Json "For programs", Svg "An image",
-        Html "A self-contained page with the image and tables";
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ExportFormat {
-    /// A format of the library.
-    Trace(Format),
-    Nsys,
-    Json,
-    Counts,
-}
-
-impl ValueEnum for ExportFormat {
-    fn value_variants<'a>() -> &'a [Self] {
-        static ALL: LazyLock<Vec<ExportFormat>> = LazyLock::new(|| {
-            let traces = Format::ALL.into_iter().map(ExportFormat::Trace);
-            traces.chain([ExportFormat::Nsys, ExportFormat::Json, ExportFormat::Counts]).collect()
-        });
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let (key, help) = match self {
-            Self::Trace(format) => (format.key(), format.summary()),
-            Self::Nsys => (
-                "nsys",
-                "SQLite as `nsys export` writes it, for `nsys stats` and what else reads it",
-            ),
-            Self::Json => ("json", "A line of JSON for every range"),
-            Self::Counts => (
-                "counts",
-                "Names and counts, never times: the same text whenever the program does the same",
-            ),
-        };
-        Some(PossibleValue::new(key).help(help))
-    }
 }

@@ -1,0 +1,189 @@
+//! Output formats.
+
+use std::sync::LazyLock;
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use profiler_core::Format;
+
+/// A format, and `--json` in its place.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct FormatArgs<F: OutputFormat> {
+    /// The format [default: for people]; those for programs have nanoseconds
+    #[arg(long, value_enum)]
+    // Without a default of clap's: its derive keeps one for all `F`.
+    format: Option<F>,
+    /// As --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+impl<F: OutputFormat> FormatArgs<F> {
+    pub(crate) fn get(self) -> F {
+        if self.json { F::JSON } else { self.format.unwrap_or_default() }
+    }
+}
+
+/// A set of formats with JSON among them.
+pub(crate) trait OutputFormat: ValueEnum + Copy + Default + Send + Sync + 'static {
+    const JSON: Self;
+
+    /// Whether it is for people, as the first of each set is.
+    fn is_for_people(self) -> bool;
+}
+
+/// Declares output formats with their help texts. The first one is the default.
+macro_rules! output_formats {
+    ($($type:ident: $default:ident $default_help:literal, $($format:ident $help:literal),+;)+) => {$(
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+        pub(crate) enum $type {
+            #[default]
+            #[doc = $default_help]
+            $default,
+            $(#[doc = $help] $format,)+
+        }
+
+        impl OutputFormat for $type {
+            const JSON: Self = Self::Json;
+
+            fn is_for_people(self) -> bool {
+                self == Self::default()
+            }
+        }
+    )+};
+}
+
+output_formats! {
+    TableFormat: Table "For people", Csv "With a header, for programs", Json "For programs";
+    DiffFormat: Table "For people", Csv "With a header, for programs", Json "For programs",
+        Markdown "For a comment on a pull request", Html "One page for a browser";
+    TextFormat: Text "For people", Json "For programs";
+    PageFormat: Text "For people", Json "For programs", Markdown "For a comment on a pull request";
+    GateFormat: Text "For people", Json "For programs", Markdown "For a comment on a pull request",
+        Junit "XML with a test case for each count that differs and each time",
+        Github "Annotations of GitHub Actions at the baseline, for what fails",
+        Bencher "Times as Bencher Metric Format", BenchmarkAction
+        "Times for github-action-benchmark, tool customSmallerIsBetter";
+    ReportFormat: Table "For people", Json "An object a line, for programs";
+    RanksFormat: Text "For people", Json "For programs",
+        Csv "A line for each collective of each rank";
+    RooflineFormat: Text "Tables for people", Json "For programs", Svg "An image",
+        Html "A self-contained page with the image and tables";
+}
+
+/// What a profile is converted to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExportFormat {
+    /// A format of the library.
+    Trace(Format),
+    Html,
+    Flamegraph,
+    Nsys,
+    Parquet,
+    Json,
+    Counts,
+}
+
+impl ExportFormat {
+    /// Those beside the library's.
+    const OTHERS: [Self; 6] =
+        [Self::Html, Self::Flamegraph, Self::Nsys, Self::Parquet, Self::Json, Self::Counts];
+
+    fn all() -> &'static [Self] {
+        static ALL: LazyLock<Vec<ExportFormat>> = LazyLock::new(|| {
+            let traces = Format::ALL.into_iter().map(ExportFormat::Trace);
+            traces.chain(ExportFormat::OTHERS).collect()
+        });
+        &ALL
+    }
+
+    /// Endings of file names, without the first dot.
+    pub(crate) fn extensions(self) -> Vec<&'static str> {
+        match self {
+            // What most viewers of JSON traces read.
+            Self::Trace(Format::Chrome) => vec![Format::Chrome.extension(), "json"],
+            Self::Trace(format) => vec![format.extension()],
+            Self::Html => vec!["html", "htm"],
+            Self::Flamegraph => vec!["svg"],
+            Self::Nsys => vec!["sqlite", "db"],
+            Self::Parquet => vec!["parquet"],
+            Self::Json => vec!["jsonl", "ndjson"],
+            Self::Counts => vec!["counts"],
+        }
+    }
+
+    /// The format of a file with this name: that with the longest ending.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        let ends =
+            |extension: &str| name.strip_suffix(extension).is_some_and(|stem| stem.ends_with('.'));
+        let fitting = Self::all().iter().filter_map(|format| {
+            let extensions = format.extensions().into_iter();
+            extensions.filter(|extension| ends(extension)).map(str::len).max().map(|l| (l, *format))
+        });
+        // Of equal ones the first.
+        fitting.rev().max_by_key(|(length, _)| *length).map(|(_, format)| format)
+    }
+
+    /// Every format with its endings, for messages.
+    pub(crate) fn list() -> String {
+        let formats = Self::all().iter().map(|format| {
+            let extensions = format.extensions().join(", .");
+            format!("{} (.{extensions})", format.key())
+        });
+        formats.collect::<Vec<_>>().join(", ")
+    }
+
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Trace(format) => format.key(),
+            Self::Html => "html",
+            Self::Flamegraph => "flamegraph",
+            Self::Nsys => "nsys",
+            Self::Parquet => "parquet",
+            Self::Json => "json",
+            Self::Counts => "counts",
+        }
+    }
+}
+
+impl ValueEnum for ExportFormat {
+    fn value_variants<'a>() -> &'a [Self] {
+        Self::all()
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            Self::Trace(format) => format.summary(),
+            Self::Html => "A self-contained page for a browser",
+            Self::Flamegraph => "GPU time by range and kernel, as SVG",
+            Self::Nsys => {
+                "SQLite as `nsys export` writes it, for `nsys stats` and what else reads it"
+            }
+            Self::Parquet => "A folder of tables for DuckDB, Polars and Spark",
+            Self::Json => "A line of JSON for every range",
+            Self::Counts => {
+                "Names and counts, never times: the same text whenever the program does the same"
+            }
+        };
+        Some(PossibleValue::new(self.key()).help(help))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_have_a_format() {
+        for format in ExportFormat::all() {
+            for extension in format.extensions() {
+                assert_eq!(ExportFormat::of_name(&format!("run.{extension}")), Some(*format));
+            }
+        }
+        let of = ExportFormat::of_name;
+        assert_eq!(of("RUN.HTML"), Some(ExportFormat::Html));
+        assert_eq!(of("a.pt.trace.json"), Some(ExportFormat::Trace(Format::Kineto)));
+        assert_eq!((of("html"), of("run.txt"), of("")), (None, None, None));
+    }
+}

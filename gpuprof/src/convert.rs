@@ -1,0 +1,147 @@
+//! `convert`, `html`, `flamegraph`: a profile as a file for other programs.
+
+use std::io::Write;
+use std::path::Path;
+
+use profiler_core::formats::{Export, ParquetOptions};
+use profiler_core::{Format, Profile};
+
+use crate::args::{ConvertArgs, ExportFormat, FileArgs};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::{input, note_losses};
+
+pub(crate) fn convert(args: ConvertArgs) -> Result<(), Failure> {
+    let to = args.output.output.or(args.to);
+    let format = match (args.format, &to) {
+        (Some(format), _) => format,
+        (None, None) => {
+            return Err(Failure::Usage(format!(
+                "name a file to write, or a --format for standard output; there are: {}",
+                ExportFormat::list()
+            )));
+        }
+        (None, Some(to)) => format_of(to)?,
+    };
+    let rank = args.rank.zip(args.world_size);
+    check_options(format, rank, args.samples)?;
+    if format == ExportFormat::Parquet {
+        let to = to
+            .filter(|to| to != Path::new("-"))
+            .ok_or_else(|| Failure::Usage("Parquet is a folder of tables: name it".to_owned()))?;
+        let profile = input::profile(&args.file)?;
+        note_losses(&args.file, &profile);
+        return Ok(profile.write_parquet(to, &ParquetOptions::new())?);
+    }
+    let output = Output::new(to, &[&args.file])?;
+    output.check(format)?;
+    let profile = match format {
+        // Some columns need the records.
+        ExportFormat::Nsys => input::recorded(&args.file)?,
+        _ => input::profile(&args.file)?,
+    };
+    note_losses(&args.file, &profile);
+    if format == ExportFormat::Nsys {
+        return output.write_nsys(&profile);
+    }
+    output.write(|out| write(&profile, format, rank, args.samples, &title(&args.file), out))
+}
+
+/// `html` and `flamegraph`.
+pub(crate) fn to(format: ExportFormat, io: &FileArgs) -> Result<(), Failure> {
+    let output = io.output(&[])?;
+    output.check(format)?;
+    let profile = input::profile(&io.file)?;
+    output.write(|out| write(&profile, format, None, None, &title(&io.file), out))
+}
+
+fn format_of(to: &Path) -> Result<ExportFormat, Failure> {
+    let name = to.file_name().unwrap_or_default().to_string_lossy();
+    ExportFormat::of_name(&name).ok_or_else(|| {
+        Failure::Usage(format!(
+            "the name {} does not say a format: give --format, or one of these endings: {}",
+            to.display(),
+            ExportFormat::list()
+        ))
+    })
+}
+
+fn check_options(
+    format: ExportFormat,
+    rank: Option<(u32, u32)>,
+    samples: Option<usize>,
+) -> Result<(), Failure> {
+    for (option, is_given, has) in [
+        ("--samples", samples.is_some(), Format::has_samples as fn(Format) -> bool),
+        ("--rank and --world-size", rank.is_some(), Format::has_rank),
+    ] {
+        let is_fitting = matches!(format, ExportFormat::Trace(format) if has(format));
+        if is_given && !is_fitting {
+            let keys = Format::ALL.into_iter().filter(|format| has(*format)).map(Format::key);
+            let formats = keys.collect::<Vec<_>>().join(", ");
+            return Err(Failure::Usage(format!("{option}: only for --format {formats}")));
+        }
+    }
+    match rank {
+        Some((rank, world_size)) if rank >= world_size => Err(Failure::Usage(format!(
+            "--rank {rank} is not below --world-size {world_size}: ranks count from 0"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn write(
+    profile: &Profile,
+    format: ExportFormat,
+    rank: Option<(u32, u32)>,
+    samples: Option<usize>,
+    title: &str,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    match format {
+        ExportFormat::Trace(format) => {
+            let mut export = Export::new(format);
+            if let Some(samples) = samples {
+                export = export.samples(if samples == 0 { usize::MAX } else { samples });
+            }
+            if let Some((rank, world_size)) = rank {
+                export = export.rank(rank, world_size);
+            }
+            Ok(profile.export(export, out)?)
+        }
+        ExportFormat::Html => Ok(profile.write_html(out)?),
+        ExportFormat::Flamegraph => flamegraph(profile, title, out),
+        ExportFormat::Json => Ok(out.write_all(profile.json_lines().as_bytes())?),
+        ExportFormat::Counts => Ok(out.write_all(profile.counts().as_bytes())?),
+        // Folders and files of their own.
+        ExportFormat::Nsys | ExportFormat::Parquet => Ok(()),
+    }
+}
+
+fn title(file: &Path) -> String {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    format!("GPU time of {}", profiler_core::formats::text::shortened(&name, 80))
+}
+
+/// The folded stacks as a picture: a frame for each range, the kernels on top.
+fn flamegraph(profile: &Profile, title: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut folded = Vec::new();
+    profile.export(Format::Folded, &mut folded)?;
+    let folded = String::from_utf8_lossy(&folded);
+    // Without time on the GPU there is no frame to draw.
+    let has_time = folded.lines().any(|line| !line.ends_with(" 0"));
+    if !has_time {
+        return Err(Failure::Error(
+            "there is no time on the GPU to draw: no operation has timestamps".to_owned(),
+        ));
+    }
+    let mut options = inferno::flamegraph::Options::default();
+    title.clone_into(&mut options.title);
+    "ns".clone_into(&mut options.count_name);
+    "Range or kernel:".clone_into(&mut options.name_type);
+    options.image_width = Some(1200);
+    // The same name has the same colour in every picture.
+    options.hash = true;
+    inferno::flamegraph::from_lines(&mut options, folded.lines(), out)
+        .map_err(|error| Failure::from(error).context("the flame graph"))
+}

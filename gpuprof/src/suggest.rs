@@ -1,0 +1,80 @@
+//! "Did you mean": the known words that are most like a wrong one.
+
+use std::path::Path;
+
+use profiler_core::Profile;
+use profiler_core::formats::text::shortened;
+
+/// Words at least this much alike, as clap has it.
+const ALIKE: f64 = 0.7;
+const SUGGESTED: usize = 3;
+/// Names of files or ranges that are compared with a word.
+const COMPARED: usize = 100_000;
+const WIDTH: usize = 100;
+
+/// `; did you mean a or b?`, or nothing. Empty and equal words are no suggestion.
+pub(crate) fn among<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> String {
+    // Longer names are no words that somebody typed.
+    let word = shortened(word, WIDTH).to_lowercase();
+    let mut found: Vec<(f64, &str)> = Vec::new();
+    for known in known.into_iter().take(COMPARED).filter(|known| !known.is_empty()) {
+        if known.len() > 4 * WIDTH || known == word {
+            continue;
+        }
+        let lower = known.to_lowercase();
+        let alike = match lower.contains(&word) && word.len() > 2 {
+            true => 0.9,
+            false => strsim::jaro_winkler(&word, &lower),
+        };
+        if alike > ALIKE && !found.iter().any(|(_, same)| *same == known) {
+            found.push((alike, known));
+            found.sort_by(|a, b| b.0.total_cmp(&a.0));
+            found.truncate(SUGGESTED);
+        }
+    }
+    // A word that is much like the right one leaves no doubt.
+    let best = found.first().map_or(0.0, |(alike, _)| *alike);
+    let words = found.iter().filter(|(alike, _)| best - alike < 0.08);
+    let words: Vec<String> = words.map(|(_, word)| shortened(word, WIDTH)).collect();
+    match words.is_empty() {
+        true => String::new(),
+        false => format!("; did you mean {}?", words.join(" or ")),
+    }
+}
+
+/// Ranges of a profile like this name or path.
+pub(crate) fn range(profile: &Profile, path: &str) -> String {
+    let is_path = path.contains('/');
+    let mut names: Vec<String> = Vec::new();
+    for (_, node) in profile.walk().take(COMPARED) {
+        names.push(if is_path { node.path() } else { node.name().to_owned() });
+    }
+    among(path, names.iter().map(String::as_str))
+}
+
+/// Files beside the path with a name like its own.
+pub(crate) fn file(path: &Path) -> String {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return String::new() };
+    let entries = folder.read_dir().into_iter().flatten().flatten();
+    let names: Vec<String> =
+        entries.take(COMPARED).filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    among(name, names.iter().map(String::as_str))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typing_errors_have_a_suggestion_and_other_words_none() {
+        let known = ["report", "stats", "roofline", "diagnose"];
+        assert_eq!(among("reprot", known), "; did you mean report?");
+        assert_eq!(among("diagnosis", known), "; did you mean diagnose?");
+        assert_eq!(among("roof", known), "; did you mean roofline?");
+        assert_eq!(among("xyz", known), "");
+        assert_eq!(among("", known), "");
+        assert_eq!(among("x", [&*"x".repeat(100_000)]), "");
+    }
+}

@@ -1,0 +1,199 @@
+//! Terminals: their width, their colours, and text that fits them.
+
+use std::fmt::{self, Display};
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::OnceLock;
+
+use anstream::{AutoStream, ColorChoice};
+use profiler_core::__private::table::Layout;
+use textwrap::{Options, WordSplitter, WrapAlgorithm};
+
+use crate::failure::Failure;
+
+/// Wider than any line: formatting knows no larger number.
+const NO_LIMIT: usize = u16::MAX as usize;
+/// Of a terminal that does not know its width.
+const DEFAULT_WIDTH: usize = 80;
+
+/// The global options of the output.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    /// The width instead of the terminal's; 0 is no limit.
+    pub(crate) width: Option<usize>,
+    pub(crate) full_names: bool,
+    pub(crate) colour: clap::ColorChoice,
+}
+
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+pub(crate) fn set(settings: Settings) {
+    let choice = match settings.colour {
+        clap::ColorChoice::Auto => ColorChoice::Auto,
+        clap::ColorChoice::Always => ColorChoice::Always,
+        clap::ColorChoice::Never => ColorChoice::Never,
+    };
+    choice.write_global();
+    let _: Result<(), Settings> = SETTINGS.set(settings);
+}
+
+/// The layout of text for people on standard output.
+pub(crate) fn stdout() -> Layout {
+    let out = io::stdout();
+    layout(out.is_terminal(), AutoStream::choice(&out), &out)
+}
+
+/// The layout of text for people on standard error.
+pub(crate) fn stderr() -> Layout {
+    let out = io::stderr();
+    layout(out.is_terminal(), AutoStream::choice(&out), &out)
+}
+
+/// The layout of text for people in a file.
+pub(crate) fn file() -> Layout {
+    let width = SETTINGS.get().and_then(|settings| settings.width).filter(|width| *width != 0);
+    let colour = SETTINGS.get().is_some_and(|s| s.colour == clap::ColorChoice::Always);
+    Layout { width: Some(width.map_or(NO_LIMIT, limited)), is_coloured: colour }
+}
+
+fn layout(is_terminal: bool, choice: ColorChoice, out: &impl std::os::fd::AsFd) -> Layout {
+    let settings = SETTINGS.get();
+    let width = match (settings.and_then(|settings| settings.width), is_terminal) {
+        _ if settings.is_some_and(|settings| settings.full_names) => NO_LIMIT,
+        (Some(0), _) | (None, false) => NO_LIMIT,
+        (Some(width), _) => limited(width),
+        (None, true) => limited(width_of(out)),
+    };
+    Layout { width: Some(width), is_coloured: choice != ColorChoice::Never }
+}
+
+fn limited(width: usize) -> usize {
+    width.clamp(1, NO_LIMIT)
+}
+
+/// `COLUMNS`, or what the terminal says.
+fn width_of(out: &impl std::os::fd::AsFd) -> usize {
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
+    let asked = || terminal_size::terminal_size_of(out).map(|(width, _)| usize::from(width.0));
+    columns.or_else(asked).filter(|width| *width != 0).unwrap_or(DEFAULT_WIDTH)
+}
+
+/// Text for people: lines that are too wide go on below, indented.
+pub(crate) struct Text<'o> {
+    out: &'o mut dyn Write,
+    pub(crate) layout: Layout,
+    line: Vec<u8>,
+}
+
+impl<'o> Text<'o> {
+    pub(crate) fn new(out: &'o mut dyn Write, layout: Layout) -> Self {
+        Self { out, layout, line: Vec::new() }
+    }
+
+    /// Writes a result in this layout, and a line break.
+    pub(crate) fn show(&mut self, value: &impl Display) -> Result<(), Failure> {
+        let shown = Shown { value, layout: self.layout, all: false };
+        Ok(writeln!(self, "{shown}")?)
+    }
+
+    /// As [`show`](Self::show), with every row.
+    pub(crate) fn show_all(&mut self, value: &impl Display) -> Result<(), Failure> {
+        let shown = Shown { value, layout: self.layout, all: true };
+        Ok(writeln!(self, "{shown}")?)
+    }
+
+    /// Writes the last line.
+    pub(crate) fn end(mut self) -> io::Result<()> {
+        match self.line.is_empty() {
+            true => Ok(()),
+            false => self.write_line(),
+        }
+    }
+
+    fn write_line(&mut self) -> io::Result<()> {
+        let line = std::mem::take(&mut self.line);
+        let width = self.layout.width.unwrap_or(NO_LIMIT);
+        let text = std::str::from_utf8(&line).unwrap_or_default();
+        if line.len() <= width || text.is_empty() {
+            return self.out.write_all(&line);
+        }
+        let (content, end) = match text.strip_suffix('\n') {
+            Some(content) => (content, "\n"),
+            None => (text, ""),
+        };
+        let wrapped = wrapped(content, width);
+        self.out.write_all(wrapped.as_bytes())?;
+        self.out.write_all(end.as_bytes())
+    }
+}
+
+impl Write for Text<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.layout.width.is_none_or(|width| width >= NO_LIMIT) {
+            return self.out.write(bytes);
+        }
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                self.write_line()?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// A line in lines of at most this width; all but the first are indented by two columns more.
+pub(crate) fn wrapped(line: &str, width: usize) -> String {
+    if textwrap::core::display_width(line) <= width {
+        return line.to_owned();
+    }
+    let own = line.len() - line.trim_start_matches(' ').len();
+    let indent = " ".repeat((own + 2).min(width / 2));
+    let options = Options::new(width)
+        .subsequent_indent(&indent)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .wrap_algorithm(WrapAlgorithm::FirstFit);
+    textwrap::fill(line, options)
+}
+
+/// A result with the flags of a layout.
+struct Shown<'v, T> {
+    value: &'v T,
+    layout: Layout,
+    all: bool,
+}
+
+impl<T: Display> Display for Shown<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { value, layout: Layout { width, is_coloured }, all } = self;
+        let width = width.unwrap_or(NO_LIMIT);
+        match (is_coloured, all) {
+            (false, false) => write!(f, "{value:.width$}"),
+            (false, true) => write!(f, "{value:#.width$}"),
+            (true, false) => write!(f, "{value:+.width$}"),
+            (true, true) => write!(f, "{value:+#.width$}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_lines_go_on_below() {
+        let mut out = Vec::new();
+        let layout = Layout { width: Some(20), is_coloured: false };
+        let mut text = Text::new(&mut out, layout);
+        write!(text, "short\n  a line that is too wide\n{}", "x".repeat(50)).unwrap();
+        text.end().unwrap();
+        let out = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines[..3], ["short", "  a line that is too", "    wide"]);
+        assert!(lines.iter().all(|line| line.len() <= 20), "{out}");
+        assert_eq!(out.matches('x').count(), 50, "{out}");
+    }
+}

@@ -1,0 +1,271 @@
+//! `top`: the kernels, ranges and API calls with the most time.
+
+use std::cmp::Reverse;
+use std::fmt::Display;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use profiler_core::__private::table::{Layout, Table};
+use profiler_core::Profile;
+use profiler_core::formats::text::{csv_cell, printable};
+use profiler_core::query::Group;
+use profiler_core::reports::CudaApiSum;
+use serde::Serialize;
+
+use crate::args::{TableFormat, TopArgs, TopSort, TopTable};
+use crate::failure::Failure;
+use crate::tables::write_json;
+use crate::{input, note_losses};
+
+const ALL: [TopTable; 3] = [TopTable::Kernels, TopTable::Ranges, TopTable::Api];
+
+/// Of all rows of a name.
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    count: u64,
+    /// Of kernels and ranges on the GPU, of calls on the host.
+    time_ns: u64,
+    /// Of ranges, without the ranges within.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_ns: Option<u64>,
+    /// Of the time of all rows of the table; of ranges, of the outermost ones.
+    share: f64,
+    mean_ns: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_ns: Option<u64>,
+}
+
+/// The tables of a file.
+#[derive(Serialize)]
+struct Top {
+    file: String,
+    /// Whether the recording has everything.
+    complete: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernels: Option<Rows>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ranges: Option<Rows>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api: Option<Rows>,
+}
+
+#[derive(Serialize)]
+struct Rows {
+    rows: Vec<Row>,
+    /// Rows beyond the limit.
+    more: usize,
+}
+
+pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
+    let output = args.io.output()?;
+    let mut files = Vec::new();
+    for file in &args.io.files {
+        let profile = input::profile(file)?;
+        note_losses(file, &profile);
+        files.push(Top::of(file, &profile, args));
+    }
+    match args.format.get() {
+        TableFormat::Json => output.write(|out| write_json(out, &files)),
+        TableFormat::Csv => output.write(|out| {
+            writeln!(out, "File,Table,Name,Count,Time (ns),Own (ns),Host (ns),Share (%),Avg (ns),Min (ns),Max (ns)")?;
+            for top in &files {
+                for (table, rows) in top.tables() {
+                    for row in &rows.rows {
+                        writeln!(out, "{},{},{}", csv_cell(&top.file), table.name(), row.csv())?;
+                    }
+                }
+            }
+            Ok(())
+        }),
+        TableFormat::Table => output.text(|text| {
+            for (at, top) in files.iter().enumerate() {
+                if files.len() > 1 {
+                    let space = if at == 0 { "" } else { "\n" };
+                    writeln!(text, "{space}{}:\n", printable(&top.file))?;
+                }
+                let tables = top.tables().map(|(table, rows)| rows.text(table, text.layout));
+                let tables: Vec<String> = tables.collect();
+                writeln!(text, "{}", tables.join("\n\n"))?;
+            }
+            Ok(())
+        }),
+    }
+}
+
+impl Top {
+    fn of(file: &Path, profile: &Profile, args: &TopArgs) -> Self {
+        let rows = |table: TopTable| {
+            let is_asked = args.of.is_empty() || args.of.contains(&table);
+            is_asked.then(|| Rows::of(table, profile, args))
+        };
+        Self {
+            file: file.display().to_string(),
+            complete: profile.health().is_complete(),
+            kernels: rows(TopTable::Kernels),
+            ranges: rows(TopTable::Ranges),
+            api: rows(TopTable::Api),
+        }
+    }
+
+    fn tables(&self) -> impl Iterator<Item = (TopTable, &Rows)> {
+        let tables = ALL.into_iter().zip([&self.kernels, &self.ranges, &self.api]);
+        tables.filter_map(|(table, rows)| rows.as_ref().map(|rows| (table, rows)))
+    }
+}
+
+impl TopTable {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kernels => "kernels",
+            Self::Ranges => "ranges",
+            Self::Api => "api",
+        }
+    }
+}
+
+impl Rows {
+    fn of(table: TopTable, profile: &Profile, args: &TopArgs) -> Self {
+        let mut rows = match table {
+            TopTable::Kernels => {
+                let groups = profile.query().kernels().by_kernel();
+                groups.iter().map(Row::kernel).collect()
+            }
+            TopTable::Api => {
+                let report = profile.reports().cuda_api_sum();
+                let rows = report.rows().iter();
+                rows.map(Row::call).collect()
+            }
+            TopTable::Ranges => ranges(profile),
+        };
+        // Shares are of all, also of those that are filtered out.
+        let all: u64 = match table {
+            TopTable::Ranges => profile
+                .roots()
+                .map(|root| ns(root.inclusive().gpu_time()))
+                .fold(0, u64::saturating_add),
+            _ => rows.iter().map(|row| row.time_ns).fold(0, u64::saturating_add),
+        };
+        for row in &mut rows {
+            row.share = row.time_ns as f64 / all.max(1) as f64;
+        }
+        if let Some(filter) = &args.filter {
+            rows.retain(|row| filter.is_match(&row.name));
+        }
+        match args.sort {
+            TopSort::Time => rows.sort_by_key(|row| Reverse((row.time_ns, row.host_ns))),
+            TopSort::Count => rows.sort_by_key(|row| Reverse((row.count, row.time_ns))),
+            TopSort::Mean => rows.sort_by(|a, b| b.mean_ns.total_cmp(&a.mean_ns)),
+            TopSort::Name => rows.sort_by(|a, b| a.name.cmp(&b.name)),
+        }
+        let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+        let more = rows.len().saturating_sub(limit);
+        rows.truncate(limit);
+        Self { rows, more }
+    }
+
+    fn text(&self, table: TopTable, layout: Layout) -> String {
+        let of_ranges = table == TopTable::Ranges;
+        let name = match table {
+            TopTable::Kernels => "kernel",
+            TopTable::Ranges => "range",
+            TopTable::Api => "API call",
+        };
+        if self.rows.is_empty() {
+            return format!("no {name}s");
+        }
+        let time_name = if table == TopTable::Api { "time" } else { "GPU time" };
+        let head = match of_ranges {
+            true => [name, "count", time_name, "share", "own GPU", "host time", "mean"],
+            false => [name, "count", time_name, "share", "mean", "min", "max"],
+        };
+        let mut text = Table::new(head, 1);
+        for row in &self.rows {
+            let time = |ns: Option<u64>| ns.map(time).unwrap_or_default();
+            let mean = self::time(row.mean_ns.round() as u64);
+            let rest = match of_ranges {
+                true => [time(row.own_ns), time(row.host_ns), mean],
+                false => [mean, time(row.min_ns), time(row.max_ns)],
+            };
+            let share = format!("{:.1} %", 100.0 * row.share);
+            let first = [row.name.clone(), row.count.to_string(), self::time(row.time_ns), share];
+            text.add_row(first.into_iter().chain(rest));
+        }
+        let more = match self.more {
+            0 => String::new(),
+            more => format!("\n({more} more; --limit 0 shows all)"),
+        };
+        text.render(layout) + &more
+    }
+}
+
+impl Row {
+    fn kernel(group: &Group<impl Display>) -> Self {
+        let times = group.statistics();
+        Self {
+            name: group.key().to_string(),
+            count: group.count(),
+            time_ns: ns(group.time()),
+            own_ns: None,
+            host_ns: None,
+            share: 0.0,
+            mean_ns: times.mean().as_nanos() as f64,
+            min_ns: Some(ns(times.min())),
+            max_ns: Some(ns(times.max())),
+        }
+    }
+
+    fn call(CudaApiSum { name, num_calls, time, .. }: &CudaApiSum) -> Self {
+        let (name, count, times) = (name.to_string(), *num_calls, time);
+        Self {
+            name,
+            count,
+            time_ns: times.total_ns,
+            own_ns: None,
+            host_ns: None,
+            share: 0.0,
+            mean_ns: times.avg_ns,
+            min_ns: Some(times.min_ns),
+            max_ns: Some(times.max_ns),
+        }
+    }
+
+    fn csv(&self) -> String {
+        let number = |number: Option<u64>| number.map(|n| n.to_string()).unwrap_or_default();
+        let Self { count, time_ns, mean_ns, .. } = self;
+        let (name, own, host) = (csv_cell(&self.name), number(self.own_ns), number(self.host_ns));
+        let (min, max, share) = (number(self.min_ns), number(self.max_ns), 100.0 * self.share);
+        format!("{name},{count},{time_ns},{own},{host},{share:.1},{mean_ns:.1},{min},{max}")
+    }
+}
+
+fn ranges(profile: &Profile) -> Vec<Row> {
+    let row = |(_, node): (usize, profiler_core::profile::RangeNode<'_>)| {
+        let (count, time_ns) = (node.instances(), ns(node.inclusive().gpu_time()));
+        Row {
+            name: node.path(),
+            count,
+            time_ns,
+            own_ns: Some(ns(node.exclusive().gpu_time())),
+            host_ns: Some(ns(node.host_time())),
+            share: 0.0,
+            mean_ns: time_ns as f64 / count.max(1) as f64,
+            min_ns: None,
+            max_ns: None,
+        }
+    };
+    profile.walk().map(row).collect()
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn time(ns: u64) -> String {
+    profiler_core::__private::table::time(Duration::from_nanos(ns))
+}

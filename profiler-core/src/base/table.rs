@@ -1,0 +1,583 @@
+//! Tables for people: aligned columns that fit a width, in which different names never look alike.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::text::{cells, printable, shortened};
+pub use super::units::time;
+
+/// The longest name of a kernel or range in a table without a width.
+pub(crate) const NAME_WIDTH: usize = 60;
+/// The longest name in a table of any width: names from files may have any length.
+const LONGEST_NAME: usize = 2000;
+/// A column of names keeps this width while others can be left out.
+const LEAST_NAME: usize = 24;
+/// Rounds of looking for what tells names apart, before they are numbered.
+const ROUNDS: usize = 6;
+const GAP: usize = 2;
+
+/// The layout that a format string asks for: `{:.80}` at most 80 columns, `{:+}` the colours of a terminal.
+///
+/// Without a width, tables are as wide as their content, with names of at most 60 columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Layout {
+    /// The number of columns of a terminal.
+    pub width: Option<usize>,
+    /// Whether to print the escape sequences of colours.
+    pub is_coloured: bool,
+}
+
+impl Layout {
+    pub(crate) fn of(f: &fmt::Formatter<'_>) -> Self {
+        Self { width: f.precision(), is_coloured: f.sign_plus() }
+    }
+
+    /// The text in a tone, where colours are on.
+    pub fn paint<'t>(self, tone: Tone, text: &'t str) -> Cow<'t, str> {
+        let code = match tone {
+            _ if !self.is_coloured => return text.into(),
+            Tone::Plain => return text.into(),
+            Tone::Heading => 1,
+            Tone::Good => 32,
+            Tone::Warning => 33,
+            Tone::Bad => 31,
+        };
+        format!("\u{1b}[{code}m{text}\u{1b}[0m").into()
+    }
+}
+
+/// What a text is for its reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tone {
+    /// Nothing special.
+    #[default]
+    Plain,
+    /// The head of a table, or a verdict.
+    Heading,
+    /// As it should be.
+    Good,
+    /// Worth a look.
+    Warning,
+    /// Far from what it should be.
+    Bad,
+}
+
+/// A table of texts and numbers. Columns of texts are shortened to fit a width, and numbers never.
+#[derive(Debug)]
+pub struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Row>,
+    /// The longest text where the layout has no width.
+    name_width: usize,
+    /// Names, each once: traces have few of them in many rows.
+    names: Vec<Box<str>>,
+    ids: FxHashMap<Box<str>, usize>,
+}
+
+#[derive(Debug)]
+struct Column {
+    head: String,
+    /// Names and other texts, to the left; others are numbers, to the right.
+    is_text: bool,
+}
+
+#[derive(Debug, Default)]
+struct Row {
+    /// Before the first cell, as the lines of a tree.
+    lead: String,
+    cells: Vec<Cell>,
+    /// Of the first cell.
+    tone: Tone,
+}
+
+#[derive(Debug)]
+enum Cell {
+    Name(usize),
+    Number(String),
+}
+
+impl Table {
+    /// An empty table. Columns from `right_from` are numbers.
+    pub fn new<'h>(header: impl IntoIterator<Item = &'h str>, right_from: usize) -> Self {
+        let column = |(at, head): (usize, &str)| Column {
+            head: printable(head).into_owned(),
+            is_text: at < right_from,
+        };
+        let columns = header.into_iter().enumerate().map(column).collect();
+        let (rows, names, ids) = (Vec::new(), Vec::new(), FxHashMap::default());
+        Self { columns, rows, name_width: NAME_WIDTH, names, ids }
+    }
+
+    /// Sets the longest text where the layout has no width, instead of 60.
+    #[must_use]
+    pub(crate) fn with_name_width(mut self, width: usize) -> Self {
+        self.name_width = width;
+        self
+    }
+
+    /// Declares a column of texts. Call it before rows are added.
+    #[must_use]
+    pub fn with_text(mut self, column: usize) -> Self {
+        if let Some(column) = self.columns.get_mut(column) {
+            column.is_text = true;
+        }
+        self
+    }
+
+    /// Adds a row. Cells that lack are empty.
+    pub fn add_row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
+        self.add(String::new(), Tone::Plain, cells);
+    }
+
+    /// Adds a row with a lead before its first cell, and a tone of that cell.
+    pub fn add(
+        &mut self,
+        lead: String,
+        tone: Tone,
+        cells: impl IntoIterator<Item = impl Into<String>>,
+    ) {
+        let mut row = Row { lead, cells: Vec::with_capacity(self.columns.len()), tone };
+        for (cell, column) in cells.into_iter().zip(&self.columns) {
+            let cell = cell.into();
+            row.cells.push(match column.is_text {
+                false => Cell::Number(cell),
+                true => Cell::Name(match self.ids.get(&*cell) {
+                    Some(id) => *id,
+                    None => {
+                        let (id, name) = (self.names.len(), cell.into_boxed_str());
+                        self.names.push(name.clone());
+                        self.ids.insert(name, id);
+                        id
+                    }
+                }),
+            });
+        }
+        self.rows.push(row);
+    }
+
+    /// True without rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The lines of the table, without trailing spaces. A line below it names columns that do not fit the width.
+    pub fn render(&self, layout: Layout) -> String {
+        let natural = self.natural_widths(layout);
+        let mut kept: Vec<usize> = (0..self.columns.len()).collect();
+        let widths = loop {
+            match self.fit(&kept, &natural, layout) {
+                Some(widths) => break widths,
+                None => match self.least_important(&kept, &natural) {
+                    Some(at) => _ = kept.remove(at),
+                    None => break self.squeezed(&kept, &natural, layout),
+                },
+            }
+        };
+        let texts: Vec<Vec<String>> = kept
+            .iter()
+            .zip(&widths)
+            .map(|(column, width)| self.column_texts(*column, *width, layout))
+            .collect();
+        let mut out = String::new();
+        let heads = kept.iter().map(|column| &*self.columns[*column].head);
+        let heads: Vec<String> =
+            heads.zip(&widths).map(|(head, width)| shortened(head, *width)).collect();
+        let line = self.line(&kept, &widths, heads.iter().map(|head| ("", &**head)));
+        out.push_str(&layout.paint(Tone::Heading, line.trim_end()));
+        for (at, row) in self.rows.iter().enumerate() {
+            out.push('\n');
+            let lead = |place: usize| if place == 0 { &*row.lead } else { "" };
+            let width = widths.first().copied().unwrap_or_default();
+            let lead_text = fitting_lead(lead(0), width);
+            let cells = texts
+                .iter()
+                .enumerate()
+                .map(|(place, texts)| (if place == 0 { &*lead_text } else { "" }, &*texts[at]));
+            let line = self.line(&kept, &widths, cells);
+            let line = line.trim_end();
+            match texts.first().filter(|_| row.tone != Tone::Plain && row.lead.is_empty()) {
+                Some(texts) if line.starts_with(&*texts[at]) => {
+                    let (first, rest) = line.split_at(texts[at].len());
+                    out.push_str(&layout.paint(row.tone, first));
+                    out.push_str(rest);
+                }
+                _ => out.push_str(line),
+            }
+        }
+        let left_out = (0..self.columns.len()).filter(|column| !kept.contains(column));
+        let left_out: Vec<&str> = left_out.map(|column| &*self.columns[column].head).collect();
+        if !left_out.is_empty() {
+            out.push_str(&format!("\n(too narrow for: {})", left_out.join(", ")));
+        }
+        out
+    }
+
+    fn line<'c>(
+        &self,
+        kept: &[usize],
+        widths: &[usize],
+        texts: impl Iterator<Item = (&'c str, &'c str)>,
+    ) -> String {
+        let mut line = String::new();
+        for (place, ((column, width), (lead, text))) in
+            kept.iter().zip(widths).zip(texts).enumerate()
+        {
+            if place != 0 {
+                line.push_str("  ");
+            }
+            let pad = width.saturating_sub(cells(lead) + cells(text));
+            let is_text = self.columns[*column].is_text;
+            let (before, after) = if is_text { (0, pad) } else { (pad, 0) };
+            line.extend(std::iter::repeat_n(' ', before));
+            line.extend([lead, text]);
+            line.extend(std::iter::repeat_n(' ', after));
+        }
+        line
+    }
+
+    /// The width that each column takes if there is room.
+    fn natural_widths(&self, layout: Layout) -> Vec<usize> {
+        let most = layout.width.map_or(self.name_width, |_| LONGEST_NAME);
+        let names: Vec<usize> =
+            self.names.iter().map(|name| cells(&printable(name)).min(most)).collect();
+        let mut widths: Vec<usize> =
+            self.columns.iter().map(|column| cells(&column.head)).collect();
+        for row in &self.rows {
+            for (place, (cell, width)) in row.cells.iter().zip(&mut widths).enumerate() {
+                let lead = if place == 0 { cells(&row.lead) } else { 0 };
+                let own = match cell {
+                    Cell::Name(id) => names[*id],
+                    Cell::Number(text) => cells(text),
+                };
+                *width = (*width).max(lead + own);
+            }
+        }
+        widths
+    }
+
+    /// The widths of columns, texts shortened; `None` if they do not fit.
+    fn fit(&self, kept: &[usize], natural: &[usize], layout: Layout) -> Option<Vec<usize>> {
+        let all = || kept.iter().map(|column| natural[*column]);
+        let Some(room) = layout.width else { return Some(all().collect()) };
+        let room = room.checked_sub(GAP * kept.len().saturating_sub(1))?;
+        if all().sum::<usize>() <= room {
+            return Some(all().collect());
+        }
+        let is_text = |column: &&usize| self.columns[**column].is_text;
+        let numbers: usize = kept.iter().filter(|c| !is_text(c)).map(|c| natural[*c]).sum();
+        let least = kept.iter().filter(is_text).map(|c| natural[*c].min(LEAST_NAME)).sum();
+        let for_texts = room.checked_sub(numbers).filter(|room| *room >= least)?;
+        let most = level(kept.iter().filter(is_text).map(|c| natural[*c]).collect(), for_texts);
+        let width = |column: &usize| match is_text(&column) {
+            true => natural[*column].min(most),
+            false => natural[*column],
+        };
+        Some(kept.iter().map(width).collect())
+    }
+
+    /// The widths of the last columns in less room than they need.
+    fn squeezed(&self, kept: &[usize], natural: &[usize], layout: Layout) -> Vec<usize> {
+        let gaps = GAP * kept.len().saturating_sub(1);
+        let room = layout.width.unwrap_or(usize::MAX).saturating_sub(gaps);
+        let most = level(kept.iter().map(|column| natural[*column]).collect(), room).max(1);
+        kept.iter().map(|column| natural[*column].min(most)).collect()
+    }
+
+    /// The place of the column to leave out next: an empty one, the last number, the last short text. The first column and
+    /// the widest one of texts stay, and a number beside them.
+    fn least_important(&self, kept: &[usize], natural: &[usize]) -> Option<usize> {
+        let widest = kept.iter().filter(|column| self.columns[**column].is_text);
+        let widest = widest.max_by_key(|column| natural[**column]);
+        let may_go = |place: &usize| *place != 0 && Some(&kept[*place]) != widest;
+        let is_empty = |place: &usize| {
+            self.rows.iter().all(|row| match row.cells.get(kept[*place]) {
+                None => true,
+                Some(Cell::Name(id)) => self.names[*id].is_empty(),
+                Some(Cell::Number(text)) => text.is_empty(),
+            })
+        };
+        let is_number = |place: &usize| !self.columns[kept[*place]].is_text;
+        let candidates = || (0..kept.len()).rev().filter(may_go);
+        let numbers = kept.iter().filter(|column| !self.columns[**column].is_text).count();
+        let number = || candidates().find(is_number).filter(|_| numbers > 1);
+        let text = || candidates().find(|place| !is_number(place));
+        candidates().find(is_empty).or_else(number).or_else(text)
+    }
+
+    /// The texts of a column, within a width, different for different names.
+    fn column_texts(&self, column: usize, width: usize, layout: Layout) -> Vec<String> {
+        let mut wanted: Vec<(usize, usize)> = Vec::new();
+        let mut places: FxHashMap<(usize, usize), usize> = FxHashMap::default();
+        let mut of_rows = Vec::with_capacity(self.rows.len());
+        for row in &self.rows {
+            of_rows.push(match row.cells.get(column) {
+                None => Err(""),
+                Some(Cell::Number(text)) => Err(&**text),
+                Some(Cell::Name(id)) => {
+                    let lead = if column == 0 { cells(&row.lead) } else { 0 };
+                    let room = match layout.width {
+                        None => self.name_width,
+                        Some(_) => width - lead.min(width / 2),
+                    };
+                    let next = wanted.len();
+                    Ok(*places.entry((*id, room)).or_insert_with(|| {
+                        wanted.push((*id, room));
+                        next
+                    }))
+                }
+            });
+        }
+        let wanted: Vec<(&str, usize)> =
+            wanted.into_iter().map(|(id, room)| (&*self.names[id], room)).collect();
+        let short = distinct(&wanted);
+        let text = |of: Result<usize, &str>| match of {
+            Ok(place) => short[place].clone(),
+            Err(text) => shortened(text, width.max(cells(text).min(width))),
+        };
+        of_rows.into_iter().map(text).collect()
+    }
+}
+
+/// The lines of a tree in at most half of the width; the last ones are kept.
+fn fitting_lead(lead: &str, width: usize) -> Cow<'_, str> {
+    let most = width / 2;
+    let length = lead.chars().count();
+    if length <= most {
+        return lead.into();
+    }
+    let last = lead.chars().skip(length - most.saturating_sub(1));
+    std::iter::once('…').take(most).chain(last).collect::<String>().into()
+}
+
+/// The largest width of which columns of these widths fill the room at most.
+fn level(mut widths: Vec<usize>, room: usize) -> usize {
+    widths.sort_unstable();
+    let (mut room, mut columns) = (room, widths.len());
+    for width in widths {
+        if width * columns > room {
+            return room / columns;
+        }
+        room -= width;
+        columns -= 1;
+    }
+    usize::MAX
+}
+
+/// Printable texts, each in at most its number of columns, and different for different texts.
+///
+/// Long texts lose their middle. Texts that look alike then show what tells them apart, and if that does not help, a number.
+pub(crate) fn distinct(texts: &[(&str, usize)]) -> Vec<String> {
+    let mut short: Vec<String> =
+        texts.iter().map(|(text, width)| shortened(text, *width)).collect();
+    for _ in 0..ROUNDS {
+        let groups = alike(texts, &short);
+        if groups.is_empty() {
+            return short;
+        }
+        for group in groups {
+            let first = texts[group[0]].0;
+            let common = group[1..].iter().map(|at| common_prefix(first, texts[*at].0)).min();
+            for at in &group {
+                let (text, width) = texts[*at];
+                short[*at] = around(text, common.unwrap_or_default(), width);
+            }
+        }
+    }
+    number(texts, &mut short);
+    short
+}
+
+/// Places of different texts with the same short form.
+fn alike(texts: &[(&str, usize)], short: &[String]) -> Vec<Vec<usize>> {
+    let mut groups: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
+    for (at, short) in short.iter().enumerate() {
+        groups.entry(short).or_default().push(at);
+    }
+    let differ = |group: &Vec<usize>| group.iter().any(|at| texts[*at].0 != texts[group[0]].0);
+    let mut groups: Vec<_> = groups.into_values().filter(differ).collect();
+    groups.sort_unstable();
+    groups
+}
+
+/// The number of bytes at the start that two texts share, at a boundary of characters.
+fn common_prefix(a: &str, b: &str) -> usize {
+    let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    a.floor_char_boundary(same)
+}
+
+/// The start of a text, and the part from shortly before `at`.
+fn around(text: &str, at: usize, width: usize) -> String {
+    let head = width / 4;
+    // Two characters before the difference let it be found.
+    let before = text[..at].char_indices().rev().nth(1).map_or(0, |(start, _)| start);
+    let start = text.floor_char_boundary(before);
+    let mut short = String::new();
+    let mut room = head;
+    for c in printable(&text[..start]).chars() {
+        match room.checked_sub(super::text::width_of(c)) {
+            Some(left) => room = left,
+            None => break,
+        }
+        short.push(c);
+    }
+    if short.len() < start {
+        short.push('…');
+    }
+    let rest = width.saturating_sub(cells(&short));
+    short.push_str(&shortened(&text[start..], rest));
+    if cells(&short) > width { shortened(text, width) } else { short }
+}
+
+/// Ends all but one of the texts that look alike with a number.
+fn number(texts: &[(&str, usize)], short: &mut [String]) {
+    let mut seen: FxHashSet<String> = short.iter().cloned().collect();
+    for group in alike(texts, short) {
+        let mut numbers: FxHashMap<&str, String> = FxHashMap::default();
+        let mut next = 2_usize;
+        for at in group {
+            let (text, width) = texts[at];
+            if numbers.is_empty() {
+                numbers.insert(text, short[at].clone());
+                continue;
+            }
+            if let Some(same) = numbers.get(text) {
+                short[at].clone_from(same);
+                continue;
+            }
+            let free = loop {
+                let end = format!("#{next}");
+                next += 1;
+                let begin = shortened(&short[at], width.saturating_sub(end.len()));
+                let one = format!("{begin}{end}");
+                if seen.insert(one.clone()) {
+                    break one;
+                }
+            };
+            numbers.insert(text, free.clone());
+            short[at] = free;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(width: Option<usize>) -> String {
+        let mut table = Table::new(["kernel", "count", "GPU time", "share", "max"], 1);
+        table.add_row([&"a".repeat(50), "1", "12.3 us", "99.0 %", "1.000 us"]);
+        table.add_row(["b", "20000", "1 ns", "1.0 %", "1 ns"]);
+        table.render(Layout { width, ..Layout::default() })
+    }
+
+    #[test]
+    fn table_without_width_is_as_wide_as_its_content() {
+        let a = "a".repeat(50);
+        let expected = format!(
+            "{:50}  count  GPU time   share       max\n{a}      1   12.3 us  99.0 %  1.000 us\n{:50}  20000      1 ns   1.0 %      1 ns",
+            "kernel", "b"
+        );
+        assert_eq!(table(None), expected);
+        assert_eq!(table(Some(90)), expected);
+    }
+
+    #[test]
+    fn narrow_table_shortens_names_then_leaves_out_columns() {
+        let lines = |width| table(Some(width)).lines().map(str::to_owned).collect::<Vec<_>>();
+        let at_60 = lines(60);
+        assert_eq!(at_60.len(), 3);
+        assert!(
+            at_60[1].contains("aaa…aaa") && at_60[1].ends_with("99.0 %  1.000 us"),
+            "{at_60:?}"
+        );
+        let at_42 = lines(42);
+        assert_eq!(
+            at_42.last().map(String::as_str),
+            Some("(too narrow for: share, max)"),
+            "{at_42:?}"
+        );
+        for width in 5..100 {
+            let long =
+                lines(width).into_iter().find(|line| cells(line) > width && !line.starts_with('('));
+            assert_eq!(long, None, "at {width}");
+        }
+    }
+
+    #[test]
+    fn lead_of_a_deep_row_leaves_room_for_its_name() {
+        let mut table = Table::new(["range", "times"], 1);
+        table.add("│  ".repeat(20) + "└─ ", Tone::Plain, ["forward", "3"]);
+        let text = table.render(Layout { width: Some(30), is_coloured: false });
+        let row = text.lines().nth(1).unwrap();
+        assert!(row.starts_with('…') && row.contains("└─ forward") && cells(row) <= 30, "{text}");
+    }
+
+    #[test]
+    fn colours_are_printed_where_they_are_asked_for() {
+        let mut table = Table::new(["flag", "of"], 2);
+        table.add(String::new(), Tone::Bad, ["bad", "x"]);
+        let coloured = table.render(Layout { width: None, is_coloured: true });
+        assert_eq!(coloured, "\u{1b}[1mflag  of\u{1b}[0m\n\u{1b}[31mbad\u{1b}[0m   x");
+        assert_eq!(table.render(Layout::default()), "flag  of\nbad   x");
+    }
+
+    #[test]
+    fn names_that_differ_in_the_middle_show_where() {
+        let name = |middle: &str| {
+            format!("void cutlass::gemm::device::Kernel<{middle}>(cutlass::Params const&)")
+        };
+        let (a, b) = (name("float, 128, 64, true, false"), name("float, 128, 32, true, false"));
+        let short = distinct(&[(&a, 40), (&b, 40)]);
+        assert!(short[0].contains("64") && short[1].contains("32"), "{short:?}");
+        assert!(
+            short.iter().all(|short| short.starts_with("void cutl") && cells(short) <= 40),
+            "{short:?}"
+        );
+    }
+
+    /// Names of few letters and common parts, so that many are alike.
+    #[test]
+    fn different_names_never_look_alike() {
+        let mut random = fastrand::Rng::with_seed(11);
+        let parts = [
+            "aaaaaaaaaaaa",
+            "b",
+            "…",
+            "核",
+            "\u{1b}[31m",
+            "\u{202e}",
+            "e\u{301}",
+            "#2",
+            ", ",
+            "128",
+        ];
+        for _ in 0..3_000 {
+            let (width, names) = (random.usize(8..40), random.usize(2..14));
+            let names: Vec<String> = (0..names)
+                .map(|_| {
+                    (0..random.usize(0..12)).map(|_| parts[random.usize(0..parts.len())]).collect()
+                })
+                .collect();
+            let wanted: Vec<(&str, usize)> =
+                names.iter().map(|name| (&**name, width - random.usize(0..3))).collect();
+            let short = distinct(&wanted);
+            for (a, (name, width)) in short.iter().zip(&wanted) {
+                assert!(cells(a) <= *width, "{a:?} of {name:?} has {width}");
+                for (b, (other, _)) in short.iter().zip(&wanted) {
+                    assert!(a != b || name == other, "{name:?} and {other:?} are both {a:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_long_names_are_told_apart_in_time() {
+        let long = "x".repeat(100_000);
+        let names: Vec<String> = (0..300).map(|n| format!("{long}{n}{long}")).collect();
+        let wanted: Vec<(&str, usize)> = names.iter().map(|name| (&**name, 30)).collect();
+        let short: FxHashSet<String> = distinct(&wanted).into_iter().collect();
+        assert_eq!(short.len(), names.len());
+    }
+}
