@@ -149,7 +149,7 @@ fn run<B: AutodiffBackend<Device = CudaDevice>>(options: &Options) -> Result<(),
         // All kernels of autotune and all compilations are in these steps.
         train::<B>(&device, 2);
         let profiler =
-            gpu_profiler_burn::builder().boundaries(options.boundaries).start(&[device.clone()])?;
+            gpu_profiler_burn::builder().boundaries(options.boundaries).start([device.clone()])?;
         print_times(train::<B>(&device, options.steps));
         println!("{:?}\n", profiler.launches());
         let profile = profiler.finish()?;

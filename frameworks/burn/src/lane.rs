@@ -11,6 +11,7 @@ use cubecl::cuda::CudaRuntime;
 use cubecl_common::device::Device;
 use cubecl_common::device_handle::DeviceHandle;
 use cubecl_common::stream_id::StreamId;
+#[cfg(feature = "fusion")]
 use profiler_core::Context;
 use profiler_core::session::LaunchQueue;
 
@@ -42,6 +43,7 @@ impl DeviceQueue {
     }
 
     /// Attributes what this thread launches next in its stream, until [`launched`](Self::launched).
+    #[cfg(feature = "fusion")]
     pub(crate) fn launches(&self, context: Context) {
         self.0.submit(move |_| {
             FUSED.set(Some(stream()));
@@ -50,6 +52,7 @@ impl DeviceQueue {
     }
 
     /// Ends what [`launches`](Self::launches) began.
+    #[cfg(feature = "fusion")]
     pub(crate) fn launched(&self) {
         self.0.submit(|_| FUSED.set(None));
     }

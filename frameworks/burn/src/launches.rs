@@ -88,7 +88,7 @@ fn current(stream: u64) -> Context {
 /// let subscriber = tracing_subscriber::registry().with(gpu_profiler_burn::layer());
 /// tracing::subscriber::set_global_default(subscriber)?; // .with(your own layers, with their filters)
 /// let device = burn::backend::cuda::CudaDevice::default();
-/// let profiler = gpu_profiler_burn::builder().subscriber(false).start(&[device])?;
+/// let profiler = gpu_profiler_burn::builder().subscriber(false).start([device])?;
 /// # drop(profiler);
 /// # Ok(())
 /// # }

@@ -9,7 +9,7 @@
 //! # fn train(device: &CudaDevice) {}
 //! # fn main() -> Result<(), gpu_profiler_burn::Error> {
 //! let device = CudaDevice::default();
-//! let profiler = gpu_profiler_burn::start(&[device.clone()])?;
+//! let profiler = gpu_profiler_burn::start([device.clone()])?;
 //! train(&device);
 //! println!("{}", profiler.finish()?); // step / forward / conv1: kernels, GPU time, copies
 //! # Ok(())

@@ -59,7 +59,7 @@ impl<T> Ranged<T> {
 
     /// Calls `f` with the value in its range: for passes that are not called `forward` or take several inputs.
     pub fn run<R>(&self, f: impl FnOnce(&T) -> R) -> R {
-        let _range = nvtx::range(&*self.name);
+        let _range = nvtx::range(&self.name);
         f(&self.inner)
     }
 
@@ -163,12 +163,12 @@ where
     type Record = O::Record;
 
     fn step(&mut self, rate: LearningRate, module: M, gradients: GradientsParams) -> M {
-        let _range = nvtx::range(&*self.name);
+        let _range = nvtx::range(&self.name);
         self.inner.step(rate, module, gradients)
     }
 
     fn step_multi(&mut self, rate: LearningRate, module: M, gradients: MultiGradientsParams) -> M {
-        let _range = nvtx::range(&*self.name);
+        let _range = nvtx::range(&self.name);
         self.inner.step_multi(rate, module, gradients)
     }
 
@@ -185,7 +185,7 @@ impl<I: Iterator> Iterator for Ranged<I> {
     type Item = I::Item;
 
     fn next(&mut self) -> Option<I::Item> {
-        let _range = nvtx::range(&*self.name);
+        let _range = nvtx::range(&self.name);
         self.inner.next()
     }
 

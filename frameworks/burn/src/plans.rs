@@ -3,6 +3,7 @@
 //! Tensor ids come from one counter, on the thread that issues an operation. So the range of an operation is the one that was
 //! open when its output got its id. Burn reports each plan, the operations that it runs in blocks, before it runs it.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use burn::backend::cuda::CudaDevice;
@@ -78,18 +79,16 @@ impl Operations {
 pub(crate) fn boundary(stream: u64, client: &Client, context: Context) -> bool {
     let mut streams = STREAMS.lock();
     let streams = streams.get_or_insert_default();
-    if !streams.contains_key(&stream) {
-        if context.is_empty() || !session::is_running() {
-            return false;
+    let stream = match streams.entry(stream) {
+        Entry::Occupied(known) => known.into_mut(),
+        // `clear` waits for the lock, so that no report outlives the sessions.
+        Entry::Vacant(_) if context.is_empty() || !session::is_running() => return false,
+        Entry::Vacant(new) => {
+            let inspector = FusionInspector::install(StreamId { value: stream });
+            let (boundaries, pending) = (VecDeque::new(), VecDeque::new());
+            new.insert(Stream { boundaries, inspector, plans: HashMap::new(), pending })
         }
-        let inspector = FusionInspector::install(StreamId { value: stream });
-        let boundaries = VecDeque::new();
-        streams.insert(
-            stream,
-            Stream { boundaries, inspector, plans: HashMap::new(), pending: VecDeque::new() },
-        );
-    }
-    let Some(stream) = streams.get_mut(&stream) else { return false };
+    };
     if stream.boundaries.back().is_some_and(|(_, last)| *last == context) {
         return false;
     }

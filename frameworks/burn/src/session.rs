@@ -1,7 +1,7 @@
 //! A session of burn, and the devices whose queues the ranges of the process travel through.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use burn::backend::cuda::CudaDevice;
 use cubecl_common::device::Device as _;
@@ -32,7 +32,7 @@ pub(crate) struct Device {
 /// All devices of sessions so far; without a session their ranges are empty.
 static DEVICES: RwLock<Option<Arc<[Arc<Device>]>>> = RwLock::new(None);
 /// Sessions that run.
-static SESSIONS: Mutex<usize> = Mutex::new(0);
+static SESSIONS: AtomicUsize = AtomicUsize::new(0);
 
 /// The devices as they are now: nothing is locked while they are used.
 pub(crate) fn devices() -> Option<Arc<[Arc<Device>]>> {
@@ -184,7 +184,7 @@ impl Builder {
     /// [`Error::Profiler`]: as [`ProfilerBuilder::build`] and [`Profiler::start`];
     /// [`is_unavailable`](profiler_core::Error::is_unavailable) without a GPU. [`Error::Subscriber`]: the process has a
     /// subscriber. [`Error::Hooks`]: too many others follow ranges.
-    pub fn start(self, devices: &[CudaDevice]) -> Result<Session, Error> {
+    pub fn start(self, devices: impl IntoIterator<Item = CudaDevice>) -> Result<Session, Error> {
         let profiler = self.profiler.build()?;
         if self.subscriber {
             set_subscriber()?;
@@ -198,9 +198,9 @@ impl Builder {
         }
         // The driver answers from here on; before, cubecl would panic where there is none.
         profiler.start()?;
-        *SESSIONS.lock() += 1;
+        SESSIONS.fetch_add(1, Ordering::Relaxed);
         let before = Launches::now();
-        let devices = devices.iter().map(|one| device(one, self.boundaries)).collect();
+        let devices = devices.into_iter().map(|one| device(&one, self.boundaries)).collect();
         let session = Session { profiler, devices, before };
         // For ranges that are open already.
         changed();
@@ -212,7 +212,7 @@ impl Builder {
 ///
 /// # Errors
 /// As [`Builder::start`].
-pub fn start(devices: &[CudaDevice]) -> Result<Session, Error> {
+pub fn start(devices: impl IntoIterator<Item = CudaDevice>) -> Result<Session, Error> {
     builder().start(devices)
 }
 
@@ -292,9 +292,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let mut sessions = SESSIONS.lock();
-        *sessions -= 1;
-        if *sessions == 0 {
+        if SESSIONS.fetch_sub(1, Ordering::Relaxed) == 1 {
             launches::clear();
             #[cfg(feature = "fusion")]
             plans::clear();
@@ -305,5 +303,5 @@ impl Drop for Session {
 /// Whether a session runs.
 #[cfg(feature = "fusion")]
 pub(crate) fn is_running() -> bool {
-    *SESSIONS.lock() > 0
+    SESSIONS.load(Ordering::Relaxed) > 0
 }

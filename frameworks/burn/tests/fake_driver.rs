@@ -86,7 +86,7 @@ fn kernels_of_several_threads_are_in_their_innermost_ranges() {
         return;
     }
     let device = CudaDevice::default();
-    let profiler = gpu_profiler_burn::start(&[device.clone()]).unwrap();
+    let profiler = gpu_profiler_burn::start([device.clone()]).unwrap();
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -119,7 +119,7 @@ fn boundaries_keep_kernels_within_ranges_and_cost_kernels() {
     let device = CudaDevice::default();
     let run = |boundaries: bool| {
         let profiler =
-            gpu_profiler_burn::builder().boundaries(boundaries).start(&[device.clone()]).unwrap();
+            gpu_profiler_burn::builder().boundaries(boundaries).start([device.clone()]).unwrap();
         nest::<Fused>(&device);
         profiler.finish().unwrap()
     };
@@ -165,7 +165,7 @@ fn fused_kernels_carry_the_ranges_of_their_operations() {
     }
     let device = CudaDevice::default();
     three_models::<Fused>(&device); // autotune
-    let profiler = gpu_profiler_burn::start(&[device.clone()]).unwrap();
+    let profiler = gpu_profiler_burn::start([device.clone()]).unwrap();
     let kernels = {
         three_models::<Fused>(&device);
         let launches = profiler.launches();
@@ -220,7 +220,7 @@ fn profiler_changes_nothing_of_what_is_fused() {
     let device = CudaDevice::default();
     three_models::<Fused>(&device);
     let profile = if env::var("VARIANT").unwrap() == "ours" {
-        let profiler = gpu_profiler_burn::start(&[device.clone()]).unwrap();
+        let profiler = gpu_profiler_burn::start([device.clone()]).unwrap();
         three_models::<Fused>(&device);
         nest::<Fused>(&device);
         profiler.finish().unwrap()
@@ -243,7 +243,7 @@ fn kernels_of_autotune_are_apart_from_those_of_the_operation() {
         return;
     }
     let device = CudaDevice::default();
-    let profiler = gpu_profiler_burn::start(&[device.clone()]).unwrap();
+    let profiler = gpu_profiler_burn::start([device.clone()]).unwrap();
     // A shape that no other test has, as results are kept in a file.
     let side = 8 * (20 + usize::try_from(std::process::id() % 100).unwrap());
     let a = Tensor::<Unfused, 2>::ones([side, 24], &device);
@@ -270,7 +270,7 @@ fn threads_with_a_device_each_keep_their_ranges() {
         return;
     }
     let devices = [CudaDevice::new(0), CudaDevice::new(1)];
-    let profiler = gpu_profiler_burn::start(&devices).unwrap();
+    let profiler = gpu_profiler_burn::start(devices.clone()).unwrap();
     thread::scope(|scope| {
         for device in &devices {
             let profiler = &profiler;
@@ -302,9 +302,9 @@ fn sessions_overlap_and_the_device_thread_outlives_them() {
         return;
     }
     let device = CudaDevice::default();
-    let first = gpu_profiler_burn::start(&[device.clone()]).unwrap();
+    let first = gpu_profiler_burn::start([device.clone()]).unwrap();
     nest::<Unfused>(&device);
-    let second = gpu_profiler_burn::start(&[device.clone()]).unwrap();
+    let second = gpu_profiler_burn::start([device.clone()]).unwrap();
     nest::<Unfused>(&device);
     let first = first.finish().unwrap();
     nest::<Unfused>(&device);
@@ -312,7 +312,7 @@ fn sessions_overlap_and_the_device_thread_outlives_them() {
     // Without a session, on the same threads.
     nest::<Unfused>(&device);
     nest::<Fused>(&device);
-    let third = gpu_profiler_burn::start(&[device.clone()]).unwrap();
+    let third = gpu_profiler_burn::start([device.clone()]).unwrap();
     nest::<Fused>(&device);
     let third = third.finish().unwrap();
     for profile in [&first, &second, &third] {
@@ -332,7 +332,7 @@ fn errors_and_panics_of_burn_go_through_and_end_their_range() {
         return;
     }
     let device = CudaDevice::default();
-    let profiler = gpu_profiler_burn::start(&[device.clone()]).unwrap();
+    let profiler = gpu_profiler_burn::start([device.clone()]).unwrap();
     let a = Tensor::<Unfused, 2>::ones([8, 8], &device);
     let module = ().in_range("panics");
     let panics = AssertUnwindSafe(|| {
@@ -374,7 +374,7 @@ fn program_without_a_driver_gets_burns_own_panic() {
     if fs::exists("/dev/nvidiactl").unwrap() {
         return;
     }
-    let error = gpu_profiler_burn::start(&[CudaDevice::default()]).map(drop).unwrap_err();
+    let error = gpu_profiler_burn::start([CudaDevice::default()]).map(drop).unwrap_err();
     let gpu_profiler_burn::Error::Profiler(error) = error else { panic!("{error}") };
     assert!(error.is_unavailable(), "{error}");
     let burns = catch_unwind(|| {
