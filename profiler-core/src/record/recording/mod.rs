@@ -4,12 +4,13 @@
 
 pub(crate) mod append;
 mod check;
-mod described;
+
 mod entries;
 mod file;
 mod frames;
 mod info;
 mod logs;
+mod other_events;
 pub(crate) mod ranges;
 pub(crate) mod segment;
 mod slots;

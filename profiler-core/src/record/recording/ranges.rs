@@ -37,7 +37,7 @@ use super::tag::LOGS_END;
 pub(crate) use super::tag::RangeTag;
 #[cfg(test)]
 pub(crate) use super::tag::SLOTS;
-use super::{Losses, described};
+use super::{Losses, other_events};
 use crate::record::context_hooks::context_changed;
 use crate::record::range_tap;
 
@@ -761,19 +761,19 @@ impl Observer for Recorder {
     }
 
     fn named(&self, what: &Named<'_>, name: &str) {
-        described::named(what, name, |mark| self.mark(mark));
+        other_events::named(what, name, |mark| self.mark(mark));
     }
 
     fn counter(&self, sample: &CounterSample<'_>) {
-        described::counter(sample, |mark| self.mark(mark));
+        other_events::counter(sample, |mark| self.mark(mark));
     }
 
     fn sync(&self, domain: Option<&str>, name: &str, step: SyncStep) {
-        described::sync(domain, name, step, |mark| self.mark(mark));
+        other_events::sync(domain, name, step, |mark| self.mark(mark));
     }
 
     fn deferred(&self, event: &DeferredEvent<'_>) {
-        described::deferred(event, |mark| self.mark(mark));
+        other_events::deferred(event, |mark| self.mark(mark));
     }
 }
 
