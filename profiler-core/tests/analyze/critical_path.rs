@@ -87,7 +87,7 @@ fn changes_that_were_made_are_proposed() {
             ) => path == of,
             (change, of) => change == *of,
         };
-        let place = changes.iter().position(|change| is_it(change));
+        let place = changes.iter().position(is_it);
         println!("{name}: number {place:?} of {changes:?}");
         assert!(place.is_some_and(|place| place < 3), "{name}: {changes:?}");
     }
