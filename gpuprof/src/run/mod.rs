@@ -71,6 +71,10 @@ impl Prepared {
             let why = "--ranges counts the ranges of --range NAME: give both";
             return Err(Failure::Usage(why.to_owned()));
         }
+        if options.always_on.is_some() && !matches!(options.start, Start::Now | Start::Range(_)) {
+            let why = "--always-on draws windows of the whole run, or of --range NAME: leave out other starts";
+            return Err(Failure::Usage(why.to_owned()));
+        }
         let manifest = Run::new(program.path(), &options);
         let is_named = output.is_none();
         let folder = match output {
