@@ -25,8 +25,9 @@ const EVENTS_V5: c_int = (COLLECTIVE | POINT_TO_POINT | KERNEL_LAUNCH) as c_int;
 const EVENTS_V4: c_int = (COLLECTIVE | POINT_TO_POINT) as c_int;
 
 type Start = unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *const c_void) -> c_int;
-type Stop = extern "C" fn(*mut c_void) -> c_int;
-type RecordState = extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_int;
+// Handles and arguments that are not read are numbers here.
+type Stop = extern "C" fn(usize) -> c_int;
+type RecordState = extern "C" fn(usize, c_int, usize) -> c_int;
 type InitV5 = unsafe extern "C" fn(
     *mut *mut c_void,
     u64,
@@ -138,11 +139,11 @@ pub(crate) const OFFSETS: &[(&str, usize)] = &[
     ("p2p.nChannels", std::mem::offset_of!(PointToPointEvent, channels)),
 ];
 
-extern "C" fn succeed(_handle: *mut c_void) -> c_int {
+extern "C" fn succeed(_handle: usize) -> c_int {
     SUCCESS
 }
 
-extern "C" fn record_event_state(_event: *mut c_void, _state: c_int, _: *mut c_void) -> c_int {
+extern "C" fn record_event_state(_event: usize, _state: c_int, _arguments: usize) -> c_int {
     SUCCESS
 }
 

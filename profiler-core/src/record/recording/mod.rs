@@ -4,7 +4,6 @@
 
 pub(crate) mod append;
 mod check;
-
 mod entries;
 mod file;
 mod frames;
