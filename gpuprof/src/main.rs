@@ -22,6 +22,7 @@ mod live;
 mod open;
 mod output;
 mod progress;
+mod ranks;
 mod roofline;
 mod run;
 mod scorecard;
@@ -114,6 +115,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Tracks(args) => tracks::tracks(args),
         Command::TensorCores(args) => kernels::tensor_cores(args),
         Command::Scorecard(args) => scorecard::scorecard(args),
+        Command::Ranks(args) => ranks::ranks(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
         Command::Html(io) => convert::to(ExportFormat::Html, &io),
         Command::Roofline(args) => roofline::roofline(args),

@@ -154,7 +154,8 @@
 //! factors by which times changed with their confidence, and the largest cost of each side; as
 //! text, JSON, CSV, Markdown or a page. [`Profile::write_html`] writes one page for a browser:
 //! timeline, ranges, kernels and calls. [`Profile::export`] writes a profile for Perfetto, Chrome,
-//! HolisticTraceAnalysis and flame graphs; [`Format`] lists what each contains. With the feature
+//! HolisticTraceAnalysis, pprof, OpenTelemetry, the Firefox Profiler and flame graphs; [`Format`] lists
+//! what each contains. [`Profile::stacks`] sums the work by thread, range path and kernel. With the feature
 //! `parquet`, `Profile::write_parquet` writes tables for DuckDB and the like, one part by host and
 //! rank for each process of a job.
 //!
@@ -166,7 +167,8 @@
 //!   [`counters::count_kernels`]. It doubles the time that the crate takes to compile.
 //! - `serde`: `Serialize` for all results; part of `analysis`. Recordings and series need no feature.
 //! - `tracing`: `ProfilerLayer`. `criterion`: measurements for benches. `nvml`: clocks and power. `nsys`: captures of
-//!   Nsight Systems, read and written. `parquet`: tables for DuckDB and its like.
+//!   Nsight Systems, read and written. `parquet`: tables for DuckDB and its like. `pprof`, `otlp`, `firefox`: exports for pprof's
+//!   readers, OpenTelemetry's collectors and the Firefox Profiler; each includes `analysis`.
 //!
 //! # From the command line
 //! The program `gpuprof`, a separate package, offers all of this for files, with exit statuses for
@@ -203,7 +205,7 @@ mod show;
 #[doc(inline)]
 pub use analyze::compare::compare;
 #[cfg(feature = "analysis")]
-pub use analyze::{compare, diagnosis, kernels, roofline, scorecard};
+pub use analyze::{compare, diagnosis, kernels, ranks, roofline, scorecard};
 pub use base::error::Error;
 pub use check::budget;
 #[doc(inline)]
@@ -243,6 +245,7 @@ pub mod counters {
 /// [`expect`] have examples.
 pub mod statistics {
     pub use crate::base::distribution::Distribution;
+    pub use crate::base::ratio_estimator::{Estimate, RatioEstimator};
     pub use crate::base::statistics::{Statistic, Statistics};
 }
 
@@ -276,6 +279,8 @@ pub mod __private {
     /// Tables that fit a terminal, for those that `gpuprof` makes itself.
     pub use crate::base::table;
     pub use crate::check::gpu_test::Skipped;
+    /// How marks contain collectives of NCCL, for the plugin that records them.
+    pub use crate::join::collectives::{COLLECTIVES_DOMAIN, collective_fields};
 }
 
 /// The Rust examples of the README and the guide, compiled and run as documentation tests.
@@ -293,9 +298,11 @@ mod guide {
         Annotate = include_str!("../../docs/guide/annotate.md"),
         Sessions = include_str!("../../docs/guide/sessions.md"),
         LongRuns = include_str!("../../docs/guide/long-runs.md"),
+        AlwaysOn = include_str!("../../docs/guide/always-on.md"),
         ThreadsAndAsync = include_str!("../../docs/guide/threads-and-async.md"),
         Frameworks = include_str!("../../docs/guide/frameworks.md"),
         Processes = include_str!("../../docs/guide/processes.md"),
+        Ranks = include_str!("../../docs/guide/ranks.md"),
         Graphs = include_str!("../../docs/guide/graphs.md"),
         Queries = include_str!("../../docs/guide/queries.md"),
         Diagnosis = include_str!("../../docs/guide/diagnosis.md"),

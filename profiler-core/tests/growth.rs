@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use nvtx::range;
+use profiler_core::formats::stacks::{StackRoot, StackWeight};
 use profiler_core::reports::{Rule, StatsReport};
 use profiler_core::{Context, Format, Profile, Profiler, at_most, compare, expect};
 
@@ -226,6 +227,15 @@ const OUTPUTS: &[Output] = &[
     ("Kineto", |profile| export(profile, Format::Kineto)),
     ("Chrome", |profile| export(profile, Format::Chrome)),
     ("folded", |profile| export(profile, Format::Folded)),
+    #[cfg(feature = "pprof")]
+    ("pprof", |profile| export(profile, Format::Pprof)),
+    #[cfg(feature = "otlp")]
+    ("OTLP", |profile| export(profile, Format::Otlp)),
+    #[cfg(feature = "firefox")]
+    ("Firefox", |profile| export(profile, Format::Firefox)),
+    ("stacks by stream", |profile| {
+        profile.stacks(StackRoot::Streams).folded(StackWeight::Bytes).count().to_string()
+    }),
     ("compare", |profile| {
         let compared = compare(profile, profile);
         compared.to_string() + &compared.to_html() + &compared.to_csv() + &compared.to_markdown()

@@ -36,7 +36,7 @@ fn ask_everything(profile: &Profile, folder: &Folder) {
         assert_eq!(json.as_array().unwrap().len(), rows.len(), "{name}");
         assert!(rows.to_string().starts_with(name), "{name}");
     }
-    for format in [Format::Perfetto, Format::Kineto, Format::Chrome, Format::Folded] {
+    for format in Format::ALL {
         let mut bytes = Vec::new();
         profile.export(Export::new(format), &mut bytes).unwrap();
     }

@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-const EXAMPLES: [(&str, &str); 17] = [
+const EXAMPLES: [(&str, &str); 18] = [
     (
         "report",
         "gpuprof run.gpuprof\ngpuprof report --json run.gpuprof | jq .path\nssh host cat run.gpuprof | gpuprof report -",
@@ -32,6 +32,7 @@ const EXAMPLES: [(&str, &str); 17] = [
         "kernels",
         "gpuprof kernels run.gpuprof\ngpuprof kernels --by-range --class 'my_mlp*=gemm' run.gpuprof",
     ),
+    ("ranks", "gpuprof ranks run.gpurun\ngpuprof ranks --format csv -o collectives.csv run.gpurun"),
     ("tracks", "gpuprof tracks --by-range run.gpuprof"),
     (
         "tensor-cores",

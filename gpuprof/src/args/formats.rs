@@ -65,6 +65,8 @@ output_formats! {
         Bencher "Times as Bencher Metric Format", BenchmarkAction
         "Times for github-action-benchmark, tool customSmallerIsBetter";
     ReportFormat: Table "For people", Json "An object a line, for programs";
+    RanksFormat: Text "For people", Json "For programs",
+        Csv "A line for each collective of each rank";
     RooflineFormat: Text "Tables for people", Json "For programs", Svg "An image",
         Html "A self-contained page with the image and tables";
 }

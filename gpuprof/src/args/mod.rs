@@ -7,15 +7,15 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
-use gpuprof_control::{Start, Stop};
+use gpuprof_control::{Budget, Start, Stop};
 use profiler_core::kernels::KernelClass;
 use profiler_core::scorecard::{ScoreKind, Target};
 use profiler_core::{Profile, Recording};
 use regex::Regex;
 
 pub(crate) use formats::{
-    DiffFormat, ExportFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, ReportFormat,
-    RooflineFormat, TableFormat, TextFormat,
+    DiffFormat, ExportFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, RanksFormat,
+    ReportFormat, RooflineFormat, TableFormat, TextFormat,
 };
 
 use crate::failure::Failure;
@@ -91,6 +91,8 @@ pub(crate) enum Command {
     Scorecard(ScorecardArgs),
     /// Bottlenecks of the run and its ranges, anti-patterns, remedies, and estimates of the gain
     Diagnose(DiagnoseArgs),
+    /// Who waits for whom in the collectives of several ranks, stragglers, and exposed communication
+    Ranks(crate::ranks::RanksArgs),
     /// Writes a self-contained HTML page for a browser: timeline, ranges, kernels and calls
     Html(FileArgs),
     /// Declared operations and bytes of ranges under the roofs of the device, and the bound of each
@@ -534,6 +536,11 @@ pub(crate) struct RunArgs {
     /// Stop recording after this many instances of the range of --range; the program goes on
     #[arg(long, value_name = "COUNT", value_parser = ranges)]
     pub(crate) ranges: Option<Stop>,
+    /// Record calls all the time, and GPU work in windows drawn at random that cost at most this
+    /// share of the time [default: 3%]; with --range NAME a window is one such range
+    #[arg(long, value_name = "BUDGET", num_args = 0..=1, require_equals = true, default_missing_value = "3%",
+          conflicts_with_all = ["delay", "duration", "ranges"], value_parser = budget)]
+    pub(crate) always_on: Option<Budget>,
     /// The run folder [default: a new folder PROGRAM-DATE-TIME.gpurun in the current one, in UTC]
     #[arg(short, long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) output: Option<PathBuf>,
@@ -688,6 +695,10 @@ fn range(name: &str) -> Result<Start, String> {
 
 fn duration(seconds: &str) -> Result<Stop, String> {
     format!("duration={seconds}").parse()
+}
+
+fn budget(text: &str) -> Result<Budget, String> {
+    text.parse()
 }
 
 fn ranges(count: &str) -> Result<Stop, String> {

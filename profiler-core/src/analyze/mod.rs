@@ -4,5 +4,7 @@ pub mod compare;
 pub mod diagnosis;
 pub(crate) mod kernel_counters;
 pub mod kernels;
+pub(crate) mod matches;
+pub mod ranks;
 pub mod roofline;
 pub mod scorecard;

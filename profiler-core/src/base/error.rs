@@ -48,6 +48,10 @@ pub(crate) enum Kind {
     Read { source: Arc<io::Error> },
     /// A schedule without active steps.
     Schedule,
+    /// Settings of an always-on session that cannot be followed.
+    AlwaysOn { why: String },
+    /// A flight recorder that would keep everything.
+    Unbounded,
     /// A profile could not be written in another format.
     Export { format: &'static str, source: Arc<io::Error> },
     /// Bytes that are no recording this version can read, with their file if any.
@@ -183,6 +187,10 @@ impl Error {
             Kind::Schedule => f.write_str(
                 "the schedule has no active step and would never give a profile: ask for at least one with active(1)",
             ),
+            Kind::Unbounded => f.write_str(
+                "a flight recorder needs a bound of its memory: set keep_last or keep_last_operations on the profiler",
+            ),
+            Kind::AlwaysOn { why } => write!(f, "an always-on session cannot start: {why}"),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
             Kind::Read { source } => write!(f, "could not read the recording: {source}"),
             Kind::Export { format, source } => {

@@ -167,7 +167,7 @@ struct Row {
 }
 
 /// Names in unshortened paths of all stacks: the paths of a recursion have quadratic length.
-const UNSHORTENED: usize = 100_000;
+pub(super) const UNSHORTENED: usize = 100_000;
 
 impl Profile {
     /// Sums GPU work by stack: one row for each root, range path and operation name.
@@ -286,7 +286,7 @@ impl Stacks<'_> {
 }
 
 /// The names of a range's path, outermost first; shortened once the budget is used.
-fn path<'a>(node: RangeNode<'a>, unshortened: &mut usize) -> Vec<Cow<'a, str>> {
+pub(super) fn path<'a>(node: RangeNode<'a>, unshortened: &mut usize) -> Vec<Cow<'a, str>> {
     let mut names = node.path_names();
     let depth = node.depth() + 1;
     if names.len() < depth && depth <= *unshortened {

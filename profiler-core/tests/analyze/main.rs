@@ -43,6 +43,8 @@ mod nsys;
 #[cfg(feature = "nsys")]
 mod nsys_rows;
 mod occupancy;
+#[cfg(all(feature = "pprof", feature = "otlp", feature = "firefox"))]
+mod profiles;
 mod pytorch;
 #[cfg(feature = "nsys")]
 mod reports;

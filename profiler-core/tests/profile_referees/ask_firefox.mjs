@@ -1,21 +1,35 @@
 // Asks the Firefox Profiler's own code about a profile: `node ask_firefox.mjs PROFILER_CLI PROFILE FOLDER`.
 //
 // Prints a line of JSON for every thread: its names, its functions with their samples, and its markers with their fields.
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
+import { setTimeout } from 'node:timers/promises';
 
 const [cli, profile, folder] = process.argv.slice(2);
 // It takes every JSON file there for a session.
 const sessions = `${folder}/s`;
 mkdirSync(sessions);
 const env = { ...process.env, PROFILER_CLI_SESSION_DIR: sessions, PROFILER_CLI_NO_SYMBOLICATE: '1' };
-const ask = (...args) =>
-    execFileSync(process.execPath, [cli, ...args], { env, encoding: 'utf8', maxBuffer: 1 << 28, timeout: 120_000 });
-const json = (...args) => JSON.parse(ask(...args, '--json'));
+const session = ['--session', 'referee'];
+const json = (...args) => JSON.parse(execFileSync(process.execPath, [cli, ...args, ...session, '--json'],
+    { env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'], maxBuffer: 1 << 28, timeout: 300_000 }));
 
-ask('load', profile);
+// Its command `load` gives its server half a second to start, which a busy machine does not.
+const server = spawn(process.execPath, [cli, '--daemon', profile, ...session], { env, stdio: 'ignore' });
+async function loaded() {
+    for (let attempt = 1; ; attempt++) {
+        try {
+            return json('thread', 'list');
+        } catch (error) {
+            if (attempt === 120 || server.exitCode !== null) {
+                throw error;
+            }
+            await setTimeout(1_000);
+        }
+    }
+}
 try {
-    const { threads } = json('thread', 'list');
+    const { threads } = await loaded();
     for (const thread of threads) {
         const of = ['--thread', thread.threadHandle];
         const functions = json('thread', 'functions', ...of, '--include-idle', '--limit', '0').functions;
@@ -34,5 +48,5 @@ try {
         }));
     }
 } finally {
-    ask('stop', '--all');
+    server.kill();
 }

@@ -23,9 +23,9 @@ try {
     page.on('pageerror', (error) => errors.push(String(error)));
     await page.goto(`${pathToFileURL(path.join(speedscope, 'index.html'))}#localProfilePath=${script}`);
     // The canvases of the flame graph are there once the profile is.
-    await page.waitForFunction(() => document.querySelectorAll('canvas').length > 0, null, { timeout: 60_000 });
+    await page.waitForFunction(() => document.querySelectorAll('canvas').length > 0, null, { timeout: 300_000 });
     const [download] = await Promise.all([
-        page.waitForEvent('download', { timeout: 60_000 }),
+        page.waitForEvent('download', { timeout: 300_000 }),
         page.keyboard.press('Control+s'),
     ]);
     const file = path.join(folder, 'saved.json');

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A field of a message: a number, or bytes.
 #[derive(Debug, Clone, Copy)]
-enum Field<'a> {
+pub(crate) enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
@@ -38,7 +38,8 @@ fn varint(bytes: &mut &[u8]) -> u64 {
     panic!("a number of more than 64 bits")
 }
 
-fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
+/// The fields of a message with their numbers.
+pub(crate) fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
         let tag = varint(&mut bytes);

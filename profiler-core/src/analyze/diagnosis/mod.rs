@@ -35,8 +35,8 @@
 //! same. That is no bound: a real change often shortens other work too. A fused optimizer launches
 //! less and also moves less data.
 //!
-//! Time with collectives only is a cause and never a verdict: whether they transfer data or wait
-//! for another rank is not recorded.
+//! Time with collectives only is a cause and never a verdict: one rank alone does not separate a transfer
+//! from a wait for another rank. Where all ranks are recorded, [`ranks`](crate::ranks) does.
 
 mod amdahl;
 mod bottleneck;
@@ -72,9 +72,8 @@ use crate::profile::{Profile, Range, RangeNode};
 use crate::query::Query;
 pub use amdahl::amdahl;
 pub use bottleneck::Bottleneck;
-pub(crate) use clock::Clock;
 pub use clock::Part;
-use clock::Piece;
+pub(crate) use clock::{Clock, Piece};
 pub use evidence::{Evidence, Moment};
 pub use finding::{Finding, FindingKind, Place};
 use shape::Shapes;
@@ -357,6 +356,7 @@ impl<'a> Diagnoser<'a> {
             run.redundant_syncs(),
             run.default_stream(),
             run.lazy_loading(),
+            run.uneven_ranks(),
             run.underused_gpu(),
             run.profiler_overhead(),
         ];

@@ -13,6 +13,7 @@ use super::args::{self, Args, Value};
 use super::format::{About, Export};
 use super::timeline::{Host, OperationRow, Span, Timeline, ns};
 use crate::formats::places::thread_title;
+use crate::formats::stacks;
 use crate::profile::RangeNode;
 
 pub(super) const ABOUT: About = About {
@@ -137,6 +138,7 @@ struct Kind {
 struct Target {
     profile: fx::Profile,
     end: fx::Timestamp,
+    unshortened: usize,
     kinds: FxHashMap<&'static str, Kind>,
 }
 
@@ -171,7 +173,7 @@ impl Target {
             kinds_by_name.insert(name, Kind { marker, category, fields });
         }
         profile.set_symbolicated(true); // the names are whole
-        Self { profile, end, kinds: kinds_by_name }
+        Self { profile, end, unshortened: stacks::UNSHORTENED, kinds: kinds_by_name }
     }
 
     fn process(&mut self, name: &str, pid: u64) -> fx::ProcessHandle {
@@ -269,24 +271,17 @@ impl Target {
         self.profile.add_sample(thread.handle, self.end, None, idle, 0);
     }
 
-    /// The stack of a range's path, whatever its depth.
+    /// The stack of a range's path, shortened as that of [`Stacks::iter`](crate::formats::stacks::Stacks::iter):
+    /// each thread has stacks of its own, and paths may go through many threads.
     fn stack(&mut self, thread: &mut Thread, node: RangeNode<'_>) -> Option<fx::StackHandle> {
-        let mut missing = Vec::new();
-        let mut around = Some(node);
+        if let Some(stack) = thread.nodes.get(&node.id.at()) {
+            return Some(*stack);
+        }
         let mut stack = None;
-        while let Some(node) = around {
-            stack = thread.nodes.get(&node.id.at()).copied();
-            if stack.is_some() {
-                break;
-            }
-            missing.push(node);
-            around = node.parent();
+        for name in stacks::path(node, &mut self.unshortened) {
+            stack = Some(self.frame(thread, stack, "range", &name));
         }
-        while let Some(node) = missing.pop() {
-            let inner = self.frame(thread, stack, "range", node.name());
-            thread.nodes.insert(node.id.at(), inner);
-            stack = Some(inner);
-        }
+        thread.nodes.extend(stack.map(|stack| (node.id.at(), stack)));
         stack
     }
 

@@ -1,7 +1,7 @@
 //! Typed GPU events: `GpuRenderStageEvent` for each operation, with the kernel and its launch.
 //!
-//! Field numbers are those of `protos/perfetto/trace/gpu/gpu_render_stage_event.proto`; kernels and
-//! names of arguments are interned by Perfetto 55 and later.
+//! Field numbers are those of `protos/perfetto/trace/gpu` in Perfetto's repository. Its readers know
+//! kernels, launches and the references of calls since google/perfetto#5596.
 
 use std::io;
 

@@ -1,0 +1,82 @@
+//! pprof, OTLP and Firefox profiles add up to the profile. `profile_referees.rs` has their readers.
+
+use profiler_core::formats::Export;
+use profiler_core::formats::stacks::{FrameKind, StackRoot, StackWeight};
+use profiler_core::{Format, Profile};
+
+use crate::everything::everything;
+
+const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
+
+fn profiles() -> [Profile; 2] {
+    [Profile::from_bytes(RECORDING).unwrap(), everything()]
+}
+
+fn export(profile: &Profile, export: impl Into<Export>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    profile.export(export, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn pprof_has_a_sample_for_each_stack_of_a_root() {
+    use std::io::Read as _;
+    for profile in profiles() {
+        for root in StackRoot::ALL {
+            let bytes = export(&profile, Export::new(Format::Pprof).stacks(root));
+            let mut message = Vec::new();
+            flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut message).unwrap();
+            let fields = crate::perfetto::fields(&message);
+            let count = |number| fields.iter().filter(|(field, _)| *field == number).count();
+            let stacks = profile.stacks(root);
+            assert_eq!((count(1), count(2)), (StackWeight::ALL.len(), stacks.len()), "{root}");
+            // As many functions as locations, and a string for each name.
+            assert_eq!(count(4), count(5));
+            assert!(count(6) > count(5), "{root}");
+        }
+    }
+}
+
+#[test]
+fn otlp_values_add_up_to_each_weight() {
+    use opentelemetry_proto::tonic::profiles::v1development::ProfilesData;
+    use prost::Message as _;
+    for profile in profiles() {
+        for root in StackRoot::ALL {
+            let bytes = export(&profile, Export::new(Format::Otlp).stacks(root));
+            let data = ProfilesData::decode(&bytes[..]).unwrap();
+            let tables = data.dictionary.unwrap();
+            let [resource] = &data.resource_profiles[..] else { panic!("one resource") };
+            let total = profile.stacks(root).total();
+            let profiles = &resource.scope_profiles[0].profiles;
+            assert_eq!(profiles.len(), StackWeight::ALL.len());
+            for (read, weight) in profiles.iter().zip(StackWeight::ALL) {
+                let kind = read.sample_type.unwrap();
+                assert_eq!(tables.string_table[kind.type_strindex as usize], weight.key());
+                let values = read.samples.iter().flat_map(|sample| &sample.values);
+                assert_eq!(values.sum::<i64>(), total.get(weight) as i64, "{root} {weight}");
+            }
+        }
+    }
+}
+
+#[test]
+fn firefox_samples_of_streams_add_up_to_the_gpu_time() {
+    for profile in profiles() {
+        let bytes = export(&profile, Format::Firefox);
+        let read: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        let threads = read["threads"].as_array().unwrap().iter();
+        let of_streams =
+            threads.filter(|thread| thread["name"].as_str().unwrap().starts_with("stream "));
+        let weights = of_streams.flat_map(|thread| thread["samples"]["weight"].as_array().unwrap());
+        let sum: u64 = weights.map(|weight| weight.as_u64().unwrap()).sum();
+        assert_eq!(u128::from(sum), profile.totals().gpu_time().as_nanos());
+        let stacks = profile.stacks(StackRoot::Streams);
+        let timed = stacks.iter().filter(|stack| stack.weights.gpu_time_ns > 0);
+        let kernels = timed.flat_map(|stack| stack.frames);
+        for kernel in kernels.filter(|frame| frame.kind == FrameKind::Kernel) {
+            let text = serde_json::to_string(&kernel.name).unwrap();
+            assert!(String::from_utf8_lossy(&bytes).contains(&text), "{text}");
+        }
+    }
+}
