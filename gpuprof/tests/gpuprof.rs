@@ -842,6 +842,23 @@ fn a_diagnosis_of_what_is_not_known_is_no_pass() {
 }
 
 #[test]
+fn critical_path_has_rows_and_answers() {
+    let text = result_of(args([&"critical-path", &recording()]));
+    assert!(text.text().starts_with("critical path of "), "{}", text.text());
+    assert!(text.text().contains("changes by what each saves alone in a replay:"));
+    let json = result_of(args([&"critical-path", &"--format=json", &recording()])).json();
+    assert!(json["path"]["length_ns"].as_u64() > Some(0));
+    assert!(json["replay"]["median"].as_f64() < Some(0.2), "{json}");
+    let what_if = ["critical-path", "--what-if=kernel:*=2", "--what-if=copies-ahead", "--json"];
+    let json = result_of(args([&what_if[0], &what_if[1], &what_if[2], &what_if[3], &recording()]));
+    let predictions = json.json()["predictions"].as_array().unwrap().len();
+    assert_eq!(predictions, 2);
+    let range = result_of(args([&"critical-path", &"--range=batch/backward", &recording()]));
+    assert!(range.text().contains("instances of batch/backward"), "{}", range.text());
+    failure_of(args([&"critical-path", &"--range=nowhere", &recording()]), 2);
+}
+
+#[test]
 fn a_scorecard_is_text_json_or_markdown_and_can_be_a_gate() {
     let text = result_of(args([&"scorecard", &recording()]));
     assert!(text.text().starts_with("scorecard: 6 bad, 3 look, "), "{}", text.text());

@@ -100,6 +100,7 @@ const STAGES: [(&str, &[&str]); 12] = [
         "analyze",
         &[
             "kernels",
+            "critical_path",
             "matches",
             "diagnosis",
             "kernel_counters",
