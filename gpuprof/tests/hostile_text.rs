@@ -218,7 +218,7 @@ fn leaked(field: &str) -> &'static str {
 // --- what is looked at ---
 
 /// A command of gpuprof, whether people read it, and its words; the file comes last.
-const COMMANDS: [(bool, &[&str]); 48] = [
+const COMMANDS: [(bool, &[&str]); 52] = [
     (true, &["report"]),
     (true, &["top"]),
     (false, &["top", "--format=csv"]),

@@ -29,7 +29,7 @@ use unicode_width::UnicodeWidthStr as _;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Commands for people; the file comes last.
-const COMMANDS: [&[&str]; 17] = [
+const COMMANDS: [&[&str]; 18] = [
     &["report"],
     &["top", "--limit=0"],
     &["stats", "all"],
@@ -40,6 +40,7 @@ const COMMANDS: [&[&str]; 17] = [
     &["tracks", "--by-range"],
     &["tensor-cores"],
     &["scorecard"],
+    &["ranks"],
     &["diagnose", "--incomplete"],
     &["diagnose", "--incomplete", "--range=*"],
     &["diagnose", "--incomplete", "--steps=*"],
