@@ -1,7 +1,7 @@
 //! What does a profiler that is always on cost a service? Throughput and latency, paired and interleaved.
 //!
 //! ```text
-//! always_on --bench [--rounds 7] [--seconds 1] [--modes none,dormant,calls,budget,full,raw] [--nodes 500]
+//! always_on --bench [--rounds 5] [--seconds 1] [--modes none,dormant,calls,budget,full,raw] [--nodes 500]
 //! ```
 //!
 //! | mode | what records |
@@ -81,7 +81,7 @@ impl Options {
     fn parse(args: impl IntoIterator<Item = String>) -> Result<Self> {
         let modes = ["none", "dormant", "calls", "budget", "full", "raw"].map(str::to_owned);
         let (measure, mode, modes) = (false, None, modes.to_vec());
-        let mut options = Self { measure, mode, modes, rounds: 7, seconds: 1.0, nodes: 500 };
+        let mut options = Self { measure, mode, modes, rounds: 5, seconds: 1.0, nodes: 500 };
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or(format!("{arg} needs a value"));

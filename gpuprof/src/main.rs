@@ -11,6 +11,7 @@
 mod args;
 mod closed;
 mod convert;
+mod critical_path;
 mod diagnose;
 mod diff;
 mod doctor;
@@ -117,6 +118,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Scorecard(args) => scorecard::scorecard(args),
         Command::Ranks(args) => ranks::ranks(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
+        Command::CriticalPath(args) => critical_path::critical_path(args),
         Command::Html(io) => convert::to(ExportFormat::Html, &io),
         Command::Roofline(args) => roofline::roofline(args),
         Command::Diff(args) => diff::diff(args),

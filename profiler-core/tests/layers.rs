@@ -19,8 +19,8 @@ const STAGES: [(&str, &[&str]); 12] = [
             "accessors",
             "json",
             "text",
-            "table",
             "units",
+            "table",
             "order",
             "page",
             "error",
@@ -100,6 +100,7 @@ const STAGES: [(&str, &[&str]); 12] = [
         "analyze",
         &[
             "kernels",
+            "critical_path",
             "matches",
             "diagnosis",
             "kernel_counters",

@@ -102,6 +102,7 @@ impl ExportFormat {
         match self {
             // What most viewers of JSON traces read.
             Self::Trace(Format::Chrome) => vec![Format::Chrome.extension(), "json"],
+            Self::Trace(Format::Pprof) => vec![Format::Pprof.extension(), "pprof"],
             Self::Trace(format) => vec![format.extension()],
             Self::Html => vec!["html", "htm"],
             Self::Flamegraph => vec!["svg"],

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
 use gpuprof_control::{Budget, Start, Stop};
+use profiler_core::critical_path::Change;
 use profiler_core::kernels::KernelClass;
 use profiler_core::scorecard::{ScoreKind, Target};
 use profiler_core::{Profile, Recording};
@@ -91,6 +92,8 @@ pub(crate) enum Command {
     Scorecard(ScorecardArgs),
     /// Bottlenecks of the run and its ranges, anti-patterns, remedies, and estimates of the gain
     Diagnose(DiagnoseArgs),
+    /// What determined the length of the run and its steps, the slack of all else, and what changes would bring
+    CriticalPath(CriticalPathArgs),
     /// Who waits for whom in the collectives of several ranks, stragglers, and exposed communication
     Ranks(crate::ranks::RanksArgs),
     /// Writes a self-contained HTML page for a browser: timeline, ranges, kernels and calls
@@ -215,8 +218,12 @@ pub(crate) struct OpenArgs {
     /// Hand the profile to Perfetto (ui.perfetto.dev), which reads it from this machine
     #[arg(long)]
     pub(crate) perfetto: bool,
+    /// Hand the GPU time by range and kernel to the Firefox Profiler (profiler.firefox.com), which reads
+    /// it from this machine
+    #[arg(long, conflicts_with = "perfetto")]
+    pub(crate) firefox: bool,
     /// Write the page to this file, which stays, instead of a temporary one
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "perfetto")]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["perfetto", "firefox"])]
     pub(crate) output: Option<PathBuf>,
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
@@ -434,6 +441,26 @@ pub(crate) struct DiagnoseArgs {
     /// %), or if there is no verdict. GPU compute and notes do not count
     #[arg(long, value_name = "FACTOR", value_parser = at_least_zero)]
     pub(crate) fail_above: Option<f64>,
+    #[command(flatten)]
+    pub(crate) io: FileArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CriticalPathArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<TextFormat>,
+    /// The ranges that are steps [default: of those with four instances or more, the one with the most host
+    /// time]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) steps: Option<String>,
+    /// Only the path of these ranges: a name or a path, `*` for any text
+    #[arg(long, value_name = "PATH")]
+    pub(crate) range: Option<String>,
+    /// Only what a change would bring, such as kernel:NAME=2 (twice as fast), gpu:RANGE=2, host:RANGE=2,
+    /// ahead:RANGE=4 (on four threads), one-wait:RANGE, no-events:RANGE, one-graph:RANGE, one-copy:RANGE, pinned,
+    /// copies-ahead
+    #[arg(long, value_name = "CHANGE", value_parser = crate::critical_path::change)]
+    pub(crate) what_if: Vec<Change>,
     #[command(flatten)]
     pub(crate) io: FileArgs,
 }

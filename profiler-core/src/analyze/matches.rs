@@ -58,11 +58,19 @@ impl Match {
         end.unwrap_or(0).saturating_sub(self.latest_ns)
     }
 
-    /// By how much a member arrives after all others; negative if another one arrives later.
+    /// The time that the last arrival costs: what the others would wait less if it came with the last but one.
+    pub(crate) fn last_costs_ns(&self) -> u64 {
+        let waits = self.members.iter().map(|member| self.wait_ns(member));
+        // A kernel that ended before, as a small send may, did not wait.
+        (self.latest_ns - self.second_ns).min(waits.max().unwrap_or(0))
+    }
+
+    /// By how much a member arrives after all others, as far as that costs time; negative if another one arrives later.
     pub(crate) fn margin_ns(&self, member: &Member) -> f64 {
-        let start_ns = member.time.start_ns;
-        let others = if start_ns == self.latest_ns { self.second_ns } else { self.latest_ns };
-        start_ns as f64 - others as f64
+        match member.time.start_ns == self.latest_ns {
+            true => self.last_costs_ns() as f64,
+            false => member.time.start_ns as f64 - self.latest_ns as f64,
+        }
     }
 }
 

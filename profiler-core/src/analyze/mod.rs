@@ -1,6 +1,7 @@
 //! What a profile means: kernels, causes, bounds, comparisons.
 
 pub mod compare;
+pub mod critical_path;
 pub mod diagnosis;
 pub(crate) mod kernel_counters;
 pub mod kernels;

@@ -242,3 +242,19 @@ impl From<cupti::Error> for Error {
         Self::new(Kind::Cupti(error))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `fn main() -> Result<(), Error>` prints after `Error: `.
+    #[test]
+    fn debug_text_is_that_for_people() {
+        let source = io::Error::new(io::ErrorKind::NotFound, "no such file");
+        let error = Error::read(source).of_file(Path::new("run.gpuprof"));
+        assert_eq!(format!("{error:?}"), "could not read run.gpuprof: no such file");
+        assert_eq!(format!("{error:?}"), error.to_string());
+        // An alternate form, as in `{:#?}` of a result, is no other.
+        assert_eq!(format!("{error:#?}"), error.to_string());
+    }
+}

@@ -302,6 +302,7 @@ fn intervals_contain_the_truth_as_often_as_they_say() {
             covered += u64::from(total.low <= truth && truth <= total.high);
         }
         let share = covered as f64 / draws as f64;
+        println!("probability {least} to {most}: {share} of the intervals contain the total");
         assert!((0.94..=0.96).contains(&share), "probability {least} to {most}: {share}");
     }
 }

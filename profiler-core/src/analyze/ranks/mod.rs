@@ -267,10 +267,9 @@ fn speed_ups(matches: &Matches, ranks: &[Rank]) -> Option<SpeedUps> {
     let (mut balance, mut stragglers) = (0.0, 0.0);
     for matched in &matches.all {
         let count = matched.members.len() as f64;
-        let waits = matched.members.iter();
-        let waits = waits.map(|member| (matched.latest_ns - member.time.start_ns) as f64);
-        balance += waits.sum::<f64>() / count;
-        stragglers += (matched.latest_ns - matched.second_ns) as f64;
+        let waits = matched.members.iter().map(|member| matched.wait_ns(member));
+        balance += waits.sum::<u64>() as f64 / count;
+        stragglers += matched.last_costs_ns() as f64;
     }
     // Communicators overlap: each rank is in some of them.
     let per_rank = matches.all.iter().map(|matched| matched.members.len()).sum::<usize>() as f64

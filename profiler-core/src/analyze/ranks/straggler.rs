@@ -248,9 +248,12 @@ fn longer_kernel(profile: &Profile, own: u32, devices: &[u32], span: Interval) -
         profile.store.operations.iter().filter_map(|operation| {
             let work = profile.store.work(operation);
             let What::Kernel { names, .. } = &work.what else { return None };
-            let ns = within(operation.time()?, span);
+            let time = operation.time()?;
+            // Of a late rank, the kernel before the first collective may reach into the span.
+            let is_in = (span.start_ns..span.end_ns).contains(&time.start_ns);
             let is_collective = profile.collective_kernels().contains(operation.work);
-            (ns != 0 && !is_collective).then_some((work.place.device, names.name, ns))
+            let is_counted = is_in && !is_collective;
+            is_counted.then_some((work.place.device, names.name, within(time, span)))
         })
     };
     let times = Excess::of(own, devices, kernels());

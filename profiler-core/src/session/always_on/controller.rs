@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    /// The stated tolerances: over ten minutes a twentieth of the budget, over any minute a quarter.
+    /// The stated tolerances: over ten minutes 2 % of the budget, over any minute 15 %.
     #[test]
     fn budgets_are_kept_while_the_load_changes_tenfold() {
         for budget in [0.01, 0.03, 0.1] {
@@ -277,8 +277,9 @@ mod tests {
                 let case = format!("budget {budget}, unit {unit_ns} ns, window {window_ns} ns");
                 let log =
                     format!("{case}: {share:.5}, minute {minute:.5}, {} windows", run.windows);
-                assert!(share <= 1.05 * budget, "{log}");
-                assert!(minute <= 1.25 * budget, "{log}");
+                println!("{log}");
+                assert!(share <= 1.02 * budget, "{log}");
+                assert!(minute <= 1.15 * budget, "{log}");
                 // It spends what it may, unless all units are recorded.
                 assert!(share >= 0.8 * budget || run.windows > 5_000, "{log}");
                 let (of_windows, fixed) = run.controller.shares();
