@@ -179,13 +179,18 @@ fn print_times(mut times: Vec<Duration>) {
 /// Kernels by the range that they are attributed to, and by the range within whose time they ran.
 fn print_attributed(profile: &Profile, alone: bool) {
     let mut kernels: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    // A kernel ran in what was open after the last wait before it.
+    let waits: Vec<_> = profile.marks().map(|mark| mark.at()).collect();
+    let wait_before =
+        |kernel: Duration| waits[..waits.partition_point(|wait| *wait <= kernel)].last().copied();
+    let kernels_at = profile.kernels().filter_map(|kernel| wait_before(kernel.start()?));
+    let starts: Vec<_> = kernels_at.collect();
     for range in profile.ranges() {
         let of_range = kernels.entry(range.node().path()).or_default();
         of_range.0 += range.inclusive().kernels;
         if alone {
-            let within = |at: Duration| range.start() <= at && at < range.end();
-            let starts = profile.query().kernels().iter().filter_map(|kernel| kernel.start());
-            of_range.1 += starts.filter(|start| within(*start)).count() as u64;
+            let ran = starts.iter().filter(|at| range.start() <= **at && **at < range.end());
+            of_range.1 += ran.count() as u64;
         }
     }
     let (all, outside) = (profile.totals().kernels, profile.outside_ranges().kernels);
@@ -203,6 +208,7 @@ fn synchronise_at_boundaries(synchronise: fn()) {
         let is_of_program = std::thread::current().name() == Some("main");
         if let Some(synchronise) = SYNCHRONISE.get().filter(|_| is_of_program) {
             synchronise();
+            nvtx::mark("waited");
         }
     }
     SYNCHRONISE.get_or_init(|| synchronise);

@@ -255,13 +255,18 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
 fn report(profile: &Profile, alone: bool) {
     println!("\n{}", profile.steps("token").warm());
     let mut kernels: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    // A kernel ran in what was open after the last wait before it.
+    let waits: Vec<_> = profile.marks().map(|mark| mark.at()).collect();
+    let wait_before =
+        |kernel: Duration| waits[..waits.partition_point(|wait| *wait <= kernel)].last().copied();
+    let kernels_at = profile.kernels().filter_map(|kernel| wait_before(kernel.start()?));
+    let starts: Vec<_> = kernels_at.collect();
     for range in profile.ranges() {
         let of_path = kernels.entry(range.node().path()).or_default();
         of_path.0 += range.inclusive().kernels;
         if alone {
-            let within = |at: Duration| range.start() <= at && at < range.end();
-            let starts = profile.query().kernels().iter().filter_map(|kernel| kernel.start());
-            of_path.1 += starts.filter(|start| within(*start)).count() as u64;
+            let ran = starts.iter().filter(|at| range.start() <= **at && **at < range.end());
+            of_path.1 += ran.count() as u64;
         }
     }
     let (all, outside) = (profile.totals().kernels, profile.outside_ranges().kernels);
@@ -277,6 +282,7 @@ fn synchronise_at_boundaries(device: &Device) {
     static DEVICE: OnceLock<Device> = OnceLock::new();
     fn changed() {
         let _ = DEVICE.get().map(Device::synchronize);
+        nvtx::mark("waited");
     }
     DEVICE.get_or_init(|| device.clone());
     profiler_core::session::on_context_change(changed);
