@@ -84,7 +84,7 @@ const STAGES: [(&str, &[&str]); 12] = [
     ("session", &["recording_file", "profiler", "schedule", "tracing_layer", "environment"]),
     ("analyze", &["kernels", "diagnosis", "kernel_counters", "roofline", "scorecard", "compare"]),
     ("show", &["range_table", "report", "html"]),
-    ("formats", &["places", "stacks", "export", "nsys", "parquet"]),
+    ("formats", &["places", "stacks", "export", "nsys", "parquet", "fleet"]),
     (
         "check",
         &[
