@@ -36,7 +36,6 @@ use std::ffi::{CString, c_void};
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::Write;
-use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::ptr::null_mut;
@@ -44,13 +43,16 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::{DriverError, result, sys};
-use cupti::sys::functions::DRIVER_CALLS;
 use cupti::{Collector, Config, Library, Record};
 use gpu_profiler_benches::stats::{bootstrap_median, median};
 use gpu_profiler_tests::cuda::unavailable;
 use profiler_core::session::RecordingFile;
 use profiler_core::{Profile, Profiler, Recording};
 use serde::{Deserialize, Serialize};
+
+#[path = "raw.rs"]
+mod raw;
+use raw::{Raw, raw_library};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -502,9 +504,6 @@ fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// The library made of `raw_cupti.cpp`, collecting. CUPTI keeps its functions, so it is never unloaded.
-struct Raw(ManuallyDrop<libloading::Library>);
-
 /// Turns on the records of CUPTI that ranges give.
 fn enable_markers() -> Result<()> {
     // SAFETY: the library is in use already.
@@ -516,44 +515,6 @@ fn enable_markers() -> Result<()> {
     match unsafe { enable(cupti::ActivityKind::MARKER.0) } {
         0 => Ok(()),
         code => Err(format!("the MARKER kind gives CUPTI's error {code}").into()),
-    }
-}
-
-impl Raw {
-    fn start() -> Result<Self> {
-        let path = env::var_os("RAW_CUPTI").ok_or("RAW_CUPTI names no library")?;
-        // SAFETY: the user named this library; it and libcupti have ordinary initialisers.
-        let raw = Self(ManuallyDrop::new(unsafe { libloading::Library::new(path) }?));
-        type Start = unsafe extern "C" fn(*const u32, usize) -> i32;
-        // SAFETY: this is the function's type in `raw_cupti.cpp`.
-        let start = unsafe { raw.0.get::<Start>(b"raw_start\0") }?;
-        let ids: Vec<u32> = DRIVER_CALLS.iter().map(|call| call.id).collect();
-        // SAFETY: as many ids lie there as the length says; they are not kept.
-        match unsafe { start(ids.as_ptr(), ids.len()) } {
-            0 => Ok(raw),
-            code => Err(format!("raw_start gives CUPTI's error {code}").into()),
-        }
-    }
-
-    /// Records, kernels, dropped, bytes.
-    fn stop(&self) -> Result<[u64; 4]> {
-        type Stop = unsafe extern "C" fn(*mut u64) -> i32;
-        // SAFETY: this is the function's type in `raw_cupti.cpp`.
-        let stop = unsafe { self.0.get::<Stop>(b"raw_stop\0") }?;
-        let mut out = [0; 4];
-        // SAFETY: four words lie there, which is what it writes.
-        match unsafe { stop(out.as_mut_ptr()) } {
-            0 => Ok(out),
-            code => Err(format!("raw_stop gives CUPTI's error {code}").into()),
-        }
-    }
-
-    fn version(&self) -> Result<u32> {
-        type Version = unsafe extern "C" fn() -> u32;
-        // SAFETY: this is the function's type in `raw_cupti.cpp`.
-        let version = unsafe { self.0.get::<Version>(b"raw_version\0") }?;
-        // SAFETY: takes nothing, and asks CUPTI for a constant.
-        Ok(unsafe { version() })
     }
 }
 
@@ -783,86 +744,4 @@ fn nsys() -> Result<PathBuf> {
         let stderr = String::from_utf8_lossy(&output.stderr);
         Err(format!("{}: {}", path.display(), stderr.trim_end()).into())
     }
-}
-
-/// The library of mode `raw`: the one that RAW_CUPTI names, or one compiled now.
-fn raw_library(scratch: &Path) -> Result<PathBuf> {
-    if let Some(path) = env::var_os("RAW_CUPTI") {
-        // In full: a bare name would be looked for elsewhere.
-        return fs::canonicalize(&path)
-            .map_err(|error| format!("RAW_CUPTI: {}: {error}", path.display()).into());
-    }
-    let source = [
-        env::var_os("CARGO_MANIFEST_DIR").map(|folder| Path::new(&folder).join("raw_cupti.cpp")),
-        Some("benches/raw_cupti.cpp".into()),
-        Some("raw_cupti.cpp".into()),
-    ]
-    .into_iter()
-    .flatten()
-    .find(|path| path.exists())
-    .ok_or("raw_cupti.cpp was not found, and RAW_CUPTI names no library")?;
-
-    let toolkits = [env::var_os("CUDA_HOME"), env::var_os("CUDA_PATH")];
-    let toolkits: Vec<PathBuf> = toolkits
-        .into_iter()
-        .flatten()
-        .map(PathBuf::from)
-        .chain(["/usr/local/cuda".into()])
-        .collect();
-    let folders = |parts: &[&str]| -> Vec<PathBuf> {
-        toolkits
-            .iter()
-            .flat_map(|toolkit| parts.iter().map(move |part| toolkit.join(part)))
-            .filter(|folder| folder.is_dir())
-            .collect()
-    };
-    let includes = folders(&["include", "extras/CUPTI/include"]);
-    if !includes.iter().any(|f| f.join("cupti.h").exists()) {
-        return Err("cupti.h was not found, and RAW_CUPTI names no library".into());
-    }
-    let mut libraries = Vec::new();
-    libraries.extend(env::var_os("CUPTI_LIBRARY_PATH").map(PathBuf::from));
-    for folder in folders(&["extras/CUPTI/lib64", "lib64", "lib"]) {
-        for name in ["libcupti.so", "libcupti.so.13", "libcupti.so.12"] {
-            libraries.push(folder.join(name));
-        }
-    }
-    let library = libraries
-        .into_iter()
-        .find(|path| path.is_file())
-        .ok_or("libcupti.so was not found, and RAW_CUPTI names no library")?;
-    let library = std::path::absolute(library)?;
-    let folder = library.parent().unwrap_or(Path::new("/"));
-
-    let made = scratch.join("libraw_cupti.so");
-    let mut tried = String::new();
-    let nvcc = folders(&["bin"]).into_iter().map(|bin| bin.join("nvcc"));
-    let compilers = ["g++".into(), "c++".into(), "nvcc".into()];
-    for compiler in compilers.into_iter().chain(nvcc) {
-        let is_nvcc = compiler.ends_with("nvcc");
-        let mut command = Command::new(&compiler);
-        command.args(["-O2", "-std=c++17", "-shared"]);
-        // nvcc hands these on to the compiler and the linker only if told to.
-        if is_nvcc {
-            command.args(["-Xcompiler", "-fPIC,-pthread"]);
-            command.arg("-Xlinker").arg("-rpath");
-            command.arg("-Xlinker").arg(folder);
-        } else {
-            command.args(["-fPIC", "-pthread"]);
-            command.arg(format!("-Wl,-rpath,{}", folder.display()));
-        }
-        for include in &includes {
-            command.arg("-I").arg(include);
-        }
-        command.arg(&source).arg(&library).arg("-o").arg(&made);
-        match command.stdin(Stdio::null()).output() {
-            Ok(output) if output.status.success() => return Ok(made),
-            Ok(output) => {
-                let stderr = String::from_utf8_lossy(&output.stderr);
-                tried += &format!("\n{}: {}", compiler.display(), stderr.trim_end());
-            }
-            Err(error) => tried += &format!("\n{}: {error}", compiler.display()),
-        }
-    }
-    Err(format!("{} was not compiled: {tried}", source.display()).into())
 }

@@ -594,6 +594,7 @@ pub(crate) fn graph_event(state: State, event: GraphEvent) {
             }
             writer
         });
+        graphs::note(event.kind, event.at_ns);
         writer.push(event.to_words());
     });
     if !logged {

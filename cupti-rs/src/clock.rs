@@ -29,6 +29,13 @@ pub fn is_within(windows_ns: &[(u64, u64)], at_ns: u64) -> bool {
     begun.checked_sub(1).is_some_and(|last| at_ns < windows_ns[last].1)
 }
 
+/// Whether a time from `start_ns` to `end_ns`, or without an end, touches one of these windows, which are in order and apart.
+#[must_use]
+pub fn overlaps(windows_ns: &[(u64, u64)], start_ns: u64, end_ns: Option<u64>) -> bool {
+    let next = windows_ns.partition_point(|(_, stop)| *stop < start_ns);
+    windows_ns.get(next).is_some_and(|(start, _)| end_ns.is_none_or(|end_ns| end_ns >= *start))
+}
+
 /// The times that lie in both lists of windows, each in order and apart. Takes one pass over both.
 #[must_use]
 pub fn intersection(windows_ns: &[(u64, u64)], others_ns: &[(u64, u64)]) -> Vec<(u64, u64)> {

@@ -352,3 +352,16 @@ fn counters_advice(code: CuptiResult) -> &'static str {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `fn main() -> Result<(), Error>` prints after `Error: `.
+    #[test]
+    fn debug_text_is_that_for_people() {
+        let error = Error::call("cuptiSubscribe", CuptiResult::INSUFFICIENT_PRIVILEGES);
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert!(error.to_string().starts_with("cuptiSubscribe failed: "), "{error}");
+    }
+}

@@ -4,6 +4,8 @@
 //! one that was made while a stream was captured, perhaps through several copies. These events tell the way back to the
 //! moment a node was first made, and to the word that its thread had then.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::sys::abi::*;
 use crate::thread_log::{Reader, Writer};
 
@@ -42,6 +44,26 @@ pub(crate) const KINDS: [(u32, GraphEventKind); 8] = [
     (RESOURCE_GRAPHEXEC_CREATED, GraphEventKind::ExecCreated),
     (RESOURCE_GRAPHEXEC_DESTROY_STARTING, GraphEventKind::ExecDestroyed),
 ];
+
+static LAST_MADE_NS: AtomicU64 = AtomicU64::new(0);
+
+/// When a graph, a node or an executable graph was last made or copied while graph events were logged, in
+/// [`now_ns`](crate::clock::now_ns) time; 0 for never.
+///
+/// An executable graph that is made while the kernel kind is enabled stays slower until it is destroyed. A profiler that switches
+/// kinds therefore waits until the program makes no graphs. Costs one load.
+#[must_use]
+pub fn graphs_last_made_ns() -> u64 {
+    LAST_MADE_NS.load(Ordering::Relaxed)
+}
+
+/// Notes the time of a logged event.
+pub(crate) fn note(kind: GraphEventKind, at_ns: u64) {
+    use GraphEventKind::{ExecDestroyed, GraphDestroyed, NodeDestroyed};
+    if !matches!(kind, ExecDestroyed | GraphDestroyed | NodeDestroyed) {
+        LAST_MADE_NS.store(at_ns, Ordering::Relaxed);
+    }
+}
 
 /// One event. An id that CUPTI did not give is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -48,26 +48,27 @@ pub(crate) fn wait_logged(id: u32, correlation_id: u32) {
     }
 }
 
-/// Runs `work` once nothing is under way and all records have arrived, or after `longest`, and pauses the collection.
+/// Runs `work` once nothing is under way and all records have arrived, or after `longest`, and then calls `release`, which ends the hold.
 /// Launches that begin meanwhile wait in their callbacks until then. Launches that began before `from_ns` count as over:
 /// their returns may have been missed.
 pub(crate) fn without_launches<R>(
     flusher: &Flusher,
     longest: Duration,
     from_ns: u64,
+    release: fn(),
     work: impl FnOnce() -> R,
 ) -> R {
-    struct Held;
+    struct Held(fn());
     impl Drop for Held {
         fn drop(&mut self) {
-            session::pause();
+            (self.0)();
         }
     }
 
     // Before the hold: the first call in a process takes milliseconds.
     let has_barrier = os::can_fence_all_threads();
     session::hold();
-    let _held = Held;
+    let _held = Held(release);
     if !(has_barrier && os::fence_all_threads()) {
         // A processor keeps a store to itself for less than a microsecond.
         std::thread::sleep(Duration::from_millis(1));

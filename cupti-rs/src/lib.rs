@@ -99,7 +99,7 @@ pub use device::{Device, Driver};
 pub use error::Error;
 pub use external_id::ExternalId;
 pub use flusher::{Flusher, LastFlush, PendingFlush};
-pub use graphs::{GraphEvent, GraphEventKind, ThreadGraphs};
+pub use graphs::{GraphEvent, GraphEventKind, ThreadGraphs, graphs_last_made_ns};
 pub use kind::ActivityKind;
 pub use l2_flush::L2Flush;
 pub use library::{Library, Warning};

@@ -107,6 +107,11 @@ pub(crate) fn hold() {
     STATE.fetch_or(HELD, Ordering::AcqRel);
 }
 
+/// Holds launches back no longer, and goes on: those that waited are logged.
+pub(crate) fn release() {
+    STATE.fetch_and(!HELD, Ordering::AcqRel);
+}
+
 /// Pauses the collection and holds launches back no longer: those that waited are not logged.
 pub(crate) fn pause() {
     STATE.fetch_and(!(ON | HELD), Ordering::AcqRel);

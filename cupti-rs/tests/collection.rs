@@ -627,3 +627,50 @@ fn every_function_may_fail_and_the_next_collection_works() {
         }
     }
 }
+
+#[test]
+fn calls_and_graphs_of_pauses_are_logged_where_asked() {
+    let fake = Fake::new();
+    let config = Config::new().graph_events(true).calls_in_pauses(true).start_paused(true);
+    let mut collector = Collector::start(&fake.library().unwrap(), &config).unwrap();
+    assert!(collector.is_paused() && fake.enabled_kinds().is_empty());
+    let before = fake.launch(Work::kernel(c"before"));
+    let mut graph = fake.graph();
+    fake.capture_into(&mut graph, &Work::kernel(c"node"));
+    let since_ns = clock::now_ns();
+    let exec = fake.instantiate(&graph);
+    assert!(cupti::graphs_last_made_ns() >= since_ns, "the profiler knows when graphs are made");
+    let callbacks = fake.enabled_callbacks().len();
+
+    // A call that is under way while the kinds are enabled ends in the log, too.
+    let mut within = 0;
+    fake.call_around("cuStreamSynchronize", || {
+        collector.resume().unwrap();
+        within = fake.launch(Work::kernel(c"within"));
+    });
+    let replay = fake.launch_exec(&exec);
+    assert_eq!(fake.enabled_callbacks().len(), callbacks, "a resume enables the kinds alone");
+    collector.pause().unwrap();
+    assert!(fake.enabled_kinds().is_empty());
+    let after = fake.launch(Work::kernel(c"after"));
+    let enabled = collector.enabled_ns(clock::now_ns());
+    let collected = collector.stop().unwrap();
+
+    assert_eq!((enabled.len(), collected.windows_ns.len()), (1, 1));
+    assert!(enabled[0].0 <= collected.windows_ns[0].0 && enabled[0].1 >= collected.windows_ns[0].1);
+    let calls: Vec<_> = collected.calls.iter().flat_map(|thread| &thread.calls).collect();
+    assert!(calls.iter().all(|call| call.end_ns.is_some()), "{calls:?}");
+    let ids: Vec<u32> = calls.iter().map(|call| call.correlation_id).collect();
+    assert!([before, within, replay, after].iter().all(|id| ids.contains(id)), "{ids:?}");
+    let kernels: Vec<u32> = collected
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Kernel(kernel) => Some(kernel.correlation_id),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(kernels, [within, replay], "kernels of windows alone");
+    let events: usize = collected.graphs.iter().map(|thread| thread.events.len()).sum();
+    assert!(events >= 4, "graph events of the pause: {events}");
+}

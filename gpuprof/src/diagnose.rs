@@ -1,8 +1,14 @@
 //! `gpuprof diagnose`: verdicts and findings.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display};
+use std::time::Duration;
 
-use profiler_core::diagnosis::{Bottleneck, Diagnosis, Inconclusive, Thresholds, Verdict};
+use profiler_core::diagnosis::{
+    Bottleneck, Diagnosis, Evidence, Inconclusive, Thresholds, Verdict,
+};
+use profiler_core::profile::OperationKind;
+use profiler_core::{Profile, Range};
 use serde::Serialize;
 
 use crate::args::{DiagnoseArgs, OutputFormat as _, TextFormat};
@@ -31,7 +37,8 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
     };
     let (worst, unsaid) = if let Some(path) = &args.range {
         let verdict = diagnoser.range(path).ok_or_else(|| missing(path))?;
-        write(&output, format, &verdict, &verdict)?;
+        let evidence = Written::new(&verdict, &profile, evidence_of(&verdict));
+        write(&output, format, &verdict, &evidence)?;
         (worst_of(&verdict), unsaid(&verdict))
     } else if let Some(path) = &args.steps {
         let steps = diagnoser.steps(path);
@@ -42,7 +49,11 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
         (steps.iter().map(worst_of).fold(1.0, f64::max), steps.iter().find_map(unsaid))
     } else {
         let diagnosis = diagnoser.run();
-        write(&output, format, &diagnosis, &diagnosis)?;
+        let verdicts = std::iter::once(diagnosis.verdict()).chain(diagnosis.ranges());
+        let findings = diagnosis.findings().iter().map(|finding| &finding.evidence);
+        let evidence = verdicts.flat_map(evidence_of).chain(findings);
+        let written = Written::new(&diagnosis, &profile, evidence);
+        write(&output, format, &diagnosis, &written)?;
         (worst_of_all(&diagnosis), unsaid(diagnosis.verdict()))
     };
     let Some(most) = args.fail_above else { return Ok(()) };
@@ -60,6 +71,93 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
         _ => "",
     };
     Err(Failure::Gate(format!("--fail-above: {file} cannot be judged: {why}{all_the_same}")))
+}
+
+fn evidence_of(verdict: &Verdict) -> impl Iterator<Item = &Evidence> {
+    verdict.causes.iter().map(|cause| &cause.evidence)
+}
+
+/// A diagnosis with what the numbers of its evidence stand for.
+#[derive(Serialize)]
+struct Written<'d, T> {
+    #[serde(flatten)]
+    of: &'d T,
+    evidence: EvidenceTables,
+}
+
+/// Rows by the numbers in `operation` and `call` of moments.
+#[derive(Serialize, Default)]
+struct EvidenceTables {
+    operations: BTreeMap<usize, OperationRow>,
+    calls: BTreeMap<usize, CallRow>,
+}
+
+#[derive(Serialize)]
+struct OperationRow {
+    kind: &'static str,
+    /// The kernel, or the kind of copy.
+    name: String,
+    path: Option<String>,
+    start_ns: Option<u64>,
+    end_ns: Option<u64>,
+    device: u32,
+    stream: u32,
+    process_id: u32,
+    correlation_id: u32,
+}
+
+#[derive(Serialize)]
+struct CallRow {
+    name: String,
+    path: Option<String>,
+    start_ns: u64,
+    end_ns: Option<u64>,
+    thread_id: u32,
+    process_id: u32,
+}
+
+impl<'d, T> Written<'d, T> {
+    fn new<'e>(of: &'d T, profile: &Profile, evidence: impl Iterator<Item = &'e Evidence>) -> Self {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let path = |range: Option<Range<'_>>| range.map(|range| range.node().path());
+        let mut tables = EvidenceTables::default();
+        for moment in evidence.flat_map(|evidence| &evidence.longest) {
+            if let (Some(number), Some(operation)) = (moment.operation, moment.operation(profile)) {
+                let kernel = operation.as_kernel().map(|kernel| kernel.demangled_name());
+                let copy = || operation.as_copy().map(|copy| copy.kind().to_string());
+                let kind = match operation.kind() {
+                    OperationKind::Kernel => "kernel",
+                    OperationKind::Copy => "copy",
+                    OperationKind::Memset => "memset",
+                    _ => "graph",
+                };
+                let row = OperationRow {
+                    name: kernel.or_else(copy).unwrap_or_else(|| kind.to_owned()),
+                    kind,
+                    path: path(operation.range()),
+                    start_ns: operation.start().map(ns),
+                    end_ns: operation.end().map(ns),
+                    device: operation.device(),
+                    stream: operation.stream(),
+                    process_id: operation.process_id(),
+                    correlation_id: operation.correlation_id(),
+                };
+                tables.operations.insert(number, row);
+            }
+            if let (Some(number), Some(call)) = (moment.call, moment.call(profile)) {
+                let row = CallRow {
+                    name: call.name().to_owned(),
+                    path: path(call.range()),
+                    start_ns: ns(call.start()),
+                    end_ns: call.end().map(ns),
+                    thread_id: call.thread_id(),
+                    process_id: call.process_id(),
+                };
+                tables.calls.insert(number, row);
+            }
+        }
+        Self { of, evidence: tables }
+    }
 }
 
 struct Steps<'s>(&'s [Verdict]);

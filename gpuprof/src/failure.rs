@@ -1,7 +1,7 @@
 //! Failures with their exit status, and messages.
 
 use std::error::Error as _;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use profiler_core::formats::text::shortened;
 
@@ -82,6 +82,8 @@ impl From<profiler_core::Error> for Failure {
 /// Writes one line to standard error and ignores errors.
 pub(crate) fn note(message: &str) {
     let message = format!("gpuprof: {}", shortened(message, MESSAGE_WIDTH));
-    let width = terminal::stderr().width.unwrap_or(usize::MAX);
-    let _: io::Result<()> = writeln!(io::stderr(), "{}", terminal::wrapped(&message, width));
+    // Elsewhere a message is a line.
+    let width = terminal::stderr().width.filter(|_| io::stderr().is_terminal());
+    let message = width.map_or(message.clone(), |width| terminal::wrapped(&message, width));
+    let _: io::Result<()> = writeln!(io::stderr(), "{message}");
 }

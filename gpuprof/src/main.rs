@@ -11,6 +11,7 @@
 mod args;
 mod closed;
 mod convert;
+mod critical_path;
 mod diagnose;
 mod diff;
 mod doctor;
@@ -22,6 +23,7 @@ mod live;
 mod open;
 mod output;
 mod progress;
+mod ranks;
 mod roofline;
 mod run;
 mod scorecard;
@@ -114,7 +116,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Tracks(args) => tracks::tracks(args),
         Command::TensorCores(args) => kernels::tensor_cores(args),
         Command::Scorecard(args) => scorecard::scorecard(args),
+        Command::Ranks(args) => ranks::ranks(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
+        Command::CriticalPath(args) => critical_path::critical_path(args),
         Command::Html(io) => convert::to(ExportFormat::Html, &io),
         Command::Roofline(args) => roofline::roofline(args),
         Command::Diff(args) => diff::diff(args),

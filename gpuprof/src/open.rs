@@ -18,6 +18,7 @@ use crate::{input, note_losses};
 /// The only port from which ui.perfetto.dev may read.
 const PERFETTO_PORT: u16 = 9001;
 const PERFETTO: &str = "https://ui.perfetto.dev";
+const FIREFOX: &str = "https://profiler.firefox.com";
 /// How long a viewer may take to fetch its file.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(2);
 /// How long a connection may be silent.
@@ -31,6 +32,12 @@ pub(crate) fn open(args: &OpenArgs) -> Result<(), Failure> {
     if args.perfetto {
         return hand_over(&profile, Format::Perfetto, PERFETTO_PORT, |url| {
             (PERFETTO, format!("{PERFETTO}/#!/?url={url}"))
+        });
+    }
+    if args.firefox {
+        return hand_over(&profile, Format::Firefox, 0, |url| {
+            let url = url.replace(':', "%3A").replace('/', "%2F");
+            (FIREFOX, format!("{FIREFOX}/from-url/{url}"))
         });
     }
     let path = match &args.output {
@@ -138,10 +145,11 @@ fn serve(listener: &TcpListener, served: &Served<'_>, until: Instant) -> Result<
     loop {
         match listener.accept() {
             // A browser may drop connections that it does not need.
-            Ok((stream, _)) => match served.answer(&stream) {
-                Ok(true) => return Ok(()),
-                Ok(false) | Err(_) => {}
-            },
+            Ok((stream, _)) => {
+                if matches!(served.answer(&stream), Ok(true)) {
+                    return Ok(());
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if Instant::now() >= until {
                     return Err(Failure::Error(format!(

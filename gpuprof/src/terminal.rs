@@ -120,7 +120,10 @@ impl<'o> Text<'o> {
             Some(content) => (content, "\n"),
             None => (text, ""),
         };
-        let wrapped = wrapped(content, width);
+        let wrapped = match content.trim_start().starts_with("ncu ") {
+            true => wrapped_command(content, width),
+            false => wrapped(content, width),
+        };
         self.out.write_all(wrapped.as_bytes())?;
         self.out.write_all(end.as_bytes())
     }
@@ -159,6 +162,27 @@ pub(crate) fn wrapped(line: &str, width: usize) -> String {
     textwrap::fill(line, options)
 }
 
+/// A command for a shell in lines of at most this width, which a shell reads as the same command. It knows the quotes of
+/// `gpuprof kernels`: `'...'` and `\'`.
+fn wrapped_command(line: &str, width: usize) -> String {
+    let (mut out, mut column, mut is_quoted) = (String::new(), 0, false);
+    let mut rest = line;
+    while let Some(c) = rest.chars().next() {
+        let escaped = if !is_quoted && rest.starts_with("\\'") { 2 } else { c.len_utf8() };
+        let (part, after) = rest.split_at(escaped);
+        rest = after;
+        // Room for a quote and a backslash.
+        if column + textwrap::core::display_width(part) + 3 > width && column > 3 {
+            out.push_str(if is_quoted { "'\\\n'" } else { "\\\n" });
+            column = usize::from(is_quoted);
+        }
+        out.push_str(part);
+        column += textwrap::core::display_width(part);
+        is_quoted ^= part == "'";
+    }
+    out
+}
+
 /// A result with the flags of a layout.
 struct Shown<'v, T> {
     value: &'v T,
@@ -182,6 +206,30 @@ impl<T: Display> Display for Shown<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wrapped_command_is_the_same_command() {
+        let arguments = |command: &str| {
+            let script =
+                format!("printf '%s\\n' {}", command.trim_start().trim_start_matches("ncu "));
+            let output = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
+            assert!(output.status.success() && output.stderr.is_empty(), "{command}");
+            output.stdout
+        };
+        for name in
+            ["_Z4gemmPf".repeat(40), format!("'void k<{}>(int *, it'\\''s $x)'", "a, ".repeat(60))]
+        {
+            let command = format!("  ncu --set full --kernel-name {name} --launch-count 1 PROGRAM");
+            for width in 8..130 {
+                let wrapped = wrapped_command(&command, width);
+                assert!(wrapped.lines().all(|line| line.len() <= width), "{width}: {wrapped}");
+                assert!(wrapped.lines().count() >= 3);
+                if width % 11 == 0 {
+                    assert_eq!(arguments(&wrapped), arguments(&command), "{wrapped}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn wide_lines_go_on_below() {

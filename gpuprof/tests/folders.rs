@@ -71,7 +71,7 @@ fn every_command_takes_a_folder() {
     let run = run();
     let baseline = run.0.join("baseline.json");
     let baseline = baseline.to_str().unwrap();
-    let commands: [&[&str]; 18] = [
+    let commands: [&[&str]; 19] = [
         &["report"],
         &["report", "--format=json"],
         &["report", "--fail-if-incomplete"],
@@ -82,6 +82,7 @@ fn every_command_takes_a_folder() {
         &["tracks"],
         &["tensor-cores"],
         &["scorecard"],
+        &["critical-path"],
         &["diagnose"],
         &["diagnose", "--steps=step"],
         &["export", "--format=counts"],

@@ -267,7 +267,7 @@ fn rules_look_at_what_they_are_told_to() {
 fn every_format_of_the_library_is_exported() {
     let folder = Folder::new();
     let profile = Profile::load(recording()).unwrap();
-    let formats = ["perfetto", "kineto", "chrome", "folded"];
+    let formats = ["perfetto", "kineto", "chrome", "folded", "pprof", "otlp", "firefox"];
     assert_eq!(formats.len(), Format::ALL.len());
     for (name, format) in formats.into_iter().zip(Format::ALL) {
         let mut expected = Vec::new();
@@ -839,6 +839,23 @@ fn a_diagnosis_of_what_is_not_known_is_no_pass() {
     assert_eq!(status, 3, "{error}");
     assert!(error.contains("0 operations are too few to say"), "{error}");
     assert!(!error.contains("--incomplete"), "{error}");
+}
+
+#[test]
+fn critical_path_has_rows_and_answers() {
+    let text = result_of(args([&"critical-path", &recording()]));
+    assert!(text.text().starts_with("critical path of "), "{}", text.text());
+    assert!(text.text().contains("changes by what each saves alone in a replay:"));
+    let json = result_of(args([&"critical-path", &"--format=json", &recording()])).json();
+    assert!(json["path"]["length_ns"].as_u64() > Some(0));
+    assert!(json["replay"]["median"].as_f64() < Some(0.2), "{json}");
+    let what_if = ["critical-path", "--what-if=kernel:*=2", "--what-if=copies-ahead", "--json"];
+    let json = result_of(args([&what_if[0], &what_if[1], &what_if[2], &what_if[3], &recording()]));
+    let predictions = json.json()["predictions"].as_array().unwrap().len();
+    assert_eq!(predictions, 2);
+    let range = result_of(args([&"critical-path", &"--range=batch/backward", &recording()]));
+    assert!(range.text().contains("instances of batch/backward"), "{}", range.text());
+    failure_of(args([&"critical-path", &"--range=nowhere", &recording()]), 2);
 }
 
 #[test]

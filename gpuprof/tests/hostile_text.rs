@@ -218,8 +218,12 @@ fn leaked(field: &str) -> &'static str {
 // --- what is looked at ---
 
 /// A command of gpuprof, whether people read it, and its words; the file comes last.
-const COMMANDS: [(bool, &[&str]); 44] = [
+const COMMANDS: [(bool, &[&str]); 48] = [
     (true, &["report"]),
+    (true, &["top"]),
+    (false, &["top", "--format=csv"]),
+    (false, &["top", "--json", "--limit=0"]),
+    (false, &["flamegraph"]),
     (false, &["report", "--format=json", "--fail-if-incomplete"]),
     (true, &["stats", "all"]),
     (false, &["stats", "all", "--format=csv"]),
@@ -249,6 +253,10 @@ const COMMANDS: [(bool, &[&str]); 44] = [
     (true, &["diagnose", "--incomplete", "--range=*"]),
     (true, &["diagnose", "--incomplete", "--steps=*"]),
     (true, &["diagnose", "--range=\u{1b}[2J\nINJECTED"]),
+    (true, &["critical-path"]),
+    (false, &["critical-path", "--format=json"]),
+    (true, &["critical-path", "--range=*", "--what-if=one-wait:*"]),
+    (true, &["critical-path", "--range=\u{1b}[2J\nINJECTED"]),
     (false, &["export", "--format=kineto"]),
     (false, &["export", "--format=chrome"]),
     (false, &["export", "--format=folded"]),
@@ -426,6 +434,7 @@ fn look_at_one(folder: &Folder, profile: &Profile, other: &Profile) {
     for finding in profile.diagnose().findings() {
         is_readable("finding", &finding.to_string());
     }
+    is_readable("critical path", &profile.dependencies().outlook().to_string());
     let card = profile.scorecard();
     is_readable("scorecard", &format!("{card}\n{}", card.to_markdown()));
     is_readable("classes", &profile.kernel_classes().to_string());

@@ -129,3 +129,16 @@ impl fmt::Display for Error {
 }
 
 impl error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `fn main() -> Result<(), Error>` prints after `Error: `.
+    #[test]
+    fn debug_text_is_that_for_people() {
+        let error = Error::mismatch("point", "2 values for 3 fields".to_owned());
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert!(error.to_string().contains("2 values for 3 fields"), "{error}");
+    }
+}

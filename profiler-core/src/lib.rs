@@ -86,6 +86,11 @@
 //! bound of their gain. Each statement has its numbers, thresholds, operations and calls: see
 //! [`diagnosis`].
 //!
+//! # What a change would bring
+//! [`Profile::dependencies`] is the graph of what waits for what: the [critical path](critical_path) of
+//! a run or its steps, the slack of all else, and by a replay what changes would save, with the
+//! error of that model.
+//!
 //! # What kernels are
 //! [`kernels`] classifies kernels by purpose, and finds which use tensor cores and which operations
 //! could, and how well each launch fits its device: occupancy, waves, tails. It needs no counters.
@@ -161,8 +166,8 @@
 //!
 //! # Features
 //! No feature is on by default: sessions, recordings, profiles, queries, the text report, budgets and GPU tests need none.
-//! - `analysis`: results beyond queries. The modules [`diagnosis`], [`kernels`], [`roofline`], [`scorecard`], [`mod@compare`],
-//!   [`reports`], [`gate`], [`measure`] and [`testing::ci`]; the methods [`Profile::diagnose`], [`Profile::roofline`], [`Profile::scorecard`],
+//! - `analysis`: results beyond queries. The modules [`diagnosis`], [`mod@critical_path`], [`kernels`], [`roofline`], [`scorecard`], [`mod@compare`],
+//!   [`reports`], [`gate`], [`measure`] and [`testing::ci`]; the methods [`Profile::diagnose`], [`Profile::dependencies`], [`Profile::roofline`], [`Profile::scorecard`],
 //!   [`Profile::reports`], [`Profile::rules`], [`Profile::write_html`], [`Profile::export`] and [`GpuTest::baseline`];
 //!   [`counters::count_kernels`]. It doubles the time that the crate takes to compile.
 //! - `serde`: `Serialize` for all results; part of `analysis`. Recordings and series need no feature.
@@ -205,7 +210,7 @@ mod show;
 #[doc(inline)]
 pub use analyze::compare::compare;
 #[cfg(feature = "analysis")]
-pub use analyze::{compare, diagnosis, kernels, roofline, scorecard};
+pub use analyze::{compare, critical_path, diagnosis, kernels, ranks, roofline, scorecard};
 pub use base::error::Error;
 pub use check::budget;
 #[doc(inline)]
@@ -245,6 +250,7 @@ pub mod counters {
 /// [`expect`] have examples.
 pub mod statistics {
     pub use crate::base::distribution::Distribution;
+    pub use crate::base::ratio_estimator::{Estimate, RatioEstimator};
     pub use crate::base::statistics::{Statistic, Statistics};
 }
 
@@ -278,6 +284,8 @@ pub mod __private {
     /// Tables that fit a terminal, for those that `gpuprof` makes itself.
     pub use crate::base::table;
     pub use crate::check::gpu_test::Skipped;
+    /// How marks contain collectives of NCCL, for the plugin that records them.
+    pub use crate::join::collectives::{COLLECTIVES_DOMAIN, collective_fields};
 }
 
 /// The Rust examples of the README and the guide, compiled and run as documentation tests.
@@ -295,12 +303,15 @@ mod guide {
         Annotate = include_str!("../../docs/guide/annotate.md"),
         Sessions = include_str!("../../docs/guide/sessions.md"),
         LongRuns = include_str!("../../docs/guide/long-runs.md"),
+        AlwaysOn = include_str!("../../docs/guide/always-on.md"),
         ThreadsAndAsync = include_str!("../../docs/guide/threads-and-async.md"),
         Frameworks = include_str!("../../docs/guide/frameworks.md"),
         Processes = include_str!("../../docs/guide/processes.md"),
+        Ranks = include_str!("../../docs/guide/ranks.md"),
         Graphs = include_str!("../../docs/guide/graphs.md"),
         Queries = include_str!("../../docs/guide/queries.md"),
         Diagnosis = include_str!("../../docs/guide/diagnosis.md"),
+        CriticalPath = include_str!("../../docs/guide/critical-path.md"),
         Counters = include_str!("../../docs/guide/counters.md"),
         Testing = include_str!("../../docs/guide/testing.md"),
         Measure = include_str!("../../docs/guide/measure.md"),

@@ -117,7 +117,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Collects the callbacks that [`turn_on`](Self::turn_on) enables.
+    /// Collects the callbacks that [`turn_callbacks_on`](Self::turn_callbacks_on) enables.
     fn choose_callbacks(&mut self) -> Result<(), Error> {
         let driver = DRIVER_CALLS.iter().map(|call| Enabled::Id(DOMAIN_DRIVER_API, call.id));
         self.callbacks.extend(driver);
@@ -147,8 +147,9 @@ impl Collector {
         Ok(())
     }
 
-    pub(super) fn turn_on(&mut self) -> Result<(), Error> {
-        self.turned_on_ns = clock::now_ns();
+    /// Logs calls and graph events from now on.
+    pub(super) fn turn_callbacks_on(&mut self) -> Result<(), Error> {
+        self.logged_from_ns = clock::now_ns();
         session::resume();
         for &id in &self.callbacks {
             // A function that the library lacks is never called.
@@ -157,6 +158,14 @@ impl Collector {
             if !known && id == Enabled::Id(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED) {
                 return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
             }
+        }
+        Ok(())
+    }
+
+    pub(super) fn turn_on(&mut self) -> Result<(), Error> {
+        self.turned_on_ns = clock::now_ns();
+        if !session::State::load().has(session::ON) {
+            self.turn_callbacks_on()?;
         }
         self.missing_kinds.clear();
         for &(kind, required) in &self.config.kinds {
@@ -256,7 +265,7 @@ impl Collector {
         }
     }
 
-    /// Disables the callbacks that [`turn_on`](Self::turn_on) enabled, except those of the switch.
+    /// Disables the callbacks that [`turn_callbacks_on`](Self::turn_callbacks_on) enabled, except those of the switch.
     pub(super) fn turn_callbacks_off(&self) {
         for &id in &self.callbacks {
             if !(self.config.watches_switch() && SWITCH.contains(&id)) {

@@ -53,8 +53,11 @@ pub struct Collector {
     /// When the collection was on before the last pause.
     windows: Vec<(u64, u64)>,
     on_since_ns: Option<u64>,
-    /// When the last start or resume began to enable things.
+    /// When the last start or resume began to enable kinds, and when callbacks were last enabled.
     turned_on_ns: u64,
+    logged_from_ns: u64,
+    /// When kinds were enabled before the last pause.
+    enabled: Vec<(u64, u64)>,
     unfinished: u64,
     /// Records that CUPTI dropped, added up: it resets its count with each reading.
     dropped: AtomicU64,
@@ -120,6 +123,8 @@ impl Collector {
             windows: Vec::new(),
             on_since_ns: None,
             turned_on_ns: 0,
+            logged_from_ns: 0,
+            enabled: Vec::new(),
             unfinished: 0,
             dropped: AtomicU64::new(0),
             cursor: RwLock::new(DrainCursor {
@@ -136,6 +141,8 @@ impl Collector {
         collector.set_up()?;
         if !config.start_paused {
             collector.turn_on()?;
+        } else if config.calls_in_pauses {
+            collector.turn_callbacks_on()?;
         }
         collector.start_ns = collector.on_since_ns.unwrap_or_else(clock::now_ns);
         collector.flusher.begin_at(collector.start_ns);
@@ -183,7 +190,10 @@ impl Collector {
         let held = self.wait_idle();
         self.windows.push((since, self.waited_until(&held).max(since)));
         self.disable();
-        self.turn_callbacks_off();
+        if !self.config.calls_in_pauses {
+            self.turn_callbacks_off();
+        }
+        self.enabled.push((self.turned_on_ns, clock::now_ns()));
         self.unfinished = self.unfinished.saturating_add(held?);
         Ok(())
     }
@@ -201,7 +211,10 @@ impl Collector {
         let on = self.turn_on();
         if on.is_err() {
             self.disable();
-            self.turn_callbacks_off();
+            if !self.config.calls_in_pauses {
+                self.turn_callbacks_off();
+            }
+            self.enabled.push((self.turned_on_ns, clock::now_ns()));
         }
         on
     }
@@ -394,9 +407,17 @@ impl Collector {
     /// [unfinished call](Self::unfinished_calls) began.
     pub fn forget_windows(&mut self, before_ns: u64) {
         self.windows.retain(|(_, stop)| *stop >= before_ns);
+        self.enabled.retain(|(_, stop)| *stop >= before_ns);
         if self.config.profiler_switch {
             session::forget_marks(before_ns);
         }
+    }
+
+    /// When kinds of records were enabled, even in part, up to a time: a call outside of these times has no records. Each lasts longer
+    /// than its window of [`Collected::windows_ns`]. [`forget_windows`](Self::forget_windows) drops old ones.
+    pub fn enabled_ns(&self, at_ns: u64) -> Vec<(u64, u64)> {
+        let open = self.on_since_ns.map(|_| (self.turned_on_ns, at_ns.max(self.turned_on_ns)));
+        self.enabled.iter().copied().chain(open).collect()
     }
 
     /// The parts of the windows in which the program's switch was on.
@@ -470,10 +491,12 @@ impl Collector {
         }
     }
 
-    /// Disables the kinds while no work is under way, and pauses the collection.
+    /// Disables the kinds while no work is under way, and pauses the collection, unless calls are logged in pauses.
     fn disable(&self) {
         let longest = self.config.launch_hold;
-        launch_hold::without_launches(&self.flusher, longest, self.turned_on_ns, || {
+        let release = if self.config.calls_in_pauses { session::release } else { session::pause };
+        let from_ns = self.logged_from_ns;
+        launch_hold::without_launches(&self.flusher, longest, from_ns, release, || {
             self.apart_from_graphs(|| self.turn_off());
         });
     }

@@ -5,8 +5,14 @@
 //! ```sh
 //! cargo run --release --example gpt -- gpt.gpuprof
 //! ```
+//!
+//! `--plain` profiles nothing, `--steps N` sets the steps. `--alone` waits for the GPU wherever a range begins or ends, and counts
+//! kernels by time alone: what every module launches, by another way.
 
+use std::collections::BTreeMap;
 use std::error::Error;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use candle_core::{D, DType, Device, IndexOp, Module, Result, Tensor};
 use candle_nn::{
@@ -172,10 +178,12 @@ fn mask(count: usize, device: &Device) -> Result<Tensor> {
     Tensor::from_iter((0..count).flat_map(row), device)?.reshape((count, count))
 }
 
-fn train(model: &Gpt, variables: &VarMap, device: &Device, steps: usize) -> Result<()> {
+fn train(model: &Gpt, variables: &VarMap, device: &Device, steps: usize) -> Result<Vec<Duration>> {
+    let mut times = Vec::new();
     let parameters = ParamsAdamW { lr: 1e-3, ..ParamsAdamW::default() };
     let mut optimizer = AdamW::new(variables.all_vars(), parameters)?.in_range("optimizer");
     for step in 0..steps {
+        let start = Instant::now();
         let _step = info_span!("step", step).entered();
         let (input, target) = info_span!("data").in_scope(|| {
             // A text of which the next letter is known.
@@ -188,8 +196,10 @@ fn train(model: &Gpt, variables: &VarMap, device: &Device, steps: usize) -> Resu
             info_span!("loss").in_scope(|| loss::cross_entropy(&logits, &target.flatten_all()?))
         })?;
         optimizer.backward_step(&loss)?;
+        device.synchronize()?;
+        times.push(start.elapsed());
     }
-    device.synchronize()
+    Ok(times)
 }
 
 fn generate(model: &Gpt, device: &Device, prompt: &[u32], tokens: usize) -> Result<Vec<u32>> {
@@ -209,24 +219,65 @@ fn generate(model: &Gpt, device: &Device, prompt: &[u32], tokens: usize) -> Resu
 }
 
 fn main() -> std::result::Result<(), Box<dyn Error>> {
-    let profiler = gpu_profiler_candle::start()?; // before the model is built
+    let (mut plain, mut alone, mut steps, mut file) = (false, false, 5, None);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--plain" => plain = true,
+            "--alone" => alone = true,
+            "--steps" => steps = arguments.next().ok_or("--steps needs a number")?.parse()?,
+            _ => file = Some(argument),
+        }
+    }
+    let profiler = if plain { None } else { Some(gpu_profiler_candle::start()?) }; // before the model is built
     let device = Device::new_cuda(0)?;
+    if alone {
+        synchronise_at_boundaries(&device);
+    }
     let variables = VarMap::new();
     let model = Gpt::new(VarBuilder::from_varmap(&variables, DType::F32, &device))?;
-    train(&model, &variables, &device, 5)?;
+    let mut times = train(&model, &variables, &device, steps)?;
+    times.sort();
+    println!("{steps} steps: median {:?}", times.get(steps / 2).copied().unwrap_or_default());
     let text = generate(&model, &device, &[1, 8, 15], 16)?;
     println!("generated {} tokens\n", text.len() - 3);
+    let Some(profiler) = profiler else { return Ok(()) };
     let profile = profiler.finish()?;
     println!("{profile}");
-    report(&profile);
-    if let Some(file) = std::env::args().nth(1) {
+    report(&profile, alone);
+    if let Some(file) = file {
         profile.save(file)?;
     }
     Ok(())
 }
 
-/// What a token costs, warm.
-fn report(profile: &Profile) {
-    let tokens = profile.steps("token").warm();
-    println!("\n{tokens}");
+/// What a token costs, warm, and the kernels by the range that they are attributed to and within whose time they ran.
+fn report(profile: &Profile, alone: bool) {
+    println!("\n{}", profile.steps("token").warm());
+    let mut kernels: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for range in profile.ranges() {
+        let of_path = kernels.entry(range.node().path()).or_default();
+        of_path.0 += range.inclusive().kernels;
+        if alone {
+            let within = |at: Duration| range.start() <= at && at < range.end();
+            let starts = profile.query().kernels().iter().filter_map(|kernel| kernel.start());
+            of_path.1 += starts.filter(|start| within(*start)).count() as u64;
+        }
+    }
+    let (all, outside) = (profile.totals().kernels, profile.outside_ranges().kernels);
+    println!("{} of {all} kernels in ranges", all - outside);
+    for (path, (attributed, within)) in kernels {
+        let within = if alone { format!(", {within} by time") } else { String::new() };
+        println!("{path}: {attributed} kernels{within}");
+    }
+}
+
+/// Makes every range run alone: what was issued before has ended when it begins, and its own work when it ends.
+fn synchronise_at_boundaries(device: &Device) {
+    static DEVICE: OnceLock<Device> = OnceLock::new();
+    fn changed() {
+        let _ = DEVICE.get().map(Device::synchronize);
+    }
+    DEVICE.get_or_init(|| device.clone());
+    profiler_core::session::on_context_change(changed);
 }

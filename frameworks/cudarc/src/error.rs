@@ -70,3 +70,16 @@ impl From<cupti::Error> for Error {
         Self::Cupti(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `fn main() -> Result<(), Error>` prints after `Error: `.
+    #[test]
+    fn debug_text_is_that_for_people() {
+        let error = Error::EmptyCapture;
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert!(error.to_string().starts_with("the capture recorded no work"), "{error}");
+    }
+}

@@ -124,3 +124,17 @@ impl std::error::Error for Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `fn main() -> Result<(), Error>` prints after `Error: `.
+    #[test]
+    fn debug_text_is_that_for_people() {
+        let (value, why) = ("x".to_owned(), "no number".to_owned());
+        let error = Error(Box::new(Kind::Variable { name: "GPUPROF_X", value, why }));
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert!(error.to_string().contains("GPUPROF_X"), "{error}");
+    }
+}

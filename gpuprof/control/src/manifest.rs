@@ -264,6 +264,11 @@ impl Process {
     pub fn recording_name(&self) -> String {
         self.stem() + ".gpuprof"
     }
+
+    /// The name of the report of a process that is [always on](Options::always_on), a text.
+    pub fn always_on_name(&self) -> String {
+        self.stem() + ".always-on.txt"
+    }
 }
 
 /// The last part of a path, as text of a bounded length.

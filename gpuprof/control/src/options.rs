@@ -15,6 +15,8 @@ pub const RUN_VARIABLE: &str = "GPUPROF_RUN";
 pub const START_VARIABLE: &str = "GPUPROF_START";
 /// The variable with a [`Stop`].
 pub const STOP_VARIABLE: &str = "GPUPROF_STOP";
+/// The variable with a [`Budget`].
+pub const ALWAYS_ON_VARIABLE: &str = "GPUPROF_ALWAYS_ON";
 /// The variable that sends messages of the library to standard error: `stderr`.
 pub const LOG_VARIABLE: &str = "GPUPROF_LOG";
 
@@ -44,6 +46,8 @@ pub struct Options {
     pub start: Start,
     /// When it stops before the process ends.
     pub stop: Option<Stop>,
+    /// The share of the program's time that recording may cost: windows are drawn at random.
+    pub always_on: Option<Budget>,
     /// Whether the library writes messages to standard error.
     pub log_to_stderr: bool,
 }
@@ -79,7 +83,8 @@ pub enum Stop {
 impl Options {
     /// Recording from the first CUDA call to the end of the process.
     pub fn new(run: impl Into<PathBuf>) -> Self {
-        Self { run: run.into(), start: Start::Now, stop: None, log_to_stderr: false }
+        let (start, stop, always_on) = (Start::Now, None, None);
+        Self { run: run.into(), start, stop, always_on, log_to_stderr: false }
     }
 
     /// The options in the environment of this process, `None` without [`RUN_VARIABLE`].
@@ -104,6 +109,10 @@ impl Options {
         if let Some(stop) = text_of(STOP_VARIABLE, &get)? {
             options.stop = Some(stop.parse().map_err(|why| invalid(STOP_VARIABLE, &stop, why))?);
         }
+        if let Some(budget) = text_of(ALWAYS_ON_VARIABLE, &get)? {
+            let parsed = budget.parse().map_err(|why| invalid(ALWAYS_ON_VARIABLE, &budget, why))?;
+            options.always_on = Some(parsed);
+        }
         if let Some(log) = text_of(LOG_VARIABLE, &get)? {
             if log != "stderr" {
                 let why = "the one known value is stderr".to_owned();
@@ -120,12 +129,13 @@ impl Options {
     /// # Errors
     /// Options that contradict each other, and a run folder with a relative path or one that is
     /// not UTF-8.
-    pub fn variables(&self) -> Result<[(&'static str, Option<OsString>); 4], Error> {
+    pub fn variables(&self) -> Result<[(&'static str, Option<OsString>); 5], Error> {
         self.check()?;
         Ok([
             (RUN_VARIABLE, Some(self.run.clone().into())),
             (START_VARIABLE, Some(self.start.to_string().into())),
             (STOP_VARIABLE, self.stop.map(|stop| stop.to_string().into())),
+            (ALWAYS_ON_VARIABLE, self.always_on.map(|budget| budget.to_string().into())),
             (LOG_VARIABLE, self.log_to_stderr.then(|| "stderr".into())),
         ])
     }
@@ -143,6 +153,15 @@ impl Options {
             && let Err(why) = range_name(name)
         {
             return Err(invalid(START_VARIABLE, &self.start.to_string(), why));
+        }
+        if let Some(budget) = self.always_on
+            && (self.stop.is_some() || !matches!(self.start, Start::Now | Start::Range(_)))
+        {
+            let why = format!(
+                "windows are drawn for the whole run, of all time or of {START_VARIABLE}=range=NAME: \
+                 leave out other starts and {STOP_VARIABLE}"
+            );
+            return Err(invalid(ALWAYS_ON_VARIABLE, &budget.to_string(), why));
         }
         match (self.stop, &self.start) {
             (Some(stop @ Stop::Ranges(_)), start) if !matches!(start, Start::Range(_)) => {
@@ -166,6 +185,39 @@ fn text_of(
 
 fn invalid(name: &'static str, value: &str, why: String) -> Error {
     Error::new(Kind::Variable { name, value: value.to_owned(), why })
+}
+
+/// The share of a program's time that recording may cost. As text: `3%`, the default.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Budget(f64);
+
+impl Budget {
+    /// The share, from 0 to 1.
+    pub fn share(self) -> f64 {
+        self.0 / 100.0
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self(3.0)
+    }
+}
+
+impl FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+        let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+        percent.map(Self).ok_or_else(|| "give a share of time from 0% to 100%, as 3%".to_owned())
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
+    }
 }
 
 impl FromStr for Start {
@@ -271,6 +323,13 @@ mod tests {
             let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
             assert_eq!(Options::from_variables(get).unwrap(), Some(options));
         }
+        let mut sampled = Options::new("/r");
+        sampled.always_on = Some("0.5 %".parse().unwrap());
+        let variables = sampled.variables().unwrap();
+        assert!(variables.contains(&(ALWAYS_ON_VARIABLE, Some("0.5%".into()))));
+        let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
+        assert_eq!(Options::from_variables(get).unwrap(), Some(sampled));
+        assert_eq!((Budget::default().share(), Budget::default().to_string()), (0.03, "3%".into()));
     }
 
     #[test]
@@ -296,6 +355,9 @@ mod tests {
             (STOP_VARIABLE, "ranges=0", "from 1 on"),
             (STOP_VARIABLE, "ranges=2", "only with GPUPROF_START=range=NAME"),
             (STOP_VARIABLE, "never", "give duration=SECONDS"),
+            (ALWAYS_ON_VARIABLE, "3", "as 3%"),
+            (ALWAYS_ON_VARIABLE, "101%", "from 0% to 100%"),
+            (ALWAYS_ON_VARIABLE, "NaN%", "from 0% to 100%"),
             (LOG_VARIABLE, "stdout", "the one known value is stderr"),
         ] {
             let variables = [(name, value), (RUN_VARIABLE, "/r")];
@@ -321,5 +383,13 @@ mod tests {
         assert!(options.variables().unwrap_err().to_string().contains("GPUPROF_STOP=ranges=1"));
         options.start = Start::Range("a\0".to_owned());
         assert!(options.variables().unwrap_err().to_string().contains("NUL"));
+        for (start, stop) in
+            [(Start::Wait, None), (Start::Now, Some(Stop::Ranges(NonZeroU32::MIN)))]
+        {
+            let always_on = Some(Budget::default());
+            let options = Options { start, stop, always_on, ..Options::new("/r") };
+            let error = options.variables().unwrap_err().to_string();
+            assert!(error.starts_with("GPUPROF_ALWAYS_ON=3%: "), "{error}");
+        }
     }
 }

@@ -17,6 +17,7 @@ const RUN_FILE: &str = "run.json";
 const PREFIX: &str = "process-";
 const SUFFIX: &str = ".json";
 const RECORDING_SUFFIX: &str = ".gpuprof";
+const ALWAYS_ON_SUFFIX: &str = ".always-on.txt";
 
 /// The largest manifest that is read, in bytes.
 const MAX_BYTES: u64 = 64 << 10;
@@ -160,6 +161,11 @@ impl RunFolder {
         self.path.join(process.recording_name())
     }
 
+    /// The path of the report of a process that is [always on](crate::Options::always_on).
+    pub fn always_on(&self, process: &Process) -> PathBuf {
+        self.path.join(process.always_on_name())
+    }
+
     /// Reads the manifests of all processes.
     ///
     /// # Errors
@@ -198,7 +204,8 @@ impl RunFolder {
 
 /// True for the names of manifests and recordings.
 fn is_of_run(name: &str) -> bool {
-    let stem = name.strip_suffix(SUFFIX).or_else(|| name.strip_suffix(RECORDING_SUFFIX));
+    let suffixes = [SUFFIX, RECORDING_SUFFIX, ALWAYS_ON_SUFFIX];
+    let stem = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
     let numbers = stem.and_then(|stem| stem.strip_prefix(PREFIX));
     let is_process = numbers.is_some_and(|numbers| {
         numbers.split('-').all(|number| crate::process::number(number).is_some())

@@ -12,6 +12,8 @@
 
 #[path = "../tests/support/client.rs"]
 mod client;
+#[path = "../tests/support/nccl.rs"]
+mod nccl;
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_int, c_void};
@@ -23,6 +25,7 @@ use std::{env, process, thread};
 
 use client::{Initialize, call, export};
 use libloading::Library;
+use nccl::Nccl;
 use nvtx::abi::slot;
 use profiler_core::Profiler;
 
@@ -81,6 +84,7 @@ thread_local! {
     static RANGES: RefCell<Vec<nvtx::Range>> = const { RefCell::new(Vec::new()) };
     static PROCESS_RANGES: RefCell<Vec<nvtx::ProcessRange>> = const { RefCell::new(Vec::new()) };
 }
+thread_local!(static COMMUNICATOR: RefCell<Option<Nccl>> = const { RefCell::new(None) });
 static PROFILER: OnceLock<Profiler> = OnceLock::new();
 
 fn fork(child: impl FnOnce()) {
@@ -141,6 +145,25 @@ fn fork_amid(children: usize) {
     });
 }
 
+/// A communicator `VERSION/HASH/RANK/RANKS` of an NCCL that loads the plugin.
+fn communicator(described: &str) {
+    let numbers: Vec<u64> = described.split('/').map(|number| number.parse().unwrap()).collect();
+    let [version, hash, rank, ranks] = numbers[..] else { panic!("{described}") };
+    let path = env::var_os("NCCL_PROFILER_PLUGIN").unwrap();
+    let loaded = Nccl::load(&path, version as u32, (hash, rank as usize, ranks as usize));
+    match &loaded {
+        Some(nccl) => println!("mask {}", nccl.mask),
+        None => println!("no plugin"),
+    }
+    COMMUNICATOR.set(loaded);
+}
+
+/// Enqueues collectives as one kernel, or without one that CUPTI sees.
+fn group(all: &str, launch: impl FnOnce()) {
+    let all: Vec<&str> = all.split('+').collect();
+    COMMUNICATOR.with_borrow_mut(|nccl| nccl.as_mut().unwrap().group(&all, launch));
+}
+
 fn play(step: &str) {
     let driver = Driver::get;
     let (what, value) = step.split_once('=').unwrap_or((step, ""));
@@ -160,6 +183,11 @@ fn play(step: &str) {
             PROCESS_RANGES.with_borrow_mut(|ranges| ranges.push(nvtx::process_range(value)));
         }
         "end" => drop(PROCESS_RANGES.with_borrow_mut(Vec::pop)),
+        "communicator" => communicator(value),
+        "group" => group(value, || driver().launch("ncclDevKernel_Generic_1", 1)),
+        "unlaunched" => group(value, || ()),
+        "nonsense" => COMMUNICATOR.with_borrow(|nccl| nccl.as_ref().unwrap().nonsense()),
+        "destroy" => COMMUNICATOR.take().unwrap().destroy(),
         "mark" => nvtx::mark(value),
         "sleep" => thread::sleep(Duration::from_millis(value.parse().unwrap())),
         // The test writes a line when the program may go on.

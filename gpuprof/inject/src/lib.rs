@@ -10,6 +10,7 @@
 // Unsafe code is in `sys` alone.
 #![deny(unsafe_code)]
 
+mod always_on;
 mod annotations;
 mod control;
 mod counts;
@@ -30,6 +31,9 @@ pub mod __private {
         }
         is_set
     }
+
+    /// Where the library expects the fields of NCCL's events.
+    pub const NCCL_OFFSETS: &[(&str, usize)] = crate::sys::NCCL_OFFSETS;
 
     /// What could not be read or kept so far, with names.
     pub fn counts() -> Vec<(&'static str, u64)> {

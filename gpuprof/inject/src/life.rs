@@ -12,20 +12,23 @@ use cupti::Config;
 use cupti::quiet_thread;
 use gpuprof_control::manifest::{Moment, Process, State};
 use gpuprof_control::socket::{Answer, Request, Server, Stopper};
-use gpuprof_control::{Options, RUN_VARIABLE, RunFolder, Start, Stop};
+use gpuprof_control::{Budget, Options, RUN_VARIABLE, RunFolder, Start, Stop};
 use nvtx::observer::RangeStart;
 use parking_lot::{Mutex, RwLock};
 use profiler_core::Profiler;
 use profiler_core::session::RecordingFile;
+use profiler_core::session::always_on::AlwaysOnReport;
 
 use crate::control::{Control, Task};
 use crate::switch::{self, Switch, Windows};
-use crate::{annotations, counts, mode};
+use crate::{always_on, annotations, counts, mode};
 
 /// How long CUPTI stays on after a window: ranges that follow each other do not turn it.
 const REST_AFTER: Duration = Duration::from_secs(1);
 /// How long a thread of the program that begins a window waits for the library's own threads.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the report of a process that is always on is written.
+const REPORT_AFTER: Duration = Duration::from_secs(10);
 /// How often the manifest follows windows.
 const DESCRIBE_AFTER: Duration = Duration::from_secs(1);
 /// How long the end of a process waits for the GPU, and for the rest.
@@ -37,6 +40,7 @@ struct Life {
     folder: RunFolder,
     start: Start,
     stop: Option<Stop>,
+    always_on: Option<Budget>,
     log_to_stderr: bool,
     /// `None` once it has ended.
     file: RwLock<Option<RecordingFile>>,
@@ -129,6 +133,24 @@ pub(crate) fn yield_to_program() -> bool {
     LIFE.get().is_none_or(|life| life.finish(Some("the program records itself")))
 }
 
+/// Begins a window of the file where sampling has begun one.
+fn begin_window() {
+    if let Some(file) = LIFE.get().and_then(|life| life.file.try_read_recursive())
+        && let Some(file) = &*file
+    {
+        // Without it the sums still have the window.
+        let _ = file.begin_window(Duration::ZERO);
+    }
+}
+
+fn end_window() {
+    if let Some(file) = LIFE.get().and_then(|life| life.file.try_read_recursive())
+        && let Some(file) = &*file
+    {
+        file.end_window();
+    }
+}
+
 /// The windows of the recording's file.
 ///
 /// These are called with the switch locked, and others lock that while they read the file: a read must not wait for a writer that
@@ -187,6 +209,7 @@ impl Life {
             folder,
             start: options.start,
             stop: options.stop,
+            always_on: options.always_on,
             log_to_stderr: options.log_to_stderr,
             file: RwLock::new(None),
             manifest: Mutex::new(manifest),
@@ -198,9 +221,9 @@ impl Life {
 
     /// Starts the session and its file.
     fn begin(&self) -> Result<(), String> {
-        let is_on = self.start == Start::Now;
+        let is_on = self.start == Start::Now && self.always_on.is_none();
         let range = match &self.start {
-            Start::Range(name) => Some(&**name),
+            Start::Range(name) if self.always_on.is_none() => Some(&**name),
             _ => None,
         };
         let instances = match self.stop {
@@ -230,7 +253,9 @@ impl Life {
         if quiet_thread::spawn(Builder::new(), "gpuprof-devices", find).is_err() {
             self.log("the thread that finds devices cannot be started");
         }
+        let is_sampled = self.always_on.is_some();
         let mut config = Config::new().drain_timeout(GPU_AT_EXIT).start_paused(!is_on);
+        config = config.calls_in_pauses(is_sampled);
         if self.start == Start::CudaProfilerApi {
             config = config.on_profiler_switch(|on| {
                 if let Some(switch) = switch::installed() {
@@ -238,7 +263,29 @@ impl Life {
                 }
             });
         }
-        Profiler::builder().library(library).config(config).build()?.record_to(path)
+        let profiler = Profiler::builder().library(library).config(config).build()?;
+        let file = profiler.record_to(path)?;
+        if let Some(budget) = self.always_on {
+            let range = match &self.start {
+                Start::Range(name) => Some(&**name),
+                _ => None,
+            };
+            let windows = always_on::Windows { begin: begin_window, end: end_window };
+            always_on::start(&profiler, budget, range, windows)?;
+        }
+        Ok(file)
+    }
+
+    /// Writes what is known of a process that is always on.
+    fn write_always_on(&self, report: Option<AlwaysOnReport>) {
+        let Some(report) = report else { return };
+        let path = self.folder.always_on(&self.manifest.lock());
+        let mut new = path.clone().into_os_string();
+        new.push(".new");
+        let written = std::fs::write(&new, format!("{report}\n"));
+        if let Err(error) = written.and_then(|()| std::fs::rename(&new, &path)) {
+            self.log(&format!("could not write {}: {error}", path.display()));
+        }
     }
 
     fn spawn_threads(&'static self) {
@@ -246,6 +293,13 @@ impl Life {
             // The file grows all the same, and is cut off at the end of the process.
             self.control.done();
             self.log("its thread cannot be started");
+        }
+        let slices = || quiet_thread::spawn(Builder::new(), "gpuprof-slices", always_on::slice);
+        if always_on::is_by_slices() && slices().is_err() {
+            self.log("the thread of its windows cannot be started");
+        }
+        if self.always_on.is_some() {
+            self.control.plan(Task::Describe, REPORT_AFTER);
         }
         match Server::bind() {
             Ok(server) => {
@@ -293,7 +347,13 @@ impl Life {
                     self.log(&error.to_string());
                 }
             }
-            Task::Describe => self.write_manifest(),
+            Task::Describe => {
+                self.write_manifest();
+                if self.always_on.is_some() {
+                    self.write_always_on(always_on::report());
+                    self.control.plan(Task::Describe, REPORT_AFTER);
+                }
+            }
             Task::Finish => _ = self.finish(None),
         }
     }
@@ -325,7 +385,10 @@ impl Life {
             Request::Mark { .. } => {
                 return Err("recording is off: switch it on first".to_owned());
             }
-            Request::Snapshot => file.flush().map_err(text)?,
+            Request::Snapshot => {
+                file.flush().map_err(text)?;
+                self.write_always_on(always_on::report());
+            }
             other => return Err(format!("{other:?} is not known to its version of gpuprof")),
         }
         let manifest = self.described(file);
@@ -340,7 +403,10 @@ impl Life {
     /// The manifest as it is now.
     fn described(&self, file: &RecordingFile) -> Process {
         let mut manifest = self.manifest.lock();
-        let (is_on, windows) = switch::installed().map(Switch::state).unwrap_or_default();
+        let (mut is_on, mut windows) = switch::installed().map(Switch::state).unwrap_or_default();
+        if self.always_on.is_some() {
+            (is_on, windows) = (true, windows + always_on::windows());
+        }
         let state = match (is_on, windows) {
             (true, _) => State::Recording,
             (false, 0) => State::Waiting,
@@ -366,6 +432,13 @@ impl Life {
 
     /// Ends the recording and describes it, once. True once CUPTI is free.
     fn finish(&self, yields: Option<&str>) -> bool {
+        if self.file.read().is_some() {
+            match always_on::finish() {
+                Some(Ok(report)) => self.write_always_on(Some(report)),
+                Some(Err(error)) => self.log(&error.to_string()),
+                None => {}
+            }
+        }
         let Some(file) = self.file.write().take() else { return true };
         self.stopper.get().map(Stopper::stop);
         let mut manifest = self.described(&file);

@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
+use crate::always_on;
+
 /// The switch of this process's recording.
 static SWITCH: OnceLock<Switch<Box<dyn Windows>>> = OnceLock::new();
 
@@ -23,13 +25,15 @@ pub(crate) fn installed() -> Option<&'static Switch<Box<dyn Windows>>> {
 /// Called before a range begins, if ranges turn the recording on.
 #[cold]
 pub(crate) fn range_begins(name: &str) -> Option<Instance> {
-    installed()?.range_begins(name)
+    always_on::range_begins(name).map(Instance).or_else(|| installed()?.range_begins(name))
 }
 
 /// Called after an instance has ended.
 #[cold]
 pub(crate) fn range_ended(instance: Instance) {
-    if let Some(switch) = installed() {
+    if instance.0 != 0 {
+        always_on::range_ended(instance.0);
+    } else if let Some(switch) = installed() {
         switch.range_ended(instance);
     }
 }
@@ -79,9 +83,9 @@ impl Wants {
     }
 }
 
-/// An open range that counts.
+/// An open range that counts: the number of its unit, or 0.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Instance(());
+pub(crate) struct Instance(u64);
 
 pub(crate) struct Switch<W> {
     /// The exact name of the range that turns the recording on, in any domain.
@@ -129,7 +133,7 @@ impl<W: Windows> Switch<W> {
         self.change(|wants| {
             let counts = !wants.is_over;
             wants.instances += u64::from(counts);
-            counts.then_some(Instance(()))
+            counts.then_some(Instance(0))
         })
     }
 

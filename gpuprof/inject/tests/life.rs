@@ -70,10 +70,12 @@ impl Run {
             .env("LD_LIBRARY_PATH", self.path.join("fake"))
             .env("CUDA_INJECTION64_PATH", &library)
             .env("NVTX_INJECTION64_PATH", &library)
+            .env("NCCL_PROFILER_PLUGIN", &library)
             .env("GPUPROF_RUN", self.folder())
             .env("XDG_RUNTIME_DIR", self.path.join("sockets"))
             .env_remove("GPUPROF_START")
             .env_remove("GPUPROF_STOP")
+            .env_remove("GPUPROF_ALWAYS_ON")
             .stdin(Stdio::null());
         for (name, value) in &self.variables {
             command.env(name, value);
@@ -528,5 +530,179 @@ fn manifests_and_recordings_hold_no_path() {
         let path = entry.unwrap().path();
         let bytes = fs::read(&path).unwrap();
         assert!(!bytes.windows(secret.len()).any(|part| part == secret), "{}", path.display());
+    }
+}
+
+/// The report that a process that is always on wrote.
+fn always_on(outcome: &Outcome, process: &Process) -> String {
+    fs::read_to_string(outcome.folder.join(process.always_on_name())).unwrap()
+}
+
+#[test]
+fn ranges_are_drawn_within_a_budget_and_recorded_in_full() {
+    let run = Run::new().with("GPUPROF_START", "range=step").with("GPUPROF_ALWAYS_ON", "100%");
+    let steps = "push=step launch=axpy*3 pop launch=out sleep=20 ";
+    let outcome = run.play(&format!("init sleep=300 {} sync", steps.repeat(40)));
+    let process = outcome.one(State::Finished);
+    let report = always_on(&outcome, process);
+    assert!(process.has_recording && process.counts.windows > 0, "{report}");
+    // All of a step, and nothing between steps: they are apart from each other.
+    let expected = counts([("step:axpy", 3 * process.counts.windows as usize)]);
+    assert_eq!(kernels(&outcome.profile(process)), expected, "{report}");
+    assert!(report.contains("windows are opened within the budget"), "{report}");
+    assert!(report.contains("SAMPLED") && report.contains("budget 100.00 %"), "{report}");
+    let row = report.lines().find(|line| line.starts_with("step")).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(cells[1..3], ["40", "120"], "instances and submissions, counted in full: {report}");
+    let row = report.lines().find(|line| line.starts_with("(all)")).unwrap();
+    assert!(row.contains(" 160 "), "{report}");
+}
+
+#[test]
+fn slices_of_time_are_drawn_where_no_range_is_named() {
+    let run = Run::new().with("GPUPROF_ALWAYS_ON", "100%");
+    let outcome = run.play(&format!("init {} sync", "launch=axpy*5 sleep=10 ".repeat(150)));
+    let process = outcome.one(State::Finished);
+    let report = always_on(&outcome, process);
+    assert!(process.counts.windows > 0, "{report}");
+    let found = kernels(&outcome.profile(process));
+    let axpy = found.get(":axpy").copied().unwrap_or_default();
+    assert!(axpy > 0 && axpy < 750 && found.len() == 1, "{found:?}\n{report}");
+    let row = report.lines().find(|line| line.starts_with("(all)")).unwrap();
+    assert!(row.contains(" 750 "), "{report}");
+}
+
+#[test]
+fn always_on_excludes_other_starts_and_stops() {
+    let run = Run::new().with("GPUPROF_ALWAYS_ON", "3%").with("GPUPROF_START", "wait");
+    let outcome = run.play("init launch=axpy sync");
+    let process = outcome.one(State::Failed);
+    let reason = process.reason.as_deref().unwrap();
+    assert!(reason.contains("GPUPROF_ALWAYS_ON=3%") && !process.has_recording, "{reason}");
+}
+
+/// Function, sequence, bytes, range and kernel of each collective with a size.
+fn collectives(profile: &Profile) -> Vec<String> {
+    let each = profile.collectives().filter_map(|collective| {
+        let kernel = collective
+            .kernel()
+            .map_or("none".to_owned(), |kernel| kernel.as_kernel().unwrap().name().to_owned());
+        let range = collective.range().map(|range| range.node().path()).unwrap_or_default();
+        let (function, number) = (collective.function(), collective.sequence());
+        let (bytes, of) = (collective.bytes()?, collective.in_kernel());
+        Some(format!("{function} {number}, {bytes} B in {range:?}: {kernel} of {of}"))
+    });
+    each.collect()
+}
+
+const GENERIC: &str = "ncclDevKernel_Generic_1";
+
+#[test]
+fn collectives_have_the_range_and_kernel_of_the_thread_that_enqueued_them() {
+    for (version, mask) in [(5, 2 | 4 | 2048), (4, 2 | 4)] {
+        let outcome = Run::new().play(&format!(
+            "init communicator={version}/77/1/2 launch=axpy push=step push=inner group=AllReduce/1000 \
+             launch=axpy pop group=AllReduce/10+AllReduce/20+Broadcast/4/1 pop \
+             group=Send/5/0+Recv/5/0 group=Send/6/0 group=Later/7 sync destroy"
+        ));
+        assert_eq!(outcome.stdout, format!("mask {mask}\n"));
+        assert_eq!((outcome.status, outcome.processes.len()), (Some(0), 1));
+        let profile = outcome.profile(&outcome.processes[0]);
+        let expected = [
+            r#"AllReduce 0, 4000 B in "step/inner": KERNEL of 1"#,
+            r#"AllReduce 1, 40 B in "step": KERNEL of 3"#,
+            r#"AllReduce 2, 80 B in "step": KERNEL of 3"#,
+            r#"Broadcast 0, 16 B in "step": KERNEL of 3"#,
+            r#"Send 0, 20 B in "": KERNEL of 2"#,
+            r#"Recv 0, 20 B in "": KERNEL of 2"#,
+            r#"Send 1, 24 B in "": KERNEL of 1"#,
+            r#"other 0, 28 B in "": KERNEL of 1"#,
+        ];
+        let expected = expected.map(|line| line.replace("KERNEL", GENERIC));
+        assert_eq!(collectives(&profile), expected, "v{version}");
+        let kernels: Vec<_> =
+            profile.collectives().map(|one| one.kernel().unwrap().number()).collect();
+        let mut distinct = kernels.clone();
+        distinct.dedup();
+        assert_eq!((kernels.len(), distinct.len()), (8, 5), "{kernels:?}");
+        let first = profile.collectives().next().unwrap();
+        assert_eq!((first.rank(), first.ranks(), first.communicator()), (Some(1), Some(2), 77));
+        assert_eq!(
+            (first.datatype(), first.algorithm(), first.protocol(), first.channels()),
+            (Some("float32"), Some("RING"), Some("SIMPLE"), Some(8))
+        );
+        assert_eq!(first.communicator_name(), Some("gradients"));
+        assert!(first.is_from_plugin());
+    }
+}
+
+/// A thread of the driver reports the work of graphs, and windows leave calls out.
+#[test]
+fn collective_without_a_launch_has_no_kernel() {
+    let outcome = Run::new().play(
+        "init communicator=5/1/0/2 group=AllReduce/1 launch=axpy unlaunched=AllReduce/2 sync",
+    );
+    let profile = outcome.profile(&outcome.processes[0]);
+    let expected = [
+        format!(r#"AllReduce 0, 4 B in "": {GENERIC} of 1"#),
+        r#"AllReduce 1, 8 B in "": none of 0"#.into(),
+    ];
+    assert_eq!(collectives(&profile), expected);
+}
+
+/// Null, unknown types, other contexts, texts that are missing.
+#[test]
+fn nonsense_of_nccl_is_counted_and_harmless() {
+    for version in [4, 5] {
+        let outcome = Run::new().play(&format!(
+            "init communicator={version}/1/0/2 nonsense group=AllReduce/1 sync nonsense"
+        ));
+        let profile = outcome.profile(&outcome.processes[0]);
+        assert_eq!(collectives(&profile), [format!(r#"AllReduce 0, 4 B in "": {GENERIC} of 1"#)]);
+    }
+}
+
+#[test]
+fn plugin_has_no_version_before_4_and_asks_for_nothing_without_a_recording() {
+    let outcome = Run::new().play("init communicator=3/1/0/2 launch=axpy sync");
+    assert_eq!(outcome.stdout, "no plugin\n");
+    let outcome = Run::new().play("communicator=5/1/0/2 unlaunched=AllReduce/1");
+    assert_eq!((outcome.stdout.as_str(), outcome.processes.len()), ("mask 0\n", 0));
+    let run = Run::new();
+    let output = run
+        .command("init communicator=5/1/0/2 group=AllReduce/1 sync")
+        .env_remove("GPUPROF_RUN")
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "mask 0\n");
+}
+
+/// The library's layouts beside NCCL's header, which is no part of this repository: `NCCL_PROFILER_HEADERS` is a folder with
+/// `profiler_v4.h` and `profiler_v5.h`, as in `src/include/plugin/profiler` of NCCL.
+#[test]
+fn layouts_are_those_of_nccls_headers() {
+    let Some(headers) = env::var_os("NCCL_PROFILER_HEADERS") else {
+        println!("skipped: NCCL_PROFILER_HEADERS names no folder");
+        return;
+    };
+    let run = Run::new();
+    for version in [4, 5] {
+        let (source, program) = (run.path.join("offsets.c"), run.path.join("offsets"));
+        let lines: String = gpuprof_inject::__private::NCCL_OFFSETS
+            .iter()
+            .map(|(field, at)| {
+                format!("_Static_assert(offsetof(D, {field}) == {at}, \"{field}\");\n")
+            })
+            .collect();
+        let begin = format!(
+            "#include <stddef.h>\n#include <stdint.h>\n#include <stdbool.h>\n#include <sys/types.h>\n\
+             typedef int ncclResult_t; typedef void* ncclDebugLogger_t; typedef int ncclProfilerEventState_v{version}_t;\n\
+             #include \"profiler_v{version}.h\"\ntypedef ncclProfilerEventDescr_v{version}_t D;\n"
+        );
+        fs::write(&source, format!("{begin}{lines}int main(void) {{ return 0; }}\n")).unwrap();
+        let mut cc = Command::new("cc");
+        let built =
+            cc.arg("-I").arg(&headers).arg(&source).arg("-o").arg(&program).output().unwrap();
+        assert!(built.status.success(), "v{version}: {}", String::from_utf8_lossy(&built.stderr));
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-const EXAMPLES: [(&str, &str); 17] = [
+const EXAMPLES: [(&str, &str); 19] = [
     (
         "report",
         "gpuprof run.gpuprof\ngpuprof report --json run.gpuprof | jq .path\nssh host cat run.gpuprof | gpuprof report -",
@@ -13,12 +13,12 @@ const EXAMPLES: [(&str, &str); 17] = [
     ),
     (
         "open",
-        "gpuprof open run.gpuprof\ngpuprof open --perfetto run.gpuprof\ngpuprof open -o page.html run.gpuprof",
+        "gpuprof open run.gpuprof\ngpuprof open --perfetto run.gpuprof\ngpuprof open --firefox run.gpuprof\ngpuprof open -o page.html run.gpuprof",
     ),
     ("flamegraph", "gpuprof flamegraph -o gpu.svg run.gpuprof"),
     (
         "convert",
-        "gpuprof convert run.gpuprof run.pftrace\ngpuprof convert run.gpuprof run.sqlite\ngpuprof convert run.gpuprof tables.parquet\ngpuprof convert --format folded run.gpuprof | inferno-flamegraph > gpu.svg",
+        "gpuprof convert run.gpuprof run.pftrace\ngpuprof convert run.gpuprof run.sqlite\ngpuprof convert run.gpuprof tables.parquet\ngpuprof convert run.gpuprof run.pb.gz   # pprof\ngpuprof convert --format folded run.gpuprof | inferno-flamegraph > gpu.svg",
     ),
     (
         "stats",
@@ -32,6 +32,7 @@ const EXAMPLES: [(&str, &str); 17] = [
         "kernels",
         "gpuprof kernels run.gpuprof\ngpuprof kernels --by-range --class 'my_mlp*=gemm' run.gpuprof",
     ),
+    ("ranks", "gpuprof ranks run.gpurun\ngpuprof ranks --format csv -o collectives.csv run.gpurun"),
     ("tracks", "gpuprof tracks --by-range run.gpuprof"),
     (
         "tensor-cores",
@@ -44,6 +45,10 @@ const EXAMPLES: [(&str, &str); 17] = [
     (
         "diagnose",
         "gpuprof diagnose run.gpuprof\ngpuprof diagnose --json run.gpuprof | jq .verdict.bottleneck\ngpuprof diagnose --fail-above 1.25 run.gpuprof",
+    ),
+    (
+        "critical-path",
+        "gpuprof critical-path run.gpuprof\ngpuprof critical-path --range step/forward run.gpuprof\ngpuprof critical-path --what-if 'kernel:*gemm*=2' --what-if one-graph:step run.gpuprof",
     ),
     (
         "roofline",

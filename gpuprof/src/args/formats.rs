@@ -65,6 +65,8 @@ output_formats! {
         Bencher "Times as Bencher Metric Format", BenchmarkAction
         "Times for github-action-benchmark, tool customSmallerIsBetter";
     ReportFormat: Table "For people", Json "An object a line, for programs";
+    RanksFormat: Text "For people", Json "For programs",
+        Csv "A line for each collective of each rank";
     RooflineFormat: Text "Tables for people", Json "For programs", Svg "An image",
         Html "A self-contained page with the image and tables";
 }
@@ -100,6 +102,7 @@ impl ExportFormat {
         match self {
             // What most viewers of JSON traces read.
             Self::Trace(Format::Chrome) => vec![Format::Chrome.extension(), "json"],
+            Self::Trace(Format::Pprof) => vec![Format::Pprof.extension(), "pprof"],
             Self::Trace(format) => vec![format.extension()],
             Self::Html => vec!["html", "htm"],
             Self::Flamegraph => vec!["svg"],

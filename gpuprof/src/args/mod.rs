@@ -7,15 +7,16 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
-use gpuprof_control::{Start, Stop};
+use gpuprof_control::{Budget, Start, Stop};
+use profiler_core::critical_path::Change;
 use profiler_core::kernels::KernelClass;
 use profiler_core::scorecard::{ScoreKind, Target};
 use profiler_core::{Profile, Recording};
 use regex::Regex;
 
 pub(crate) use formats::{
-    DiffFormat, ExportFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, ReportFormat,
-    RooflineFormat, TableFormat, TextFormat,
+    DiffFormat, ExportFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, RanksFormat,
+    ReportFormat, RooflineFormat, TableFormat, TextFormat,
 };
 
 use crate::failure::Failure;
@@ -91,6 +92,10 @@ pub(crate) enum Command {
     Scorecard(ScorecardArgs),
     /// Bottlenecks of the run and its ranges, anti-patterns, remedies, and estimates of the gain
     Diagnose(DiagnoseArgs),
+    /// What determined the length of the run and its steps, the slack of all else, and what changes would bring
+    CriticalPath(CriticalPathArgs),
+    /// Who waits for whom in the collectives of several ranks, stragglers, and exposed communication
+    Ranks(crate::ranks::RanksArgs),
     /// Writes a self-contained HTML page for a browser: timeline, ranges, kernels and calls
     Html(FileArgs),
     /// Declared operations and bytes of ranges under the roofs of the device, and the bound of each
@@ -213,8 +218,12 @@ pub(crate) struct OpenArgs {
     /// Hand the profile to Perfetto (ui.perfetto.dev), which reads it from this machine
     #[arg(long)]
     pub(crate) perfetto: bool,
+    /// Hand the GPU time by range and kernel to the Firefox Profiler (profiler.firefox.com), which reads
+    /// it from this machine
+    #[arg(long, conflicts_with = "perfetto")]
+    pub(crate) firefox: bool,
     /// Write the page to this file, which stays, instead of a temporary one
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "perfetto")]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["perfetto", "firefox"])]
     pub(crate) output: Option<PathBuf>,
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
@@ -437,6 +446,26 @@ pub(crate) struct DiagnoseArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct CriticalPathArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<TextFormat>,
+    /// The ranges that are steps [default: of those with four instances or more, the one with the most host
+    /// time]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) steps: Option<String>,
+    /// Only the path of these ranges: a name or a path, `*` for any text
+    #[arg(long, value_name = "PATH")]
+    pub(crate) range: Option<String>,
+    /// Only what a change would bring, such as kernel:NAME=2 (twice as fast), gpu:RANGE=2, host:RANGE=2,
+    /// ahead:RANGE=4 (on four threads), one-wait:RANGE, no-events:RANGE, one-graph:RANGE, one-copy:RANGE, pinned,
+    /// copies-ahead
+    #[arg(long, value_name = "CHANGE", value_parser = crate::critical_path::change)]
+    pub(crate) what_if: Vec<Change>,
+    #[command(flatten)]
+    pub(crate) io: FileArgs,
+}
+
+#[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit status: 0 whatever the flags are, unless --fail-on asks for 3; 1 if the file cannot be read."
 )]
@@ -530,6 +559,11 @@ pub(crate) struct RunArgs {
     /// Stop recording after this many instances of the range of --range; the program goes on
     #[arg(long, value_name = "COUNT", value_parser = ranges)]
     pub(crate) ranges: Option<Stop>,
+    /// Record calls all the time, and GPU work in windows drawn at random that cost at most this
+    /// share of the time [default: 3%]; with --range NAME a window is one such range
+    #[arg(long, value_name = "BUDGET", num_args = 0..=1, require_equals = true, default_missing_value = "3%",
+          conflicts_with_all = ["delay", "duration", "ranges"], value_parser = budget)]
+    pub(crate) always_on: Option<Budget>,
     /// The run folder [default: a new folder PROGRAM-DATE-TIME.gpurun in the current one, in UTC]
     #[arg(short, long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) output: Option<PathBuf>,
@@ -684,6 +718,10 @@ fn range(name: &str) -> Result<Start, String> {
 
 fn duration(seconds: &str) -> Result<Stop, String> {
     format!("duration={seconds}").parse()
+}
+
+fn budget(text: &str) -> Result<Budget, String> {
+    text.parse()
 }
 
 fn ranges(count: &str) -> Result<Stop, String> {

@@ -6,12 +6,14 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, note};
 
 /// The library that the CUDA driver loads in `cuInit`.
 pub(crate) const INJECTION_VARIABLE: &str = "CUDA_INJECTION64_PATH";
 /// The library that each copy of NVTX loads with its first call.
 const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
+/// The library that NCCL loads with its first communicator.
+const NCCL_VARIABLE: &str = "NCCL_PROFILER_PLUGIN";
 
 const FILE: &str = "libgpuprof_inject.so";
 /// The start of a library of 64 bits.
@@ -34,8 +36,21 @@ pub(super) fn refuse_other_tools() -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn variables(library: &Path) -> [(&'static str, Option<OsString>); 2] {
-    [INJECTION_VARIABLE, NVTX_VARIABLE].map(|name| (name, Some(library.into())))
+/// The variables that name the library. A profiler plugin of NCCL that the user has chosen stays.
+pub(super) fn variables(
+    library: &Path,
+    quiet: bool,
+) -> impl Iterator<Item = (&'static str, Option<OsString>)> {
+    let chosen = env::var_os(NCCL_VARIABLE).filter(|plugin| !plugin.is_empty());
+    if let Some(plugin) = chosen.as_ref().filter(|_| !quiet) {
+        note(&format!(
+            "{NCCL_VARIABLE}={} stays: collectives are read from NCCL's NVTX ranges, which have no sequence numbers, ranks and algorithms; unset it for those",
+            plugin.display()
+        ));
+    }
+    let nccl = chosen.is_none().then_some(NCCL_VARIABLE);
+    let names = [INJECTION_VARIABLE, NVTX_VARIABLE].into_iter().chain(nccl);
+    names.map(|name| (name, Some(library.into())))
 }
 
 /// The absolute path of the library.

@@ -65,6 +65,7 @@ impl Prepared {
         let mut options = Options::new("/");
         options.start = start.or(delay).or(range).unwrap_or_default();
         options.stop = duration.or(ranges);
+        options.always_on = args.always_on;
         options.log_to_stderr = std::env::var_os(LOG_VARIABLE).is_some_and(|log| log == "stderr");
         if ranges.is_some() && !matches!(options.start, Start::Range(_)) {
             let why = "--ranges counts the ranges of --range NAME: give both";
@@ -109,7 +110,7 @@ impl Prepared {
             note(&format!("recording starts with `gpuprof on {folder}`"));
         }
         let variables = self.options.variables()?;
-        let injected = library::variables(&self.library);
+        let injected = library::variables(&self.library, self.quiet);
         let variables = variables.into_iter().chain(injected);
         let ended = match self.program.run(variables, self.wait_children) {
             Ok(ended) => ended,

@@ -1,6 +1,7 @@
 //! What a run recorded: notes on its processes, the report, and further outputs.
 
-use std::io::{self, Write as _};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use gpuprof_control::RunFolder;
@@ -17,6 +18,9 @@ use crate::output::Output;
 use crate::tables::{self, NamedReport};
 use crate::terminal::{self, Text};
 use crate::{input, live};
+
+/// The most bytes that are printed of a process that was always on.
+const MAX_REPORT: u64 = 1 << 20;
 
 /// What is written beside the report. Files are checked before the program starts.
 pub(super) struct Outputs {
@@ -61,6 +65,9 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
         }
     };
     let found = &processes.found;
+    if !quiet {
+        found.iter().for_each(|process| print_always_on(folder, process));
+    }
     if !found.iter().any(|process| process.has_recording) {
         processes.unreadable.iter().for_each(|error| note(&error.to_string()));
         let failures = found.iter().filter(|process| process.state == State::Failed);
@@ -88,6 +95,20 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
         ));
     }
     true
+}
+
+/// Prints the report of a process that was always on.
+fn print_always_on(folder: &RunFolder, process: &Process) {
+    let Ok(file) = File::open(folder.always_on(process)) else { return };
+    let mut text = String::new();
+    if file.take(MAX_REPORT).read_to_string(&mut text).is_err() {
+        return;
+    }
+    note(&format!("process {}", live::label(process)));
+    let mut out = io::BufWriter::new(io::stderr().lock());
+    for line in text.lines() {
+        let _: io::Result<()> = writeln!(out, "{}", printable(line));
+    }
 }
 
 fn failed(process: &Process) -> String {

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use gpuprof_control::manifest::State;
 use gpuprof_control::{ProcessId, RunFolder};
 use profiler_core::Profile;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Folder, Ran, ran, until};
 
@@ -223,6 +223,28 @@ fn programs_that_a_script_starts_are_ranks_of_one_report() {
     let run = ran(&mut gpuprof_run(&folder, &["-o", "two"], &["sh", "-c", script]));
     assert_eq!(counted(&run.error, "step"), Some(2), "{}", run.error);
     assert_eq!(counted(&run.error, "axpy"), Some(207), "{}", run.error);
+}
+
+#[test]
+fn collectives_of_ranks_are_matched_and_the_late_rank_is_named() {
+    let folder = Folder::new();
+    compile(&folder, &format!("{OWN}/collectives.c"));
+    let script = "RANK=0 ./collectives & RANK=1 ./collectives; wait";
+    let run = ran(&mut gpuprof_run(&folder, &["-q", "-o", "job"], &["sh", "-c", script]));
+    assert_eq!((run.status, run.error.as_str()), (Some(0), ""));
+    let ranks = |format: &str| ran(&mut folder.gpuprof(["ranks", "--format", format, "job"]));
+    let csv = ranks("csv").out;
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 1 + 2 * 20, "{csv}");
+    let of_plugin = "2,0000000000000abc,AllReduce,19,4096,float32,RING,SIMPLE,4,0,";
+    assert_eq!(lines.iter().filter(|line| line.contains(of_plugin)).count(), 2, "{csv}");
+    assert!(lines[1..].iter().all(|line| line.ends_with(",1,plugin")), "{csv}");
+    let report: Value = serde_json::from_str(&ranks("json").out).unwrap();
+    assert_eq!((&report["unmatched"], &report["missing"]), (&json!(0), &json!([])));
+    // The ranks begin within a step of each other.
+    assert!(report["matched"].as_u64().unwrap() == 20, "{report}");
+    let text = ranks("text").out;
+    assert!(text.starts_with("2 ranks, 20 collectives matched\n"), "{text}");
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn words_after_the_program_are_its_own() {
 #[test]
 fn the_program_gets_the_variables_of_its_options_and_no_stale_ones() {
     let folder = Folder::new();
-    let print = "env | grep -E '^(GPUPROF|CUDA_INJ|NVTX_INJ)' | sort";
+    let print = "env | grep -E '^(GPUPROF|CUDA_INJ|NVTX_INJ|NCCL_PROF)' | sort";
     let library = fs::canonicalize(LIBRARY).unwrap();
     let library = library.display();
     let variables = |options: &[&str]| {
@@ -97,7 +97,8 @@ fn the_program_gets_the_variables_of_its_options_and_no_stale_ones() {
         let run = folder.path("run").canonicalize().unwrap();
         let begin = format!("CUDA_INJECTION64_PATH={library}\nGPUPROF_RUN={}\n", run.display());
         let rest = out.strip_prefix(&begin).unwrap().to_owned();
-        rest.strip_suffix(&format!("NVTX_INJECTION64_PATH={library}\n")).unwrap().to_owned()
+        let end = format!("NCCL_PROFILER_PLUGIN={library}\nNVTX_INJECTION64_PATH={library}\n");
+        rest.strip_suffix(&end).unwrap().to_owned()
     };
     for (options, expected) in [
         (&[][..], "GPUPROF_START=now\n"),
@@ -110,6 +111,11 @@ fn the_program_gets_the_variables_of_its_options_and_no_stale_ones() {
         (
             &["--range", "my step", "--ranges", "3"],
             "GPUPROF_START=range=my step\nGPUPROF_STOP=ranges=3\n",
+        ),
+        (&["--always-on"], "GPUPROF_ALWAYS_ON=3%\nGPUPROF_START=now\n"),
+        (
+            &["--always-on=0.5%", "--range", "step"],
+            "GPUPROF_ALWAYS_ON=0.5%\nGPUPROF_START=range=step\n",
         ),
         (&["--start=cuda-profiler-api"], "GPUPROF_START=cuda-profiler-api\n"),
     ] {
@@ -125,6 +131,9 @@ fn options_that_make_no_sense_start_nothing() {
     let folder = Folder::new();
     for options in [
         &["--start", "later"][..],
+        &["--always-on=3"],
+        &["--always-on", "--start", "wait"],
+        &["--always-on", "--duration", "1"],
         &["--start", "now", "--delay", "1"],
         &["--delay", "-1"],
         &["--delay", "soon"],
@@ -236,6 +245,21 @@ fn another_injected_tool_is_refused() {
         assert_eq!(run("").status, Some(0));
         fs::remove_file(folder.path("started")).unwrap();
     }
+}
+
+#[test]
+fn nccl_plugin_of_the_user_stays() {
+    let folder = Folder::new();
+    let print = ["printenv", "NCCL_PROFILER_PLUGIN"];
+    let ran = |plugin: &str, options: &[&str]| {
+        ran(command(&folder, options, &print).env("NCCL_PROFILER_PLUGIN", plugin))
+    };
+    let own = ran("/opt/inspector.so", &[]);
+    assert_eq!((own.out.as_str(), own.status), ("/opt/inspector.so\n", Some(0)));
+    assert!(own.error.contains("NCCL_PROFILER_PLUGIN=/opt/inspector.so stays"), "{}", own.error);
+    assert!(!ran("none", &["-q"]).error.contains("stays"));
+    let library = fs::canonicalize(LIBRARY).unwrap();
+    assert_eq!(ran("", &["-q"]).out, format!("{}\n", library.display()));
 }
 
 #[test]

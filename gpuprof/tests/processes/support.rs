@@ -38,7 +38,8 @@ impl Folder {
         let mut command = Command::new("env");
         command.args(["--default-signal", env!("CARGO_BIN_EXE_gpuprof")]);
         command.args(args).current_dir(&self.0).env("XDG_RUNTIME_DIR", self.path("runtime"));
-        for variable in ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", RUN_VARIABLE] {
+        let library = ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NCCL_PROFILER_PLUGIN"];
+        for variable in library.into_iter().chain([RUN_VARIABLE]) {
             command.env_remove(variable);
         }
         command.stdin(Stdio::null());

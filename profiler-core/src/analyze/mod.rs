@@ -1,8 +1,11 @@
 //! What a profile means: kernels, causes, bounds, comparisons.
 
 pub mod compare;
+pub mod critical_path;
 pub mod diagnosis;
 pub(crate) mod kernel_counters;
 pub mod kernels;
+pub(crate) mod matches;
+pub mod ranks;
 pub mod roofline;
 pub mod scorecard;

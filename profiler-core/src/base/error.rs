@@ -48,6 +48,10 @@ pub(crate) enum Kind {
     Read { source: Arc<io::Error> },
     /// A schedule without active steps.
     Schedule,
+    /// Settings of an always-on session that cannot be followed.
+    AlwaysOn { why: String },
+    /// A flight recorder that would keep everything.
+    Unbounded,
     /// A profile could not be written in another format.
     Export { format: &'static str, source: Arc<io::Error> },
     /// Bytes that are no recording this version can read, with their file if any.
@@ -183,6 +187,10 @@ impl Error {
             Kind::Schedule => f.write_str(
                 "the schedule has no active step and would never give a profile: ask for at least one with active(1)",
             ),
+            Kind::Unbounded => f.write_str(
+                "a flight recorder needs a bound of its memory: set keep_last or keep_last_operations on the profiler",
+            ),
+            Kind::AlwaysOn { why } => write!(f, "an always-on session cannot start: {why}"),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
             Kind::Read { source } => write!(f, "could not read the recording: {source}"),
             Kind::Export { format, source } => {
@@ -232,5 +240,21 @@ impl std::error::Error for Error {
 impl From<cupti::Error> for Error {
     fn from(error: cupti::Error) -> Self {
         Self::new(Kind::Cupti(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `fn main() -> Result<(), Error>` prints after `Error: `.
+    #[test]
+    fn debug_text_is_that_for_people() {
+        let source = io::Error::new(io::ErrorKind::NotFound, "no such file");
+        let error = Error::read(source).of_file(Path::new("run.gpuprof"));
+        assert_eq!(format!("{error:?}"), "could not read run.gpuprof: no such file");
+        assert_eq!(format!("{error:?}"), error.to_string());
+        // An alternate form, as in `{:#?}` of a result, is no other.
+        assert_eq!(format!("{error:#?}"), error.to_string());
     }
 }

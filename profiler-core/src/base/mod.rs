@@ -13,6 +13,7 @@ pub(crate) mod named_variants;
 pub(crate) mod order;
 #[cfg(feature = "analysis")]
 pub(crate) mod page;
+pub(crate) mod ratio_estimator;
 pub mod replace;
 pub(crate) mod statistics;
 pub mod table;

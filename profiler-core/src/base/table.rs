@@ -6,10 +6,9 @@ use std::fmt;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::text::{cells, printable, shortened};
+use super::units::NAME_WIDTH;
 pub use super::units::time;
 
-/// The longest name of a kernel or range in a table without a width.
-pub(crate) const NAME_WIDTH: usize = 60;
 /// The longest name in a table of any width: names from files may have any length.
 const LONGEST_NAME: usize = 2000;
 /// A column of names keeps this width while others can be left out.
@@ -81,6 +80,8 @@ struct Column {
     head: String,
     /// Names and other texts, to the left; others are numbers, to the right.
     is_text: bool,
+    /// Sentences, which go on in the next line instead of losing their middle.
+    is_prose: bool,
 }
 
 #[derive(Debug, Default)]
@@ -104,6 +105,7 @@ impl Table {
         let column = |(at, head): (usize, &str)| Column {
             head: printable(head).into_owned(),
             is_text: at < right_from,
+            is_prose: false,
         };
         let columns = header.into_iter().enumerate().map(column).collect();
         let (rows, names, ids) = (Vec::new(), Vec::new(), FxHashMap::default());
@@ -122,6 +124,15 @@ impl Table {
     pub fn with_text(mut self, column: usize) -> Self {
         if let Some(column) = self.columns.get_mut(column) {
             column.is_text = true;
+        }
+        self
+    }
+
+    /// Declares the last column one of sentences. Call it before rows are added.
+    #[must_use]
+    pub(crate) fn with_prose(mut self) -> Self {
+        if let Some(column) = self.columns.last_mut() {
+            (column.is_text, column.is_prose) = (true, true);
         }
         self
     }
@@ -196,7 +207,8 @@ impl Table {
                 .enumerate()
                 .map(|(place, texts)| (if place == 0 { &*lead_text } else { "" }, &*texts[at]));
             let line = self.line(&kept, &widths, cells);
-            let line = line.trim_end();
+            let mut lines = line.lines().map(str::trim_end);
+            let line = lines.next().unwrap_or_default();
             match texts.first().filter(|_| row.tone != Tone::Plain && row.lead.is_empty()) {
                 Some(texts) if line.starts_with(&*texts[at]) => {
                     let (first, rest) = line.split_at(texts[at].len());
@@ -205,6 +217,9 @@ impl Table {
                 }
                 _ => out.push_str(line),
             }
+            let indent = widths[..widths.len().saturating_sub(1)].iter().map(|width| width + GAP);
+            let indent = " ".repeat(indent.sum());
+            lines.for_each(|line| out.extend(["\n", &indent, line]));
         }
         let left_out = (0..self.columns.len()).filter(|column| !kept.contains(column));
         let left_out: Vec<&str> = left_out.map(|column| &*self.columns[column].head).collect();
@@ -269,10 +284,17 @@ impl Table {
         let numbers: usize = kept.iter().filter(|c| !is_text(c)).map(|c| natural[*c]).sum();
         let least = kept.iter().filter(is_text).map(|c| natural[*c].min(LEAST_NAME)).sum();
         let for_texts = room.checked_sub(numbers).filter(|room| *room >= least)?;
-        let most = level(kept.iter().filter(is_text).map(|c| natural[*c]).collect(), for_texts);
-        let width = |column: &usize| match is_text(&column) {
-            true => natural[*column].min(most),
-            false => natural[*column],
+        // Sentences take what names leave.
+        let is_prose = |column: &&usize| self.columns[**column].is_prose;
+        let is_name = |column: &&usize| is_text(column) && !is_prose(column);
+        let prose: usize = kept.iter().filter(is_prose).map(|c| natural[*c].min(LEAST_NAME)).sum();
+        let names = kept.iter().filter(is_name).map(|c| natural[*c]).collect();
+        let most = level(names, for_texts - prose);
+        let names: usize = kept.iter().filter(is_name).map(|c| natural[*c].min(most)).sum();
+        let width = |column: &usize| match (is_text(&column), is_prose(&column)) {
+            (true, true) => natural[*column].min(for_texts - names),
+            (true, false) => natural[*column].min(most),
+            _ => natural[*column],
         };
         Some(kept.iter().map(width).collect())
     }
@@ -285,8 +307,8 @@ impl Table {
         kept.iter().map(|column| natural[*column].min(most)).collect()
     }
 
-    /// The place of the column to leave out next: an empty one, the last number, the last short text. The first column and
-    /// the widest one of texts stay, and a number beside them.
+    /// The place of the column to leave out next: an empty one, or the last. The first column and the widest one of texts
+    /// stay.
     fn least_important(&self, kept: &[usize], natural: &[usize]) -> Option<usize> {
         let widest = kept.iter().filter(|column| self.columns[**column].is_text);
         let widest = widest.max_by_key(|column| natural[**column]);
@@ -298,12 +320,8 @@ impl Table {
                 Some(Cell::Number(text)) => text.is_empty(),
             })
         };
-        let is_number = |place: &usize| !self.columns[kept[*place]].is_text;
         let candidates = || (0..kept.len()).rev().filter(may_go);
-        let numbers = kept.iter().filter(|column| !self.columns[**column].is_text).count();
-        let number = || candidates().find(is_number).filter(|_| numbers > 1);
-        let text = || candidates().find(|place| !is_number(place));
-        candidates().find(is_empty).or_else(number).or_else(text)
+        candidates().find(is_empty).or_else(|| candidates().next())
     }
 
     /// The texts of a column, within a width, different for different names.
@@ -331,13 +349,29 @@ impl Table {
         }
         let wanted: Vec<(&str, usize)> =
             wanted.into_iter().map(|(id, room)| (&*self.names[id], room)).collect();
-        let short = distinct(&wanted);
+        let short = match self.columns[column].is_prose {
+            true => wanted.iter().map(|(text, width)| in_lines(text, *width)).collect(),
+            false => distinct(&wanted),
+        };
         let text = |of: Result<usize, &str>| match of {
             Ok(place) => short[place].clone(),
             Err(text) => shortened(text, width.max(cells(text).min(width))),
         };
         of_rows.into_iter().map(text).collect()
     }
+}
+
+/// A sentence in lines of at most this width.
+fn in_lines(text: &str, width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in printable(text).split(' ') {
+        let word = shortened(word, width);
+        match lines.last_mut() {
+            Some(line) if cells(line) + 1 + cells(&word) <= width => line.extend([" ", &word]),
+            _ => lines.push(word),
+        }
+    }
+    lines.join("\n")
 }
 
 /// The lines of a tree in at most half of the width; the last ones are kept.
@@ -503,6 +537,14 @@ mod tests {
                 lines(width).into_iter().find(|line| cells(line) > width && !line.starts_with('('));
             assert_eq!(long, None, "at {width}");
         }
+    }
+
+    #[test]
+    fn sentences_go_on_below() {
+        let mut table = Table::new(["flag", "rests on"], 1).with_prose();
+        table.add_row(["bad", "1.499 ms of 3.336 ms in kernels and copies"]);
+        let text = table.render(Layout { width: Some(30), is_coloured: false });
+        assert_eq!(text, "flag  rests on\nbad   1.499 ms of 3.336 ms in\n      kernels and copies");
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-pub(crate) use super::table::NAME_WIDTH;
 pub(crate) use super::text::shortened;
 
+/// The longest name of a kernel or range in a table without a width.
+pub(crate) const NAME_WIDTH: usize = 60;
 /// The longest path of a range in a message.
 pub(crate) const PATH_WIDTH: usize = 160;
 /// The longest message: names from files may have any length.

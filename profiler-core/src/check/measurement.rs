@@ -20,7 +20,14 @@ use crate::session::profiler::Profiler;
 ///
 /// # fn forward() {}
 /// # fn main() -> Result<(), profiler_core::Error> {
-/// let measurement = GpuTime::new(Profiler::builder().build()?)?; // is_unavailable() where there is no GPU
+/// let measurement = match Profiler::builder().build().and_then(GpuTime::new) {
+///     Ok(measurement) => measurement,
+///     Err(error) if error.is_unavailable() => {
+///         eprintln!("GPU benches are skipped: {error}"); // no GPU here
+///         return Ok(());
+///     }
+///     Err(error) => return Err(error),
+/// };
 /// let mut criterion = Criterion::default().with_measurement(measurement);
 /// criterion.bench_function("forward", |bencher| bencher.iter(|| forward()));
 /// # Ok(())

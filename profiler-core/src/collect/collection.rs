@@ -389,18 +389,26 @@ impl Collection {
         let until_ns = segment.until_ns;
         let open = ranges::unfinished(until_ns);
         let open_calls = self.collector.unfinished_calls(until_ns);
+        let enabled_ns = self.config.logs_calls_in_pauses();
+        let enabled_ns = enabled_ns.then(|| self.collector.enabled_ns(until_ns));
         for view in &mut self.views {
             let Some(sink) = &view.sink else { continue };
             view.earliest_end_ns = view.until_ns(until_ns).max(view.earliest_end_ns);
             let panics = self.observing.switch.panics();
+            // All calls of the segment count, however little the session keeps.
+            let mut call_windows_ns = view.windows(segment.first_call_ns(), until_ns);
+            if enabled_ns.is_some() {
+                // Calls are logged before CUPTI is on, too.
+                call_windows_ns = intersection(&self.windows_ns, &call_windows_ns);
+            }
             sink.lock().add(&Taken {
                 info: &self.info,
                 segment,
                 open: &open,
                 open_calls: &open_calls,
-                // All calls of the segment count, however little the session keeps.
-                call_windows_ns: &view.windows(segment.first_call_ns(), until_ns),
+                call_windows_ns: &call_windows_ns,
                 windows_ns: &intersection(&self.windows_ns, &view.windows(from_ns, until_ns)),
+                enabled_ns: enabled_ns.as_deref(),
                 attributes: self.collector.attributes(),
                 missing_kinds: self.collector.missing_kinds(),
                 observer_panics: panics.saturating_sub(view.panics_before),

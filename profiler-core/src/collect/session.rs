@@ -132,16 +132,20 @@ impl Session {
         self.signals.bound(false);
     }
 
-    /// Turns CUPTI off after a wait for the GPU, unless a session is in a window.
-    pub(crate) fn rest(&self) -> Result<(), Error> {
+    /// Turns CUPTI off after a wait for the GPU, unless a session is in a window. Returns how long it took to turn it off, in
+    /// which launches wait.
+    pub(crate) fn rest(&self) -> Result<Duration, Error> {
         let waiter = |running: &mut Collection| {
             let is_done = running.is_on() || running.collector.is_paused();
             Ok((!is_done).then(|| running.waiter()))
         };
-        let Some(waiter) = self.with(waiter)? else { return Ok(()) };
+        let Some(waiter) = self.with(waiter)? else { return Ok(Duration::ZERO) };
         let waited = waiter.wait();
-        self.with(Collection::pause)?;
-        waited.map(drop)
+        let paused = self.with(|running| {
+            let begun = Instant::now();
+            running.pause().map(|()| begun.elapsed())
+        })?;
+        waited.map(|_| paused)
     }
 
     /// Discards what it saw so far.

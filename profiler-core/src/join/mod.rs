@@ -4,6 +4,7 @@
 pub(crate) mod account;
 pub(crate) mod attribute;
 pub(crate) mod busy;
+pub(crate) mod collectives;
 pub(crate) mod correlate;
 pub(crate) mod decode;
 pub(crate) mod graph_nodes;
@@ -19,3 +20,4 @@ pub(crate) mod shared_contexts;
 pub(crate) mod streaming;
 pub(crate) mod sums;
 pub(crate) mod tables;
+pub(crate) mod window_sums;

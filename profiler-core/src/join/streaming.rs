@@ -16,6 +16,7 @@ use crate::join::graph_nodes::GraphNodes;
 use crate::join::health::Health;
 use crate::join::live_ranges::{Done, LiveRanges, REMEMBERED};
 use crate::join::sums::{Amount, PathId, Rows, Sums};
+use crate::join::window_sums::{WindowSums, submits_work};
 use crate::record::id_window::{IdWindow, is_up_to};
 use crate::record::recording::append::{SessionStart, Taken};
 use crate::record::recording::segment::Segment;
@@ -43,11 +44,34 @@ struct Pending {
     rows: Rows,
     /// False in a pause and before the start, where records are left out.
     counts: bool,
+    /// Its drawn window.
+    window: Option<u64>,
     found: bool,
     /// True if the call may give several records.
     has_many: bool,
     /// The time of its return or of its last record.
     last_ns: u64,
+}
+
+/// The times that decide which calls count.
+#[derive(Debug, Clone, Copy)]
+struct Times<'a> {
+    /// The windows of the session.
+    windows_ns: &'a [(u64, u64)],
+    /// When calls could get records, if they are logged at other times too.
+    enabled_ns: Option<&'a [(u64, u64)]>,
+}
+
+impl Times<'_> {
+    fn count(&self, call: &cupti::Call) -> bool {
+        cupti::clock::is_within(self.windows_ns, call.start_ns)
+    }
+
+    /// Whether the call may have records.
+    fn enable(&self, call: &cupti::Call) -> bool {
+        self.enabled_ns
+            .is_none_or(|enabled| cupti::clock::overlaps(enabled, call.start_ns, call.end_ns))
+    }
 }
 
 /// The calls of a segment that are not added yet, by thread in order of their ids, except
@@ -123,6 +147,8 @@ pub(crate) struct StreamingJoin {
     functions: Vec<Option<(CallClass, bool)>>,
     early: VecDeque<Early>,
     nodes: GraphNodes<PathId>,
+    /// The sums of drawn windows. Calls outside of windows then count in all sums of calls.
+    pub(crate) windows: Option<Box<WindowSums>>,
     /// Records without a call and with an id up to this belong to calls before the session.
     before_id: u32,
     /// True if the collection has no calls before the session.
@@ -150,7 +176,11 @@ impl Sink for StreamingJoin {
     }
 
     fn add(&mut self, taken: &Taken<'_>) {
-        let (segment, open, windows_ns) = (taken.segment, taken.open, taken.call_windows_ns);
+        let (segment, open) = (taken.segment, taken.open);
+        let times = Times { windows_ns: taken.call_windows_ns, enabled_ns: taken.enabled_ns };
+        if let Some(windows) = &mut self.windows {
+            windows.see_bounds();
+        }
         self.health.add_losses(&segment.losses);
         self.health.set_range_losses(&ranges::losses());
         self.ranges.begin(segment, open, &mut self.sums);
@@ -158,13 +188,18 @@ impl Sink for StreamingJoin {
         let ranges = &mut self.ranges;
         self.nodes.add(events, |tag| ranges.owner(tag).range().map(|position| position.path));
         let mut calls = Calls::of(segment);
-        self.add_records(segment, &mut calls, windows_ns);
+        self.add_records(segment, &mut calls, times);
         for call in calls.rest() {
-            self.add_call(call, cupti::clock::is_within(windows_ns, call.start_ns));
+            self.add_call(call, times.count(call), times.enable(call));
         }
         self.retry_early(segment.until_ns);
         self.settle(segment);
         self.ranges.end(segment, &mut self.sums);
+        if let Some(windows) = &mut self.windows {
+            let open = taken.open_calls.calls.iter().flat_map(|thread| &thread.calls);
+            let until_ns = open.map(|call| call.start_ns).min().unwrap_or(segment.until_ns);
+            windows.settle(until_ns, &self.sums.tables);
+        }
         self.health.pending_calls = self.calls.len() as u64;
         self.health.summed_as_other = self.sums.summed_as_other;
         self.health.orphaned_ranges = self.ranges.orphaned;
@@ -189,6 +224,7 @@ impl StreamingJoin {
             functions: Vec::new(),
             early: VecDeque::new(),
             nodes: GraphNodes::new(REMEMBERED),
+            windows: None,
             before_id: 0,
             has_all_calls: false,
             before_is_final: false,
@@ -203,7 +239,7 @@ impl StreamingJoin {
         std::mem::take(&mut self.ranges.done)
     }
 
-    fn add_call(&mut self, call: &cupti::Call, counts: bool) {
+    fn add_call(&mut self, call: &cupti::Call, counts: bool, is_enabled: bool) {
         let (class, has_many) = self.function(call.function);
         let expected = ExpectedRecords {
             class,
@@ -213,7 +249,8 @@ impl StreamingJoin {
             empty: call.empty,
         };
         let (mut rows, mut tag) = (Rows::default(), call.word);
-        if counts {
+        self.health.calls_outside += u64::from(!counts);
+        if counts || self.windows.is_some() {
             let owner = self.ranges.owner(tag);
             self.health.count_owner(&owner);
             if let Some(position) = owner.range() {
@@ -225,8 +262,13 @@ impl StreamingJoin {
                 |to: &mut Totals| to.add_call(class, expected.is_failure, expected.captured, ns);
             self.sums.add(&rows, add);
             self.ranges.add(tag, add);
-        } else {
-            self.health.calls_outside += 1;
+        }
+        let is_submission = is_submission(&expected);
+        if !is_enabled {
+            if let Some(windows) = self.windows.as_mut().filter(|_| is_submission) {
+                windows.count_call(rows.path);
+            }
+            return;
         }
         if !expected.may_have_records() {
             if counts {
@@ -238,7 +280,9 @@ impl StreamingJoin {
         let waiting = if waits { self.ranges.start_waiting(tag) } else { None };
         let last_ns = expected.end_ns.unwrap_or(call.start_ns);
         let found = false;
-        let pending = Pending { expected, waiting, rows, counts, found, has_many, last_ns };
+        let windows = self.windows.as_mut().filter(|_| is_submission);
+        let window = windows.and_then(|windows| windows.add_call(rows.path, call.start_ns));
+        let pending = Pending { expected, waiting, rows, counts, window, found, has_many, last_ns };
         if let Some(earlier) = self.calls.insert(call.correlation_id, pending) {
             self.finish_call(&earlier);
         }
@@ -278,7 +322,7 @@ impl StreamingJoin {
 
     /// Adds calls as records require them, so that pending calls stay few in a segment of any
     /// length.
-    fn add_records(&mut self, segment: &Segment, calls: &mut Calls<'_>, windows_ns: &[(u64, u64)]) {
+    fn add_records(&mut self, segment: &Segment, calls: &mut Calls<'_>, times: Times<'_>) {
         self.health.clock_step_ns = self.health.clock_step_ns.max(segment.clock.step_ns());
         let now_ns = segment.until_ns;
         for record in &segment.records {
@@ -307,7 +351,7 @@ impl StreamingJoin {
                 }
             };
             calls.until(id, |call| {
-                self.add_call(call, cupti::clock::is_within(windows_ns, call.start_ns));
+                self.add_call(call, times.count(call), times.enable(call));
             });
             let work = match operation {
                 None => Work::Synchronization,
@@ -349,9 +393,13 @@ impl StreamingJoin {
         pending.found = true;
         pending.last_ns = pending.last_ns.max(now_ns);
         let (waiting, counts, is_done) = (pending.waiting, pending.counts, !pending.has_many);
+        let window = pending.window;
         if counts {
             let rows = pending.rows.clone();
             self.count_work(work, &rows, true);
+            if let (Some(windows), Work::Operation { ns, .. }) = (&mut self.windows, work) {
+                windows.add_time(window, rows.path, ns.unwrap_or_default());
+            }
             if let (Work::Operation { amount, ns, .. }, Some(tag)) = (work, waiting) {
                 self.ranges.add(tag, |totals| amount.add_to(totals, ns.unwrap_or_default()));
             }
@@ -443,6 +491,9 @@ impl StreamingJoin {
         if let Some(tag) = pending.waiting {
             self.ranges.stop_waiting(tag, &mut self.sums);
         }
+        if let Some(windows) = &mut self.windows {
+            windows.finish_call(pending.window);
+        }
     }
 
     /// Ends the join: no further records arrive. Calls that had not returned are in the recording,
@@ -453,7 +504,7 @@ impl StreamingJoin {
             let within =
                 |call: &cupti::Call| cupti::clock::is_within(&recording.windows_ns, call.start_ns);
             for call in recording.open_calls() {
-                self.add_call(call, within(call));
+                self.add_call(call, within(call), true);
             }
             // Calls that returned since the last segment, whose records arrived earlier.
             let mut early: FxHashSet<u32> = self.early.iter().map(|early| early.id).collect();
@@ -461,7 +512,7 @@ impl StreamingJoin {
             let calls = recording.calls.iter().flat_map(|thread| &thread.calls);
             for call in calls.filter(|call| call.end_ns.is_some()) {
                 if early.remove(&call.correlation_id) {
-                    self.add_call(call, within(call));
+                    self.add_call(call, within(call), true);
                 }
             }
             self.retry_early(self.stop_ns);
@@ -482,6 +533,10 @@ impl StreamingJoin {
             self.give_up(&early);
         }
         self.health.pending_calls = 0;
+        if let Some(windows) = &mut self.windows {
+            windows.see_bounds();
+            windows.settle(u64::MAX, &self.sums.tables);
+        }
         // Segments do not contain these counts, which cover the whole recording.
         if let Some(losses) = recording.map(|recording| &recording.losses) {
             self.health.set_range_losses(losses);
@@ -490,6 +545,11 @@ impl StreamingJoin {
         self.health.summed_as_other = self.sums.summed_as_other;
         self.health.open_ranges = self.ranges.open();
     }
+}
+
+/// Whether a successful call submits work, and is no call under capture.
+fn is_submission(expected: &ExpectedRecords) -> bool {
+    submits_work(expected.class) && !expected.is_failure && !expected.captured && !expected.empty
 }
 
 impl Early {

@@ -18,6 +18,7 @@
 
 mod call;
 mod clocks;
+mod collective;
 #[cfg(feature = "analysis")]
 pub(crate) mod counter_track;
 pub(crate) mod labels;
@@ -39,6 +40,7 @@ use crate::base::error::{Error, Kind};
 use crate::base::kernel_names::Pattern;
 pub use crate::base::totals::Totals;
 use crate::join::busy::{Collectives, SessionTime, extent, within};
+use crate::join::collectives::{self, CollectiveRow};
 use crate::join::correlate;
 use crate::join::decode;
 pub use crate::join::health::Account;
@@ -52,6 +54,7 @@ pub use crate::record::recording::{DeviceInfo, RecordingInfo};
 pub use call::ApiCall;
 pub(crate) use clocks::THROTTLED;
 pub use clocks::{DeviceClocks, Slowed};
+pub use collective::{Collective, CollectiveFunction};
 pub use cupti::CopyKind;
 pub use mark::Mark;
 pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
@@ -90,7 +93,8 @@ pub struct Profile {
     pub(crate) store: Store,
     pub(crate) tree: Tree,
     pub(crate) health: Health,
-    collectives: OnceLock<Collectives>,
+    collective_kernels: OnceLock<Collectives>,
+    collective_rows: OnceLock<Vec<CollectiveRow>>,
 }
 
 impl Profile {
@@ -111,12 +115,25 @@ impl Profile {
 
     fn from_joined(store: Store, info: RecordingInfo, health: Health) -> Self {
         let tree = Tree::build(&store);
-        Self { recording: None, info, store, tree, health, collectives: OnceLock::new() }
+        Self {
+            recording: None,
+            info,
+            store,
+            tree,
+            health,
+            collective_kernels: OnceLock::new(),
+            collective_rows: OnceLock::new(),
+        }
     }
 
     /// The works that are collectives, determined from their names on first use.
-    pub(crate) fn collectives(&self) -> &Collectives {
-        self.collectives.get_or_init(|| Collectives::of(&self.store))
+    pub(crate) fn collective_kernels(&self) -> &Collectives {
+        self.collective_kernels.get_or_init(|| Collectives::of(&self.store))
+    }
+
+    pub(crate) fn collective_rows(&self) -> &[CollectiveRow] {
+        let rows = || collectives::collectives(&self.store, self.collective_kernels());
+        self.collective_rows.get_or_init(rows)
     }
 
     /// Infers ranges of work that was submitted outside all ranges: of the thread that waited in a
@@ -285,6 +302,12 @@ impl Profile {
     /// are in the order they first began.
     pub fn walk(&self) -> impl Iterator<Item = (usize, RangeNode<'_>)> {
         Walk::new(self.roots())
+    }
+
+    /// A node of the range tree.
+    #[cfg(feature = "analysis")]
+    pub(crate) fn node(&self, id: NodeId) -> RangeNode<'_> {
+        RangeNode { profile: self, id }
     }
 
     /// All nodes, parents before their children.

@@ -78,7 +78,7 @@ impl<'a> GpuOperation<'a> {
 
     /// True for communication kernels between GPUs, by their name.
     pub(crate) fn is_collective(&self) -> bool {
-        self.profile.collectives().contains(self.row().work)
+        self.profile.collective_kernels().contains(self.row().work)
     }
 
     getters! {

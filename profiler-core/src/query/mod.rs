@@ -9,7 +9,7 @@ mod overlap;
 mod plan;
 mod step;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod timeline;
 mod tree;
 mod unattributed;

@@ -60,7 +60,7 @@ impl Ran {
 
 /// The content of a generated profile, in times since its start. Operations are sorted by start.
 #[derive(Debug, Default, Clone)]
-struct Made {
+pub(crate) struct Made {
     threads: usize,
     ranges: Vec<Spot>,
     calls: Vec<TestCall>,
@@ -255,7 +255,7 @@ fn random(rng: &mut Rng) -> Made {
     made
 }
 
-fn programs(count: u32) -> impl Iterator<Item = (u64, Made, Profile)> {
+pub(crate) fn programs(count: u32) -> impl Iterator<Item = (u64, Made, Profile)> {
     let first = std::env::var("RANDOM_PROGRAMS_SEED").ok().and_then(|seed| seed.parse().ok());
     let first = first.unwrap_or(0_u64);
     (first..first + u64::from(count)).map(|seed| {

@@ -1,6 +1,8 @@
 //! Guards, schedules and results of sessions; [`Profiler`](crate::Profiler) starts one and has an example.
 
+pub mod always_on;
 pub(crate) mod environment;
+pub(crate) mod flight_recorder;
 pub(crate) mod profiler;
 pub(crate) mod recording_file;
 pub(crate) mod schedule;
@@ -11,6 +13,7 @@ pub use crate::record::context::{Attached, InContext};
 pub use crate::record::context_hooks::on_context_change;
 pub use crate::record::lane::{HandOver, HandedRange, LaunchQueue};
 pub use environment::{Guard, from_env_with};
+pub use flight_recorder::{FlightRecorder, FlightRecording, Trigger, Written};
 pub use profiler::Summarizing;
 pub use recording_file::{FileTotals, RecordingFile};
 pub use schedule::{Scheduled, StepAction};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cupti::clock::now_ns;
-use cupti::{Config, Library};
+use cupti::{ActivityKind, Config, Library};
 use parking_lot::Mutex;
 
 use crate::base::accessors::setters;
@@ -202,7 +202,11 @@ impl Profiler {
         Self { library: self.library.clone(), settings, session: Mutex::new(None) }
     }
 
-    fn request(&self, keep: Retention, sink: Option<Arc<Mutex<dyn Sink>>>) -> SessionRequest<'_> {
+    pub(crate) fn request(
+        &self,
+        keep: Retention,
+        sink: Option<Arc<Mutex<dyn Sink>>>,
+    ) -> SessionRequest<'_> {
         let usual = match keep {
             Retention::LastTime(time) => (time / 10).clamp(PERIOD, Duration::from_secs(1)),
             _ => PERIOD,
@@ -275,6 +279,26 @@ impl Profiler {
             let request = self.request(Retention::Nothing, Some(sink));
             Session::start(&SessionRequest { samplings, ..request })
         })
+    }
+
+    /// What its sessions keep.
+    pub(crate) fn retention(&self) -> Retention {
+        self.settings.keep
+    }
+
+    /// What it collects, with each launch of a graph as one interval.
+    pub(crate) fn whole_graphs(&self) -> Config {
+        self.settings.config.clone().add_kind(ActivityKind::GRAPH_TRACE)
+    }
+
+    /// What it collects, calls all the time and records in windows.
+    pub(crate) fn in_windows(&self) -> Result<Config, Error> {
+        if self.settings.config.asks_for(ActivityKind::GRAPH_TRACE) {
+            let why = "the profiler collects graphs as intervals (GRAPH_TRACE), and CUPTI 13 loses records or \
+                       crashes where that takes turns with kernels: use `whole_graphs` for the whole run, or remove the kind";
+            return Err(Error::new(Kind::AlwaysOn { why: why.to_owned() }));
+        }
+        Ok(self.settings.config.clone().calls_in_pauses(true).start_paused(true))
     }
 
     /// A streaming join with this profiler's bounds.

@@ -134,7 +134,7 @@ impl RecordingFile {
     /// # Errors
     /// As for [`pause`](Self::pause).
     pub fn rest(&self) -> Result<(), Error> {
-        self.session.rest()
+        self.session.rest().map(drop)
     }
 
     /// True between a pause and the next resume, and after a [paused

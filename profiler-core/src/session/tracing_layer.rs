@@ -118,6 +118,19 @@ impl ProfilerLayer {
 
     /// A layer without a session and events, for use if [`LayerBuilder::build`] finds no GPU. Spans are
     /// ranges for tools and other sessions.
+    ///
+    /// ```no_run
+    /// use profiler_core::ProfilerLayer;
+    ///
+    /// let (layer, guard) = match ProfilerLayer::builder().build() {
+    ///     Ok((layer, guard)) => (layer, Some(guard)),
+    ///     Err(error) => {
+    ///         eprintln!("not profiled: {error}");
+    ///         (ProfilerLayer::without_session(), None)
+    ///     }
+    /// };
+    /// # drop((layer, guard));
+    /// ```
     pub fn without_session() -> Self {
         Self { spans: default_spans(), results: None }
     }

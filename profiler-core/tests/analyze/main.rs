@@ -30,6 +30,7 @@ mod support;
 mod case_studies;
 mod compare;
 mod counted;
+mod critical_path;
 mod diagnosis;
 mod export;
 mod formats;

@@ -102,6 +102,65 @@ fn marks_know_when_and_where() {
     }
 }
 
+/// Counters, names, locks and deferred events are marks with fields.
+#[test]
+fn other_events_are_marks_with_fields() {
+    use nvtx::counter::{Counter, Missing};
+    use nvtx::deferred::{Deferred, DeferredRange};
+    static MEMORY: Counter<i64> = Counter::new("memory").unit("B").in_domain(&LIBRARY);
+    static DEVICE: Deferred = Deferred::new(nvtx::time::Clock::MONOTONIC);
+    let fake = Fake::new();
+    let profiles = record(&fake, || {
+        let _step = nvtx::range("step");
+        MEMORY.sample(4096);
+        MEMORY.missing(Missing::Unavailable);
+        MEMORY.batch(&[(10, 8192)]);
+        nvtx::name_thread(7, "worker");
+        nvtx::cuda::runtime::name_stream(std::ptr::without_provenance_mut(0x10), "copies");
+        LIBRARY.sync_object("lock").acquire().succeeded().release();
+        let copy = nvtx::register("copy");
+        DEVICE.ranges(&[DeferredRange::new(&copy, -1, 2)]);
+    });
+    for profile in profiles {
+        let marks: Vec<_> = profile
+            .marks()
+            .map(|mark| {
+                assert_eq!(mark.range().map(|range| range.name()), Some("step"));
+                let field = |field: nvtx::Field| {
+                    let value = match field.value {
+                        FieldValue::U64(value) => value.to_string(),
+                        FieldValue::I64(value) => format!("{value:+}"),
+                        FieldValue::Str(value) => value.to_owned(),
+                        other => format!("{other:?}"),
+                    };
+                    format!("{}={value}{}", field.name, field.unit)
+                };
+                let fields: Vec<_> = mark.fields().map(field).collect();
+                format!(
+                    "{}{}: {}",
+                    mark.domain().unwrap_or_default(),
+                    mark.name(),
+                    fields.join(" ")
+                )
+            })
+            .collect();
+        assert_eq!(
+            marks,
+            [
+                "librarymemory: counter=+4096B",
+                "librarymemory: counter=unavailableB",
+                "librarymemory: counter=+8192B time=+10",
+                "worker: names=thread thread=7",
+                "copies: names=stream stream=16",
+                "librarylock: sync=acquire",
+                "librarylock: sync=acquired",
+                "librarylock: sync=release",
+                "copy: clock=14 start=-1 end=+2",
+            ]
+        );
+    }
+}
+
 #[test]
 fn process_ranges_overlap_and_end_elsewhere() {
     let fake = Fake::new();

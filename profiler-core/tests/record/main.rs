@@ -15,10 +15,13 @@ mod processes;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod always_on;
+mod collectives;
 mod context;
 mod counters;
 mod described;
 mod expect;
+mod flight_recorder;
 mod graphs;
 mod inferred;
 mod lane;

@@ -1,4 +1,5 @@
-"""HolisticTraceAnalysis over Kineto traces: `run_hta.py FOLDER STEPS`.
+"""HolisticTraceAnalysis over Kineto traces: `run_hta.py FOLDER STEPS`, or `run_hta.py FOLDER path` for the critical
+path alone in each folder in it, in the order of their names.
 
 Prints a line of JSON for each analysis: its name, and what it came to or the error it ended with. STEPS says whether the
 traces have ranges called `ProfilerStep#`, which some analyses need.
@@ -18,13 +19,17 @@ logging.disable(logging.CRITICAL)
 from hta.trace_analysis import TraceAnalysis  # noqa: E402
 
 folder, has_steps = sys.argv[1], sys.argv[2] == "steps"
-hta = TraceAnalysis(trace_dir=folder)
+hta = None if sys.argv[2] == "path" else TraceAnalysis(trace_dir=folder)
 
 
-def critical_path():
-    graph, found = hta.critical_path_analysis(rank=0, annotation="ProfilerStep", instance_id=1)
+def critical_path(hta=hta, annotation="ProfilerStep"):
+    """Nanoseconds by the kind of edge, in the second instance of the range."""
+    graph, found = hta.critical_path_analysis(rank=0, annotation=annotation, instance_id=1)
     assert found
-    return len(graph.critical_path_edges_set)
+    weights = {}
+    for edge in graph.critical_path_edges_set:
+        weights[edge.type.value] = weights.get(edge.type.value, 0) + 1000 * edge.weight
+    return weights
 
 
 analyses = {
@@ -42,6 +47,13 @@ analyses = {
 }
 if has_steps:
     analyses["critical path"] = critical_path
+if sys.argv[2] == "path":
+    folders = sorted(os.listdir(folder))
+    traces = {name: os.path.join(folder, name) for name in folders}
+    analyses = {
+        name: lambda trace=trace: critical_path(TraceAnalysis(trace_dir=trace), "step")
+        for name, trace in traces.items()
+    }
 
 for name, analysis in analyses.items():
     try:

@@ -7,6 +7,7 @@ mod counter;
 mod deferred;
 mod domain;
 mod names;
+mod nccl;
 mod process_ranges;
 mod schema;
 mod sync;
@@ -26,6 +27,10 @@ pub(crate) use self::counter::{
 };
 pub(crate) use self::deferred::{batch as deferred_batch, submit as deferred_event};
 pub(crate) use self::domain::Domain;
+pub(crate) use self::nccl::{
+    Collective, CommunicatorDescription, begin_launch as begin_nccl_launch,
+    record as record_collective, register as register_communicator,
+};
 pub(crate) use self::schema::{
     EntryDescription, EnumDescription, SchemaDescription, register as register_schema,
     register_enum,

@@ -1,10 +1,11 @@
 //! The C boundary: what CUDA, NVTX and programs that record themselves call, and the only unsafe code of the crate.
 //!
 //! [`entry`] has the exported functions, [`tables`] and [`extensions`] the functions that a copy of NVTX gets, and [`read`] makes safe
-//! values of their arguments. [`process`] has what is asked of the process.
+//! values of their arguments. [`nccl`] is the plugin that NCCL loads. [`process`] has what is asked of the process.
 
 mod entry;
 mod extensions;
+mod nccl;
 mod process;
 mod read;
 mod tables;
@@ -14,6 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nvtx::abi::Place;
 
+pub(crate) use self::nccl::OFFSETS as NCCL_OFFSETS;
 use crate::counts::{COUNTS, count};
 
 /// A function of a table, with its slot.

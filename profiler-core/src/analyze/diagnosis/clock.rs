@@ -24,7 +24,7 @@ named_variants! {
     pub enum Part with text in ALL {
         /// A kernel that is no collective, or a memset, ran.
         Kernels = "kernels",
-        /// Only collectives ran. How much of it they waited for other ranks is not recorded.
+        /// Only collectives ran: transfers, and waits for other ranks.
         Communication = "communication alone",
         /// Copies ran without kernels but collectives, or nothing ran in the call of a large copy.
         Copies = "copies alone and their calls",

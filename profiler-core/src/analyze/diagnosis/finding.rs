@@ -66,6 +66,10 @@ named_variants! {
         /// The GPU is idle while the host is in no call into CUDA.
         IdleGaps = "GPU idle while the host is in no CUDA call"
             and "do this on the GPU, or while the GPU works: another thread, or the next step's part ahead",
+        /// Ranks wait in collectives for the last one to arrive.
+        UnevenRanks = "ranks that wait for each other"
+            and "divide the work evenly, and look at the rank that comes last: `gpuprof ranks` names one that is late time and \
+                 again, with its cause",
         /// A GPU with much less work than another.
         UnderusedGpu = "a GPU with little to do"
             and "divide the work evenly, or give the GPU to something else",
@@ -92,6 +96,7 @@ impl FindingKind {
             Self::TailEffect => "if every wave were full, all else equal",
             Self::SerialStreams => "if they ran at once, all else equal",
             Self::FirstIterations => "if they took as long as the others, all else equal",
+            Self::UnevenRanks => "if all ranks arrived at once, all else equal",
             Self::UnderusedGpu => "if all GPUs had the same work, all else equal",
             Self::ProfilerOverhead => "without recording, all else equal",
             Self::RepeatedAllocation

@@ -35,8 +35,8 @@
 //! same. That is no bound: a real change often shortens other work too. A fused optimizer launches
 //! less and also moves less data.
 //!
-//! Time with collectives only is a cause and never a verdict: whether they transfer data or wait
-//! for another rank is not recorded.
+//! Time with collectives only is a cause and never a verdict: one rank alone does not separate a transfer
+//! from a wait for another rank. Where all ranks are recorded, [`ranks`](crate::ranks) does.
 
 mod amdahl;
 mod bottleneck;
@@ -51,7 +51,7 @@ mod sign;
 mod small;
 mod streams;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod thresholds;
 mod verdict;
 
@@ -63,6 +63,7 @@ use std::fmt;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use crate::analyze::critical_path::Outlook;
 use crate::analyze::kernels::KernelClass;
 use crate::base::accessors::getters;
 use crate::base::kernel_names::Pattern;
@@ -72,9 +73,8 @@ use crate::profile::{Profile, Range, RangeNode};
 use crate::query::Query;
 pub use amdahl::amdahl;
 pub use bottleneck::Bottleneck;
-pub(crate) use clock::Clock;
 pub use clock::Part;
-use clock::Piece;
+pub(crate) use clock::{Clock, Piece};
 pub use evidence::{Evidence, Moment};
 pub use finding::{Finding, FindingKind, Place};
 use shape::Shapes;
@@ -107,6 +107,7 @@ pub struct Diagnosis {
     /// Ranges without a verdict: too short, with too few operations, or beyond [`LOOKS`].
     ranges_left_out: u64,
     findings: Vec<Finding>,
+    outlook: Option<Outlook>,
     thresholds: Thresholds,
 }
 
@@ -123,6 +124,9 @@ impl Diagnosis {
         ranges_left_out: u64 = ranges_left_out;
         /// The findings in the whole run, costliest first; [notes](FindingKind::is_note) come last.
         findings: &[Finding] = findings;
+        /// The critical path of the steps or the session, and the changes that save most. `None` without
+        /// enough evidence for a verdict.
+        outlook: Option<&Outlook> = outlook.as_ref();
         /// The thresholds used.
         thresholds: &Thresholds = thresholds;
     }
@@ -177,7 +181,7 @@ struct Run<'a> {
 
 impl Profile {
     /// The diagnosis with the default [`Thresholds`]. Costs some passes over operations, calls and
-    /// ranges: about a microsecond a launch.
+    /// ranges, and up to thirty replays of the graph of what depends on what, fewer for a long run.
     pub fn diagnose(&self) -> Diagnosis {
         self.diagnosis(Thresholds::new()).run()
     }
@@ -239,8 +243,10 @@ impl<'a> Diagnoser<'a> {
         let ranges = self.ranges(&verdict);
         let ranges_left_out = (self.profile.tree.nodes.len() - ranges.len()) as u64;
         let findings = self.findings_of(&verdict);
+        let says_nothing = verdict.inconclusive.is_some_and(Inconclusive::says_nothing);
+        let outlook = (!says_nothing).then(|| self.profile.dependencies().outlook());
         let thresholds = self.thresholds.clone();
-        Diagnosis { verdict, ranges, ranges_left_out, findings, thresholds }
+        Diagnosis { verdict, ranges, ranges_left_out, findings, outlook, thresholds }
     }
 
     /// The divided clock of the run.
@@ -357,6 +363,7 @@ impl<'a> Diagnoser<'a> {
             run.redundant_syncs(),
             run.default_stream(),
             run.lazy_loading(),
+            run.uneven_ranks(),
             run.underused_gpu(),
             run.profiler_overhead(),
         ];
@@ -416,6 +423,9 @@ impl fmt::Display for Diagnosis {
         if let Some(more) = self.findings.len().checked_sub(SHOWN).filter(|more| *more != 0) {
             write!(f, "\n  and {more} more")?;
         }
-        Ok(())
+        match &self.outlook {
+            Some(outlook) => write!(f, "\n\n{}", outlook.brief()),
+            None => Ok(()),
+        }
     }
 }

@@ -13,11 +13,11 @@ use crate::join::tables::{
 use crate::record::recording::RecordingInfo;
 
 const BASE: u64 = 1_000_000;
-const US: u64 = 1_000;
+pub(crate) const US: u64 = 1_000;
 
 /// GPU work.
 #[derive(Clone, Copy)]
-enum Job {
+pub(crate) enum Job {
     /// Name, and blocks of 128 threads.
     Kernel(&'static str, u32),
     /// Bytes from the host, from pageable memory or not.
@@ -27,18 +27,18 @@ enum Job {
 }
 
 /// A synthetic program, built call by call on one host thread.
-struct Program {
-    store: Store,
+pub(crate) struct Program {
+    pub(crate) store: Store,
     info: RecordingInfo,
-    now: u64,
+    pub(crate) now: u64,
     open: Vec<RangeId>,
     /// The end of work on each stream.
-    streams: FxHashMap<u32, u64>,
-    next_id: u32,
+    pub(crate) streams: FxHashMap<u32, u64>,
+    pub(crate) next_id: u32,
 }
 
 impl Program {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut store = Store::default();
         store.threads.push(tables::Thread { id: 7, process: 0, name: None, priority: None });
         let info = serde_json::json!({
@@ -54,7 +54,7 @@ impl Program {
         Self { store, info, now: BASE, open, streams, next_id: 1 }
     }
 
-    fn range(&mut self, name: &str, inside: impl FnOnce(&mut Self)) {
+    pub(crate) fn range(&mut self, name: &str, inside: impl FnOnce(&mut Self)) {
         let name = self.store.names.intern(name);
         self.store.labels.push(Label { name, domain: None, category: None, color: None });
         let id = RangeId(self.store.ranges.len() as u32);
@@ -72,11 +72,11 @@ impl Program {
     }
 
     /// Host time without a call.
-    fn host(&mut self, ns: u64) {
+    pub(crate) fn host(&mut self, ns: u64) {
         self.now += ns;
     }
 
-    fn call(&mut self, name: &str, class: CallClass, until: u64) -> CallId {
+    pub(crate) fn call(&mut self, name: &str, class: CallClass, until: u64) -> CallId {
         let kind = CallKind {
             name: self.store.names.intern(name),
             api: Api::Driver,
@@ -104,7 +104,7 @@ impl Program {
 
     /// A call of 4 us. Its work begins 1 us later or after its stream's. Pageable copies block the
     /// host.
-    fn launch(&mut self, stream: u32, job: Job, ns: u64) {
+    pub(crate) fn launch(&mut self, stream: u32, job: Job, ns: u64) {
         let free = self.streams.get(&stream).copied().unwrap_or(0);
         let called = self.now;
         let start_ns = (called + 5 * US).max(free);
@@ -148,12 +148,12 @@ impl Program {
         self.store.operations.push(tables::Operation::new(work, Some(time), correlation_id));
     }
 
-    fn kernel(&mut self, ns: u64) {
+    pub(crate) fn kernel(&mut self, ns: u64) {
         self.launch(7, Job::Kernel("work", 4_000), ns);
     }
 
     /// Waits for one stream or all, and returns 2 us after their end.
-    fn wait_for(&mut self, stream: Option<u32>) {
+    pub(crate) fn wait_for(&mut self, stream: Option<u32>) {
         let done = match stream {
             Some(stream) => self.streams.get(&stream).copied().unwrap_or(0),
             None => self.streams.values().copied().max().unwrap_or(0),
@@ -171,11 +171,11 @@ impl Program {
         self.store.synchronizations.push(row);
     }
 
-    fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         self.wait_for(None);
     }
 
-    fn profile(mut self) -> Profile {
+    pub(crate) fn profile(mut self) -> Profile {
         let end = self.streams.values().copied().max().unwrap_or(0).max(self.now);
         self.store.operations.sort_by_key(tables::Operation::start_ns);
         self.store.session =
@@ -191,7 +191,7 @@ impl Program {
 }
 
 /// A program of 20 equal steps.
-fn steps(mut step: impl FnMut(&mut Program)) -> Program {
+pub(crate) fn steps(mut step: impl FnMut(&mut Program)) -> Program {
     let mut program = Program::new();
     for _ in 0..20 {
         program.range("step", &mut step);

@@ -97,8 +97,8 @@ pub enum Inconclusive {
     },
     /// Records are missing, more than a few [unmatched](Unmatched): see [`Health`](crate::Health).
     Incomplete,
-    /// Collectives alone take the largest share that is not work. Whether they transfer data or
-    /// wait for another rank is not recorded.
+    /// Collectives alone take the largest share that is not work. [`Profile::ranks`](crate::Profile::ranks)
+    /// separates the wait for another rank from the transfer, if the profile has all ranks.
     Collectives {
         /// Their share of the clock.
         share: f64,
@@ -141,7 +141,7 @@ impl fmt::Display for Inconclusive {
             }
             Self::Collectives { share } => write!(
                 f,
-                "collectives alone take {:.1} % of the time: whether they transfer or wait for another rank is not recorded",
+                "collectives alone take {:.1} % of the time: waits for other ranks and transfers are told apart where all ranks are recorded (`gpuprof ranks`)",
                 100.0 * share
             ),
             Self::SharedOrdinal { device } => write!(

@@ -101,7 +101,9 @@ impl fmt::Display for Scorecard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "scorecard: {}", self.counts())?;
         writeln!(f, "{}\n", shortened(&self.verdict, LINE_WIDTH))?;
-        let mut rows = Table::new(HEADER, 2).with_text(4);
+        let layout = Layout::of(f);
+        let note_width = layout.width.map_or(NOTE_WIDTH, |_| LINE_WIDTH);
+        let mut rows = Table::new(HEADER, 2).with_prose().with_name_width(NOTE_WIDTH);
         for score in &self.scores {
             let tone = match score.flag {
                 Flag::Bad => Tone::Bad,
@@ -109,9 +111,9 @@ impl fmt::Display for Scorecard {
                 Flag::Good => Tone::Good,
                 Flag::Unknown => Tone::Plain,
             };
-            rows.add(String::new(), tone, score.cells(NOTE_WIDTH));
+            rows.add(String::new(), tone, score.cells(note_width));
         }
-        f.write_str(&rows.render(Layout::of(f)))?;
+        f.write_str(&rows.render(layout))?;
         match self.next() {
             Some(next) => write!(f, "\n\n{next}"),
             None => Ok(()),

@@ -4,6 +4,7 @@
 //! state that covers them. A file that ends anywhere therefore reads as the session was at its last
 //! state. An entry is written at most twice: once open, once when it has ended.
 
+use std::borrow::Cow;
 use std::io;
 use std::sync::{Arc, Weak};
 
@@ -66,6 +67,8 @@ pub(crate) struct Taken<'a> {
     pub(crate) call_windows_ns: &'a [(u64, u64)],
     /// When session and collection were on, since the last segment.
     pub(crate) windows_ns: &'a [(u64, u64)],
+    /// When calls could get records, if they are logged at other times too.
+    pub(crate) enabled_ns: Option<&'a [(u64, u64)]>,
     pub(crate) attributes: &'a [AttributeSetting],
     pub(crate) missing_kinds: &'a [ActivityKind],
     /// Panics of the range observer since the session began.
@@ -177,6 +180,21 @@ pub(crate) struct Appender {
     /// Flushes that wait for a state.
     required: u32,
     appended: Appended,
+}
+
+/// The calls that could get records: a file does not grow with those that are logged in pauses.
+fn with_records<'a, F: Function>(
+    threads: &'a [ThreadCalls<F>],
+    enabled_ns: Option<&[(u64, u64)]>,
+) -> Cow<'a, [ThreadCalls<F>]> {
+    let Some(enabled_ns) = enabled_ns else { return threads.into() };
+    let is_enabled =
+        |call: &&Call<F>| cupti::clock::overlaps(enabled_ns, call.start_ns, call.end_ns);
+    let of_thread = |thread: &ThreadCalls<F>| {
+        let calls = thread.calls.iter().filter(is_enabled).copied().collect();
+        ThreadCalls::new(thread.thread_id, thread.thread_name.clone(), calls)
+    };
+    threads.iter().map(of_thread).collect()
 }
 
 /// Writing to memory does not fail.
@@ -455,13 +473,15 @@ impl Appender {
 
     fn add_calls(&mut self, taken: &Taken<'_>, extent: Extent) {
         let (segment, open) = (taken.segment, taken.open_calls);
+        let enabled_ns = taken.enabled_ns;
         let mut known = std::mem::take(&mut self.open_calls);
-        self.add_ended_calls(CALLS, &segment.calls, &known, extent);
-        self.add_open_calls(OPEN_CALLS, &open.calls, &mut known, extent);
+        self.add_ended_calls(CALLS, &with_records(&segment.calls, enabled_ns), &known, extent);
+        self.add_open_calls(OPEN_CALLS, &with_records(&open.calls, enabled_ns), &mut known, extent);
         self.open_calls = known;
         let mut known = std::mem::take(&mut self.open_runtime_calls);
-        self.add_ended_calls(RUNTIME_CALLS, &segment.runtime_calls, &known, extent);
-        let open: &[ThreadCalls<RuntimeFunction>] = &open.runtime_calls;
+        let calls = with_records(&segment.runtime_calls, enabled_ns);
+        self.add_ended_calls(RUNTIME_CALLS, &calls, &known, extent);
+        let open: &[ThreadCalls<RuntimeFunction>] = &with_records(&open.runtime_calls, enabled_ns);
         self.add_open_calls(OPEN_RUNTIME_CALLS, open, &mut known, extent);
         self.open_runtime_calls = known;
     }

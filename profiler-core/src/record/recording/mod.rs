@@ -4,6 +4,7 @@
 
 pub(crate) mod append;
 mod check;
+mod described;
 mod entries;
 mod file;
 mod frames;

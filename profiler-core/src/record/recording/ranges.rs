@@ -16,12 +16,13 @@ use cupti::clock::now_ns;
 use cupti::log_registry::{LogRegistry, Registered};
 use cupti::tables;
 use cupti::thread_log::{Reader, Writer};
-use nvtx::observer::{Mark, Observer, RangeStart, Token};
+use nvtx::observer::{
+    CounterSample, DeferredEvent, Mark, Named, Observer, RangeStart, SyncStep, Token,
+};
 use nvtx::{Field, FieldValue};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Losses;
 pub(crate) use super::entries::{
     Detail, EVENT_WORDS, Event, Label, RangeEntry, Subject, Texts, Value, WORDS,
 };
@@ -36,6 +37,7 @@ use super::tag::LOGS_END;
 pub(crate) use super::tag::RangeTag;
 #[cfg(test)]
 pub(crate) use super::tag::SLOTS;
+use super::{Losses, described};
 use crate::record::context_hooks::context_changed;
 use crate::record::range_tap;
 
@@ -756,6 +758,22 @@ impl Observer for Recorder {
 
     fn mark(&self, mark: &Mark<'_>) {
         self.with_thread(|thread| thread.write_event(MARK, mark));
+    }
+
+    fn named(&self, what: &Named<'_>, name: &str) {
+        described::named(what, name, |mark| self.mark(mark));
+    }
+
+    fn counter(&self, sample: &CounterSample<'_>) {
+        described::counter(sample, |mark| self.mark(mark));
+    }
+
+    fn sync(&self, domain: Option<&str>, name: &str, step: SyncStep) {
+        described::sync(domain, name, step, |mark| self.mark(mark));
+    }
+
+    fn deferred(&self, event: &DeferredEvent<'_>) {
+        described::deferred(event, |mark| self.mark(mark));
     }
 }
 

@@ -1,0 +1,403 @@
+//! What does a profiler that is always on cost a service? Throughput and latency, paired and interleaved.
+//!
+//! ```text
+//! always_on --bench [--rounds 5] [--seconds 1] [--modes none,dormant,calls,budget,full,raw] [--nodes 500]
+//! ```
+//!
+//! | mode | what records |
+//! | --- | --- |
+//! | `none` | nothing |
+//! | `dormant` | a session that is paused from its start and never switched on; its ranges are recorded |
+//! | `calls` | `AlwaysOn::calls_only` |
+//! | `budget` | `AlwaysOn` with its budget of 3 % of the time; `budget1` and `budget10` with 1 and 10 % |
+//! | `full` | `Profiler::start`, everything |
+//! | `raw` | CUPTI from C++ with the same kinds and callbacks: `raw_cupti.cpp` |
+//!
+//! Each measurement is a process of its own, this program started again with `--mode`. It measures three things for
+//! `--seconds` each: replays a second of a graph of `--nodes` kernels of 1 to 5 us, as a decode loop launches it;
+//! requests a second of a service whose four threads launch 12 small kernels for each, at saturation; and the 99th
+//! percentile of its latency at 1,000 requests a second. The rounds go through all modes, each starting with another one,
+//! and what is compared is compared within a round. It fails if a session is incomplete.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program that prints what it measured"
+)]
+
+use std::env;
+use std::error::Error;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use cupti::Config;
+use gpu_profiler_benches::stats::{bootstrap_median, median};
+use gpu_profiler_tests::cuda::{Gpu, unavailable};
+use profiler_core::Profiler;
+use profiler_core::session::always_on::{AlwaysOn, AlwaysOnSession, Unit};
+use serde::{Deserialize, Serialize};
+
+#[path = "raw.rs"]
+mod raw;
+use raw::{Raw, raw_library};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const THREADS: u64 = 4;
+const KERNELS: u64 = 12;
+const PACED_PER_SECOND: u64 = 1_000;
+const RESAMPLES: usize = 10_000;
+const SEED: u64 = 23;
+/// Before each measurement: graphs are quiet, launches are measured, clocks are up.
+const WARM_UP: Duration = Duration::from_millis(400);
+
+/// One measurement, as its process prints it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Sample {
+    mode: String,
+    #[serde(default)]
+    round: usize,
+    replays_per_second: f64,
+    requests_per_second: f64,
+    p99_us: f64,
+    /// What an always-on session reports of itself.
+    report: Option<String>,
+    /// Shares of the time that it measured: of windows and without them.
+    measured: Option<(f64, f64)>,
+    lost: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Options {
+    measure: bool,
+    mode: Option<String>,
+    modes: Vec<String>,
+    rounds: usize,
+    seconds: f64,
+    nodes: u64,
+}
+
+impl Options {
+    fn parse(args: impl IntoIterator<Item = String>) -> Result<Self> {
+        let modes = ["none", "dormant", "calls", "budget", "full", "raw"].map(str::to_owned);
+        let (measure, mode, modes) = (false, None, modes.to_vec());
+        let mut options = Self { measure, mode, modes, rounds: 5, seconds: 1.0, nodes: 500 };
+        let mut args = args.into_iter();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().ok_or(format!("{arg} needs a value"));
+            match arg.as_str() {
+                "--bench" => {}
+                "--mode" => options.mode = Some(value()?),
+                "--modes" => options.modes = value()?.split(',').map(str::to_owned).collect(),
+                "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
+                "--seconds" => options.seconds = value()?.parse::<f64>()?.clamp(0.01, 60.0),
+                "--nodes" => options.nodes = value()?.parse::<u64>()?.max(1),
+                // What `cargo bench` hands to all benchmarks: a filter, or criterion's own flags.
+                other => {
+                    eprintln!("always_on: does not know {other}");
+                    continue;
+                }
+            }
+            options.measure = true;
+        }
+        Ok(options)
+    }
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("always_on: ERROR: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode> {
+    let options = Options::parse(env::args().skip(1))?;
+    if !options.measure {
+        eprintln!("always_on: not measured without --bench");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(why) = unavailable() {
+        eprintln!("always_on: skipped: {why}");
+        // A process that was started to measure must not look as if it had.
+        return Ok(ExitCode::from(u8::from(options.mode.is_some())));
+    }
+    match &options.mode {
+        Some(mode) => {
+            println!("{}", serde_json::to_string(&measure(mode, &options)?)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        None => compare(&options),
+    }
+}
+
+// ---- One measurement, in a process of its own
+
+/// What records, if anything.
+enum Session {
+    None,
+    Dormant(Profiler),
+    AlwaysOn(AlwaysOnSession),
+    Full(Profiler),
+    Raw(Raw),
+}
+
+impl Session {
+    fn start(mode: &str) -> Result<Self> {
+        let always_on = |settings: AlwaysOn| -> Result<Self> {
+            let settings = settings.graphs_quiet(Duration::from_millis(100));
+            Ok(Self::AlwaysOn(Profiler::builder().build()?.always_on(&settings)?))
+        };
+        Ok(match mode {
+            "none" => Self::None,
+            "dormant" => {
+                let config = Config::new().start_paused(true);
+                let profiler = Profiler::builder().config(config).build()?;
+                profiler.start()?;
+                Self::Dormant(profiler)
+            }
+            "calls" => always_on(AlwaysOn::new().calls_only())?,
+            "budget" => always_on(AlwaysOn::new())?,
+            "budget1" => always_on(AlwaysOn::new().budget(0.01))?,
+            "budget10" => always_on(AlwaysOn::new().budget(0.1))?,
+            "full" => {
+                let profiler = Profiler::builder().build()?;
+                profiler.start()?;
+                Self::Full(profiler)
+            }
+            "raw" => Self::Raw(Raw::start()?),
+            other => return Err(format!("no mode is called {other}").into()),
+        })
+    }
+
+    /// A step or request.
+    fn unit(&self, name: &str) -> Guard<'_> {
+        match self {
+            Self::AlwaysOn(session) => Guard::Unit(session.unit(name)),
+            Self::None | Self::Raw(_) => Guard::None,
+            _ => Guard::Range(nvtx::range(name)),
+        }
+    }
+
+    fn stop(self, sample: &mut Sample) -> Result<()> {
+        match self {
+            Self::None => {}
+            Self::Dormant(profiler) | Self::Full(profiler) => {
+                let profile = profiler.stop()?;
+                let health = profile.health();
+                sample.lost = (!health.is_complete()).then(|| health.to_string());
+            }
+            Self::AlwaysOn(session) => {
+                let report = session.stop()?;
+                let health = report.recorded().health();
+                sample.lost = (!health.is_complete()).then(|| health.to_string());
+                sample.measured = Some((report.window_share(), report.fixed_share()));
+                sample.report = Some(report.to_string());
+            }
+            Self::Raw(raw) => {
+                let [_, _, dropped, _] = raw.stop()?;
+                sample.lost = (dropped != 0).then(|| format!("{dropped} records dropped"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ends a step or request when it is dropped.
+#[expect(dead_code, reason = "guards are dropped, not read")]
+enum Guard<'a> {
+    None,
+    Range(nvtx::Range),
+    Unit(Unit<'a>),
+}
+
+fn measure(mode: &str, options: &Options) -> Result<Sample> {
+    let gpu = Gpu::get();
+    let mut sample = Sample {
+        mode: mode.to_owned(),
+        round: 0,
+        replays_per_second: 0.0,
+        requests_per_second: 0.0,
+        p99_us: 0.0,
+        report: None,
+        measured: None,
+        lost: None,
+    };
+    let session = Session::start(mode)?;
+    let time = Duration::from_secs_f64(options.seconds);
+    sample.replays_per_second = decode(&gpu, &session, options.nodes, time);
+    serve(&gpu, &session, WARM_UP, None);
+    sample.requests_per_second = serve(&gpu, &session, time, None).0;
+    let (_, mut latencies) = serve(&gpu, &session, time, Some(PACED_PER_SECOND));
+    latencies.sort_unstable();
+    let rank = (latencies.len() * 99 / 100).min(latencies.len().saturating_sub(1));
+    sample.p99_us = latencies.get(rank).map_or(f64::NAN, |ns| *ns as f64 / 1e3);
+    session.stop(&mut sample)?;
+    Ok(sample)
+}
+
+/// Replays a second of a graph, one after the other, as a decode loop does.
+fn decode(gpu: &Gpu, session: &Session, nodes: u64, time: Duration) -> f64 {
+    let stream = gpu.stream();
+    let graph = gpu.capture(stream, || {
+        (0..nodes).for_each(|node| gpu.launch_spin(stream, 500 + 1_000 * (node % 5)));
+    });
+    let replay = |for_time: Duration| {
+        let (start, mut replays) = (Instant::now(), 0_u64);
+        while start.elapsed() < for_time {
+            let _token = session.unit("decode");
+            gpu.launch_graph(graph, stream);
+            gpu.synchronize(stream);
+            replays += 1;
+        }
+        replays as f64 / start.elapsed().as_secs_f64()
+    };
+    replay(WARM_UP);
+    let per_second = replay(time);
+    gpu.destroy_graph(graph);
+    per_second
+}
+
+/// Requests a second, and the latency of each in nanoseconds from the time when it was due.
+fn serve(gpu: &Gpu, session: &Session, time: Duration, paced: Option<u64>) -> (f64, Vec<u64>) {
+    let next = AtomicU64::new(0);
+    let start = Instant::now();
+    let serve = || {
+        let gpu = gpu.clone();
+        gpu.make_current();
+        let stream = gpu.stream();
+        let mut latencies = Vec::new();
+        while start.elapsed() < time {
+            let due = paced.map(|per_second| {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                start + Duration::from_nanos(number * 1_000_000_000 / per_second)
+            });
+            if let Some(due) = due {
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+            let begun = due.unwrap_or_else(Instant::now);
+            let request = session.unit("request");
+            (0..KERNELS).for_each(|number| gpu.launch_spin(stream, 500 + 300 * number));
+            gpu.synchronize(stream);
+            drop(request);
+            latencies.push(begun.elapsed().as_nanos() as u64);
+        }
+        gpu.destroy(stream);
+        latencies
+    };
+    let latencies: Vec<u64> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(serve)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+    });
+    (latencies.len() as f64 / start.elapsed().as_secs_f64(), latencies)
+}
+
+// ---- All of them, compared
+
+fn compare(options: &Options) -> Result<ExitCode> {
+    let mut modes = options.modes.clone();
+    let scratch = env::temp_dir().join(format!("always_on-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch)?;
+    let mut raw = None;
+    if modes.iter().any(|mode| mode == "raw") {
+        match raw_library(&scratch) {
+            Ok(path) => raw = Some(path),
+            Err(why) => {
+                eprintln!("always_on: raw is left out: {why}");
+                modes.retain(|mode| mode != "raw");
+            }
+        }
+    }
+    let mut samples: Vec<Sample> = Vec::new();
+    let mut failed = false;
+    for round in 0..options.rounds {
+        for place in 0..modes.len() {
+            let mode = &modes[(place + round) % modes.len()];
+            let mut command = Command::new(env::current_exe()?);
+            command.args(["--mode", mode, "--seconds", &options.seconds.to_string()]);
+            command.args(["--nodes", &options.nodes.to_string()]);
+            if let Some(raw) = &raw {
+                command.env("RAW_CUPTI", raw);
+            }
+            let output = command.stdin(Stdio::null()).output()?;
+            let stdout = String::from_utf8_lossy(&output.stdout);
+            let sample = stdout.lines().find_map(|line| serde_json::from_str::<Sample>(line).ok());
+            let Some(sample) = sample else {
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                println!("ERROR: {mode}: {}: {}", output.status, stderr.trim_end());
+                failed = true;
+                continue;
+            };
+            if let Some(lost) = &sample.lost {
+                println!("ERROR: round {}: {mode}: {lost}", round + 1);
+                failed = true;
+            }
+            samples.push(Sample { round, ..sample });
+        }
+    }
+    let _ = std::fs::remove_dir_all(&scratch);
+    print_tables(&modes, &samples);
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What is compared: its name, its value, and whether more is better.
+type Quantity = (&'static str, fn(&Sample) -> f64);
+
+const QUANTITIES: [Quantity; 3] = [
+    ("graph replays a second", |sample| sample.replays_per_second),
+    ("requests a second", |sample| sample.requests_per_second),
+    ("p99 at 1,000 a second, us", |sample| sample.p99_us),
+];
+
+fn print_tables(modes: &[String], samples: &[Sample]) {
+    for (name, value) in QUANTITIES {
+        println!(
+            "\n{name}: median (min to max); against none and raw within a round, 95 % interval of the median"
+        );
+        for mode in modes {
+            let of = |mode: &str| {
+                samples.iter().filter(move |sample| sample.mode == mode).collect::<Vec<_>>()
+            };
+            let own = of(mode);
+            let values: Vec<f64> = own.iter().map(|sample| value(sample)).collect();
+            let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = values.iter().copied().fold(0.0, f64::max);
+            print!("{mode:<10}{:>12.1} ({low:.1} to {high:.1})", median(&values));
+            for under in ["none", "raw"].into_iter().filter(|under| under != mode) {
+                let others = of(under);
+                let ratios: Vec<f64> = own
+                    .iter()
+                    .filter_map(|sample| {
+                        let other = others.iter().find(|other| other.round == sample.round)?;
+                        Some(value(sample) / value(other))
+                    })
+                    .collect();
+                if !ratios.is_empty() {
+                    let (low, high) = bootstrap_median(&ratios, RESAMPLES, SEED);
+                    print!("  / {under} {:.4} [{low:.4}, {high:.4}]", median(&ratios));
+                }
+            }
+            println!();
+        }
+    }
+    for mode in modes {
+        let own: Vec<&Sample> = samples.iter().filter(|sample| sample.mode == *mode).collect();
+        let shares: Vec<(f64, f64)> = own.iter().filter_map(|sample| sample.measured).collect();
+        if shares.is_empty() {
+            continue;
+        }
+        let windows: Vec<f64> = shares.iter().map(|(windows, _)| 100.0 * windows).collect();
+        let fixed: Vec<f64> = shares.iter().map(|(_, fixed)| 100.0 * fixed).collect();
+        println!(
+            "\n{mode} measured of itself, medians: windows {:.2} %, calls and launches {:.2} % of the time",
+            median(&windows),
+            median(&fixed)
+        );
+        if let Some(report) = own.last().and_then(|sample| sample.report.as_ref()) {
+            println!("{report}");
+        }
+    }
+}

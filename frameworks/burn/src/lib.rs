@@ -1,0 +1,50 @@
+//! The GPU profiler for [burn]: the GPU time of modules, the backward pass, the optimizer and the data.
+//!
+//! Burn's CUDA backend launches on a thread of its own, to which operations travel through queues. [`start`] hands the ranges
+//! of the program over to that thread:
+//!
+//! ```no_run
+//! use burn::backend::cuda::CudaDevice;
+//!
+//! # fn train(device: &CudaDevice) {}
+//! # fn main() -> Result<(), gpu_profiler_burn::Error> {
+//! let device = CudaDevice::default();
+//! let profiler = gpu_profiler_burn::start([device.clone()])?;
+//! train(&device);
+//! println!("{}", profiler.finish()?); // step / forward / conv1: kernels, GPU time, copies
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Ranges are those of `nvtx`, of `tracing` spans, and of [`InRange::in_range`] for modules, optimizers and data loaders. A
+//! module in a range is a module with the same record. [`backward`] is a range for the backward pass.
+//!
+//! # Fusion
+//! With burn's feature `fusion`, turn on that of this crate. Operations are then collected on a second thread, and one kernel may
+//! have operations of several modules. Nothing of that is changed: each kernel is attributed to all ranges of its operations, to
+//! the first in its own sums and to the others as [`shared`](profiler_core::Range::shared) work. [`Session::launches`] counts the
+//! kernels whose operations are not certain; they carry all ranges that are possible.
+//!
+//! With [`Builder::boundaries`] no kernel crosses a range. That changes the program: it launches more kernels.
+//!
+//! # Autotune
+//! Kernels of burn's autotune are in the range `autotune` within that of the operation that is tuned.
+
+mod error;
+mod forward;
+mod lane;
+mod launches;
+#[cfg(feature = "dataset")]
+mod loader;
+mod modules;
+#[cfg(feature = "fusion")]
+mod placement;
+#[cfg(feature = "fusion")]
+mod plans;
+mod session;
+
+pub use error::Error;
+pub use forward::Forward;
+pub use launches::layer;
+pub use modules::{InRange, Ranged, backward};
+pub use session::{Builder, Launches, Session, builder, start};

@@ -1,0 +1,307 @@
+//! A session of burn, and the devices whose queues the ranges of the process travel through.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use burn::backend::cuda::CudaDevice;
+use cubecl_common::device::Device as _;
+use parking_lot::{Mutex, RwLock};
+use profiler_core::session::{HandOver, on_context_change};
+use profiler_core::{Context, Profile, Profiler, ProfilerBuilder};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry;
+
+use crate::error::Error;
+use crate::lane::{self, DeviceQueue};
+use crate::launches::{self, Role};
+#[cfg(feature = "fusion")]
+use crate::plans;
+
+/// A device whose thread launches for the program.
+pub(crate) struct Device {
+    pub(crate) index: u16,
+    pub(crate) queue: HandOver<DeviceQueue>,
+    /// Whether each boundary of a range drains the fusion thread.
+    pub(crate) boundaries: AtomicBool,
+    #[cfg(feature = "fusion")]
+    client: plans::Client,
+}
+
+/// All devices of sessions so far; without a session their ranges are empty.
+static DEVICES: RwLock<Option<Arc<[Arc<Device>]>>> = RwLock::new(None);
+/// Sessions that run.
+static SESSIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// The devices as they are now: nothing is locked while they are used.
+pub(crate) fn devices() -> Option<Arc<[Arc<Device>]>> {
+    DEVICES.read().clone()
+}
+
+fn device(device: &CudaDevice, boundaries: bool) -> Arc<Device> {
+    let index = device.to_id().index_id;
+    let known = devices();
+    if let Some(known) =
+        known.iter().flat_map(|known| known.iter()).find(|known| known.index == index)
+    {
+        known.boundaries.store(boundaries, Ordering::Relaxed);
+        return known.clone();
+    }
+    let new = Arc::new(Device {
+        index,
+        queue: HandOver::new(DeviceQueue::new(device)),
+        boundaries: AtomicBool::new(boundaries),
+        #[cfg(feature = "fusion")]
+        client: plans::client(device),
+    });
+    let all = known.iter().flat_map(|known| known.iter().cloned()).chain([new.clone()]);
+    *DEVICES.write() = Some(all.collect());
+    new
+}
+
+/// A range of this thread began or ended.
+fn changed() {
+    if launches::role() != Role::Program {
+        return;
+    }
+    let Some(devices) = devices() else { return };
+    let context = Context::capture();
+    launches::set_current(lane::stream(), context);
+    #[cfg(feature = "fusion")]
+    let is_new = devices
+        .first()
+        .is_some_and(|device| plans::boundary(lane::stream(), &device.client, context));
+    if std::thread::panicking() {
+        // The queue may be what panicked. The next launch or boundary hands over.
+        return;
+    }
+    for device in devices.iter() {
+        #[cfg(feature = "fusion")]
+        if is_new && device.boundaries.load(Ordering::Relaxed) {
+            device.client.sync(|| ());
+        }
+        device.queue.hand_over(context);
+    }
+}
+
+/// Kernels that the session followed from burn's operations to their launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Launches {
+    /// Launches of operations, on any thread, without those of autotune.
+    pub operations: u64,
+    /// Launches of the fusion thread among them.
+    pub fused: u64,
+    /// Launches of the fusion thread whose operations are one of several possible: they carry the ranges of all of them.
+    pub uncertain: u64,
+    /// Launches of the fusion thread that no plan of burn's explains. They carry no range.
+    pub unexplained: u64,
+    /// Launches of autotune.
+    pub autotune: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) operations: AtomicU64,
+    pub(crate) fused: AtomicU64,
+    pub(crate) uncertain: AtomicU64,
+    pub(crate) unexplained: AtomicU64,
+    pub(crate) autotune: AtomicU64,
+}
+
+pub(crate) static COUNTS: Counts = Counts {
+    operations: AtomicU64::new(0),
+    fused: AtomicU64::new(0),
+    uncertain: AtomicU64::new(0),
+    unexplained: AtomicU64::new(0),
+    autotune: AtomicU64::new(0),
+};
+
+impl Launches {
+    fn now() -> Self {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Self {
+            operations: read(&COUNTS.operations),
+            fused: read(&COUNTS.fused),
+            uncertain: read(&COUNTS.uncertain),
+            unexplained: read(&COUNTS.unexplained),
+            autotune: read(&COUNTS.autotune),
+        }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            operations: self.operations - before.operations,
+            fused: self.fused - before.fused,
+            uncertain: self.uncertain - before.uncertain,
+            unexplained: self.unexplained - before.unexplained,
+            autotune: self.autotune - before.autotune,
+        }
+    }
+}
+
+/// Settings of a session; made by [`builder`].
+#[derive(Debug)]
+#[must_use]
+pub struct Builder {
+    profiler: ProfilerBuilder,
+    boundaries: bool,
+    subscriber: bool,
+}
+
+/// The settings of a session: [`start`] has the defaults.
+pub fn builder() -> Builder {
+    Builder { profiler: Profiler::builder(), boundaries: false, subscriber: true }
+}
+
+impl Builder {
+    /// Sets what the session collects and keeps.
+    pub fn profiler(mut self, profiler: ProfilerBuilder) -> Self {
+        self.profiler = profiler;
+        self
+    }
+
+    /// Whether a range ends what is fused, so that each kernel has the operations of one range; no by default.
+    ///
+    /// Each begin and end of a range waits until its thread's operations have been launched: 20 to 200 us of the host. Nothing is
+    /// fused across it, so the program launches more kernels, which are those of another program. Without fusion it has no effect.
+    pub fn boundaries(mut self, wanted: bool) -> Self {
+        self.boundaries = wanted;
+        self
+    }
+
+    /// Whether to set the process's subscriber of `tracing`, in which every span is a range; yes by default. A program that has
+    /// one adds [`layer`](crate::layer) to it: without that the kernels of fused operations have no ranges.
+    pub fn subscriber(mut self, wanted: bool) -> Self {
+        self.subscriber = wanted;
+        self
+    }
+
+    /// Starts the session. The threads of the devices start, if burn has not used them yet.
+    ///
+    /// # Errors
+    /// [`Error::Profiler`]: as [`ProfilerBuilder::build`] and [`Profiler::start`];
+    /// [`is_unavailable`](profiler_core::Error::is_unavailable) without a GPU. [`Error::Subscriber`]: the process has a
+    /// subscriber. [`Error::Hooks`]: too many others follow ranges.
+    pub fn start(self, devices: impl IntoIterator<Item = CudaDevice>) -> Result<Session, Error> {
+        let profiler = self.profiler.build()?;
+        if self.subscriber {
+            set_subscriber()?;
+        }
+        if !on_context_change(changed) {
+            return Err(Error::Hooks);
+        }
+        if let Some(known) = self::devices() {
+            // What was issued in ranges of an earlier session is not launched in this one.
+            wait_launched(&known);
+        }
+        // The driver answers from here on; before, cubecl would panic where there is none.
+        profiler.start()?;
+        SESSIONS.fetch_add(1, Ordering::Relaxed);
+        let before = Launches::now();
+        let devices = devices.into_iter().map(|one| device(&one, self.boundaries)).collect();
+        let session = Session { profiler, devices, before };
+        // For ranges that are open already.
+        changed();
+        Ok(session)
+    }
+}
+
+/// Starts a session for these devices, in which ranges and `tracing` spans are handed over to the threads that launch.
+///
+/// # Errors
+/// As [`Builder::start`].
+pub fn start(devices: impl IntoIterator<Item = CudaDevice>) -> Result<Session, Error> {
+    builder().start(devices)
+}
+
+/// Waits until this thread's operations have been launched, and what other threads have in the devices' queues.
+fn wait_launched(devices: &[Arc<Device>]) {
+    for device in devices {
+        #[cfg(feature = "fusion")]
+        device.client.sync(|| ());
+        device.queue.wait_launched();
+    }
+}
+
+fn set_subscriber() -> Result<(), Error> {
+    static OURS: Mutex<bool> = Mutex::new(false);
+    let mut ours = OURS.lock();
+    if *ours {
+        return Ok(());
+    }
+    // Burn's and cubecl's own spans of level TRACE are no ranges.
+    let is_internal =
+        |target: &str| ["burn", "cubecl", "cubek"].iter().any(|name| target.starts_with(name));
+    let of_program = filter_fn(move |metadata| {
+        *metadata.level() != LevelFilter::TRACE || !is_internal(metadata.target())
+    });
+    let spans = nvtx::NvtxLayer::new().marks(false).instances(true).fields(nvtx::SpanFields::Plain);
+    let subscriber = registry().with(crate::layer()).with(spans.with_filter(of_program));
+    tracing::subscriber::set_global_default(subscriber).map_err(Error::Subscriber)?;
+    *ours = true;
+    Ok(())
+}
+
+/// A session of burn. Made by [`start`]; dropping it ends it.
+#[must_use = "the session ends when this is dropped"]
+pub struct Session {
+    profiler: Profiler,
+    devices: Vec<Arc<Device>>,
+    before: Launches,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("launches", &self.launches()).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Waits until all operations of this thread have been launched. Does not wait for the GPU.
+    ///
+    /// Threads that train call it before they end: what they have not launched is no part of the profile.
+    pub fn wait_launched(&self) {
+        wait_launched(&self.devices);
+    }
+
+    /// The launches that were followed since the start.
+    pub fn launches(&self) -> Launches {
+        Launches::now().since(self.before)
+    }
+
+    /// The profile so far.
+    ///
+    /// # Errors
+    /// As [`Profiler::snapshot`].
+    pub fn snapshot(&self) -> Result<Profile, Error> {
+        self.wait_launched();
+        Ok(self.profiler.snapshot()?)
+    }
+
+    /// Waits until this thread's operations have been launched, ends the session and returns its profile.
+    ///
+    /// # Errors
+    /// As [`Profiler::stop`].
+    pub fn finish(self) -> Result<Profile, Error> {
+        self.wait_launched();
+        Ok(self.profiler.stop()?)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if SESSIONS.fetch_sub(1, Ordering::Relaxed) == 1 {
+            launches::clear();
+            #[cfg(feature = "fusion")]
+            plans::clear();
+        }
+    }
+}
+
+/// Whether a session runs.
+#[cfg(feature = "fusion")]
+pub(crate) fn is_running() -> bool {
+    SESSIONS.load(Ordering::Relaxed) > 0
+}

@@ -1,0 +1,632 @@
+//! What people see on a terminal: every command on every recording of the repository fits the width, with and without
+//! colours; hostile and extreme recordings garble nothing; files open, and wrong words have a suggestion.
+#![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
+
+#[path = "../../profiler-core/tests/support/effort.rs"]
+mod effort;
+#[path = "../../profiler-core/tests/support/folder.rs"]
+mod folder;
+#[path = "../../profiler-core/tests/support/own_process.rs"]
+mod own_process;
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cupti::fake::{Fake, Work};
+use folder::Folder;
+use own_process::of_its_own;
+use profiler_core::Profiler;
+use serde_json::Value;
+use unicode_width::UnicodeWidthStr as _;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// Commands for people; the file comes last.
+const COMMANDS: [&[&str]; 17] = [
+    &["report"],
+    &["top", "--limit=0"],
+    &["stats", "all"],
+    &["stats", "list"],
+    &["analyze", "all"],
+    &["analyze", "list"],
+    &["kernels", "--by-range"],
+    &["tracks", "--by-range"],
+    &["tensor-cores"],
+    &["scorecard"],
+    &["diagnose", "--incomplete"],
+    &["diagnose", "--incomplete", "--range=*"],
+    &["diagnose", "--incomplete", "--steps=*"],
+    &["roofline", "--range=*:flops=1e9,bytes=1e6,dtype=f32"],
+    &["diff", "--by-range", "examples/recordings/quickstart-h200.gpuprof"],
+    &["diff", "--all"],
+    &["doctor"],
+];
+
+fn recording() -> PathBuf {
+    Path::new(ROOT).join("examples/recordings/quickstart-h200.gpuprof")
+}
+
+/// Every recording and capture of the repository.
+fn recordings() -> Vec<PathBuf> {
+    let is_recording = |path: &PathBuf| {
+        matches!(path.extension().and_then(OsStr::to_str), Some("gpuprof" | "sqlite"))
+    };
+    let folders = ["examples/recordings", "profiler-core/tests", "tests/recordings"];
+    let files = folders.map(|folder| Path::new(ROOT).join(folder)).into_iter();
+    let files = files.flat_map(|of| folder::files(&of).into_iter().map(move |file| of.join(file)));
+    files.filter(is_recording).collect()
+}
+
+struct Ran {
+    status: i32,
+    out: String,
+    error: String,
+}
+
+fn gpuprof() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpuprof"));
+    for variable in
+        ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "DISPLAY", "WAYLAND_DISPLAY"]
+    {
+        command.env_remove(variable);
+    }
+    command.current_dir(ROOT).stdin(Stdio::null());
+    command
+}
+
+fn ran(command: &mut Command) -> Ran {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (out, error) = (text(output.stdout), text(output.stderr));
+    assert!(!error.contains("panicked"), "{error}");
+    Ran { status: output.status.code().unwrap(), out, error }
+}
+
+/// Without the sequences of colours, which are the only ones there may be.
+#[track_caller]
+fn stripped(text: &str) -> String {
+    let mut parts = text.split("\u{1b}[");
+    let mut plain = parts.next().unwrap().to_owned();
+    for part in parts {
+        let (code, rest) = part.split_once('m').unwrap();
+        assert!(matches!(code, "0" | "1" | "31" | "32" | "33"), "{code:?}");
+        plain.push_str(rest);
+    }
+    // What goes on in a line of its own is indented.
+    assert!(!plain.lines().any(|line| line.starts_with("INJECTED")), "{plain}");
+    let is_control = |c: char| c.is_control() && c != '\n';
+    assert!(!plain.contains(is_control), "{plain:?}");
+    plain
+}
+
+#[track_caller]
+fn fits(what: &str, text: &str, width: usize) {
+    let long = text.lines().find(|line| line.width() > width);
+    assert_eq!(long, None, "{what}");
+}
+
+fn for_each_in_parallel<T: Sync>(items: &[T], work: impl Fn(usize, &T) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().unwrap().get() {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(item) = items.get(at) else { return };
+                    work(at, item);
+                }
+            });
+        }
+    });
+}
+
+/// Each command on each file, by turns at 80 and 120 columns, with and without colours; all four with `THOROUGH_TESTS`.
+fn look_at(files: &[PathBuf]) {
+    let (shown, coloured) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    for_each_in_parallel(files, |at, file| {
+        for (turn, words) in COMMANDS.iter().enumerate() {
+            let mut words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+            match (words[0].to_str(), words.get(1).and_then(|word| word.to_str())) {
+                (Some("doctor"), _) => {}
+                (Some("diff"), Some("--all")) => words.extend([file.as_os_str(), file.as_os_str()]),
+                _ => words.push(file.as_os_str()),
+            }
+            let run = |width: usize, colour: bool| {
+                let mut command = gpuprof();
+                command.args(["--width", &width.to_string()]).args(&words);
+                command.args(["--color", if colour { "always" } else { "never" }]);
+                let ran = ran(&mut command);
+                let has_no_range = ran.status == 2 && ran.error.contains("has no range");
+                assert!(ran.status == 0 || has_no_range, "{words:?}: {}", ran.error);
+                let plain = stripped(&ran.out);
+                fits(&format!("{words:?} at {width}"), &plain, width);
+                assert_eq!(plain == ran.out, !colour || !ran.out.contains('\u{1b}'));
+                coloured.fetch_add(usize::from(plain != ran.out), Ordering::Relaxed);
+                shown.fetch_add(usize::from(!plain.trim().is_empty()), Ordering::Relaxed);
+                plain
+            };
+            let width = [80, 120][(at + turn) % 2];
+            let colour = (at + turn) % 4 < 2;
+            let plain = run(width, colour);
+            if effort::is_thorough() {
+                assert_eq!(run(width, !colour), plain, "colours change no text");
+                run(200 - width, true);
+            }
+        }
+    });
+    let (shown, coloured) = (shown.into_inner(), coloured.into_inner());
+    assert!(shown >= files.len() * (COMMANDS.len() - 3), "{shown}");
+    assert!(coloured >= files.len() * COMMANDS.len() / 5, "{coloured} were coloured");
+}
+
+#[test]
+fn every_command_fits_the_width_on_every_recording() {
+    let files = recordings();
+    assert!(files.len() > 30, "{files:?}");
+    look_at(&files);
+}
+
+fn save(folder: &Folder, name: &str, work: impl FnOnce(&Fake)) -> PathBuf {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let fake = Fake::new();
+    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    let ((), profile) = profiler.record(|| work(&fake)).unwrap();
+    let path = folder.0.join(name);
+    of_its_own(&profile).save(&path).unwrap();
+    path
+}
+
+/// A static name for the fake.
+fn named(name: &str) -> &'static std::ffi::CStr {
+    Box::leak(std::ffi::CString::new(name).unwrap().into_boxed_c_str())
+}
+
+#[test]
+fn extreme_recordings_garble_nothing() {
+    let folder = Folder::new();
+    let long = "x".repeat(100_000);
+    let files = [
+        save(&folder, "nothing.gpuprof", |_| ()),
+        save(&folder, "zero.gpuprof", |fake| {
+            let _range = nvtx::range("zero");
+            fake.launch(Work::kernel(c"zero").taking_ns(0));
+        }),
+        save(&folder, "long.gpuprof", |fake| {
+            for n in 0..20 {
+                let _range = nvtx::range(&format!("{long}{n}"));
+                fake.launch(Work::kernel(named(&format!("{long}{n}{long}"))));
+            }
+        }),
+        save(&folder, "hostile.gpuprof", |fake| {
+            let attack = "\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}31m\u{202e}<b>\r\nINJECTED 核核核\u{301}";
+            for n in 0..20 {
+                let _range = nvtx::range(&format!("{attack}{n}{attack}"));
+                fake.launch(Work::kernel(named(&format!("{attack}{n}"))));
+            }
+        }),
+        save(&folder, "deep.gpuprof", |fake| {
+            let ranges: Vec<_> = (0..60).map(|n| nvtx::range(&format!("level {n}"))).collect();
+            fake.launch(Work::kernel(c"deep"));
+            // The innermost first.
+            ranges.into_iter().rev().for_each(drop);
+        }),
+    ];
+    look_at(&files);
+}
+
+/// Twenty kernels that differ in one character of their middle, and no two rows that are the same.
+#[test]
+fn kernels_that_differ_look_different() {
+    let folder = Folder::new();
+    let middle = "y".repeat(300);
+    let file = save(&folder, "alike.gpuprof", |fake| {
+        for n in b'a'..=b't' {
+            let name = format!("cutlass_kernel_{middle}{}{middle}_end", char::from(n));
+            fake.launch(Work::kernel(named(&name)).taking_ns(1_000));
+        }
+    });
+    for (command, width) in [("report", 80), ("top", 80), ("top", 50), ("kernels", 120)] {
+        let limit = (command == "top").then_some("--limit=0");
+        let ran = ran(gpuprof()
+            .arg(command)
+            .args(limit)
+            .args(["--width", &width.to_string()])
+            .arg(&file));
+        // Below the table are commands, which have names in them.
+        let table = ran.out.split("worth a look").next().unwrap();
+        let names = table.lines().flat_map(str::split_whitespace);
+        let mut names: Vec<&str> = names.filter(|name| name.starts_with("cut")).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "{command}: {}", ran.out);
+        assert!(count >= if command == "report" { 12 } else { 20 }, "{command}: {}", ran.out);
+    }
+}
+
+#[test]
+fn pipe_gets_full_names_and_a_terminal_those_that_fit() {
+    let folder = Folder::new();
+    let name = format!("kernel_{}_end", "z".repeat(400));
+    let kernel = named(&name);
+    let file = save(&folder, "long.gpuprof", |fake| {
+        fake.launch(Work::kernel(kernel));
+    });
+    let of = |words: &[&str]| ran(gpuprof().args(words).arg("report").arg(&file)).out;
+    assert!(of(&[]).contains(&name) && of(&["--width=0"]).contains(&name));
+    assert!(!of(&["--width=100"]).contains(&name));
+    assert!(on_terminal(&["report", "--full-names"], &file, "100").contains(&name));
+    let narrow = on_terminal(&["report"], &file, "100");
+    fits("COLUMNS=100", &stripped(&narrow), 100);
+    assert!(narrow.contains('\u{1b}'), "a terminal gets colours: {narrow}");
+    let plain = on_terminal(&["report", "--color=never"], &file, "100");
+    assert_eq!(plain, stripped(&narrow));
+}
+
+/// What a terminal gets, with `\n` as line break.
+fn on_terminal(words: &[&str], file: &Path, columns: &str) -> String {
+    let terminal = nix::pty::openpty(None, None).unwrap();
+    let mut command = gpuprof();
+    command
+        .args(words)
+        .arg(file)
+        .env("COLUMNS", columns)
+        .env("TERM", "xterm")
+        .stdout(terminal.slave);
+    let mut child = command.spawn().unwrap();
+    // Its copies of the terminal's other end would keep it open.
+    drop(command);
+    let mut shown = Vec::new();
+    // The end of a terminal is an error.
+    let _ = fs::File::from(terminal.master).read_to_end(&mut shown);
+    assert!(child.wait().unwrap().success());
+    String::from_utf8(shown).unwrap().replace("\r\n", "\n")
+}
+
+#[test]
+fn environment_and_options_decide_on_colours() {
+    let has_colours = |variables: &[(&str, &str)], words: &[&str]| {
+        let mut command = gpuprof();
+        command.args(words).arg(recording()).envs(variables.iter().copied());
+        ran(&mut command).out.contains('\u{1b}')
+    };
+    assert!(!has_colours(&[], &["scorecard"]), "a pipe gets none");
+    assert!(has_colours(&[("CLICOLOR_FORCE", "1")], &["scorecard"]));
+    assert!(!has_colours(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], &["scorecard"]));
+    assert!(has_colours(&[("NO_COLOR", "1")], &["scorecard", "--color=always"]));
+    assert!(!has_colours(&[("CLICOLOR_FORCE", "1")], &["scorecard", "--color=never"]));
+    assert!(!has_colours(&[], &["scorecard", "--color=always", "--json"]), "JSON has none");
+}
+
+// --- commands ---
+
+#[test]
+fn file_without_a_command_is_reported() {
+    let report = ran(gpuprof().arg("report").arg(recording()));
+    let short = ran(gpuprof().arg(recording()));
+    assert_eq!((short.status, &short.out), (0, &report.out));
+    let narrow = ran(gpuprof().arg(recording()).args(["--width", "80"]));
+    fits("options after the file", &narrow.out, 80);
+    let twice = ran(gpuprof().arg(recording()).arg(recording()));
+    assert_eq!(twice.out.matches("GPU profile:").count(), 2, "{}", twice.out);
+    assert_eq!(ran(&mut gpuprof()).status, 2, "help, and no success");
+}
+
+#[test]
+fn dash_is_standard_input() {
+    let report = ran(gpuprof().arg("report").arg(recording())).out;
+    let capture = Path::new(ROOT).join("profiler-core/tests/captures/one-h200.sqlite");
+    for (file, words) in
+        [(recording(), &["-"][..]), (recording(), &["report", "-"]), (capture, &["-"])]
+    {
+        let of_file = ran(gpuprof().arg("report").arg(&file)).out;
+        let from_file = ran(gpuprof().args(words).stdin(fs::File::open(&file).unwrap()));
+        assert_eq!((from_file.status, from_file.out), (0, of_file), "{}", from_file.error);
+    }
+    let mut child =
+        gpuprof().arg("-").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&fs::read(recording()).unwrap()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), report);
+    let empty = ran(gpuprof().arg("-"));
+    assert_eq!(empty.status, 1, "{}", empty.error);
+}
+
+#[test]
+fn wrong_words_have_a_suggestion() {
+    let file = recording();
+    let file = file.to_str().unwrap();
+    let beside = file.replace("quickstart", "quikstart");
+    for (words, meant) in [
+        (&["reprot"][..], "did you mean report?"),
+        (&["reprot", file], "did you mean report?"),
+        (&["stats", "cuda_gpu_kernel_sum", file], "did you mean cuda_gpu_kern_sum"),
+        (&["analyze", "gpu_gap", file], "did you mean gpu_gaps"),
+        (&["kernels", "--within=batch/forwrad", file], "did you mean batch/forward"),
+        (&["diagnose", "--range=bacth", file], "did you mean batch?"),
+        (&["report", &beside], "did you mean quickstart-h200.gpuprof?"),
+        (&["man", "diagnosis"], "did you mean diagnose?"),
+    ] {
+        let ran = ran(gpuprof().args(words));
+        assert!(
+            matches!(ran.status, 1 | 2) && ran.error.contains(meant),
+            "{words:?}: {}",
+            ran.error
+        );
+        assert_eq!(ran.error.lines().count(), 1, "{}", ran.error);
+    }
+    let ran = ran(gpuprof().args(["run", "--stats", "cuda_api_sum", "--", "true"]));
+    assert!(ran.status == 2 && ran.error.contains("--stats=cuda_api_sum"), "{}", ran.error);
+}
+
+#[test]
+fn top_sorts_filters_and_limits() {
+    let json = |words: &[&str]| -> Value {
+        let ran = ran(gpuprof().args(["top", "--json"]).args(words).arg(recording()));
+        assert_eq!((ran.status, ran.error.as_str()), (0, ""));
+        serde_json::from_str::<Value>(&ran.out).unwrap()[0].clone()
+    };
+    let names = |table: &Value| -> Vec<String> {
+        let rows = table["rows"].as_array().unwrap().iter();
+        rows.map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let all = json(&["--limit=0"]);
+    let profile = profiler_core::Profile::load(recording()).unwrap();
+    let times =
+        all["kernels"]["rows"].as_array().unwrap().iter().map(|row| row["time_ns"].as_u64());
+    let sum: u64 = times.map(Option::unwrap).sum();
+    assert_eq!(u128::from(sum), profile.totals().kernel_time().as_nanos(), "all of the time");
+    assert_eq!(names(&all["ranges"])[0], "batch");
+    let calls: u64 = all["api"]["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["count"].as_u64().unwrap())
+        .sum();
+    assert_eq!(calls, profile.calls().count() as u64);
+    let few = json(&["--of=kernels", "--limit=2", "--sort=count"]);
+    assert_eq!(names(&few["kernels"])[0], "sgd_update", "80 launches");
+    assert_eq!((few["kernels"]["more"].as_u64(), few.get("ranges")), (Some(9), None));
+    let filtered = json(&["--filter=^batch/(for|back)ward$", "--sort=name"]);
+    assert_eq!(names(&filtered["ranges"]), ["batch/backward", "batch/forward"]);
+    let csv = ran(gpuprof().args(["top", "--format=csv", "--limit=0"]).arg(recording()));
+    assert_eq!(csv.out.lines().count(), 1 + 11 + 5 + 6, "{}", csv.out);
+    let wrong = ran(gpuprof().args(["top", "--filter=("]).arg(recording()));
+    assert!(wrong.status == 2 && wrong.error.contains("--filter"), "{}", wrong.error);
+}
+
+/// Every field of an object and of those in it, but for names that are values.
+fn fields<'v>(value: &'v Value, found: &mut BTreeSet<&'v str>) {
+    match value {
+        Value::Object(object) => {
+            for (name, value) in
+                object.iter().filter(|(name, _)| !name.starts_with(char::is_numeric))
+            {
+                found.insert(name);
+                fields(value, found);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| fields(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn page_of_json_names_the_fields_and_moments_can_be_looked_up() {
+    let page = include_str!("../../docs/reference/json.md");
+    let disease =
+        Path::new(ROOT).join("profiler-core/tests/recordings/diseases/pageable-copies-ill.gpuprof");
+    let json = |words: &[&str]| -> Value {
+        let ran = ran(gpuprof().args(words).arg("--json").arg(&disease));
+        assert_eq!(ran.status, 0, "{}", ran.error);
+        serde_json::from_str(&ran.out).unwrap()
+    };
+    let (mut diagnosis, top) = (json(&["diagnose"]), json(&["top"]));
+    let mut moments = 0;
+    let tables = diagnosis["evidence"].clone();
+    let causes = diagnosis["verdict"]["causes"].as_array().unwrap().iter();
+    for stated in causes.chain(diagnosis["findings"].as_array().unwrap()) {
+        for moment in stated["evidence"]["longest"].as_array().unwrap() {
+            for (number, table) in [("operation", "operations"), ("call", "calls")] {
+                let Some(number) = moment[number].as_u64() else { continue };
+                let row = &tables[table][number.to_string()];
+                assert!(
+                    row["name"].is_string() && row["start_ns"].is_u64(),
+                    "{number} of {table}: {row}"
+                );
+                moments += 1;
+            }
+        }
+    }
+    assert!(moments > 20, "{moments}");
+    assert_eq!(diagnosis["findings"][0]["kind"], "pageable_copies");
+    let copied = diagnosis["findings"][0]["evidence"]["longest"][0]["operation"].as_u64().unwrap();
+    assert_eq!(tables["operations"][copied.to_string()]["kind"], "copy");
+    // The page says where they come from, and not each of them.
+    diagnosis["thresholds"] = Value::Null;
+    let mut names = BTreeSet::new();
+    for value in [&diagnosis, &top] {
+        fields(value, &mut names);
+    }
+    let unnamed: Vec<&&str> =
+        names.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(unnamed.is_empty() && names.len() > 40, "{unnamed:?} of {}", names.len());
+}
+
+#[test]
+fn convert_chooses_the_format_by_the_name() {
+    let folder = Folder::new();
+    let to = |name: &str| {
+        let path = folder.0.join(name);
+        let ran = ran(gpuprof().arg("convert").arg(recording()).arg(&path));
+        assert_eq!((ran.status, ran.error.as_str(), ran.out.as_str()), (0, "", ""), "{name}");
+        path
+    };
+    for (name, format) in [
+        ("a.pftrace", "perfetto"),
+        ("a.pt.trace.json", "kineto"),
+        ("a.json", "chrome"),
+        ("a.folded", "folded"),
+        ("a.pb.gz", "pprof"),
+        ("a.otlp", "otlp"),
+        ("a.firefox.json", "firefox"),
+        ("a.html", "html"),
+        ("a.jsonl", "json"),
+        ("a.counts", "counts"),
+        ("a.svg", "flamegraph"),
+    ] {
+        let by_name = fs::read(to(name)).unwrap();
+        // The old name of the command.
+        let output =
+            gpuprof().args(["export", "--format", format]).arg(recording()).output().unwrap();
+        assert!(by_name == output.stdout && !by_name.is_empty(), "{name}");
+    }
+    assert!(fs::read(to("a.sqlite")).unwrap().starts_with(b"SQLite format 3"));
+    let kernels = to("tables.parquet").join("CUPTI_ACTIVITY_KIND_KERNEL/data.parquet");
+    assert!(fs::read(kernels).unwrap().starts_with(b"PAR1"));
+    for words in [&["a.xyz"][..], &[], &["--format=parquet"]] {
+        let ran = ran(gpuprof().arg("convert").arg(recording()).args(words));
+        assert!(ran.status == 2 && ran.out.is_empty(), "{words:?}: {}", ran.error);
+    }
+}
+
+#[test]
+fn flame_graph_has_ranges_and_kernels() {
+    let svg = ran(gpuprof().arg("flamegraph").arg(recording()));
+    assert_eq!((svg.status, svg.error.as_str()), (0, ""));
+    for part in ["<svg", "batch", "forward", "sgd_update", "(95,169 ns,"] {
+        assert!(svg.out.contains(part), "{part}");
+    }
+    let folder = Folder::new();
+    let empty = save(&folder, "empty.gpuprof", |_| ());
+    let ran = ran(gpuprof().arg("flamegraph").arg(&empty));
+    assert!(
+        ran.status == 1 && ran.out.is_empty() && ran.error.contains("no time"),
+        "{}",
+        ran.error
+    );
+}
+
+#[test]
+fn open_starts_a_browser_or_prints_the_address() {
+    let folder = Folder::new();
+    let temporary = |command: &mut Command| {
+        command.env("TMPDIR", &folder.0);
+    };
+    let mut command = gpuprof();
+    temporary(command.arg("open").arg(recording()));
+    let alone = ran(&mut command);
+    assert!(alone.status == 0 && alone.error.contains("no browser was started"), "{}", alone.error);
+    let page = PathBuf::from(alone.out.trim_end());
+    assert!(page.ends_with("quickstart-h200.html"), "{page:?}");
+    assert_eq!(fs::read_to_string(&page).unwrap(), ran(gpuprof().arg("html").arg(recording())).out);
+    let mode = fs::metadata(page.parent().unwrap()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "names may be private");
+
+    let (browser, opened) = (folder.0.join("xdg-open"), folder.0.join("opened"));
+    let script = format!(
+        "#!/bin/sh\nprintf '%s' \"$1\" > '{0}.new'; mv '{0}.new' '{0}'\n",
+        opened.display()
+    );
+    fs::write(&browser, script).unwrap();
+    fs::set_permissions(&browser, fs::Permissions::from_mode(0o755)).unwrap();
+    let path: OsString = [folder.0.as_os_str(), OsStr::new(":/usr/bin:/bin")].into_iter().collect();
+    let with_browser = |words: &[&str]| {
+        let mut command = gpuprof();
+        command.args(words).arg(recording()).env("PATH", &path).env("DISPLAY", ":9");
+        temporary(&mut command);
+        command
+    };
+    let to = folder.0.join("page.html");
+    let kept = ran(&mut with_browser(&["open", "-o", to.to_str().unwrap()]));
+    assert_eq!((kept.status, kept.error.as_str()), (0, ""));
+    assert_eq!(kept.out.trim_end(), to.canonicalize().unwrap().to_str().unwrap());
+    assert_eq!(wait_for(&opened), kept.out.trim_end());
+
+    // The viewers fetch their file from this machine, as their pages would.
+    for (viewer, format, page) in [
+        ("--perfetto", "perfetto", "https://ui.perfetto.dev/#!/?url="),
+        ("--firefox", "firefox", "https://profiler.firefox.com/from-url/"),
+    ] {
+        fs::remove_file(&opened).unwrap();
+        let mut child = with_browser(&["open", viewer]).stdout(Stdio::piped()).spawn().unwrap();
+        let address = wait_for(&opened).replace("%3A", ":").replace("%2F", "/");
+        let url = address.strip_prefix(page).unwrap().strip_prefix("http://").unwrap();
+        let (host, path) = url.split_at(url.find('/').unwrap());
+        assert!(host.starts_with("127.0.0.1:"), "{host}");
+        assert!(
+            host.ends_with(":9001") || viewer != "--perfetto",
+            "the port that Perfetto allows: {host}"
+        );
+        let mut stream = TcpStream::connect(host).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let mut command = gpuprof();
+        command.args(["convert", "--format", format]).arg(recording());
+        let content = command.output().unwrap().stdout;
+        assert!(answer.ends_with(&content) && answer.starts_with(b"HTTP/1.1 200"), "{viewer}");
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+/// The content of a file that another program writes.
+fn wait_for(path: &Path) -> String {
+    for _ in 0..2_000 {
+        if let Ok(text) = fs::read_to_string(path) {
+            return text;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{} was not written", path.display());
+}
+
+#[test]
+fn nothing_binary_goes_to_a_terminal() {
+    for words in [
+        &["convert", "--format=perfetto"][..],
+        &["convert", "--format=html"],
+        &["html"],
+        &["flamegraph"],
+        &["roofline", "--format=html"],
+    ] {
+        let terminal = nix::pty::openpty(None, None).unwrap();
+        let mut command = gpuprof();
+        let output =
+            command.args(words).arg(recording()).stdout(terminal.slave).stderr(Stdio::piped());
+        let output = output.spawn().unwrap().wait_with_output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && error.contains("-o"), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn help_has_examples_and_manual_pages_have_them_too() {
+    let mut command_names = Vec::new();
+    let help = ran(gpuprof().arg("--help")).out;
+    let commands = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
+    for line in commands.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {
+        command_names.extend(line.split_whitespace().next());
+    }
+    assert!(command_names.len() > 20, "{command_names:?}");
+    for command in command_names.into_iter().filter(|name| *name != "help") {
+        let page = ran(gpuprof().args(["man", command]));
+        assert_eq!(page.status, 0, "{command}: {}", page.error);
+        assert!(page.out.contains(".SH NAME") && page.out.contains(command), "{command}");
+        let help = ran(gpuprof().args([command, "--help"])).out;
+        let lives = ["list", "on", "off", "mark", "snapshot", "status", "completions", "man"];
+        assert!(
+            lives.contains(&command) || help.contains("Examples:\n  gpuprof"),
+            "{command}: {help}"
+        );
+    }
+    assert!(ran(gpuprof().arg("man")).out.contains("GPU profiles"));
+}

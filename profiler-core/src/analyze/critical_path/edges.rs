@@ -1,0 +1,677 @@
+//! The edges between threads and the GPU: one pass over the calls in time order.
+
+use std::cmp::Reverse;
+
+use cupti::{CallClass, CopyKind, MemoryKind, SynchronizationKind};
+use rustc_hash::FxHashMap;
+
+use super::graph::{Builder, Edge, Graph, Link};
+use crate::base::order;
+use crate::join::tables::{CallId, Interval, OperationId, RangeId, ThreadId, What};
+use crate::profile::Profile;
+
+/// Nanoseconds by which an operation may appear to precede its call, or to outlast a wait for it.
+const LEAST_TOLERANCE_NS: u64 = 2_000;
+const MOST_TOLERANCE_NS: u64 = 100_000;
+/// Streams in which an event, or a wait without a record, is looked for: the last used ones.
+const RECENT: usize = 64;
+/// Other operations that may hold an operation on the device must end this much before it at most, beyond the
+/// usual time between two operations of a stream.
+const DEVICE_SLACK_NS: u64 = 2_000;
+/// From the end of an operation to the start of the next that is queued, where a recording has none: about what
+/// kernels in a stream take on an H200.
+const QUEUED_NS: u64 = 1_000;
+/// Calls that allocate or free wait for the GPU if they take this long and return soon after work ends.
+const LONG_CALL_NS: u64 = 10_000;
+
+impl Graph {
+    /// The graph of a profile. Costs some sorts of calls and operations.
+    pub(super) fn new(profile: &Profile) -> Self {
+        let mut builder = Builder::new(profile);
+        let tolerance = profile.health().clock_error_ns;
+        let tolerance = tolerance.clamp(LEAST_TOLERANCE_NS, MOST_TOLERANCE_NS);
+        let mut sweep = Sweep::new(&mut builder, tolerance);
+        sweep.run();
+        let Sweep { starts, returns, .. } = sweep;
+        fit_starts(&mut builder, &starts);
+        fit_returns(&mut builder, &returns);
+        add_hand_overs(&mut builder);
+        builder.finish()
+    }
+}
+
+/// A stream by its process, context and CUPTI's id.
+type StreamId = (u32, u32, u32);
+
+#[derive(Debug, Default)]
+struct Stream {
+    id: StreamId,
+    /// The operation that ends last so far.
+    last: Option<OperationId>,
+    /// True once the host has waited for it.
+    is_drained: bool,
+    /// Operations that the stream may wait for, by the events of waits since its last operation.
+    waits_for: Vec<OperationId>,
+    waits: u64,
+}
+
+/// A wait of the host: the call, and its edges.
+struct Return {
+    call: CallId,
+    edges: std::ops::Range<usize>,
+}
+
+struct Sweep<'b, 'p> {
+    builder: &'b mut Builder<'p>,
+    tolerance: u64,
+    streams: Vec<Stream>,
+    by_id: FxHashMap<StreamId, usize>,
+    /// The last used streams, the newest last.
+    recent: Vec<usize>,
+    /// The targets of synchronisation calls.
+    targets: FxHashMap<CallId, cupti::Synchronization>,
+    /// The edges to the start of each operation.
+    starts: Vec<std::ops::Range<usize>>,
+    returns: Vec<Return>,
+}
+
+impl<'b, 'p> Sweep<'b, 'p> {
+    fn new(builder: &'b mut Builder<'p>, tolerance: u64) -> Self {
+        let records = builder.store.synchronizations.iter();
+        let targets = records.filter_map(|row| Some((row.call?, row.record))).collect();
+        Self {
+            builder,
+            tolerance,
+            streams: Vec::new(),
+            by_id: FxHashMap::default(),
+            recent: Vec::new(),
+            targets,
+            starts: Vec::new(),
+            returns: Vec::new(),
+        }
+    }
+
+    fn run(&mut self) {
+        let store = self.builder.store;
+        let mut submitted: Vec<(CallId, OperationId)> = Vec::new();
+        for (row, operation) in (0..).map(OperationId).zip(&store.operations) {
+            match (operation.call.get(), operation.time()) {
+                (Some(call), Some(_)) => submitted.push((call, row)),
+                _ => self.builder.assumptions.unmatched += 1,
+            }
+        }
+        submitted.sort_unstable();
+        let waits = |class| {
+            matches!(
+                class,
+                CallClass::Synchronize | CallClass::WaitEvent | CallClass::Alloc | CallClass::Free
+            )
+        };
+        // Each call with its operations.
+        let mut calls: Vec<(CallId, std::ops::Range<usize>)> = Vec::new();
+        let mut at = 0;
+        for (id, call) in (0..).map(CallId).zip(&store.calls) {
+            let first = at;
+            while submitted.get(at).is_some_and(|(of, _)| *of == id) {
+                at += 1;
+            }
+            let kind = store.call_kind(call);
+            if first != at || (waits(kind.class) && !kind.is_failure()) {
+                calls.push((id, first..at));
+            }
+        }
+        order::sort_by_number(&mut calls, |(id, _)| store.calls[id.at()].time.start_ns);
+        for (id, operations) in calls {
+            match store.call_kind(&store.calls[id.at()]).class {
+                CallClass::Synchronize => self.synchronize(id),
+                CallClass::WaitEvent => self.wait_event(id),
+                CallClass::Alloc | CallClass::Free => self.allocate(id),
+                _ => self.submit(id, &submitted[operations]),
+            }
+        }
+    }
+
+    fn process_of(&self, call: CallId) -> u32 {
+        let store = self.builder.store;
+        store.threads[store.calls[call.at()].thread.at()].process
+    }
+
+    fn stream(&mut self, id: StreamId) -> usize {
+        let at = *self.by_id.entry(id).or_insert(self.streams.len());
+        if at == self.streams.len() {
+            self.streams.push(Stream { id, ..Stream::default() });
+        }
+        if self.recent.last() != Some(&at) {
+            self.recent.retain(|other| *other != at);
+            if self.recent.len() == RECENT {
+                self.recent.remove(0);
+            }
+            self.recent.push(at);
+        }
+        at
+    }
+
+    fn end_of(&self, id: OperationId) -> (u32, u64) {
+        let end = self.builder.start_of(id) + 1;
+        (end, self.builder.time(end))
+    }
+
+    /// The last operations of recently used streams of a process, those that end last first.
+    fn last_operations(
+        &self,
+        process: u32,
+        context: Option<u32>,
+    ) -> Vec<(u64, usize, OperationId)> {
+        let mut last: Vec<(u64, usize, OperationId)> = Vec::new();
+        for &at in &self.recent {
+            let Stream { id, last: operation, .. } = &self.streams[at];
+            let is_there = id.0 == process && context.is_none_or(|context| context == id.1);
+            if let Some(operation) = operation.filter(|_| is_there) {
+                last.push((self.end_of(operation).1, at, operation));
+            }
+        }
+        last.sort_unstable_by_key(|(end, ..)| Reverse(*end));
+        last
+    }
+
+    /// A call and the operations it submits, by start.
+    fn submit(&mut self, call: CallId, operations: &[(CallId, OperationId)]) {
+        let store = self.builder.store;
+        let row = &store.calls[call.at()];
+        let called = self.builder.threads[row.thread.at()].from(row.time.start_ns);
+        let Some(called) = called else { return };
+        let is_graph = operations.len() > 1 && store.call_kind(row).class == CallClass::GraphLaunch;
+        // The nodes of the graph by their ends, and the last that ended before the next one starts.
+        let mut ends: Vec<(u64, OperationId)> = Vec::new();
+        if is_graph {
+            ends = operations.iter().map(|(_, id)| (self.end_of(*id).1, *id)).collect();
+            ends.sort_unstable();
+        }
+        let (mut ended, mut at) = (None, 0);
+        // What the streams had before the graph.
+        let mut before: Vec<(usize, Option<OperationId>)> = Vec::new();
+        for &(_, id) in operations {
+            let start = self.builder.start_of(id);
+            self.builder.move_start(start, row.time.start_ns, self.tolerance);
+            let start_ns = self.builder.time(start);
+            while ends.get(at).is_some_and(|(end, other)| *end <= start_ns && *other != id) {
+                ended = Some(ends[at].1);
+                at += 1;
+            }
+            let first = self.builder.edges.len();
+            let stream = self.stream(stream_of(self.builder.profile, id));
+            match ended {
+                Some(before) => {
+                    let class = self.builder.class(4, [0; 3]);
+                    let (end, _) = self.end_of(before);
+                    self.builder.assumptions.inferred_in_graphs += 1;
+                    self.builder.add(end, start, Link::Graph(id), class);
+                }
+                None => {
+                    let class = [row.kind.0, kind_of(self.builder.profile, id), 0];
+                    let class = self.builder.class(2, class);
+                    self.builder.add(called, start, Link::Launch(id), class);
+                    let known = before.iter().find(|(of, _)| *of == stream);
+                    let last = known.map_or(self.streams[stream].last, |(_, last)| *last);
+                    if is_graph && known.is_none() {
+                        before.push((stream, last));
+                    }
+                    self.follow(stream, last, id, start);
+                }
+            }
+            self.starts.push(first..self.builder.edges.len());
+            let (_, end_ns) = self.end_of(id);
+            let last = self.streams[stream].last;
+            if last.is_none_or(|last| self.end_of(last).1 <= end_ns) {
+                (self.streams[stream].last, self.streams[stream].is_drained) = (Some(id), false);
+            }
+        }
+        self.block(call, operations);
+    }
+
+    /// The operation follows the last one of its stream, and those that the stream waits for.
+    fn follow(&mut self, stream: usize, last: Option<OperationId>, id: OperationId, start: u32) {
+        let start_ns = self.builder.time(start);
+        let mut own_end = 0;
+        if let Some(last) = last {
+            let (end, end_ns) = self.end_of(last);
+            own_end = end_ns;
+            let class = self.builder.class(3, [kind_of(self.builder.profile, id), 0, 0]);
+            if end_ns <= start_ns.saturating_add(self.tolerance) && end_ns > start_ns {
+                self.builder.move_start(start, end_ns, self.tolerance);
+            }
+            if end_ns <= self.builder.time(start) {
+                self.builder.add(end, start, Link::Stream(id), class);
+            } else {
+                // A programmatic dependency lets it start before the other ends.
+                let class = self.builder.class(3, [kind_of(self.builder.profile, id), 1, 0]);
+                self.builder.assumptions.overlapping_in_stream += 1;
+                self.builder.add(end - 1, start, Link::Stream(id), class);
+            }
+        }
+        let waits_for = std::mem::take(&mut self.streams[stream].waits_for);
+        let waits = std::mem::take(&mut self.streams[stream].waits);
+        let start_ns = self.builder.time(start);
+        let before = |other: &&OperationId| {
+            let end_ns = self.end_of(**other).1;
+            end_ns <= start_ns && end_ns > own_end
+        };
+        let source = waits_for.iter().filter(before).max_by_key(|other| self.end_of(**other).1);
+        match source.copied() {
+            Some(other) => {
+                let class = self.builder.class(5, [0; 3]);
+                let (end, _) = self.end_of(other);
+                self.builder.assumptions.inferred_events += 1;
+                self.builder.add(end, start, Link::Event(id), class);
+            }
+            // The event lay before the stream's own work, or its work is not recorded.
+            None => self.builder.assumptions.events_without_source += waits,
+        }
+    }
+
+    /// The call waits for those of its operations that end before it returns.
+    fn block(&mut self, call: CallId, operations: &[(CallId, OperationId)]) {
+        let store = self.builder.store;
+        let row = &store.calls[call.at()];
+        if !matches!(store.call_kind(row).class, CallClass::Memcpy | CallClass::Memset) {
+            return;
+        }
+        let Some((_, returned)) = self.builder.points_of(call) else { return };
+        let returned_ns = self.builder.time(returned);
+        for (_, id) in operations {
+            // Copies to pageable memory block for sure; others may, if they end before the return.
+            if self.blocks(*id) {
+                self.end_by(*id, returned_ns);
+            }
+        }
+        let ended = operations.iter().map(|(_, id)| *id);
+        let ended = ended.filter(|id| self.end_of(*id).1 <= returned_ns);
+        if let Some(last) = ended.max_by_key(|id| self.end_of(*id).1) {
+            self.wait_for(call, &[last]);
+        }
+    }
+
+    fn blocks(&self, id: OperationId) -> bool {
+        match &self.builder.store.work(&self.builder.store.operations[id.at()]).what {
+            What::Copy(copy) => {
+                copy.kind == CopyKind::DeviceToHost && copy.destination == MemoryKind::PAGEABLE
+            }
+            _ => false,
+        }
+    }
+
+    /// Moves the end of an operation to the return of the call that waited for it, if it is later by no more than clocks
+    /// may be off.
+    fn end_by(&mut self, id: OperationId, returned_ns: u64) -> bool {
+        let (end, _) = self.end_of(id);
+        self.builder.move_end(end, returned_ns, self.tolerance)
+    }
+
+    /// Adds edges from the ends of operations to the return of a call.
+    fn wait_for(&mut self, call: CallId, operations: &[OperationId]) {
+        let Some((_, returned)) = self.builder.points_of(call) else { return };
+        let kind = self.builder.store.calls[call.at()].kind.0;
+        let class = self.builder.class(7, [kind, 0, 0]);
+        let first = self.builder.edges.len();
+        for &id in operations {
+            let (end, _) = self.end_of(id);
+            self.builder.add(end, returned, Link::Wait(call), class);
+        }
+        if first != self.builder.edges.len() {
+            self.returns.push(Return { call, edges: first..self.builder.edges.len() });
+        }
+    }
+
+    fn synchronize(&mut self, call: CallId) {
+        let process = self.process_of(call);
+        let store = self.builder.store;
+        let time = store.calls[call.at()].time;
+        let until = time.end_ns;
+        let target = self.targets.get(&call).copied();
+        let kind = target.map(|record| record.kind);
+        let stream = target.and_then(|record| record.stream);
+        let context = target.map(|record| record.context);
+        match (kind, stream) {
+            (Some(SynchronizationKind::Stream), Some(stream)) => {
+                let id = (process, context.unwrap_or_default(), stream);
+                let Some(&at) = self.by_id.get(&id) else { return };
+                let Some(last) = self.streams[at].last else { return };
+                if self.end_by(last, until) {
+                    self.streams[at].is_drained = true;
+                    self.wait_for(call, &[last]);
+                } else {
+                    self.builder.assumptions.contradicted += 1;
+                }
+            }
+            (Some(SynchronizationKind::Event), _) => {
+                let mut last = self.last_operations(process, None);
+                last.retain(|(.., id)| self.end_by(*id, until));
+                if let Some((_, _, operation)) = last.first() {
+                    self.builder.assumptions.inferred_events += 1;
+                    self.wait_for(call, &[*operation]);
+                }
+            }
+            _ => {
+                let mut last = self.last_operations(process, context);
+                last.retain(|(.., id)| self.end_by(*id, until));
+                // Of streams that the host has waited for already, one is enough: the last.
+                let mut is_first = true;
+                last.retain(|(_, at, _)| {
+                    !self.streams[*at].is_drained || std::mem::take(&mut is_first)
+                });
+                let operations: Vec<OperationId> = last.iter().map(|(.., id)| *id).collect();
+                for (_, at, _) in last {
+                    self.streams[at].is_drained = true;
+                }
+                self.wait_for(call, &operations);
+            }
+        }
+    }
+
+    /// The stream will wait for an event. CUPTI's record has its stream, and not what it was recorded after: the last
+    /// operations of the other streams are what it may be.
+    fn wait_event(&mut self, call: CallId) {
+        let process = self.process_of(call);
+        let record = self.targets.get(&call).copied();
+        let Some((record, stream)) = record.and_then(|record| Some((record, record.stream?)))
+        else {
+            self.builder.assumptions.events_without_source += 1;
+            return;
+        };
+        let others = self.last_operations(process, None);
+        let at = self.stream((process, record.context, stream));
+        let others = others.iter().filter(|(_, of, _)| *of != at).map(|(.., id)| *id);
+        self.streams[at].waits_for.extend(others);
+        self.streams[at].waits += 1;
+        if self.streams[at].waits_for.len() > RECENT {
+            let drop = self.streams[at].waits_for.len() - RECENT;
+            self.streams[at].waits_for.drain(..drop);
+        }
+    }
+
+    /// A long call that returns soon after an operation ended that was running when it began.
+    fn allocate(&mut self, call: CallId) {
+        let time = self.builder.store.calls[call.at()].time;
+        if time.ns() < LONG_CALL_NS {
+            return;
+        }
+        let last = self.last_operations(self.process_of(call), None);
+        let is_waited_for = |end: u64| {
+            end > time.start_ns && end <= time.end_ns && (time.end_ns - end) <= time.ns() / 2
+        };
+        if let Some((.., id)) = last.into_iter().find(|(end, ..)| is_waited_for(*end)) {
+            self.builder.assumptions.inferred_waits += 1;
+            self.wait_for(call, &[id]);
+        }
+    }
+}
+
+fn stream_of(profile: &Profile, id: OperationId) -> StreamId {
+    let work = profile.store.work(&profile.store.operations[id.at()]);
+    (work.process, work.place.context, work.place.stream)
+}
+
+/// What sort of operation it is, for the classes of edges.
+fn kind_of(profile: &Profile, id: OperationId) -> u32 {
+    match &profile.store.work(&profile.store.operations[id.at()]).what {
+        What::Kernel { .. } => 0,
+        What::Memset(_) => 1,
+        What::Graph(_) => 2,
+        What::Copy(copy) => 3 + u32::from(copy.bytes > 64 << 10),
+    }
+}
+
+fn median(mut values: Vec<u64>) -> Option<u64> {
+    let at = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable(at).1)
+}
+
+/// The usual lag of each class of edges.
+struct Usual {
+    /// The median of those that decided when something started.
+    median: FxHashMap<u32, u64>,
+    /// The least of all.
+    least: FxHashMap<u32, u64>,
+}
+
+impl Usual {
+    fn of(&self, edge: &Edge) -> u64 {
+        let least = || self.least.get(&edge.class).copied().unwrap_or_default();
+        let unseen = || match edge.link {
+            Link::Stream(_) | Link::Event(_) | Link::Graph(_) => least().min(QUEUED_NS),
+            _ => least(),
+        };
+        self.median.get(&edge.class).copied().unwrap_or_else(unseen).min(edge.lag)
+    }
+
+    fn learn(&mut self, samples: FxHashMap<u32, Vec<u64>>) {
+        for (class, lags) in samples {
+            self.median.extend(median(lags).map(|lag| (class, lag)));
+        }
+    }
+}
+
+/// Decides which edge each operation waited for last: it keeps its measured lag. The others get the usual lag of their
+/// class, or the measured one if that is less.
+fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<usize>]) {
+    let mut usual = Usual { median: FxHashMap::default(), least: FxHashMap::default() };
+    for edge in starts.iter().flat_map(|edges| &builder.edges[edges.clone()]) {
+        let least = usual.least.entry(edge.class).or_insert(edge.lag);
+        *least = edge.lag.min(*least);
+    }
+    // Launches first: an operation follows another for sure only where the launch had had its time.
+    let is_launch = |edge: &Edge| matches!(edge.link, Link::Launch(_));
+    for launches in [true, false] {
+        let mut samples: FxHashMap<u32, Vec<u64>> = FxHashMap::default();
+        for edges in starts {
+            let edges = &builder.edges[edges.clone()];
+            let begun = |edge: &Edge| {
+                let launched = if is_launch(edge) && !launches { usual.of(edge) } else { 0 };
+                builder.times[edge.from as usize] + launched
+            };
+            let Some(last) = edges.iter().max_by_key(|edge| begun(edge)) else { continue };
+            if is_launch(last) == launches {
+                samples.entry(last.class).or_default().push(last.lag);
+            }
+        }
+        usual.learn(samples);
+    }
+    let device_ends = DeviceEnds::new(builder);
+    let gap = usual.median.values().copied().min().unwrap_or_default().min(DEVICE_SLACK_NS);
+    let mut more = Vec::new();
+    for range in starts {
+        let edges = &mut builder.edges[range.clone()];
+        for edge in edges.iter_mut() {
+            edge.lag = usual.of(edge);
+        }
+        let reached = |edge: &Edge| builder.times[edge.from as usize] + edge.lag;
+        let Some(at) = (0..edges.len()).max_by_key(|at| (reached(&edges[*at]), *at)) else {
+            continue;
+        };
+        let (to, explained) = (edges[at].to, reached(&edges[at]));
+        let start_ns = builder.times[to as usize];
+        let is_late = start_ns > explained + gap + DEVICE_SLACK_NS;
+        let held = is_late.then(|| device_ends.before(builder, to, start_ns)).flatten();
+        match held
+            .filter(|(_, end_ns)| *end_ns > explained && start_ns - end_ns <= gap + DEVICE_SLACK_NS)
+        {
+            Some((end, _)) => more.push((end, to)),
+            None => {
+                let edge = &mut builder.edges[range.start + at];
+                edge.lag = start_ns - builder.times[edge.from as usize];
+                builder.assumptions.late_starts += u64::from(is_late);
+            }
+        }
+    }
+    for (end, to) in more {
+        let class = builder.class(6, [0; 3]);
+        let id = device_ends.operation(to);
+        builder.assumptions.inferred_on_device += 1;
+        builder.add(end, to, Link::Device(id), class);
+    }
+}
+
+/// The operations of each device by their ends.
+struct DeviceEnds {
+    by_device: FxHashMap<(u32, u32), Vec<(u64, OperationId)>>,
+    first: u32,
+}
+
+impl DeviceEnds {
+    fn new(builder: &Builder<'_>) -> Self {
+        let store = builder.store;
+        let mut by_device: FxHashMap<(u32, u32), Vec<(u64, OperationId)>> = FxHashMap::default();
+        for (id, row) in (0..).map(OperationId).zip(&store.operations) {
+            let (work, Some(time)) = (store.work(row), row.time()) else { continue };
+            by_device.entry((work.process, work.place.device)).or_default().push((time.end_ns, id));
+        }
+        by_device.values_mut().for_each(|ends| ends.sort_unstable());
+        Self { by_device, first: builder.start_of(OperationId(0)) }
+    }
+
+    fn operation(&self, start: u32) -> OperationId {
+        OperationId((start - self.first) / 2)
+    }
+
+    /// The end of the operation that ended last before one of its device starts.
+    fn before(&self, builder: &Builder<'_>, start: u32, start_ns: u64) -> Option<(u32, u64)> {
+        let store = builder.store;
+        let id = self.operation(start);
+        let work = store.work(&store.operations[id.at()]);
+        let ends = self.by_device.get(&(work.process, work.place.device))?;
+        let after = ends.partition_point(|(end, _)| *end <= start_ns);
+        let (end_ns, other) = *ends.get(after.checked_sub(1)?)?;
+        (other != id).then(|| (builder.start_of(other) + 1, end_ns))
+    }
+}
+
+/// Divides the time of waiting calls into what they wait and what they take by themselves.
+fn fit_returns(builder: &mut Builder<'_>, returns: &[Return]) {
+    let store = builder.store;
+    let mut least: FxHashMap<u32, u64> = FxHashMap::default();
+    for call in store.calls.iter().filter(|call| store.call_kind(call).has_returned) {
+        let least = least.entry(call.kind.0).or_insert(u64::MAX);
+        *least = call.time.ns().min(*least);
+    }
+    let mut samples: FxHashMap<u32, Vec<u64>> = FxHashMap::default();
+    let lasts = returns.iter().filter_map(|of| {
+        let edges = &builder.edges[of.edges.clone()];
+        let edge = edges.iter().max_by_key(|edge| builder.times[edge.from as usize])?;
+        let is_waited_for =
+            builder.times[edge.from as usize] > store.calls[of.call.at()].time.start_ns;
+        Some((of, *edge, is_waited_for))
+    });
+    let lasts: Vec<_> = lasts.collect();
+    for (_, edge, _) in lasts.iter().filter(|(.., is_waited_for)| *is_waited_for) {
+        samples.entry(edge.class).or_default().push(edge.lag);
+    }
+    let mut usual = Usual { median: FxHashMap::default(), least: FxHashMap::default() };
+    usual.learn(samples);
+    for (of, last, is_waited_for) in lasts {
+        for edge in &mut builder.edges[of.edges.clone()] {
+            edge.lag =
+                if is_waited_for && edge.from == last.from { last.lag } else { usual.of(edge) };
+        }
+        if !is_waited_for {
+            continue;
+        }
+        let call = &store.calls[of.call.at()];
+        let waited = call.time.ns().saturating_sub(last.lag);
+        // A blocking copy first submits its operation.
+        let began = match last.link {
+            Link::Wait(id)
+                if store.call_kind(&store.calls[id.at()]).class != CallClass::Synchronize =>
+            {
+                builder.time(last.from - 1).saturating_sub(call.time.start_ns)
+            }
+            _ => 0,
+        };
+        let least = least.get(&call.kind.0).copied().unwrap_or_default();
+        let own = (call.time.ns() - waited + began).min(least);
+        let (thread, time) = (call.thread, call.time);
+        keep_own_time(builder, thread, (time.start_ns, time.end_ns), own);
+    }
+}
+
+/// Gives the own time of a thread between two times this length, at its beginning.
+fn keep_own_time(builder: &mut Builder<'_>, thread: ThreadId, time: (u64, u64), mut own_ns: u64) {
+    let points = &builder.threads[thread.at()];
+    let (Some(first), Some(last)) = (points.from(time.0), points.from(time.1)) else { return };
+    for point in first + 1..=last {
+        if let Some(edge) = builder.own_time_to(point) {
+            edge.lag = edge.lag.min(own_ns);
+            own_ns -= edge.lag;
+        }
+    }
+}
+
+/// A thread works for a range of another one.
+struct HandOver {
+    /// The range that is shown for it.
+    range: RangeId,
+    outer: RangeId,
+    thread: ThreadId,
+    time: Interval,
+}
+
+/// Ranges that continue a range of another thread, and calls that are inferred to be of one. When work was handed over is
+/// not recorded: the last thing that the other thread did before is what it waits for, and that thread goes on when the
+/// work has ended.
+fn add_hand_overs(builder: &mut Builder<'_>) {
+    let store = builder.store;
+    let mut found: Vec<HandOver> = Vec::new();
+    for (range, row) in (0..).map(RangeId).zip(&store.ranges) {
+        let Some(outer) = row.parent.get() else { continue };
+        found.push(HandOver { range, outer, thread: row.thread, time: row.time });
+    }
+    // Calls between two points of the thread that waits are one piece of work.
+    let mut last_from = None;
+    for (id, call) in (0..).map(CallId).zip(&store.calls) {
+        let Some(outer) = store.inferred_range_of(Some(id).into()) else { continue };
+        let other = &builder.threads[store.ranges[outer.at()].thread.at()];
+        let (thread, time) = (call.thread, call.time);
+        let from = (other.until(time.start_ns), thread, outer);
+        match found.last_mut().filter(|_| last_from == Some(from)) {
+            Some(last) => last.time.end_ns = time.end_ns.max(last.time.end_ns),
+            None => found.push(HandOver { range: outer, outer, thread, time }),
+        }
+        last_from = Some(from);
+    }
+    for hand_over in found {
+        if store.ranges[hand_over.outer.at()].thread != hand_over.thread {
+            add_hand_over(builder, &hand_over);
+        }
+    }
+}
+
+fn add_hand_over(builder: &mut Builder<'_>, of: &HandOver) {
+    let outer = &builder.store.ranges[of.outer.at()];
+    let Interval { start_ns, end_ns } = of.time;
+    let [own, other] = [of.thread, outer.thread].map(|thread| &builder.threads[thread.at()]);
+    let (from, to) = (other.until(start_ns), own.from(start_ns));
+    let (ended, next) = (own.from(end_ns), other.from(end_ns));
+    let next = next.filter(|next| builder.time(*next) <= outer.time.end_ns);
+    if let (Some(from), Some(to)) = (from, to) {
+        let class = builder.class(8, [0; 3]);
+        if builder.add(from, to, Link::HandOver(of.range), class) {
+            builder.assumptions.hand_overs += 1;
+            // Before it, the thread waited for work.
+            if let Some(edge) = builder.own_time_to(to)
+                && matches!(edge.link, Link::Host { call: None, range: None })
+            {
+                edge.lag = 0;
+            }
+        }
+    }
+    let (Some(ended), Some(next)) = (ended, next) else { return };
+    let lag = builder.time(next).saturating_sub(builder.time(ended));
+    let own_time = builder.own_time_to(next);
+    let is_idle = own_time.is_some_and(|edge| matches!(edge.link, Link::Host { call: None, .. }));
+    let class = builder.class(9, [0; 3]);
+    if is_idle
+        && builder.add(ended, next, Link::Join(of.range), class)
+        && let Some(edge) = builder.own_time_to(next)
+    {
+        edge.lag = lag.min(edge.lag);
+    }
+}

@@ -1,0 +1,271 @@
+//! The critical path of a run, and what changes of it would bring.
+//!
+//! ```
+//! use profiler_core::Profile;
+//! use profiler_core::critical_path::Change;
+//!
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+//! let profile = Profile::load(file)?;
+//! let dependencies = profile.dependencies();
+//! println!("{}", dependencies.critical_path());
+//! if let Some(path) = dependencies.critical_path_of("batch/backward") {
+//!     for row in path.rows().iter().take(3) {
+//!         println!("{} {}: {:?} on the path", row.kind, row.name, row.on_path);
+//!     }
+//! }
+//! // What would it bring?
+//! let change = Change::Kernel { name: "*gemm*".to_owned(), times: 2.0 };
+//! println!("{}", dependencies.predict(change));
+//! for prediction in dependencies.best_changes(10) {
+//!     println!("{prediction}");
+//! }
+//! println!("error of the model: {:?}", dependencies.replay_error());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The graph
+//! A thread has a point at each start and end of a call or range, an operation has two. Edges say how long after one
+//! point another is at the earliest: a thread's own time, operations, launches, stream order, the order in a launch of a
+//! graph, waits of streams and of the host, hand-overs between threads. In each group of edges that lead to one point,
+//! the one that decided keeps its measured time, the others get the time that is usual for their kind. So a replay
+//! without a change is the recording, and the critical path has the length of the step.
+//!
+//! # What is not recorded
+//! What an event was recorded after, the edges of a graph, and when a thread waits for another are inferred;
+//! [`Assumptions`] counts it. A thread's time outside calls is taken for work of that thread. Waits of one rank
+//! for another are part of the collective kernel.
+//!
+//! # The model's error
+//! [`Dependencies::replay_error`] fits the host's delays on odd steps and replays the even ones with them.
+
+mod edges;
+mod graph;
+mod path;
+mod predict;
+mod replay;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::base::kernel_names::Pattern;
+use crate::base::statistics::as_ns;
+use crate::join::range_tree::NodeId;
+use crate::join::tables::{CallId, Interval, OperationId, RangeId};
+use crate::profile::{Profile, Range, RangeNode};
+use graph::Graph;
+pub use path::{CriticalPath, PathKind, PathRow, Segment};
+pub use predict::{Change, Prediction};
+pub use replay::ReplayError;
+
+/// What was inferred to make the graph, and what did not fit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Assumptions {
+    /// Starts and ends of operations that were moved, since they appear to precede their call or to outlast a wait for
+    /// them: clocks differ.
+    pub clock_corrections: u64,
+    /// Edges that would lead back in time, and are left out.
+    pub contradicted: u64,
+    /// Edges of cycles at one time, which are left out.
+    pub cycles: u64,
+    /// Operations without a call or times, which nothing precedes.
+    pub unmatched: u64,
+    /// Operations of a graph that follow the one that ended last before: the graph's edges are not recorded.
+    pub inferred_in_graphs: u64,
+    /// Waits for events, of streams and of the host, whose work was inferred: the operation of another stream that ended
+    /// last before.
+    pub inferred_events: u64,
+    /// Waits of streams for events without such an operation: they delayed nothing.
+    pub events_without_source: u64,
+    /// Operations that started when another of their device ended, for no other known reason.
+    pub inferred_on_device: u64,
+    /// Calls that allocate or free and waited for the GPU.
+    pub inferred_waits: u64,
+    /// Operations that started before the last one of their stream ended.
+    pub overlapping_in_stream: u64,
+    /// Operations that started later than any known reason explains.
+    pub late_starts: u64,
+    /// Ranges, and inferred calls, that continue a range of another thread.
+    pub hand_overs: u64,
+}
+
+/// The graph of what depends on what in a run, from [`Profile::dependencies`].
+#[derive(Debug)]
+pub struct Dependencies<'a> {
+    profile: &'a Profile,
+    graph: Graph,
+    /// The range whose instances are steps, and they.
+    steps: Option<(NodeId, Vec<RangeId>)>,
+}
+
+/// Fewer instances of a range are no steps.
+const LEAST_STEPS: usize = 4;
+
+impl Profile {
+    /// What depends on what. Costs some sorts of calls, ranges and operations.
+    pub fn dependencies(&self) -> Dependencies<'_> {
+        let graph = Graph::new(self);
+        let mut of_most_time = None;
+        for node in self.nodes().filter(|node| node.instances() >= LEAST_STEPS as u64) {
+            let is_more = |most: &RangeNode<'_>| node.host_time() > most.host_time();
+            if of_most_time.as_ref().is_none_or(is_more) {
+                of_most_time = Some(node);
+            }
+        }
+        let steps = of_most_time.map(|node| (node.id, self.tree.instances(node.id).collect()));
+        Dependencies { profile: self, graph, steps }.ordered()
+    }
+}
+
+impl<'a> Dependencies<'a> {
+    fn ordered(mut self) -> Self {
+        if let Some((_, steps)) = &mut self.steps {
+            self.profile.store.sort_ranges(steps);
+        }
+        self
+    }
+
+    /// The path of the range whose instances are taken for steps: of those with four or more, the one with the
+    /// most host time.
+    pub fn steps_path(&self) -> Option<String> {
+        let (id, _) = self.steps.as_ref()?;
+        Some(RangeNode { profile: self.profile, id: *id }.path())
+    }
+
+    /// Takes the outermost instances of this name, path or pattern for steps. `None` if there are none.
+    #[must_use]
+    pub fn with_steps(self, path: &str) -> Option<Self> {
+        let (node, ranges) = self.instances(path)?;
+        Some(Self { steps: Some((node, ranges)), ..self })
+    }
+
+    /// What was inferred, and what did not fit.
+    pub fn assumptions(&self) -> &Assumptions {
+        &self.graph.assumptions
+    }
+
+    /// The critical path of the session: from its start to the end of its last call, range or operation.
+    pub fn critical_path(&self) -> CriticalPath {
+        self.path_of(None, self.whole().as_slice())
+    }
+
+    /// The critical paths of the outermost instances of this name, path or pattern, together. Each is from the start of
+    /// the range to its end, or to the end of its last operation. `None` if there are none.
+    pub fn critical_path_of(&self, path: &str) -> Option<CriticalPath> {
+        let (_, ranges) = self.instances(path)?;
+        let windows: Vec<Window> = ranges.iter().filter_map(|id| self.window(*id)).collect();
+        Some(self.path_of(Some(path.to_owned()), &windows))
+    }
+
+    /// The critical path of one instance of a range of this profile. `None` if the range has no times.
+    pub fn critical_path_of_instance(&self, range: &Range<'_>) -> Option<CriticalPath> {
+        let window = self.window(range.id)?;
+        Some(self.path_of(Some(range.node().path()), &[window]))
+    }
+
+    fn instances(&self, path: &str) -> Option<(NodeId, Vec<RangeId>)> {
+        let profile = self.profile;
+        let outermost = profile.outermost(&Pattern::new(path));
+        let node = outermost.iter().position(|is_it| *is_it)?;
+        let nodes = profile.nodes().filter(|node| outermost[node.id.at()]);
+        let mut ranges: Vec<RangeId> =
+            nodes.flat_map(|node| profile.tree.instances(node.id)).collect();
+        profile.store.sort_ranges(&mut ranges);
+        Some((NodeId(node as u32), ranges))
+    }
+
+    /// The steps, or the session.
+    fn windows(&self) -> Vec<Window> {
+        match &self.steps {
+            Some((_, steps)) => steps.iter().filter_map(|id| self.window(*id)).collect(),
+            None => self.whole().into_iter().collect(),
+        }
+    }
+
+    /// From the first point to the last; `None` without any.
+    fn whole(&self) -> Option<Window> {
+        let order = &self.graph.order;
+        // Operations without times are at 0.
+        let start = order.iter().copied().find(|point| self.graph.time(*point) != 0)?;
+        let end = *order.last()?;
+        Some(Window { start, end, host_end: end })
+    }
+
+    /// From the start of a range to its end or that of its last operation.
+    fn window(&self, id: RangeId) -> Option<Window> {
+        let store = &self.profile.store;
+        let range = &store.ranges[id.at()];
+        let points = &self.graph.threads[range.thread.at()];
+        let start = points.from(range.time.start_ns)?;
+        let host_end = points.from(range.time.end_ns)?;
+        let ends = self.profile.tree.operations(id);
+        let ends = ends.filter(|id| store.operations[id.at()].time().is_some());
+        let ends = ends.map(|id| self.graph.start_of(id) + 1);
+        let last = ends.max_by_key(|point| self.graph.time(*point));
+        let is_later = |end: &u32| self.graph.time(*end) > self.graph.time(host_end);
+        Some(Window { start, end: last.filter(is_later).unwrap_or(host_end), host_end })
+    }
+
+    fn interval(&self, window: &Window) -> Interval {
+        let [start_ns, end_ns] = [window.start, window.end].map(|point| self.graph.time(point));
+        Interval { start_ns, end_ns }
+    }
+
+    /// The range of an operation.
+    fn range_of(&self, id: OperationId) -> Option<RangeId> {
+        let store = &self.profile.store;
+        store.range_of(store.operations[id.at()].call)
+    }
+
+    fn range_of_call(&self, id: CallId) -> Option<RangeId> {
+        self.profile.store.calls[id.at()].range.get()
+    }
+}
+
+/// The points between which a path is looked for.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    start: u32,
+    end: u32,
+    /// The end of the range on its thread.
+    host_end: u32,
+}
+
+/// The critical path, the model's error and the best changes of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Outlook {
+    /// The path of the steps if there are any, otherwise of the session.
+    pub path: CriticalPath,
+    /// How well a replay matches steps whose delays it has not seen; `None` with fewer than four steps.
+    pub replay: Option<ReplayError>,
+    /// The changes that bring most, the best first.
+    pub changes: Vec<Prediction>,
+    /// What the graph was made with.
+    pub assumptions: Assumptions,
+    /// The measured time that the changes refer to: of the median step, or of the session.
+    #[serde(rename = "clock_ns", serialize_with = "as_ns")]
+    pub clock: Duration,
+}
+
+/// Changes in an outlook.
+const CHANGES: usize = 10;
+
+impl Dependencies<'_> {
+    /// The path, the model's error and the ten best changes.
+    pub fn outlook(&self) -> Outlook {
+        Outlook {
+            path: self.path_of(self.steps_path(), &self.windows()),
+            replay: self.replay_error(),
+            changes: self.best_changes(CHANGES),
+            assumptions: self.graph.assumptions,
+            clock: Duration::from_nanos(self.clock_ns()),
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! The critical path: from the end back to the start, always to what decided when a point was reached; and how much
+//! later all else could be.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
+
+use super::graph::{Edge, Link};
+use super::{Dependencies, Window};
+use crate::base::accessors::getters;
+use crate::base::kernel_names::displayed;
+use crate::base::named_variants::named_variants;
+use crate::base::statistics::as_ns;
+use crate::base::units::nanoseconds;
+use crate::join::range_tree::NodeId;
+use crate::join::tables::{CallId, NameId, OperationId, RangeId, What, WorkId};
+use crate::profile::{ApiCall, GpuOperation, OperationKind, Profile, Range, RangeNode};
+use crate::query::Span;
+
+named_variants! {
+    /// What a part of a critical path is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum PathKind with text in ALL {
+        /// A kernel ran.
+        Kernel = "kernel",
+        /// A copy ran.
+        Copy = "copy",
+        /// A memset ran.
+        Memset = "memset",
+        /// A graph ran that was traced as one interval.
+        Graph = "graph",
+        /// A thread was in a CUDA call. Time in which the call waited for the GPU is not included.
+        Call = "call",
+        /// A thread was in no call.
+        Host = "host",
+        /// From the start of a call to the start of its operation.
+        Launch = "launch latency",
+        /// From the end of an operation to the start of another that followed it.
+        Schedule = "between operations",
+        /// From the end of an operation to the return of the call that waited for it.
+        Return = "return from a wait",
+        /// From a thread to another.
+        HandOver = "hand-over",
+    }
+}
+
+/// A part of a critical path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    kind: PathKind,
+    span: Span,
+    operation: Option<OperationId>,
+    call: Option<CallId>,
+    range: Option<RangeId>,
+}
+
+impl Segment {
+    getters! {
+        /// The kind.
+        kind: PathKind = kind;
+        /// The interval since the session's start.
+        span: Span = span;
+    }
+
+    /// The operation that ran or started.
+    pub fn operation<'a>(&self, profile: &'a Profile) -> Option<GpuOperation<'a>> {
+        self.operation.map(|id| profile.operation(id))
+    }
+
+    /// The call that the thread was in or returned from.
+    pub fn call<'a>(&self, profile: &'a Profile) -> Option<ApiCall<'a>> {
+        self.call.map(|id| profile.call(id))
+    }
+
+    /// The range of the operation, call or thread.
+    pub fn range<'a>(&self, profile: &'a Profile) -> Option<Range<'a>> {
+        self.range.map(|id| Range { profile, id })
+    }
+}
+
+/// A kernel, function or range with its time on the critical path and off it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PathRow {
+    /// The kind; of a range, that of most of its time on the path.
+    pub kind: PathKind,
+    /// The name of the kernel or function, or the path of the range; empty for the other kinds.
+    pub name: String,
+    /// The time on the path.
+    #[serde(rename = "on_path_ns", serialize_with = "as_ns")]
+    pub on_path: Duration,
+    /// The number of parts on the path.
+    pub parts: u64,
+    /// The time on the path and off it, summed over threads and operations.
+    #[serde(rename = "total_ns", serialize_with = "as_ns")]
+    pub total: Duration,
+    /// The number of parts on the path and off it.
+    pub all_parts: u64,
+    /// By how much each of those off the path may be late without delaying the end: the least of them. `None` if
+    /// there are none.
+    #[serde(rename = "slack_ns", serialize_with = "optional_ns")]
+    pub slack: Option<Duration>,
+}
+
+fn optional_ns<S: serde::Serializer>(of: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    of.map(nanoseconds).serialize(to)
+}
+
+/// What determined the length of a session, or of the instances of a range. `{}` is a table; serializable without its
+/// segments.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct CriticalPath {
+    /// The range; `None` for the session.
+    pub range: Option<String>,
+    /// The number of instances.
+    pub instances: u64,
+    /// The sum of their lengths, which is that of all segments.
+    #[serde(rename = "length_ns", serialize_with = "as_ns")]
+    pub length: Duration,
+    /// The time before which nothing is known to have happened, which is not on the path.
+    #[serde(rename = "unexplained_ns", serialize_with = "as_ns")]
+    pub unexplained: Duration,
+    pub(super) kinds: Vec<(PathKind, u64)>,
+    rows: Vec<PathRow>,
+    ranges: Vec<PathRow>,
+    #[serde(skip)]
+    segments: Vec<Segment>,
+}
+
+impl CriticalPath {
+    getters! {
+        /// The parts in time order, by instance.
+        segments: &[Segment] = segments;
+        /// By kernel, function and kind, the most time on the path first.
+        rows: &[PathRow] = rows;
+        /// By range, without descendants, the most time on the path first. The name is empty outside all ranges.
+        ranges: &[PathRow] = ranges;
+    }
+
+    /// The time of a kind on the path.
+    pub fn time_of(&self, kind: PathKind) -> Duration {
+        let of_kind = self.kinds.iter().find(|(of, _)| *of == kind);
+        Duration::from_nanos(of_kind.map_or(0, |(_, ns)| *ns))
+    }
+
+    /// The time in which operations ran.
+    pub fn gpu_time(&self) -> Duration {
+        let gpu = [PathKind::Kernel, PathKind::Copy, PathKind::Memset, PathKind::Graph];
+        gpu.into_iter().map(|kind| self.time_of(kind)).sum()
+    }
+
+    /// The row of a kernel or function, or of a kind without names.
+    pub fn row(&self, kind: PathKind, name: &str) -> Option<&PathRow> {
+        self.rows.iter().find(|row| row.kind == kind && row.name == name)
+    }
+}
+
+/// What a row sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Kernel(NameId),
+    Copy(cupti::CopyKind),
+    Call(NameId),
+    Other(PathKind),
+}
+
+#[derive(Debug, Default, Clone)]
+struct Sums {
+    on_path: u64,
+    parts: u64,
+    total: u64,
+    all_parts: u64,
+    slack: Option<u64>,
+    /// Of a range: its time on the path by kind.
+    kinds: FxHashMap<PathKind, u64>,
+    work: Option<WorkId>,
+}
+
+/// Rows while they are summed.
+#[derive(Default)]
+struct Rows {
+    names: FxHashMap<Key, Sums>,
+    ranges: FxHashMap<Option<NodeId>, Sums>,
+}
+
+impl Dependencies<'_> {
+    pub(super) fn path_of(&self, range: Option<String>, windows: &[Window]) -> CriticalPath {
+        let mut rows = Rows::default();
+        let mut segments = Vec::new();
+        let (mut length, mut unexplained) = (0, 0);
+        let mut latest = vec![u64::MAX; self.graph.times.len()];
+        for window in windows {
+            let (edges, reached) = self.walk(window);
+            let time = self.interval(window);
+            length += time.ns();
+            unexplained += reached.saturating_sub(time.start_ns);
+            let on_path: FxHashSet<usize> = edges.iter().copied().collect();
+            self.add_slack(window, &on_path, &mut latest, &mut rows);
+            for edge in edges.into_iter().rev() {
+                let edge = &self.graph.edges[edge];
+                let start_ns = self.graph.time(edge.from).max(time.start_ns);
+                self.add_segment(edge, start_ns, &mut rows, &mut segments);
+            }
+        }
+        let mut kinds: FxHashMap<PathKind, u64> = FxHashMap::default();
+        for segment in &segments {
+            *kinds.entry(segment.kind).or_default() += nanoseconds(segment.span.duration());
+        }
+        let mut kinds: Vec<_> = kinds.into_iter().collect();
+        kinds.sort_unstable_by_key(|(kind, ns)| (Reverse(*ns), *kind));
+        let names = rows.names.into_iter().map(|(key, sums)| self.named_row(key, sums));
+        let ranges = rows.ranges.into_iter().map(|(node, sums)| self.range_row(node, sums));
+        CriticalPath {
+            range,
+            instances: windows.len() as u64,
+            length: Duration::from_nanos(length),
+            unexplained: Duration::from_nanos(unexplained),
+            kinds,
+            rows: ranked(names.collect()),
+            ranges: ranked(ranges.collect()),
+            segments,
+        }
+    }
+
+    /// The edges from the end back to the start of a window, and the time that was reached.
+    pub(super) fn walk(&self, window: &Window) -> (Vec<usize>, u64) {
+        let graph = &self.graph;
+        let start_ns = graph.time(window.start);
+        let mut edges = Vec::new();
+        let mut at = window.end;
+        while graph.time(at) > start_ns {
+            // The own time of a thread comes first, so that of two that decide the dependency is followed.
+            let reached = |edge: &usize| {
+                let Edge { from, lag, .. } = graph.edges[*edge];
+                graph.time(from).saturating_add(lag)
+            };
+            let Some(edge) = graph.edges_to(at).max_by_key(reached) else { break };
+            edges.push(edge);
+            at = graph.edges[edge].from;
+        }
+        (edges, graph.time(at).max(start_ns))
+    }
+
+    /// Adds all activities of a window to the rows, with the slack of those off the path.
+    fn add_slack(
+        &self,
+        window: &Window,
+        on_path: &FxHashSet<usize>,
+        latest: &mut [u64],
+        rows: &mut Rows,
+    ) {
+        let graph = &self.graph;
+        let time = self.interval(window);
+        let part = graph.slice(time);
+        for &point in graph.order[part.clone()].iter().rev() {
+            // What nothing follows may last until the end.
+            if latest[point as usize] == u64::MAX {
+                latest[point as usize] = time.end_ns;
+            }
+            let until = latest[point as usize];
+            for at in graph.edges_to(point) {
+                let edge = &graph.edges[at];
+                let from_ns = graph.time(edge.from);
+                if from_ns >= time.start_ns {
+                    let latest = &mut latest[edge.from as usize];
+                    *latest = (*latest).min(until.saturating_sub(edge.lag));
+                }
+                if !edge.link.is_activity() || from_ns < time.start_ns {
+                    continue;
+                }
+                // On the path it is known to have none; waits are no activity.
+                let slack = (!on_path.contains(&at) && edge.lag != 0)
+                    .then(|| until.saturating_sub(from_ns.saturating_add(edge.lag)));
+                let key = self.key_of(edge);
+                for sums in [
+                    rows.names.entry(key).or_default(),
+                    rows.ranges.entry(self.node_of(edge)).or_default(),
+                ] {
+                    sums.total = sums.total.saturating_add(edge.lag);
+                    sums.all_parts += u64::from(edge.lag != 0);
+                    sums.slack = match (sums.slack, slack) {
+                        (Some(least), Some(slack)) => Some(least.min(slack)),
+                        (least, slack) => least.or(slack),
+                    };
+                    sums.work = self.work_of(edge).or(sums.work);
+                }
+            }
+        }
+        for &point in &graph.order[part] {
+            latest[point as usize] = u64::MAX;
+        }
+    }
+
+    fn add_segment(
+        &self,
+        edge: &Edge,
+        start_ns: u64,
+        rows: &mut Rows,
+        segments: &mut Vec<Segment>,
+    ) {
+        let end_ns = self.graph.time(edge.to);
+        if end_ns <= start_ns {
+            return;
+        }
+        let kind = self.kind_of(edge);
+        let ns = end_ns - start_ns;
+        let is_activity = edge.link.is_activity();
+        for sums in [
+            rows.names.entry(self.key_of(edge)).or_default(),
+            rows.ranges.entry(self.node_of(edge)).or_default(),
+        ] {
+            sums.on_path = sums.on_path.saturating_add(ns);
+            sums.parts += 1;
+            *sums.kinds.entry(kind).or_default() += ns;
+            sums.work = self.work_of(edge).or(sums.work);
+            if !is_activity {
+                sums.total = sums.total.saturating_add(ns);
+                sums.all_parts += 1;
+            }
+        }
+        let (operation, call) = match edge.link {
+            Link::Host { call, .. } => (None, call),
+            Link::Wait(call) => (None, Some(call)),
+            _ => (operation_of(edge), None),
+        };
+        let since = |ns| self.profile.since_start(ns);
+        segments.push(Segment {
+            kind,
+            span: Span { start: since(start_ns), end: since(end_ns) },
+            operation,
+            call,
+            range: self.range_of_edge(edge),
+        });
+    }
+
+    pub(super) fn range_of_edge(&self, edge: &Edge) -> Option<RangeId> {
+        match edge.link {
+            Link::Host { range, .. } => range,
+            Link::Wait(call) => self.range_of_call(call),
+            Link::HandOver(range) | Link::Join(range) => Some(range),
+            _ => operation_of(edge).and_then(|id| self.range_of(id)),
+        }
+    }
+
+    pub(super) fn node_of(&self, edge: &Edge) -> Option<NodeId> {
+        self.range_of_edge(edge).map(|range| self.profile.tree.of_range[range.at()])
+    }
+
+    fn work_of(&self, edge: &Edge) -> Option<WorkId> {
+        let Link::Work(id) = edge.link else { return None };
+        Some(self.profile.store.operations[id.at()].work)
+    }
+
+    fn kind_of(&self, edge: &Edge) -> PathKind {
+        match edge.link {
+            Link::Host { call: Some(_), .. } => PathKind::Call,
+            Link::Host { call: None, .. } => PathKind::Host,
+            Link::Work(id) => match self.profile.operation(id).kind() {
+                OperationKind::Kernel => PathKind::Kernel,
+                OperationKind::Copy => PathKind::Copy,
+                OperationKind::Memset => PathKind::Memset,
+                OperationKind::Graph => PathKind::Graph,
+            },
+            Link::Launch(_) => PathKind::Launch,
+            Link::Stream(_) | Link::Graph(_) | Link::Event(_) | Link::Device(_) => {
+                PathKind::Schedule
+            }
+            Link::Wait(_) => PathKind::Return,
+            Link::HandOver(_) | Link::Join(_) => PathKind::HandOver,
+        }
+    }
+
+    fn key_of(&self, edge: &Edge) -> Key {
+        let store = &self.profile.store;
+        let kind = self.kind_of(edge);
+        match edge.link {
+            Link::Host { call: Some(call), .. } => {
+                Key::Call(store.call_kind(&store.calls[call.at()]).name)
+            }
+            Link::Work(id) => match &store.work(&store.operations[id.at()]).what {
+                What::Kernel { names, .. } => Key::Kernel(names.name),
+                What::Copy(copy) => Key::Copy(copy.kind),
+                _ => Key::Other(kind),
+            },
+            _ => Key::Other(kind),
+        }
+    }
+
+    fn named_row(&self, key: Key, sums: Sums) -> PathRow {
+        let store = &self.profile.store;
+        let (kind, name) = match key {
+            Key::Call(name) => (PathKind::Call, store.names.get(name).to_owned()),
+            Key::Other(kind) => (kind, String::new()),
+            Key::Copy(kind) => (PathKind::Copy, kind.to_string()),
+            Key::Kernel(name) => {
+                let what = sums.work.map(|work| store.works()[work.at()].what);
+                let demangled = match what {
+                    Some(What::Kernel { names, .. }) => names.demangled,
+                    _ => None,
+                };
+                let demangled = demangled.map(|name| store.names.get(name));
+                (PathKind::Kernel, displayed(store.names.get(name), demangled))
+            }
+        };
+        sums.row(kind, name)
+    }
+
+    fn range_row(&self, node: Option<NodeId>, sums: Sums) -> PathRow {
+        let name = node.map(|id| RangeNode { profile: self.profile, id }.cut_path());
+        let most = sums.kinds.iter().max_by_key(|(kind, ns)| (**ns, Reverse(**kind)));
+        let kind = most.map_or(PathKind::Host, |(kind, _)| *kind);
+        sums.row(kind, name.unwrap_or_default())
+    }
+}
+
+pub(super) fn operation_of(edge: &Edge) -> Option<OperationId> {
+    match edge.link {
+        Link::Work(id)
+        | Link::Launch(id)
+        | Link::Stream(id)
+        | Link::Graph(id)
+        | Link::Event(id)
+        | Link::Device(id) => Some(id),
+        _ => None,
+    }
+}
+
+impl Sums {
+    fn row(self, kind: PathKind, name: String) -> PathRow {
+        PathRow {
+            kind,
+            name,
+            on_path: Duration::from_nanos(self.on_path),
+            parts: self.parts,
+            total: Duration::from_nanos(self.total),
+            all_parts: self.all_parts,
+            slack: self.slack.map(Duration::from_nanos),
+        }
+    }
+}
+
+/// The most time on the path first, then in all, then by name.
+fn ranked(mut rows: Vec<PathRow>) -> Vec<PathRow> {
+    rows.sort_by(|a, b| {
+        let key = |row: &PathRow| (Reverse(row.on_path), Reverse(row.total), row.kind);
+        key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
+    });
+    rows
+}

@@ -1,0 +1,197 @@
+//! Collectives of several ranks matched: by communicator, function and sequence number.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::base::order;
+use crate::join::collectives::{CollectiveFunction, CollectiveRow};
+use crate::join::tables::{Interval, OperationId};
+use crate::profile::Profile;
+
+/// A process on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Participant {
+    pub(crate) process: u32,
+    pub(crate) device: u32,
+}
+
+/// The kernel of one participant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Member {
+    /// Index of [`Matches::participants`].
+    pub(crate) participant: usize,
+    /// Index of [`Profile::collective_rows`].
+    pub(crate) row: usize,
+    pub(crate) time: Interval,
+}
+
+/// A collective with the kernels of at least two participants.
+#[derive(Debug, Clone)]
+pub(crate) struct Match {
+    pub(crate) function: CollectiveFunction,
+    pub(crate) communicator: u64,
+    /// The bytes of one rank, as NCCL states them; of a kernel with several collectives, their sum.
+    pub(crate) bytes: u64,
+    /// What nccl-tests' algorithm bandwidth divides, and that times its factor for the bus.
+    pub(crate) total_bytes: f64,
+    pub(crate) bus_bytes: Option<f64>,
+    pub(crate) members: Vec<Member>,
+    /// The latest arrival, and the latest but one.
+    pub(crate) latest_ns: u64,
+    pub(crate) second_ns: u64,
+}
+
+impl Match {
+    /// The time from the first arrival to the last.
+    pub(crate) fn skew_ns(&self) -> u64 {
+        let first = self.members.iter().map(|member| member.time.start_ns).min();
+        self.latest_ns.saturating_sub(first.unwrap_or(self.latest_ns))
+    }
+
+    /// The time that a member waits for the last one to arrive.
+    pub(crate) fn wait_ns(&self, member: &Member) -> u64 {
+        self.latest_ns.saturating_sub(member.time.start_ns).min(member.time.ns())
+    }
+
+    /// The transfer: from the last arrival to the last end.
+    pub(crate) fn transfer_ns(&self) -> u64 {
+        let end = self.members.iter().map(|member| member.time.end_ns).max();
+        end.unwrap_or(0).saturating_sub(self.latest_ns)
+    }
+
+    /// The time that the last arrival costs: what the others would wait less if it came with the last but one.
+    pub(crate) fn last_costs_ns(&self) -> u64 {
+        let waits = self.members.iter().map(|member| self.wait_ns(member));
+        // A kernel that ended before, as a small send may, did not wait.
+        (self.latest_ns - self.second_ns).min(waits.max().unwrap_or(0))
+    }
+
+    /// By how much a member arrives after all others, as far as that costs time; negative if another one arrives later.
+    pub(crate) fn margin_ns(&self, member: &Member) -> f64 {
+        match member.time.start_ns == self.latest_ns {
+            true => self.last_costs_ns() as f64,
+            false => member.time.start_ns as f64 - self.latest_ns as f64,
+        }
+    }
+}
+
+/// The matched collectives of a profile.
+#[derive(Debug, Default)]
+pub(crate) struct Matches {
+    pub(crate) participants: Vec<Participant>,
+    /// By latest arrival. Of a kernel that executes several collectives, one.
+    pub(crate) all: Vec<Match>,
+    /// Collectives that no other process recorded, or whose kernel is unknown.
+    pub(crate) unmatched: u64,
+}
+
+/// The key of a collective in all its ranks: function and number, or sender and receiver and number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    communicator: u64,
+    function: CollectiveFunction,
+    pair: (u32, u32),
+    sequence: u64,
+}
+
+impl Key {
+    /// `None` for a send or receive without its ranks.
+    fn of(row: &CollectiveRow) -> Option<Self> {
+        let (function, pair) = match row.function {
+            CollectiveFunction::Send => (CollectiveFunction::Send, (row.rank?, row.other_rank?)),
+            CollectiveFunction::Recv => (CollectiveFunction::Send, (row.other_rank?, row.rank?)),
+            function => (function, (0, 0)),
+        };
+        Some(Self { communicator: row.communicator, function, pair, sequence: row.sequence })
+    }
+}
+
+impl Matches {
+    /// Costs a sort of the collectives; memory is proportional to them.
+    pub(crate) fn of(profile: &Profile) -> Self {
+        let rows = profile.collective_rows();
+        let mut keyed: Vec<(Key, usize)> =
+            (0..).zip(rows).filter_map(|(at, row)| Some((Key::of(row)?, at))).collect();
+        order::sort_by_key(&mut keyed, |keyed| *keyed);
+        let mut matches = Self::default();
+        let sums = KernelSums::of(rows);
+        let mut participants: FxHashMap<Participant, usize> = FxHashMap::default();
+        let mut kernels: FxHashSet<OperationId> = FxHashSet::default();
+        let mut matched = 0;
+        for group in keyed.chunk_by(|a, b| a.0 == b.0) {
+            let mut members: Vec<Member> = Vec::with_capacity(group.len());
+            for (_, at) in group {
+                let Some(operation) = rows[*at].operation else { continue };
+                let operation = profile.operation(operation);
+                let Some(time) = operation.interval() else { continue };
+                let participant =
+                    Participant { process: operation.process_id(), device: operation.device() };
+                let next = participants.len();
+                let participant = *participants.entry(participant).or_insert_with(|| {
+                    matches.participants.push(participant);
+                    next
+                });
+                // A repeated key is a communicator with the hash of an earlier one.
+                if members.iter().all(|member| member.participant != participant) {
+                    members.push(Member { participant, row: *at, time });
+                }
+            }
+            if members.len() < 2 {
+                continue;
+            }
+            matched += members.len();
+            let first = rows[members[0].row].operation;
+            if first.is_some_and(|kernel| kernels.insert(kernel)) {
+                matches.all.push(sums.matched(group[0].0, members, rows));
+            }
+        }
+        matches.unmatched = (rows.len() - matched) as u64;
+        order::sort_by_number(&mut matches.all, |matched| matched.latest_ns);
+        matches
+    }
+}
+
+/// The bytes of kernels that execute several collectives.
+struct KernelSums(FxHashMap<OperationId, (u64, f64, Option<f64>)>);
+
+impl KernelSums {
+    fn of(rows: &[CollectiveRow]) -> Self {
+        let mut sums: FxHashMap<OperationId, (u64, f64, Option<f64>)> = FxHashMap::default();
+        for row in rows {
+            let Some(operation) = row.operation else { continue };
+            let sum = sums.entry(operation).or_insert((0, 0.0, Some(0.0)));
+            // Both directions of a link are used at once.
+            let is_counted = row.function != CollectiveFunction::Recv || row.in_kernel == 1;
+            let bytes = row.bytes.unwrap_or(0) * u64::from(is_counted);
+            let ranks = row.ranks.unwrap_or(1);
+            let total = row.function.total_bytes(bytes, ranks) as f64;
+            let bus = row.ranks.and_then(|ranks| row.function.bus_factor(ranks));
+            sum.0 = sum.0.saturating_add(bytes);
+            sum.1 += total;
+            sum.2 = sum.2.zip(bus).map(|(sum, factor)| sum + total * factor);
+        }
+        Self(sums)
+    }
+
+    fn matched(&self, key: Key, members: Vec<Member>, rows: &[CollectiveRow]) -> Match {
+        let kernel = rows[members[0].row].operation;
+        let sum = kernel.and_then(|kernel| self.0.get(&kernel)).copied();
+        let (bytes, total_bytes, bus_bytes) = sum.unwrap_or_default();
+        let (mut latest_ns, mut second_ns) = (0, 0);
+        for Member { time, .. } in &members {
+            match time.start_ns {
+                start if start >= latest_ns => (latest_ns, second_ns) = (start, latest_ns),
+                start => second_ns = second_ns.max(start),
+            }
+        }
+        Match {
+            function: key.function,
+            communicator: key.communicator,
+            bytes,
+            total_bytes,
+            bus_bytes,
+            members,
+            latest_ns,
+            second_ns,
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The rank for which the others wait, and why it is late.
+
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::analyze::diagnosis::{Part, Piece};
+use crate::analyze::matches::{Match, Matches, Participant};
+use crate::base::hodges_lehmann::median;
+use crate::base::kernel_names;
+use crate::base::statistics::as_ns;
+use crate::join::range_tree::NodeId;
+use crate::join::tables::{Interval, NameId, What};
+use crate::profile::{DeviceClocks, Profile};
+
+/// The fewest collectives of a communicator to judge.
+const LEAST_COLLECTIVES: usize = 16;
+/// The most blocks of consecutive collectives whose lateness is compared.
+const BLOCKS: usize = 32;
+/// The share of a block's time that a straggler is late by, at least.
+const LEAST_SHARE: f64 = 0.025;
+/// How many standard deviations of its lateness a straggler is late by, at least.
+const LEAST_DEVIATIONS: f64 = 1.25;
+/// From median absolute to standard deviation, for normal values.
+const DEVIATION: f64 = 1.4826;
+/// The share of the lateness that a cause explains, at least.
+const LEAST_EXPLAINED: f64 = 0.4;
+/// The factor of calls by which a kernel is an extra one, at least.
+const EXTRA: f64 = 1.02;
+/// How much lower a clock is that explains longer kernels.
+const SLOWER_CLOCK: f64 = 0.98;
+
+/// Why a rank is late.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "cause")]
+#[non_exhaustive]
+pub enum LateCause {
+    /// Its host loads data, in this range, while its GPU is idle.
+    Data {
+        /// The path of the range.
+        range: Option<String>,
+    },
+    /// Its GPU is idle for its host, in this range.
+    HostGap {
+        /// The path of the range.
+        range: Option<String>,
+    },
+    /// It runs a kernel more often than others do.
+    ExtraKernel {
+        /// The demangled name.
+        kernel: String,
+        /// By how many calls more.
+        calls: u64,
+    },
+    /// A kernel takes longer than in other ranks.
+    LongerKernel {
+        /// The demangled name.
+        kernel: String,
+    },
+    /// Kernels take longer since its GPU's clock is lower.
+    SlowerClock {
+        /// The device's CUDA ordinal.
+        device: u32,
+        /// What lowered the clock, if the samples say it.
+        by: Option<&'static str>,
+    },
+    /// Copies take longer, or are more.
+    Copies,
+    /// No part of its time is longer by as much as it is late.
+    Unknown,
+}
+
+/// A rank that is later than all others, time and again.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Straggler {
+    /// Index in [`Ranks::ranks`](super::Ranks::ranks).
+    pub rank: usize,
+    /// The communicator's hash.
+    pub communicator: u64,
+    /// The time by which the others would have waited less if it came as early as the second-latest rank.
+    #[serde(rename = "late_ns", serialize_with = "as_ns")]
+    pub late: Duration,
+    /// That as a share of the time from the first to the last collective, from 0 to 1.
+    pub share: f64,
+    /// How many standard deviations of its lateness that is.
+    pub deviations: f64,
+    /// Why.
+    #[serde(flatten)]
+    pub cause: LateCause,
+}
+
+/// A straggler before its cause is known.
+pub(super) struct Late {
+    pub(super) participant: usize,
+    communicator: u64,
+    members: Vec<usize>,
+    late_ns: f64,
+    span: Interval,
+    deviations: f64,
+}
+
+/// The straggler of each communicator that has one, the latest first.
+pub(super) fn late(matches: &Matches) -> Vec<Late> {
+    let mut communicators: FxHashMap<u64, Vec<&Match>> = FxHashMap::default();
+    for matched in &matches.all {
+        communicators.entry(matched.communicator).or_default().push(matched);
+    }
+    let mut late: Vec<Late> = communicators
+        .into_iter()
+        .filter_map(|(communicator, all)| late_of(communicator, &all))
+        .collect();
+    late.sort_by(|a, b| b.late_ns.total_cmp(&a.late_ns));
+    late
+}
+
+/// Lateness is summed by blocks of consecutive collectives, since one step has several, of which a delay holds up one.
+fn late_of(communicator: u64, all: &[&Match]) -> Option<Late> {
+    if all.len() < LEAST_COLLECTIVES {
+        return None;
+    }
+    let blocks = all.len().min(BLOCKS);
+    let mut margins: FxHashMap<usize, Vec<f64>> = FxHashMap::default();
+    let mut late: FxHashMap<usize, f64> = FxHashMap::default();
+    for (at, matched) in all.iter().enumerate() {
+        let block = at * blocks / all.len();
+        for member in &matched.members {
+            let margin = matched.margin_ns(member);
+            let sums = margins.entry(member.participant).or_insert_with(|| vec![0.0; blocks]);
+            sums[block] += margin;
+            *late.entry(member.participant).or_default() += margin.max(0.0);
+        }
+    }
+    let first = all.first()?;
+    let start_ns = first.latest_ns - first.skew_ns();
+    let span = Interval { start_ns, end_ns: all.last()?.latest_ns };
+    let least = LEAST_SHARE * span.ns() as f64 / blocks as f64;
+    let mut members: Vec<usize> = margins.keys().copied().collect();
+    members.sort_unstable();
+    let found = members.iter().filter_map(|participant| {
+        let mut sums = margins[participant].clone();
+        sums.sort_by(f64::total_cmp);
+        let middle = median(&sums)?;
+        let mut apart: Vec<f64> = sums.iter().map(|sum| (sum - middle).abs()).collect();
+        apart.sort_by(f64::total_cmp);
+        let deviation = DEVIATION * median(&apart)?;
+        let is_late = middle >= least && middle >= LEAST_DEVIATIONS * deviation;
+        is_late.then(|| (*participant, middle, middle / deviation.max(1.0)))
+    });
+    let (participant, _, deviations) = found.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let late_ns = late.get(&participant).copied().unwrap_or(0.0);
+    Some(Late { participant, communicator, members, late_ns, span, deviations })
+}
+
+/// Finds why a rank is late: the part of its clock that is longer than in the other ranks.
+pub(super) fn explained(
+    late: Late,
+    profile: &Profile,
+    pieces: &[Piece],
+    participants: &[Participant],
+) -> Straggler {
+    let own = participants[late.participant].device;
+    let mut devices: Vec<u32> = late.members.iter().map(|at| participants[*at].device).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    let parts = Excess::of(
+        own,
+        &devices,
+        pieces.iter().filter_map(|piece| {
+            let ns = within(piece.time, late.span);
+            (ns != 0 && piece.part != Part::Communication).then_some((piece.device, piece.part, ns))
+        }),
+    );
+    let (part, excess) = parts.largest().unwrap_or((Part::Unknown, 0.0));
+    let cause = match part {
+        _ if excess < LEAST_EXPLAINED * late.late_ns => LateCause::Unknown,
+        Part::Kernels => longer_kernel(profile, own, &devices, late.span),
+        Part::Copies => LateCause::Copies,
+        Part::Unknown => LateCause::Unknown,
+        _ => {
+            let nodes = Excess::of(
+                own,
+                &devices,
+                pieces.iter().filter_map(|piece| {
+                    let ns = within(piece.time, late.span);
+                    let node = piece.range.map(|range| profile.tree.of_range[range.at()]);
+                    (ns != 0 && piece.part == part).then_some((piece.device, node, ns))
+                }),
+            );
+            let node: Option<NodeId> = nodes.largest().and_then(|(node, _)| node);
+            let range = node.map(|id| profile.node(id).cut_path());
+            match part {
+                Part::Loading => LateCause::Data { range },
+                _ => LateCause::HostGap { range },
+            }
+        }
+    };
+    Straggler {
+        rank: late.participant,
+        communicator: late.communicator,
+        late: Duration::from_nanos(late.late_ns as u64),
+        share: late.late_ns / late.span.ns().max(1) as f64,
+        deviations: late.deviations,
+        cause,
+    }
+}
+
+fn within(time: Interval, span: Interval) -> u64 {
+    time.end_ns.min(span.end_ns).saturating_sub(time.start_ns.max(span.start_ns))
+}
+
+/// Times by device and key.
+struct Excess<K> {
+    own: usize,
+    devices: usize,
+    sums: FxHashMap<K, Vec<u64>>,
+}
+
+impl<K: Copy + Eq + std::hash::Hash> Excess<K> {
+    fn of(own: u32, devices: &[u32], times: impl Iterator<Item = (u32, K, u64)>) -> Self {
+        let place = |device| devices.binary_search(&device).ok();
+        let mut sums: FxHashMap<K, Vec<u64>> = FxHashMap::default();
+        for (device, key, ns) in times {
+            let Some(at) = place(device) else { continue };
+            sums.entry(key).or_insert_with(|| vec![0; devices.len()])[at] += ns;
+        }
+        Self { own: place(own).unwrap_or(0), devices: devices.len(), sums }
+    }
+
+    /// The excess of the own device over the median of the others.
+    fn excess(&self, of: &[u64]) -> f64 {
+        let others = (0..self.devices).filter(|at| *at != self.own);
+        let mut others: Vec<f64> = others.map(|at| of[at] as f64).collect();
+        others.sort_by(f64::total_cmp);
+        of[self.own] as f64 - median(&others).unwrap_or(0.0)
+    }
+
+    fn largest(&self) -> Option<(K, f64)> {
+        let all = self.sums.iter().map(|(key, of)| (*key, self.excess(of)));
+        all.max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+/// The kernel whose time is longest by the other ranks', or the clock that makes all of them longer.
+fn longer_kernel(profile: &Profile, own: u32, devices: &[u32], span: Interval) -> LateCause {
+    let kernels = || {
+        profile.store.operations.iter().filter_map(|operation| {
+            let work = profile.store.work(operation);
+            let What::Kernel { names, .. } = &work.what else { return None };
+            let time = operation.time()?;
+            // Of a late rank, the kernel before the first collective may reach into the span.
+            let is_in = (span.start_ns..span.end_ns).contains(&time.start_ns);
+            let is_collective = profile.collective_kernels().contains(operation.work);
+            let is_counted = is_in && !is_collective;
+            is_counted.then_some((work.place.device, names.name, within(time, span)))
+        })
+    };
+    let times = Excess::of(own, devices, kernels());
+    let calls = Excess::of(own, devices, kernels().map(|(device, name, _)| (device, name, 1)));
+    let largest: Option<(NameId, f64)> = times.largest();
+    let Some((name, _)) = largest else { return LateCause::Unknown };
+    let kernel = kernel_names::displayed(profile.store.names.get(name), None);
+    let more = calls.sums.get(&name).map_or(0.0, |of| calls.excess(of));
+    let own_calls = calls.sums.get(&name).map_or(0, |of| of[calls.own]) as f64;
+    if own_calls > EXTRA * (own_calls - more) {
+        return LateCause::ExtraKernel { kernel, calls: more as u64 };
+    }
+    slower_clock(profile, own, devices).unwrap_or(LateCause::LongerKernel { kernel })
+}
+
+fn slower_clock(profile: &Profile, own: u32, devices: &[u32]) -> Option<LateCause> {
+    let clocks: Vec<DeviceClocks> = profile.device_clocks();
+    let of = |device: u32| clocks.iter().find(|clocks| clocks.device == device);
+    let others = devices.iter().filter(|device| **device != own);
+    let mut others: Vec<f64> = others.filter_map(|device| of(*device)?.sm_hz).collect();
+    others.sort_by(f64::total_cmp);
+    let own_clocks = of(own)?;
+    let is_slower = own_clocks.sm_hz? < SLOWER_CLOCK * median(&others)?;
+    let by = own_clocks.slowed_by.first().map(|slowed| slowed.by);
+    is_slower.then_some(LateCause::SlowerClock { device: own, by })
+}

@@ -1,0 +1,392 @@
+//! Simulated ranks of one machine: every delay is known.
+
+use std::time::Instant;
+
+use cupti::CallClass;
+use fastrand::Rng;
+
+use super::*;
+use crate::analyze::diagnosis::{FindingKind, amdahl};
+use crate::join::collectives::{COLLECTIVES_DOMAIN, collective_fields as fields};
+use crate::join::health::Health;
+use crate::join::tables::{
+    self, Api, CallKind, Details, Field, FieldValue, KernelNames, Label, LabelId, MarkId, RangeId,
+    Session, Store, Subject, ThreadId, What, Work,
+};
+use crate::record::recording::RecordingInfo;
+
+const US: u64 = 1_000;
+const BASE: u64 = 1_000_000_000;
+const COMMUNICATOR: u64 = 0xfeed;
+const TRANSFER: u64 = 50 * US;
+const BYTES: u64 = 1 << 20;
+
+/// What holds one rank up in every step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Plant {
+    /// The host sleeps in the range `optimizer`.
+    Sleep,
+    /// An additional kernel runs.
+    Kernel,
+    /// The kernel of the step takes longer.
+    Longer,
+    /// The host loads data in the range `load`.
+    Loader,
+}
+
+/// A rank that records, with its thread.
+struct Writer<'a> {
+    store: &'a mut Store,
+    process: u32,
+    thread: ThreadId,
+    device: u32,
+    next_id: u32,
+    open: Vec<RangeId>,
+}
+
+impl Writer<'_> {
+    fn label(&mut self, name: &str, domain: Option<&str>) -> LabelId {
+        let name = self.store.names.intern(name);
+        let domain = domain.map(|domain| self.store.names.intern(domain));
+        let label = Label { name, domain, category: None, color: None };
+        let known = self.store.labels.iter().position(|known| *known == label);
+        let at = known.unwrap_or_else(|| {
+            self.store.labels.push(label);
+            self.store.labels.len() - 1
+        });
+        LabelId(at as u32)
+    }
+
+    fn range(&mut self, name: &str, start_ns: u64, end_ns: u64) {
+        let label = self.label(name, None);
+        let parent = self.open.last().copied().into();
+        let time = Interval { start_ns, end_ns };
+        self.store.ranges.push(tables::Range {
+            time,
+            label,
+            thread: self.thread,
+            parent,
+            is_open: false,
+        });
+    }
+
+    /// A kernel whose launch ends as it starts.
+    fn kernel(&mut self, name: &str, start_ns: u64, end_ns: u64) {
+        let kind = CallKind {
+            name: self.store.names.intern("cuLaunchKernelEx"),
+            api: Api::Driver,
+            class: CallClass::KernelLaunch,
+            result: 0,
+            captured: false,
+            empty: false,
+            has_returned: true,
+            share: None,
+            range_is_unknown: false,
+        };
+        let kind = self.store.intern_call_kind(kind);
+        self.next_id += 1;
+        self.store.calls.push(tables::Call {
+            time: Interval { start_ns: start_ns - 2 * US, end_ns: start_ns },
+            correlation_id: self.next_id,
+            kind,
+            thread: self.thread,
+            range: self.open.last().copied().into(),
+        });
+        let mut details = cupti::Kernel::default();
+        let mut place = cupti::Place::default();
+        (place.device, place.context, place.stream) = (self.device, 1, 7);
+        (details.grid, details.block, details.place) = ([100, 1, 1], [128, 1, 1], place);
+        let name = self.store.names.intern(name);
+        let names = KernelNames { name, demangled: None, short: None };
+        let mut work = Work::new(What::Kernel { names, details }, place);
+        work.process = self.process;
+        let work = self.store.intern_work(work);
+        let time = Interval { start_ns, end_ns };
+        self.store.operations.push(tables::Operation::new(work, Some(time), self.next_id));
+    }
+
+    fn collective(&mut self, at_ns: u64, sequence: u64, rank: u64, ranks: u64) {
+        let label = self.label("AllReduce", Some(COLLECTIVES_DOMAIN));
+        let id = MarkId(self.store.marks.len() as u32);
+        let parent = self.open.last().copied();
+        self.store.marks.push(tables::Mark { label, thread: self.thread, at_ns, parent });
+        let numbers = [
+            (fields::COMMUNICATOR, COMMUNICATOR),
+            (fields::RANK, rank),
+            (fields::RANKS, ranks),
+            (fields::SEQUENCE, sequence),
+            (fields::BYTES, BYTES),
+            (fields::LAUNCH, at_ns - 3 * US),
+        ];
+        let unit = self.store.names.intern("");
+        let field = |(name, value): (&str, u64)| Field {
+            name: self.store.names.intern(name),
+            unit,
+            value: FieldValue::U64(value),
+        };
+        let fields = numbers.map(field).into();
+        self.store.details.insert(Subject::Mark(id), Details { fields, ..Details::default() });
+    }
+}
+
+/// A run of equal steps: the host loads, a kernel computes, the ranks reduce and go on together.
+struct Simulation {
+    ranks: usize,
+    steps: usize,
+    step_ns: u64,
+    /// The standard deviation of the time of a rank in a step.
+    noise_ns: f64,
+    plant: Option<(usize, Plant, u64)>,
+    /// Collectives of a step; the noise and the delay precede the first.
+    collectives: usize,
+    without: Option<usize>,
+}
+
+impl Simulation {
+    fn new(ranks: usize) -> Self {
+        Self {
+            ranks,
+            steps: 50,
+            step_ns: 5_000 * US,
+            noise_ns: 20_000.0,
+            plant: None,
+            collectives: 1,
+            without: None,
+        }
+    }
+
+    fn info() -> RecordingInfo {
+        serde_json::from_value(serde_json::json!({
+            "recorded_at_s": 0, "cupti_version": 0, "cuda_driver_version": 0,
+            "driver_release": null, "recorder_version": "", "devices": [],
+        }))
+        .unwrap()
+    }
+
+    /// The arrivals of all ranks at the first collective of each step, and its end, in advance.
+    fn profile(&self, rng: &mut Rng) -> Profile {
+        let gap = 20 * US;
+        let mut steps = Vec::with_capacity(self.steps);
+        let mut now = BASE;
+        for _ in 0..self.steps {
+            let noise: Vec<u64> = (0..self.ranks)
+                .map(|_| (self.noise_ns * (4.0 + normal(rng)).max(0.0)) as u64)
+                .collect();
+            let extra = |rank: usize| match self.plant {
+                Some((planted, _, ns)) if planted == rank => ns,
+                _ => 0,
+            };
+            let work = |rank: usize| self.step_ns + noise[rank] + extra(rank);
+            let latest = now + (0..self.ranks).map(work).max().unwrap();
+            steps.push((now, noise, latest));
+            now = latest + self.collectives as u64 * (TRANSFER + gap);
+        }
+        let mut store = Store::default();
+        for rank in (0..self.ranks).filter(|rank| self.without != Some(*rank)) {
+            let process = 100 + rank as u32;
+            let thread = ThreadId(store.threads.len() as u32);
+            store.threads.push(tables::Thread { id: process, process, name: None, priority: None });
+            let windows_ns = vec![(BASE, now)];
+            let recorded = tables::RecordedProcess {
+                rank: Some(rank as u32),
+                window_ns: (BASE, now),
+                windows_ns,
+                info: Self::info(),
+                health: Health::default(),
+            };
+            let recorded = Some(Box::new(recorded));
+            store.processes.push(tables::Process { id: process, name: None, recorded });
+            let device = rank as u32;
+            let (next_id, open) = (0, Vec::new());
+            let mut writer = Writer { store: &mut store, process, thread, device, next_id, open };
+            for (number, (start, noise, latest)) in steps.iter().enumerate() {
+                self.step(&mut writer, rank, number, (*start, noise[rank], *latest));
+            }
+        }
+        store.operations.sort_by_key(tables::Operation::start_ns);
+        store.session =
+            Session { window_ns: (BASE, now), windows_ns: vec![(BASE, now)], ..Session::default() };
+        Profile::from_store(store, Self::info(), Health::default())
+    }
+
+    fn step(
+        &self,
+        writer: &mut Writer<'_>,
+        rank: usize,
+        number: usize,
+        (start, noise, latest): (u64, u64, u64),
+    ) {
+        let planted = self.plant.filter(|plant| plant.0 == rank);
+        let extra =
+            |kind: Plant| planted.filter(|plant| plant.1 == kind).map_or(0, |plant| plant.2);
+        let end = latest + self.collectives as u64 * (TRANSFER + 20 * US);
+        writer.range("step", start, end);
+        writer.open.push(RangeId(writer.store.ranges.len() as u32 - 1));
+        let loaded = start + self.step_ns / 20 + extra(Plant::Loader);
+        writer.range("load", start, loaded);
+        let computed = loaded + self.step_ns * 18 / 20 + extra(Plant::Longer);
+        writer.kernel("gemm", loaded + 3 * US, computed);
+        let mut now = computed;
+        if extra(Plant::Kernel) != 0 {
+            writer.kernel("extra", now, now + extra(Plant::Kernel));
+            now += extra(Plant::Kernel);
+        }
+        let optimized = now + self.step_ns / 20 + noise + extra(Plant::Sleep);
+        writer.range("optimizer", now, optimized - 4 * US);
+        let mut arrival = optimized;
+        for at in 0..self.collectives {
+            let done = latest + at as u64 * (TRANSFER + 20 * US) + TRANSFER;
+            writer.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)", arrival, done);
+            let sequence = (number * self.collectives + at) as u64;
+            writer.collective(arrival + 100, sequence, rank as u64, self.ranks as u64);
+            arrival = done + 20 * US;
+        }
+        writer.open.pop();
+    }
+}
+
+/// A normal value (Box-Muller).
+fn normal(rng: &mut Rng) -> f64 {
+    (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
+}
+
+#[test]
+fn waits_transfers_and_bandwidths_are_those_of_the_simulation() {
+    let mut simulation = Simulation::new(4);
+    (simulation.noise_ns, simulation.collectives) = (0.0, 3);
+    simulation.plant = Some((2, Plant::Sleep, 400 * US));
+    let profile = simulation.profile(&mut Rng::with_seed(1));
+    profile.health().assert_complete();
+    assert_eq!(profile.collectives().len(), 4 * 50 * 3);
+    assert!(profile.collectives().all(|one| one.in_kernel() == 1));
+    let first = profile.collectives().next().unwrap();
+    assert_eq!(first.range().unwrap().node().path(), "step");
+    let ranks = profile.ranks();
+    assert_eq!((ranks.matched, ranks.unmatched), (150, 0));
+    let [group] = &ranks.collectives[..] else { panic!("{ranks:?}") };
+    assert_eq!((group.function, group.ranks, group.count), ("AllReduce", 4, 150));
+    // One of three collectives is late.
+    assert_eq!((group.skew, group.max_skew), (Duration::ZERO, Duration::from_micros(400)));
+    assert_eq!(group.transfer, Duration::from_micros(50));
+    let rate = BYTES as f64 / TRANSFER as f64;
+    assert_eq!(group.algorithm_bandwidth, Some(rate));
+    // 2 (n - 1) / n of nccl-tests.
+    assert!((group.bus_bandwidth.unwrap() - rate * 1.5).abs() < 1e-9);
+    let waited: Vec<u128> = ranks.ranks.iter().map(|rank| rank.waited.as_micros()).collect();
+    assert_eq!(waited, [20_000, 20_000, 0, 20_000]);
+    assert_eq!((ranks.ranks[2].last, ranks.ranks[2].late.as_micros()), (50, 20_000));
+    let bounds = ranks.speed_ups.unwrap();
+    let span = 50.0 * (5_000.0 + 400.0 + 210.0) - 5_000.0 - 20.0;
+    assert!(
+        (bounds.stragglers - amdahl(20_000.0 / span, f64::INFINITY)).abs() < 1e-6,
+        "{bounds:?}"
+    );
+    assert!((bounds.balance - amdahl(15_000.0 / span, f64::INFINITY)).abs() < 1e-6, "{bounds:?}");
+    let text = ranks.to_string();
+    assert!(text.contains("rank 2, process 102 is late by 20.00 ms"), "{text}");
+    let diagnosis = profile.diagnose();
+    let finding = diagnosis.finding(FindingKind::UnevenRanks).unwrap();
+    assert_eq!(finding.cost, Duration::from_micros(15_000), "{finding}");
+    assert!(finding.title.contains("rank 2, process 102 in 50 of them"), "{finding}");
+    // All communication is exposed: nothing runs beside it.
+    let [range] = &ranks.ranges[..] else { panic!("{ranks:?}") };
+    assert_eq!((range.path.as_deref(), range.kernels), (Some("step"), 600));
+    assert_eq!(range.hidden(), Duration::ZERO);
+    assert_eq!(range.exposed.as_micros(), 600 * 50 + 3 * 20_000);
+}
+
+fn is_named(ranks: &Ranks, rank: usize, plant: Plant) -> bool {
+    let [straggler] = &ranks.stragglers[..] else { return false };
+    let path = |path: &Option<String>, name: &str| path.as_deref() == Some(name);
+    let is_cause = match (&straggler.cause, plant) {
+        (LateCause::HostGap { range }, Plant::Sleep) => path(range, "step/optimizer"),
+        (LateCause::Data { range }, Plant::Loader) => path(range, "step/load"),
+        (LateCause::ExtraKernel { kernel, .. }, Plant::Kernel) => kernel == "extra",
+        (LateCause::LongerKernel { kernel }, Plant::Longer) => kernel == "gemm",
+        _ => false,
+    };
+    ranks.ranks[straggler.rank].rank == Some(rank as u32) && is_cause
+}
+
+/// The rates that the page on ranks states: 100 windows of 50 steps for each number of ranks, noise and cause.
+#[test]
+fn planted_stragglers_are_named_and_balanced_windows_are_not() {
+    let mut rng = Rng::with_seed(24);
+    // All of them take minutes without optimisation.
+    let is_thorough = std::env::var_os("THOROUGH_TESTS").is_some();
+    let quick = [(2, 0.01)];
+    let all = [2, 8].into_iter().flat_map(|ranks| [0.002, 0.01, 0.03].map(|noise| (ranks, noise)));
+    let cases: Vec<(usize, f64)> = if is_thorough { all.collect() } else { quick.into() };
+    for (ranks, noise) in cases {
+        let simulated = |plant, rng: &mut Rng| {
+            let mut simulation = Simulation::new(ranks);
+            simulation.noise_ns = noise * simulation.step_ns as f64;
+            simulation.collectives = rng.usize(1..4);
+            simulation.plant = plant;
+            simulation.profile(rng).ranks()
+        };
+        let balanced = (0..100).filter(|_| !simulated(None, &mut rng).stragglers.is_empty());
+        let wrong = balanced.count();
+        assert!(wrong <= 1, "{wrong} of 100 balanced windows of {ranks} ranks, noise {noise}");
+        // 5 % of a step, or three times the natural skew.
+        let mut natural = Simulation::new(ranks);
+        natural.noise_ns = noise * natural.step_ns as f64;
+        let natural = natural.profile(&mut rng).ranks().collectives[0].skew;
+        let late = (natural.as_nanos() as u64 * 3).max(5_000 * US / 20);
+        for plant in [Plant::Sleep, Plant::Kernel, Plant::Longer, Plant::Loader] {
+            let named = (0..100).filter(|_| {
+                let rank = rng.usize(0..ranks);
+                is_named(&simulated(Some((rank, plant, late)), &mut rng), rank, plant)
+            });
+            let named = named.count();
+            assert!(named >= 95, "{named} of 100 with {plant:?}, {ranks} ranks, noise {noise}");
+        }
+    }
+}
+
+#[test]
+fn rank_that_is_missing_is_said_and_the_others_are_compared() {
+    let mut simulation = Simulation::new(4);
+    simulation.plant = Some((1, Plant::Sleep, 400 * US));
+    simulation.without = Some(3);
+    let ranks = simulation.profile(&mut Rng::with_seed(3)).ranks();
+    let [missing] = &ranks.missing[..] else { panic!("{ranks:?}") };
+    assert_eq!((&missing.ranks[..], missing.count, missing.of), (&[3][..], 1, 4));
+    assert!(is_named(&ranks, 1, Plant::Sleep), "{ranks}");
+    assert!(ranks.to_string().contains("MISSING: 1 of 4 ranks of communicator feed"), "{ranks}");
+    let mut alone = Simulation::new(2);
+    alone.without = Some(0);
+    let ranks = alone.profile(&mut Rng::with_seed(3)).ranks();
+    assert_eq!((ranks.matched, ranks.unmatched, ranks.speed_ups), (0, 50, None));
+    assert!(ranks.stragglers.is_empty() && ranks.missing.len() == 1);
+}
+
+#[test]
+fn thousand_ranks_take_time_and_rows_in_proportion() {
+    let simulated = |ranks| {
+        let mut simulation = Simulation::new(ranks);
+        simulation.plant = Some((ranks / 2, Plant::Sleep, 500 * US));
+        let profile = simulation.profile(&mut Rng::with_seed(5));
+        let began = Instant::now();
+        let report = profile.ranks();
+        (report, began.elapsed())
+    };
+    let (_, _) = simulated(100);
+    let (few, few_time) = simulated(100);
+    let (many, many_time) = simulated(1_000);
+    assert!(is_named(&few, 50, Plant::Sleep) && is_named(&many, 500, Plant::Sleep));
+    assert_eq!((many.ranks.len(), many.matched), (1_000, 50));
+    // Ten times the ranks; the rest is for a busy machine.
+    assert!(many_time < 40 * few_time, "{few_time:?} and {many_time:?}");
+    assert!(many.to_string().lines().count() < 60, "{many}");
+}
+
+#[test]
+fn profile_without_collectives_has_no_ranks() {
+    let mut simulation = Simulation::new(2);
+    simulation.steps = 1;
+    (simulation.collectives, simulation.noise_ns) = (0, 0.0);
+    let ranks = simulation.profile(&mut Rng::with_seed(9)).ranks();
+    assert_eq!((ranks.matched, ranks.ranks.len(), ranks.speed_ups), (0, 0, None));
+    assert_eq!(ranks.to_string(), "0 ranks, 0 collectives matched");
+}

@@ -1,0 +1,201 @@
+//! The report on ranks as text.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{CollectiveGroup, LateCause, Ranks, Straggler};
+use crate::base::table::{Layout, NAME_WIDTH, Table};
+use crate::base::text::{printable, shortened};
+use crate::base::units::{PATH_WIDTH, bytes, time};
+
+/// Rows of each table; JSON has all.
+const SHOWN: usize = 20;
+
+fn percent(part: Duration, whole: Duration) -> String {
+    format!("{:.1} %", 100.0 * part.as_secs_f64() / whole.as_secs_f64().max(f64::MIN_POSITIVE))
+}
+
+impl fmt::Display for LateCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let range = |range: &Option<String>| match range {
+            Some(path) => format!(" in {}", shortened(path, PATH_WIDTH)),
+            None => " outside any range".to_owned(),
+        };
+        match self {
+            Self::Data { range: of } => write!(f, "its GPU waits for data{}", range(of)),
+            Self::HostGap { range: of } => write!(f, "its GPU is idle for the host{}", range(of)),
+            Self::ExtraKernel { kernel, calls } => {
+                write!(f, "it runs {} {calls} times more", shortened(kernel, NAME_WIDTH))
+            }
+            Self::LongerKernel { kernel } => {
+                write!(f, "its kernels take longer, {} most of all", shortened(kernel, NAME_WIDTH))
+            }
+            Self::SlowerClock { device, by } => {
+                write!(f, "the clock of GPU {device} is lower")?;
+                by.map_or(Ok(()), |by| write!(f, ": {by}"))
+            }
+            Self::Copies => f.write_str("its copies take longer"),
+            Self::Unknown => f.write_str("no part of its time is longer by as much"),
+        }
+    }
+}
+
+impl Ranks {
+    /// The sentence on a straggler.
+    pub fn describe(&self, straggler: &Straggler) -> String {
+        let name = self.ranks.get(straggler.rank).map_or("a rank", |rank| &rank.name);
+        format!(
+            "{} is late by {} ({:.1} % of the time): {}",
+            printable(name),
+            time(straggler.late),
+            100.0 * straggler.share,
+            straggler.cause
+        )
+    }
+
+    fn table_of_ranks(&self, layout: Layout) -> String {
+        let header = [
+            "rank",
+            "GPU",
+            "busy",
+            "communication",
+            "idle",
+            "waited",
+            "late",
+            "collectives",
+            "last",
+        ];
+        let mut rows = Table::new(header, 1);
+        for rank in self.ranks.iter().take(SHOWN) {
+            rows.add_row([
+                shortened(&rank.name, NAME_WIDTH),
+                rank.device.to_string(),
+                percent(rank.busy, rank.clock),
+                percent(rank.communication, rank.clock),
+                percent(rank.idle(), rank.clock),
+                time(rank.waited),
+                time(rank.late),
+                rank.collectives.to_string(),
+                rank.last.to_string(),
+            ]);
+        }
+        rows.render(layout)
+    }
+
+    fn table_of_collectives(&self, layout: Layout) -> String {
+        let header = [
+            "collective",
+            "ranks",
+            "bytes",
+            "count",
+            "skew",
+            "max skew",
+            "transfer",
+            "waits",
+            "alg GB/s",
+            "bus GB/s",
+            "of link",
+        ];
+        let mut rows = Table::new(header, 1);
+        for group in self.collectives.iter().take(SHOWN) {
+            let CollectiveGroup { function, communicator, .. } = group;
+            let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
+            let share = |share: f64| format!("{:.1} %", 100.0 * share);
+            rows.add_row([
+                format!("{function} of {communicator:x}"),
+                group.ranks.to_string(),
+                bytes(group.bytes),
+                group.count.to_string(),
+                time(group.skew),
+                time(group.max_skew),
+                time(group.transfer),
+                share(group.wait_share),
+                rate(group.algorithm_bandwidth),
+                rate(group.bus_bandwidth),
+                group.link_share.map_or("-".to_owned(), share),
+            ]);
+        }
+        rows.render(layout)
+    }
+
+    fn table_of_ranges(&self, layout: Layout) -> String {
+        let header = ["range", "kernels", "communication", "exposed", "hidden"];
+        let mut rows = Table::new(header, 1);
+        for range in self.ranges.iter().take(SHOWN) {
+            let path = range.path.as_deref().unwrap_or("(outside any range)");
+            rows.add_row([
+                shortened(path, NAME_WIDTH),
+                range.kernels.to_string(),
+                time(range.time),
+                time(range.exposed),
+                time(range.hidden()),
+            ]);
+        }
+        rows.render(layout)
+    }
+}
+
+/// Writes how many rows a table leaves out.
+fn rest(f: &mut fmt::Formatter<'_>, rows: usize) -> fmt::Result {
+    match rows.checked_sub(SHOWN).filter(|more| *more != 0) {
+        Some(more) => write!(f, "\nand {more} more"),
+        None => Ok(()),
+    }
+}
+
+impl fmt::Display for Ranks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ranks, {} collectives matched", self.ranks.len(), self.matched)?;
+        if self.unmatched != 0 {
+            write!(f, ", {} events without a match", self.unmatched)?;
+        }
+        for straggler in self.stragglers.iter().take(SHOWN) {
+            write!(f, "\n{}", self.describe(straggler))?;
+        }
+        if self.matched != 0 && self.stragglers.is_empty() {
+            f.write_str("\nno rank is later than the others time and again")?;
+        }
+        if let Some(bounds) = self.speed_ups {
+            write!(
+                f,
+                "\nspeed-up bounds: {:.2}x without exposed communication, {:.2}x with evenly divided work, \
+                 {:.2}x if no rank came after all others",
+                bounds.communication, bounds.balance, bounds.stragglers
+            )?;
+        }
+        for missing in self.missing.iter().take(SHOWN) {
+            let ranks: Vec<String> = missing.ranks.iter().map(u32::to_string).collect();
+            write!(
+                f,
+                "\nMISSING: {} of {} ranks of communicator {:x} have no collective here ({}): who waits for them is unknown",
+                missing.count,
+                missing.of,
+                missing.communicator,
+                ranks.join(", ")
+            )?;
+        }
+        for process in self.without_plugin.iter().take(SHOWN) {
+            write!(
+                f,
+                "\n{}: NCCL loaded no plugin (it needs NCCL 2.26 and NCCL_PROFILER_PLUGIN, which gpuprof run sets)",
+                printable(process)
+            )?;
+        }
+        if !self.unused_devices.is_empty() {
+            let devices: Vec<String> = self.unused_devices.iter().map(u32::to_string).collect();
+            write!(f, "\nnothing ran on GPU {}", devices.join(", "))?;
+        }
+        let layout = Layout::of(f);
+        if !self.ranks.is_empty() {
+            write!(f, "\n\n{}", self.table_of_ranks(layout))?;
+            rest(f, self.ranks.len())?;
+            write!(f, "\n\n{}", self.table_of_collectives(layout))?;
+            rest(f, self.collectives.len())?;
+        }
+        if !self.ranges.is_empty() {
+            write!(f, "\n\n{}", self.table_of_ranges(layout))?;
+            rest(f, self.ranges.len())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,241 @@
+//! What the calls of drawn windows came to, by path, and the totals that are estimated from them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cupti::CallClass;
+use cupti::clock::now_ns;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use crate::base::ratio_estimator::{Estimate, RatioEstimator};
+use crate::join::sums::{PathId, SumTables};
+
+/// The most windows whose records are awaited.
+const MOST_WINDOWS: usize = 1024;
+
+/// A bound of a drawn window.
+#[derive(Debug, Clone, Copy)]
+enum Bound {
+    Begin { at_ns: u64, probability: f64 },
+    End { at_ns: u64 },
+}
+
+/// The bounds of drawn windows, from the threads that open and close them.
+#[derive(Debug, Default)]
+pub(crate) struct WindowBounds(Mutex<Vec<Bound>>);
+
+impl WindowBounds {
+    /// Begins a drawn window. The time is read under the lock: no segment that is taken before has a later
+    /// call.
+    pub(crate) fn begin(&self, probability: f64) {
+        let mut bounds = self.0.lock();
+        bounds.push(Bound::Begin { at_ns: now_ns(), probability });
+    }
+
+    /// Ends the window.
+    pub(crate) fn end(&self) {
+        let mut bounds = self.0.lock();
+        bounds.push(Bound::End { at_ns: now_ns() });
+    }
+}
+
+/// What a path came to in a window, without descendants.
+#[derive(Debug, Clone, Copy, Default)]
+struct Amounts {
+    submissions: u64,
+    gpu_ns: u64,
+}
+
+#[derive(Debug)]
+struct Window {
+    start_ns: u64,
+    end_ns: Option<u64>,
+    probability: f64,
+    /// Calls whose records have not arrived.
+    waits_for: u64,
+    paths: FxHashMap<Option<PathId>, Amounts>,
+}
+
+/// The sums of drawn windows.
+#[derive(Debug, Default)]
+pub(crate) struct WindowSums {
+    bounds: Arc<WindowBounds>,
+    windows: VecDeque<Window>,
+    /// The number of the first window.
+    first: u64,
+    /// Submissions of the whole session by path, without descendants, and outside all ranges.
+    submissions: Vec<u64>,
+    outside: u64,
+    /// By path, with descendants, and of all.
+    estimators: Vec<RatioEstimator>,
+    all: RatioEstimator,
+    /// Windows that were dropped at the bound.
+    pub(crate) dropped: u64,
+    /// Submissions of the windows in the estimates.
+    seen: u64,
+}
+
+/// GPU times estimated for a whole session.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Estimates {
+    /// By path, with descendants.
+    pub(crate) paths: Vec<Option<Estimate>>,
+    /// In ranges and outside.
+    pub(crate) all: Option<Estimate>,
+    /// Calls that submitted work: by path, with descendants, and all.
+    pub(crate) path_submissions: Vec<u64>,
+    pub(crate) submissions: u64,
+    /// Drawn windows all of whose records have arrived.
+    pub(crate) windows: u64,
+}
+
+impl WindowSums {
+    pub(crate) fn new(bounds: Arc<WindowBounds>) -> Self {
+        Self { bounds, ..Self::default() }
+    }
+
+    /// Reads the bounds of windows since the last call. To be called before the calls of a segment are added.
+    pub(crate) fn see_bounds(&mut self) {
+        for bound in std::mem::take(&mut *self.bounds.0.lock()) {
+            match bound {
+                Bound::Begin { at_ns, probability } => {
+                    self.windows.push_back(Window {
+                        start_ns: at_ns,
+                        end_ns: None,
+                        probability,
+                        waits_for: 0,
+                        paths: FxHashMap::default(),
+                    });
+                }
+                Bound::End { at_ns } => {
+                    if let Some(last) = self.windows.back_mut() {
+                        last.end_ns.get_or_insert(at_ns);
+                    }
+                }
+            }
+        }
+        while self.windows.len() > MOST_WINDOWS {
+            self.windows.pop_front();
+            self.first += 1;
+            self.dropped += 1;
+        }
+    }
+
+    /// Counts a successful call that submits work.
+    pub(crate) fn count_call(&mut self, path: Option<PathId>) {
+        *self.of_path(path) += 1;
+    }
+
+    /// Counts a successful call that submits work and may have records, and returns its drawn window.
+    pub(crate) fn add_call(&mut self, path: Option<PathId>, at_ns: u64) -> Option<u64> {
+        self.count_call(path);
+        let after = self.windows.partition_point(|window| window.start_ns <= at_ns);
+        let place = after.checked_sub(1)?;
+        let window = &mut self.windows[place];
+        if window.end_ns.is_some_and(|end_ns| at_ns >= end_ns) {
+            return None;
+        }
+        window.paths.entry(path).or_default().submissions += 1;
+        window.waits_for += 1;
+        Some(self.first + place as u64)
+    }
+
+    fn of_path(&mut self, path: Option<PathId>) -> &mut u64 {
+        let Some(path) = path else { return &mut self.outside };
+        let row = path as usize;
+        if row >= self.submissions.len() {
+            self.submissions.resize(row + 1, 0);
+        }
+        &mut self.submissions[row]
+    }
+
+    /// Adds the GPU time of an operation to the window of its call.
+    pub(crate) fn add_time(&mut self, window: Option<u64>, path: Option<PathId>, ns: u64) {
+        if let Some(window) = self.window(window) {
+            let amounts = window.paths.entry(path).or_default();
+            amounts.gpu_ns = amounts.gpu_ns.saturating_add(ns);
+        }
+    }
+
+    /// All records of a call of the window have arrived.
+    pub(crate) fn finish_call(&mut self, window: Option<u64>) {
+        if let Some(window) = self.window(window) {
+            window.waits_for = window.waits_for.saturating_sub(1);
+        }
+    }
+
+    fn window(&mut self, number: Option<u64>) -> Option<&mut Window> {
+        let place = number?.checked_sub(self.first)?;
+        self.windows.get_mut(usize::try_from(place).ok()?)
+    }
+
+    /// Adds the windows that are complete to the estimates: calls that began before `until_ns` are all known.
+    pub(crate) fn settle(&mut self, until_ns: u64, tables: &SumTables) {
+        while let Some(window) = self.windows.front()
+            && window.waits_for == 0
+            && window.end_ns.is_some_and(|end_ns| end_ns < until_ns)
+            && let Some(window) = self.windows.pop_front()
+        {
+            self.first += 1;
+            self.estimators.resize(tables.paths.len(), RatioEstimator::default());
+            let (mut of_all, mut inclusive) = (Amounts::default(), FxHashMap::default());
+            for (path, amounts) in window.paths {
+                of_all.add(amounts);
+                let parent = |path: &PathId| tables.paths[*path as usize].parent;
+                for path in std::iter::successors(path, parent) {
+                    inclusive.entry(path).or_insert_with(Amounts::default).add(amounts);
+                }
+            }
+            self.seen += of_all.submissions;
+            let amounts = |of: Amounts| (of.submissions as f64, of.gpu_ns as f64);
+            for (path, of_path) in inclusive {
+                let (size, amount) = amounts(of_path);
+                self.estimators[path as usize].add(window.probability, size, amount);
+            }
+            let (size, amount) = amounts(of_all);
+            self.all.add(window.probability, size, amount);
+        }
+    }
+
+    /// The mean number of submissions of a window.
+    pub(crate) fn mean_submissions(&self) -> f64 {
+        self.seen as f64 / self.all.units().max(1) as f64
+    }
+
+    /// The estimates so far.
+    pub(crate) fn estimates(&self, tables: &SumTables) -> Estimates {
+        let mut submissions = self.submissions.clone();
+        submissions.resize(tables.paths.len(), 0);
+        let total = self.outside + submissions.iter().sum::<u64>();
+        // Parents precede their children.
+        for (row, path) in tables.paths.iter().enumerate().rev() {
+            if let Some(parent) = path.parent {
+                submissions[parent as usize] += submissions[row];
+            }
+        }
+        let of_path = |(row, submissions): (usize, &u64)| {
+            self.estimators.get(row)?.estimate(*submissions as f64)
+        };
+        Estimates {
+            paths: submissions.iter().enumerate().map(of_path).collect(),
+            all: self.all.estimate(total as f64),
+            path_submissions: submissions,
+            submissions: total,
+            windows: self.all.units(),
+        }
+    }
+}
+
+impl Amounts {
+    fn add(&mut self, other: Self) {
+        self.submissions += other.submissions;
+        self.gpu_ns = self.gpu_ns.saturating_add(other.gpu_ns);
+    }
+}
+
+/// Whether a call of this class submits work whose GPU time is estimated.
+pub(crate) fn submits_work(class: CallClass) -> bool {
+    use CallClass::{GraphLaunch, KernelLaunch, Memcpy, Memset};
+    matches!(class, KernelLaunch | GraphLaunch | Memcpy | Memset)
+}

@@ -1,0 +1,211 @@
+//! What an always-on session knows so far.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::base::accessors::getters;
+use crate::base::error::Error;
+use crate::base::ratio_estimator::Estimate;
+use crate::base::table::{Layout, Table};
+use crate::base::units::time;
+use crate::join::window_sums::Estimates;
+use crate::profile::summary::Summary;
+
+/// What an always-on session does, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// Windows are opened within the budget.
+    Sampling,
+    /// Launches have not been measured long enough to open a window.
+    Measuring,
+    /// The cost that is there without windows exceeds the budget: no window is opened.
+    BudgetExceeded,
+    /// It records calls alone, as its settings say.
+    CallsOnly,
+    /// It records all work, and each launch of a graph as one interval, as its settings say.
+    WholeGraphs,
+}
+
+/// Counts of steps and requests, and of windows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct UnitCounts {
+    /// Steps or requests that could have been drawn.
+    pub units: u64,
+    /// Windows of those that were drawn at random.
+    pub drawn: u64,
+    /// Windows of those after a slow one. They are in no estimate.
+    pub after_slow: u64,
+    /// Units that took longer than the threshold.
+    pub slow: u64,
+    /// Units that began while another one was open or its window was closing. Their work counts in the sums.
+    pub overlapping: u64,
+    /// Units that were left out because the program made graphs.
+    pub while_graphs_were_made: u64,
+    /// Units that could not open a window: the fixed cost exceeded the budget.
+    pub over_budget: u64,
+    /// Windows that could not be opened or closed: CUPTI refused, or the profiler's own threads were busy for a millisecond.
+    pub refused: u64,
+}
+
+/// What an always-on session knows so far, from [`AlwaysOnSession::snapshot`](super::AlwaysOnSession::snapshot) and
+/// [`stop`](super::AlwaysOnSession::stop).
+///
+/// Launches and other calls are counted in full. GPU times are those of a sample, scaled up to all calls that submit
+/// work: [`gpu_time`](Self::gpu_time) and [`ranges`](Self::ranges) have them with 95 % confidence intervals, by
+/// [`RatioEstimator`](crate::statistics::RatioEstimator).
+#[derive(Debug, Clone)]
+pub struct AlwaysOnReport {
+    pub(super) state: State,
+    pub(super) budget: f64,
+    pub(super) window_share: f64,
+    pub(super) fixed_share: f64,
+    pub(super) counts: UnitCounts,
+    pub(super) failed_calls: u64,
+    pub(super) last_error: Option<Error>,
+    pub(super) summary: Summary,
+    pub(super) estimates: Estimates,
+}
+
+/// The calls and the estimated GPU time of a range path, with those of its descendants.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RangeEstimate {
+    /// The names from the outermost range on: `request/decode`.
+    pub path: String,
+    /// Ranges of this path, counted in full.
+    pub instances: u64,
+    /// Calls that submitted work, counted in full.
+    pub submissions: u64,
+    /// The GPU time in nanoseconds; `None` if no window had a call of the path.
+    pub gpu_ns: Option<Estimate>,
+}
+
+impl AlwaysOnReport {
+    getters! {
+        /// What the session does.
+        state: State = state;
+        /// The share of the program's time that recording may cost.
+        budget: f64 = budget;
+        /// The measured share that windows cost.
+        window_share: f64 = window_share;
+        /// The measured share that logging calls and dearer launches cost.
+        fixed_share: f64 = fixed_share;
+        /// Counts of units and windows.
+        counts: UnitCounts = counts;
+        /// Calls that returned an error.
+        failed_calls: u64 = failed_calls;
+        /// Calls in full; operations of all windows, without scaling.
+        recorded: &Summary = summary;
+        /// Calls that submitted work, counted in full.
+        submissions: u64 = estimates.submissions;
+    }
+
+    /// Why the last window could not be opened or closed.
+    pub fn last_error(&self) -> Option<&Error> {
+        self.last_error.as_ref()
+    }
+
+    /// The estimated GPU time of all calls, in nanoseconds. `None` without a window.
+    pub fn gpu_time(&self) -> Option<Estimate> {
+        self.estimates.all
+    }
+
+    /// The drawn windows whose records have all arrived: those that estimates rest on.
+    pub fn sampled_windows(&self) -> u64 {
+        self.estimates.windows
+    }
+
+    /// Every range path, parents before their children.
+    pub fn ranges(&self) -> impl Iterator<Item = RangeEstimate> {
+        self.summary.paths().zip(&self.estimates.paths).zip(&self.estimates.path_submissions).map(
+            |((path, gpu_ns), submissions)| RangeEstimate {
+                path: path.path(),
+                instances: path.instances(),
+                submissions: *submissions,
+                gpu_ns: *gpu_ns,
+            },
+        )
+    }
+}
+
+/// A time with its bounds, for people.
+fn estimated(estimate: Option<Estimate>) -> String {
+    let Some(Estimate { value, low, high, .. }) = estimate else { return "not sampled".to_owned() };
+    let of = |ns: f64| time(Duration::from_nanos(ns as u64));
+    if low == high {
+        return of(value);
+    }
+    let high = if high.is_finite() { of(high) } else { "?".to_owned() };
+    format!("{} ({} to {high})", of(value), of(low))
+}
+
+impl fmt::Display for AlwaysOnReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+        let state = match self.state {
+            State::Sampling => "windows are opened within the budget",
+            State::Measuring => "measuring launches before the first window",
+            State::BudgetExceeded => {
+                "NO WINDOW IS OPENED: logging calls and dearer launches alone exceed the budget"
+            }
+            State::CallsOnly => "calls only: no window is opened",
+            State::WholeGraphs => "all work, each graph launch as one interval: nothing is sampled",
+        };
+        writeln!(f, "Always on: {state}")?;
+        let (windows, fixed) = (percent(self.window_share), percent(self.fixed_share));
+        writeln!(
+            f,
+            "cost: windows {windows}, calls and launches {fixed} of the time; budget {}",
+            percent(self.budget)
+        )?;
+        let counts = &self.counts;
+        writeln!(
+            f,
+            "{} of {} units recorded at random, {} after a slow one",
+            counts.drawn, counts.units, counts.after_slow
+        )?;
+        for (count, what) in [
+            (counts.overlapping, "units overlapped another one"),
+            (counts.while_graphs_were_made, "units were left out while graphs were made"),
+            (counts.over_budget, "units were left out: launches alone exceeded the budget"),
+            (counts.refused, "windows could not be opened"),
+            (self.failed_calls, "calls returned an error"),
+        ] {
+            if count != 0 {
+                writeln!(f, "{count} {what}")?;
+            }
+        }
+        let gpu_time = |estimate: Option<Estimate>, exact: Duration| match self.state {
+            State::WholeGraphs => time(exact),
+            _ => estimated(estimate),
+        };
+        if !matches!(self.state, State::WholeGraphs | State::CallsOnly) {
+            writeln!(
+                f,
+                "GPU times are SAMPLED in {} windows, scaled up, with 95 % intervals",
+                self.estimates.windows
+            )?;
+        }
+        let mut table = Table::new(["range", "instances", "submissions", "GPU time"], 1);
+        let totals = self.summary.totals();
+        table.add_row(vec![
+            "(all)".to_owned(),
+            String::new(),
+            self.estimates.submissions.to_string(),
+            gpu_time(self.estimates.all, totals.gpu_time()),
+        ]);
+        for (row, path) in self.ranges().zip(self.summary.paths()) {
+            table.add_row(vec![
+                row.path,
+                row.instances.to_string(),
+                row.submissions.to_string(),
+                gpu_time(row.gpu_ns, path.inclusive().gpu_time()),
+            ]);
+        }
+        writeln!(f, "{}", table.render(Layout::of(f)))?;
+        write!(f, "health: {}", self.summary.health())
+    }
+}

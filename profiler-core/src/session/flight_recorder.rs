@@ -1,0 +1,398 @@
+//! A flight recorder: the last part of a run in bounded memory, written when something goes wrong.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cupti::clock::now_ns;
+use parking_lot::{Condvar, Mutex};
+
+use crate::base::accessors::setters;
+use crate::base::background::Background;
+use crate::base::error::{Error, Kind};
+use crate::collect::request::{Retention, SessionRequest, Sink};
+use crate::collect::session::Session;
+use crate::join::account::is_failure;
+use crate::record::recording::append::{SessionStart, Taken};
+use crate::record::recording::ranges::ThreadSegment;
+use crate::session::profiler::Profiler;
+
+/// How long a panicking thread waits for its file.
+const PANIC_WAITS: Duration = Duration::from_secs(5);
+/// Files whose names are kept.
+const MOST_NAMES: usize = 1024;
+
+/// Settings of a flight recorder.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use profiler_core::Profiler;
+/// use profiler_core::session::FlightRecorder;
+///
+/// # fn serve() {}
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// let settings = FlightRecorder::new("/var/tmp")
+///     .slow("request", Duration::from_millis(200))
+///     .on_error()
+///     .on_panic();
+/// let profiler = Profiler::builder().keep_last(Duration::from_secs(5)).build()?;
+/// let recorder = profiler.flight_recorder(&settings)?;
+/// serve();
+/// println!("{:?}", recorder.files()); // incident-<pid>-1-slow.gpuprof
+/// recorder.write()?; // now, whatever happened
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The profiler's [`keep_last`](crate::ProfilerBuilder::keep_last) or
+/// [`keep_last_operations`](crate::ProfilerBuilder::keep_last_operations) bounds the memory. A file holds that part and is a
+/// recording like any other. Triggers are found with the next segment of the logs, once a
+/// [period](crate::ProfilerBuilder::period): keep more than a slow request and a period take.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct FlightRecorder {
+    folder: PathBuf,
+    slow: Vec<(String, Duration)>,
+    on_error: bool,
+    on_panic: bool,
+    most_files: u64,
+    quiet: Duration,
+}
+
+/// The reason why a flight recorder wrote a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Trigger {
+    /// The program asked for it.
+    Request,
+    /// A range took longer than its threshold.
+    Slow,
+    /// A call of the driver returned an error.
+    Error,
+    /// A thread panicked.
+    Panic,
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Request => "request",
+            Self::Slow => "slow",
+            Self::Error => "error",
+            Self::Panic => "panic",
+        })
+    }
+}
+
+/// A file of a flight recorder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Written {
+    /// The file.
+    pub path: PathBuf,
+    /// Why it was written.
+    pub trigger: Trigger,
+}
+
+impl FlightRecorder {
+    /// Files in this folder, which exists, on request alone.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: folder.into(),
+            slow: Vec::new(),
+            on_error: false,
+            on_panic: false,
+            most_files: 16,
+            quiet: Duration::from_secs(10),
+        }
+    }
+
+    setters! {
+        /// Writes a file when a thread's range of exactly this name took longer. May be called several times. Ranges of
+        /// the process are not compared.
+        slow(range: impl Into<String>, threshold: Duration) slow += (range.into(), threshold);
+        /// Writes a file when a logged call returned an error. `CUDA_ERROR_NOT_READY` of a query is none.
+        on_error() on_error = true;
+        /// Writes a file when a thread panics, before the panic unwinds, and waits up to 5 s for it. This wraps the process's
+        /// panic hook, which stays wrapped after the session.
+        on_panic() on_panic = true;
+        /// The most files that are written, 16 by default. Later triggers are counted.
+        most_files(count: u64) most_files = count;
+        /// The least time between two files of triggers, 10 s by default. Triggers within it are counted. Files on request and of
+        /// panics are written at any time.
+        quiet(time: Duration) quiet = time;
+    }
+}
+
+/// Looks at each segment for triggers.
+#[derive(Debug)]
+struct Watcher {
+    slow: Vec<(String, Duration)>,
+    on_error: bool,
+    requests: Arc<Requests>,
+}
+
+impl Watcher {
+    fn is_slow(&self, thread: &ThreadSegment) -> bool {
+        let Some(least) = self.slow.iter().map(|(_, threshold)| *threshold).min() else {
+            return false;
+        };
+        thread.entries().any(|(_, entry)| {
+            let Some(end_ns) = entry.end_ns() else { return false };
+            let time = Duration::from_nanos(end_ns.saturating_sub(entry.start_ns()));
+            time > least
+                && thread.with_texts(|texts| {
+                    let label = texts.labels.get(entry.label() as usize);
+                    let name = label.and_then(|label| texts.texts.get(label.name as usize));
+                    self.slow.iter().any(|(known, most)| Some(known) == name && time > *most)
+                })
+        })
+    }
+}
+
+impl Sink for Watcher {
+    fn begin(&mut self, _: &SessionStart<'_>) {}
+
+    fn begins_with(&mut self, _: u32, _: bool) {}
+
+    fn add(&mut self, taken: &Taken<'_>) {
+        if taken.segment.ranges.iter().any(|thread| self.is_slow(thread)) {
+            self.requests.add(Trigger::Slow);
+        }
+        let mut calls = taken.segment.calls.iter().flat_map(|thread| &thread.calls);
+        if self.on_error && calls.any(|call| is_failure(call.function.class(), call.result)) {
+            self.requests.add(Trigger::Error);
+        }
+    }
+
+    fn waits_since_ns(&self) -> Option<u64> {
+        None
+    }
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    /// Triggers without a file, each at most once.
+    triggers: VecDeque<Trigger>,
+    is_over: bool,
+    /// Panics whose file is written or could not be.
+    panics: u64,
+    files: VecDeque<Written>,
+    count: u64,
+    left_out: u64,
+    last: Option<Instant>,
+    last_error: Option<Error>,
+}
+
+/// What is to be written, and what was.
+#[derive(Debug, Default)]
+struct Requests {
+    pending: Mutex<Pending>,
+    changed: Condvar,
+}
+
+impl Requests {
+    fn add(&self, trigger: Trigger) {
+        let mut pending = self.pending.lock();
+        if !pending.triggers.contains(&trigger) {
+            pending.triggers.push_back(trigger);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits for the next trigger. `None` when the session ends.
+    fn next(&self) -> Option<Trigger> {
+        let mut pending = self.pending.lock();
+        loop {
+            if pending.is_over {
+                return None;
+            }
+            if let Some(trigger) = pending.triggers.pop_front() {
+                return Some(trigger);
+            }
+            self.changed.wait(&mut pending);
+        }
+    }
+}
+
+/// What the threads of a flight recorder share.
+#[derive(Debug)]
+struct Shared {
+    session: Session,
+    requests: Arc<Requests>,
+    settings: FlightRecorder,
+}
+
+/// A running flight recorder. Any thread may use it. Dropping it ends the session; its files stay.
+#[derive(Debug)]
+#[must_use = "the session ends when this is dropped"]
+pub struct FlightRecording {
+    shared: Arc<Shared>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Profiler {
+    /// Starts a session that keeps the last part in memory, and writes it to a file when something happens.
+    /// [`FlightRecorder`] has the settings and an example. It records everything, at the cost of a session; other sessions may
+    /// run beside it.
+    ///
+    /// # Errors
+    /// The profiler has no bound of its memory; the folder is none; otherwise as [`start`](Self::start).
+    pub fn flight_recorder(&self, settings: &FlightRecorder) -> Result<FlightRecording, Error> {
+        let keep = self.retention();
+        if keep == Retention::All {
+            return Err(Error::new(Kind::Unbounded));
+        }
+        let folder = std::fs::canonicalize(&settings.folder).and_then(|folder| {
+            let is_folder = folder.is_dir();
+            let no_folder = || std::io::Error::from(std::io::ErrorKind::NotADirectory);
+            is_folder.then_some(folder).ok_or_else(no_folder)
+        });
+        let folder = folder.map_err(|source| {
+            let (path, source) = (settings.folder.clone(), Arc::new(source));
+            Error::new(Kind::Io { what: "write to the folder", path, source })
+        })?;
+        let settings = FlightRecorder { folder, ..settings.clone() };
+        let requests = Arc::new(Requests::default());
+        let (slow, on_error) = (settings.slow.clone(), settings.on_error);
+        let watcher = Arc::new(Mutex::new(Watcher { slow, on_error, requests: requests.clone() }));
+        let session = Session::start(&SessionRequest { ..self.request(keep, Some(watcher)) })?;
+        let shared = Arc::new(Shared { session, requests, settings });
+        if shared.settings.on_panic {
+            write_on_panic(Arc::downgrade(&shared));
+        }
+        let of_thread = shared.clone();
+        let write = move || while of_thread.write_next() {};
+        // Without the thread, files are written on request alone.
+        let writer = Background::default().spawn("gpu-profiler-flight", write).ok();
+        Ok(FlightRecording { shared, writer })
+    }
+}
+
+/// Has panics of the process written to a file, as long as the session runs.
+fn write_on_panic(shared: Weak<Shared>) {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if let Some(shared) = shared.upgrade()
+            && shared.session.check_process().is_ok()
+        {
+            shared.wait_for_panic();
+        }
+        before(panic);
+    }));
+}
+
+impl FlightRecording {
+    /// Writes what is kept now, and returns the file. Flushes CUPTI; does not wait for the GPU.
+    ///
+    /// # Errors
+    /// CUPTI's refusal, or the file cannot be written.
+    pub fn write(&self) -> Result<PathBuf, Error> {
+        self.shared.session.check_process()?;
+        self.shared.write(Trigger::Request)
+    }
+
+    /// The files so far, the last 1,024.
+    pub fn files(&self) -> Vec<Written> {
+        self.shared.requests.pending.lock().files.iter().cloned().collect()
+    }
+
+    /// Triggers without a file: too soon after another one, or beyond the number of files.
+    pub fn left_out(&self) -> u64 {
+        self.shared.requests.pending.lock().left_out
+    }
+
+    /// Why the last file could not be written.
+    pub fn last_error(&self) -> Option<Error> {
+        self.shared.requests.pending.lock().last_error.clone()
+    }
+
+    /// Ends the session without a file.
+    ///
+    /// # Errors
+    /// CUPTI's refusal.
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.shared.session.check_process()?;
+        self.end_writer();
+        self.shared.session.stop(now_ns()).map(drop)
+    }
+
+    fn end_writer(&mut self) {
+        self.shared.requests.pending.lock().is_over = true;
+        self.shared.requests.changed.notify_all();
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Drop for FlightRecording {
+    fn drop(&mut self) {
+        // The thread is lost in a forked child.
+        if self.shared.session.check_process().is_ok() {
+            self.end_writer();
+        }
+    }
+}
+
+impl Shared {
+    /// Writes the file of the next trigger. False when the session ends.
+    fn write_next(&self) -> bool {
+        let Some(trigger) = self.requests.next() else { return false };
+        let may = {
+            let mut pending = self.requests.pending.lock();
+            let quiet = self.settings.quiet;
+            let is_soon = pending.last.is_some_and(|last| last.elapsed() < quiet);
+            let may =
+                pending.count < self.settings.most_files && (trigger == Trigger::Panic || !is_soon);
+            pending.left_out += u64::from(!may);
+            may
+        };
+        if may {
+            let written = self.write(trigger);
+            let mut pending = self.requests.pending.lock();
+            pending.last = Some(Instant::now());
+            pending.last_error = written.err().or(pending.last_error.take());
+        }
+        if trigger == Trigger::Panic {
+            self.requests.pending.lock().panics += 1;
+            self.requests.changed.notify_all();
+        }
+        true
+    }
+
+    fn write(&self, trigger: Trigger) -> Result<PathBuf, Error> {
+        let recording = self.session.snapshot()?;
+        let number = {
+            let mut pending = self.requests.pending.lock();
+            pending.count += 1;
+            pending.count
+        };
+        let name = format!("incident-{}-{number}-{trigger}.gpuprof", std::process::id());
+        let path = self.settings.folder.join(name);
+        recording.save(Path::new(&path))?;
+        let mut pending = self.requests.pending.lock();
+        if pending.files.len() == MOST_NAMES {
+            pending.files.pop_front();
+        }
+        pending.files.push_back(Written { path: path.clone(), trigger });
+        Ok(path)
+    }
+
+    /// In the panicking thread: has the writer write, and waits for that.
+    fn wait_for_panic(&self) {
+        let late = Instant::now() + PANIC_WAITS;
+        let before = self.requests.pending.lock().panics;
+        self.requests.add(Trigger::Panic);
+        let mut pending = self.requests.pending.lock();
+        while pending.panics == before && !pending.is_over {
+            if self.requests.changed.wait_until(&mut pending, late).timed_out() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Always-on sessions: which units are recorded, what is counted in full, and what is estimated from a sample.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use cupti::fake::{Fake, Work};
+use cupti::{ActivityKind, Config};
+use profiler_core::session::always_on::{AlwaysOn, AlwaysOnReport, AlwaysOnSession, State};
+use profiler_core::statistics::RatioEstimator;
+use profiler_core::{Profiler, ProfilerBuilder};
+
+/// The fake's collection is the process's, too.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> impl Drop {
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn builder(fake: &Fake) -> ProfilerBuilder {
+    Profiler::builder().library(fake.library().unwrap()).period(Duration::from_millis(5))
+}
+
+fn start(fake: &Fake, settings: &AlwaysOn) -> AlwaysOnSession {
+    builder(fake).build().unwrap().always_on(settings).unwrap()
+}
+
+/// Any number of windows, also soon after graphs of other tests were made.
+fn sampling() -> AlwaysOn {
+    AlwaysOn::new().budget(1.0).graphs_quiet(Duration::ZERO)
+}
+
+/// Waits until launches were measured, which the first window waits for.
+fn measured(service: &AlwaysOnSession) -> AlwaysOnReport {
+    let late = Instant::now() + Duration::from_secs(10);
+    loop {
+        let report = service.snapshot().unwrap();
+        if report.state() != State::Measuring {
+            return report;
+        }
+        assert!(Instant::now() < late, "nothing was measured");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A unit of `kernels` kernels of 1 us each and one copy. Returns whether it was recorded.
+fn unit(fake: &Fake, service: &AlwaysOnSession, name: &str, kernels: u64) -> bool {
+    let unit = service.unit(name);
+    let is_on = fake.enabled_kinds().contains(&ActivityKind::CONCURRENT_KERNEL);
+    assert!(is_on || !unit.is_recorded());
+    fake.launch(Work::host_to_device(64).taking_ns(5_000));
+    {
+        let _inner = nvtx::range("decode");
+        (0..kernels).for_each(|_| _ = fake.launch(Work::kernel(c"decode").taking_ns(1_000)));
+    }
+    unit.is_recorded()
+}
+
+#[test]
+fn recorded_units_are_exact_and_all_calls_count() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let service = start(&fake, &sampling().rate(0.5));
+    fake.launch(Work::kernel(c"before all units"));
+    assert_eq!(measured(&service).state(), State::Sampling);
+    let (mut recorded, mut kernels, mut all) = (0, 0, 0);
+    for number in 0..400 {
+        let launched = 1 + number % 7;
+        all += launched;
+        if unit(&fake, &service, "request", launched) {
+            (recorded, kernels) = (recorded + 1, kernels + launched);
+            // The window closes before another unit can begin.
+            while !fake.enabled_kinds().is_empty() {
+                std::thread::yield_now();
+            }
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    let report = service.stop().unwrap();
+    let text = report.to_string();
+    report.recorded().health().assert_complete();
+    let counts = report.counts();
+    assert!((50..=350).contains(&recorded), "{text}");
+    assert_eq!((counts.drawn, counts.refused, report.sampled_windows()), (recorded, 0, recorded));
+    assert_eq!(counts.units + counts.overlapping, 400, "{text}");
+    // What was recorded is what the windows launched; calls count in full.
+    assert_eq!(report.recorded().totals().kernels, kernels, "{text}");
+    assert_eq!(report.submissions(), all + 400 + 1, "{text}");
+    let rows: Vec<_> = report.ranges().collect();
+    let paths: Vec<_> =
+        rows.iter().map(|row| (&*row.path, row.instances, row.submissions)).collect();
+    assert_eq!(paths, [("request", 400, all + 400), ("request/decode", 400, all)]);
+    // All kernels take as long: there is nothing to be unsure of.
+    let decode = rows[1].gpu_ns.unwrap();
+    let total = all as f64 * 1_000.0;
+    assert!((decode.value - total).abs() < 1.0 && decode.high - decode.low < 10.0, "{decode:?}");
+    let request = rows[0].gpu_ns.unwrap();
+    assert!(
+        request.low < request.value && request.value < request.high && request.units == recorded
+    );
+    for part in ["SAMPLED", "95 % intervals", "request/decode", "budget 100.00 %"] {
+        assert!(text.contains(part), "{part} is missing in:\n{text}");
+    }
+    assert!(!fake.is_subscribed());
+}
+
+#[test]
+fn without_windows_kinds_stay_off_and_calls_count() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let service = start(&fake, &AlwaysOn::new().calls_only());
+    measured(&service);
+    for _ in 0..20 {
+        assert!(!unit(&fake, &service, "request", 3) && fake.enabled_kinds().is_empty());
+    }
+    let report = service.stop().unwrap();
+    assert_eq!((report.state(), report.submissions()), (State::CallsOnly, 80));
+    assert_eq!((report.gpu_time(), report.recorded().totals().kernels), (None, 0));
+    report.recorded().health().assert_complete();
+    assert!(report.to_string().contains("calls only"), "{report}");
+}
+
+#[test]
+fn graphs_as_intervals_are_a_mode_of_a_whole_run() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let config = Config::new().add_kind(ActivityKind::GRAPH_TRACE);
+    let profiler = builder(&fake).config(config).build().unwrap();
+    let error = profiler.always_on(&AlwaysOn::new()).unwrap_err().to_string();
+    assert!(error.contains("GRAPH_TRACE") && error.contains("whole_graphs"), "{error}");
+    assert!(!fake.is_subscribed(), "nothing is left on");
+
+    let service = start(&fake, &AlwaysOn::new().whole_graphs());
+    assert!(fake.enabled_kinds().contains(&ActivityKind::GRAPH_TRACE));
+    for _ in 0..10 {
+        assert!(!unit(&fake, &service, "request", 2));
+    }
+    let report = service.stop().unwrap();
+    assert_eq!((report.state(), report.recorded().totals().kernels), (State::WholeGraphs, 20));
+    assert!(report.to_string().contains("nothing is sampled"), "{report}");
+}
+
+#[test]
+fn no_window_opens_while_graphs_are_made() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let settings = AlwaysOn::new().budget(1.0).graphs_quiet(Duration::from_secs(3600));
+    let service = start(&fake, &settings);
+    let mut graph = fake.graph();
+    fake.capture_into(&mut graph, &Work::kernel(c"node"));
+    let exec = fake.instantiate(&graph);
+    measured(&service);
+    for _ in 0..50 {
+        let unit = service.unit("replay");
+        fake.launch_exec(&exec);
+        assert!(!unit.is_recorded() && fake.enabled_kinds().is_empty());
+    }
+    let report = service.stop().unwrap();
+    let counts = report.counts();
+    assert_eq!((counts.units, counts.while_graphs_were_made, counts.drawn), (50, 50, 0));
+    assert!(report.to_string().contains("while graphs were made"), "{report}");
+}
+
+/// A graph that was captured before the window has its nodes attributed to the range of the capture.
+#[test]
+fn graphs_of_pauses_are_attributed_in_windows() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let settings = sampling();
+    let service = start(&fake, &settings);
+    let mut graph = fake.graph();
+    {
+        let _layer = nvtx::range("layer");
+        fake.capture_into(&mut graph, &Work::kernel(c"node").taking_ns(500));
+    }
+    let exec = fake.instantiate(&graph);
+    measured(&service);
+    let mut recorded = 0;
+    let late = Instant::now() + Duration::from_secs(20);
+    while recorded < 3 {
+        assert!(Instant::now() < late, "{}", service.snapshot().unwrap());
+        let unit = service.unit("replay");
+        fake.launch_exec(&exec);
+        recorded += u64::from(unit.is_recorded());
+        drop(unit);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let report = service.stop().unwrap();
+    let layer = report.recorded().find("layer").next().unwrap();
+    assert_eq!(layer.replayed().kernels, recorded, "{report}");
+    report.recorded().health().assert_complete();
+}
+
+#[test]
+fn names_are_selected_and_a_slow_unit_has_the_next_one_recorded() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let slow = Duration::from_millis(20);
+    let settings = sampling().rate(0.0).name("request").slow(slow);
+    let service = start(&fake, &settings);
+    measured(&service);
+    assert!(service.begin_unit("other").is_none());
+    assert!(!unit(&fake, &service, "request", 1));
+    let long = service.unit("request");
+    std::thread::sleep(slow + Duration::from_millis(1));
+    drop(long);
+    assert!(unit(&fake, &service, "request", 4), "the one after the slow one");
+    let report = service.stop().unwrap();
+    let counts = report.counts();
+    assert_eq!((counts.units, counts.slow, counts.after_slow, counts.drawn), (3, 1, 1, 0));
+    // It is there to look at, and in no estimate.
+    assert_eq!((report.recorded().totals().kernels, report.gpu_time()), (4, None));
+}
+
+#[test]
+fn a_budget_that_launches_alone_exceed_opens_no_window_and_the_report_says_so() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let service = start(&fake, &sampling().budget(0.0));
+    let late = Instant::now() + Duration::from_secs(10);
+    while service.snapshot().unwrap().state() != State::BudgetExceeded {
+        assert!(!unit(&fake, &service, "request", 50) && fake.enabled_kinds().is_empty());
+        assert!(Instant::now() < late);
+    }
+    assert!(!unit(&fake, &service, "request", 1));
+    let report = service.stop().unwrap();
+    assert!(report.counts().over_budget > 0 && report.fixed_share() > 0.0);
+    assert!(report.to_string().contains("NO WINDOW IS OPENED"), "{report}");
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let (_turn, fake) = (turn(), Fake::new());
+    for settings in [AlwaysOn::new().budget(3.0), AlwaysOn::new().rate(f64::NAN)] {
+        let error = builder(&fake).build().unwrap().always_on(&settings).unwrap_err().to_string();
+        assert!(error.contains("from 0 to 1"), "{error}");
+    }
+}
+
+/// Units of all threads overlap: one at a time is a window's, and nothing is lost.
+#[test]
+fn requests_on_many_threads_share_windows() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let service = start(&fake, &sampling());
+    measured(&service);
+    let threads = 4_u64;
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    unit(&fake, &service, "request", 3);
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            });
+        }
+    });
+    let report = service.stop().unwrap();
+    let counts = report.counts();
+    report.recorded().health().assert_complete();
+    assert_eq!(report.submissions(), threads * 400);
+    assert_eq!(counts.units + counts.overlapping, threads * 100);
+    assert_eq!(report.sampled_windows(), counts.drawn, "{report}");
+}
+
+/// The launches and GPU times of each step in a full recording of steps whose load drifts tenfold.
+fn steps_of_a_full_recording(fake: &Fake) -> Vec<(f64, f64)> {
+    let mut random = fastrand::Rng::with_seed(11);
+    let profiler = builder(fake).build().unwrap();
+    let ((), profile) = profiler
+        .record(|| {
+            for number in 0..800_u64 {
+                let _step = nvtx::range("step");
+                // From 3 to 30 launches, and the time of a kernel depends on the phase, too.
+                let load = 3 + 27 * (number % 200) / 200;
+                for _ in 0..load {
+                    let ns = (2_000.0 + 8.0 * number as f64) * -(1.0 - random.f64()).ln();
+                    fake.launch(Work::kernel(c"k").taking_ns(ns as u64 + 1));
+                }
+            }
+        })
+        .unwrap();
+    profile.health().assert_complete();
+    let steps = profile.ranges().filter(|range| range.name() == "step");
+    let totals = steps.map(|step| step.inclusive());
+    totals.map(|all| (all.launches as f64, all.gpu_time().as_nanos() as f64)).collect()
+}
+
+/// 10,000 draws from a full recording, whose total is known: the 95 % intervals contain it in 94 to 96 % of them.
+#[test]
+fn intervals_contain_the_truth_as_often_as_they_say() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let steps = steps_of_a_full_recording(&fake);
+    assert_eq!(steps.len(), 800);
+    let launches: f64 = steps.iter().map(|(launches, _)| launches).sum();
+    let truth: f64 = steps.iter().map(|(_, ns)| ns).sum();
+    let mut random = fastrand::Rng::with_seed(3);
+    // The probability changes with the load, as the controller's does.
+    for (least, most) in [(0.1, 0.1), (0.05, 0.3), (0.3, 0.6)] {
+        let draws = 10_000;
+        let mut covered = 0;
+        for _ in 0..draws {
+            let mut sample = RatioEstimator::default();
+            for (size, amount) in &steps {
+                let probability = most - (most - least) * (size - 3.0) / 27.0;
+                if random.f64() < probability {
+                    sample.add(probability, *size, *amount);
+                }
+            }
+            let total = sample.estimate(launches).unwrap();
+            covered += u64::from(total.low <= truth && truth <= total.high);
+        }
+        let share = covered as f64 / draws as f64;
+        println!("probability {least} to {most}: {share} of the intervals contain the total");
+        assert!((0.94..=0.96).contains(&share), "probability {least} to {most}: {share}");
+    }
+}

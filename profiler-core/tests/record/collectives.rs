@@ -1,0 +1,127 @@
+//! Collectives of NCCL: from the marks of the injection library's plugin, and from NCCL's own ranges.
+
+use cupti::fake::{Fake, Work};
+use nvtx::{Domain, range};
+use profiler_core::profile::CollectiveFunction as F;
+use profiler_core::{Profile, Recording};
+
+use crate::processes::{as_process, recording};
+
+static NCCL: Domain = Domain::new("NCCL");
+static PLUGIN: Domain = Domain::new("NCCL profiler");
+
+const COMMUNICATOR: u64 = 0x1234_5678_9abc_def0;
+
+fn kernel(fake: &Fake) {
+    fake.launch(Work::kernel(c"ncclDevKernel_AllReduce_Sum_f32_RING_LL").taking_ns(1_000));
+}
+
+/// What NCCL 2.28 does with its ranges: the group's end launches what was enqueued in it.
+fn nccl_range(function: &'static str, bytes: u64) -> nvtx::Range {
+    NCCL.event(function)
+        .field("NCCL communicator ID", COMMUNICATOR, "")
+        .field("Message size [bytes]", bytes, "")
+        .range()
+}
+
+fn grouped(fake: &Fake, function: &'static str, bytes: u64) {
+    let _start = NCCL.range("ncclGroupStart");
+    drop(nccl_range(function, bytes));
+    let _end = NCCL.range("ncclGroupEnd");
+    kernel(fake);
+}
+
+/// What the plugin records.
+fn plugin_mark(function: &'static str, sequence: u64, rank: u64) {
+    PLUGIN
+        .event(function)
+        .field("communicator", COMMUNICATOR, "")
+        .field("rank", rank, "")
+        .field("ranks", 2u64, "")
+        .field("sequence", sequence, "")
+        .field("bytes", 4096u64, "B")
+        .field("algorithm", "RING", "")
+        .mark();
+}
+
+#[test]
+fn ranges_of_nccl_stand_in_for_its_events() {
+    let profile = Profile::from_recording(recording(|fake| {
+        let _step = range("step");
+        fake.launch(Work::kernel(c"gemm"));
+        {
+            let _direct = nccl_range("ncclAllReduce", 400);
+            kernel(fake);
+        }
+        grouped(fake, "ncclAllReduce", 800);
+        fake.launch(Work::kernel(c"gemm"));
+        grouped(fake, "ncclBroadcast", 16);
+        drop(NCCL.event("ncclCommDestroy").field("NCCL communicator ID", COMMUNICATOR, "").range());
+        // Never launched.
+        drop(nccl_range("ncclAllReduce", 1));
+    }));
+    profile.health().assert_complete();
+    let found: Vec<_> = profile
+        .collectives()
+        .map(|one| (one.function(), one.sequence(), one.bytes(), one.kernel().map(|k| k.number())))
+        .collect();
+    let expected = [
+        (F::AllReduce, 0, Some(400), Some(1)),
+        (F::AllReduce, 1, Some(800), Some(2)),
+        (F::Broadcast, 0, Some(16), Some(4)),
+        (F::AllReduce, 2, Some(1), None),
+    ];
+    assert_eq!(found, expected);
+    for one in profile.collectives() {
+        assert!(!one.is_from_plugin() && one.communicator() == COMMUNICATOR);
+        assert_eq!((one.rank(), one.ranks(), one.algorithm()), (None, None, None));
+        assert_eq!(one.range().unwrap().node().path(), "step");
+    }
+    let alone = Profile::from_recording(recording(kernel));
+    assert_eq!(alone.collectives().len(), 0);
+}
+
+fn ranks() -> Vec<Recording> {
+    let of_rank = |rank: u64| {
+        let recorded = recording(|fake| {
+            for sequence in 0..3 {
+                let _step = range("step");
+                fake.launch(Work::kernel(c"gemm"));
+                {
+                    // With the plugin, NCCL's ranges are not counted a second time.
+                    let _reduce = nccl_range("ncclAllReduce", 4096);
+                    kernel(fake);
+                    plugin_mark("AllReduce", sequence, rank);
+                }
+            }
+            // Marks that are not the plugin's.
+            PLUGIN.mark("AllReduce");
+            PLUGIN.event("AllReduce").field("sequence", "text", "").mark();
+        });
+        as_process(&recorded, 100 + rank as u32)
+    };
+    (0..2).map(of_rank).collect()
+}
+
+#[test]
+fn events_of_the_plugin_survive_a_merge_and_a_file() {
+    let recordings = ranks();
+    let again: Vec<Recording> =
+        recordings.iter().map(|one| Recording::from_bytes(&one.to_bytes()).unwrap()).collect();
+    let profile = Profile::from_recordings(again).unwrap();
+    let found: Vec<_> = profile
+        .collectives()
+        .map(|one| (one.process_id(), one.rank().unwrap(), one.sequence()))
+        .collect();
+    let expected = [(100, 0, 0), (100, 0, 1), (100, 0, 2), (101, 1, 0), (101, 1, 1), (101, 1, 2)];
+    assert_eq!(found, expected);
+    for one in profile.collectives() {
+        assert!(one.is_from_plugin() && one.in_kernel() == 1);
+        assert_eq!((one.bytes(), one.algorithm()), (Some(4096), Some("RING")));
+        let kernel = one.kernel().unwrap();
+        assert_eq!(kernel.process_id(), one.process_id());
+        assert!(kernel.as_kernel().unwrap().name().starts_with("ncclDevKernel"));
+        // NCCL's own range is not the program's.
+        assert_eq!(one.range().unwrap().name(), "step");
+    }
+}

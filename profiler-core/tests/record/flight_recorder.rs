@@ -1,0 +1,130 @@
+//! Flight recorders: which events have the last part of a run written, and what the files hold.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use cupti::fake::{Fake, Work};
+use profiler_core::session::{FlightRecorder, FlightRecording, Trigger};
+use profiler_core::{Profile, Profiler};
+
+use crate::folder::Folder;
+
+/// The fake's collection is the process's, too.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> impl Drop {
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn start(fake: &Fake, settings: &FlightRecorder) -> FlightRecording {
+    let builder = Profiler::builder().library(fake.library().unwrap());
+    let builder = builder.keep_last(Duration::from_secs(2)).period(Duration::from_millis(5));
+    builder.build().unwrap().flight_recorder(settings).unwrap()
+}
+
+/// Waits for this many files.
+fn files(recorder: &FlightRecording, count: usize) -> Vec<(Trigger, Profile)> {
+    let late = Instant::now() + Duration::from_secs(20);
+    while recorder.files().len() < count {
+        assert!(Instant::now() < late, "{:?} {:?}", recorder.files(), recorder.last_error());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let files = recorder.files();
+    assert_eq!(files.len(), count, "{files:?}");
+    files.iter().map(|file| (file.trigger, Profile::load(&file.path).unwrap())).collect()
+}
+
+#[test]
+fn a_slow_request_among_a_hundred_thousand_is_in_the_file() {
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
+    let threshold = Duration::from_millis(150);
+    let settings = FlightRecorder::new(&folder.0).slow("request", threshold);
+    let recorder = start(&fake, &settings);
+    for number in 0..100_000_u64 {
+        let _request = nvtx::event("request").payload(number).range();
+        fake.launch(Work::kernel(c"answer"));
+        if number == 70_000 {
+            let _wait = nvtx::range("wait for a lock");
+            std::thread::sleep(threshold + Duration::from_millis(10));
+        }
+    }
+    let (trigger, profile) = files(&recorder, 1).remove(0);
+    assert_eq!((trigger, recorder.left_out()), (Trigger::Slow, 0));
+    let planted =
+        |range: &profiler_core::Range<'_>| range.payload() == Some(nvtx::Payload::U64(70_000));
+    let slow = profile.ranges().find(planted).unwrap();
+    assert!(slow.host_time() > threshold && slow.inclusive().kernels == 1, "{profile}");
+    assert!(profile.ranges().any(|range| range.name() == "wait for a lock"));
+    assert!(profile.ranges().count() < 100_000, "what is older than the kept time is gone");
+    recorder.stop().unwrap();
+}
+
+#[test]
+fn an_error_of_cuda_has_a_file_and_the_next_ones_are_counted() {
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
+    let recorder = start(&fake, &FlightRecorder::new(&folder.0).on_error());
+    fake.launch(Work::kernel(c"before"));
+    // A query's negative answer is no error.
+    fake.call_only("cuStreamQuery", 600);
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(recorder.files().is_empty());
+    fake.call_only("cuLaunchKernel", 700);
+    let (trigger, profile) = files(&recorder, 1).remove(0);
+    assert_eq!((trigger, profile.totals().failed_calls), (Trigger::Error, 1), "{profile}");
+    assert_eq!(profile.totals().kernels, 1);
+    fake.call_only("cuLaunchKernel", 700);
+    let late = Instant::now() + Duration::from_secs(20);
+    while recorder.left_out() == 0 {
+        assert!(Instant::now() < late);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(recorder.files().len(), 1, "too soon after the first one");
+    // On request at any time.
+    let path = recorder.write().unwrap();
+    assert_eq!(Profile::load(path).unwrap().totals().failed_calls, 2);
+    recorder.stop().unwrap();
+}
+
+#[test]
+fn a_panic_has_its_file_before_it_unwinds() {
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
+    let recorder = start(&fake, &FlightRecorder::new(&folder.0).on_panic());
+    fake.launch(Work::kernel(c"last"));
+    let panicked = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let _request = nvtx::range("request");
+            panic!("planted");
+        });
+        thread.join().is_err()
+    });
+    assert!(panicked);
+    // Other tests of this process may panic, too.
+    let written = recorder.files();
+    assert!(written.iter().all(|file| file.trigger == Trigger::Panic), "{written:?}");
+    let mut profiles = written.iter().map(|file| Profile::load(&file.path).unwrap());
+    let has_request = |profile: &Profile| {
+        let is_open = profile.ranges().any(|range| range.name() == "request");
+        is_open && profile.totals().kernels == 1
+    };
+    assert!(profiles.any(|profile| has_request(&profile)), "{written:?}");
+    drop(recorder);
+    // The hook stays, and has nothing to write.
+    let count = || std::fs::read_dir(&folder.0).unwrap().count();
+    let before = count();
+    let again = std::panic::catch_unwind(|| panic!("planted"));
+    assert!(again.is_err() && count() == before && before >= written.len());
+}
+
+#[test]
+fn without_a_bound_or_a_folder_it_does_not_start() {
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
+    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    let settings = FlightRecorder::new(&folder.0);
+    let error = profiler.flight_recorder(&settings).unwrap_err().to_string();
+    assert!(error.contains("keep_last"), "{error}");
+    let builder = Profiler::builder().library(fake.library().unwrap());
+    let profiler = builder.keep_last_operations(100).build().unwrap();
+    let missing = FlightRecorder::new(folder.0.join("missing"));
+    let error = profiler.flight_recorder(&missing).unwrap_err().to_string();
+    assert!(error.contains("missing") && !fake.is_subscribed(), "{error}");
+}

@@ -1,0 +1,363 @@
+"""Runs small distributed PyTorch programs under `gpuprof run`, and compares the collectives of the recordings with what the programs did.
+
+    python ranks.py --library libgpuprof_inject.so --gpuprof gpuprof [--out FOLDER] [SCENE...]
+    python ranks.py ... --bench [--rounds N]
+
+Needs two GPUs, PyTorch and NCCL 2.26 or newer. A line for each scene; exits with 1 if anything differs. `--bench` measures AllReduce
+with and without the plugin, and under a full recording, by turns in processes of their own.
+"""
+
+import argparse
+import collections
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+# NVLink multicast stays off on machines that are shared.
+ENVIRONMENT = {"NCCL_NVLS_ENABLE": "0", "TORCH_NCCL_ENABLE_MONITORING": "0"}
+STEPS = 50
+DELAY_US = 2000
+SIZES = [128 << 10, 512 << 10, 1 << 20, 4 << 20]
+
+
+class Counted:
+    """What this rank did: calls of each function with their bytes, as NCCL states them."""
+
+    def __init__(self):
+        import torch
+        import torch.distributed as dist
+
+        self.torch, self.dist = torch, dist
+        self.rank = int(os.environ["RANK"])
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+        self.calls = collections.Counter()
+
+    def count(self, function, tensor):
+        self.calls[f"{function} {tensor.numel() * tensor.element_size()}"] += 1
+
+    def done(self, **more):
+        self.torch.cuda.synchronize()
+        print(json.dumps({"rank": self.rank, "calls": self.calls, **more}), flush=True)
+        self.dist.destroy_process_group()
+
+
+def reduce(counted):
+    """AllReduces of several sizes, in ranges."""
+    torch, dist = counted.torch, counted.dist
+    tensors = [torch.ones(size // 4, device="cuda") for size in SIZES]
+    for _ in range(STEPS):
+        with torch.cuda.nvtx.range("step"):
+            for tensor in tensors:
+                with torch.cuda.nvtx.range(f"reduce {tensor.numel() * 4}"):
+                    dist.all_reduce(tensor)
+                counted.count("AllReduce", tensor)
+    counted.done()
+
+
+def ddp(counted):
+    """A model under DistributedDataParallel: its gradients are one bucket, reduced by autograd's thread."""
+    torch = counted.torch
+    layers = [torch.nn.Linear(1024, 1024, bias=False) for _ in range(4)]
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers).cuda(), bucket_cap_mb=1000)
+    x = torch.randn(64, 1024, device="cuda")
+    for _ in range(STEPS):
+        with torch.cuda.nvtx.range("step"):
+            model(x).sum().backward()
+    # The sizes of buckets are DDP's: their sum is that of the gradients, in each step.
+    gradients = sum(parameter.numel() * 4 for parameter in model.parameters())
+    counted.done(reduced_bytes=gradients * STEPS)
+
+
+def fsdp(counted):
+    """What FSDP does: gathers the shards of parameters, and scatters the sums of gradients."""
+    torch, dist = counted.torch, counted.dist
+    shard = torch.ones(1 << 18, device="cuda")
+    whole = torch.ones(1 << 19, device="cuda")
+    for _ in range(STEPS):
+        with torch.cuda.nvtx.range("gather"):
+            dist.all_gather_into_tensor(whole, shard)
+        counted.count("AllGather", shard)
+        with torch.cuda.nvtx.range("scatter"):
+            dist.reduce_scatter_tensor(shard, whole)
+        counted.count("ReduceScatter", shard)
+    counted.done()
+
+
+def pipeline(counted):
+    """Sends to the next stage and receives from the one before."""
+    torch, dist = counted.torch, counted.dist
+    x = torch.ones(1 << 16, device="cuda")
+    for _ in range(STEPS):
+        with torch.cuda.nvtx.range("stage"):
+            if counted.rank == 0:
+                dist.send(x, 1)
+                dist.recv(x, 1)
+            else:
+                dist.recv(x, 0)
+                dist.send(x, 0)
+        counted.count("Send", x)
+        counted.count("Recv", x)
+    counted.done()
+
+
+def delayed(counted):
+    """Rank 1 comes late by a kernel of known length: it spins on the GPU's own clock."""
+    torch, dist = counted.torch, counted.dist
+    x = torch.ones(1 << 18, device="cuda")
+    y = torch.ones(1 << 24, device="cuda")
+    # How many cycles a microsecond has.
+    def spin(cycles):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        torch.cuda._sleep(cycles)
+        end.record()
+        torch.cuda.synchronize()
+        return begin.elapsed_time(end) * 1000
+
+    spin(100_000_000)
+    per_us = 100_000_000 / spin(100_000_000)
+    lengths = []
+    for _ in range(STEPS):
+        # Both ranks start together: after a barrier that ends on both GPUs at once.
+        dist.all_reduce(x)
+        counted.count("AllReduce", x)
+        with torch.cuda.nvtx.range("work"):
+            y.add_(1)
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            torch.cuda._sleep(int(per_us * (500 + DELAY_US * counted.rank)))
+            end.record()
+        with torch.cuda.nvtx.range("late"):
+            dist.all_reduce(x[: 1 << 17])
+        counted.count("AllReduce", x[: 1 << 17])
+        torch.cuda.synchronize()
+        lengths.append(begin.elapsed_time(end) * 1000)
+    counted.done(length_us=statistics.median(lengths))
+
+
+def sleeping(counted):
+    """Rank 1's host sleeps in a range."""
+    torch, dist = counted.torch, counted.dist
+    x = torch.ones(1 << 20, device="cuda")
+    y = torch.ones(1 << 26, device="cuda")
+    for _ in range(STEPS):
+        with torch.cuda.nvtx.range("step"):
+            for _ in range(10):
+                y.add_(1)
+            torch.cuda.synchronize()
+            with torch.cuda.nvtx.range("checkpoint"):
+                if counted.rank == 1:
+                    time.sleep(DELAY_US * 1e-6)
+            dist.all_reduce(x)
+            counted.count("AllReduce", x)
+            torch.cuda.synchronize()
+    counted.done()
+
+
+def balanced(counted):
+    """As `sleeping`, without the sleep."""
+    torch, dist = counted.torch, counted.dist
+    x = torch.ones(1 << 20, device="cuda")
+    y = torch.ones(1 << 26, device="cuda")
+    for _ in range(STEPS):
+        with torch.cuda.nvtx.range("step"):
+            for _ in range(10):
+                y.add_(1)
+            dist.all_reduce(x)
+            counted.count("AllReduce", x)
+            torch.cuda.synchronize()
+    counted.done()
+
+
+def split(counted):
+    """Communicators that come and go."""
+    torch, dist = counted.torch, counted.dist
+    x = torch.ones(1 << 16, device="cuda")
+    for _ in range(3):
+        group = dist.new_group([0, 1])
+        for _ in range(5):
+            dist.all_reduce(x, group=group)
+            counted.count("AllReduce", x)
+        torch.cuda.synchronize()
+        dist.destroy_process_group(group)
+    counted.done()
+
+
+def bench_rank():
+    """The median time of an AllReduce of each size, back to back."""
+    counted = Counted()
+    torch, dist = counted.torch, counted.dist
+    results = {}
+    for size in SIZES:
+        x = torch.zeros(size // 4, device="cuda")
+        for _ in range(200):
+            dist.all_reduce(x)
+        torch.cuda.synchronize()
+        times = []
+        for _ in range(20):
+            began = time.perf_counter()
+            for _ in range(50):
+                dist.all_reduce(x)
+            torch.cuda.synchronize()
+            times.append((time.perf_counter() - began) / 50 * 1e6)
+        results[size] = statistics.median(times)
+    if counted.rank == 0:
+        print(json.dumps(results), flush=True)
+    dist.destroy_process_group()
+
+
+SCENES = {scene.__name__: scene for scene in [reduce, ddp, fsdp, pipeline, delayed, sleeping, balanced, split]}
+
+
+def torchrun(scene):
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", __file__, "--rank-of", scene]
+
+
+def launch(arguments, scene, folder, plugin=None):
+    command = [arguments.gpuprof, "run", "-q", "--inject", arguments.library, "-o", folder, "--", *torchrun(scene)]
+    environment = {**os.environ, **ENVIRONMENT}
+    if plugin:
+        environment["NCCL_PROFILER_PLUGIN"] = plugin
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def ranks(arguments, folder, format_):
+    done = subprocess.run(
+        [arguments.gpuprof, "ranks", "--format", format_, folder], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def counts_of(rows):
+    """Calls of each function with bytes, by rank of the first communicator."""
+    calls = {0: collections.Counter(), 1: collections.Counter()}
+    for row in rows:
+        calls[int(row["rank"])][f"{row['function']} {row['bytes']}"] += 1
+    return calls
+
+
+def check(arguments, scene):
+    folder = os.path.join(arguments.out, scene)
+    done = launch(arguments, scene, folder)
+    if done.returncode != 0:
+        return [f"status {done.returncode}: {done.stderr[-1500:]}"], ""
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if len(said) != 2:
+        return [f"{len(said)} ranks counted: {done.stdout[-500:]}"], ""
+    rows = list(csv.DictReader(ranks(arguments, folder, "csv").splitlines()))
+    report = json.loads(ranks(arguments, folder, "json"))
+    errors = []
+    if any(row["source"] != "plugin" for row in rows):
+        errors.append("collectives are not the plugin's")
+    found = counts_of(rows)
+    for program in said:
+        own = found[program["rank"]]
+        for call, count in program["calls"].items():
+            if own[call] != count:
+                errors.append(f"rank {program['rank']}: {own[call]} of {call} instead of {count}; {dict(own)}")
+        if "reduced_bytes" in program:
+            of_range = [row for row in rows if int(row["rank"]) == program["rank"] and row["function"] == "AllReduce"]
+            reduced = sum(int(row["bytes"]) for row in of_range)
+            # DDP also compares the model's parameters when it begins.
+            if not program["reduced_bytes"] <= reduced <= program["reduced_bytes"] * 1.05:
+                errors.append(f"rank {program['rank']}: {reduced} bytes reduced instead of {program['reduced_bytes']}")
+    without_kernel = sum(not row["start_ns"] for row in rows)
+    if without_kernel:
+        errors.append(f"{without_kernel} of {len(rows)} collectives have no kernel")
+    text = f"{len(rows)} collectives, {report['matched']} matched, {report['unmatched']} not"
+    names = [report["ranks"][late["rank"]]["rank"] for late in report["stragglers"]]
+    causes = [late["cause"] for late in report["stragglers"]]
+    text += f"; stragglers {list(zip(names, causes))}"
+    if scene in ("sleeping", "delayed") and names[:1] != [1]:
+        errors.append("rank 1 is not named")
+    if scene == "sleeping" and causes[:1] != ["host_gap"]:
+        errors.append(f"the cause is {causes}")
+    if scene == "delayed" and causes[:1] != ["longer_kernel"]:
+        errors.append(f"the cause is {causes}")
+    if scene == "balanced" and names:
+        errors.append("a rank is named in a balanced run")
+    if scene == "delayed":
+        late = collections.defaultdict(list)
+        for row in rows:
+            if row["range"].endswith("late"):
+                late[row["sequence"]].append(int(row["start_ns"]))
+        skew = statistics.median(max(starts) - min(starts) for starts in late.values() if len(starts) == 2) / 1000
+        planted = said[0]["length_us"] - said[1]["length_us"]
+        planted = abs(planted)
+        text += f"; skew {skew:.1f} us, planted {planted:.1f} us"
+        if abs(skew - planted) > 3:
+            errors.append(f"skew is {skew - planted:+.1f} us from the planted delay")
+    for group in report["collectives"][:4]:
+        bus = group["bus_bandwidth"] or 0
+        text += (
+            f"\n       {group['function']} {group['bytes']} B x {group['count']}: skew {group['skew_ns'] / 1000:.1f} us, "
+            f"transfer {group['transfer_ns'] / 1000:.1f} us, bus {bus:.1f} GB/s"
+        )
+    return errors, text
+
+
+def bench(arguments):
+    """Plain, with the library and without the plugin, and with both, by turns."""
+    results = {name: collections.defaultdict(list) for name in ("plain", "without plugin", "with plugin")}
+    for round_ in range(arguments.rounds):
+        for name in results:
+            if name == "plain":
+                done = subprocess.run(
+                    torchrun("bench"), env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=120
+                )
+            else:
+                folder = os.path.join(arguments.out, f"bench-{round_}-{name}")
+                done = launch(arguments, "bench", folder, "none" if name == "without plugin" else None)
+            line = next(line for line in done.stdout.splitlines() if line.startswith("{"))
+            for size, us in json.loads(line).items():
+                results[name][int(size)].append(us)
+    for size in SIZES:
+        for name, of_name in results.items():
+            values = sorted(of_name[size])
+            print(
+                f"AllReduce of {size >> 10} KiB, {name}: median {statistics.median(values):.1f} us, "
+                f"{values[0]:.1f} to {values[-1]:.1f} in {len(values)} processes",
+                flush=True,
+            )
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rank-of", help="run one rank of this scene")
+    parser.add_argument("--library", type=os.path.abspath)
+    parser.add_argument("--gpuprof", type=os.path.abspath)
+    parser.add_argument("--out", default=None)
+    parser.add_argument("--bench", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("scenes", nargs="*")
+    arguments = parser.parse_args()
+    if arguments.rank_of == "bench":
+        return bench_rank()
+    if arguments.rank_of:
+        return SCENES[arguments.rank_of](Counted())
+    arguments.out = os.path.abspath(arguments.out or tempfile.mkdtemp(prefix="ranks-"))
+    os.makedirs(arguments.out, exist_ok=True)
+    if arguments.bench:
+        return bench(arguments)
+    failed = 0
+    for scene in arguments.scenes or SCENES:
+        began = time.monotonic()
+        try:
+            errors, text = check(arguments, scene)
+        except (subprocess.SubprocessError, ValueError, KeyError) as error:
+            errors, text = [repr(error), getattr(error, "stderr", None) or ""], ""
+        failed += bool(errors)
+        print(f"{'FAILED' if errors else 'ok':6} {scene} ({time.monotonic() - began:.0f} s): {text}", flush=True)
+        for error in errors:
+            print(f"       {error}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
