@@ -4,8 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{CollectiveGroup, LateCause, Ranks, Straggler};
-use crate::base::table::{Layout, NAME_WIDTH, Table};
+use crate::base::table::{Layout, Table};
 use crate::base::text::{printable, shortened};
+use crate::base::units::NAME_WIDTH;
 use crate::base::units::{PATH_WIDTH, bytes, time};
 
 /// Rows of each table; JSON has all.
