@@ -316,5 +316,6 @@ mod guide {
         Testing = include_str!("../../docs/guide/testing.md"),
         Measure = include_str!("../../docs/guide/measure.md"),
         Exports = include_str!("../../docs/guide/exports.md"),
+        Fleet = include_str!("../../docs/guide/fleet.md"),
     }
 }

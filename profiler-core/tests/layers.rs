@@ -111,7 +111,7 @@ const STAGES: [(&str, &[&str]); 12] = [
         ],
     ),
     ("show", &["range_table", "report", "html"]),
-    ("formats", &["places", "stacks", "export", "nsys", "parquet"]),
+    ("formats", &["places", "stacks", "export", "nsys", "parquet", "fleet"]),
     (
         "check",
         &[

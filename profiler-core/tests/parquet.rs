@@ -23,7 +23,7 @@ use folder::{Folder, files};
 use graphs::graphs;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
-use profiler_core::formats::ParquetOptions;
+use profiler_core::formats::{FleetPart, ParquetOptions, compact_fleet};
 use profiler_core::{Profile, Range};
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
@@ -419,4 +419,59 @@ fn a_million_operations_are_written_in_three_seconds() {
         assert_eq!(profile.totals().kernels + profile.totals().copies, u64::from(launches));
         assert!(written.as_secs() < 3);
     }
+}
+
+fn fleet_rows(folder: &Folder, table: &str) -> Vec<String> {
+    let paths = files(&folder.0.join(table));
+    let tables = paths.iter().map(|path| rows(&folder.0.join(table).join(path)));
+    let mut rows: Vec<String> = tables.flatten().map(|row| format!("{row:?}")).collect();
+    rows.sort();
+    rows
+}
+
+const FLEET_TABLES: [&str; 3] = ["operations", "ranges", "recordings"];
+
+#[test]
+fn compacted_fleet_has_the_same_rows_in_fewer_files() {
+    let (folder, part) = (Folder::new(), FleetPart::new("a/../b=\n", "..", 3));
+    let profiles: Vec<Profile> = (0..4).map(|_| everything()).collect();
+    let add = |profile: &Profile| profile.add_to_fleet(&folder.0, &part).unwrap();
+    profiles[..3].iter().for_each(add);
+    let all = || FLEET_TABLES.map(|table| fleet_rows(&folder, table));
+    let count = || FLEET_TABLES.map(|table| files(&folder.0.join(table)).len());
+    let (before, names) = (all(), files(&folder.0));
+    let operations: u64 = profiles[..3].iter().map(|p| p.totals().gpu_operations()).sum();
+    assert_eq!((before[0].len(), before[2].len()), (operations as usize, 3));
+    assert_eq!(before[1].len(), profiles[..3].iter().map(|p| p.ranges().count()).sum::<usize>());
+    // The labels name folders and no others.
+    let partition = "job=a%2F..%2Fb%3D%0A/date=";
+    assert!(names.iter().all(|name| name.to_str().unwrap().contains(partition)), "{names:?}");
+
+    let kept: Vec<(PathBuf, Vec<u8>)> =
+        names.iter().map(|name| (name.clone(), fs::read(folder.0.join(name)).unwrap())).collect();
+    assert_eq!(compact_fleet(&folder.0).unwrap(), 9);
+    assert_eq!((all(), count()), (before.clone(), [1; 3]));
+    assert_eq!(compact_fleet(&folder.0).unwrap(), 0);
+    // What is joined is not added twice.
+    add(&profiles[0]);
+    assert_eq!(count(), [1; 3]);
+    // An interruption left the old files.
+    kept.iter().for_each(|(name, bytes)| fs::write(folder.0.join(name), bytes).unwrap());
+    assert_eq!(compact_fleet(&folder.0).unwrap(), 0);
+    assert_eq!((all(), count()), (before, [1; 3]));
+    // Joined files are joined with new ones.
+    add(&profiles[3]);
+    assert_eq!((compact_fleet(&folder.0).unwrap(), count()), (6, [1; 3]));
+    assert_eq!(all()[2].len(), 4);
+}
+
+#[test]
+fn fleet_refuses_empty_labels_and_leaves_nothing() {
+    let folder = Folder::new();
+    for part in [FleetPart::new("", "host", 0), FleetPart::new("job", "", 0)] {
+        let error = everything().add_to_fleet(&folder.0, &part).unwrap_err();
+        assert!(error.to_string().contains("empty"), "{error}");
+    }
+    assert!(files(&folder.0).is_empty());
+    assert_eq!(compact_fleet(folder.0.join("nowhere")).unwrap(), 0);
 }

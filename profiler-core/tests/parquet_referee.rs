@@ -6,6 +6,8 @@
 
 #[path = "support/everything.rs"]
 mod everything;
+#[path = "parquet_referee/fleet.rs"]
+mod fleet;
 #[path = "support/folder.rs"]
 mod folder;
 #[path = "support/graphs.rs"]
@@ -54,9 +56,26 @@ fn main() {
         let run = move || test(&python.ok_or("DuckDB is not there")?.join("bin/python"));
         Trial::test(name, run).with_ignored_flag(ignored)
     });
+    // Engines over a fleet are a referee of their own: Spark's package is large.
+    let sql = env::var_os("SQL_REFEREES").map(|folder| PathBuf::from(folder).join("bin/python"));
+    let sql = sql.filter(|python| python.exists());
+    if sql.is_none() && !arguments.list {
+        eprintln!(
+            "sql_engines_agree_on_a_fleet is ignored: SQL_REFEREES names no folder with bin/python"
+        );
+    }
+    let is_ignored = sql.is_none();
+    let agree = move || {
+        let with_spark = env::var_os("SQL_REFEREES_SPARK").is_some_and(|value| !value.is_empty());
+        let engines = ["duckdb", "datafusion", "spark"];
+        let engines = &engines[..if with_spark { 3 } else { 2 }];
+        fleet::engines_agree(&sql.ok_or("the engines are not there")?, engines)
+    };
+    let agree = Trial::test("sql_engines_agree_on_a_fleet", agree).with_ignored_flag(is_ignored);
+    let trials = trials.into_iter().chain([agree]).collect();
     // One stand-in at a time.
     let arguments = Arguments { test_threads: Some(1), ..arguments };
-    libtest_mimic::run(&arguments, trials.into()).exit();
+    libtest_mimic::run(&arguments, trials).exit();
 }
 
 /// By name: what was recorded, and what is made up.

@@ -3,11 +3,13 @@
 
 #[cfg(feature = "analysis")]
 pub(crate) mod export;
+#[cfg(feature = "parquet")]
+pub(crate) mod fleet;
 #[cfg(any(feature = "nsys", feature = "parquet"))]
 pub(crate) mod nsys;
 #[cfg(feature = "parquet")]
 pub(crate) mod parquet;
-#[cfg(feature = "analysis")]
+#[cfg(any(feature = "analysis", feature = "parquet"))]
 mod places;
 #[cfg(feature = "analysis")]
 pub mod stacks;
@@ -15,6 +17,8 @@ pub mod stacks;
 pub use crate::base::text;
 #[cfg(feature = "analysis")]
 pub use export::Export;
+#[cfg(feature = "parquet")]
+pub use fleet::{FLEET_VIEWS, FleetPart, compact_fleet};
 #[cfg(feature = "nsys")]
 pub use nsys::Progress as NsysProgress;
 #[cfg(feature = "parquet")]

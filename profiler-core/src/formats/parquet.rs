@@ -13,7 +13,7 @@ use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64
 use ::parquet::errors::ParquetError;
 use ::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
 use ::parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
-use ::parquet::schema::types::{ColumnPath, Type};
+use ::parquet::schema::types::{ColumnPath, Type, TypePtr};
 use rustc_hash::FxHashMap;
 
 use crate::base::accessors::setters;
@@ -127,7 +127,7 @@ impl Profile {
     }
 }
 
-fn unwritable(path: &Path, source: io::Error) -> Error {
+pub(super) fn unwritable(path: &Path, source: io::Error) -> Error {
     Error::new(Kind::Io { what: "write", path: path.to_owned(), source: Arc::new(source) })
 }
 
@@ -156,7 +156,7 @@ impl Folder {
     }
 }
 
-fn io_error(error: ParquetError) -> io::Error {
+pub(super) fn io_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(error) => match error.downcast::<io::Error>() {
             Ok(error) => *error,
@@ -274,7 +274,7 @@ const ROWS_A_GROUP: usize = 122_880;
 const RISING: [&str; 7] = ["start", "end", "correlationId", "id", "graphNodeId", RANGE, CAPTURED];
 
 /// A file and the rows of its current group.
-struct Table {
+pub(super) struct Table {
     path: PathBuf,
     file: SerializedFileWriter<Replacement>,
     columns: Vec<ColumnRows>,
@@ -282,16 +282,17 @@ struct Table {
 }
 
 impl Table {
-    fn create(name: &str, columns: &[Column<'_>], path: &Path) -> Result<Self, ParquetError> {
+    pub(super) fn create(
+        name: &str,
+        columns: &[Column<'_>],
+        path: &Path,
+    ) -> Result<Self, ParquetError> {
         let Target::File(to) = Target::of(path)? else {
             let why = "it is a device, a pipe or a socket, and a table needs a file of its own";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why).into());
         };
         let file = Replacement::begin(to)?;
-        let fields = columns.iter().map(|column| column_type(column).map(Arc::new));
-        let fields = fields.collect::<Result<Vec<_>, _>>()?;
-        let schema = Type::group_type_builder(name).with_fields(fields).build()?;
-        let file = SerializedFileWriter::new(file, Arc::new(schema), properties())?;
+        let file = SerializedFileWriter::new(file, schema_of(name, columns)?, properties())?;
         let columns = columns.iter().map(ColumnRows::new).collect();
         Ok(Self { path: path.to_owned(), file, columns, rows: 0 })
     }
@@ -318,10 +319,25 @@ impl Table {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Replacement, ParquetError> {
+    /// Adds a whole row.
+    pub(super) fn row(&mut self, cells: &[Cell<'_>]) -> Result<(), ParquetError> {
+        for (column, cell) in cells.iter().enumerate() {
+            self.put(column, *cell).map_err(ParquetError::General)?;
+        }
+        self.rows += 1;
+        if self.rows < ROWS_A_GROUP { Ok(()) } else { self.write_group() }
+    }
+
+    pub(super) fn finish(mut self) -> Result<Replacement, ParquetError> {
         self.write_group()?;
         self.file.into_inner()
     }
+}
+
+pub(super) fn schema_of(name: &str, columns: &[Column<'_>]) -> Result<TypePtr, ParquetError> {
+    let fields = columns.iter().map(|column| column_type(column).map(Arc::new));
+    let fields = fields.collect::<Result<Vec<_>, _>>()?;
+    Type::group_type_builder(name).with_fields(fields).build().map(Arc::new)
 }
 
 fn column_type(column: &Column<'_>) -> Result<Type, ParquetError> {
@@ -337,7 +353,7 @@ fn column_type(column: &Column<'_>) -> Result<Type, ParquetError> {
         .build()
 }
 
-fn properties() -> WriterPropertiesPtr {
+pub(super) fn properties() -> WriterPropertiesPtr {
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::LZ4_RAW)
@@ -492,7 +508,7 @@ const WITH_CAPTURED: [&str; 3] =
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Column<'a> {
+pub(super) struct Column<'a> {
     name: &'a str,
     kind: ColumnType,
     /// True if it cannot be NULL.
@@ -507,7 +523,7 @@ enum ColumnType {
 }
 
 /// Parses the `CREATE TABLE` statements of this crate into table names and columns.
-fn tables_of(statements: &str) -> impl Iterator<Item = (&str, Vec<Column<'_>>)> {
+pub(super) fn tables_of(statements: &str) -> impl Iterator<Item = (&str, Vec<Column<'_>>)> {
     statements.split(';').filter_map(|statement| {
         let (name, columns) = statement.trim().strip_prefix("CREATE TABLE ")?.split_once('(')?;
         let columns = columns.trim().trim_end_matches(')').split(',');
