@@ -56,7 +56,7 @@ fn main() {
         let run = move || test(&python.ok_or("DuckDB is not there")?.join("bin/python"));
         Trial::test(name, run).with_ignored_flag(ignored)
     });
-    // Engines over a fleet are a referee of their own: Spark's package is large.
+    // Engines over a fleet are a referee of their own.
     let sql = env::var_os("SQL_REFEREES").map(|folder| PathBuf::from(folder).join("bin/python"));
     let sql = sql.filter(|python| python.exists());
     if sql.is_none() && !arguments.list {
@@ -66,10 +66,7 @@ fn main() {
     }
     let is_ignored = sql.is_none();
     let agree = move || {
-        let with_spark = env::var_os("SQL_REFEREES_SPARK").is_some_and(|value| !value.is_empty());
-        let engines = ["duckdb", "datafusion", "spark"];
-        let engines = &engines[..if with_spark { 3 } else { 2 }];
-        fleet::engines_agree(&sql.ok_or("the engines are not there")?, engines)
+        fleet::engines_agree(&sql.ok_or("the engines are not there")?, &["duckdb", "datafusion"])
     };
     let agree = Trial::test("sql_engines_agree_on_a_fleet", agree).with_ignored_flag(is_ignored);
     let trials = trials.into_iter().chain([agree]).collect();

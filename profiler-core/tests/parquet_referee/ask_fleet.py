@@ -1,4 +1,4 @@
-"""One of three SQL engines over a fleet: `ask_fleet.py ENGINE FOLDER VIEWS`, with ENGINE duckdb, datafusion or spark.
+"""One of two SQL engines over a fleet: `ask_fleet.py ENGINE FOLDER VIEWS`, with ENGINE duckdb or datafusion.
 
 Opens the tables, runs the statements of the file VIEWS, and then reads a query a line from its input. Prints the rows of
 each as one line of JSON, and how long it took to standard error.
@@ -51,32 +51,6 @@ def datafusion(folder):
     return ask
 
 
-def spark(folder):
-    from pyspark.sql import SparkSession
-
-    # Two executors, each a process of its own.
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("fleet")
-    settings = {
-        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-        "spark.sql.parquet.mergeSchema": "true",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.ui.enabled": "false",
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    for table in TABLES:
-        session.read.parquet(f"{folder}/{table}").createOrReplaceTempView(table)
-
-    def ask(query):
-        # A permanent view cannot refer to a temporary one.
-        query = query.replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMPORARY VIEW")
-        return [tuple(row) for row in session.sql(query).collect()]
-
-    return ask
-
-
 def plain(value):
     if isinstance(value, decimal.Decimal):
         return int(value)
@@ -87,7 +61,7 @@ def plain(value):
 
 def main():
     engine, folder, views = sys.argv[1:]
-    ask = {"duckdb": duckdb, "datafusion": datafusion, "spark": spark}[engine](folder)
+    ask = {"duckdb": duckdb, "datafusion": datafusion}[engine](folder)
     with open(views, encoding="utf-8") as file:
         for statement in file.read().split(";\n"):
             if statement.strip():

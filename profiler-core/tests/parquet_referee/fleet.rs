@@ -1,4 +1,4 @@
-//! A fleet, asked by DuckDB, DataFusion and Spark: equal rows, and those of the profiles.
+//! A fleet, asked by DuckDB and DataFusion: equal rows, and those of the profiles.
 
 use std::fs;
 use std::path::Path;
