@@ -47,6 +47,7 @@ mod occupancy;
 #[cfg(all(feature = "pprof", feature = "otlp", feature = "firefox"))]
 mod profiles;
 mod pytorch;
+mod ranks;
 #[cfg(feature = "nsys")]
 mod reports;
 mod reports_live;

@@ -1,0 +1,78 @@
+//! Two ranks of PyTorch on two H100, of which rank 1 launches a longer kernel before every second AllReduce.
+
+use std::path::Path;
+use std::time::Duration;
+
+use profiler_core::profile::{CollectiveFunction, OperationKind};
+use profiler_core::ranks::LateCause;
+use profiler_core::{Profile, Recording};
+
+const STEPS: usize = 50;
+
+fn job() -> Profile {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/nccl-2xh100");
+    let load = |rank| Recording::load(folder.join(format!("rank-{rank}.gpuprof"))).unwrap();
+    let profile = Profile::from_recordings([load(0), load(1)]).unwrap();
+    profile.health().assert_complete();
+    profile
+}
+
+#[test]
+fn planted_straggler_is_named_with_its_kernel() {
+    let ranks = job().ranks();
+    assert_eq!((ranks.matched, ranks.unmatched, ranks.ranks.len()), (2 * STEPS as u64, 0, 2));
+    let [straggler] = &ranks.stragglers[..] else { panic!("{ranks}") };
+    assert_eq!(straggler.rank, 1);
+    let LateCause::LongerKernel { kernel } = &straggler.cause else { panic!("{ranks}") };
+    assert!(kernel.contains("spin_kernel"), "{kernel}");
+    // The library of this recording had no plugin: these are from NCCL's own NVTX ranges.
+    assert_eq!(ranks.without_plugin.len(), 2);
+    let sizes: Vec<_> = ranks.collectives.iter().map(|group| (group.bytes, group.count)).collect();
+    assert!(sizes.contains(&(1 << 20, 50)) && sizes.contains(&(1 << 19, 50)), "{sizes:?}");
+}
+
+/// The skew of each late collective is that of the kernels before it on both GPUs, which the ranks' recordings time alone.
+#[test]
+fn skew_is_that_of_the_kernels_before() {
+    let profile = job();
+    let ends = |process: u32| -> Vec<Duration> {
+        let spins = profile.kernels().filter(|kernel| {
+            kernel.name().contains("spin_kernel")
+                && kernel.range().is_some_and(|range| range.name() == "work")
+                && kernel.range().unwrap().process_id() == process
+        });
+        spins.map(|kernel| kernel.end().unwrap()).collect()
+    };
+    let starts = |process: u32| -> Vec<Duration> {
+        let late = profile.collectives().filter(|collective| {
+            collective.range().is_some_and(|range| range.process_id() == process)
+                && collective.bytes() == Some(1 << 19)
+        });
+        late.map(|collective| {
+            assert_eq!(collective.function(), CollectiveFunction::AllReduce);
+            let kernel = collective.kernel().unwrap();
+            assert_eq!(kernel.kind(), OperationKind::Kernel);
+            kernel.start().unwrap()
+        })
+        .collect()
+    };
+    let mut processes: Vec<_> = profile.processes().map(|process| process.id()).collect();
+    processes.sort_unstable();
+    let [first, second] = processes[..] else { panic!("{processes:?}") };
+    let (ends, starts) = ([ends(first), ends(second)], [starts(first), starts(second)]);
+    assert!(
+        ends.iter().all(|ends| ends.len() == STEPS)
+            && starts.iter().all(|starts| starts.len() == STEPS)
+    );
+    let mut differences: Vec<i64> = (0..STEPS)
+        .map(|step| {
+            let skew = |times: &[Vec<Duration>; 2]| {
+                times[1][step].as_nanos() as i64 - times[0][step].as_nanos() as i64
+            };
+            (skew(&starts) - skew(&ends)).abs()
+        })
+        .collect();
+    differences.sort_unstable();
+    println!("median {} ns, worst {} ns", differences[STEPS / 2], differences[STEPS - 1]);
+    assert!(differences[STEPS / 2] < 3_000, "{differences:?}");
+}
