@@ -201,7 +201,8 @@ impl Table {
             out.push('\n');
             let lead = |place: usize| if place == 0 { &*row.lead } else { "" };
             let width = widths.first().copied().unwrap_or_default();
-            let lead_text = fitting_lead(lead(0), width);
+            let beside = texts.first().map_or(0, |texts| cells(&texts[at]));
+            let lead_text = fitting_lead(lead(0), (width / 2).max(width.saturating_sub(beside)));
             let cells = texts
                 .iter()
                 .enumerate()
@@ -374,9 +375,8 @@ fn in_lines(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// The lines of a tree in at most half of the width; the last ones are kept.
-fn fitting_lead(lead: &str, width: usize) -> Cow<'_, str> {
-    let most = width / 2;
+/// The lines of a tree in at most this width; the last ones are kept.
+fn fitting_lead(lead: &str, most: usize) -> Cow<'_, str> {
     let length = lead.chars().count();
     if length <= most {
         return lead.into();

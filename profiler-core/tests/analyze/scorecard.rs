@@ -172,7 +172,7 @@ fn collectives_alone_are_not_busy() {
     let busy = card.score(ScoreKind::GpuBusy).unwrap();
     assert!((0.05..0.11).contains(&busy.value.unwrap()) && busy.flag == Flag::Bad, "{card}");
     assert_eq!(card.flag(ScoreKind::Communication), Flag::Bad, "{card}");
-    assert!(card.verdict.contains("whether they transfer or wait"), "{card}");
+    assert!(card.verdict.contains("waits for other ranks and transfers are told apart"), "{card}");
     let devices = profile.query().devices();
     // The fake's operations may overlap at their ends, and are busy there.
     assert_eq!(devices[0].busy.as_micros(), 2_000);

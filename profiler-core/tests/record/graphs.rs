@@ -170,7 +170,7 @@ fn report_shows_layers_below_the_range_that_replays_them() {
         let indent = |name: &str| lines[at(name)].chars().position(|c| c == '[').unwrap();
         assert!(indent("[capture]") < indent("[layer 0]"), "{report}");
         assert_eq!(indent("[layer 0]"), indent("[layer 1]"));
-        assert!(indent("[layer 1]") < indent("[mlp]"));
+        assert!(indent("[layer 1]") < indent("[mlp]"), "{report}");
         // GPU time and own GPU time; no times, no host time and no launches.
         assert_eq!(columns("[capture]")[..6], ["25.50", "us", "500", "ns", "20", "0"], "{report}");
         assert_eq!(

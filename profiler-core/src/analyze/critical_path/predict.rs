@@ -188,23 +188,23 @@ impl Dependencies<'_> {
             changes.push(Change::Kernel { name: row.name.clone(), times: 2.0 });
         }
         let (times, steps) = (self.range_times(), self.steps_path());
-        for (path, ..) in largest(&times, |times| times.host) {
+        for path in self.largest(&times, |times| times.host) {
             changes.push(Change::Host { path: path.clone(), times: 2.0 });
             // A part of a step may be done ahead, a step is not.
             if Some(&path) != steps.as_ref() {
                 changes.push(Change::Ahead { path, threads: THREADS });
             }
         }
-        for (path, ..) in largest(&times, |times| times.waits) {
+        for path in self.largest(&times, |times| times.waits) {
             changes.push(Change::OneWait { path });
         }
-        for (path, ..) in largest(&times, |times| times.launches) {
+        for path in self.largest(&times, |times| times.launches) {
             changes.push(Change::OneGraph { path });
         }
-        for (path, ..) in largest(&times, |times| times.copies) {
+        for path in self.largest(&times, |times| times.copies) {
             changes.push(Change::OneCopy { path });
         }
-        for (path, ..) in largest(&times, |times| times.events) {
+        for path in self.largest(&times, |times| times.events) {
             changes.push(Change::NoEvents { path });
         }
         if path.time_of(PathKind::Copy) != Duration::ZERO {
@@ -215,7 +215,7 @@ impl Dependencies<'_> {
     }
 
     /// What ranges have on the critical path, with descendants, that changes are tried for.
-    fn range_times(&self) -> Vec<(String, Times)> {
+    fn range_times(&self) -> Vec<Times> {
         let store = &self.profile.store;
         let mut times = vec![Times::default(); self.profile.tree.nodes.len()];
         for edge in self.windows().iter().flat_map(|window| self.walk(window).0) {
@@ -250,8 +250,15 @@ impl Dependencies<'_> {
                 times.copies += own.copies;
             }
         }
-        let path = |node: crate::profile::RangeNode<'_>| node.path();
-        self.profile.nodes().map(path).zip(times).collect()
+        times
+    }
+
+    /// The paths of the ranges with most of a time. Few paths are written: in deep trees all of them are long.
+    fn largest(&self, times: &[Times], of: impl Fn(&Times) -> u64) -> Vec<String> {
+        let mut rows: Vec<_> = self.profile.nodes().zip(times.iter().map(of)).collect();
+        rows.retain(|(_, time)| *time != 0);
+        rows.sort_by_key(|(_, time)| Reverse(*time));
+        rows.iter().take(TRIED).map(|(node, _)| node.path()).collect()
     }
 
     /// Whether each node of the range tree, or one around it, matches.
@@ -591,12 +598,4 @@ struct Times {
     launches: u64,
     events: u64,
     copies: u64,
-}
-
-/// The ranges with the most of a time.
-fn largest(times: &[(String, Times)], of: impl Fn(&Times) -> u64) -> Vec<(String, Times)> {
-    let mut rows: Vec<&(String, Times)> =
-        times.iter().filter(|(_, times)| of(times) != 0).collect();
-    rows.sort_by_key(|(_, times)| Reverse(of(times)));
-    rows.into_iter().take(TRIED).cloned().collect()
 }

@@ -12,6 +12,7 @@ use super::HOST;
 use super::args::{self, Args, Value};
 use super::format::{About, Export};
 use super::timeline::{Host, OperationRow, Span, Timeline, ns};
+use crate::base::text::write_json;
 use crate::formats::places::thread_title;
 use crate::formats::stacks;
 use crate::profile::RangeNode;
@@ -51,7 +52,7 @@ pub(super) fn write(timeline: &Timeline<'_>, _: &Export, out: &mut dyn Write) ->
             to.samples(timeline, &mut thread, timed.collect(), true);
         }
     }
-    serde_json::to_writer(out, &to.profile).map_err(io::Error::from)
+    write_json(out, &to.profile).map_err(io::Error::from)
 }
 
 fn add_host(to: &mut Target, timeline: &Timeline<'_>, host: &Host) {
