@@ -82,6 +82,8 @@ struct Column {
     is_text: bool,
     /// Sentences, which go on in the next line instead of losing their middle.
     is_prose: bool,
+    /// Left out after all others.
+    is_kept_longer: bool,
 }
 
 #[derive(Debug, Default)]
@@ -106,6 +108,7 @@ impl Table {
             head: printable(head).into_owned(),
             is_text: at < right_from,
             is_prose: false,
+            is_kept_longer: false,
         };
         let columns = header.into_iter().enumerate().map(column).collect();
         let (rows, names, ids) = (Vec::new(), Vec::new(), FxHashMap::default());
@@ -116,6 +119,15 @@ impl Table {
     #[must_use]
     pub(crate) fn with_name_width(mut self, width: usize) -> Self {
         self.name_width = width;
+        self
+    }
+
+    /// Declares columns, by their heads, that are left out after all others where there is no room.
+    #[must_use]
+    pub(crate) fn with_kept_longer(mut self, heads: &[&str]) -> Self {
+        for column in &mut self.columns {
+            column.is_kept_longer = heads.contains(&&*column.head);
+        }
         self
     }
 
@@ -308,8 +320,8 @@ impl Table {
         kept.iter().map(|column| natural[*column].min(most)).collect()
     }
 
-    /// The place of the column to leave out next: an empty one, or the last. The first column and the widest one of texts
-    /// stay.
+    /// The place of the column to leave out next: an empty one, or the last, and those kept longer in the end. The first
+    /// column and the widest one of texts stay.
     fn least_important(&self, kept: &[usize], natural: &[usize]) -> Option<usize> {
         let widest = kept.iter().filter(|column| self.columns[**column].is_text);
         let widest = widest.max_by_key(|column| natural[**column]);
@@ -322,7 +334,11 @@ impl Table {
             })
         };
         let candidates = || (0..kept.len()).rev().filter(may_go);
-        candidates().find(is_empty).or_else(|| candidates().next())
+        let may_go_early = |place: &usize| !self.columns[kept[*place]].is_kept_longer;
+        candidates()
+            .find(is_empty)
+            .or_else(|| candidates().find(may_go_early))
+            .or_else(|| candidates().next())
     }
 
     /// The texts of a column, within a width, different for different names.
@@ -537,6 +553,23 @@ mod tests {
                 lines(width).into_iter().find(|line| cells(line) > width && !line.starts_with('('));
             assert_eq!(long, None, "at {width}");
         }
+    }
+
+    #[test]
+    fn columns_that_are_kept_longer_go_last() {
+        let mut table =
+            Table::new(["range", "copies", "inferred", "syncs"], 1).with_kept_longer(&["inferred"]);
+        table.add_row(["backward", "20", "1580", "3"]);
+        let at = |width| table.render(Layout { width: Some(width), is_coloured: false });
+        assert_eq!(
+            at(26),
+            "range     copies  inferred\nbackward      20      1580\n(too narrow for: syncs)"
+        );
+        assert_eq!(
+            at(18),
+            "range     inferred\nbackward      1580\n(too narrow for: copies, syncs)"
+        );
+        assert_eq!(at(10).lines().next(), Some("range"));
     }
 
     #[test]

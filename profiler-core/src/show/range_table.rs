@@ -66,7 +66,10 @@ impl RangeTable {
                 .into_iter()
                 .flatten(),
         );
-        let mut table = Self { table: Table::new(header, 1), columns, captures };
+        // What few profiles have is what they are read for.
+        let special = ["replayed GPU", "inferred GPU", "inferred kernels"];
+        let table = Table::new(header, 1).with_kept_longer(&special);
+        let mut table = Self { table, columns, captures };
         let processes = profile.filter(|profile| profile.has_several_processes());
         let processes = processes.map(processes_of_nodes).unwrap_or_default();
         roots.for_each(|root| table.add(&root, &processes, ("", "", ""), 0));
