@@ -14,15 +14,20 @@ const session = ['--session', 'referee'];
 const json = (...args) => JSON.parse(execFileSync(process.execPath, [cli, ...args, ...session, '--json'],
     { env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'], maxBuffer: 1 << 28, timeout: 300_000 }));
 
-// Its command `load` gives its server half a second to start, which a busy machine does not.
-const server = spawn(process.execPath, [cli, '--daemon', profile, ...session], { env, stdio: 'ignore' });
+// Its command `load` gives its server half a second to start, which a busy machine does not; there the server may also give
+// up by itself.
+const start = () => spawn(process.execPath, [cli, '--daemon', profile, ...session], { env, stdio: 'ignore' });
+let server = start();
 async function loaded() {
     for (let attempt = 1; ; attempt++) {
         try {
             return json('thread', 'list');
         } catch (error) {
-            if (attempt === 120 || server.exitCode !== null) {
+            if (attempt === 120) {
                 throw error;
+            }
+            if (server.exitCode !== null || server.signalCode !== null) {
+                server = start();
             }
             await setTimeout(1_000);
         }

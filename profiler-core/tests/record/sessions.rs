@@ -655,7 +655,10 @@ fn a_slow_cupti_is_asked_less_often() {
         fake.flush_takes(answer);
         asked_while(&fake, Duration::from_millis(1), 400, work)
     };
-    let (quick, slow) = (asked(Duration::ZERO), asked(Duration::from_millis(10)));
+    let quick = asked(Duration::ZERO);
+    // The thread that asks may not get to run in all that time, on a machine with many others.
+    let slow = (0..3).map(|_| asked(Duration::from_millis(10))).find(|asked| *asked != 0);
+    let slow = slow.unwrap_or_default();
     // A tenth of 400 ms is four answers; one was under way at the beginning, and one at the end.
     assert!((1..=6).contains(&slow) && quick > slow, "{quick} {slow}");
 }
