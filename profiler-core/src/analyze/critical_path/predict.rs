@@ -116,6 +116,8 @@ impl Prediction {
     }
 }
 
+/// Ranges within this many others are not tried.
+const DEEPEST: usize = 64;
 /// Changes that are tried for the best, of each sort.
 const TRIED: usize = 4;
 /// Replays of one graph visit so many edges: some seconds.
@@ -164,7 +166,8 @@ impl Dependencies<'_> {
     }
 
     /// The changes that save most, of those that the critical path suggests: at most this many, each with at least
-    /// 0.5 % of the time. They are not independent: what one saves another may save, too.
+    /// 0.5 % of the time. They are not independent: what one saves another may save, too. None is tried for ranges within
+    /// 64 others.
     pub fn best_changes(&self, most: usize) -> Vec<Prediction> {
         let mut predictions: Vec<Prediction> = Vec::new();
         let tries = (MOST_EDGES / self.graph.edges.len().max(1)).max(8);
@@ -253,10 +256,10 @@ impl Dependencies<'_> {
         times
     }
 
-    /// The paths of the ranges with most of a time. Few paths are written: in deep trees all of them are long.
+    /// The paths of the ranges with most of a time, but for very deep ones: their paths are as long as the tree is deep.
     fn largest(&self, times: &[Times], of: impl Fn(&Times) -> u64) -> Vec<String> {
         let mut rows: Vec<_> = self.profile.nodes().zip(times.iter().map(of)).collect();
-        rows.retain(|(_, time)| *time != 0);
+        rows.retain(|(node, time)| *time != 0 && node.depth() < DEEPEST);
         rows.sort_by_key(|(_, time)| Reverse(*time));
         rows.iter().take(TRIED).map(|(node, _)| node.path()).collect()
     }
