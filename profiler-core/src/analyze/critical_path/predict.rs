@@ -336,20 +336,35 @@ impl Dependencies<'_> {
         }
     }
 
-    /// The outermost instance around a call that matches.
-    fn outermost(&self, call: &Call, is_in: &[bool]) -> Option<RangeId> {
-        let is_there = |id: &RangeId| is_in[self.profile.tree.of_range[id.at()].at()];
-        let parent = |id: &RangeId| self.profile.store.ranges[id.at()].parent.get();
-        let around = std::iter::successors(call.range.get(), parent);
-        around.take_while(is_there).last()
+    /// For each range that matches, the outermost one around it, with those between, that does. Visits each range once.
+    fn outermost(&self, is_in: &[bool]) -> Vec<Option<RangeId>> {
+        let store = &self.profile.store;
+        let mut outermost: Vec<Option<RangeId>> = vec![None; store.ranges.len()];
+        let mut within = Vec::new();
+        for id in (0..store.ranges.len() as u32).map(RangeId) {
+            let mut around = Some(id);
+            let mut found = None;
+            while let Some(at) = around {
+                found = outermost[at.at()];
+                if found.is_some() || !is_in[self.profile.tree.of_range[at.at()].at()] {
+                    break;
+                }
+                within.push(at);
+                around = store.ranges[at.at()].parent.get();
+            }
+            while let Some(at) = within.pop() {
+                outermost[at.at()] = Some(*found.get_or_insert(at));
+            }
+        }
+        outermost
     }
 
     /// The calls in a range, by its outermost instance and by thread in time order.
     fn calls_of(&self, path: &str) -> FxHashMap<RangeId, Vec<CallId>> {
-        let is_in = self.is_in(path);
+        let outermost = self.outermost(&self.is_in(path));
         let mut calls: FxHashMap<RangeId, Vec<CallId>> = FxHashMap::default();
         for (id, call) in (0..).map(CallId).zip(&self.profile.store.calls) {
-            if let Some(instance) = self.outermost(call, &is_in) {
+            if let Some(instance) = call.range.get().and_then(|range| outermost[range.at()]) {
                 calls.entry(instance).or_default().push(id);
             }
         }
