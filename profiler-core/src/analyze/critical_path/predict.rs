@@ -414,16 +414,19 @@ impl Dependencies<'_> {
         let waiting: FxHashSet<CallId> = waits.collect();
         let mut joined: FxHashMap<CallId, u64> = FxHashMap::default();
         for calls in self.calls_of(path).into_values() {
-            let mut first: Option<&Call> = None;
+            // The first call of those that are joined, and the last one so far.
+            let (mut first, mut last): (Option<&Call>, Option<&Call>) = (None, None);
             for id in calls {
                 let call = &store.calls[id.at()];
                 let is_launch = is_launch(store.call_kind(call).class) && !waiting.contains(&id);
                 first = first.filter(|first| is_launch && first.thread == call.thread);
                 let Some(first) = first else {
                     first = is_launch.then_some(call);
+                    last = first;
                     continue;
                 };
-                self.skip(first, call, changed);
+                self.skip(last.unwrap_or(first), call, changed);
+                last = Some(call);
                 joined.insert(id, first.time.ns());
             }
         }
@@ -437,10 +440,10 @@ impl Dependencies<'_> {
         }
     }
 
-    /// From the return of the first call to that of the last, the thread does nothing.
-    fn skip(&self, first: &Call, last: &Call, changed: &mut Changed) {
-        let points = &self.graph.threads[last.thread.at()];
-        let ends = [first.time.end_ns, last.time.end_ns].map(|end| points.from(end));
+    /// From the return of a call to that of the next one that is joined, the thread does nothing.
+    fn skip(&self, call: &Call, next: &Call, changed: &mut Changed) {
+        let points = &self.graph.threads[next.thread.at()];
+        let ends = [call.time.end_ns, next.time.end_ns].map(|end| points.from(end));
         let [Some(from), Some(to)] = ends else { return };
         for at in (from + 1..=to).flat_map(|point| self.graph.edges_to(point)) {
             if matches!(self.graph.edges[at].link, Link::Host { .. } | Link::Wait(_)) {
@@ -460,6 +463,7 @@ impl Dependencies<'_> {
         }
         for calls in self.calls_of(path).into_values() {
             let mut first: Option<(&Call, &(OperationId, CopyKind, u64))> = None;
+            let mut last: Option<&Call> = None;
             for id in calls {
                 let call = &store.calls[id.at()];
                 let own = copies.get(&id).and_then(|copies| copies.first());
@@ -469,9 +473,11 @@ impl Dependencies<'_> {
                 first = first.filter(is_same);
                 let (Some((before, of)), Some(_)) = (first, own) else {
                     first = own.map(|own| (call, own));
+                    last = None;
                     continue;
                 };
-                self.skip(before, call, changed);
+                self.skip(last.unwrap_or(before), call, changed);
+                last = Some(call);
                 let rate = self.copy_rate(of.1);
                 for (copy, _, bytes) in copies.get(&id).into_iter().flatten() {
                     let start = self.graph.start_of(*copy);
