@@ -25,12 +25,12 @@
 )]
 
 use std::env;
-use std::error::Error;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cupti::Config;
+use gpu_profiler_benches::process_bench::{self, Arguments, Result};
 use gpu_profiler_benches::stats::{bootstrap_median, median};
 use gpu_profiler_tests::cuda::{Gpu, unavailable};
 use profiler_core::Profiler;
@@ -40,8 +40,6 @@ use serde::{Deserialize, Serialize};
 #[path = "raw.rs"]
 mod raw;
 use raw::{Raw, raw_library};
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const THREADS: u64 = 4;
 const KERNELS: u64 = 12;
@@ -69,7 +67,6 @@ struct Sample {
 
 #[derive(Debug, Clone)]
 struct Options {
-    measure: bool,
     mode: Option<String>,
     modes: Vec<String>,
     rounds: usize,
@@ -77,61 +74,38 @@ struct Options {
     nodes: u64,
 }
 
-impl Options {
-    fn parse(args: impl IntoIterator<Item = String>) -> Result<Self> {
-        let modes = ["none", "dormant", "calls", "budget", "full", "raw"].map(str::to_owned);
-        let (measure, mode, modes) = (false, None, modes.to_vec());
-        let mut options = Self { measure, mode, modes, rounds: 5, seconds: 1.0, nodes: 500 };
-        let mut args = args.into_iter();
-        while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or(format!("{arg} needs a value"));
-            match arg.as_str() {
-                "--bench" => {}
-                "--mode" => options.mode = Some(value()?),
-                "--modes" => options.modes = value()?.split(',').map(str::to_owned).collect(),
-                "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
-                "--seconds" => options.seconds = value()?.parse::<f64>()?.clamp(0.01, 60.0),
-                "--nodes" => options.nodes = value()?.parse::<u64>()?.max(1),
-                // What `cargo bench` hands to all benchmarks: a filter, or criterion's own flags.
-                other => {
-                    eprintln!("always_on: does not know {other}");
-                    continue;
-                }
-            }
-            options.measure = true;
+impl Default for Options {
+    fn default() -> Self {
+        let modes =
+            ["none", "dormant", "calls", "budget", "full", "raw"].map(str::to_owned).to_vec();
+        Self { mode: None, modes, rounds: 5, seconds: 1.0, nodes: 500 }
+    }
+}
+
+impl Arguments for Options {
+    type Mode = String;
+
+    fn read(&mut self, name: &str, value: &mut dyn FnMut() -> Result<String>) -> Result<bool> {
+        match name {
+            "--mode" => self.mode = Some(value()?),
+            "--modes" => self.modes = value()?.split(',').map(str::to_owned).collect(),
+            "--rounds" => self.rounds = value()?.parse::<usize>()?.max(1),
+            "--seconds" => self.seconds = value()?.parse::<f64>()?.clamp(0.01, 60.0),
+            "--nodes" => self.nodes = value()?.parse::<u64>()?.max(1),
+            _ => return Ok(false),
         }
-        Ok(options)
+        Ok(true)
+    }
+
+    fn mode(&self) -> Option<&String> {
+        self.mode.as_ref()
     }
 }
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("always_on: ERROR: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<ExitCode> {
-    let options = Options::parse(env::args().skip(1))?;
-    if !options.measure {
-        eprintln!("always_on: not measured without --bench");
-        return Ok(ExitCode::SUCCESS);
-    }
-    if let Some(why) = unavailable() {
-        eprintln!("always_on: skipped: {why}");
-        // A process that was started to measure must not look as if it had.
-        return Ok(ExitCode::from(u8::from(options.mode.is_some())));
-    }
-    match &options.mode {
-        Some(mode) => {
-            println!("{}", serde_json::to_string(&measure(mode, &options)?)?);
-            Ok(ExitCode::SUCCESS)
-        }
-        None => compare(&options),
-    }
+    let line =
+        |mode: &String, options: &Options| Ok(serde_json::to_string(&measure(mode, options)?)?);
+    process_bench::run("always_on", unavailable, line, compare)
 }
 
 // ---- One measurement, in a process of its own

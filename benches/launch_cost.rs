@@ -31,7 +31,6 @@
 )]
 
 use std::env;
-use std::error::Error;
 use std::ffi::{CString, c_void};
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -44,6 +43,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::{DriverError, result, sys};
 use cupti::{Collector, Config, Library, Record};
+use gpu_profiler_benches::process_bench::{self, Arguments, Result};
 use gpu_profiler_benches::stats::{bootstrap_median, median};
 use gpu_profiler_tests::cuda::unavailable;
 use profiler_core::session::RecordingFile;
@@ -53,8 +53,6 @@ use serde::{Deserialize, Serialize};
 #[path = "raw.rs"]
 mod raw;
 use raw::{Raw, raw_library};
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const WARM_UP: u64 = 5_000;
 const LAUNCHES: u64 = 200_000;
@@ -177,7 +175,6 @@ struct Sample {
 
 #[derive(Debug)]
 struct Options {
-    measure: bool,
     /// Set in a process that measures one mode.
     mode: Option<Mode>,
     modes: Vec<Mode>,
@@ -187,70 +184,39 @@ struct Options {
     threads: usize,
 }
 
-impl Options {
-    fn parse(args: impl IntoIterator<Item = String>) -> Result<Self> {
-        let mut options = Self {
-            measure: false,
-            mode: None,
-            modes: USUAL.to_vec(),
-            rounds: ROUNDS,
-            launches: LAUNCHES,
-            threads: 1,
-        };
-        let mut args = args.into_iter();
-        while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or(format!("{arg} needs a value"));
-            match arg.as_str() {
-                "--bench" => {}
-                "--mode" => options.mode = Some(Mode::parse(&value()?)?),
-                "--modes" => {
-                    options.modes = value()?.split(',').map(Mode::parse).collect::<Result<_>>()?;
-                }
-                "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
-                "--launches" => options.launches = value()?.parse::<u64>()?.max(1),
-                "--threads" => options.threads = value()?.parse::<usize>()?.max(1),
-                // What `cargo bench` hands to all benchmarks: a filter, or criterion's own flags.
-                other => {
-                    eprintln!("launch_cost: does not know {other}");
-                    continue;
-                }
+impl Default for Options {
+    fn default() -> Self {
+        let modes = USUAL.to_vec();
+        Self { mode: None, modes, rounds: ROUNDS, launches: LAUNCHES, threads: 1 }
+    }
+}
+
+impl Arguments for Options {
+    type Mode = Mode;
+
+    fn read(&mut self, name: &str, value: &mut dyn FnMut() -> Result<String>) -> Result<bool> {
+        match name {
+            "--mode" => self.mode = Some(Mode::parse(&value()?)?),
+            "--modes" => {
+                self.modes = value()?.split(',').map(Mode::parse).collect::<Result<_>>()?;
             }
-            options.measure = true;
+            "--rounds" => self.rounds = value()?.parse::<usize>()?.max(1),
+            "--launches" => self.launches = value()?.parse::<u64>()?.max(1),
+            "--threads" => self.threads = value()?.parse::<usize>()?.max(1),
+            _ => return Ok(false),
         }
-        Ok(options)
+        Ok(true)
+    }
+
+    fn mode(&self) -> Option<&Mode> {
+        self.mode.as_ref()
     }
 }
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("launch_cost: ERROR: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<ExitCode> {
-    let options = Options::parse(env::args().skip(1))?;
-    if !options.measure {
-        eprintln!("launch_cost: not measured without --bench");
-        return Ok(ExitCode::SUCCESS);
-    }
-    if let Some(why) = unavailable() {
-        eprintln!("launch_cost: skipped: {why}");
-        // A process that was started to measure must not look as if it had.
-        let code = if options.mode.is_some() { 1 } else { 0 };
-        return Ok(ExitCode::from(code));
-    }
-    match options.mode {
-        Some(mode) => {
-            let sample = measure(mode, &options)?;
-            println!("{}", serde_json::to_string(&sample)?);
-            Ok(ExitCode::SUCCESS)
-        }
-        None => compare(&options),
-    }
+    let line =
+        |mode: &Mode, options: &Options| Ok(serde_json::to_string(&measure(*mode, options)?)?);
+    process_bench::run("launch_cost", unavailable, line, compare)
 }
 
 // ---- One measurement, in a process of its own

@@ -1,15 +1,13 @@
 //! CUPTI from C++ as a mode of benchmarks: `raw_cupti.cpp`, compiled where there is a toolkit.
 
 use std::env;
-use std::error::Error;
 use std::fs;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use cupti::sys::functions::DRIVER_CALLS;
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use gpu_profiler_benches::process_bench::Result;
 
 /// The library made of `raw_cupti.cpp`, collecting. CUPTI keeps its functions, so it is never unloaded.
 pub(crate) struct Raw(ManuallyDrop<libloading::Library>);

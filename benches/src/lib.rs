@@ -1,5 +1,7 @@
-//! Shared code of the benchmarks: statistics of paired rounds, settings of criterion and memory.
+//! Shared code of the benchmarks: measurements in processes of their own, statistics of paired rounds, settings of criterion
+//! and memory.
 
+pub mod process_bench;
 pub mod stats;
 
 use std::time::Duration;

@@ -141,8 +141,8 @@ def delayed(counted):
     counted.done(length_us=statistics.median(lengths))
 
 
-def sleeping(counted):
-    """Rank 1's host sleeps in a range."""
+def steps(counted, late_s):
+    """Steps whose host sleeps this long in a range of its own."""
     torch, dist = counted.torch, counted.dist
     x = torch.ones(1 << 20, device="cuda")
     y = torch.ones(1 << 26, device="cuda")
@@ -152,27 +152,21 @@ def sleeping(counted):
                 y.add_(1)
             torch.cuda.synchronize()
             with torch.cuda.nvtx.range("checkpoint"):
-                if counted.rank == 1:
-                    time.sleep(DELAY_US * 1e-6)
+                time.sleep(late_s)
             dist.all_reduce(x)
             counted.count("AllReduce", x)
             torch.cuda.synchronize()
     counted.done()
+
+
+def sleeping(counted):
+    """Rank 1's host sleeps."""
+    steps(counted, DELAY_US * 1e-6 if counted.rank == 1 else 0)
 
 
 def balanced(counted):
-    """As `sleeping`, without the sleep."""
-    torch, dist = counted.torch, counted.dist
-    x = torch.ones(1 << 20, device="cuda")
-    y = torch.ones(1 << 26, device="cuda")
-    for _ in range(STEPS):
-        with torch.cuda.nvtx.range("step"):
-            for _ in range(10):
-                y.add_(1)
-            dist.all_reduce(x)
-            counted.count("AllReduce", x)
-            torch.cuda.synchronize()
-    counted.done()
+    """No rank sleeps."""
+    steps(counted, 0)
 
 
 def split(counted):

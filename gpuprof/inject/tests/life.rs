@@ -680,11 +680,9 @@ fn plugin_has_no_version_before_4_and_asks_for_nothing_without_a_recording() {
 /// The library's layouts beside NCCL's header, which is no part of this repository: `NCCL_PROFILER_HEADERS` is a folder with
 /// `profiler_v4.h` and `profiler_v5.h`, as in `src/include/plugin/profiler` of NCCL.
 #[test]
+#[ignore = "needs NCCL's headers: NCCL_PROFILER_HEADERS names their folder"]
 fn layouts_are_those_of_nccls_headers() {
-    let Some(headers) = env::var_os("NCCL_PROFILER_HEADERS") else {
-        println!("skipped: NCCL_PROFILER_HEADERS names no folder");
-        return;
-    };
+    let headers = env::var_os("NCCL_PROFILER_HEADERS").unwrap();
     let run = Run::new();
     for version in [4, 5] {
         let (source, program) = (run.path.join("offsets.c"), run.path.join("offsets"));

@@ -141,7 +141,7 @@ impl Change {
     }
 }
 
-/// What of the tables is shown, and how.
+/// Which rows a table prints, and its layout.
 #[derive(Clone, Copy)]
 struct Show {
     all: bool,

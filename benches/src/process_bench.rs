@@ -1,0 +1,73 @@
+//! A benchmark whose measurements are each a process of its own: this program started again with `--mode`.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+/// Any error, as a benchmark prints it.
+pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// The arguments of a benchmark.
+pub trait Arguments: Default {
+    /// The mode of a process that measures.
+    type Mode;
+
+    /// Reads an argument, and its value if it has one; false for one that is not known.
+    ///
+    /// # Errors
+    /// A value that is missing or cannot be read.
+    fn read(&mut self, name: &str, value: &mut dyn FnMut() -> Result<String>) -> Result<bool>;
+
+    /// The mode, in a process that measures.
+    fn mode(&self) -> Option<&Self::Mode>;
+}
+
+/// Reads the arguments, and prints the line that `measure` returns in a process with a mode, or else compares.
+///
+/// Nothing is measured without `--bench` or another known argument, and where `unavailable` has a reason.
+#[allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program that prints what it measured"
+)]
+pub fn run<A: Arguments>(
+    name: &str,
+    unavailable: impl FnOnce() -> Option<String>,
+    measure: impl FnOnce(&A::Mode, &A) -> Result<String>,
+    compare: impl FnOnce(&A) -> Result<ExitCode>,
+) -> ExitCode {
+    let run = || -> Result<ExitCode> {
+        let Some(arguments) = arguments::<A>(name)? else {
+            eprintln!("{name}: not measured without --bench");
+            return Ok(ExitCode::SUCCESS);
+        };
+        if let Some(why) = unavailable() {
+            eprintln!("{name}: skipped: {why}");
+            // A process that was started to measure must not look as if it had.
+            return Ok(ExitCode::from(u8::from(arguments.mode().is_some())));
+        }
+        let Some(mode) = arguments.mode() else { return compare(&arguments) };
+        println!("{}", measure(mode, &arguments)?);
+        Ok(ExitCode::SUCCESS)
+    };
+    run().unwrap_or_else(|error| {
+        eprintln!("{name}: ERROR: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+/// `None` without an argument that is known.
+#[allow(clippy::print_stderr, reason = "a program that prints what it measured")]
+fn arguments<A: Arguments>(name: &str) -> Result<Option<A>> {
+    let (mut arguments, mut measures) = (A::default(), false);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value").into());
+        if arg == "--bench" || arguments.read(&arg, &mut value)? {
+            measures = true;
+        } else {
+            // What `cargo bench` hands to all benchmarks: a filter, or criterion's own flags.
+            eprintln!("{name}: does not know {arg}");
+        }
+    }
+    Ok(measures.then_some(arguments))
+}
