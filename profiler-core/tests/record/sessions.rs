@@ -516,18 +516,29 @@ fn where_no_operation_comes_the_last_ranges_are_kept() {
     assert!((4 * BATCH..7 * BATCH).contains(&ranges) && kernels == 0, "{ranges} {kernels}");
 }
 
+/// The result of the first of three runs that a busy machine has not starved, or of the last.
+fn unstarved<T>(run: impl Fn() -> T, is_starved: impl Fn(&T) -> bool) -> T {
+    (0..2).map(|_| run()).find(|result| !is_starved(result)).unwrap_or_else(&run)
+}
+
 #[test]
 fn the_last_time_is_kept() {
     let (_turn, fake) = (turn(), Fake::new());
+    // Few calls in the time: the sleeps between them were far longer than asked for.
+    let expected = unstarved(|| calls_of_the_last_time(&fake), |expected| *expected < 5);
+    assert!((5..=16).contains(&expected), "{expected}");
+}
+
+/// How many calls the last 300 ms of a session have.
+fn calls_of_the_last_time(fake: &Fake) -> usize {
     let last = Duration::from_millis(300);
-    let profiler =
-        builder(&fake).keep_last(last).period(Duration::from_millis(20)).build().unwrap();
-    let whole = builder(&fake).build().unwrap();
+    let profiler = builder(fake).keep_last(last).period(Duration::from_millis(20)).build().unwrap();
+    let whole = builder(fake).build().unwrap();
     whole.start().unwrap();
     profiler.start().unwrap();
     for _ in 0..40 {
         let _step = range("step");
-        kernel(&fake);
+        kernel(fake);
         std::thread::sleep(Duration::from_millis(20));
     }
     let begun = Instant::now();
@@ -542,7 +553,7 @@ fn the_last_time_is_kept() {
     let from = all.duration() - kept.duration();
     let expected = all.calls().filter(|call| call.start() >= from).count();
     assert!(kept.calls().count().abs_diff(expected) <= 1, "{} of {expected}", kept.calls().count());
-    assert!((5..=16).contains(&expected), "{expected}");
+    expected
 }
 
 #[test]
@@ -657,8 +668,7 @@ fn a_slow_cupti_is_asked_less_often() {
     };
     let quick = asked(Duration::ZERO);
     // The thread that asks may not get to run in all that time, on a machine with many others.
-    let slow = (0..3).map(|_| asked(Duration::from_millis(10))).find(|asked| *asked != 0);
-    let slow = slow.unwrap_or_default();
+    let slow = unstarved(|| asked(Duration::from_millis(10)), |asked| *asked == 0);
     // A tenth of 400 ms is four answers; one was under way at the beginning, and one at the end.
     assert!((1..=6).contains(&slow) && quick > slow, "{quick} {slow}");
 }
@@ -710,20 +720,27 @@ fn a_cupti_that_hands_over_by_itself_is_not_asked() {
 #[test]
 fn records_are_taken_out_while_cupti_does_not_answer() {
     let (_turn, fake) = (turn(), Fake::new());
+    // The thread that takes them out did not get to run.
+    let is_starved = |(kept, launched): &(u64, u64)| *kept >= launched / 2;
+    let (kept, launched) = unstarved(|| kept_of_launched(&fake), is_starved);
+    assert!(kept >= 1000 && kept < launched / 2, "{kept} of {launched}");
+}
+
+/// Kernels that are kept of those launched in a second in which a flush takes two.
+fn kept_of_launched(fake: &Fake) -> (u64, u64) {
     let period = Duration::from_millis(10);
-    let last = builder(&fake).period(period).keep_last_operations(1000).build().unwrap();
+    let last = builder(fake).period(period).keep_last_operations(1000).build().unwrap();
     last.start().unwrap();
     fake.flush_takes(Duration::from_secs(2));
     let (begun, mut launched) = (Instant::now(), 0_u64);
     while begun.elapsed() < Duration::from_secs(1) {
-        (0..1000).for_each(|_| kernel(&fake));
+        (0..1000).for_each(|_| kernel(fake));
         launched += 1000;
     }
     fake.flush_takes(Duration::ZERO);
     let profile = last.stop().unwrap();
     profile.health().assert_complete();
-    let kept = profile.totals().kernels;
-    assert!(kept >= 1000 && kept < launched / 2, "{kept} of {launched}");
+    (profile.totals().kernels, launched)
 }
 
 /// What a request is called, as a program makes it up.
