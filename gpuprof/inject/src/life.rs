@@ -1,10 +1,12 @@
 //! The life of the library in its process: it begins when CUDA is initialised, and ends when the process does, when a program
 //! records itself, or in a forked child.
 
+use std::convert::Infallible;
 use std::panic;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -34,6 +36,8 @@ const DESCRIBE_AFTER: Duration = Duration::from_secs(1);
 /// How long the end of a process waits for the GPU, and for the rest.
 const GPU_AT_EXIT: Duration = Duration::from_secs(10);
 const REST_AT_EXIT: Duration = Duration::from_secs(2);
+/// How long the end of a recording waits for the thread that finds devices. It takes milliseconds.
+const DEVICES_AT_EXIT: Duration = Duration::from_secs(1);
 
 /// What there is of a recording.
 struct Life {
@@ -48,6 +52,8 @@ struct Life {
     control: Control,
     /// Closes the socket.
     stopper: OnceLock<Stopper>,
+    /// Closed once the thread that finds devices has ended.
+    search: Mutex<Option<Receiver<Infallible>>>,
 }
 
 static LIFE: OnceLock<Life> = OnceLock::new();
@@ -215,6 +221,7 @@ impl Life {
             manifest: Mutex::new(manifest),
             control: Control::default(),
             stopper: OnceLock::new(),
+            search: Mutex::new(None),
         };
         Some((life, why))
     }
@@ -249,7 +256,12 @@ impl Life {
         let library = cupti::Library::open_within_initialisation()?;
         let found = library.clone();
         // It waits until the driver is initialised, and then takes milliseconds.
-        let find = move || _ = found.find_devices();
+        let (ended, search) = mpsc::sync_channel(0);
+        let find = move || {
+            let _ended = ended;
+            let _ = found.find_devices();
+        };
+        *self.search.lock() = Some(search);
         if quiet_thread::spawn(Builder::new(), "gpuprof-devices", find).is_err() {
             self.log("the thread that finds devices cannot be started");
         }
@@ -441,6 +453,9 @@ impl Life {
         }
         let Some(file) = self.file.write().take() else { return true };
         self.stopper.get().map(Stopper::stop);
+        if let Some(search) = self.search.lock().take() {
+            let _ = search.recv_timeout(DEVICES_AT_EXIT);
+        }
         let mut manifest = self.described(&file);
         let path = file.path().to_owned();
         let finished = file.finish();

@@ -148,6 +148,15 @@ fn counts<const N: usize>(of: [(&str, usize); N]) -> BTreeMap<String, usize> {
 }
 
 #[test]
+fn short_program_names_its_devices_on_a_slow_driver() {
+    let run = Run::new().with("FAKE_CUDA_NAMING_NS", "200000000");
+    let outcome = run.play("init launch=axpy sync");
+    let process = outcome.one(State::Finished);
+    let recording = Recording::load(outcome.folder.join(process.recording_name())).unwrap();
+    assert_eq!(recording.info().devices.len(), 1);
+}
+
+#[test]
 fn program_is_recorded_with_its_ranges() {
     let run = Run::new();
     let outcome =

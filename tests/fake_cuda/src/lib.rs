@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | `FAKE_CUDA_DEVICES` | the number of devices; 1 by default |
 //! | `FAKE_CUDA_KERNEL_NS` | how long a kernel runs; 2000 ns by default |
+//! | `FAKE_CUDA_NAMING_NS` | how long the driver takes to name a device; 0 by default |
 //!
 //! A test installs it into a folder and starts a program with that folder in `LD_LIBRARY_PATH`:
 //!

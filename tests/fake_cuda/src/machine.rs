@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use cudarc::driver::sys::CUresult;
 use cupti::MemoryKind;
@@ -34,6 +35,7 @@ fn number<T: FromStr>(name: &str) -> Option<T> {
 pub(crate) struct Machine {
     devices: u32,
     kernel_ns: u64,
+    naming_ns: u64,
     contexts: BTreeMap<u32, Context>,
     last_context: u32,
     /// Primary contexts by device, each with the number of its users.
@@ -115,6 +117,7 @@ impl Machine {
         Self {
             devices: number("FAKE_CUDA_DEVICES").unwrap_or(1),
             kernel_ns: number("FAKE_CUDA_KERNEL_NS").unwrap_or(2_000),
+            naming_ns: number("FAKE_CUDA_NAMING_NS").unwrap_or(0),
             contexts: BTreeMap::new(),
             last_context: 0,
             primary: BTreeMap::new(),
@@ -140,6 +143,11 @@ impl Machine {
     /// How long a kernel runs.
     pub(crate) fn kernel_ns(&self) -> u64 {
         self.kernel_ns
+    }
+
+    /// How long the name of a device takes.
+    pub(crate) fn naming_time(&self) -> Duration {
+        Duration::from_nanos(self.naming_ns)
     }
 
     /// The device of this ordinal.

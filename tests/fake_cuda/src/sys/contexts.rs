@@ -1,6 +1,7 @@
 //! Devices and contexts.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::thread;
 
 use ::cupti::callbacks::ResourceKind;
 use cudarc::driver::sys::{
@@ -108,7 +109,12 @@ driver! { checked symbols;
     cuDeviceGetCount() -> c_int |_| { Ok(machine().device_count() as c_int) }
     cuDeviceGet(ordinal: c_int) -> CUdevice |_| { machine().device(ordinal).map(|_| ordinal) }
     cuDeviceGetName(name: *mut c_char, length: c_int, device: CUdevice) |_| {
-        machine().device(device)?;
+        let naming_time = {
+            let machine = machine();
+            machine.device(device)?;
+            machine.naming_time()
+        };
+        thread::sleep(naming_time);
         // SAFETY: the caller's buffer has the length that it states.
         unsafe { write_text(name, length, "Fake H200") }
     }
