@@ -303,6 +303,13 @@ impl Live {
     }
 
     /// Has the program go on to its next wait.
+    /// What it holds of memory, from `/proc`.
+    fn resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     fn go_on(&mut self) {
         self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         self.output.read_line(&mut String::new()).unwrap();
@@ -350,6 +357,31 @@ fn live_program_is_switched_over_its_socket() {
     let profile = Profile::load(run.folder().join(process.recording_name())).unwrap();
     assert_eq!(kernels(&profile), counts([("on:inside", 2)]));
     assert_eq!((process.state, process.counts.windows), (State::Finished, 2));
+}
+
+/// Each call within a window has its record, and what the library holds does not grow with the windows.
+#[test]
+fn thousand_switches_lose_nothing_and_hold_nothing() {
+    const SWITCHES: usize = 1000;
+    let run = Run::new().with("GPUPROF_START", "wait");
+    let steps = " launch=inside*3 sync wait launch=between sync wait".repeat(SWITCHES);
+    let mut live = Live::start(&run, &format!("init launch=before sync wait{steps}"));
+    let mut held = Vec::new();
+    for _ in 0..SWITCHES {
+        assert!(live.ask(Request::On).unwrap().1);
+        live.go_on();
+        assert!(live.ask(Request::Off).unwrap().1);
+        live.go_on();
+        held.push(live.resident_kib());
+    }
+    live.end();
+    let [process] = &run.processes()[..] else { panic!() };
+    assert_eq!(process.counts.windows, SWITCHES as u64);
+    let profile = Profile::load(run.folder().join(process.recording_name())).unwrap();
+    assert!(profile.health().is_complete(), "{}", profile.health());
+    assert_eq!(kernels(&profile), counts([(":inside", 3 * SWITCHES)]));
+    let (early, late) = (held[SWITCHES / 5], held[SWITCHES - 1]);
+    assert!(late < early + 1024, "{early} KiB after a fifth of them, {late} after all");
 }
 
 #[test]
