@@ -2,6 +2,8 @@
 #![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
 
 use std::hint::black_box;
+use std::sync::mpsc;
+use std::thread;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use cupti::fake::{Fake, Work};
@@ -77,6 +79,29 @@ fn join(c: &mut Criterion) {
     group.finish();
 }
 
+/// A run of eight processes as one profile, and launches of a thread without ranges whose ranges are inferred.
+fn merge_and_infer(c: &mut Criterion) {
+    const PROCESSES: u64 = 8;
+    let launches: u64 = if is_measuring() { 1_000_000 } else { 2_000 };
+    let mut group = c.benchmark_group("join");
+    group.sample_size(10);
+    group.throughput(Throughput::Elements(launches));
+    let part = training(launches / PROCESSES);
+    group.bench_function("eight recordings as one profile", |b| {
+        let parts = || vec![part.clone(); PROCESSES as usize];
+        let merge = |parts| Profile::from_recordings(parts).expect("they have one clock");
+        b.iter_batched(parts, merge, BatchSize::PerIteration);
+    });
+    let recording = from_helper(launches);
+    let joined = || Profile::from_recording(recording.clone());
+    let inferred = joined().with_inferred_ranges().health().inferred_operations;
+    assert!(inferred * 10 > launches * 9, "{inferred} of {launches}");
+    group.bench_function("ranges inferred", |b| {
+        b.iter_batched(joined, Profile::with_inferred_ranges, BatchSize::PerIteration);
+    });
+    group.finish();
+}
+
 /// A recording of a million launches as bytes and back, in memory and through a file.
 fn file(c: &mut Criterion) {
     let launches: u64 = if is_measuring() { 1_000_000 } else { 2_000 };
@@ -140,6 +165,32 @@ fn training(launches: u64) -> Recording {
     })
 }
 
+/// Launches of a thread without ranges, 50 while another one waits in each `backward`.
+fn from_helper(launches: u64) -> Recording {
+    recording(|fake| {
+        let (send, orders) = mpsc::channel::<()>();
+        let (done, wait) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                for () in orders {
+                    for _ in 0..50 {
+                        fake.launch(Work::kernel(c"backward"));
+                    }
+                    done.send(()).expect("the caller waits");
+                }
+            });
+            for _ in 0..launches / 50 {
+                let _step = nvtx::range("step");
+                let _backward = nvtx::range("backward");
+                send.send(()).expect("the helper runs");
+                wait.recv().expect("the helper runs");
+            }
+            drop(send);
+        });
+        fake.launch(Work::synchronize());
+    })
+}
+
 /// What `launch_cost` does with ranges on a GPU: one kernel, each launch in a range, a wait every 500.
 fn one_by_one(launches: u64) -> Recording {
     recording(|fake| {
@@ -156,6 +207,6 @@ fn one_by_one(launches: u64) -> Recording {
 criterion_group! {
     name = benches;
     config = gpu_profiler_benches::criterion(5);
-    targets = decode, join, file
+    targets = decode, join, merge_and_infer, file
 }
 criterion_main!(benches);
