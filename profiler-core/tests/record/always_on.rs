@@ -226,10 +226,87 @@ fn a_budget_that_launches_alone_exceed_opens_no_window_and_the_report_says_so() 
 #[test]
 fn settings_out_of_range_are_refused() {
     let (_turn, fake) = (turn(), Fake::new());
-    for settings in [AlwaysOn::new().budget(3.0), AlwaysOn::new().rate(f64::NAN)] {
+    for (settings, part) in [
+        (AlwaysOn::new().budget(3.0), "from 0 to 1"),
+        (AlwaysOn::new().rate(f64::NAN), "from 0 to 1"),
+        (AlwaysOn::new().peak_launches(-1.0), "launches a second"),
+    ] {
         let error = builder(&fake).build().unwrap().always_on(&settings).unwrap_err().to_string();
-        assert!(error.contains("from 0 to 1"), "{error}");
+        assert!(error.contains(part), "{error}");
     }
+}
+
+/// Launches for some time, each of which takes at least this long in the driver.
+fn launch_for(fake: &Fake, time: Duration, each: Duration) {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        fake.launch_around(&Work::kernel(c"k"), || {
+            let begun = Instant::now();
+            while begun.elapsed() < each {
+                std::hint::spin_loop();
+            }
+        });
+    }
+}
+
+/// A planted rise of 200 us a launch after the first window is measured, and at the present rate it is more than the budget.
+#[test]
+fn dearer_launches_are_measured_and_end_windows() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let service = start(&fake, &sampling().budget(0.21));
+    let (cheap, dear) = (Duration::from_micros(20), Duration::from_micros(220));
+    let late = Instant::now() + Duration::from_secs(60);
+    // Calls are compared at their lower quartile, of 200 launches at least.
+    launch_for(&fake, Duration::from_millis(50), cheap);
+    let before = service.snapshot().unwrap();
+    assert_eq!((before.lasting_rise(), before.lasting_share()), (None, 0.0), "{before}");
+    while !unit(&fake, &service, "request", 1) {
+        launch_for(&fake, Duration::from_millis(1), cheap);
+        assert!(Instant::now() < late, "{}", service.snapshot().unwrap());
+    }
+    let report = loop {
+        launch_for(&fake, Duration::from_millis(100), dear);
+        let report = service.snapshot().unwrap();
+        let is_measured = report.lasting_rise().is_some_and(|rise| rise.is_measured);
+        if is_measured && report.state() == State::BudgetExceeded {
+            break report;
+        }
+        assert!(Instant::now() < late, "{report}");
+    };
+    let rise = report.lasting_rise().unwrap().ns;
+    assert!((50e3..2e6).contains(&rise), "{rise} ns: {report}");
+    // It is a share of the present time, whatever that before the window was.
+    let share = report.lasting_share();
+    let expected = rise * report.launches_per_second() / 1e9;
+    assert!(share > 0.21 && (share - expected).abs() < 1e-9, "{share}: {report}");
+    for part in ["us dearer each (measured)", "NO WINDOW IS OPENED"] {
+        assert!(report.to_string().contains(part), "{part} is missing in:\n{report}");
+    }
+    assert!(
+        !unit(&fake, &service, "request", 1) && service.stop().unwrap().counts().over_budget > 0
+    );
+}
+
+/// A budget that dearer launches could exceed has them watched first.
+#[test]
+fn the_first_window_waits_for_the_watch_and_for_the_declared_load() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let settings = sampling().budget(0.1).watch(Duration::from_secs(3600));
+    let service = start(&fake, &settings);
+    let late = Instant::now() + Duration::from_secs(10);
+    while service.snapshot().unwrap().launches_per_second() == 0.0 {
+        assert!(!unit(&fake, &service, "request", 1));
+        assert!(Instant::now() < late, "nothing was measured");
+    }
+    let report = service.stop().unwrap();
+    assert_eq!((report.state(), report.counts().drawn), (State::Measuring, 0), "{report}");
+    assert!(report.to_string().contains("before the first window"), "{report}");
+
+    let settings = settings.watch(Duration::ZERO).peak_launches(1e6);
+    let service = start(&fake, &settings);
+    assert_eq!(measured(&service).state(), State::BudgetExceeded, "0.6 of the time");
+    assert!(!unit(&fake, &service, "request", 1));
+    assert_eq!(service.stop().unwrap().counts().over_budget, 1);
 }
 
 /// Units of all threads overlap: one at a time is a window's, and nothing is lost.
