@@ -37,6 +37,7 @@ mod query;
 mod recording;
 mod recording_file;
 mod recording_format;
+mod requests;
 mod schedule;
 mod server;
 mod session;
