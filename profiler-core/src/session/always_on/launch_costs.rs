@@ -31,7 +31,7 @@ pub(super) enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rise {
     pub(super) ns: f64,
-    /// False if launches of the kind were never measured both before and after the first window.
+    /// False if launches of the kind were never measured at one rate both before and after the first window.
     pub(super) is_measured: bool,
 }
 
@@ -113,14 +113,18 @@ impl LaunchCosts {
     }
 
     /// By how much launches at this rate are dearer than before the first window. Where no launches were measured before it at
-    /// this rate, the largest rise at other rates counts; where there is none either, the assumed one.
+    /// this rate, the largest rise at other rates counts; where there is none either, the assumed one, or the difference to
+    /// launches before it at the nearest rate if that is more.
     pub(super) fn rise(&self, kind: LaunchKind, rate: f64) -> Rise {
-        let of_kind = self.of_kind(kind);
-        let others = || (0..RATES).filter_map(|rate| of_kind.rise_at(rate)).reduce(f64::max);
-        match of_kind.rise_at(class_of(rate)).or_else(others) {
-            Some(ns) => Rise { ns, is_measured: true },
-            None => Rise { ns: self.assumed_ns, is_measured: false },
+        let (of_kind, class) = (self.of_kind(kind), class_of(rate));
+        let others = || (0..RATES).filter_map(|class| of_kind.rise_at(class)).reduce(f64::max);
+        if let Some(ns) = of_kind.rise_at(class).or_else(others) {
+            return Rise { ns, is_measured: true };
         }
+        let known = (0..RATES).filter_map(|of| Some((of, quartile(&of_kind.before[of])?)));
+        let nearest = known.min_by_key(|(of, _)| of.abs_diff(class));
+        let rise = || Some(of_kind.after[class].quartile_ns? - nearest?.1);
+        Rise { ns: self.assumed_ns.max(rise().unwrap_or_default()), is_measured: false }
     }
 
     /// By how much launches in windows are dearer than those between them, at whatever rate is the cheapest.
@@ -172,6 +176,21 @@ mod tests {
         add(&mut costs, Phase::After, 10_000.0, 9_000);
         assert!(near(costs.rise(LaunchKind::Kernel, 10_000.0), 500.0));
         assert!(!costs.rise(LaunchKind::Graph, 500.0).is_measured);
+    }
+
+    #[test]
+    fn without_a_common_rate_the_nearest_one_counts_if_it_shows_more() {
+        let mut costs = LaunchCosts::new(600.0);
+        add(&mut costs, Phase::Before, 500.0, 2_000);
+        add(&mut costs, Phase::Before, 10_000.0, 2_500);
+        add(&mut costs, Phase::After, 500_000.0, 2_700);
+        assert_eq!(
+            costs.rise(LaunchKind::Kernel, 500_000.0),
+            Rise { ns: 600.0, is_measured: false }
+        );
+        add(&mut costs, Phase::After, 2_000_000.0, 5_500);
+        let rise = costs.rise(LaunchKind::Kernel, 2_000_000.0);
+        assert!(!rise.is_measured && (rise.ns - 3_000.0).abs() < 60.0, "{rise:?}");
     }
 
     #[test]

@@ -57,8 +57,8 @@ pub struct UnitCounts {
 pub struct LastingRise {
     /// Nanoseconds a launch, in the mean of the latest ones.
     pub ns: f64,
-    /// Whether launches of these kinds were measured before the first window and after it. If not, `ns` is the most that was
-    /// seen on other machines.
+    /// Whether launches of these kinds were measured at one rate before the first window and after it. If not, `ns` is 600, the most
+    /// that was seen on other machines, or the difference between different rates if that is more.
     pub is_measured: bool,
 }
 
@@ -188,7 +188,7 @@ impl fmt::Display for AlwaysOnReport {
             percent(self.budget)
         )?;
         if let Some(rise) = self.rise {
-            let source = if rise.is_measured { "measured" } else { "assumed" };
+            let source = if rise.is_measured { "measured" } else { "estimated" };
             writeln!(
                 f,
                 "launches since the first window: {:.2} us dearer each ({source}), {} of the time at the present {:.0} a second",
