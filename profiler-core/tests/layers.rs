@@ -90,6 +90,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "recording_file",
             "profiler",
             "always_on",
+            "metrics",
             "flight_recorder",
             "schedule",
             "tracing_layer",

@@ -50,6 +50,9 @@ pub(crate) enum Kind {
     Schedule,
     /// Settings of an always-on session that cannot be followed.
     AlwaysOn { why: String },
+    /// NVML is missing or refused.
+    #[cfg(all(feature = "metrics", feature = "nvml"))]
+    Nvml { why: String },
     /// A flight recorder that would keep everything.
     Unbounded,
     /// A profile could not be written in another format.
@@ -189,6 +192,11 @@ impl Error {
             ),
             Kind::Unbounded => f.write_str(
                 "a flight recorder needs a bound of its memory: set keep_last or keep_last_operations on the profiler",
+            ),
+            #[cfg(all(feature = "metrics", feature = "nvml"))]
+            Kind::Nvml { why } => write!(
+                f,
+                "devices cannot be read: NVML (libnvidia-ml.so.1) says {why}; it is part of NVIDIA's driver"
             ),
             Kind::AlwaysOn { why } => write!(f, "an always-on session cannot start: {why}"),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),

@@ -31,6 +31,8 @@ mod measure;
 #[cfg(feature = "criterion")]
 mod measurement;
 mod merged;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(feature = "tracing")]
 mod profiler_layer;
 mod query;
