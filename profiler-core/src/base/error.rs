@@ -53,6 +53,9 @@ pub(crate) enum Kind {
     /// NVML is missing or refused.
     #[cfg(all(feature = "metrics", feature = "nvml"))]
     Nvml { why: String },
+    /// Profiles cannot be pushed.
+    #[cfg(feature = "push")]
+    Push { why: String },
     /// A flight recorder that would keep everything.
     Unbounded,
     /// A profile could not be written in another format.
@@ -198,6 +201,8 @@ impl Error {
                 f,
                 "devices cannot be read: NVML (libnvidia-ml.so.1) says {why}; it is part of NVIDIA's driver"
             ),
+            #[cfg(feature = "push")]
+            Kind::Push { why } => write!(f, "profiles cannot be pushed: {why}"),
             Kind::AlwaysOn { why } => write!(f, "an always-on session cannot start: {why}"),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
             Kind::Read { source } => write!(f, "could not read the recording: {source}"),
