@@ -9,7 +9,8 @@
 //! | `none` | nothing |
 //! | `dormant` | a session that is paused from its start and never switched on; its ranges are recorded |
 //! | `calls` | `AlwaysOn::calls_only` |
-//! | `budget` | `AlwaysOn` with its budget of 3 % of the time; `budget1` and `budget10` with 1 and 10 % |
+//! | `budget` | `AlwaysOn` with its budget of 3 % of the time, told of a load of 500,000 launches a second; `budget1` and `budget10` with 1 and 10 % |
+//! | `early` | the same budget with windows from the decode loop on, as if the load came unforeseen: launches of the service are dearer |
 //! | `full` | `Profiler::start`, everything |
 //! | `raw` | CUPTI from C++ with the same kinds and callbacks: `raw_cupti.cpp` |
 //!
@@ -44,6 +45,8 @@ use raw::{Raw, raw_library};
 const THREADS: u64 = 4;
 const KERNELS: u64 = 12;
 const PACED_PER_SECOND: u64 = 1_000;
+/// Launches a second of the service at saturation, as seen on an H100.
+const LOAD: f64 = 500_000.0;
 const RESAMPLES: usize = 10_000;
 const SEED: u64 = 23;
 /// Before each measurement: graphs are quiet, launches are measured, clocks are up.
@@ -122,7 +125,8 @@ enum Session {
 impl Session {
     fn start(mode: &str) -> Result<Self> {
         let always_on = |settings: AlwaysOn| -> Result<Self> {
-            let settings = settings.graphs_quiet(Duration::from_millis(100));
+            // The measurement is shorter than the watch.
+            let settings = settings.graphs_quiet(Duration::from_millis(100)).watch(Duration::ZERO);
             Ok(Self::AlwaysOn(Profiler::builder().build()?.always_on(&settings)?))
         };
         Ok(match mode {
@@ -134,9 +138,10 @@ impl Session {
                 Self::Dormant(profiler)
             }
             "calls" => always_on(AlwaysOn::new().calls_only())?,
-            "budget" => always_on(AlwaysOn::new())?,
-            "budget1" => always_on(AlwaysOn::new().budget(0.01))?,
-            "budget10" => always_on(AlwaysOn::new().budget(0.1))?,
+            "budget" => always_on(AlwaysOn::new().peak_launches(LOAD))?,
+            "budget1" => always_on(AlwaysOn::new().budget(0.01).peak_launches(LOAD))?,
+            "budget10" => always_on(AlwaysOn::new().budget(0.1).peak_launches(LOAD))?,
+            "early" => always_on(AlwaysOn::new())?,
             "full" => {
                 let profiler = Profiler::builder().build()?;
                 profiler.start()?;

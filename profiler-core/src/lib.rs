@@ -171,7 +171,8 @@
 //!   [`Profile::reports`], [`Profile::rules`], [`Profile::write_html`], [`Profile::export`] and [`GpuTest::baseline`];
 //!   [`counters::count_kernels`]. It doubles the time that the crate takes to compile.
 //! - `serde`: `Serialize` for all results; part of `analysis`. Recordings and series need no feature.
-//! - `tracing`: `ProfilerLayer`. `criterion`: measurements for benches. `nvml`: clocks and power. `nsys`: captures of
+//! - `tracing`: `ProfilerLayer`. `criterion`: measurements for benches. `nvml`: clocks and power. `metrics`: sums of
+//!   running sessions for the `metrics` facade, and so for Prometheus ([`session`]`::metrics`). `nsys`: captures of
 //!   Nsight Systems, read and written. `parquet`: tables for DuckDB and its like. `pprof`, `otlp`, `firefox`: exports for pprof's
 //!   readers, OpenTelemetry's collectors and the Firefox Profiler; each includes `analysis`.
 //!
@@ -318,4 +319,8 @@ mod guide {
         Exports = include_str!("../../docs/guide/exports.md"),
         Fleet = include_str!("../../docs/guide/fleet.md"),
     }
+
+    #[cfg(feature = "metrics")]
+    #[doc = include_str!("../../docs/guide/metrics.md")]
+    struct Metrics;
 }

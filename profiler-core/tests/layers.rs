@@ -90,6 +90,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "recording_file",
             "profiler",
             "always_on",
+            "metrics",
             "flight_recorder",
             "schedule",
             "tracing_layer",
@@ -111,7 +112,7 @@ const STAGES: [(&str, &[&str]); 12] = [
         ],
     ),
     ("show", &["range_table", "report", "html"]),
-    ("formats", &["places", "stacks", "export", "nsys", "parquet", "fleet"]),
+    ("formats", &["places", "stacks", "export", "push", "nsys", "parquet", "fleet"]),
     (
         "check",
         &[

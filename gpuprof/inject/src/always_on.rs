@@ -3,6 +3,7 @@
 //! A sampling session of `profiler-core` runs beside the recording. Its units are the ranges of a name, or slices of time; the
 //! recording has the same windows.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,8 +21,29 @@ static SAMPLING: OnceLock<Sampling> = OnceLock::new();
 
 /// The windows of the recording.
 pub(crate) struct Windows {
-    pub(crate) begin: fn(),
+    /// False if the recording refused the window.
+    pub(crate) begin: fn() -> bool,
     pub(crate) end: fn(),
+}
+
+/// What sampling came to.
+pub(crate) struct Report {
+    sampling: AlwaysOnReport,
+    /// Windows whose begin the recording's file refused: its operations are not in it.
+    unwritten: u64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.unwritten != 0 {
+            let unwritten = self.unwritten;
+            writeln!(
+                f,
+                "{unwritten} windows are in the sums below, and not in the recording: its file refused them"
+            )?;
+        }
+        self.sampling.fmt(f)
+    }
 }
 
 /// A sampling session and its open unit.
@@ -31,8 +53,9 @@ struct Sampling {
     /// The name of the ranges that are units; `None` for slices of time.
     range: Option<Box<str>>,
     windows: Windows,
-    /// Windows so far.
+    /// Windows so far, and those that the recording refused.
     count: AtomicU64,
+    unwritten: AtomicU64,
     open: Mutex<Open>,
     /// Ends the slices.
     is_over: Mutex<bool>,
@@ -54,15 +77,7 @@ pub(crate) fn start(
     windows: Windows,
 ) -> Result<(), Error> {
     let session = profiler.always_on(&AlwaysOn::new().budget(budget.share()))?;
-    let _ = SAMPLING.set(Sampling {
-        session: Mutex::new(Some(Arc::new(session))),
-        range: range.map(Into::into),
-        windows,
-        count: AtomicU64::new(0),
-        open: Mutex::default(),
-        is_over: Mutex::new(false),
-        ended: Condvar::new(),
-    });
+    let _ = SAMPLING.set(Sampling::new(session, range, windows));
     Ok(())
 }
 
@@ -98,8 +113,9 @@ pub(crate) fn slice() {
 }
 
 /// What is known so far. `None` without sampling, and after its end.
-pub(crate) fn report() -> Option<AlwaysOnReport> {
-    SAMPLING.get()?.session()?.snapshot().ok()
+pub(crate) fn report() -> Option<Report> {
+    let sampling = SAMPLING.get()?;
+    sampling.session()?.snapshot().ok().map(|report| sampling.described(report))
 }
 
 /// The windows so far.
@@ -108,7 +124,7 @@ pub(crate) fn windows() -> u64 {
 }
 
 /// Ends sampling. Returns its report, once.
-pub(crate) fn finish() -> Option<Result<AlwaysOnReport, Error>> {
+pub(crate) fn finish() -> Option<Result<Report, Error>> {
     let sampling = SAMPLING.get()?;
     *sampling.is_over.lock() = true;
     sampling.ended.notify_all();
@@ -116,15 +132,33 @@ pub(crate) fn finish() -> Option<Result<AlwaysOnReport, Error>> {
     sampling.end(unit);
     let session = sampling.session.lock().take()?;
     // A thread that begins a range may hold it for a moment.
-    match Arc::try_unwrap(session) {
-        Ok(session) => Some(session.stop()),
-        Err(session) => Some(session.snapshot()),
-    }
+    let report = match Arc::try_unwrap(session) {
+        Ok(session) => session.stop(),
+        Err(session) => session.snapshot(),
+    };
+    Some(report.map(|report| sampling.described(report)))
 }
 
 impl Sampling {
+    fn new(session: AlwaysOnSession, range: Option<&str>, windows: Windows) -> Self {
+        Self {
+            session: Mutex::new(Some(Arc::new(session))),
+            range: range.map(Into::into),
+            windows,
+            count: AtomicU64::new(0),
+            unwritten: AtomicU64::new(0),
+            open: Mutex::default(),
+            is_over: Mutex::new(false),
+            ended: Condvar::new(),
+        }
+    }
+
     fn session(&self) -> Option<Arc<AlwaysOnSession>> {
         self.session.lock().clone()
+    }
+
+    fn described(&self, sampling: AlwaysOnReport) -> Report {
+        Report { sampling, unwritten: self.unwritten.load(Ordering::Relaxed) }
     }
 
     /// Begins a unit. Returns its number.
@@ -136,7 +170,8 @@ impl Sampling {
         open.unit = Some(unit);
         if is_recorded {
             self.count.fetch_add(1, Ordering::Relaxed);
-            (self.windows.begin)();
+            let is_written = (self.windows.begin)();
+            self.unwritten.fetch_add(u64::from(!is_written), Ordering::Relaxed);
         }
         Some(open.number)
     }
@@ -154,5 +189,39 @@ impl Sampling {
         if let Some(session) = self.session() {
             session.end_unit(unit);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use cupti::fake::{Fake, Work};
+
+    use super::*;
+
+    #[test]
+    fn windows_that_the_recording_refuses_are_in_the_report() {
+        let fake = Fake::new();
+        let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+        let session = profiler.always_on(&AlwaysOn::new().budget(1.0)).unwrap();
+        let windows = Windows { begin: || false, end: || {} };
+        let sampling = Sampling::new(session, Some("step"), windows);
+        let report = || sampling.described(sampling.session().unwrap().snapshot().unwrap());
+        assert!(!report().to_string().contains("refused"));
+        let late = Instant::now() + Duration::from_secs(20);
+        while sampling.count.load(Ordering::Relaxed) == 0 {
+            let unit = sampling.begin("step");
+            fake.launch(Work::kernel(c"k"));
+            unit.into_iter().for_each(|unit| sampling.end(unit));
+            assert!(Instant::now() < late, "no window was opened: {}", report());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let text = report().to_string();
+        assert!(
+            text.starts_with("1 windows are in the sums below, and not in the recording"),
+            "{text}"
+        );
+        assert!(text.contains("Always on:"), "{text}");
     }
 }

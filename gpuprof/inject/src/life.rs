@@ -19,7 +19,6 @@ use nvtx::observer::RangeStart;
 use parking_lot::{Mutex, RwLock};
 use profiler_core::Profiler;
 use profiler_core::session::RecordingFile;
-use profiler_core::session::always_on::AlwaysOnReport;
 
 use crate::control::{Control, Task};
 use crate::switch::{self, Switch, Windows};
@@ -139,14 +138,12 @@ pub(crate) fn yield_to_program() -> bool {
     LIFE.get().is_none_or(|life| life.finish(Some("the program records itself")))
 }
 
-/// Begins a window of the file where sampling has begun one.
-fn begin_window() {
-    if let Some(file) = LIFE.get().and_then(|life| life.file.try_read_recursive())
-        && let Some(file) = &*file
-    {
-        // Without it the sums still have the window.
-        let _ = file.begin_window(Duration::ZERO);
-    }
+/// Begins a window of the file where sampling has begun one. False if the file has no window: the sums still have it.
+fn begin_window() -> bool {
+    let Some(file) = LIFE.get().and_then(|life| life.file.try_read_recursive()) else {
+        return false;
+    };
+    file.as_ref().is_some_and(|file| file.begin_window(Duration::ZERO).is_ok())
 }
 
 fn end_window() {
@@ -289,7 +286,7 @@ impl Life {
     }
 
     /// Writes what is known of a process that is always on.
-    fn write_always_on(&self, report: Option<AlwaysOnReport>) {
+    fn write_always_on(&self, report: Option<always_on::Report>) {
         let Some(report) = report else { return };
         let path = self.folder.always_on(&self.manifest.lock());
         let mut new = path.clone().into_os_string();

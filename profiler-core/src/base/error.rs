@@ -50,6 +50,12 @@ pub(crate) enum Kind {
     Schedule,
     /// Settings of an always-on session that cannot be followed.
     AlwaysOn { why: String },
+    /// NVML is missing or refused.
+    #[cfg(all(feature = "metrics", feature = "nvml"))]
+    Nvml { why: String },
+    /// Profiles cannot be pushed.
+    #[cfg(feature = "push")]
+    Push { why: String },
     /// A flight recorder that would keep everything.
     Unbounded,
     /// A profile could not be written in another format.
@@ -190,6 +196,13 @@ impl Error {
             Kind::Unbounded => f.write_str(
                 "a flight recorder needs a bound of its memory: set keep_last or keep_last_operations on the profiler",
             ),
+            #[cfg(all(feature = "metrics", feature = "nvml"))]
+            Kind::Nvml { why } => write!(
+                f,
+                "devices cannot be read: NVML (libnvidia-ml.so.1) says {why}; it is part of NVIDIA's driver"
+            ),
+            #[cfg(feature = "push")]
+            Kind::Push { why } => write!(f, "profiles cannot be pushed: {why}"),
             Kind::AlwaysOn { why } => write!(f, "an always-on session cannot start: {why}"),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
             Kind::Read { source } => write!(f, "could not read the recording: {source}"),

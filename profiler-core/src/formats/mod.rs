@@ -11,6 +11,8 @@ pub(crate) mod nsys;
 pub(crate) mod parquet;
 #[cfg(any(feature = "analysis", feature = "parquet"))]
 mod places;
+#[cfg(feature = "push")]
+pub mod push;
 #[cfg(feature = "analysis")]
 pub mod stacks;
 

@@ -67,6 +67,8 @@ struct LiveRange {
     totals: Totals,
     /// The number of its calls with expected records and of its unfinished child ranges.
     waits_for: u32,
+    /// Whether it or a descendant submitted work outside of windows, so that its GPU time is not known.
+    is_partial: bool,
     host_ns: Option<u64>,
     activation: Option<ActivationOf>,
     payload: Option<Payload>,
@@ -105,6 +107,7 @@ struct LiveProcessRange {
     totals: Totals,
     /// The number of unfinished activations.
     waits_for: u32,
+    is_partial: bool,
     host_ns: Option<u64>,
     payload: Option<Payload>,
 }
@@ -282,6 +285,7 @@ impl LiveRanges {
             start_ns: new.start_ns,
             totals: Totals::default(),
             waits_for: 0,
+            is_partial: false,
             host_ns: None,
             activation,
             payload: self.payloads.remove(&Subject::Range(new.tag)),
@@ -304,6 +308,7 @@ impl LiveRanges {
                         activations: 0,
                         totals: Totals::default(),
                         waits_for: 0,
+                        is_partial: false,
                         host_ns: None,
                         payload: self.payloads.remove(&Subject::Event(of_event)),
                     };
@@ -385,6 +390,13 @@ impl LiveRanges {
         }
     }
 
+    /// A range submitted work that has no records: in a session with windows, outside of them.
+    pub(crate) fn submitted_outside(&mut self, tag: u64) {
+        if let Some(range) = self.ranges.get_mut(&tag) {
+            range.is_partial = true;
+        }
+    }
+
     /// Adds one pending item to a range. Returns its tag if it is not done.
     pub(crate) fn start_waiting(&mut self, tag: u64) -> Option<u64> {
         let range = self.ranges.get_mut(&tag)?;
@@ -449,8 +461,10 @@ impl LiveRanges {
             && let Some(range) = self.ranges.remove(&tag)
         {
             let path = range.position.path;
-            let gpu_ns = range.totals.gpu_time().as_nanos() as u64;
-            sums.tables.paths[path as usize].gpu.add(gpu_ns);
+            if !range.is_partial {
+                let gpu_ns = range.totals.gpu_time().as_nanos() as u64;
+                sums.tables.paths[path as usize].gpu.add(gpu_ns);
+            }
             match range.activation {
                 Some(activation) => self.finish_activation(activation, &range, host_ns, sums),
                 None => self.add_done(Done {
@@ -468,6 +482,7 @@ impl LiveRanges {
             let Some(parent) = range.parent else { return };
             let Some(outer) = self.ranges.get_mut(&parent) else { return };
             outer.totals += range.totals;
+            outer.is_partial |= range.is_partial;
             outer.waits_for = outer.waits_for.saturating_sub(1);
             tag = parent;
         }
@@ -484,6 +499,7 @@ impl LiveRanges {
         if let Some(process_range) = self.process_ranges.get_mut(&of) {
             if !activation.is_inner {
                 process_range.totals += range.totals;
+                process_range.is_partial |= range.is_partial;
                 process_range.busy_ns = process_range.busy_ns.saturating_add(host_ns);
                 process_range.activations += 1;
             }
@@ -499,8 +515,10 @@ impl LiveRanges {
             && let Some(host_ns) = range.host_ns
             && let Some(range) = self.process_ranges.remove(&of)
         {
-            let gpu_ns = range.totals.gpu_time().as_nanos() as u64;
-            sums.tables.process_ranges[range.sums as usize].gpu.add(gpu_ns);
+            if !range.is_partial {
+                let gpu_ns = range.totals.gpu_time().as_nanos() as u64;
+                sums.tables.process_ranges[range.sums as usize].gpu.add(gpu_ns);
+            }
             let Some(path) = range.path else { return };
             self.add_done(Done {
                 path,

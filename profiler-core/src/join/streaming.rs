@@ -264,6 +264,9 @@ impl StreamingJoin {
             self.ranges.add(tag, add);
         }
         let is_submission = is_submission(&expected);
+        if is_submission && self.windows.is_some() && !(counts && is_enabled) {
+            self.ranges.submitted_outside(tag);
+        }
         if !is_enabled {
             if let Some(windows) = self.windows.as_mut().filter(|_| is_submission) {
                 windows.count_call(rows.path);

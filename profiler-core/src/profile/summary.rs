@@ -211,7 +211,8 @@ impl<'a> PathSummary<'a> {
         &self.sums().host
     }
 
-    /// The summed GPU time of each instance whose work is done, with descendants.
+    /// The summed GPU time of each instance whose work is done, with descendants. In an always-on session, of those whose work is
+    /// all in windows.
     pub fn gpu_time(&self) -> &'a Distribution {
         &self.sums().gpu
     }
@@ -270,7 +271,7 @@ impl<'a> ProcessRangeSummary<'a> {
         &self.sums.host
     }
 
-    /// The summed GPU time of each instance that has ended and whose work is done.
+    /// The summed GPU time of each instance that has ended and whose work is done; in an always-on session, all in windows.
     pub fn gpu_time(&self) -> &'a Distribution {
         &self.sums.gpu
     }

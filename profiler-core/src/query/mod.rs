@@ -7,6 +7,7 @@ mod launch;
 mod memory;
 mod overlap;
 mod plan;
+mod request;
 mod step;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -37,6 +38,7 @@ pub use launch::{Launch, LaunchGroup, Launches};
 pub use memory::{DeviceMemory, MemoryEvent, MemoryPoint, MemoryUse};
 pub use overlap::Overlap;
 pub use plan::Operations;
+pub use request::{Endpoint, Request, RequestQuery, RequestRange, Requests};
 pub use step::{Step, Steps};
 pub(crate) use timeline::Timeline;
 pub use tree::{Amounts, Branch, Branches};

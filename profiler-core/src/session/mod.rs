@@ -3,6 +3,8 @@
 pub mod always_on;
 pub(crate) mod environment;
 pub(crate) mod flight_recorder;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub(crate) mod profiler;
 pub(crate) mod recording_file;
 pub(crate) mod schedule;

@@ -46,6 +46,8 @@ mod nsys_rows;
 mod occupancy;
 #[cfg(all(feature = "pprof", feature = "otlp", feature = "firefox"))]
 mod profiles;
+#[cfg(feature = "push")]
+mod push;
 mod pytorch;
 mod ranks;
 #[cfg(feature = "nsys")]

@@ -91,6 +91,12 @@ fn recorded_units_are_exact_and_all_calls_count() {
     let paths: Vec<_> =
         rows.iter().map(|row| (&*row.path, row.instances, row.submissions)).collect();
     assert_eq!(paths, [("request", 400, all + 400), ("request/decode", 400, all)]);
+    // Host times are those of all requests; GPU times of those that were recorded, and not zeros of the others.
+    for path in report.recorded().paths() {
+        let (host, gpu) = (path.host_time(), path.gpu_time());
+        assert_eq!((host.count(), gpu.count()), (400, recorded), "{text}");
+        assert!(gpu.min() >= Duration::from_nanos(1_000), "{gpu}");
+    }
     // All kernels take as long: there is nothing to be unsure of.
     let decode = rows[1].gpu_ns.unwrap();
     let total = all as f64 * 1_000.0;
@@ -226,10 +232,87 @@ fn a_budget_that_launches_alone_exceed_opens_no_window_and_the_report_says_so() 
 #[test]
 fn settings_out_of_range_are_refused() {
     let (_turn, fake) = (turn(), Fake::new());
-    for settings in [AlwaysOn::new().budget(3.0), AlwaysOn::new().rate(f64::NAN)] {
+    for (settings, part) in [
+        (AlwaysOn::new().budget(3.0), "from 0 to 1"),
+        (AlwaysOn::new().rate(f64::NAN), "from 0 to 1"),
+        (AlwaysOn::new().peak_launches(-1.0), "launches a second"),
+    ] {
         let error = builder(&fake).build().unwrap().always_on(&settings).unwrap_err().to_string();
-        assert!(error.contains("from 0 to 1"), "{error}");
+        assert!(error.contains(part), "{error}");
     }
+}
+
+/// So many launches, each of which takes at least this long in the driver.
+fn launch(fake: &Fake, count: u64, each: Duration) {
+    for _ in 0..count {
+        fake.launch_around(&Work::kernel(c"k"), || {
+            let begun = Instant::now();
+            while begun.elapsed() < each {
+                std::hint::spin_loop();
+            }
+        });
+    }
+}
+
+/// A planted rise of 200 us a launch after the first window is measured, and at the present rate it is more than the budget.
+#[test]
+fn dearer_launches_are_measured_and_end_windows() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let service = start(&fake, &sampling().budget(0.05).watch(Duration::ZERO));
+    let (cheap, dear) = (Duration::from_micros(20), Duration::from_micros(220));
+    let late = Instant::now() + Duration::from_secs(60);
+    // Calls are compared at their lower quartile, of 200 launches at least.
+    launch(&fake, 1_000, cheap);
+    let before = service.snapshot().unwrap();
+    assert_eq!((before.lasting_rise(), before.lasting_share()), (None, 0.0), "{before}");
+    while !unit(&fake, &service, "request", 1) {
+        launch(&fake, 50, cheap);
+        assert!(Instant::now() < late, "{}", service.snapshot().unwrap());
+    }
+    let report = loop {
+        launch(&fake, 300, dear);
+        let report = service.snapshot().unwrap();
+        // A busy machine may never have the same rate of launches again: then it is estimated.
+        let is_seen = report.lasting_rise().is_some_and(|rise| rise.ns > 50e3);
+        if is_seen && report.state() == State::BudgetExceeded {
+            break report;
+        }
+        assert!(Instant::now() < late, "{report}");
+    };
+    let rise = report.lasting_rise().unwrap().ns;
+    assert!(rise < 50e6, "{rise} ns: {report}");
+    // It is a share of the present time, whatever that before the window was.
+    let share = report.lasting_share();
+    let expected = rise * report.launches_per_second() / 1e9;
+    assert!(share > 0.05 && (share - expected).abs() < 1e-9, "{share}: {report}");
+    for part in ["us dearer each (", "NO WINDOW IS OPENED"] {
+        assert!(report.to_string().contains(part), "{part} is missing in:\n{report}");
+    }
+    assert!(
+        !unit(&fake, &service, "request", 1) && service.stop().unwrap().counts().over_budget > 0
+    );
+}
+
+/// A budget that dearer launches could exceed has them watched first.
+#[test]
+fn the_first_window_waits_for_the_watch_and_for_the_declared_load() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let settings = sampling().budget(0.1).watch(Duration::from_secs(3600));
+    let service = start(&fake, &settings);
+    let late = Instant::now() + Duration::from_secs(10);
+    while service.snapshot().unwrap().launches_per_second() == 0.0 {
+        assert!(!unit(&fake, &service, "request", 1));
+        assert!(Instant::now() < late, "nothing was measured");
+    }
+    let report = service.stop().unwrap();
+    assert_eq!((report.state(), report.counts().drawn), (State::Measuring, 0), "{report}");
+    assert!(report.to_string().contains("before the first window"), "{report}");
+
+    let settings = settings.watch(Duration::ZERO).peak_launches(1e6);
+    let service = start(&fake, &settings);
+    assert_eq!(measured(&service).state(), State::BudgetExceeded, "0.6 of the time");
+    assert!(!unit(&fake, &service, "request", 1));
+    assert_eq!(service.stop().unwrap().counts().over_budget, 1);
 }
 
 /// Units of all threads overlap: one at a time is a window's, and nothing is lost.

@@ -31,12 +31,15 @@ mod measure;
 #[cfg(feature = "criterion")]
 mod measurement;
 mod merged;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(feature = "tracing")]
 mod profiler_layer;
 mod query;
 mod recording;
 mod recording_file;
 mod recording_format;
+mod requests;
 mod schedule;
 mod server;
 mod session;

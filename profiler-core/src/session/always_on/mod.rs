@@ -3,6 +3,7 @@
 //! [`Profiler::always_on`] starts it. [`AlwaysOn`] has the settings and an example.
 
 mod controller;
+mod launch_costs;
 mod report;
 mod sampler;
 mod units;
@@ -23,11 +24,11 @@ use crate::collect::session::Session;
 use crate::join::window_sums::{WindowBounds, WindowSums};
 use crate::profile::summary::Summary;
 use crate::session::profiler::Profiler;
-use controller::Controller;
+use controller::{Controller, Limits};
 use sampler::Sampler;
 use units::{Begun, Units};
 
-pub use report::{AlwaysOnReport, RangeEstimate, State, UnitCounts};
+pub use report::{AlwaysOnReport, LastingRise, RangeEstimate, State, UnitCounts};
 
 /// The assumed cost of a launch after the first window, before it is measured: the most that was seen on H200 with
 /// CUPTI 13.0.1 and 13.5, 0.6 us.
@@ -60,8 +61,14 @@ const ASSUMED_LAUNCH_NS: f64 = 600.0;
 ///
 /// # What is measured
 /// The time to turn CUPTI on and off, in which launches wait; by how much units and launches take longer in windows;
-/// by how much launches take longer after the first window, at their lower quartile; and 77 ns for each logged call, which
-/// a process cannot measure itself. Where logging and dearer launches alone exceed the budget, no window is opened.
+/// by how much launches take longer after the first window, at their lower quartile, by kind of launch and at the same rate;
+/// and 77 ns for each logged call, which a process cannot measure itself. Where logging and dearer launches alone exceed the
+/// budget, no window is opened.
+///
+/// # The first window
+/// It makes all later launches dearer until the process ends. So launches are [watched](Self::watch) first, and the highest
+/// rate so far decides: dearer launches may cost three quarters of the budget at that rate. A load that comes later can still
+/// exceed it; [`peak_launches`](Self::peak_launches) declares it.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct AlwaysOn {
@@ -71,6 +78,8 @@ pub struct AlwaysOn {
     slow: Option<Duration>,
     mode: Mode,
     graphs_quiet: Duration,
+    watch: Duration,
+    peak_launches: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +105,8 @@ impl AlwaysOn {
             slow: None,
             mode: Mode::Windows,
             graphs_quiet: Duration::from_secs(1),
+            watch: Duration::from_secs(30),
+            peak_launches: 0.0,
         }
     }
 
@@ -111,6 +122,12 @@ impl AlwaysOn {
         /// Opens no window while graphs were made or captured in the last such time, by default a second. A graph that is
         /// instantiated in a window stays 13 % slower until it is destroyed.
         graphs_quiet(time: Duration) graphs_quiet = time;
+        /// How long launches are watched, from the first one on, before the first window may open: 30 s by default. Budgets above 20 % of
+        /// the time do not wait: launches became at most 19 % dearer on all machines.
+        watch(time: Duration) watch = time;
+        /// The launches a second that the program reaches under its highest load, if that is known. Without it, only what was seen
+        /// before the first window counts.
+        peak_launches(per_second: f64) peak_launches = per_second;
         /// Records calls and ranges alone, and never opens a window: launches are not dearer afterwards.
         calls_only() mode = Mode::CallsOnly;
         /// Records all work for the whole run, each launch of a graph as one interval, which costs the graph nothing.
@@ -120,11 +137,17 @@ impl AlwaysOn {
 
     fn check(&self) -> Result<(), Error> {
         let in_range = |share: f64| (0.0..=1.0).contains(&share);
-        if in_range(self.budget) && in_range(self.most_rate) {
+        if !(in_range(self.budget) && in_range(self.most_rate)) {
+            let (budget, rate) = (self.budget, self.most_rate);
+            let why =
+                format!("a budget of {budget} and a rate of {rate}: both are shares from 0 to 1");
+            return Err(Error::new(Kind::AlwaysOn { why }));
+        }
+        if self.peak_launches.is_finite() && self.peak_launches >= 0.0 {
             return Ok(());
         }
-        let (budget, rate) = (self.budget, self.most_rate);
-        let why = format!("a budget of {budget} and a rate of {rate}: both are shares from 0 to 1");
+        let rate = self.peak_launches;
+        let why = format!("a peak of {rate} launches a second: give a number from 0 on");
         Err(Error::new(Kind::AlwaysOn { why }))
     }
 }
@@ -171,8 +194,14 @@ impl Profiler {
         let first_window_ns = Arc::new(AtomicU64::new(u64::MAX));
         let sampler = Sampler::new(join, first_window_ns.clone(), ASSUMED_LAUNCH_NS);
         let sampler = Arc::new(Mutex::new(sampler));
-        let controller =
-            Controller::new(settings.budget, settings.most_rate, ASSUMED_LAUNCH_NS, now_ns());
+        let limits = Limits {
+            budget: settings.budget,
+            most_rate: settings.most_rate,
+            assumed_launch_ns: ASSUMED_LAUNCH_NS,
+            watch_ns: settings.watch.as_nanos() as u64,
+            peak_launches: settings.peak_launches,
+        };
+        let controller = Controller::new(&limits, now_ns());
         let controller = Arc::new(Mutex::new(controller));
         let (measured, measuring) = (sampler.clone(), controller.clone());
         let observe = move || {
@@ -392,8 +421,8 @@ impl Shared {
         let state = match self.settings.mode {
             Mode::CallsOnly => State::CallsOnly,
             Mode::WholeGraphs => State::WholeGraphs,
-            Mode::Windows if !controller.is_measured() => State::Measuring,
             Mode::Windows if controller.exceeds_budget() => State::BudgetExceeded,
+            Mode::Windows if controller.is_watching() => State::Measuring,
             Mode::Windows => State::Sampling,
         };
         let (counts, last_error) = self.units.counts();
@@ -402,6 +431,8 @@ impl Shared {
             budget: self.settings.budget,
             window_share,
             fixed_share,
+            launches_per_second: controller.launches_per_second(),
+            rise: sampler.lasting_rise(),
             counts,
             failed_calls: sampler.failed_calls,
             last_error,

@@ -17,7 +17,7 @@ use crate::profile::summary::Summary;
 pub enum State {
     /// Windows are opened within the budget.
     Sampling,
-    /// Launches have not been measured long enough to open a window.
+    /// Launches have not been measured long enough to open a window: [`AlwaysOn::watch`](super::AlwaysOn::watch).
     Measuring,
     /// The cost that is there without windows exceeds the budget: no window is opened.
     BudgetExceeded,
@@ -50,6 +50,18 @@ pub struct UnitCounts {
     pub refused: u64,
 }
 
+/// By how much launches are dearer since the first window, until the process ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct LastingRise {
+    /// Nanoseconds a launch, in the mean of the latest ones.
+    pub ns: f64,
+    /// Whether launches of these kinds were measured at one rate before the first window and after it. If not, `ns` is 600, the most
+    /// that was seen on other machines, or the difference between different rates if that is more.
+    pub is_measured: bool,
+}
+
 /// What an always-on session knows so far, from [`AlwaysOnSession::snapshot`](super::AlwaysOnSession::snapshot) and
 /// [`stop`](super::AlwaysOnSession::stop).
 ///
@@ -62,6 +74,8 @@ pub struct AlwaysOnReport {
     pub(super) budget: f64,
     pub(super) window_share: f64,
     pub(super) fixed_share: f64,
+    pub(super) launches_per_second: f64,
+    pub(super) rise: Option<LastingRise>,
     pub(super) counts: UnitCounts,
     pub(super) failed_calls: u64,
     pub(super) last_error: Option<Error>,
@@ -93,6 +107,10 @@ impl AlwaysOnReport {
         window_share: f64 = window_share;
         /// The measured share that logging calls and dearer launches cost.
         fixed_share: f64 = fixed_share;
+        /// Launches a second at present: the mean of the last seconds.
+        launches_per_second: f64 = launches_per_second;
+        /// By how much launches are dearer since the first window; `None` without a window and launches after it.
+        lasting_rise: Option<LastingRise> = rise;
         /// Counts of units and windows.
         counts: UnitCounts = counts;
         /// Calls that returned an error.
@@ -101,6 +119,12 @@ impl AlwaysOnReport {
         recorded: &Summary = summary;
         /// Calls that submitted work, counted in full.
         submissions: u64 = estimates.submissions;
+    }
+
+    /// The share of time that launches cost more at their present rate, until the process ends, since a window was opened. 0
+    /// without a window. After a change of load it differs from what is in [`fixed_share`](Self::fixed_share) of the whole time.
+    pub fn lasting_share(&self) -> f64 {
+        self.rise.map_or(0.0, |rise| rise.ns * self.launches_per_second / 1e9)
     }
 
     /// Why the last window could not be opened or closed.
@@ -147,7 +171,9 @@ impl fmt::Display for AlwaysOnReport {
         let percent = |share: f64| format!("{:.2} %", 100.0 * share);
         let state = match self.state {
             State::Sampling => "windows are opened within the budget",
-            State::Measuring => "measuring launches before the first window",
+            State::Measuring => {
+                "watching launches before the first window, which makes later ones dearer"
+            }
             State::BudgetExceeded => {
                 "NO WINDOW IS OPENED: logging calls and dearer launches alone exceed the budget"
             }
@@ -161,6 +187,16 @@ impl fmt::Display for AlwaysOnReport {
             "cost: windows {windows}, calls and launches {fixed} of the time; budget {}",
             percent(self.budget)
         )?;
+        if let Some(rise) = self.rise {
+            let source = if rise.is_measured { "measured" } else { "estimated" };
+            writeln!(
+                f,
+                "launches since the first window: {:.2} us dearer each ({source}), {} of the time at the present {:.0} a second",
+                rise.ns / 1e3,
+                percent(self.lasting_share()),
+                self.launches_per_second
+            )?;
+        }
         let counts = &self.counts;
         writeln!(
             f,

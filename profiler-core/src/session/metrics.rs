@@ -1,0 +1,478 @@
+//! Sums of running sessions and states of devices for the `metrics` facade, and so for Prometheus and others.
+//!
+//! [`RangeMetrics`] has an example. The names are listed in the guide, docs/guide/metrics.md.
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use rustc_hash::FxHashMap;
+
+use super::always_on::AlwaysOnReport;
+use crate::base::accessors::setters;
+use crate::base::order;
+use crate::base::totals::Totals;
+use crate::base::units::nanoseconds;
+use crate::join::health::Health;
+use crate::profile::summary::{PathSummary, Summary};
+#[cfg(feature = "nvml")]
+pub use devices::DeviceMetrics;
+
+/// The label of all ranges beyond the bound, and of work outside all ranges.
+const OTHER: &str = "other";
+const OUTSIDE: &str = "(outside)";
+/// The longest label in bytes.
+const LONGEST: usize = 256;
+
+/// Publishes sums by range path to the recorder of the `metrics` facade, with a bounded number of labels.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use profiler_core::Profiler;
+/// use profiler_core::session::metrics::RangeMetrics;
+///
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// // metrics_exporter_prometheus::PrometheusBuilder::new().install() or another recorder, first
+/// let session = Profiler::builder().build()?.summarize()?;
+/// let mut metrics = RangeMetrics::new().most_ranges(50);
+/// std::thread::spawn(move || {
+///     loop {
+///         std::thread::sleep(Duration::from_secs(10));
+///         if let Ok(summary) = session.snapshot() {
+///             metrics.publish(&summary);
+///         }
+///     }
+/// });
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Counters increase by what was added since the last call, so a session may follow another one. GPU time, launches,
+/// kernels, bytes and synchronisations are those of ranges without their descendants: the sum over all labels is that
+/// of the session. Kernel names are no labels.
+///
+/// Costs some microseconds for each label, on the thread that calls it; the program's other threads do not wait.
+#[derive(Debug)]
+#[must_use = "call `publish` at intervals"]
+pub struct RangeMetrics {
+    most_ranges: usize,
+    /// The slot of each path with a label of its own.
+    paths: FxHashMap<String, usize>,
+    labels: FxHashMap<String, usize>,
+    slots: Vec<Slot>,
+    health: HealthCounts,
+    sampling: [u64; 5],
+    is_described: bool,
+}
+
+/// A label, and what was published of it.
+#[derive(Debug)]
+struct Slot {
+    label: String,
+    last: Amounts,
+}
+
+/// What the ranges of a label came to.
+#[derive(Debug, Clone, Copy, Default)]
+struct Amounts {
+    instances: u64,
+    host_ns: u64,
+    own: Totals,
+    inclusive: Totals,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct HealthCounts {
+    dropped_records: u64,
+    summed_as_other: u64,
+}
+
+impl Default for RangeMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RangeMetrics {
+    /// At most 100 range paths with a label of their own.
+    pub fn new() -> Self {
+        Self {
+            most_ranges: 100,
+            paths: FxHashMap::default(),
+            labels: FxHashMap::default(),
+            slots: Vec::new(),
+            health: HealthCounts::default(),
+            sampling: [0; 5],
+            is_described: false,
+        }
+    }
+
+    setters! {
+        /// The most range paths with a label of their own; the others are `other`. A path keeps its label. New labels go to the paths
+        /// with the most GPU time first.
+        most_ranges(count: usize) most_ranges = count;
+    }
+
+    /// Publishes the sums of a session.
+    pub fn publish(&mut self, summary: &Summary) {
+        self.publish_sums(summary, true);
+    }
+
+    /// Publishes an always-on session: calls in full, and estimated GPU times with their 95 % intervals as gauges. Ranges
+    /// without a label of their own have no estimate.
+    pub fn publish_always_on(&mut self, report: &AlwaysOnReport) {
+        self.publish_sums(report.recorded(), false);
+        for range in report.ranges() {
+            let (Some(slot), Some(gpu_ns)) = (self.paths.get(&range.path), range.gpu_ns) else {
+                continue;
+            };
+            let label = &self.slots[*slot].label;
+            let bounds = [("low", gpu_ns.low), ("value", gpu_ns.value), ("high", gpu_ns.high)];
+            for (bound, ns) in bounds {
+                gauge!("gpu_range_estimated_gpu_seconds", "range" => label.clone(), "bound" => bound)
+                    .set(ns / 1e9);
+            }
+        }
+        for (part, share) in [
+            ("windows", report.window_share()),
+            ("calls", report.fixed_share()),
+            ("budget", report.budget()),
+            ("lasting", report.lasting_share()),
+        ] {
+            gauge!("gpu_profiler_cost_ratio", "part" => part).set(share);
+        }
+        let counts = report.counts();
+        let now = [
+            ("drawn", counts.drawn),
+            ("after_slow", counts.after_slow),
+            ("refused", counts.refused),
+            ("over_budget", counts.over_budget),
+            ("graphs", counts.while_graphs_were_made),
+        ];
+        for ((outcome, count), last) in now.into_iter().zip(&mut self.sampling) {
+            counter!("gpu_profiler_windows_total", "outcome" => outcome)
+                .increment(increase(count, last));
+        }
+    }
+
+    fn publish_sums(&mut self, summary: &Summary, has_gpu_times: bool) {
+        self.describe();
+        let outside = Amounts { own: summary.outside_ranges(), ..Amounts::default() };
+        let mut new: Vec<(String, u64)> = Vec::new();
+        let mut rows: Vec<(String, Amounts)> = Vec::new();
+        for path in summary.paths() {
+            let (text, amounts) = (path.path(), Amounts::of(&path));
+            if !self.paths.contains_key(&text) {
+                let gpu_ns = nanoseconds(amounts.own.gpu_time());
+                new.push((text.clone(), gpu_ns.max(amounts.own.launches)));
+            }
+            rows.push((text, amounts));
+        }
+        order::sort_by_number(&mut new, |(_, amount)| !*amount);
+        let room = self.most_ranges.saturating_sub(self.paths.len());
+        for (path, _) in new.into_iter().take(room) {
+            let slot = self.slot(shortened(&path));
+            self.paths.insert(path, slot);
+        }
+        let (other, outside_slot) = (self.slot(OTHER), self.slot(OUTSIDE));
+        let mut sums = vec![Amounts::default(); self.slots.len()];
+        sums[outside_slot].add(&outside);
+        for (path, amounts) in &rows {
+            sums[self.paths.get(path).copied().unwrap_or(other)].add(amounts);
+        }
+        for (number, (slot, now)) in self.slots.iter_mut().zip(sums).enumerate() {
+            // Ranges within each other are both in `other`: their times are not those of one thread.
+            slot.publish(now, has_gpu_times, number != other && number != outside_slot);
+        }
+        self.publish_health(summary.health());
+    }
+
+    fn slot(&mut self, label: &str) -> usize {
+        if let Some(slot) = self.labels.get(label) {
+            return *slot;
+        }
+        let slot = self.slots.len();
+        self.slots.push(Slot { label: label.to_owned(), last: Amounts::default() });
+        self.labels.insert(label.to_owned(), slot);
+        slot
+    }
+
+    fn publish_health(&mut self, health: &Health) {
+        let records = health.dropped_by_cupti + health.refused_records + health.over_memory_limit;
+        for (what, count, last) in [
+            ("records", records, &mut self.health.dropped_records),
+            ("names", health.summed_as_other, &mut self.health.summed_as_other),
+        ] {
+            counter!("gpu_profiler_lost_total", "what" => what).increment(increase(count, last));
+        }
+    }
+
+    fn describe(&mut self) {
+        if std::mem::replace(&mut self.is_described, true) {
+            return;
+        }
+        for (name, unit, text) in [
+            ("gpu_range_instances_total", Unit::Count, "Ranges that began"),
+            (
+                "gpu_range_host_nanoseconds_total",
+                Unit::Nanoseconds,
+                "Host time of ended ranges, with descendants",
+            ),
+            (
+                "gpu_range_gpu_nanoseconds_total",
+                Unit::Nanoseconds,
+                "GPU time of kernels, copies and memsets, without descendants",
+            ),
+            (
+                "gpu_range_launches_total",
+                Unit::Count,
+                "Launches of kernels and graphs, without descendants",
+            ),
+            ("gpu_range_kernels_total", Unit::Count, "Executed kernels, without descendants"),
+            ("gpu_range_bytes_total", Unit::Bytes, "Bytes copied and set, without descendants"),
+            (
+                "gpu_range_synchronizations_total",
+                Unit::Count,
+                "Calls that waited for the GPU, without descendants",
+            ),
+            ("gpu_range_synchronization_nanoseconds_total", Unit::Nanoseconds, "Host time in them"),
+            (
+                "gpu_profiler_windows_total",
+                Unit::Count,
+                "Windows of an always-on session by outcome",
+            ),
+            (
+                "gpu_profiler_lost_total",
+                Unit::Count,
+                "Records that were dropped, and ranges and kernels summed as (other)",
+            ),
+        ] {
+            describe_counter!(name, unit, text);
+        }
+        for (name, unit, text) in [
+            (
+                "gpu_range_idle_ratio",
+                Unit::Percent,
+                "1 less GPU time by host time of ranges that ended since the last update, at least 0",
+            ),
+            (
+                "gpu_range_synchronization_ratio",
+                Unit::Percent,
+                "Host time that waited for the GPU, by host time",
+            ),
+            (
+                "gpu_range_estimated_gpu_seconds",
+                Unit::Seconds,
+                "Estimated GPU time with its 95 % interval, with descendants",
+            ),
+            (
+                "gpu_profiler_cost_ratio",
+                Unit::Percent,
+                "Share of the time that an always-on session cost",
+            ),
+        ] {
+            describe_gauge!(name, unit, text);
+        }
+    }
+}
+
+/// By how much a count grew; a smaller one is that of a new session.
+fn increase(now: u64, last: &mut u64) -> u64 {
+    let last = std::mem::replace(last, now);
+    now.checked_sub(last).unwrap_or(now)
+}
+
+fn shortened(label: &str) -> &str {
+    &label[..label.floor_char_boundary(LONGEST)]
+}
+
+impl Amounts {
+    fn of(path: &PathSummary<'_>) -> Self {
+        Self {
+            instances: path.instances(),
+            host_ns: nanoseconds(path.host_time().sum()),
+            own: path.exclusive(),
+            inclusive: path.inclusive(),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.instances += other.instances;
+        self.host_ns = self.host_ns.saturating_add(other.host_ns);
+        self.own += other.own;
+        self.inclusive += other.inclusive;
+    }
+}
+
+impl Slot {
+    fn publish(&mut self, now: Amounts, has_gpu_times: bool, has_ratios: bool) {
+        let last = std::mem::replace(&mut self.last, now);
+        let is_new = now.instances < last.instances || now.own.launches < last.own.launches;
+        let last = if is_new { Amounts::default() } else { last };
+        let range = || self.label.clone();
+        let more = |of: fn(&Amounts) -> u64| of(&now).saturating_sub(of(&last));
+        let add = |name: &'static str, of: fn(&Amounts) -> u64| {
+            counter!(name, "range" => range()).increment(more(of));
+        };
+        add("gpu_range_instances_total", |of| of.instances);
+        add("gpu_range_host_nanoseconds_total", |of| of.host_ns);
+        add("gpu_range_launches_total", |of| of.own.launches);
+        add("gpu_range_synchronizations_total", |of| of.own.synchronizations);
+        add("gpu_range_synchronization_nanoseconds_total", |of| of.own.synchronization_ns);
+        if has_gpu_times {
+            add("gpu_range_gpu_nanoseconds_total", |of| nanoseconds(of.own.gpu_time()));
+            add("gpu_range_kernels_total", |of| of.own.kernels);
+            add("gpu_range_bytes_total", |of| {
+                of.own.copy_bytes.saturating_add(of.own.memset_bytes)
+            });
+        }
+        let host_ns = more(|of| of.host_ns) as f64;
+        if !has_ratios || host_ns == 0.0 {
+            return;
+        }
+        let share = |of: fn(&Amounts) -> u64| (more(of) as f64 / host_ns).min(1.0);
+        gauge!("gpu_range_synchronization_ratio", "range" => range())
+            .set(share(|of| of.inclusive.synchronization_ns));
+        if has_gpu_times {
+            gauge!("gpu_range_idle_ratio", "range" => range())
+                .set(1.0 - share(|of| nanoseconds(of.inclusive.gpu_time())));
+        }
+    }
+}
+
+/// Devices by OpenTelemetry's conventions for hardware.
+#[cfg(feature = "nvml")]
+mod devices {
+    use metrics::{counter, gauge};
+    use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
+    use nvml_wrapper::{Device, Nvml};
+
+    use super::increase;
+    use crate::base::error::{Error, Kind};
+
+    /// Publishes the state of all GPUs that NVML has: `hw.gpu.utilization`, `hw.gpu.memory.usage`, `hw.gpu.memory.limit`,
+    /// `hw.gpu.memory.utilization`, `hw.power`, `hw.energy` and `hw.temperature`, by OpenTelemetry's semantic conventions for
+    /// hardware, with the attributes `hw.id` (the UUID), `hw.name`, `hw.type` and `hw.vendor`. Prometheus has `_` for each dot.
+    ///
+    /// What a GPU does not have is left out. Costs some milliseconds for each GPU on the thread that calls it.
+    #[derive(Debug)]
+    #[must_use = "call `publish` at intervals"]
+    pub struct DeviceMetrics {
+        nvml: Nvml,
+        energy_joules: Vec<u64>,
+    }
+
+    /// The state of a GPU. `None` if it has no such value.
+    #[derive(Debug, Clone, Default)]
+    pub(super) struct State {
+        pub(super) id: String,
+        pub(super) name: String,
+        pub(super) utilization: Option<f64>,
+        pub(super) memory_used: Option<f64>,
+        pub(super) memory_limit: Option<f64>,
+        pub(super) power_watts: Option<f64>,
+        pub(super) energy_joules: Option<u64>,
+        pub(super) celsius: Option<f64>,
+    }
+
+    impl DeviceMetrics {
+        /// Loads NVML.
+        ///
+        /// # Errors
+        /// The library is missing or refuses.
+        pub fn new() -> Result<Self, Error> {
+            let refused = |error: nvml_wrapper::error::NvmlError| {
+                Error::new(Kind::Nvml { why: error.to_string() })
+            };
+            Ok(Self { nvml: Nvml::init().map_err(refused)?, energy_joules: Vec::new() })
+        }
+
+        /// Publishes all GPUs. A GPU that cannot be read is left out.
+        pub fn publish(&mut self) {
+            let count = self.nvml.device_count().unwrap_or(0);
+            self.energy_joules.resize(count as usize, 0);
+            for (number, last) in (0..count).zip(&mut self.energy_joules) {
+                if let Ok(device) = self.nvml.device_by_index(number) {
+                    State::of(&device, number).publish(last);
+                }
+            }
+        }
+    }
+
+    impl State {
+        fn of(device: &Device<'_>, number: u32) -> Self {
+            let memory = device.memory_info().ok();
+            let milli = |value: u32| f64::from(value) / 1e3;
+            let temperature = device.temperature(TemperatureSensor::Gpu).ok();
+            Self {
+                id: device.uuid().unwrap_or_else(|_| number.to_string()),
+                name: device.name().unwrap_or_default(),
+                utilization: device.utilization_rates().ok().map(|of| f64::from(of.gpu) / 100.0),
+                memory_used: memory.as_ref().map(|memory| memory.used as f64),
+                memory_limit: memory.as_ref().map(|memory| memory.total as f64),
+                power_watts: device.power_usage().ok().map(milli),
+                energy_joules: device.total_energy_consumption().ok().map(|of| of / 1_000),
+                celsius: temperature.map(f64::from),
+            }
+        }
+
+        pub(super) fn publish(&self, last_joules: &mut u64) {
+            let labels = [
+                ("hw.id", self.id.clone()),
+                ("hw.name", self.name.clone()),
+                ("hw.type", "gpu".to_owned()),
+                ("hw.vendor", "NVIDIA".to_owned()),
+            ];
+            let shares = self.memory_used.zip(self.memory_limit).filter(|(_, limit)| *limit > 0.0);
+            for (name, value) in [
+                ("hw.gpu.utilization", self.utilization),
+                ("hw.gpu.memory.usage", self.memory_used),
+                ("hw.gpu.memory.limit", self.memory_limit),
+                ("hw.gpu.memory.utilization", shares.map(|(used, limit)| used / limit)),
+                ("hw.power", self.power_watts),
+                ("hw.temperature", self.celsius),
+            ] {
+                if let Some(value) = value {
+                    gauge!(name, &labels).set(value);
+                }
+            }
+            if let Some(joules) = self.energy_joules {
+                counter!("hw.energy", &labels).increment(increase(joules, last_joules));
+            }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "nvml"))]
+mod tests {
+    use super::devices::State;
+
+    #[test]
+    fn devices_have_the_names_of_the_conventions() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let state = State {
+            id: "GPU-1".to_owned(),
+            name: "H100".to_owned(),
+            utilization: Some(0.5),
+            memory_used: Some(2e9),
+            memory_limit: Some(8e9),
+            power_watts: None,
+            energy_joules: Some(70),
+            celsius: Some(40.0),
+        };
+        let mut last = 0;
+        metrics::with_local_recorder(&recorder, || {
+            state.publish(&mut last);
+            State { energy_joules: Some(90), ..state.clone() }.publish(&mut last);
+        });
+        let text = recorder.handle().render();
+        let labels = r#"{hw_id="GPU-1",hw_name="H100",hw_type="gpu",hw_vendor="NVIDIA"}"#;
+        for line in [
+            format!("hw_gpu_utilization{labels} 0.5"),
+            format!("hw_gpu_memory_utilization{labels} 0.25"),
+            format!("hw_energy{labels} 90"),
+            format!("hw_temperature{labels} 40"),
+        ] {
+            assert!(text.lines().any(|known| known == line), "{line} is missing in\n{text}");
+        }
+        assert!(!text.contains("hw_power"), "{text}");
+    }
+}
