@@ -166,9 +166,9 @@ def show(name, program, own, first, work):
         result["alone"] = {"equal": all(a == b for a, b in rows.values()), "ranges": rows}
         plain = [*command, "--plain", *(["--nvtx"] if program == "gpt" else [])]
         times = {"none": [], "ours": [ours["step_ns"]], "nsys": []}
-        for round in range(options.rounds):
+        for turn in range(options.rounds):
             times["none"].append(checks(run(plain, first, work, **more))["step_ns"])
-            if round > 0:
+            if turn > 0:
                 times["ours"].append(checks(run(command, first, work, **more))["step_ns"])
             if options.nsys:
                 text, theirs, order = under_nsys(plain, first, work, **more)
@@ -179,14 +179,14 @@ def show(name, program, own, first, work):
                 differ = [pair for pair in zip(ours["order"], last) if pair[0] != pair[1]]
                 result["order"]["first_difference"] = differ[:1]
             # The first steps of a process are others.
-            result["step_ms"] = {who: [round_(runs) for runs in sorted(statistics.median(run[2:] or run) for run in of)]
+            result["step_ms"] = {who: [milliseconds(runs) for runs in sorted(statistics.median(run[2:] or run) for run in of)]
                                  for who, of in times.items()}
     except (TooLong, RuntimeError, KeyError) as error:
         result["ended_by"] = str(error) or repr(error)
     return result
 
 
-def round_(ns):
+def milliseconds(ns):
     return round(ns / 1e6, 3)
 
 

@@ -85,8 +85,8 @@ fn train(device: Device, steps: usize) -> Result<Vec<Duration>, tch::TchError> {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut on_cpu = false;
     let options = Options::parse(20, |option| {
-        on_cpu = option == "--cpu";
-        on_cpu
+        on_cpu |= option == "--cpu";
+        option == "--cpu"
     })?;
     let device = if on_cpu { Device::Cpu } else { Device::cuda_if_available() };
     options.doing(&format!("training on {device:?}, before the session"));
