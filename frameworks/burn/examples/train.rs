@@ -8,10 +8,17 @@
 //!
 //! `--boundaries` lets no kernel cross a range, `--plain` profiles nothing, `--steps N` sets the steps. `--alone` waits for the
 //! GPU wherever a range begins or ends, and counts kernels by time alone: what every module launches, by another way.
+//!
+//! Before the steps come two more, in which burn compiles and tunes its kernels: the program prints what it does at once and every
+//! 5 s. `CUBECL_AUTOTUNE_LEVEL=minimal` tunes less.
+
+#[path = "../../checks.rs"]
+mod checks;
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::sync::OnceLock;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use burn::backend::Autodiff;
@@ -25,9 +32,9 @@ use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Int, Tensor, TensorData};
 use burn_cubecl::CubeBackend;
+use checks::Options;
 use cubecl::cuda::CudaRuntime;
-use gpu_profiler_burn::{InRange, Ranged};
-use profiler_core::Profile;
+use gpu_profiler_burn::{InRange, Ranged, compilations};
 
 /// The CUDA backend without fusion, which `burn::backend::Cuda` is if burn's feature `fusion` is off.
 type Unfused = CubeBackend<CudaRuntime, f32, i32, u8>;
@@ -112,114 +119,74 @@ fn train<B: AutodiffBackend>(device: &B::Device, steps: usize) -> Vec<Duration> 
     times
 }
 
-#[derive(Default)]
-struct Options {
-    fusion: bool,
-    boundaries: bool,
-    plain: bool,
-    alone: bool,
-    steps: usize,
-    save: Option<String>,
-}
-
-fn options() -> Result<Options, Box<dyn Error>> {
-    let mut options = Options { steps: 10, ..Options::default() };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
-        match argument.as_str() {
-            "--fusion" => options.fusion = true,
-            "--boundaries" => options.boundaries = true,
-            "--plain" => options.plain = true,
-            "--alone" => options.alone = true,
-            "--steps" => options.steps = value()?.parse()?,
-            "--save" => options.save = Some(value()?),
-            _ => return Err(format!("unknown option: {argument}").into()),
-        }
+/// Trains for some steps in a session that knows what is compiled and tuned, and prints how long it takes.
+fn warm_up<B: AutodiffBackend<Device = CudaDevice>>(
+    options: &Options,
+    device: &CudaDevice,
+) -> Result<(), Box<dyn Error>> {
+    options.doing("compiling and tuning the kernels of 2 steps; minutes where that was never done");
+    let profiler = gpu_profiler_burn::builder().compilations(true).start([device.clone()])?;
+    let (ended, is_ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let profiler = &profiler;
+        scope.spawn(move || {
+            while is_ended.recv_timeout(Duration::from_secs(5)) == Err(RecvTimeoutError::Timeout) {
+                let launches = profiler.launches();
+                let counts = (launches.operations, launches.autotune);
+                options.doing(&format!("{} launches, {} of autotune", counts.0, counts.1));
+            }
+        });
+        train::<B>(device, 2);
+        drop(ended);
+    });
+    let profile = profiler.finish()?;
+    let mut sums: BTreeMap<&str, (u64, Duration)> = BTreeMap::new();
+    for one in compilations(&profile) {
+        let of = one.range.map_or("outside ranges", |range| range.name());
+        let sum = sums.entry(of).or_default();
+        *sum = (sum.0 + 1, sum.1 + one.time);
     }
-    Ok(options)
-}
-
-fn run<B: AutodiffBackend<Device = CudaDevice>>(options: &Options) -> Result<(), Box<dyn Error>> {
-    let device = CudaDevice::default();
-    if options.alone {
-        synchronise_at_boundaries(|| drop(B::sync(&CudaDevice::default())));
+    let tuned: u64 = profile.ranges().filter(|range| range.name() == "autotune").count() as u64;
+    for (of, (count, time)) in sums {
+        options.doing(&format!("compiled for {of}: {count} kernels in {time:.2?}"));
     }
-    if !options.plain {
-        // All kernels of autotune and all compilations are in these steps.
-        train::<B>(&device, 2);
-        let profiler =
-            gpu_profiler_burn::builder().boundaries(options.boundaries).start([device.clone()])?;
-        print_times(train::<B>(&device, options.steps));
-        println!("{:?}\n", profiler.launches());
-        let profile = profiler.finish()?;
-        println!("{profile}");
-        print_attributed(&profile, options.alone);
-        if let Some(file) = &options.save {
-            profile.save(file)?;
-        }
-        return Ok(());
-    }
-    train::<B>(&device, 2);
-    print_times(train::<B>(&device, options.steps));
+    options.doing(&format!("{tuned} launches of autotune"));
     Ok(())
 }
 
-fn print_times(mut times: Vec<Duration>) {
-    times.sort();
-    if let [first, .., last] = times[..] {
-        println!(
-            "{} steps: median {:?}, from {first:?} to {last:?}",
-            times.len(),
-            times[times.len() / 2]
-        );
+fn run<B: AutodiffBackend<Device = CudaDevice>>(
+    options: &Options,
+    boundaries: bool,
+) -> Result<(), Box<dyn Error>> {
+    let device = CudaDevice::default();
+    if options.plain {
+        options.doing("compiling and tuning the kernels of 2 steps");
+        train::<B>(&device, 2);
+        options.doing("training");
+        options.print_times(&train::<B>(&device, options.steps));
+        return Ok(());
     }
-}
-
-/// Kernels by the range that they are attributed to, and by the range within whose time they ran.
-fn print_attributed(profile: &Profile, alone: bool) {
-    let mut kernels: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    // A kernel ran in what was open after the last wait before it.
-    let waits: Vec<_> = profile.marks().map(|mark| mark.at()).collect();
-    let wait_before =
-        |kernel: Duration| waits[..waits.partition_point(|wait| *wait <= kernel)].last().copied();
-    let kernels_at = profile.kernels().filter_map(|kernel| wait_before(kernel.start()?));
-    let starts: Vec<_> = kernels_at.collect();
-    for range in profile.ranges() {
-        let of_range = kernels.entry(range.node().path()).or_default();
-        of_range.0 += range.inclusive().kernels;
-        if alone {
-            let ran = starts.iter().filter(|at| range.start() <= **at && **at < range.end());
-            of_range.1 += ran.count() as u64;
-        }
+    warm_up::<B>(options, &device)?;
+    if options.alone {
+        checks::synchronise_at_boundaries(|| drop(B::sync(&CudaDevice::default())));
     }
-    let (all, outside) = (profile.totals().kernels, profile.outside_ranges().kernels);
-    println!("\n{} of {all} kernels in ranges", all - outside);
-    for (path, (attributed, within)) in kernels {
-        let within = if alone { format!(", {within} by time") } else { String::new() };
-        println!("{path}: {attributed} kernels{within}");
-    }
-}
-
-/// Makes every range run alone: what was issued before has ended when it begins, and its own work when it ends.
-fn synchronise_at_boundaries(synchronise: fn()) {
-    static SYNCHRONISE: OnceLock<fn()> = OnceLock::new();
-    fn changed() {
-        let is_of_program = std::thread::current().name() == Some("main");
-        if let Some(synchronise) = SYNCHRONISE.get().filter(|_| is_of_program) {
-            synchronise();
-            nvtx::mark("waited");
-        }
-    }
-    SYNCHRONISE.get_or_init(|| synchronise);
-    profiler_core::session::on_context_change(changed);
+    options.doing("training");
+    let profiler = gpu_profiler_burn::builder().boundaries(boundaries).start([device.clone()])?;
+    options.print_times(&train::<B>(&device, options.steps));
+    println!("{:?}\n", profiler.launches());
+    options.finish(&profiler.finish()?)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let options = options()?;
-    if options.fusion {
-        run::<Autodiff<burn::backend::Cuda>>(&options)
+    let (mut fusion, mut boundaries) = (false, false);
+    let options = Options::parse(10, |option| {
+        fusion |= option == "--fusion";
+        boundaries |= option == "--boundaries";
+        matches!(option, "--fusion" | "--boundaries")
+    })?;
+    if fusion {
+        run::<Autodiff<burn::backend::Cuda>>(&options, boundaries)
     } else {
-        run::<Autodiff<Unfused>>(&options)
+        run::<Autodiff<Unfused>>(&options, boundaries)
     }
 }

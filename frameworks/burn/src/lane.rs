@@ -11,9 +11,10 @@ use cubecl::cuda::CudaRuntime;
 use cubecl_common::device::Device;
 use cubecl_common::device_handle::DeviceHandle;
 use cubecl_common::stream_id::StreamId;
-#[cfg(feature = "fusion")]
 use profiler_core::Context;
 use profiler_core::session::LaunchQueue;
+
+use crate::compile;
 
 type Server = <CudaRuntime as Runtime>::Server;
 
@@ -49,6 +50,16 @@ impl DeviceQueue {
             FUSED.set(Some(stream()));
             context.hand_over(current);
         });
+    }
+
+    /// The next launch of this thread is the first of its kernel.
+    pub(crate) fn compiles(&self) {
+        self.0.submit(|_| compile::begin(stream()));
+    }
+
+    /// It has returned; it was of this context.
+    pub(crate) fn compiled(&self, context: Context) {
+        self.0.submit(move |_| compile::end(stream(), context));
     }
 
     /// Ends what [`launches`](Self::launches) began.

@@ -12,6 +12,7 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{self, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::compile;
 use crate::lane;
 use crate::session::{self, COUNTS};
 #[cfg(feature = "fusion")]
@@ -32,6 +33,8 @@ thread_local! {
     static ROLE: Cell<Option<Role>> = const { Cell::new(None) };
     /// The context of the launch of autotune whose span was made last, on a device thread.
     static TUNED: Cell<Context> = Cell::default();
+    /// The context of the launch whose span was made last, if it is the first of its kernel.
+    static FIRST: Cell<Option<Context>> = const { Cell::new(None) };
     /// The range of the launch of autotune that this device thread makes.
     static TUNING: RefCell<Option<(nvtx::Range, profiler_core::session::Attached)>> = const { RefCell::new(None) };
 }
@@ -112,21 +115,28 @@ fn count(counter: &AtomicU64) {
 impl<S: Subscriber> Layer<S> for LaunchLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: layer::Context<'_, S>) {
         let Some(devices) = session::devices() else { return };
-        match role() {
+        let is_first = session::follows_compilations() && compile::is_first_launch(attributes);
+        let role = role();
+        let context = match role {
             Role::Program => {
                 count(&COUNTS.operations);
                 if !std::thread::panicking() {
                     // After a panic that was caught, the last boundary was not handed over.
                     devices.iter().for_each(|device| device.queue.update());
                 }
+                Context::capture()
             }
             Role::Fusion(_index) => {
                 count(&COUNTS.operations);
                 count(&COUNTS.fused);
                 #[cfg(feature = "fusion")]
-                if let Some(device) = devices.iter().find(|device| device.index == _index) {
-                    fused_launch(device, attributes);
-                }
+                let context = devices
+                    .iter()
+                    .find(|device| device.index == _index)
+                    .and_then(|device| fused_launch(device, attributes));
+                #[cfg(not(feature = "fusion"))]
+                let context = None;
+                context.unwrap_or_else(|| current(lane::stream()))
             }
             Role::Device(_index) => {
                 count(&COUNTS.autotune);
@@ -137,7 +147,17 @@ impl<S: Subscriber> Layer<S> for LaunchLayer {
                     let _ = attributes;
                     None
                 };
-                TUNED.set(context.unwrap_or_else(|| current(lane::stream())));
+                let context = context.unwrap_or_else(|| current(lane::stream()));
+                TUNED.set(context);
+                context
+            }
+        };
+        if is_first {
+            FIRST.set(Some(context));
+            match role {
+                Role::Device(_) => compile::begin(lane::stream()),
+                // A span does not name its device.
+                _ => devices.iter().for_each(|device| device.queue.queue().compiles()),
             }
         }
     }
@@ -150,7 +170,17 @@ impl<S: Subscriber> Layer<S> for LaunchLayer {
     }
 
     fn on_exit(&self, _: &Id, _: layer::Context<'_, S>) {
-        match role() {
+        let role = role();
+        if let Some(context) = FIRST.take() {
+            match role {
+                Role::Device(_) => compile::end(lane::stream(), Context::capture()),
+                _ => session::devices()
+                    .iter()
+                    .flat_map(|devices| devices.iter())
+                    .for_each(|device| device.queue.queue().compiled(context)),
+            }
+        }
+        match role {
             // The range before what it is in.
             Role::Device(_) => drop(TUNING.with_borrow_mut(Option::take)),
             #[cfg(feature = "fusion")]
@@ -175,9 +205,9 @@ fn follows(device: &Device) -> bool {
 }
 
 #[cfg(feature = "fusion")]
-fn fused_launch(device: &Device, attributes: &Attributes<'_>) {
+fn fused_launch(device: &Device, attributes: &Attributes<'_>) -> Option<Context> {
     if !follows(device) {
-        return;
+        return None;
     }
     let placed = plans::place(lane::stream(), device.index, Kernel::of_span(attributes));
     match placed {
@@ -187,6 +217,7 @@ fn fused_launch(device: &Device, attributes: &Attributes<'_>) {
     }
     let context = placed.map(|(context, _)| context).unwrap_or_default();
     device.queue.queue().launches(context);
+    Some(context)
 }
 
 #[cfg(test)]

@@ -28,8 +28,10 @@
 //! With [`Builder::boundaries`] no kernel crosses a range. That changes the program: it launches more kernels.
 //!
 //! # Autotune
-//! Kernels of burn's autotune are in the range `autotune` within that of the operation that is tuned.
+//! Kernels of burn's autotune are in the range `autotune` within that of the operation that is tuned. A session with
+//! [`Builder::compilations`] knows which launches compiled their kernel, and how long that took: [`compilations`].
 
+mod compile;
 mod error;
 mod forward;
 mod lane;
@@ -43,6 +45,7 @@ mod placement;
 mod plans;
 mod session;
 
+pub use compile::{Compilation, compilations};
 pub use error::Error;
 pub use forward::Forward;
 pub use launches::layer;

@@ -33,6 +33,8 @@ pub(crate) struct Device {
 static DEVICES: RwLock<Option<Arc<[Arc<Device>]>>> = RwLock::new(None);
 /// Sessions that run.
 static SESSIONS: AtomicUsize = AtomicUsize::new(0);
+/// Those of them that follow compilations.
+static FOLLOWING: AtomicUsize = AtomicUsize::new(0);
 
 /// The devices as they are now: nothing is locked while they are used.
 pub(crate) fn devices() -> Option<Arc<[Arc<Device>]>> {
@@ -147,12 +149,18 @@ impl Launches {
 pub struct Builder {
     profiler: ProfilerBuilder,
     boundaries: bool,
+    compilations: bool,
     subscriber: bool,
 }
 
 /// The settings of a session: [`start`] has the defaults.
 pub fn builder() -> Builder {
-    Builder { profiler: Profiler::builder(), boundaries: false, subscriber: true }
+    Builder {
+        profiler: Profiler::builder(),
+        boundaries: false,
+        compilations: false,
+        subscriber: true,
+    }
 }
 
 impl Builder {
@@ -168,6 +176,15 @@ impl Builder {
     /// fused across it, so the program launches more kernels, which are those of another program. Without fusion it has no effect.
     pub fn boundaries(mut self, wanted: bool) -> Self {
         self.boundaries = wanted;
+        self
+    }
+
+    /// Whether to mark each kernel's first launch, in which it is compiled, with its time: see
+    /// [`compilations`](crate::compilations). No by default.
+    ///
+    /// Formats the id of each launch's kernel, which costs some microseconds. Switch it on for a session of the warm-up.
+    pub fn compilations(mut self, wanted: bool) -> Self {
+        self.compilations = wanted;
         self
     }
 
@@ -199,9 +216,10 @@ impl Builder {
         // The driver answers from here on; before, cubecl would panic where there is none.
         profiler.start()?;
         SESSIONS.fetch_add(1, Ordering::Relaxed);
+        FOLLOWING.fetch_add(usize::from(self.compilations), Ordering::Relaxed);
         let before = Launches::now();
         let devices = devices.into_iter().map(|one| device(&one, self.boundaries)).collect();
-        let session = Session { profiler, devices, before };
+        let session = Session { profiler, devices, before, compilations: self.compilations };
         // For ranges that are open already.
         changed();
         Ok(session)
@@ -250,6 +268,7 @@ pub struct Session {
     profiler: Profiler,
     devices: Vec<Arc<Device>>,
     before: Launches,
+    compilations: bool,
 }
 
 impl std::fmt::Debug for Session {
@@ -292,12 +311,18 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        FOLLOWING.fetch_sub(usize::from(self.compilations), Ordering::Relaxed);
         if SESSIONS.fetch_sub(1, Ordering::Relaxed) == 1 {
             launches::clear();
             #[cfg(feature = "fusion")]
             plans::clear();
         }
     }
+}
+
+/// Whether a session follows compilations.
+pub(crate) fn follows_compilations() -> bool {
+    FOLLOWING.load(Ordering::Relaxed) > 0
 }
 
 /// Whether a session runs.

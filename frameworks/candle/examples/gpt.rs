@@ -3,13 +3,16 @@
 //! The model has spans as those of `candle_transformers`; of the profiler are the three lines with `profiler` in them.
 //!
 //! ```sh
-//! cargo run --release --example gpt -- gpt.gpuprof
+//! cargo run --release --example gpt -- --save gpt.gpuprof
 //! ```
 //!
-//! `--plain` profiles nothing, `--steps N` sets the steps. `--alone` waits for the GPU wherever a range begins or ends, and counts
+//! `--plain` profiles nothing; with `--nvtx`, too, its spans are ranges for other tools. `--steps N` sets the steps. `--alone`
+//! waits for the GPU wherever a range begins or ends, and counts
 //! kernels by time alone: what every module launches, by another way.
 
-use std::collections::BTreeMap;
+#[path = "../../checks.rs"]
+mod checks;
+
 use std::error::Error;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -19,9 +22,10 @@ use candle_nn::{
     AdamW, Embedding, Init, Linear, Optimizer, ParamsAdamW, VarBuilder, VarMap, embedding, linear,
     loss, ops,
 };
+use checks::Options;
 use gpu_profiler_candle::InRange;
-use profiler_core::Profile;
 use tracing::{Span, info_span, trace_span};
+use tracing_subscriber::layer::SubscriberExt;
 
 const VOCABULARY: usize = 256;
 const WIDTH: usize = 128;
@@ -218,72 +222,40 @@ fn generate(model: &Gpt, device: &Device, prompt: &[u32], tokens: usize) -> Resu
     Ok(text)
 }
 
-fn main() -> std::result::Result<(), Box<dyn Error>> {
-    let (mut plain, mut alone, mut steps, mut file) = (false, false, 5, None);
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--plain" => plain = true,
-            "--alone" => alone = true,
-            "--steps" => steps = arguments.next().ok_or("--steps needs a number")?.parse()?,
-            _ => file = Some(argument),
-        }
-    }
-    let profiler = if plain { None } else { Some(gpu_profiler_candle::start()?) }; // before the model is built
-    let device = Device::new_cuda(0)?;
-    if alone {
-        synchronise_at_boundaries(&device);
-    }
+/// What the model does: training, and tokens one by one.
+fn run(options: &Options, device: &Device) -> Result<()> {
     let variables = VarMap::new();
-    let model = Gpt::new(VarBuilder::from_varmap(&variables, DType::F32, &device))?;
-    let mut times = train(&model, &variables, &device, steps)?;
-    times.sort();
-    println!("{steps} steps: median {:?}", times.get(steps / 2).copied().unwrap_or_default());
-    let text = generate(&model, &device, &[1, 8, 15], 16)?;
+    let model = Gpt::new(VarBuilder::from_varmap(&variables, DType::F32, device))?;
+    options.doing("training");
+    options.print_times(&train(&model, &variables, device, options.steps)?);
+    options.doing("generating");
+    let text = generate(&model, device, &[1, 8, 15], 16)?;
     println!("generated {} tokens\n", text.len() - 3);
-    let Some(profiler) = profiler else { return Ok(()) };
-    let profile = profiler.finish()?;
-    println!("{profile}");
-    report(&profile, alone);
-    if let Some(file) = file {
-        profile.save(file)?;
-    }
     Ok(())
 }
 
-/// What a token costs, warm, and the kernels by the range that they are attributed to and within whose time they ran.
-fn report(profile: &Profile, alone: bool) {
-    println!("\n{}", profile.steps("token").warm());
-    let mut kernels: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    // A kernel ran in what was open after the last wait before it.
-    let waits: Vec<_> = profile.marks().map(|mark| mark.at()).collect();
-    let wait_before =
-        |kernel: Duration| waits[..waits.partition_point(|wait| *wait <= kernel)].last().copied();
-    let kernels_at = profile.kernels().filter_map(|kernel| wait_before(kernel.start()?));
-    let starts: Vec<_> = kernels_at.collect();
-    for range in profile.ranges() {
-        let of_path = kernels.entry(range.node().path()).or_default();
-        of_path.0 += range.inclusive().kernels;
-        if alone {
-            let ran = starts.iter().filter(|at| range.start() <= **at && **at < range.end());
-            of_path.1 += ran.count() as u64;
+fn main() -> std::result::Result<(), Box<dyn Error>> {
+    let mut nvtx_alone = false;
+    let options = Options::parse(5, |option| {
+        nvtx_alone |= option == "--nvtx";
+        option == "--nvtx"
+    })?;
+    if options.plain {
+        if nvtx_alone {
+            let spans = nvtx::NvtxLayer::new().marks(false).instances(true);
+            tracing::subscriber::set_global_default(tracing_subscriber::registry().with(spans))?;
         }
+        return Ok(run(&options, &Device::new_cuda(0)?)?);
     }
-    let (all, outside) = (profile.totals().kernels, profile.outside_ranges().kernels);
-    println!("{} of {all} kernels in ranges", all - outside);
-    for (path, (attributed, within)) in kernels {
-        let within = if alone { format!(", {within} by time") } else { String::new() };
-        println!("{path}: {attributed} kernels{within}");
+    let profiler = gpu_profiler_candle::start()?; // before the model is built
+    let device = Device::new_cuda(0)?;
+    if options.alone {
+        static DEVICE: OnceLock<Device> = OnceLock::new();
+        DEVICE.get_or_init(|| device.clone());
+        checks::synchronise_at_boundaries(|| drop(DEVICE.get().map(Device::synchronize)));
     }
-}
-
-/// Makes every range run alone: what was issued before has ended when it begins, and its own work when it ends.
-fn synchronise_at_boundaries(device: &Device) {
-    static DEVICE: OnceLock<Device> = OnceLock::new();
-    fn changed() {
-        let _ = DEVICE.get().map(Device::synchronize);
-        nvtx::mark("waited");
-    }
-    DEVICE.get_or_init(|| device.clone());
-    profiler_core::session::on_context_change(changed);
+    run(&options, &device)?;
+    let profile = profiler.finish()?;
+    println!("{}", profile.steps("token").warm());
+    options.finish(&profile)
 }

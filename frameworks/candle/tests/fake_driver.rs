@@ -18,16 +18,21 @@ use candle_core::{DType, Device, Module, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::bert::{BertModel, Config};
 use gpu_profiler_candle::{InRange, QueryDevice};
-use profiler_core::{Profile, exactly, expect};
+use profiler_core::{Profile, Profiler, exactly, expect};
 
 /// Runs the test of this name in a process of its own; true in that one.
 fn alone(test: &str) -> bool {
+    alone_with(test, &[])
+}
+
+fn alone_with(test: &str, variables: &[(&str, &str)]) -> bool {
     if env::var_os("TEST_RUNS_ALONE").is_some() {
         return true;
     }
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
-    let output = command.env("TEST_RUNS_ALONE", "1").output().unwrap();
+    command.env("TEST_RUNS_ALONE", "1").envs(variables.iter().copied());
+    let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let out = text(&output.stdout) + &text(&output.stderr);
     assert!(output.status.success() && out.contains("1 passed"), "{out}");
@@ -166,11 +171,95 @@ fn errors_and_panics_of_candle_go_through_and_end_their_range() {
 }
 
 #[test]
+fn model_on_two_devices_keeps_its_ranges() {
+    const TEST: &str = "model_on_two_devices_keeps_its_ranges";
+    if !alone_with(TEST, &[("FAKE_CUDA_DEVICES", "2")])
+        || fs::exists("/dev/nvidiactl").unwrap() && !fs::exists("/dev/nvidia1").unwrap()
+    {
+        return;
+    }
+    let profiler = gpu_profiler_candle::start().unwrap();
+    let devices = [0, 1].map(|ordinal| Device::new_cuda(ordinal).unwrap());
+    let half = |name: &str| (|x: &Tensor| x.sqr()?.sqrt()).in_range(name);
+    let (first, second) = (half("first half"), half("second half"));
+    for _ in 0..3 {
+        let _step = tracing::info_span!("step").entered();
+        let x = first.forward(&Tensor::zeros((2, 2), DType::F32, &devices[0]).unwrap()).unwrap();
+        second.forward(&x.to_device(&devices[1]).unwrap()).unwrap();
+    }
+    devices.iter().for_each(|device| device.synchronize().unwrap());
+    let profile = profiler.finish().unwrap();
+    profile.health().assert_complete();
+    let on = |device: u32, name: &str| {
+        profile.query().device(device).in_range(name).kernels().iter().count()
+    };
+    let counts = [0, 1].map(|device| [on(device, "first half"), on(device, "second half")]);
+    assert_eq!(counts, [[6, 0], [0, 6]], "{profile}");
+}
+
+#[test]
+fn session_beside_that_of_candle_has_the_same_ranges() {
+    if !alone("session_beside_that_of_candle_has_the_same_ranges") {
+        return;
+    }
+    let candle = gpu_profiler_candle::start().unwrap();
+    let device = Device::new_cuda(0).unwrap();
+    let pass = |name: &'static str| {
+        let _range = nvtx::range(name);
+        Tensor::ones((2, 2), DType::F32, &device).unwrap().sqr().unwrap();
+        device.synchronize().unwrap();
+    };
+    pass("first");
+    let beside = Profiler::builder().build().unwrap();
+    beside.start().unwrap();
+    pass("both");
+    let candle = candle.finish().unwrap();
+    pass("second");
+    let beside = beside.stop().unwrap();
+    for (profile, names) in [(&candle, ["first", "both"]), (&beside, ["both", "second"])] {
+        profile.health().assert_complete();
+        assert_eq!(profile.roots().map(|root| root.name().to_owned()).collect::<Vec<_>>(), names);
+        let counts = names.map(|name| kernels(profile, name));
+        assert!(counts[0] > 0 && counts[0] == counts[1], "{profile}");
+        assert_eq!(profile.outside_ranges().kernels, 0, "{profile}");
+    }
+}
+
+#[test]
+fn program_without_a_library_of_cuda_is_refused_by_the_loader_which_names_it() {
+    if fs::exists("/dev/nvidiactl").unwrap() {
+        return;
+    }
+    let own = env::current_exe().unwrap();
+    let example = own.parent().unwrap().parent().unwrap().join("examples/gpt");
+    let fake = env::var_os("LD_LIBRARY_PATH").unwrap();
+    let fake: Vec<_> =
+        env::split_paths(&fake).filter(|path| path.join("libcuda.so.1").exists()).collect();
+    for missing in ["libcuda.so.1", "libcublas.so.13"] {
+        let folder =
+            env::temp_dir().join(format!("candle-without-{missing}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        for file in fs::read_dir(&fake[0]).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = file.file_name().unwrap();
+            if name != missing {
+                std::os::unix::fs::symlink(fs::canonicalize(&file).unwrap(), folder.join(name))
+                    .unwrap();
+            }
+        }
+        let output = Command::new(&example).env("LD_LIBRARY_PATH", &folder).output().unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(127), "{text}");
+        assert!(text.contains(missing), "{text}");
+    }
+}
+
+#[test]
 fn example_of_a_gpt_attributes_training_and_generation() {
     let own = env::current_exe().unwrap();
     let example = own.parent().unwrap().parent().unwrap().join("examples/gpt");
     let file = env::temp_dir().join(format!("candle-gpt-{}.gpuprof", std::process::id()));
-    let output = Command::new(example).arg(&file).output().unwrap();
+    let output = Command::new(example).arg("--save").arg(&file).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let profile = Profile::load(&file).unwrap();

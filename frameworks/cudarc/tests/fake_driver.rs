@@ -263,6 +263,38 @@ fn errors_of_the_driver_go_through_and_are_counted() {
 }
 
 #[test]
+fn sessions_overlap_and_devices_are_apart() {
+    if !on_fake_with("sessions_overlap_and_devices_are_apart", &[("FAKE_CUDA_DEVICES", "2")]) {
+        return;
+    }
+    let contexts = [0, 1].map(|ordinal| CudaContext::new(ordinal).unwrap());
+    let mut programs = contexts.each_ref().map(Program::on);
+    let mut pass = |name: &str| {
+        let _range = nvtx::range(name);
+        for program in &mut programs {
+            // A context is current on a thread until another one is used there.
+            program.stream.context().bind_to_thread().unwrap();
+            program.launch().unwrap();
+            program.stream.synchronize().unwrap();
+        }
+    };
+    let [first, second] = [(), ()].map(|()| Profiler::builder().build().unwrap());
+    first.start().unwrap();
+    pass("first");
+    second.start().unwrap();
+    pass("both");
+    let first = first.stop().unwrap();
+    pass("second");
+    let second = second.stop().unwrap();
+    for (profile, names) in [(&first, ["first", "both"]), (&second, ["both", "second"])] {
+        profile.health().assert_complete();
+        assert_eq!(names.map(|name| kernels(profile, name)), [2, 2], "{profile}");
+        let on = |device: u32| profile.query().device(device).kernels().iter().count();
+        assert_eq!([on(0), on(1), profile.kernels().count()], [2, 2, 4], "{profile}");
+    }
+}
+
+#[test]
 fn program_without_a_driver_is_told_so_and_not_ended() {
     if env::var_os("ON_FAKE_CUDA").is_none()
         && !on_fake_with(

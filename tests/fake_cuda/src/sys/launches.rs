@@ -1,6 +1,6 @@
 //! Launches of kernels.
 
-use std::ffi::{CStr, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 
 use ::cupti::fake::Work;
 use cudarc::driver::sys::{
@@ -45,6 +45,26 @@ pub(super) fn launch(
 }
 
 driver! { checked symbols;
+    cuTensorMapEncodeIm2col(
+        map: *mut CUtensorMap,
+        _data_type: CUtensorMapDataType,
+        _rank: u32,
+        _address: *mut c_void,
+        _dimensions: *const u64,
+        _strides: *const u64,
+        _lower_corner: *const c_int,
+        _upper_corner: *const c_int,
+        _channels: u32,
+        _pixels: u32,
+        _element_strides: *const u32,
+        _interleave: CUtensorMapInterleave,
+        _swizzle: CUtensorMapSwizzle,
+        _promotion: CUtensorMapL2promotion,
+        _fill: CUtensorMapFloatOOBfill,
+    ) |_| {
+        // SAFETY: the caller passes a live map, or null; no kernel of the fake reads it.
+        unsafe { put(map, CUtensorMap { opaque: [0; 16] }) }
+    }
     cuTensorMapEncodeTiled(
         map: *mut CUtensorMap,
         _data_type: CUtensorMapDataType,

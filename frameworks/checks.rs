@@ -1,0 +1,142 @@
+//! What the examples of candle, burn and tch share: options, and what they print to be checked. No part of what a user copies.
+//!
+//! Each includes it by its path. `frameworks/on_gpu.py` reads what `--checks` prints.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use profiler_core::Profile;
+
+/// Options of all examples.
+pub(crate) struct Options {
+    /// Profiles nothing: ranges are for tools that read NVTX alone.
+    pub(crate) plain: bool,
+    /// Waits for the GPU wherever a range begins or ends.
+    pub(crate) alone: bool,
+    pub(crate) steps: usize,
+    /// The file of the profile.
+    pub(crate) save: Option<String>,
+    /// Prints the lines that `on_gpu.py` reads, too.
+    checks: bool,
+    start: Instant,
+}
+
+impl Options {
+    /// The program's options; `own` takes those of the example and returns false for others.
+    pub(crate) fn parse(
+        steps: usize,
+        mut own: impl FnMut(&str) -> bool,
+    ) -> Result<Self, Box<dyn Error>> {
+        let mut options = Self {
+            plain: false,
+            alone: false,
+            steps,
+            save: None,
+            checks: false,
+            start: Instant::now(),
+        };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
+            match argument.as_str() {
+                "--plain" => options.plain = true,
+                "--alone" => options.alone = true,
+                "--checks" => options.checks = true,
+                "--steps" => options.steps = value()?.parse()?,
+                "--save" => options.save = Some(value()?),
+                other if own(other) => {}
+                other => return Err(format!("unknown option: {other}").into()),
+            }
+        }
+        Ok(options)
+    }
+
+    /// Prints at once what the program does from now on, with the seconds since its start.
+    pub(crate) fn doing(&self, what: &str) {
+        println!("[{:7.2} s] {what}", self.start.elapsed().as_secs_f64());
+    }
+
+    /// Prints the times of steps.
+    pub(crate) fn print_times(&self, times: &[Duration]) {
+        let mut sorted = times.to_vec();
+        sorted.sort();
+        if let [first, .., last] = sorted[..] {
+            let median = sorted[sorted.len() / 2];
+            println!("{} steps: median {median:?}, from {first:?} to {last:?}", sorted.len());
+        }
+        let ns: Vec<_> = times.iter().map(Duration::as_nanos).collect();
+        if self.checks {
+            println!("checks {{\"step_ns\": {ns:?}}}");
+        }
+    }
+
+    /// Prints the kernels of each range, and saves the profile if that was asked for.
+    pub(crate) fn finish(&self, profile: &Profile) -> Result<(), Box<dyn Error>> {
+        println!("{profile}");
+        let mut ranges: BTreeMap<String, [u64; 4]> = BTreeMap::new();
+        // A kernel ran in what was open after the last wait before it.
+        let waits: Vec<_> = profile.marks().map(|mark| mark.at()).collect();
+        let wait_before = |kernel: Duration| {
+            waits[..waits.partition_point(|wait| *wait <= kernel)].last().copied()
+        };
+        let mut ran: Vec<_> =
+            profile.kernels().filter_map(|kernel| wait_before(kernel.start()?)).collect();
+        ran.sort();
+        for range in profile.ranges() {
+            let [exact, shared, inferred, by_time] = ranges.entry(range.node().path()).or_default();
+            *exact += range.inclusive().kernels;
+            *shared += range.shared().kernels;
+            *inferred += range.inferred().kernels;
+            let before = |time: Duration| ran.partition_point(|at| *at < time);
+            *by_time += (before(range.end()) - before(range.start())) as u64;
+        }
+        let (all, outside) = (profile.totals().kernels, profile.outside_ranges().kernels);
+        println!("\n{} of {all} kernels in ranges", all - outside);
+        for (path, [exact, shared, inferred, by_time]) in &ranges {
+            let by_time = if self.alone { format!(", {by_time} by time") } else { String::new() };
+            println!("{path}: {exact} kernels, {shared} shared, {inferred} inferred{by_time}");
+        }
+        if self.checks {
+            print_checks(profile, &ranges);
+        }
+        if let Some(file) = &self.save {
+            profile.save(file)?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes every range of the main thread run alone: what was issued before has ended when it begins, and its own work when it ends.
+pub(crate) fn synchronise_at_boundaries(synchronise: fn()) {
+    static SYNCHRONISE: OnceLock<fn()> = OnceLock::new();
+    fn changed() {
+        let is_of_program = std::thread::current().name() == Some("main");
+        if let Some(synchronise) = SYNCHRONISE.get().filter(|_| is_of_program) {
+            synchronise();
+            nvtx::mark("waited");
+        }
+    }
+    SYNCHRONISE.get_or_init(|| synchronise);
+    profiler_core::session::on_context_change(changed);
+}
+
+/// Each line is JSON after its first word.
+fn print_checks(profile: &Profile, ranges: &BTreeMap<String, [u64; 4]>) {
+    let (totals, outside) = (profile.totals(), profile.outside_ranges());
+    let rows: Vec<_> =
+        ranges.iter().map(|(path, counts)| format!("{path:?}: {counts:?}")).collect();
+    println!(
+        "checks {{\"kernels\": {}, \"outside\": {}, \"kernel_ns\": {}, \"outside_ns\": {}, \"complete\": {}, \
+         \"ranges\": {{{}}}}}",
+        totals.kernels,
+        outside.kernels,
+        totals.kernel_ns,
+        outside.kernel_ns,
+        profile.health().is_complete(),
+        rows.join(", ")
+    );
+    let names: Vec<_> = profile.kernels().map(|kernel| kernel.name()).collect();
+    println!("checks {{\"order\": {names:?}}}");
+}
