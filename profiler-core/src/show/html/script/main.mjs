@@ -92,7 +92,7 @@ const listenToTheme = () => {
       // The choice then lasts as long as the page.
     }
     applyTheme();
-    repaint();
+    requestAnimationFrame(repaint);
   });
   window.addEventListener("beforeprint", () => {
     applyTheme(true);
