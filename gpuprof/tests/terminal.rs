@@ -2,6 +2,8 @@
 //! colours; hostile and extreme recordings garble nothing; files open, and wrong words have a suggestion.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
+#[path = "../../profiler-core/tests/support/backwards.rs"]
+mod backwards;
 #[path = "../../profiler-core/tests/support/effort.rs"]
 mod effort;
 #[path = "../../profiler-core/tests/support/folder.rs"]
@@ -264,6 +266,83 @@ fn extreme_recordings_garble_nothing() {
         }),
     ];
     look_at(&files);
+}
+
+/// A capture of nsys with other content.
+fn capture(folder: &Folder, name: &str, change: &str) -> PathBuf {
+    let path = folder.0.join(name);
+    fs::copy(Path::new(ROOT).join("profiler-core/tests/captures/one-h200.sqlite"), &path).unwrap();
+    rusqlite::Connection::open(&path).unwrap().execute_batch(change).unwrap();
+    path
+}
+
+/// Clocks that go back, runs without any time, and captures with names of 100 kB: every command ends, as text for people and
+/// as files for programs.
+#[test]
+fn clocks_that_go_back_hang_nothing() {
+    let folder = Folder::new();
+    let back = folder.0.join("back.gpuprof");
+    fs::write(&back, backwards::backwards(&fs::read(recording()).unwrap())).unwrap();
+    let events = [
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+        "NVTX_EVENTS",
+    ];
+    let each =
+        |change: &str| -> String { events.map(|table| change.replace("TABLE", table)).join("\n") };
+    let files = [
+        back,
+        capture(
+            &folder,
+            "swapped.sqlite",
+            &each("UPDATE TABLE SET start = end, end = start WHERE rowid % 3 = 0 AND end NOT NULL;"),
+        ),
+        capture(&folder, "mirrored.sqlite", &each("UPDATE TABLE SET start = -start, end = -end;")),
+        capture(
+            &folder,
+            "jumps.sqlite",
+            &each(
+                "UPDATE TABLE SET start = start - 1000000000000, end = end - 1000000000000 WHERE rowid % 5 = 0;",
+            ),
+        ),
+        capture(&folder, "still.sqlite", &each("UPDATE TABLE SET start = 5, end = 5;")),
+        capture(&folder, "nothing.sqlite", &each("DELETE FROM TABLE;")),
+        capture(
+            &folder,
+            "long.sqlite",
+            "UPDATE StringIds SET value = value || hex(zeroblob(50000)) WHERE id % 2 = 0;",
+        ),
+    ];
+    look_at(&files);
+    for_each_in_parallel(&files, |_, file| {
+        for name in [
+            "pftrace",
+            "pt.trace.json",
+            "json",
+            "folded",
+            "pb.gz",
+            "otlp",
+            "firefox.json",
+            "html",
+            "jsonl",
+            "counts",
+            "sqlite",
+            "parquet",
+            "svg",
+        ] {
+            let to = folder.0.join(format!("{}.{name}", file.file_name().unwrap().display()));
+            let written = ran(gpuprof().arg("convert").args([file, &to]));
+            let has_no_time = name == "svg" && written.error.contains("no time");
+            assert!(
+                written.status == 0 || has_no_time,
+                "{name} of {}: {}",
+                file.display(),
+                written.error
+            );
+            assert!(has_no_time || to.exists());
+        }
+    });
 }
 
 /// Twenty kernels that differ in one character of their middle, and no two rows that are the same.

@@ -169,6 +169,21 @@ export const says_what_has_no_time = async () => {
   assert.match(await panel(page), /Start\s+[0-9.]+ ms/);
 };
 
+/** Operations that end before they start, or lie a second before the session: everything can be opened, selected and summed. */
+export const shows_clocks_that_go_back = async () => {
+  await everywhere(async (page) => {
+    for (const tab of await page.locator("#tabs button:visible").evaluateAll((tabs) => tabs.map(({ id }) => id.slice(4)))) {
+      await openTab(page, tab);
+      assert.doesNotMatch(await page.locator(`#panel-${tab}`).innerText(), /NaN|undefined|Infinity/, tab);
+    }
+    await press(page, ".", ".", "f", "m", "Escape", "Escape", "0", ..."wasd");
+    await isLaidOut(page);
+    const [from, to] = await view(page);
+    assert.ok(from < to && Number.isFinite(to - from), `${from} to ${to}`);
+    assert.doesNotMatch(await page.locator("body").innerText(), /NaN|undefined|Infinity/);
+  });
+};
+
 export const says_what_failed = async () => {
   const page = await opened();
   await page.evaluate(() => setTimeout(() => { throw new Error("planted"); }, 0));
