@@ -2,12 +2,16 @@
 //! colours; hostile and extreme recordings garble nothing; files open, and wrong words have a suggestion.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
+#[path = "../../profiler-core/tests/support/backwards.rs"]
+mod backwards;
 #[path = "../../profiler-core/tests/support/effort.rs"]
 mod effort;
 #[path = "../../profiler-core/tests/support/folder.rs"]
 mod folder;
 #[path = "../../profiler-core/tests/support/own_process.rs"]
 mod own_process;
+#[path = "support/screen.rs"]
+mod screen;
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -23,13 +27,13 @@ use cupti::fake::{Fake, Work};
 use folder::Folder;
 use own_process::of_its_own;
 use profiler_core::Profiler;
+use screen::{fits, stripped};
 use serde_json::Value;
-use unicode_width::UnicodeWidthStr as _;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Commands for people; the file comes last.
-const COMMANDS: [&[&str]; 18] = [
+const COMMANDS: [&[&str]; 22] = [
     &["report"],
     &["top", "--limit=0"],
     &["stats", "all"],
@@ -44,11 +48,68 @@ const COMMANDS: [&[&str]; 18] = [
     &["diagnose", "--incomplete"],
     &["diagnose", "--incomplete", "--range=*"],
     &["diagnose", "--incomplete", "--steps=*"],
+    &["critical-path"],
+    &["critical-path", "--range=*", "--what-if=one-wait:*"],
+    &["critical-path", "--steps=*", "--what-if=pinned", "--what-if=host:*=inf"],
+    &["gate"],
     &["roofline", "--range=*:flops=1e9,bytes=1e6,dtype=f32"],
     &["diff", "--by-range", "examples/recordings/quickstart-h200.gpuprof"],
     &["diff", "--all"],
     &["doctor"],
 ];
+
+/// Commands that show no recording as text for people, and why.
+const NO_TEXT: [(&str, &str); 13] = [
+    ("open", "prints an address: tested below"),
+    ("flamegraph", "a picture"),
+    ("convert", "formats for programs"),
+    ("html", "a page"),
+    ("run", "the tests `processes` show its report on a terminal"),
+    ("list", "live processes: the tests `processes`"),
+    ("status", "live processes: the tests `processes`"),
+    ("on", "live processes: the tests `processes`"),
+    ("off", "live processes: the tests `processes`"),
+    ("mark", "live processes: the tests `processes`"),
+    ("snapshot", "live processes: the tests `processes`"),
+    ("completions", "a script"),
+    ("man", "the source of a page"),
+];
+
+/// The commands that the help lists.
+fn listed_commands() -> BTreeSet<String> {
+    let help = ran(gpuprof().arg("--help")).out;
+    let commands = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
+    let lines = commands.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names: BTreeSet<String> =
+        lines.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+    assert!(names.len() > 20, "{names:?}");
+    names.into_iter().filter(|name| name != "help").collect()
+}
+
+/// A new command belongs into one of the two lists.
+#[test]
+fn every_command_is_shown_or_has_a_reason_not_to_be() {
+    let shown = COMMANDS.iter().map(|words| words[0]);
+    let known: BTreeSet<String> =
+        shown.chain(NO_TEXT.iter().map(|(name, _)| *name)).map(str::to_owned).collect();
+    assert_eq!(known, listed_commands());
+    let both = NO_TEXT.iter().find(|(name, _)| COMMANDS.iter().any(|words| words[0] == *name));
+    assert_eq!(both, None);
+}
+
+#[test]
+fn help_fits_the_width() {
+    for width in [80, 120] {
+        let names = listed_commands().into_iter().map(Some).chain([None]);
+        for name in names {
+            let mut command = gpuprof();
+            command.args(&name).arg("--help").env("COLUMNS", width.to_string());
+            let help = ran(&mut command);
+            assert!(help.status == 0 && help.out.lines().count() > 5, "{name:?}: {}", help.error);
+            fits(&format!("{name:?} at {width}"), &help.out, width);
+        }
+    }
+}
 
 fn recording() -> PathBuf {
     Path::new(ROOT).join("examples/recordings/quickstart-h200.gpuprof")
@@ -90,29 +151,6 @@ fn ran(command: &mut Command) -> Ran {
     Ran { status: output.status.code().unwrap(), out, error }
 }
 
-/// Without the sequences of colours, which are the only ones there may be.
-#[track_caller]
-fn stripped(text: &str) -> String {
-    let mut parts = text.split("\u{1b}[");
-    let mut plain = parts.next().unwrap().to_owned();
-    for part in parts {
-        let (code, rest) = part.split_once('m').unwrap();
-        assert!(matches!(code, "0" | "1" | "31" | "32" | "33"), "{code:?}");
-        plain.push_str(rest);
-    }
-    // What goes on in a line of its own is indented.
-    assert!(!plain.lines().any(|line| line.starts_with("INJECTED")), "{plain}");
-    let is_control = |c: char| c.is_control() && c != '\n';
-    assert!(!plain.contains(is_control), "{plain:?}");
-    plain
-}
-
-#[track_caller]
-fn fits(what: &str, text: &str, width: usize) {
-    let long = text.lines().find(|line| line.width() > width);
-    assert_eq!(long, None, "{what}");
-}
-
 fn for_each_in_parallel<T: Sync>(items: &[T], work: impl Fn(usize, &T) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -131,11 +169,16 @@ fn for_each_in_parallel<T: Sync>(items: &[T], work: impl Fn(usize, &T) + Sync) {
 /// Each command on each file, by turns at 80 and 120 columns, with and without colours; all four with `THOROUGH_TESTS`.
 fn look_at(files: &[PathBuf]) {
     let (shown, coloured) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let folder = Folder::new();
     for_each_in_parallel(files, |at, file| {
+        let baseline = folder.0.join(format!("{at}.json"));
+        let update = ran(gpuprof().args(["gate", "--update"]).args([&baseline, file]));
+        assert!(matches!(update.status, 0 | 1), "{}", update.error);
         for (turn, words) in COMMANDS.iter().enumerate() {
             let mut words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
             match (words[0].to_str(), words.get(1).and_then(|word| word.to_str())) {
                 (Some("doctor"), _) => {}
+                (Some("gate"), _) => words.extend([baseline.as_os_str(), file.as_os_str()]),
                 (Some("diff"), Some("--all")) => words.extend([file.as_os_str(), file.as_os_str()]),
                 _ => words.push(file.as_os_str()),
             }
@@ -145,7 +188,9 @@ fn look_at(files: &[PathBuf]) {
                 command.args(["--color", if colour { "always" } else { "never" }]);
                 let ran = ran(&mut command);
                 let has_no_range = ran.status == 2 && ran.error.contains("has no range");
-                assert!(ran.status == 0 || has_no_range, "{words:?}: {}", ran.error);
+                // A recording with losses, or without work, is compared with nothing.
+                let is_gated = words[0] == "gate" && matches!(ran.status, 1 | 3);
+                assert!(ran.status == 0 || has_no_range || is_gated, "{words:?}: {}", ran.error);
                 let plain = stripped(&ran.out);
                 fits(&format!("{words:?} at {width}"), &plain, width);
                 assert_eq!(plain == ran.out, !colour || !ran.out.contains('\u{1b}'));
@@ -163,7 +208,7 @@ fn look_at(files: &[PathBuf]) {
         }
     });
     let (shown, coloured) = (shown.into_inner(), coloured.into_inner());
-    assert!(shown >= files.len() * (COMMANDS.len() - 3), "{shown}");
+    assert!(shown >= files.len() * (COMMANDS.len() - 8), "{shown} of {}", files.len());
     assert!(coloured >= files.len() * COMMANDS.len() / 5, "{coloured} were coloured");
 }
 
@@ -223,6 +268,83 @@ fn extreme_recordings_garble_nothing() {
     look_at(&files);
 }
 
+/// A capture of nsys with other content.
+fn capture(folder: &Folder, name: &str, change: &str) -> PathBuf {
+    let path = folder.0.join(name);
+    fs::copy(Path::new(ROOT).join("profiler-core/tests/captures/one-h200.sqlite"), &path).unwrap();
+    rusqlite::Connection::open(&path).unwrap().execute_batch(change).unwrap();
+    path
+}
+
+/// Clocks that go back, runs without any time, and captures with names of 100 kB: every command ends, as text for people and
+/// as files for programs.
+#[test]
+fn clocks_that_go_back_hang_nothing() {
+    let folder = Folder::new();
+    let back = folder.0.join("back.gpuprof");
+    fs::write(&back, backwards::backwards(&fs::read(recording()).unwrap())).unwrap();
+    let events = [
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+        "NVTX_EVENTS",
+    ];
+    let each =
+        |change: &str| -> String { events.map(|table| change.replace("TABLE", table)).join("\n") };
+    let files = [
+        back,
+        capture(
+            &folder,
+            "swapped.sqlite",
+            &each("UPDATE TABLE SET start = end, end = start WHERE rowid % 3 = 0 AND end NOT NULL;"),
+        ),
+        capture(&folder, "mirrored.sqlite", &each("UPDATE TABLE SET start = -start, end = -end;")),
+        capture(
+            &folder,
+            "jumps.sqlite",
+            &each(
+                "UPDATE TABLE SET start = start - 1000000000000, end = end - 1000000000000 WHERE rowid % 5 = 0;",
+            ),
+        ),
+        capture(&folder, "still.sqlite", &each("UPDATE TABLE SET start = 5, end = 5;")),
+        capture(&folder, "nothing.sqlite", &each("DELETE FROM TABLE;")),
+        capture(
+            &folder,
+            "long.sqlite",
+            "UPDATE StringIds SET value = value || hex(zeroblob(50000)) WHERE id % 2 = 0;",
+        ),
+    ];
+    look_at(&files);
+    for_each_in_parallel(&files, |_, file| {
+        for name in [
+            "pftrace",
+            "pt.trace.json",
+            "json",
+            "folded",
+            "pb.gz",
+            "otlp",
+            "firefox.json",
+            "html",
+            "jsonl",
+            "counts",
+            "sqlite",
+            "parquet",
+            "svg",
+        ] {
+            let to = folder.0.join(format!("{}.{name}", file.file_name().unwrap().display()));
+            let written = ran(gpuprof().arg("convert").args([file, &to]));
+            let has_no_time = name == "svg" && written.error.contains("no time");
+            assert!(
+                written.status == 0 || has_no_time,
+                "{name} of {}: {}",
+                file.display(),
+                written.error
+            );
+            assert!(has_no_time || to.exists());
+        }
+    });
+}
+
 /// Twenty kernels that differ in one character of their middle, and no two rows that are the same.
 #[test]
 fn kernels_that_differ_look_different() {
@@ -264,32 +386,19 @@ fn pipe_gets_full_names_and_a_terminal_those_that_fit() {
     let of = |words: &[&str]| ran(gpuprof().args(words).arg("report").arg(&file)).out;
     assert!(of(&[]).contains(&name) && of(&["--width=0"]).contains(&name));
     assert!(!of(&["--width=100"]).contains(&name));
-    assert!(on_terminal(&["report", "--full-names"], &file, "100").contains(&name));
-    let narrow = on_terminal(&["report"], &file, "100");
+    assert!(on_terminal(&["report", "--full-names"], &file, 100).contains(&name));
+    let narrow = on_terminal(&["report"], &file, 100);
     fits("COLUMNS=100", &stripped(&narrow), 100);
     assert!(narrow.contains('\u{1b}'), "a terminal gets colours: {narrow}");
-    let plain = on_terminal(&["report", "--color=never"], &file, "100");
+    let plain = on_terminal(&["report", "--color=never"], &file, 100);
     assert_eq!(plain, stripped(&narrow));
 }
 
-/// What a terminal gets, with `\n` as line break.
-fn on_terminal(words: &[&str], file: &Path, columns: &str) -> String {
-    let terminal = nix::pty::openpty(None, None).unwrap();
-    let mut command = gpuprof();
-    command
-        .args(words)
-        .arg(file)
-        .env("COLUMNS", columns)
-        .env("TERM", "xterm")
-        .stdout(terminal.slave);
-    let mut child = command.spawn().unwrap();
-    // Its copies of the terminal's other end would keep it open.
-    drop(command);
-    let mut shown = Vec::new();
-    // The end of a terminal is an error.
-    let _ = fs::File::from(terminal.master).read_to_end(&mut shown);
-    assert!(child.wait().unwrap().success());
-    String::from_utf8(shown).unwrap().replace("\r\n", "\n")
+/// What a terminal gets of a command that succeeds.
+fn on_terminal(words: &[&str], file: &Path, columns: usize) -> String {
+    let (shown, succeeds) = screen::on_terminal(gpuprof().args(words).arg(file), columns);
+    assert!(succeeds, "{shown}");
+    shown
 }
 
 #[test]
@@ -611,14 +720,8 @@ fn nothing_binary_goes_to_a_terminal() {
 
 #[test]
 fn help_has_examples_and_manual_pages_have_them_too() {
-    let mut command_names = Vec::new();
-    let help = ran(gpuprof().arg("--help")).out;
-    let commands = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
-    for line in commands.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {
-        command_names.extend(line.split_whitespace().next());
-    }
-    assert!(command_names.len() > 20, "{command_names:?}");
-    for command in command_names.into_iter().filter(|name| *name != "help") {
+    for command in &listed_commands() {
+        let command = command.as_str();
         let page = ran(gpuprof().args(["man", command]));
         assert_eq!(page.status, 0, "{command}: {}", page.error);
         assert!(page.out.contains(".SH NAME") && page.out.contains(command), "{command}");

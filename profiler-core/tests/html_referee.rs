@@ -6,6 +6,8 @@
 //! node runs without a browser: `node --test profiler-core/tests/html_referee/*.test.mjs`.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test; its figures are for people
 
+#[path = "support/backwards.rs"]
+mod backwards;
 #[path = "support/sampled.rs"]
 #[allow(dead_code, reason = "the rest is of other tests")]
 mod support;
@@ -62,6 +64,9 @@ const CHECKS: &[(&str, Page)] = &[
     ("shows_hostile_names", || hostile().to_html()),
     ("says_what_was_lost", || lossy().to_html()),
     ("says_what_has_no_time", || timeless().to_html()),
+    ("shows_clocks_that_go_back", || {
+        Profile::from_bytes(&backwards::backwards(RECORDING)).unwrap().to_html()
+    }),
     ("says_what_failed", || empty().to_html()),
     ("shows_an_empty_session", || empty().to_html()),
     ("groups_processes", || processes().to_html()),

@@ -306,7 +306,7 @@ pub(crate) fn snapshot(args: &LiveArgs, report: bool) -> Result<(), Failure> {
 }
 
 fn write_lines(lines: &[String]) -> Result<(), Failure> {
-    Output::Standard.write(|out| {
+    Output::Standard.text(|out| {
         let mut lines = lines.iter();
         let written: io::Result<()> =
             lines.try_for_each(|line| writeln!(out, "{}", printable(line)));

@@ -106,6 +106,7 @@ fn print_always_on(folder: &RunFolder, process: &Process) {
     }
     note(&format!("process {}", live::label(process)));
     let mut out = io::BufWriter::new(io::stderr().lock());
+    let mut out = Text::new(&mut out, terminal::stderr());
     for line in text.lines() {
         let _: io::Result<()> = writeln!(out, "{}", printable(line));
     }

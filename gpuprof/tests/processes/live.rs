@@ -9,6 +9,7 @@ use gpuprof_control::manifest::{Process, Run};
 use gpuprof_control::{Options, ProcessId, RunFolder};
 use serde_json::Value;
 
+use crate::screen;
 use crate::support::{Folder, Served, ran, until};
 
 fn new_run(folder: &Folder, name: &str) -> RunFolder {
@@ -109,6 +110,42 @@ fn a_run_is_switched_by_its_path_and_by_its_name() {
     assert!(over.error.contains("3 have been"), "{}", over.error);
     let status = ran(&mut folder.gpuprof(["status", "job"]));
     assert_eq!((status.status, status.out.lines().count()), (Some(0), 4), "{}", status.error);
+}
+
+/// What people see of live processes fits their terminal, with and without colours.
+#[test]
+fn each_command_for_live_processes_fits_the_terminal() {
+    let folder = Folder::new();
+    let run = new_run(&folder, &format!("{}.gpurun", "a-name-of-a-run-".repeat(8)));
+    let served: Vec<_> =
+        (0..2).map(|rank| Served::start(&folder, run.path(), Some(1_000_000 + rank))).collect();
+    let path = run.path().to_str().unwrap();
+    let mark = "a long mark ".repeat(30);
+    for width in [80, 120] {
+        for colour in ["always", "never"] {
+            for words in [
+                &["list"][..],
+                &["on", path],
+                &["mark", path, &mark],
+                &["snapshot", "--report", path],
+                &["status", path],
+                &["off", path],
+                &["on", "no-such-run"],
+                &["mark", &served[0].pid(), "x"],
+            ] {
+                let what = format!("{words:?} at {width}, colours {colour}");
+                let mut command = folder.gpuprof(["--color", colour]);
+                let (shown, _) = screen::on_terminal(command.args(words), width);
+                assert!(!shown.trim().is_empty(), "{what}");
+                assert!(colour == "always" || !shown.contains('\u{1b}'), "{what}: {shown}");
+                let shown = screen::stripped(&shown);
+                screen::fits(&what, &shown, width);
+                if matches!(words[0], "list" | "status") {
+                    assert!(served.iter().all(|one| shown.contains(&one.pid())), "{shown}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -5,4 +5,6 @@ mod injected;
 mod live;
 mod recorded;
 mod run;
+#[path = "../support/screen.rs"]
+mod screen;
 mod support;

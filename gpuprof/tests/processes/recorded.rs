@@ -20,6 +20,7 @@ use profiler_core::session::RecordingFile;
 use profiler_core::{Profile, Profiler};
 use serde_json::Value;
 
+use crate::screen;
 use crate::support::{Folder, Ran, ran, until};
 
 /// The variable with what [`recorded_program`] does: `loop`, or `STEPS END` with an exit status or
@@ -179,6 +180,20 @@ fn the_report_of_a_run_goes_to_standard_error() {
     );
     let report = crate::support::ran(&mut folder.gpuprof(["report", &run]));
     assert!(report.status == Some(0) && ran.error.contains(report.out.trim()), "{}", report.out);
+}
+
+#[test]
+fn the_report_of_a_run_fits_the_terminal() {
+    for (width, colour) in [(80, "always"), (80, "never"), (120, "always"), (120, "never")] {
+        let folder = Folder::new();
+        let name = format!("{}.gpurun", "name-".repeat(30));
+        let options = ["--color", colour, "--stats", "--diagnose", "-o", &name];
+        let mut command = command(&folder, &options, &format!("{PLAN}='20 0' PROGRAM"));
+        let (shown, succeeds) = screen::on_terminal(&mut command, width);
+        assert!(succeeds && shown.contains("gemm"), "{shown}");
+        assert_eq!(shown.contains('\u{1b}'), colour == "always", "{shown}");
+        screen::fits(&format!("at {width}"), &screen::stripped(&shown), width);
+    }
 }
 
 #[test]

@@ -135,3 +135,29 @@ export const drag = async (page, from, to, { shift = false } = {}) => {
 };
 /** A sum of numbers that a table shows with separators. */
 export const numbers = (texts) => texts.map((text) => Number(text.replaceAll(",", "")));
+
+/** Events of a trace that run a page's script: callbacks of frames and timers, and what pointer and keys start. */
+const SCRIPT = new Set(["FireAnimationFrame", "TimerFire", "EventDispatch", "FunctionCall", "RunMicrotasks", "FireIdleCallback"]);
+/**
+ * Milliseconds of CPU time that the page's script takes while `act` runs: of each frame's callback, and of the longest piece of script at
+ * all, which a frame may have to wait for. The time of the processor, for on a busy machine the clock goes on while nothing runs.
+ */
+export const scriptWhile = async (page, act) => {
+  const session = await page.context().newCDPSession(page);
+  const events = [];
+  session.on("Tracing.dataCollected", ({ value }) => events.push(...value));
+  await session.send("Tracing.start", { transferMode: "ReportEvents", traceConfig: { includedCategories: ["devtools.timeline"] } });
+  await act();
+  const complete = new Promise((done) => session.once("Tracing.tracingComplete", done));
+  await session.send("Tracing.end");
+  await complete;
+  await session.detach();
+  // The page's own thread is the one with frames of script; what the checks evaluate in it is theirs.
+  const spans = events.filter(({ ph, name, tdur }) => ph === "X" && SCRIPT.has(name) && tdur !== undefined);
+  const { pid, tid } = spans.find(({ name }) => name === "FireAnimationFrame") ?? {};
+  const own = spans.filter((event) => event.pid === pid && event.tid === tid).map(({ name, tdur, args }) => ({ name: [name, args?.data?.type].filter(Boolean).join(" "), ms: tdur / 1000 }));
+  const frames = own.filter(({ name }) => name === "FireAnimationFrame").map(({ ms }) => ms).sort((a, b) => a - b);
+  const longest = own.reduce((most, one) => (one.ms > most.ms ? one : most), { name: "", ms: 0 });
+  const at = (part) => +(frames[Math.floor((frames.length - 1) * part)] ?? 0).toFixed(1);
+  return { frames: frames.length, median: at(0.5), p95: at(0.95), most: at(1), longest: +longest.ms.toFixed(1), of: longest.name };
+};

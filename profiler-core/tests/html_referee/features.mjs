@@ -20,6 +20,8 @@ export const opens = async () => {
     const stage = await page.locator("#stage").boundingBox();
     assert.ok(stage.y < (isPhone(size) ? 180 : 90), `the timeline begins at ${stage.y}`);
     assert.match(await panel(page), /The run is copy bound[\s\S]*kernels\s+33\.9 %[\s\S]*Findings/);
+    const cut = await page.locator(".key li > :nth-child(2)").evaluateAll((names) => names.filter((name) => name.scrollWidth > name.clientWidth).map((name) => name.textContent));
+    assert.deepEqual(cut, [], "parts of the time have whole names");
     assert.match(await page.locator("#figures").innerText(), /Complete[\s\S]*GPU busy\s*44\.9 %[\s\S]*Kernels\s*360/);
     assert.match(await page.title(), /NVIDIA H200/);
     for (const [tab, rows] of [["ranges", 5], ["kernels", 11], ["memory", 3], ["api", 6], ["scorecard", 14]]) {

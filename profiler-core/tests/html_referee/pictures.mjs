@@ -71,6 +71,8 @@ const isReadable = async (page, where) => {
   assert.ok(labels.length >= 18, `${where}: ${labels.length} labels`);
   for (const [i, one] of labels.entries()) for (const other of labels.slice(0, i)) assert.ok(!overlap(one.corners, other.corners), `${where}: "${one.text}" lies on "${other.text}"`);
   const texts = labels.map(({ text }) => text);
+  const height = await page.locator("svg.rl-plot text.rl-tick").first().evaluate((text) => text.getBoundingClientRect().height);
+  assert.ok(height > 9, `${where}: labels of ${height} pixels`);
   for (const title of ["operational intensity (FLOP/B)", "performance (FLOP/s)"]) assert.ok(texts.includes(title), title);
   return texts;
 };
@@ -119,6 +121,8 @@ export const compares = async () => {
     assert.ok(await page.locator("tr.better").count() > 0);
     const changes = first.map((row) => Math.abs(Number(/([+-][\d.]+) (ns|us|ms)/.exec(row)?.[1] ?? 0)) * { ns: 1, us: 1e3, ms: 1e6 }[/([+-][\d.]+) (ns|us|ms)/.exec(row)?.[2] ?? "ns"]);
     assert.ok(changes.every((change, i) => i === 0 || i > 4 || change <= changes[i - 1]), `largest first: ${changes}`);
+    const byCause = await page.locator("h2", { hasText: "Wall time by cause" }).locator("xpath=following::table[1]").locator("tbody tr").evaluateAll((rows) => rows.map((row) => [row.firstElementChild.textContent, row.className]));
+    assert.deepEqual(byCause.slice(0, 2), [["idle for waits and small copies", "better"], ["work launched, not started", "worse"]]);
     await picture(page, `comparison-${width}-${scheme}`, { fullPage: true });
     assert.deepEqual(await violations(page, `${width} ${scheme}`), []);
     await isNoWider(page);

@@ -8,6 +8,7 @@ import { containing, expressionOf, found, hitsOf, numberOf, stepped } from "../.
 import { apiOf, areaOf, completed, contentOf, covered, gpuTime, kernelsOf, partsOf, pathsOf, runner, trackWithin, transfersOf, workByPath } from "../../src/show/html/script/sums.mjs";
 import { dataOf, random, steps } from "./fixture.mjs";
 
+const completedFound = (...given) => completed(found(...given));
 const opened = (data = steps()) => {
   const model = decoded(data);
   return { model, ...rowsOf(model) };
@@ -82,7 +83,7 @@ test("a track's mean and total within a span are by time", () => {
 test("long sums pause, and a newer one replaces an older", () => {
   const turns = [];
   let clock = 0;
-  const run = runner((turn) => turns.push(turn), 5, () => clock += 3);
+  const run = runner({ later: (turn) => turns.push(turn), budget: 5, now: () => clock += 3 });
   function* sum(to) {
     let total = 0;
     for (let i = 0; i < to; i++) {
@@ -115,7 +116,7 @@ test("steps go through all hits in the order of their time, and around", () => {
       const start = Float64Array.from({ length }, () => t += Math.floor(next() * 4));
       return { type: "range", index, length, start, name: Int32Array.from({ length }, () => Math.floor(next() * 3)) };
     });
-    const search = found(lanes, [1, 0, 1]);
+    const search = completedFound(lanes, [1, 0, 1]);
     const expected = lanes.flatMap((lane) => [...lane.start.keys()].filter((at) => lane.name[at] !== 1).map((at) => [lane.start[at], lane.index, at])).sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2]);
     assert.equal(search.total, expected.length);
     for (const isForward of [true, false]) {
@@ -130,8 +131,8 @@ test("steps go through all hits in the order of their time, and around", () => {
       if (expected.length) assert.equal(numberOf(search, stepped(search, place, isForward)), isForward ? 1 : expected.length, "around");
     }
   }
-  assert.equal(stepped(found([], []), null, true), null);
-  assert.deepEqual([...hitsOf({ length: 3 }, (i) => i !== 1)], [0, 1, 1, 2]);
+  assert.equal(stepped(completedFound([], []), null, true), null);
+  assert.deepEqual([...completed(hitsOf([2, 0, 1, 1], [0, 1, 1]))], [0, 1, 1, 2, 3]);
 });
 
 test("frames are as wide as their GPU time and lie within their parents", () => {

@@ -1,11 +1,12 @@
 // Columns: searches, packing, order statistics; and what the page's data becomes.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { firstAbove, firstFrom, grouped, indexed, median, packed, ranked, summed } from "../../src/show/html/script/arrays.mjs";
+import { firstAbove, firstFrom, grouped, inParts, indexed, median, packed, ranked, summed } from "../../src/show/html/script/arrays.mjs";
 import { fromOklch, paintsOf } from "../../src/show/html/script/colors.mjs";
 import { aroundGap, exists, gapAt, longestPieces, nameOf, spanOf, workOf } from "../../src/show/html/script/items.mjs";
-import { callsIn, decoded, operationsIn, rangesIn, reasonsText } from "../../src/show/html/script/model.mjs";
+import { callsIn, containedIn, decoded, operationsIn, rangesIn, reasonsText } from "../../src/show/html/script/model.mjs";
 import { placed, rowsOf } from "../../src/show/html/script/rows.mjs";
+import { completed } from "../../src/show/html/script/sums.mjs";
 import { dataOf, random, steps } from "./fixture.mjs";
 
 test("searches find what a scan finds", () => {
@@ -82,11 +83,43 @@ test("a range has the ranges, calls and operations within it", () => {
 test("the work of a path is that of all its instances", () => {
   const model = decoded(steps());
   const run = model.data.nodes.findIndex((_, node) => model.pathOf(node) === "step/run");
-  const work = workOf(model, { type: "node", row: run });
+  const { lanes } = rowsOf(model);
+  const work = completed(workOf(model, lanes, { type: "node", row: run }));
   assert.deepEqual([work.count, work.kernels, work.gpu, work.callCount, work.failed], [3, 3, 260, 4, 1]);
   assert.deepEqual([...work.byDevice], [[0, [130, 750]]]);
   assert.deepEqual(spanOf(model, { type: "node", row: run }), [100, 800]);
-  assert.equal(workOf(model, { type: "range", row: 0 }).syncs, 20);
+  assert.equal(completed(workOf(model, lanes, { type: "range", row: 0 })).syncs, 20);
+  // Kernels of the path are hits of the stream's row, and so are its ranges.
+  const stream = lanes.find(({ type }) => type === "operation");
+  assert.deepEqual([...work.hits.get(stream)], [0, 0, 1, 2, 3, 3]);
+  assert.deepEqual([...work.hits.keys()].map(({ type }) => type).sort(), ["call", "operation", "range", "range"]);
+});
+
+test("what a path contains is what its ranges contain", () => {
+  const next = random(7);
+  const ranges = [];
+  for (let i = 0; i < 400; i++) {
+    const parent = i === 0 || next() < 0.2 ? undefined : Math.floor(next() * i);
+    const name = "abc"[Math.floor(next() * 3)];
+    ranges.push({ path: parent === undefined ? name : `${ranges[parent].path}/${name}`, start: i, ns: 1, parent });
+  }
+  const calls = ranges.flatMap((_, range) => [{ name: "cuLaunchKernel", start: range, ns: 1, range }, { name: "cudaLaunchKernel", start: range, ns: 1 }]);
+  const operations = calls.map((_, call) => ({ name: "k", start: 1000 + call, ns: 1, call }));
+  const model = decoded(dataOf({ ranges, calls, operations }));
+  const sorted = (rows) => [...rows].sort((a, b) => a - b);
+  for (let node = 0; node < model.data.nodes.length; node++) {
+    const found = completed(containedIn(model, { type: "node", row: node }));
+    const each = [...model.R.byNode.of(node)].map((row) => completed(containedIn(model, { type: "range", row })));
+    for (const table of ["operations", "calls", "ranges"]) assert.deepEqual(sorted(found[table]), sorted(each.flatMap((one) => [...one[table]])), `${model.pathOf(node)}: ${table}`);
+  }
+});
+
+test("long tables are worked on in parts", () => {
+  const parts = [];
+  let pauses = 0;
+  for (const _ of inParts(70_000, (from, to) => parts.push([from, to]))) pauses++;
+  assert.deepEqual([parts, pauses], [[[0, 32_768], [32_768, 65_536], [65_536, 70_000]], 2]);
+  assert.equal([...inParts(100, () => {})].length, 0, "a short one at once");
 });
 
 test("gaps are idle time without an interruption", () => {

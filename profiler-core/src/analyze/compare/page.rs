@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-use super::text::{Only, side};
+use super::text::{CAUSE_HEAD, Only, cause_cells, side};
 use super::wall::{place, signed, time};
 use super::{
     CauseChange, Change, ChangeKind, Compared, Comparison, Contribution, Presence, Quantity, Speed,
@@ -159,11 +159,15 @@ impl Comparison {
             let is_part = |of: &Change| of.kind != ChangeKind::Everything;
             is_part(a).cmp(&is_part(b)).then(factor(b).total_cmp(&factor(a)))
         });
-        let (causes, rows) = self.by_cause();
+        // The largest change first.
+        let mut causes = self.wall.by_cause();
+        let change = |of: &CauseChange| of.after_ns - of.before_ns;
+        causes.sort_by(|a, b| change(b).abs().total_cmp(&change(a).abs()));
+        let cause = |of| (tone(change(of), &self.wall), cause_cells(of));
         let mut tables = vec![Table {
             title: "Wall time by cause",
-            head: causes.to_vec(),
-            rows: rows.into_iter().map(|cells| (Tone::Plain, cells)).collect(),
+            head: CAUSE_HEAD.to_vec(),
+            rows: causes.iter().map(cause).collect(),
         }];
         for (title, on_gpu) in
             [("Host time and busy time of ranges", false), ("Time on the GPU", true)]
@@ -210,17 +214,20 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
+/// The tone of a part of the change of wall time. Less than a hundredth of it is neither.
+fn tone(change_ns: f64, wall: &WallChange) -> Tone {
+    match change_ns {
+        _ if change_ns.abs() < 0.01 * wall.change_ns.abs() => Tone::Plain,
+        _ if change_ns > 0.0 => Tone::Worse,
+        _ => Tone::Better,
+    }
+}
+
 /// What the change of wall time consists of, largest change first; `None` without a change.
 fn explained(wall: &WallChange) -> Option<Table> {
     if wall.change_ns == 0.0 {
         return None;
     }
-    // Less than a hundredth of the change is neither.
-    let tone = |change: f64| match change {
-        _ if change.abs() < 0.01 * wall.change_ns.abs() => Tone::Plain,
-        _ if change > 0.0 => Tone::Worse,
-        _ => Tone::Better,
-    };
     let share = |change: f64| format!("{:+.1} %", 100.0 * change / wall.change_ns);
     let changed = || wall.contributions.iter().filter(|of| of.change_ns != 0.0);
     let row = |of: &Contribution| {
@@ -230,7 +237,7 @@ fn explained(wall: &WallChange) -> Option<Table> {
         let mut cells = vec![format!("{} {place}", of.cause)];
         cells.extend(values);
         cells.extend([signed(of.change_ns), share(of.change_ns)]);
-        (tone(of.change_ns), cells)
+        (tone(of.change_ns, wall), cells)
     };
     let mut rows: Vec<_> = changed().take(CONTRIBUTIONS).map(row).collect();
     let rest: f64 = changed().skip(CONTRIBUTIONS).map(|of| of.change_ns).sum();

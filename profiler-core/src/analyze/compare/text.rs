@@ -356,15 +356,16 @@ impl Comparison {
 
     /// The header and the rows of the table of causes.
     pub(super) fn by_cause(&self) -> ([&'static str; 4], Vec<Vec<String>>) {
-        let row = |of: CauseChange| {
-            let change = signed(of.after_ns - of.before_ns);
-            vec![of.cause.to_string(), signed_time(of.before_ns), signed_time(of.after_ns), change]
-        };
-        (
-            ["cause", "before", "after", "change"],
-            self.wall.by_cause().into_iter().map(row).collect(),
-        )
+        let rows = self.wall.by_cause();
+        (CAUSE_HEAD, rows.iter().map(cause_cells).collect())
     }
+}
+
+pub(super) const CAUSE_HEAD: [&str; 4] = ["cause", "before", "after", "change"];
+
+pub(super) fn cause_cells(of: &CauseChange) -> Vec<String> {
+    let change = signed(of.after_ns - of.before_ns);
+    vec![of.cause.to_string(), signed_time(of.before_ns), signed_time(of.after_ns), change]
 }
 
 /// Time, which concurrency makes negative.

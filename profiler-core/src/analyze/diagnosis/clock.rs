@@ -29,7 +29,7 @@ named_variants! {
         /// Copies ran without kernels but collectives, or nothing ran in the call of a large copy.
         Copies = "copies alone and their calls",
         /// The GPU was idle with its next operation submitted: waiting for other work, or starting.
-        Scheduling = "work asked for, not started",
+        Scheduling = "work launched, not started",
         /// The GPU was idle for calls that launch, allocate and free.
         Launching = "idle for launches",
         /// The GPU was idle after a wait of the host; includes small copies alone and their start.

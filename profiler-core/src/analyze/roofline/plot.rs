@@ -67,7 +67,10 @@ pub(super) fn plot_content(
     tables: &[Table],
     notes: &[String],
 ) -> String {
-    let mut content = svg.to_owned();
+    // On a phone it keeps a size that can be read, and scrolls.
+    let mut content = format!(
+        "<div class=\"plot\" tabindex=\"0\" role=\"region\" aria-label=\"Plot of the roofline\">{svg}</div>\n"
+    );
     if left_out != 0 {
         let only = "points without both operations and bytes are in the table alone.";
         content += &paragraph(&format!("{left_out} {only}"));

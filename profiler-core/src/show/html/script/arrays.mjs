@@ -55,6 +55,25 @@ export const summed = (deltas, Type = Float64Array, value = 0) => {
   return values;
 };
 
+let knownNumbers = new Uint32Array(1);
+/** The numbers from 0 to `length` and beyond; everyone has the same, and none changes it. */
+export const firstNumbers = (length) => {
+  if (knownNumbers.length <= length) {
+    knownNumbers = new Uint32Array(2 * length + 1);
+    for (let i = 0; i < knownNumbers.length; i++) knownNumbers[i] = i;
+  }
+  return knownNumbers;
+};
+
+const PART = 32_768;
+/** Calls `work` with the bounds of parts of `length` rows, and pauses between them. A short table is one part, without a pause. */
+export function* inParts(length, work) {
+  for (let from = 0; from < length; from += PART) {
+    if (from > 0) yield;
+    work(from, Math.min(length, from + PART));
+  }
+}
+
 /** Rows grouped by a key from 0 to `keys`: rows of key k are `rows[first[k]]` up to `rows[first[k + 1]]`; a key below 0 has none. */
 export const grouped = (length, keyOf, keys) => {
   const first = new Int32Array(keys + 1);

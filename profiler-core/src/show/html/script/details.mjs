@@ -1,4 +1,5 @@
 // The panel beside the timeline: findings while nothing is selected, else the sums of an area or the facts of an item.
+import { firstFrom } from "./arrays.mjs";
 import { OPERATIONS, partColor } from "./colors.mjs";
 import { button, byId, element, facts, muted, swatch } from "./dom.mjs";
 import { aroundGap, hasTime, nameOf, spanOf } from "./items.mjs";
@@ -111,14 +112,17 @@ const sampledText = (track, { mean, total }) => {
 
 // --- items --------------------------------------------------------------------------------------------------------------
 
+/** What ranges caused; while that is not known yet, that it is being counted. */
+const workFacts = (work) => (work === null ? [["GPU time", "\u2026"]] : [
+  ["GPU time", time(work.gpu)], ["GPU operations", `${count(work.count)}, ${plural(work.kernels, "kernel")}`],
+  ["API calls", count(work.callCount)], ["Failed calls", work.failed ? count(work.failed) : ""], ["Synchronising", work.syncs ? time(work.syncs) : ""],
+]);
 const describeRange = (box, row, when) => {
   const { model, work } = state;
   const { R, data, names } = model;
   const node = data.nodes[R.node[row]];
   box.append(facts([...when,
-    ["Host time", time(R.ns[row])], ["GPU time", time(work.gpu)],
-    ["GPU operations", `${count(work.count)}, ${plural(work.kernels, "kernel")}`],
-    ["API calls", count(work.callCount)], ["Failed calls", work.failed ? count(work.failed) : ""], ["Synchronising", work.syncs ? time(work.syncs) : ""],
+    ["Host time", time(R.ns[row])], ...workFacts(work),
     ["Path", model.pathOf(R.node[row]), "name"], ["Domain", node.domain === null ? "" : names[node.domain], "name"],
     ["Thread", model.threadLabel(R.thread[row])], ["Ended", R.open.has(row) ? "not by the stop" : ""], ["Instances", count(node.instances)],
     ...(R.details.get(row) ?? []).map(([key, value]) => [names[key], names[value]])]));
@@ -131,9 +135,8 @@ const describeNode = (box, row) => {
   const { data, names } = model;
   const node = data.nodes[row];
   box.append(facts([
-    ["Instances", count(node.instances)], ["Host time", time(node.host_ns)], ["GPU time", time(work.gpu)], ["Own GPU time", time(gpuTime(node.exclusive))],
-    ["GPU operations", `${count(work.count)}, ${plural(work.kernels, "kernel")}`], ["API calls", count(work.callCount)],
-    ["Synchronising", work.syncs ? time(work.syncs) : ""], ["Path", model.pathOf(row), "name"], ["Domain", node.domain === null ? "" : names[node.domain], "name"]]));
+    ["Instances", count(node.instances)], ["Host time", time(node.host_ns)], ["Own GPU time", time(gpuTime(node.exclusive))], ...workFacts(work),
+    ["Path", model.pathOf(row), "name"], ["Domain", node.domain === null ? "" : names[node.domain], "name"]]));
   if (node.instances > 0) box.append(element("p", {}, button("Step through the instances", () => step(1), { title: "N" })));
   if (node.parent) box.append(linked("In ", { type: "node", row: node.parent - 1 }));
   describeSampled(box, node);
@@ -220,9 +223,12 @@ const describeGap = (box, item, when) => {
     if (call >= 0) box.append(element("p", {}, "which was submitted by ", jump({ type: "call", row: call }), ` ${C.start[call] >= from ? `${time(C.start[call] - from)} into the gap` : "before the gap"}`));
   }
   const byName = new Map();
-  for (let i = 0; i < C.length; i++) {
-    const overlap = Math.min(to, C.end[i]) - Math.max(from, C.start[i]);
-    if (overlap > 0) byName.set(C.name[i], (byName.get(C.name[i]) ?? 0) + overlap);
+  for (const lane of state.rows.lanes) {
+    if (lane.type !== "call") continue;
+    for (let i = firstFrom(lane.end, from); i < lane.length && lane.start[i] < to; i++) {
+      const overlap = Math.min(to, lane.end[i]) - Math.max(from, lane.start[i]);
+      if (overlap > 0) byName.set(lane.name[i], (byName.get(lane.name[i]) ?? 0) + overlap);
+    }
   }
   const calls = [...byName].sort(([, a], [, b]) => b - a);
   box.append(element("p", {}, calls.length ? "The host was in these calls meanwhile:" : "The host was in no recorded call meanwhile."));
@@ -276,8 +282,9 @@ export const describe = () => {
   if (state.area !== null) area(box, state.area);
   else if (state.selected !== null) item(box, state.selected);
   else if (state.trail === null) overview(box);
-  byId("selection").replaceChildren(box);
+  // Before the new content: after it the browser would have to lay that out at once.
   byId("selection").scrollTop = 0;
+  byId("selection").replaceChildren(box);
   byId("zoom-selection").disabled = state.area === null && (state.selected === null || !hasTime(state.model, state.selected));
   emit("described");
 };

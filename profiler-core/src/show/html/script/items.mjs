@@ -1,6 +1,7 @@
 // Items of the timeline: `{ type, row }`; a gap also has its device and a sampled value its track as `of`.
-import { callsIn, operationsIn, rangesIn } from "./model.mjs";
-import { firstFrom, ranked } from "./arrays.mjs";
+import { firstFrom, inParts, ranked } from "./arrays.mjs";
+import { containedIn } from "./model.mjs";
+import { hitsOf } from "./search.mjs";
 
 /** The item of a row of a lane. */
 export const itemOf = (lane, at) => (lane.type === "track" ? { type: "track", of: lane.track.index, row: at } : { type: lane.type, row: lane.rows[at] });
@@ -43,43 +44,52 @@ export const nameOf = (model, item) => {
   return model.names[model.tables[item.type].name[item.row]];
 };
 
-/** What ranges caused, theirs and of the ranges within them: counts, GPU time, and from when to when on each device. */
-export const workOf = (model, item) => {
-  const { O, C, R, streams } = model;
-  const instances = item.type === "range" ? [item.row] : [...R.byNode.of(item.row)];
-  const work = { operations: [], calls: [], count: 0, kernels: 0, gpu: 0, callCount: 0, syncs: 0, failed: 0, byDevice: new Map() };
-  for (const range of instances) {
-    const operations = operationsIn(model, range);
-    const calls = callsIn(model, range);
-    work.operations.push(operations);
-    work.calls.push(calls);
-    for (const row of operations) {
-      work.count++;
+/**
+ * What a range or the ranges of a path caused, with what the ranges within them did: the rows, counts, GPU time, from when to when on each
+ * device, and which items of the lanes it is, as `hits`. A long run has much of it, so that it pauses every some thousand rows.
+ */
+export function* workOf(model, lanes, item) {
+  const { O, C, data, streams } = model;
+  const { operations, calls, ranges } = yield* containedIn(model, item);
+  const work = { operations, calls, ranges, count: operations.length, kernels: 0, gpu: 0, callCount: calls.length, syncs: 0, failed: 0, byDevice: new Map(), hits: new Map() };
+  const byStream = streams.map(() => [Infinity, -Infinity]);
+  yield* inParts(operations.length, (first, last) => {
+    for (let i = first; i < last; i++) {
+      const row = operations[i];
       if (O.kind[row] === 0) work.kernels++;
-      if (!O.isTimed(row)) continue;
+      if (O.ns[row] < 0) continue;
       work.gpu += O.ns[row];
-      const { device } = streams[O.stream[row]];
-      const span = work.byDevice.get(device);
-      if (span === undefined) work.byDevice.set(device, [O.start[row], O.end[row]]);
-      else [span[0], span[1]] = [Math.min(span[0], O.start[row]), Math.max(span[1], O.end[row])];
+      const span = byStream[O.stream[row]];
+      if (O.start[row] < span[0]) span[0] = O.start[row];
+      if (O.end[row] > span[1]) span[1] = O.end[row];
     }
-    for (const row of calls) {
-      work.callCount++;
-      if (C.failed.has(row)) work.failed++;
-      if (C.classOf(row) === "sync" && C.ns[row] >= 0) work.syncs += C.ns[row];
+  });
+  streams.forEach(({ device }, stream) => {
+    const [from, to] = byStream[stream];
+    const [first, last] = work.byDevice.get(device) ?? [Infinity, -Infinity];
+    if (from <= to) work.byDevice.set(device, [Math.min(first, from), Math.max(last, to)]);
+  });
+  const isSync = data.call_kinds.map(([, name]) => name === "sync");
+  yield* inParts(calls.length, (first, last) => {
+    for (let i = first; i < last; i++) {
+      const row = calls[i];
+      if (C.failed.size > 0 && C.failed.has(row)) work.failed++;
+      if (isSync[C.kind[row]] && C.ns[row] >= 0) work.syncs += C.ns[row];
     }
-  }
+  });
+  if (work.count + work.callCount > 0) yield* markWork(model, lanes, item, work);
   return work;
-};
-
-/** For each table with lanes, which rows an item caused or contains. */
-export const causedBy = (model, item, work) => {
-  const marked = { operation: new Uint8Array(model.O.length), call: new Uint8Array(model.C.length), range: new Uint8Array(model.R.length) };
-  for (const rows of work.operations) for (const row of rows) marked.operation[row] = 1;
-  for (const rows of work.calls) for (const row of rows) marked.call[row] = 1;
-  for (const range of item.type === "range" ? [item.row] : model.R.byNode.of(item.row)) for (const row of rangesIn(model, range)) marked.range[row] = 1;
-  return marked;
-};
+}
+/** Counts the items of a work in each lane. The ranges of one range are below it and need no mark. */
+function* markWork(model, lanes, item, work) {
+  for (const [type, rows] of [["operation", work.operations], ["call", work.calls], ...(item.type === "node" ? [["range", work.ranges]] : [])]) {
+    const isIn = new Uint8Array(model.tables[type].length);
+    yield* inParts(rows.length, (first, last) => {
+      for (let i = first; i < last; i++) isIn[rows[i]] = 1;
+    });
+    for (const lane of lanes) if (lane.type === type) work.hits.set(lane, yield* hitsOf(lane.rows, isIn));
+  }
+}
 
 /** The gap of a device that contains a time, as an item. */
 export const gapAt = (model, id, t) => {

@@ -12,7 +12,7 @@ import { rowsOf } from "./rows.mjs";
 import { searchFor, select, setArea } from "./selection.mjs";
 import { on, state } from "./state.mjs";
 import { summarise } from "./summary.mjs";
-import { SMALL, draw, drawNow, drawing, frames, layOut, plotting, show, xOf } from "./timeline.mjs";
+import { SMALL, draw, drawNow, drawing, layOut, plotting, show, xOf } from "./timeline.mjs";
 import { isWhole, wholeView } from "./view.mjs";
 
 const began = performance.now();
@@ -92,7 +92,7 @@ const listenToTheme = () => {
       // The choice then lasts as long as the page.
     }
     applyTheme();
-    repaint();
+    requestAnimationFrame(repaint);
   });
   window.addEventListener("beforeprint", () => {
     applyTheme(true);
@@ -188,7 +188,7 @@ try {
   build();
   drawNow();
   // For those who look into the page with a debugger, and for its tests.
-  window.profile = { readyAfter: performance.now(), builtIn: performance.now() - began, frames, state, plotting, show, xOf, drawNow, flame: flameState };
+  window.profile = { readyAfter: performance.now(), builtIn: performance.now() - began, state, plotting, show, xOf, drawNow, flame: flameState };
 } catch (error) {
   failed(error);
 }

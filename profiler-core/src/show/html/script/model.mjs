@@ -1,5 +1,5 @@
 // The page's data as tables of typed columns. Rows refer to each other by index; -1 is none.
-import { column, grouped, summed } from "./arrays.mjs";
+import { column, grouped, inParts, summed } from "./arrays.mjs";
 
 /** The kind of a kernel and of a CUDA graph among operations. */
 export const KERNEL = 0;
@@ -209,3 +209,31 @@ export const decoded = (data) => {
 export const operationsIn = ({ R, O }, range) => O.byEnter.rows.subarray(O.byEnter.first[R.enter[range]], O.byEnter.first[R.leave[range]]);
 export const callsIn = ({ R, C }, range) => C.byEnter.rows.subarray(C.byEnter.first[R.enter[range]], C.byEnter.first[R.leave[range]]);
 export const rangesIn = ({ R }, range) => R.byEnter.subarray(R.enter[range], R.leave[range]);
+
+/** The first `count` rows whose range is, by `isIn`, one of a path; `rangeOf` is a column, or `null` for ranges themselves. */
+function* rowsOfPath(count, rangeOf, node, isIn) {
+  const rows = new Int32Array(count);
+  let length = 0;
+  yield* inParts(count, (from, to) => {
+    for (let row = from; row < to; row++) {
+      const range = rangeOf === null ? row : rangeOf[row];
+      if (range >= 0 && isIn[node[range]] === 1) rows[length++] = row;
+    }
+  });
+  return rows.subarray(0, length);
+}
+/**
+ * The rows of operations, calls and ranges that a range, or all instances of a path (`node`), caused or contain. One pass over the tables
+ * for a path, with pauses.
+ */
+export function* containedIn(model, { type, row }) {
+  if (type === "range") return { operations: operationsIn(model, row), calls: callsIn(model, row), ranges: rangesIn(model, row) };
+  const { data: { nodes }, R, C, O } = model;
+  // A node comes after its parent.
+  const isIn = new Uint8Array(nodes.length);
+  isIn[row] = 1;
+  for (let node = row + 1; node < nodes.length; node++) if (nodes[node].parent && isIn[nodes[node].parent - 1]) isIn[node] = 1;
+  const operations = yield* rowsOfPath(O.length, O.range, R.node, isIn);
+  const calls = yield* rowsOfPath(C.driver, C.range, R.node, isIn);
+  return { operations, calls, ranges: yield* rowsOfPath(R.length, null, R.node, isIn) };
+}

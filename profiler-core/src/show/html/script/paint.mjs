@@ -62,7 +62,7 @@ const blend = (row, x, pixel, alpha) => {
  */
 export const drawLane = (pen, lane, y, strip, paintOf, nameOf) => {
   const { context, from, to, gutter, plot, ratio, glyph, colors } = pen;
-  const { start, end, rows, before, length, hits } = lane;
+  const { start, end, rows, before, length, hits, isSearched } = lane;
   const unit = plot * ratio / (to - from);
   const height = lane.height - 2;
   const right = plot * ratio + 8 * ratio;
@@ -82,13 +82,13 @@ export const drawLane = (pen, lane, y, strip, paintOf, nameOf) => {
       const left = gutter + Math.max(x, 0) / ratio;
       const width = gutter + Math.min(x + wide, right) / ratio - left;
       const { fill, ink } = paintOf(rows[i]);
-      const isHit = hits !== null && hits[i + 1] > hits[i];
-      brush(hits === null || isHit ? 1 : 0.22, fill);
+      const isHit = hits[i + 1] > hits[i];
+      brush(isHit ? 1 : 0.22, fill);
       context.fillRect(left, y, width > 4 ? width - 0.75 : width, height);
       const room = Math.floor((width - 8) / glyph);
       if (room >= 3 && nameOf !== null) {
         const name = nameOf(i, room);
-        brush(hits === null || isHit ? 1 : 0.6, hits === null || isHit ? ink : colors.muted);
+        brush(isHit ? 1 : 0.6, isHit ? ink : colors.muted);
         context.fillText(name.length > room ? `${name.slice(0, room - 1)}\u2026` : name, left + 4, y + height / 2 + 0.5);
       }
       i++;
@@ -107,11 +107,10 @@ export const drawLane = (pen, lane, y, strip, paintOf, nameOf) => {
     if (next > i + 1 && (end[next - 1] - start[next - 1]) * unit >= NARROW * ratio) next--;
     let longest = i;
     for (let j = i + 1; j < next && j < i + 8; j++) if (end[j] - start[j] > end[longest] - start[longest]) longest = j;
-    const isHit = hits !== null && hits[next] > hits[i];
+    const isHit = hits[next] > hits[i];
     const cut = Math.max(0, since - start[i]) + Math.max(0, end[next - 1] - until);
     const covered = Math.min(1, (before[next] - before[i] - cut) * unit);
-    const dim = hits === null || isHit ? 1 : 0.3;
-    blend(strip, pixel, paintOf(rows[longest]).pixel, (isHit ? 1 : 0.35 + 0.65 * covered) * dim);
+    blend(strip, pixel, paintOf(rows[longest]).pixel, (isSearched && isHit ? 1 : 0.35 + 0.65 * covered) * (isHit ? 1 : 0.3));
     last = pixel;
     i = end[next - 1] > until ? next - 1 : next;
   }
@@ -130,7 +129,7 @@ export const drawMarks = (pen, lane, y, fill) => {
     const next = lane.from(start[i] + 1 / scale, i + 1);
     const x = gutter + (start[i] - from) * scale;
     if (x >= last + 0.5) {
-      context.globalAlpha = hits !== null && hits[next] === hits[i] ? 0.25 : 1;
+      context.globalAlpha = hits[next] === hits[i] ? 0.25 : 1;
       context.beginPath();
       context.moveTo(x, middle - 5);
       context.lineTo(x + 4, middle);

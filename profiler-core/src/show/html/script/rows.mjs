@@ -1,5 +1,5 @@
 // The rows of the timeline: groups of lanes, in which items lie beside each other and never on each other.
-import { column, grouped, indexed, packed } from "./arrays.mjs";
+import { column, grouped, indexed, packed, firstNumbers } from "./arrays.mjs";
 
 /** Nanoseconds before each position of a lane, for the share of a pixel that items cover. */
 const before = ({ length, start, end }) => {
@@ -10,7 +10,8 @@ const before = ({ length, start, end }) => {
 
 /**
  * Groups of lanes: one for each process, or for one process one for each thread, and one for each device. A lane has the items of one type as
- * `rows` of its table in the order of their time, with `start` and `end`; `from` is the first position from a time on, and `hits` is what a search found among them.
+ * `rows` of its table in the order of their time, with `start` and `end`; `from` is the first position from a time on. `hits` counts, before each position, what a search found among them: all, unless
+ * `isSearched`. It is never `null`, so that drawing costs the first frame of a search no more than the others.
  */
 export const rowsOf = (model) => {
   const { data, R, C, O, P, M, devices, streams, tracks, names } = model;
@@ -23,7 +24,7 @@ export const rowsOf = (model) => {
   };
   const add = (to, lane) => {
     lanes.push(lane);
-    to.lanes.push(Object.assign(lane, { group: to, index: lanes.length - 1, height: lane.base, y: 0, hits: null }));
+    to.lanes.push(Object.assign(lane, { group: to, index: lanes.length - 1, height: lane.base, y: 0, hits: firstNumbers(lane.length), isSearched: false }));
   };
   const addRows = (to, type, table, rows, base, label) => {
     const length = rows.length;
@@ -68,7 +69,7 @@ export const rowsOf = (model) => {
     if (busy.length) {
       // Time with work, and over it the rest of the clock with its causes.
       const rows = column(busy.length, (i) => i);
-      const pieces = { type: "clock", base: 20, length: clock.length, rows: column(clock.length, (i) => i), start: clock.start, end: clock.end, before: before(clock), from: indexed(clock.start), clock, hits: null };
+      const pieces = { type: "clock", base: 20, length: clock.length, rows: column(clock.length, (i) => i), start: clock.start, end: clock.end, before: before(clock), from: indexed(clock.start), clock, hits: firstNumbers(clock.length), isSearched: false };
       add(own, { type: "busy", base: 20, label: "Busy and idle", length: busy.length, rows, start: busy.start, end: busy.end, before: before(busy), from: indexed(busy.start), pieces });
     }
     const order = ({ process, context, stream }) => [process, context, stream];

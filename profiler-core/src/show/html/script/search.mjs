@@ -1,5 +1,5 @@
 // Names that match a text or an expression, and the items of the timeline that have them, in the order of time.
-import { firstAbove, firstFrom } from "./arrays.mjs";
+import { firstAbove, firstFrom, inParts } from "./arrays.mjs";
 
 /** The expression of a text, or why it is none. */
 export const expressionOf = (text) => {
@@ -42,25 +42,28 @@ export const matching = (names, expression, done, limit = 1500) => {
 const NAMED = ["range", "call", "operation", "process", "mark"];
 export const isNamed = (lane) => NAMED.includes(lane.type);
 
-/** Counts of hits before each position of a lane, of the items for which `isHit` of their position is true. */
-export const hitsOf = (lane, isHit) => {
-  const hits = new Uint32Array(lane.length + 1);
-  for (let i = 0, sum = 0; i < lane.length; i++) hits[i + 1] = sum += isHit(i) ? 1 : 0;
+/** Counts of hits before each position of a lane. `keys` is a column of it, such as its rows or names, and `hit` is 1 for each key that is one. */
+export function* hitsOf(keys, hit) {
+  const hits = new Uint32Array(keys.length + 1);
+  let sum = 0;
+  yield* inParts(keys.length, (from, to) => {
+    for (let i = from; i < to; i++) hits[i + 1] = sum += hit[keys[i]];
+  });
   return hits;
-};
+}
 
 /** What a search found: hits of each lane with names, and their number. */
-export const found = (lanes, hit) => {
+export function* found(lanes, hit) {
   const hits = new Map();
   let total = 0;
   for (const lane of lanes) {
     if (!isNamed(lane)) continue;
-    const own = hitsOf(lane, (i) => hit[lane.name[i]]);
+    const own = yield* hitsOf(lane.name, hit);
     hits.set(lane, own);
     total += own[lane.length];
   }
   return { hits, total };
-};
+}
 
 /** The end of the items of a lane that come before a place, an item's or `null` for the beginning of everything; `isAfter` includes the place. */
 const boundOf = (lane, place, isAfter) => {

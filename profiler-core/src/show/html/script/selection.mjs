@@ -1,8 +1,10 @@
 // What is selected, searched, summed and stepped through.
+import { firstFrom, firstNumbers } from "./arrays.mjs";
 import { byId } from "./dom.mjs";
-import { causedBy, exists, gapAt, gapsOf, hasTime, isSame, itemOf, laneOf, longestPieces, spanOf, workOf } from "./items.mjs";
-import { containing, expressionOf, found, hitsOf, matching, numberOf, stepped } from "./search.mjs";
+import { exists, gapAt, gapsOf, hasTime, isSame, itemOf, laneOf, longestPieces, spanOf, workOf } from "./items.mjs";
+import { containing, expressionOf, found, matching, numberOf, stepped } from "./search.mjs";
 import { emit, state } from "./state.mjs";
+import { runner } from "./sums.mjs";
 import { draw, plotting, scrollTo, show } from "./timeline.mjs";
 import { count, plural } from "./units.mjs";
 import { fitted, isWhole, revealed } from "./view.mjs";
@@ -12,20 +14,34 @@ const hasWork = (item) => item !== null && (item.type === "range" || item.type =
 
 /** Dims what neither the selected range caused nor the search found. */
 const emphasise = () => {
-  const { rows, search, selected, work, model } = state;
-  for (const lane of rows.lanes) lane.hits = search?.hits.get(lane) ?? null;
-  if (work === null || work.count + work.callCount === 0) return;
-  const marked = causedBy(model, selected, work);
+  const { rows, search, work } = state;
   for (const lane of rows.lanes) {
-    if (lane.type === "operation" || lane.type === "call" || (lane.type === "range" && selected.type === "node")) lane.hits = hitsOf(lane, (i) => marked[lane.type][lane.rows[i]]);
+    const hits = work?.hits.get(lane) ?? search?.hits.get(lane);
+    lane.hits = hits ?? firstNumbers(lane.length);
+    lane.isSearched = hits !== undefined;
   }
 };
 
+const findWork = runner({ isEager: true });
+/** Finds the work of what is selected, at once unless it is a great deal; `done` is called if it came later. */
+const startWork = (item, done) => {
+  let isAtOnce = true;
+  state.work = null;
+  findWork(hasWork(item) ? workOf(state.model, state.rows.lanes, item) : (function* () { return null; })(), (work) => {
+    state.work = work;
+    if (!isAtOnce) done();
+  });
+  isAtOnce = false;
+};
 /** Selects an item or, with `null`, nothing. */
 export const select = (item, { isRevealed = false } = {}) => {
   if (!isSame(item, state.selected)) {
     state.selected = item;
-    state.work = hasWork(item) ? workOf(state.model, item) : null;
+    startWork(item, () => {
+      emphasise();
+      emit("selection");
+      draw();
+    });
     const lane = item === null ? undefined : laneOf(state, item);
     // The next match is the one after what is selected.
     if (lane?.start) state.place = { lane, at: state.model.tables[item.type]?.at?.[item.row] ?? 0, start: spanOf(state.model, item)[0] };
@@ -66,6 +82,7 @@ export const showSelected = () => {
 // --- search ---------------------------------------------------------------------------------------------------------
 
 let stopMatching = () => {};
+const find = runner({ isEager: true });
 const report = () => {
   const { search, query } = state;
   const searching = byId("search");
@@ -75,26 +92,29 @@ const report = () => {
   byId("previous").disabled = byId("next").disabled = !search?.total;
   byId("regex").setAttribute("aria-pressed", String(query.isRegex));
 };
-const setHits = (hit) => {
-  state.search = hit === null ? null : { ...found(state.rows.lanes, hit), hit };
+const setFound = (search) => {
+  state.search = search;
   emphasise();
   report();
   emit("search");
   draw();
 };
-const setError = (error) => {
-  setHits(null);
+const setHits = (hit, done) => {
+  find(hit === null ? (function* () { return null; })() : found(state.rows.lanes, hit), (result) => {
+    setFound(result);
+    done();
+  });
+};
+const setError = (error) => setHits(null, () => {
   state.search = { error, total: 0, hits: new Map() };
   report();
-};
+});
 /** Searches names for a text, an expression, or the very name of a row of `names`; an empty text ends the search. */
 export const searchFor = (query, done = () => {}) => {
   const { names } = state.model;
-  const ended = (hit) => {
-    setHits(hit);
-    done();
-  };
+  const ended = (hit) => setHits(hit, done);
   stopMatching();
+  find((function* () {})(), () => {});
   state.query = { text: "", isRegex: false, name: null, ...query };
   state.place = null;
   const { text, isRegex, name } = state.query;
@@ -178,8 +198,11 @@ export const evidenceItem = (model, [from, ns, operation, call, device]) => {
   }
   if (call > 0 && exists(model, { type: "call", row: call - 1 })) return { type: "call", row: call - 1 };
   if (device > 0) return gapAt(model, device - 1, from);
-  const range = model.R.start.findIndex((start, i) => start === from && model.R.end[i] === from + ns);
-  return range < 0 ? null : { type: "range", row: range };
+  for (const lane of state.rows.lanes) {
+    if (lane.type !== "range") continue;
+    for (let at = firstFrom(lane.start, from); at < lane.length && lane.start[at] === from; at++) if (lane.end[at] === from + ns) return itemOf(lane, at);
+  }
+  return null;
 };
 /** Shows the evidence of a finding, and nothing of what was searched or selected before. */
 export const showFinding = (finding) => {
@@ -236,7 +259,7 @@ export const escape = () => {
 /** The part of the profile that tables show: `kind` is whole, window, area, range or node. */
 export const scopeOf = () => {
   const { follows, area, selected, work } = state;
-  return follows && area === null && work !== null ? { kind: selected.type, row: selected.row } : timeScope();
+  return follows && area === null && work !== null ? { kind: selected.type, row: selected.row, work } : timeScope();
 };
 /** The part of the profile that the flame graph shows: a selected path stays among the others, so only the time narrows it. */
 export const timeScope = () => {

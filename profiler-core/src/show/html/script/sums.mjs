@@ -1,7 +1,7 @@
 // Sums over a part of the profile: what the tables, the flame graph and the panel show of a time, a range or a path.
 // Long sums are generators that pause every some thousand rows, so that no frame waits for them.
 import { firstAbove, firstFrom, median } from "./arrays.mjs";
-import { GRAPH, KERNEL, MEMSET, callsIn, operationsIn, rangesIn } from "./model.mjs";
+import { GRAPH, KERNEL, MEMSET, containedIn } from "./model.mjs";
 
 const PAUSE = 8192;
 
@@ -19,13 +19,11 @@ const rowsWithin = (lanes, type, [from, to]) => {
 };
 const EVERYTHING = [-Infinity, Infinity];
 export const contentOf = (model, lanes, scope) => {
-  const of = (rows) => (parts) => parts.map((part) => rows(model, part));
   switch (scope.kind) {
     case "range":
-      return { operations: [operationsIn(model, scope.row)], calls: [callsIn(model, scope.row)], ranges: [rangesIn(model, scope.row)], span: EVERYTHING };
     case "node": {
-      const instances = [...model.R.byNode.of(scope.row)];
-      return { operations: of(operationsIn)(instances), calls: of(callsIn)(instances), ranges: of(rangesIn)(instances), span: EVERYTHING };
+      const { operations, calls, ranges } = scope.work ?? completed(containedIn(model, { type: scope.kind, row: scope.row }));
+      return { operations: [operations], calls: [calls], ranges: [ranges], span: EVERYTHING };
     }
     default: {
       const [operations, calls, ranges] = ["operation", "call", "range"].map((type) => rowsWithin(lanes, type, scope.span));
@@ -63,6 +61,7 @@ export function* statisticsOf(table, parts, span, { isWanted, bytesOf = () => 0,
   for (const sum of byName.values()) {
     yield;
     const times = new Float64Array(sum.times);
+    yield;
     Object.assign(sum, summaryOf(times), { times: undefined });
     yield;
     if (sum.timed) sum.median = tenths(median(times));
@@ -221,8 +220,8 @@ export function* areaOf(model, content, most) {
   return { kernels, calls, paths: paths.slice(0, most), instances: paths.reduce((sum, node) => sum + node.instances, 0) };
 }
 
-/** Runs generators to their end in turns of some milliseconds; a new one replaces the one before it. */
-export const runner = (later = (go) => setTimeout(go, 0), budget = 5, now = () => performance.now()) => {
+/** Runs generators to their end in turns of some milliseconds, the first of them at once if `isEager`; a new one replaces the one before it. */
+export const runner = ({ later = (go) => setTimeout(go, 0), budget = 4, now = () => performance.now(), isEager = false } = {}) => {
   let current = 0;
   return (generator, done) => {
     const id = ++current;
@@ -234,7 +233,8 @@ export const runner = (later = (go) => setTimeout(go, 0), budget = 5, now = () =
       if (step.done) done(step.value);
       else later(turn);
     };
-    later(turn);
+    if (isEager) turn();
+    else later(turn);
   };
 };
 /** Runs a generator to its end. */

@@ -16,8 +16,6 @@ export const LABEL = "12px system-ui, 'Segoe UI', Roboto, 'Liberation Sans', san
 
 /** The sizes of the drawing in pixels. */
 export const plotting = { width: 0, height: 0, gutter: 176, plot: 1, content: 0, glyph: 6.6, foot: OVERVIEW + RULER + 2 };
-/** Frames that were drawn, and the milliseconds of script in them. */
-export const frames = { count: 0, longest: 0, total: 0, all: [] };
 /** A stretch of time that the pointer draws, and the colours of the theme. */
 export const drawing = { stretch: null, colors: {} };
 
@@ -56,13 +54,7 @@ export const draw = () => {
   if (frame !== 0) return;
   frame = requestAnimationFrame(() => {
     frame = 0;
-    const since = performance.now();
     drawNow();
-    const took = performance.now() - since;
-    frames.count++;
-    frames.total += took;
-    frames.longest = Math.max(frames.longest, took);
-    if (frames.all.length < 10_000) frames.all.push(took);
   });
 };
 
