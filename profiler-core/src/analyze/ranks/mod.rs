@@ -1,7 +1,8 @@
 //! Several ranks: collectives matched, who waits for whom, and what communication costs.
 //!
 //! A rank **arrives** at a collective when its kernel starts. **Skew** is the time from the first arrival to the last. Until the last
-//! arrival the other ranks **wait**, and from then to the last end the collective **transfers**. All times are on one clock.
+//! arrival the other ranks **wait**, and from then to the last end the collective **transfers**. All times are on one clock:
+//! [`Profile::hosts`] states the error where there are several.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), profiler_core::Error> {
@@ -31,7 +32,7 @@ use crate::analyze::diagnosis::{Clock, Part, Thresholds, amdahl};
 use crate::analyze::matches::{Match, Matches};
 use crate::base::statistics::{as_ns, ratio};
 use crate::join::tables::Interval;
-use crate::profile::{CollectiveFunction, Profile};
+use crate::profile::{CollectiveFunction, HostClock, Profile};
 pub use exposed::RangeCommunication;
 pub use straggler::{LateCause, Straggler};
 
@@ -147,6 +148,8 @@ pub struct Ranks {
     pub collectives: Vec<CollectiveGroup>,
     /// Exposed and hidden communication by range, longest exposed first.
     pub ranges: Vec<RangeCommunication>,
+    /// The clocks of several hosts: see [`Profile::hosts`].
+    pub hosts: Vec<HostClock>,
     /// `None` without matched collectives.
     pub speed_ups: Option<SpeedUps>,
     /// Matched kernels.
@@ -182,6 +185,7 @@ impl Profile {
             stragglers,
             collectives: groups(self, &matches),
             ranges: exposed::by_range(self),
+            hosts: self.hosts().to_vec(),
             matched: matches.all.len() as u64,
             unmatched: matches.unmatched,
             missing: missing(self),
@@ -338,8 +342,11 @@ fn groups(profile: &Profile, matches: &Matches) -> Vec<CollectiveGroup> {
 }
 
 /// The NVLink bandwidth of a GPU in one direction, if all devices are of one known model: half of what NVIDIA's data sheets state for
-/// both directions. Models with PCIe alone, or with bridges, are unknown.
+/// both directions. Models with PCIe alone, or with bridges, are unknown, as is the network of several hosts.
 fn link_bytes_per_s(profile: &Profile) -> Option<f64> {
+    if !profile.hosts().is_empty() {
+        return None;
+    }
     const LINKS: [(&str, f64); 6] = [
         ("NVIDIA H100 80GB HBM3", 450e9),
         ("NVIDIA H200", 450e9),

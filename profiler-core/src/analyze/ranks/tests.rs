@@ -8,7 +8,10 @@ use fastrand::Rng;
 use super::*;
 use crate::analyze::diagnosis::{FindingKind, amdahl};
 use crate::join::collectives::{COLLECTIVES_DOMAIN, collective_fields as fields};
+use crate::join::correlate;
 use crate::join::health::Health;
+use crate::join::host_clock::HostClock;
+use crate::join::hosts::{self, Unaligned};
 use crate::join::tables::{
     self, Api, CallKind, Details, Field, FieldValue, KernelNames, Label, LabelId, MarkId, RangeId,
     Session, Store, Subject, ThreadId, What, Work,
@@ -16,7 +19,7 @@ use crate::join::tables::{
 use crate::record::recording::RecordingInfo;
 
 const US: u64 = 1_000;
-const BASE: u64 = 1_000_000_000;
+const BASE: u64 = 1_000_000_000_000;
 const COMMUNICATOR: u64 = 0xfeed;
 const TRANSFER: u64 = 50 * US;
 const BYTES: u64 = 1 << 20;
@@ -140,6 +143,10 @@ struct Simulation {
     /// Collectives of a step; the noise and the delay precede the first.
     collectives: usize,
     without: Option<usize>,
+    /// By how much the clock of each host is behind, and slow in parts per million.
+    hosts: Vec<(i64, f64)>,
+    /// The longest time by which a rank ends a collective after another one.
+    apart_ns: u64,
 }
 
 impl Simulation {
@@ -152,6 +159,8 @@ impl Simulation {
             plant: None,
             collectives: 1,
             without: None,
+            hosts: vec![(0, 0.0)],
+            apart_ns: 0,
         }
     }
 
@@ -163,8 +172,29 @@ impl Simulation {
         .unwrap()
     }
 
-    /// The arrivals of all ranks at the first collective of each step, and its end, in advance.
     fn profile(&self, rng: &mut Rng) -> Profile {
+        Profile::from_store(self.store(rng), Self::info(), Health::default())
+    }
+
+    /// The profile of recordings with the clocks of their hosts, which have been aligned.
+    fn aligned(&self, rng: &mut Rng) -> Result<Profile, Unaligned> {
+        let (mut store, mut health) = (self.store(rng), Health::default());
+        correlate::join(&mut store, &mut health);
+        let clock = |host: usize| {
+            let (offset_ns, ppm) = self.hosts[host];
+            HostClock::planted(-offset_ns, -ppm, BASE)
+        };
+        let host_of = |process: &tables::Process| process.recorded.as_ref().unwrap().host as usize;
+        let clocks: FxHashMap<u32, HostClock> =
+            store.processes.iter().map(|process| (process.id, clock(host_of(process)))).collect();
+        hosts::shift(&mut store, &clocks);
+        store.hosts = hosts::align(&mut store, self.hosts.len() as u32, &[])?;
+        store.operations.sort_by_key(tables::Operation::start_ns);
+        Ok(Profile::from_joined(store, Self::info(), health))
+    }
+
+    /// The arrivals of all ranks at the first collective of each step, and its end, in advance.
+    fn store(&self, rng: &mut Rng) -> Store {
         let gap = 20 * US;
         let mut steps = Vec::with_capacity(self.steps);
         let mut now = BASE;
@@ -189,6 +219,7 @@ impl Simulation {
             let windows_ns = vec![(BASE, now)];
             let recorded = tables::RecordedProcess {
                 rank: Some(rank as u32),
+                host: (rank * self.hosts.len() / self.ranks) as u32,
                 window_ns: (BASE, now),
                 windows_ns,
                 info: Self::info(),
@@ -200,13 +231,14 @@ impl Simulation {
             let (next_id, open) = (0, Vec::new());
             let mut writer = Writer { store: &mut store, process, thread, device, next_id, open };
             for (number, (start, noise, latest)) in steps.iter().enumerate() {
-                self.step(&mut writer, rank, number, (*start, noise[rank], *latest));
+                let apart = if self.apart_ns == 0 { 0 } else { rng.u64(..self.apart_ns) };
+                self.step(&mut writer, rank, number, (*start, noise[rank], *latest, apart));
             }
         }
         store.operations.sort_by_key(tables::Operation::start_ns);
         store.session =
             Session { window_ns: (BASE, now), windows_ns: vec![(BASE, now)], ..Session::default() };
-        Profile::from_store(store, Self::info(), Health::default())
+        store
     }
 
     fn step(
@@ -214,7 +246,7 @@ impl Simulation {
         writer: &mut Writer<'_>,
         rank: usize,
         number: usize,
-        (start, noise, latest): (u64, u64, u64),
+        (start, noise, latest, apart): (u64, u64, u64, u64),
     ) {
         let planted = self.plant.filter(|plant| plant.0 == rank);
         let extra =
@@ -236,7 +268,8 @@ impl Simulation {
         let mut arrival = optimized;
         for at in 0..self.collectives {
             let done = latest + at as u64 * (TRANSFER + 20 * US) + TRANSFER;
-            writer.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)", arrival, done);
+            let name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)";
+            writer.kernel(name, arrival, done + apart);
             let sequence = (number * self.collectives + at) as u64;
             writer.collective(arrival + 100, sequence, rank as u64, self.ranks as u64);
             arrival = done + 20 * US;
@@ -389,4 +422,61 @@ fn profile_without_collectives_has_no_ranks() {
     let ranks = simulation.profile(&mut Rng::with_seed(9)).ranks();
     assert_eq!((ranks.matched, ranks.ranks.len(), ranks.speed_ups), (0, 0, None));
     assert_eq!(ranks.to_string(), "0 ranks, 0 collectives matched");
+}
+
+/// Two hosts whose clocks are minutes apart and drift: ranks are compared as on one clock.
+#[test]
+fn ranks_of_hosts_with_other_clocks_are_compared_within_the_stated_error() {
+    let mut simulation = Simulation::new(8);
+    simulation.hosts = vec![(0, 0.0), (183_000_000_000, 35.0), (-419_000_000, -12.0), (77, 0.0)];
+    (simulation.apart_ns, simulation.collectives) = (4 * US, 2);
+    simulation.plant = Some((5, Plant::Sleep, 400 * US));
+    let one_clock = simulation.profile(&mut Rng::with_seed(11));
+    let profile = simulation.aligned(&mut Rng::with_seed(11)).unwrap();
+    let hosts: Vec<usize> = profile.processes().map(|process| process.host()).collect();
+    assert_eq!(hosts, [0, 0, 1, 1, 2, 2, 3, 3]);
+    let [first, others @ ..] = profile.hosts() else { panic!("{:?}", profile.hosts()) };
+    assert_eq!((first.offset_ns, first.collectives), (0, 0));
+    let starts = |profile: &Profile| -> Vec<(u32, u64)> {
+        let mut starts: Vec<_> = profile
+            .kernels()
+            .map(|kernel| (kernel.process_id(), kernel.start().unwrap()))
+            .map(|(process, at)| (process, at.as_nanos() as u64))
+            .collect();
+        starts.sort_unstable();
+        starts
+    };
+    let (expected, found) = (starts(&one_clock), starts(&profile));
+    assert_eq!(expected.len(), found.len());
+    let process_host: FxHashMap<u32, usize> =
+        profile.processes().map(|process| (process.id(), process.host())).collect();
+    for ((process, expected), (_, found)) in expected.iter().zip(&found) {
+        let clock = &profile.hosts()[process_host[process]];
+        let error = expected.abs_diff(*found);
+        assert!(error <= clock.spread_ns.min(clock.error_bound_ns), "{error} ns, {clock:?}");
+    }
+    for (clock, (offset, ppm)) in others.iter().zip(&simulation.hosts[1..]) {
+        assert_eq!((clock.collectives, clock.contradictions), (100, 0), "{clock:?}");
+        assert!((clock.drift_ppm - ppm).abs() < 10.0, "{clock:?} for {ppm}");
+        // In the middle of the run.
+        assert!(clock.offset_ns.abs_diff(*offset) < 20_000, "{clock:?} for {offset}");
+        assert!(clock.spread_ns < 5_000 && clock.error_bound_ns < 60_000, "{clock:?}");
+    }
+    let ranks = profile.ranks();
+    assert!(is_named(&ranks, 5, Plant::Sleep), "{ranks}");
+    assert_eq!((ranks.matched, ranks.ranks.len()), (100, 8));
+    assert!(ranks.to_string().contains("host 1: its clock is"), "{ranks}");
+    assert!(ranks.ranks[2].name.ends_with("process 102 on host 1"), "{ranks}");
+}
+
+#[test]
+fn hosts_with_too_few_collectives_in_common_are_not_aligned() {
+    let mut simulation = Simulation::new(2);
+    simulation.hosts = vec![(0, 0.0), (1_000_000, 0.0)];
+    simulation.steps = 3;
+    let unaligned = simulation.aligned(&mut Rng::with_seed(1)).unwrap_err();
+    assert_eq!(unaligned, Unaligned { host: 1, shared: 3 });
+    (simulation.steps, simulation.collectives) = (50, 0);
+    let unaligned = simulation.aligned(&mut Rng::with_seed(1)).unwrap_err();
+    assert_eq!(unaligned, Unaligned { host: 1, shared: 0 });
 }

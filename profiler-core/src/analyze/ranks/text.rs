@@ -7,6 +7,7 @@ use super::{CollectiveGroup, LateCause, Ranks, Straggler};
 use crate::base::table::{Layout, Table};
 use crate::base::text::{printable, shortened};
 use crate::base::units::{NAME_WIDTH, PATH_WIDTH, bytes, time};
+use crate::profile::HostClock;
 
 /// Rows of each table; JSON has all.
 const SHOWN: usize = 20;
@@ -135,6 +136,29 @@ impl Ranks {
     }
 }
 
+/// The sentence on the clock of a host.
+fn described(clock: &HostClock) -> String {
+    let ns = Duration::from_nanos;
+    let sign = if clock.offset_ns < 0 { "ahead of" } else { "behind" };
+    let mut text = format!(
+        "its clock is {} {sign} that of host 0 and drifts by {:.2} ppm: 95 % of the ends of {} collectives differ by at most {}, \
+         and the error is at most {}",
+        time(ns(clock.offset_ns.unsigned_abs())),
+        clock.drift_ppm,
+        clock.collectives,
+        time(ns(clock.spread_ns)),
+        time(ns(clock.error_bound_ns))
+    );
+    if clock.contradictions != 0 {
+        let more = format!(
+            "; {} end before a rank has arrived: if that are many, they are matched wrongly",
+            clock.contradictions
+        );
+        text.push_str(&more);
+    }
+    text
+}
+
 /// Writes how many rows a table leaves out.
 fn rest(f: &mut fmt::Formatter<'_>, rows: usize) -> fmt::Result {
     match rows.checked_sub(SHOWN).filter(|more| *more != 0) {
@@ -162,6 +186,9 @@ impl fmt::Display for Ranks {
                  {:.2}x if no rank came after all others",
                 bounds.communication, bounds.balance, bounds.stragglers
             )?;
+        }
+        for (host, clock) in self.hosts.iter().enumerate().skip(1).take(SHOWN) {
+            write!(f, "\nhost {host}: {}", described(clock))?;
         }
         for missing in self.missing.iter().take(SHOWN) {
             let ranks: Vec<String> = missing.ranks.iter().map(u32::to_string).collect();
