@@ -247,7 +247,7 @@ fn recordings_of_other_boots_without_collectives_are_refused_with_the_reason() {
             .retain(|name, _| name != "boot_id" && name != "utc_offset_ns");
     });
     let merged = |second: Recording| Profile::from_recordings([first.clone(), second]);
-    const SEVERAL: &str = "the machine of process 101 shares 0 with another one and needs 4";
+    const SEVERAL: &str = "the machine of process 200 shares 0 with another one and needs 4";
     for (other, why) in [
         (boot("another"), SEVERAL),
         (offset(11_000_000_000), SEVERAL),
