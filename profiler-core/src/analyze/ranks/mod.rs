@@ -17,7 +17,6 @@
 //! ```
 
 mod exposed;
-mod straggler;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -28,13 +27,13 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::analyze::diagnosis::{Clock, Part, Thresholds, amdahl};
+use crate::analyze::diagnosis::{Clock, Part, Thresholds, amdahl, stragglers};
+pub use crate::analyze::diagnosis::{LateCause, Straggler};
 use crate::analyze::matches::{Match, Matches};
 use crate::base::statistics::{as_ns, ratio};
 use crate::join::tables::Interval;
 use crate::profile::{CollectiveFunction, HostClock, Profile};
 pub use exposed::RangeCommunication;
-pub use straggler::{LateCause, Straggler};
 
 /// A rank: a process on a device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -173,11 +172,7 @@ impl Profile {
     pub fn ranks(&self) -> Ranks {
         let matches = Matches::of(self);
         let clock = Clock::new(self, &Thresholds::new());
-        let late = straggler::late(&matches);
-        let explained = late
-            .into_iter()
-            .map(|late| straggler::explained(late, self, &clock.pieces, &matches.participants));
-        let stragglers: Vec<Straggler> = explained.collect();
+        let stragglers = stragglers(self, &clock.pieces, &matches);
         let ranks = ranks(self, &matches, &clock);
         let mut report = Ranks {
             speed_ups: speed_ups(&matches, &ranks),
@@ -198,6 +193,13 @@ impl Profile {
 }
 
 impl Ranks {
+    /// The longest [busy time](Rank::busy) of a rank by the mean: 1 if compute is evenly divided. `None` without busy time.
+    pub fn imbalance(&self) -> Option<f64> {
+        let busy = || self.ranks.iter().map(|rank| rank.busy.as_secs_f64());
+        let mean = busy().sum::<f64>() / self.ranks.len().max(1) as f64;
+        (mean > 0.0).then(|| busy().fold(0.0, f64::max) / mean)
+    }
+
     /// Puts the ranks in order of the launcher's ranks, then of processes and devices.
     fn sort(&mut self) {
         let mut order: Vec<usize> = (0..self.ranks.len()).collect();

@@ -1,5 +1,6 @@
 //! Simulated ranks of one machine: every delay is known.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use cupti::CallClass;
@@ -16,7 +17,8 @@ use crate::join::tables::{
     self, Api, CallKind, Details, Field, FieldValue, KernelNames, Label, LabelId, MarkId, RangeId,
     Session, Store, Subject, ThreadId, What, Work,
 };
-use crate::record::recording::RecordingInfo;
+use crate::record::recording::{Recording, RecordingInfo};
+use crate::record::series::{Kind, Metric, Series, Source, Unit};
 
 const US: u64 = 1_000;
 const BASE: u64 = 1_000_000_000_000;
@@ -35,7 +37,14 @@ enum Plant {
     Longer,
     /// The host loads data in the range `load`.
     Loader,
+    /// The kernel of the step takes longer, at a lower clock for heat.
+    Throttled,
+    /// A copy takes longer.
+    Copy,
 }
+
+const PLANTS: [Plant; 6] =
+    [Plant::Sleep, Plant::Kernel, Plant::Longer, Plant::Loader, Plant::Throttled, Plant::Copy];
 
 /// A rank that records, with its thread.
 struct Writer<'a> {
@@ -73,12 +82,12 @@ impl Writer<'_> {
         });
     }
 
-    /// A kernel whose launch ends as it starts.
-    fn kernel(&mut self, name: &str, start_ns: u64, end_ns: u64) {
+    /// A call that ends as its work starts.
+    fn call(&mut self, name: &str, class: CallClass, start_ns: u64) {
         let kind = CallKind {
-            name: self.store.names.intern("cuLaunchKernelEx"),
+            name: self.store.names.intern(name),
             api: Api::Driver,
-            class: CallClass::KernelLaunch,
+            class,
             result: 0,
             captured: false,
             empty: false,
@@ -95,17 +104,39 @@ impl Writer<'_> {
             thread: self.thread,
             range: self.open.last().copied().into(),
         });
-        let mut details = cupti::Kernel::default();
+    }
+
+    fn place(&self) -> cupti::Place {
         let mut place = cupti::Place::default();
         (place.device, place.context, place.stream) = (self.device, 1, 7);
+        place
+    }
+
+    fn operation(&mut self, work: Work, start_ns: u64, end_ns: u64) {
+        let work = self.store.intern_work(work);
+        let time = Interval { start_ns, end_ns };
+        self.store.operations.push(tables::Operation::new(work, Some(time), self.next_id));
+    }
+
+    fn kernel(&mut self, name: &str, start_ns: u64, end_ns: u64) {
+        self.call("cuLaunchKernelEx", CallClass::KernelLaunch, start_ns);
+        let mut details = cupti::Kernel::default();
+        let place = self.place();
         (details.grid, details.block, details.place) = ([100, 1, 1], [128, 1, 1], place);
         let name = self.store.names.intern(name);
         let names = KernelNames { name, demangled: None, short: None };
         let mut work = Work::new(What::Kernel { names, details }, place);
         work.process = self.process;
-        let work = self.store.intern_work(work);
-        let time = Interval { start_ns, end_ns };
-        self.store.operations.push(tables::Operation::new(work, Some(time), self.next_id));
+        self.operation(work, start_ns, end_ns);
+    }
+
+    fn copy(&mut self, start_ns: u64, end_ns: u64) {
+        self.call("cuMemcpyDtoHAsync_v2", CallClass::Memcpy, start_ns);
+        let mut details = cupti::Memcpy::default();
+        (details.place, details.bytes) = (self.place(), 1 << 20);
+        let mut work = Work::new(What::Copy(details), details.place);
+        work.process = self.process;
+        self.operation(work, start_ns, end_ns);
     }
 
     fn collective(&mut self, at_ns: u64, sequence: u64, rank: u64, ranks: u64) {
@@ -143,6 +174,8 @@ struct Simulation {
     /// Collectives of a step; the noise and the delay precede the first.
     collectives: usize,
     without: Option<usize>,
+    /// Differences between the arrivals of two ranks, as shares of a step, in place of normal noise.
+    differences: Vec<f64>,
     /// By how much the clock of each host is behind, and slow in parts per million.
     hosts: Vec<(i64, f64)>,
     /// The longest time by which a rank ends a collective after another one.
@@ -159,6 +192,7 @@ impl Simulation {
             plant: None,
             collectives: 1,
             without: None,
+            differences: Vec::new(),
             hosts: vec![(0, 0.0)],
             apart_ns: 0,
         }
@@ -199,9 +233,7 @@ impl Simulation {
         let mut steps = Vec::with_capacity(self.steps);
         let mut now = BASE;
         for _ in 0..self.steps {
-            let noise: Vec<u64> = (0..self.ranks)
-                .map(|_| (self.noise_ns * (4.0 + normal(rng)).max(0.0)) as u64)
-                .collect();
+            let noise: Vec<u64> = (0..self.ranks).map(|_| self.noise(rng)).collect();
             let extra = |rank: usize| match self.plant {
                 Some((planted, _, ns)) if planted == rank => ns,
                 _ => 0,
@@ -235,10 +267,43 @@ impl Simulation {
                 self.step(&mut writer, rank, number, (*start, noise[rank], *latest, apart));
             }
         }
+        if matches!(self.plant, Some((_, Plant::Throttled, _))) {
+            store.series = self.clocks(now);
+        }
         store.operations.sort_by_key(tables::Operation::start_ns);
         store.session =
             Session { window_ns: (BASE, now), windows_ns: vec![(BASE, now)], ..Session::default() };
         store
+    }
+
+    /// The time of one rank in one step beyond the shortest.
+    fn noise(&self, rng: &mut Rng) -> u64 {
+        if self.differences.is_empty() {
+            return (self.noise_ns * (4.0 + normal(rng)).max(0.0)) as u64;
+        }
+        // The difference of two ranks varies by the square root of two more than each.
+        let one = self.differences[rng.usize(..self.differences.len())];
+        let one = if rng.bool() { one } else { -one } * std::f64::consts::FRAC_1_SQRT_2;
+        let most = self.differences.iter().fold(0.0_f64, |most, one| most.max(one.abs()));
+        ((most + one) * self.step_ns as f64) as u64
+    }
+
+    /// The SM clocks of the devices, of which a throttled one is lower.
+    fn clocks(&self, end_ns: u64) -> Vec<Arc<Series>> {
+        let of_rank = |rank: usize| {
+            let is_hot = matches!(self.plant, Some((hot, Plant::Throttled, _)) if hot == rank);
+            let metrics = vec![
+                Metric::new("nvml__sm_clock", "SM clock", Unit::Hertz, Kind::State),
+                Metric::new("nvml__clock_event_reasons", "reasons", Unit::Flags, Kind::State),
+            ];
+            let mut series = Series::new(rank as u32, Source::Nvml, 10_000 * US, metrics);
+            let values = if is_hot { [1.6e9, f64::from(0x20)] } else { [1.8e9, 0.0] };
+            for at in (BASE..end_ns).step_by(10_000 * US as usize) {
+                series.push(at, at + 10_000 * US, &values).unwrap();
+            }
+            Arc::new(series)
+        };
+        (0..self.ranks).map(of_rank).collect()
     }
 
     fn step(
@@ -256,13 +321,17 @@ impl Simulation {
         writer.open.push(RangeId(writer.store.ranges.len() as u32 - 1));
         let loaded = start + self.step_ns / 20 + extra(Plant::Loader);
         writer.range("load", start, loaded);
-        let computed = loaded + self.step_ns * 18 / 20 + extra(Plant::Longer);
+        let longer = extra(Plant::Longer) + extra(Plant::Throttled);
+        let computed = loaded + self.step_ns * 18 / 20 + longer;
         writer.kernel("gemm", loaded + 3 * US, computed);
         let mut now = computed;
         if extra(Plant::Kernel) != 0 {
             writer.kernel("extra", now, now + extra(Plant::Kernel));
             now += extra(Plant::Kernel);
         }
+        let copied = now + 20 * US + extra(Plant::Copy);
+        writer.copy(now, copied);
+        now += extra(Plant::Copy);
         let optimized = now + self.step_ns / 20 + noise + extra(Plant::Sleep);
         writer.range("optimizer", now, optimized - 4 * US);
         let mut arrival = optimized;
@@ -320,7 +389,11 @@ fn waits_transfers_and_bandwidths_are_those_of_the_simulation() {
     let diagnosis = profile.diagnose();
     let finding = diagnosis.finding(FindingKind::UnevenRanks).unwrap();
     assert_eq!(finding.cost, Duration::from_micros(15_000), "{finding}");
-    assert!(finding.title.contains("rank 2, process 102 in 50 of them"), "{finding}");
+    let cause = "rank 2, process 102 is late by 20.00 ms, since its GPU is idle for the host in step/optimizer";
+    assert!(finding.title.contains(cause), "{finding}");
+    // 600 kernels of 50 us on 4 GPUs, of which nothing hides any.
+    let transfers = diagnosis.finding(FindingKind::ExposedTransfers).unwrap();
+    assert_eq!(transfers.cost, Duration::from_micros(600 * 50 / 4), "{transfers}");
     // All communication is exposed: nothing runs beside it.
     let [range] = &ranks.ranges[..] else { panic!("{ranks:?}") };
     assert_eq!((range.path.as_deref(), range.kernels), (Some("step"), 600));
@@ -336,6 +409,10 @@ fn is_named(ranks: &Ranks, rank: usize, plant: Plant) -> bool {
         (LateCause::Data { range }, Plant::Loader) => path(range, "step/load"),
         (LateCause::ExtraKernel { kernel, .. }, Plant::Kernel) => kernel == "extra",
         (LateCause::LongerKernel { kernel }, Plant::Longer) => kernel == "gemm",
+        (LateCause::SlowerClock { device, by }, Plant::Throttled) => {
+            *device == rank as u32 && by.is_some()
+        }
+        (LateCause::Copies, Plant::Copy) => true,
         _ => false,
     };
     ranks.ranks[straggler.rank].rank == Some(rank as u32) && is_cause
@@ -366,7 +443,7 @@ fn planted_stragglers_are_named_and_balanced_windows_are_not() {
         natural.noise_ns = noise * natural.step_ns as f64;
         let natural = natural.profile(&mut rng).ranks().collectives[0].skew;
         let late = (natural.as_nanos() as u64 * 3).max(5_000 * US / 20);
-        for plant in [Plant::Sleep, Plant::Kernel, Plant::Longer, Plant::Loader] {
+        for plant in PLANTS {
             let named = (0..100).filter(|_| {
                 let rank = rng.usize(0..ranks);
                 is_named(&simulated(Some((rank, plant, late)), &mut rng), rank, plant)
@@ -374,6 +451,51 @@ fn planted_stragglers_are_named_and_balanced_windows_are_not() {
             let named = named.count();
             assert!(named >= 95, "{named} of 100 with {plant:?}, {ranks} ranks, noise {noise}");
         }
+    }
+}
+
+/// How far two H100 of a real run arrived apart at collectives that nothing held up, as shares of a step.
+fn real_differences() -> Vec<f64> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recordings/nccl-2xh100");
+    let load = |rank| Recording::load(format!("{folder}/rank-{rank}.gpuprof")).unwrap();
+    let profile = Profile::from_recordings([load(0), load(1)]).unwrap();
+    let matches = Matches::of(&profile);
+    let balanced: Vec<&Match> = matches.all.iter().filter(|one| one.bytes == 1 << 20).collect();
+    let step = {
+        let ends = balanced.windows(2).map(|two| two[1].latest_ns - two[0].latest_ns);
+        let mut ends: Vec<u64> = ends.collect();
+        ends.sort_unstable();
+        ends[ends.len() / 2] as f64
+    };
+    balanced.iter().map(|one| one.skew_ns() as f64 / step).collect()
+}
+
+/// The same with the spread of a real run.
+#[test]
+fn stragglers_are_named_amid_the_jitter_of_a_real_run() {
+    let differences = real_differences();
+    assert_eq!(differences.len(), 50);
+    let mut sorted = differences.clone();
+    sorted.sort_by(f64::total_cmp);
+    println!("median skew {:.3} %, longest {:.3} %", 100.0 * sorted[25], 100.0 * sorted[49]);
+    let mut rng = Rng::with_seed(40);
+    let mut simulated = |plant| {
+        let mut simulation = Simulation::new(2);
+        simulation.differences = differences.clone();
+        simulation.plant = plant;
+        simulation.profile(&mut rng).ranks()
+    };
+    let natural = simulated(None).collectives[0].skew.as_nanos() as u64;
+    let wrong = (0..100).filter(|_| !simulated(None).stragglers.is_empty()).count();
+    assert!(wrong <= 1, "{wrong} of 100 balanced windows");
+    let late = (3 * natural).max(5_000 * US / 20);
+    for plant in PLANTS {
+        let named = (0..100).filter(|at| {
+            let rank = at % 2;
+            is_named(&simulated(Some((rank, plant, late))), rank, plant)
+        });
+        let named = named.count();
+        assert!(named >= 95, "{named} of 100 with {plant:?}, natural skew {natural} ns");
     }
 }
 
