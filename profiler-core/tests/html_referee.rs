@@ -29,6 +29,10 @@ use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, Recording};
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
+const RANKS: [&[u8]; 2] = [
+    include_bytes!("recordings/nccl-2xh100/rank-0.gpuprof"),
+    include_bytes!("recordings/nccl-2xh100/rank-1.gpuprof"),
+];
 const ROOFLINE: &[u8] = include_bytes!("recordings/roofline-h200.gpuprof");
 const BEFORE: &[u8] = include_bytes!("recordings/diseases/sync-every-kernel-ill.gpuprof");
 const AFTER: &[u8] = include_bytes!("recordings/diseases/sync-every-kernel-cured.gpuprof");
@@ -70,6 +74,7 @@ const CHECKS: &[(&str, Page)] = &[
     ("says_what_failed", || empty().to_html()),
     ("shows_an_empty_session", || empty().to_html()),
     ("groups_processes", || processes().to_html()),
+    ("links_ranks", || ranks().to_html()),
     ("draws_what_was_sampled", || with_energy().to_html()),
     ("is_accessible_with_samples", || with_energy().to_html()),
     ("has_a_roofline", || Profile::from_bytes(ROOFLINE).unwrap().to_html()),
@@ -240,6 +245,16 @@ fn crowded_roofline() -> String {
 fn comparison() -> String {
     let [before, after] = [BEFORE, AFTER].map(|bytes| Profile::from_bytes(bytes).unwrap());
     profiler_core::compare(&before, &after).to_html()
+}
+
+/// Two ranks of PyTorch with their collectives.
+fn ranks() -> Profile {
+    let mut merger = Merger::new();
+    for (rank, bytes) in (0..).zip(RANKS) {
+        let recording = Recording::from_bytes(bytes).unwrap();
+        merger.add_process(recording, Some("train.py".to_owned()), Some(rank)).unwrap();
+    }
+    merger.finish().unwrap()
 }
 
 /// Two ranks on one GPU, with the same ids of threads, streams and calls; the second was killed.

@@ -475,3 +475,57 @@ fn fleet_refuses_empty_labels_and_leaves_nothing() {
     assert!(files(&folder.0).is_empty());
     assert_eq!(compact_fleet(folder.0.join("nowhere")).unwrap(), 0);
 }
+
+/// Half a million operations of a training: steps of ten layers, with copies and collectives.
+fn training() -> Profile {
+    let fake = fake();
+    let kernels: Vec<std::ffi::CString> =
+        (0..200).map(|at| std::ffi::CString::new(format!("layer_{at}_kernel")).unwrap()).collect();
+    record(&fake, || {
+        for step in 0..500_u64 {
+            let _step = nvtx::range("step");
+            for layer in 0..10 {
+                let _layer = nvtx::range("layer");
+                for at in 0..100_u64 {
+                    let ns = 2_000 + (step * 7_919 + at * 104_729) % 20_000;
+                    fake.launch(match at {
+                        0 => Work::host_to_device(4_096 + at).taking_ns(700),
+                        99 => Work::kernel(c"ncclDevKernel_AllReduce").taking_ns(ns),
+                        at => {
+                            Work::kernel(&kernels[(layer * 20 + at as usize) % 200]).taking_ns(ns)
+                        }
+                    });
+                }
+            }
+        }
+    })
+}
+
+/// In release, for the figures; `FLEET` names the folder, which stays:
+/// `FLEET=FOLDER cargo test --release -p profiler-core --features parquet --test parquet -- fleet_of_64 --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn fleet_of_64_ranks_with_a_million_operations_each() {
+    let fleet = PathBuf::from(std::env::var_os("FLEET").unwrap());
+    let bytes = || -> u64 {
+        let size = |file: &PathBuf| fs::metadata(fleet.join(file)).unwrap().len();
+        files(&fleet).iter().map(size).sum()
+    };
+    let profiles = [training(), training()];
+    let start = std::time::Instant::now();
+    for rank in 0..64 {
+        for profile in &profiles {
+            let part = FleetPart::new("train", format!("node-{}", rank / 8), rank);
+            profile.add_to_fleet(&fleet, &part).unwrap();
+        }
+    }
+    println!("written in {:?}: {} files, {} bytes", start.elapsed(), files(&fleet).len(), bytes());
+    let start = std::time::Instant::now();
+    assert_eq!(compact_fleet(&fleet).unwrap(), 3 * 128);
+    println!(
+        "compacted in {:?}: {} files, {} bytes",
+        start.elapsed(),
+        files(&fleet).len(),
+        bytes()
+    );
+}

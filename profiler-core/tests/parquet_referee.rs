@@ -64,12 +64,29 @@ fn main() {
             "sql_engines_agree_on_a_fleet is ignored: SQL_REFEREES names no folder with bin/python"
         );
     }
-    let is_ignored = sql.is_none();
+    let spark = env::var_os("SPARK_REFEREE").map(|folder| PathBuf::from(folder).join("bin/python"));
+    let both = sql.clone().zip(spark.filter(|python| python.exists()));
+    if both.is_none() && !arguments.list {
+        eprintln!(
+            "spark_agrees_on_a_fleet is ignored: SQL_REFEREES and SPARK_REFEREE name no folders with bin/python"
+        );
+    }
+    let is_ignored = [sql.is_none(), both.is_none()];
+    let wide = sql.clone();
+    let wide = move || {
+        fleet::thousand_ranks(&wide.ok_or("the engines are not there")?, &["duckdb", "datafusion"])
+    };
+    let wide = Trial::test("sql_engines_read_1000_ranks", wide).with_ignored_flag(is_ignored[0]);
     let agree = move || {
         fleet::engines_agree(&sql.ok_or("the engines are not there")?, &["duckdb", "datafusion"])
     };
-    let agree = Trial::test("sql_engines_agree_on_a_fleet", agree).with_ignored_flag(is_ignored);
-    let trials = trials.into_iter().chain([agree]).collect();
+    let spark = move || {
+        let (sql, spark) = both.ok_or("Spark is not there")?;
+        fleet::spark_agrees(&sql, &spark)
+    };
+    let agree = Trial::test("sql_engines_agree_on_a_fleet", agree).with_ignored_flag(is_ignored[0]);
+    let spark = Trial::test("spark_agrees_on_a_fleet", spark).with_ignored_flag(is_ignored[1]);
+    let trials = trials.into_iter().chain([agree, wide, spark]).collect();
     // One stand-in at a time.
     let arguments = Arguments { test_threads: Some(1), ..arguments };
     libtest_mimic::run(&arguments, trials).exit();

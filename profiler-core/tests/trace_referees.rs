@@ -29,6 +29,10 @@ use serde_json::Value;
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
 const SAMPLES: &[u8] = include_bytes!("recordings/samples-h200.gpuprof");
+const RANKS: [&[u8]; 2] = [
+    include_bytes!("recordings/nccl-2xh100/rank-0.gpuprof"),
+    include_bytes!("recordings/nccl-2xh100/rank-1.gpuprof"),
+];
 const KINDS: &[u8] = include_bytes!("../../tests/recordings/kinds-130001.gpuprof");
 
 type Test = fn(&Path) -> Result<(), Failed>;
@@ -112,7 +116,7 @@ fn recorded() -> Profile {
 }
 
 /// By name: what was recorded, and what is made up.
-fn profiles() -> [(&'static str, Profile); 5] {
+fn profiles() -> [(&'static str, Profile); 6] {
     let kinds = Profile::from_bytes(KINDS).unwrap();
     [
         ("recorded", recorded()),
@@ -120,6 +124,7 @@ fn profiles() -> [(&'static str, Profile); 5] {
         ("steps", steps()),
         ("everything", everything()),
         ("processes", processes()),
+        ("ranks", ranks()),
     ]
 }
 
@@ -127,6 +132,11 @@ fn profiles() -> [(&'static str, Profile); 5] {
 fn processes() -> Profile {
     let recording = everything().recording().unwrap().clone();
     Profile::from_recordings([recording.clone(), recording]).unwrap()
+}
+
+/// Two ranks with collectives that match.
+fn ranks() -> Profile {
+    Profile::from_recordings(RANKS.map(|rank| Recording::from_bytes(rank).unwrap())).unwrap()
 }
 
 /// A run in steps as HTA knows them, with work on two streams.
@@ -183,6 +193,12 @@ fn arrows(profile: &Profile) -> usize {
     profile.operations().filter(|o| o.start().is_some() && o.call().is_some()).count()
 }
 
+/// Of matched collectives: an arrow from each rank's kernel to the next one's.
+fn between_ranks(profile: &Profile) -> usize {
+    let groups = profile.ranks().collectives;
+    groups.iter().map(|group| group.count as usize * (group.ranks - 1)).sum()
+}
+
 const COUNTS: [&str; 3] = [
     "select category, count(*) as count from slice group by category",
     "select count(*) as count from flow",
@@ -210,7 +226,7 @@ fn check_gpu_slices(perfetto: &Path, trace: &Path, profile: &Profile) -> Result<
 fn check_counts(
     perfetto: &Path,
     trace: &Path,
-    profile: &Profile,
+    (profile, expected_arrows): (&Profile, usize),
     of: impl Fn(&str) -> &str,
 ) -> Result<(), Failed> {
     let rows = ask(perfetto, trace, &COUNTS)?;
@@ -226,7 +242,7 @@ fn check_counts(
         .collect();
     check(found == expected, format!("{}: {found:?} instead of {expected:?}", trace.display()))?;
     let flows = rows[1][0]["count"].as_u64().unwrap();
-    check(flows == arrows(profile) as u64, format!("{}: {flows} arrows", trace.display()))?;
+    check(flows == expected_arrows as u64, format!("{}: {flows} arrows", trace.display()))?;
     check(
         rows[2][0]["count"] == 0,
         format!("{}: slices that outlast their parents", trace.display()),
@@ -265,7 +281,9 @@ fn perfetto_reads_protobuf(perfetto: &Path) -> Result<(), Failed> {
     let folder = Folder::new("protobuf");
     for (name, profile) in profiles() {
         let trace = folder.export(&profile, Format::Perfetto, name);
-        check_counts(perfetto, &trace, &profile, |category| category)?;
+        let arrows = arrows(&profile) + between_ranks(&profile);
+        check(name != "ranks" || between_ranks(&profile) == 100, "100 collectives of two ranks")?;
+        check_counts(perfetto, &trace, (&profile, arrows), |category| category)?;
         check_gpu_slices(perfetto, &trace, &profile)?;
         typed_events_agree(perfetto, &trace, &profile)?;
     }
@@ -312,9 +330,9 @@ fn perfetto_reads_json(perfetto: &Path) -> Result<(), Failed> {
     let folder = Folder::new("json");
     for (name, profile) in profiles() {
         let trace = folder.export(&profile, Format::Chrome, &format!("{name}.json"));
-        check_counts(perfetto, &trace, &profile, |category| category)?;
+        check_counts(perfetto, &trace, (&profile, arrows(&profile)), |category| category)?;
         let trace = folder.export(&profile, Format::Kineto, &format!("{name}.pt.json"));
-        check_counts(perfetto, &trace, &profile, |category| match category {
+        check_counts(perfetto, &trace, (&profile, arrows(&profile)), |category| match category {
             "range" => "user_annotation",
             "api" => "cuda_driver",
             "copy" => "gpu_memcpy",
@@ -343,7 +361,7 @@ fn perfetto_reads_hostile(perfetto: &Path) -> Result<(), Failed> {
     for (format, name) in [(Format::Perfetto, "hostile.pftrace"), (Format::Chrome, "hostile.json")]
     {
         let trace = folder.export(&profile, format, name);
-        check_counts(perfetto, &trace, &profile, |category| category)?;
+        check_counts(perfetto, &trace, (&profile, arrows(&profile)), |category| category)?;
         // Of the escapes of JSON it decodes some.
         if format == Format::Perfetto {
             let query = "select name from slice where category = 'range' group by 1";

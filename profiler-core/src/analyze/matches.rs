@@ -3,7 +3,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::order;
-use crate::join::collectives::{CollectiveFunction, CollectiveRow};
+use crate::join::collectives::{CollectiveFunction, CollectiveKey, CollectiveRow};
 use crate::join::tables::{Interval, OperationId};
 use crate::profile::Profile;
 
@@ -84,33 +84,12 @@ pub(crate) struct Matches {
     pub(crate) unmatched: u64,
 }
 
-/// The key of a collective in all its ranks: function and number, or sender and receiver and number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    communicator: u64,
-    function: CollectiveFunction,
-    pair: (u32, u32),
-    sequence: u64,
-}
-
-impl Key {
-    /// `None` for a send or receive without its ranks.
-    fn of(row: &CollectiveRow) -> Option<Self> {
-        let (function, pair) = match row.function {
-            CollectiveFunction::Send => (CollectiveFunction::Send, (row.rank?, row.other_rank?)),
-            CollectiveFunction::Recv => (CollectiveFunction::Send, (row.other_rank?, row.rank?)),
-            function => (function, (0, 0)),
-        };
-        Some(Self { communicator: row.communicator, function, pair, sequence: row.sequence })
-    }
-}
-
 impl Matches {
     /// Costs a sort of the collectives; memory is proportional to them.
     pub(crate) fn of(profile: &Profile) -> Self {
         let rows = profile.collective_rows();
-        let mut keyed: Vec<(Key, usize)> =
-            (0..).zip(rows).filter_map(|(at, row)| Some((Key::of(row)?, at))).collect();
+        let mut keyed: Vec<(CollectiveKey, usize)> =
+            (0..).zip(rows).filter_map(|(at, row)| Some((row.key()?, at))).collect();
         order::sort_by_key(&mut keyed, |keyed| *keyed);
         let mut matches = Self::default();
         let sums = KernelSums::of(rows);
@@ -172,7 +151,7 @@ impl KernelSums {
         Self(sums)
     }
 
-    fn matched(&self, key: Key, members: Vec<Member>, rows: &[CollectiveRow]) -> Match {
+    fn matched(&self, key: CollectiveKey, members: Vec<Member>, rows: &[CollectiveRow]) -> Match {
         let kernel = rows[members[0].row].operation;
         let sum = kernel.and_then(|kernel| self.0.get(&kernel)).copied();
         let (bytes, total_bytes, bus_bytes) = sum.unwrap_or_default();

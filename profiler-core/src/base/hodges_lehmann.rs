@@ -8,6 +8,8 @@
 
 use std::collections::HashMap;
 
+pub(crate) use crate::base::statistics::median;
+
 /// Beyond this number, times of a side are combined into blocks.
 pub(crate) const MOST: usize = 64;
 
@@ -92,12 +94,6 @@ impl Factor {
             false => ranks.rank(count, count, tail).is_some(),
         })
     }
-}
-
-/// The median of sorted values.
-pub(crate) fn median(sorted: &[f64]) -> Option<f64> {
-    let last = sorted.len().checked_sub(1)?;
-    Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
 }
 
 /// The order statistics that contain the true median with at least this confidence.

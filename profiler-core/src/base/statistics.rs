@@ -64,6 +64,12 @@ fn sum(times: &[u64]) -> u128 {
     times.iter().map(|&ns| u128::from(ns)).sum()
 }
 
+/// The median of sorted values.
+pub(crate) fn median(sorted: &[f64]) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
+}
+
 /// A part by its whole, from 0 to 1; 0 if the whole is 0.
 #[cfg(feature = "analysis")]
 pub(crate) fn ratio(part: u64, whole: u64) -> f64 {

@@ -92,6 +92,11 @@ impl CollectiveFunction {
         matches!(self, Self::Send | Self::Recv)
     }
 
+    /// True for functions that no rank finishes before all ranks have started.
+    pub(crate) const fn waits_for_all(self) -> bool {
+        matches!(self, Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll)
+    }
+
     /// The bytes that the bandwidths of NVIDIA's nccl-tests refer to: with `bytes` a rank, all ranks
     /// together for those functions in which each rank's data is a part of the result.
     pub fn total_bytes(self, bytes: u64, ranks: u32) -> u64 {
@@ -155,6 +160,28 @@ pub(crate) struct CollectiveRow {
     pub(crate) operation: Option<OperationId>,
     /// How many collectives its kernel executes.
     pub(crate) in_kernel: u32,
+}
+
+/// What a collective has in common in all its ranks: function and number, or sender and receiver and number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CollectiveKey {
+    pub(crate) communicator: u64,
+    pub(crate) function: CollectiveFunction,
+    pair: (u32, u32),
+    sequence: u64,
+}
+
+impl CollectiveRow {
+    /// `None` for a send or receive without its ranks.
+    pub(crate) fn key(&self) -> Option<CollectiveKey> {
+        let (function, pair) = match self.function {
+            CollectiveFunction::Send => (CollectiveFunction::Send, (self.rank?, self.other_rank?)),
+            CollectiveFunction::Recv => (CollectiveFunction::Send, (self.other_rank?, self.rank?)),
+            function => (function, (0, 0)),
+        };
+        let (communicator, sequence) = (self.communicator, self.sequence);
+        Some(CollectiveKey { communicator, function, pair, sequence })
+    }
 }
 
 /// Launches of collectives' kernels by thread, in order.

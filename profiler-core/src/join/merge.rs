@@ -1,7 +1,7 @@
 //! Several recordings as one store: the rows of each process follow those of the processes before.
 //!
 //! Every recording is decoded and joined alone, so that ids of one process never meet those of
-//! another. Merging moves rows, which stay joined.
+//! another. Merging moves rows, which stay joined. Those of several hosts are put on one clock at the end.
 
 use std::sync::Arc;
 
@@ -13,11 +13,13 @@ use crate::join::busy::united;
 use crate::join::correlate;
 use crate::join::decode;
 use crate::join::health::Health;
+use crate::join::host_clock::LEAST_EVENTS;
+use crate::join::hosts::{self, Unaligned};
 use crate::join::tables::{
     Call, CallId, CallKind, CallKindId, Details, Field, FieldValue, Interval, KernelNames, Label,
     LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, NameId, Operation, Overhead, Process,
-    ProcessRange, ProcessRangeId, Range, RangeId, RecordedProcess, Session, ShareId, Store,
-    Subject, Thread, ThreadId, What, Work, WorkId,
+    ProcessRange, ProcessRangeId, Range, RangeId, RecordedProcess, ShareId, Store, Subject, Thread,
+    ThreadId, What, Work, WorkId,
 };
 use crate::record::recording::{DeviceInfo, Recording, RecordingInfo};
 
@@ -29,8 +31,15 @@ pub(crate) struct Merger {
     labels: FxHashMap<Label, LabelId>,
     process_ids: ProcessIds,
     devices: Devices,
+    /// By number; each is one boot of one machine.
+    hosts: Vec<Host>,
+}
+
+/// The recordings of one clock.
+#[derive(Debug)]
+struct Host {
     /// The recording that started first.
-    first: Option<(u64, RecordingInfo)>,
+    first: (u64, RecordingInfo),
 }
 
 impl Merger {
@@ -42,11 +51,7 @@ impl Merger {
         rank: Option<u32>,
     ) -> Result<(), Error> {
         let info = recording.info().clone();
-        if let Some((_, first)) = &self.first
-            && let Some(why) = first.other_clock(&info)
-        {
-            return Err(Error::new(Kind::Merge(why.to_owned())));
-        }
+        let known = self.host_of(&info)?;
         let mut health = Health::default();
         let mut part = decode::read(&recording, &mut health);
         // The raw logs take most of the memory.
@@ -55,17 +60,39 @@ impl Merger {
         self.check_rows(&part)?;
         let window_ns = part.session.window_ns;
         let windows_ns = part.session.windows_ns.clone();
-        if self.first.as_ref().is_none_or(|(start_ns, _)| window_ns.0 < *start_ns) {
-            self.first = Some((window_ns.0, info.clone()));
+        let host = known.unwrap_or(self.hosts.len());
+        let first = (window_ns.0, info.clone());
+        match self.hosts.get_mut(host) {
+            Some(host) if host.first.0 <= first.0 => {}
+            Some(host) => host.first = first,
+            None => self.hosts.push(Host { first }),
         }
         self.health.add(&health);
         let id = self.process_ids.unique(info.process_id);
+        // CAST: rows of recordings are numbered with 32 bits.
+        let host = host as u32;
+        self.devices.host = host;
         let devices = self.devices.of_recording(&info);
         self.append(part, id, devices);
-        let recorded = RecordedProcess { rank, window_ns, windows_ns, info, health };
+        let recorded = RecordedProcess { rank, host, window_ns, windows_ns, info, health };
         let (name, recorded) = (name.map(Into::into), Some(Box::new(recorded)));
         self.store.processes.push(Process { id, name, recorded });
         Ok(())
+    }
+
+    /// The known host of a recording; `None` if it is of another one.
+    fn host_of(&self, info: &RecordingInfo) -> Result<Option<usize>, Error> {
+        for (host, Host { first: (_, first) }) in self.hosts.iter().enumerate() {
+            let is_same = first.has_clock_of(info).ok_or_else(|| {
+                let why = "a recording of an older version does not contain when its machine started, so \
+                           that its clock cannot be compared with others: read it alone";
+                Error::new(Kind::Merge(why.to_owned()))
+            })?;
+            if is_same {
+                return Ok(Some(host));
+            }
+        }
+        Ok(None)
     }
 
     /// Counts a recording that is missing or cannot be read.
@@ -75,19 +102,26 @@ impl Merger {
 
     /// The store, what holds for all recordings, and the sum of their losses.
     pub(crate) fn finish(self) -> Result<(Store, RecordingInfo, Health), Error> {
-        let Self { mut store, mut health, devices, first, .. } = self;
-        let Some((_, mut info)) = first else {
+        let Self { mut store, mut health, mut devices, mut hosts, .. } = self;
+        if hosts.is_empty() {
             let none = "there is no recording to read a profile from".to_owned();
             return Err(Error::new(Kind::Merge(none)));
-        };
+        }
+        if hosts.len() > 1 {
+            let order = number_hosts(&mut store, hosts.len());
+            devices.known.iter_mut().for_each(|known| known.host = order[known.host as usize]);
+            let device_hosts: Vec<u32> = devices.known.iter().map(|known| known.host).collect();
+            let aligned = hosts::align(&mut store, order.len() as u32, &device_hosts);
+            store.hosts = aligned.map_err(|unaligned| unaligned_error(&store, unaligned))?;
+            let first = order.iter().position(|number| *number == 0).unwrap_or(0);
+            hosts.swap(0, first);
+        }
+        session_of_all(&mut store);
+        let mut info = hosts.swap_remove(0).first.1;
         health.devices_by_ordinal = devices.known_by_ordinal();
         let (numbers, known) = devices.numbered();
         renumber(&mut store, &numbers);
         (info.devices, info.process_id) = (known, None);
-        let windows = store.session.windows_ns.drain(..);
-        let windows = windows.map(|(start_ns, end_ns)| Interval { start_ns, end_ns }).collect();
-        let windows = united(windows).into_iter();
-        store.session.windows_ns = windows.map(|window| (window.start_ns, window.end_ns)).collect();
         order::sort_by_number(&mut store.operations, Operation::start_ns);
         order::sort_by_number(&mut store.memory, |event| event.at_ns);
         order::sort_by_number(&mut store.managed, |event| event.time.start_ns);
@@ -178,7 +212,9 @@ impl Merger {
             Arc::make_mut(series).head.device = device;
         }
         store.series.append(&mut part.series);
-        self.add_session(&part.session);
+        // Merged profiles read only whether there is any.
+        let pending = store.session.pending_from_ns.into_iter().chain(part.session.pending_from_ns);
+        store.session.pending_from_ns = pending.min();
     }
 
     /// The new places of a store's rows, and those of its names and labels, which this adds.
@@ -213,21 +249,56 @@ impl Merger {
         }
         moved
     }
+}
 
-    /// Extends the session to that of another recording.
-    fn add_session(&mut self, part: &Session) {
-        let is_first = self.store.processes.is_empty();
-        let session = &mut self.store.session;
-        let (start_ns, end_ns) = part.window_ns;
-        session.window_ns = match is_first {
-            true => part.window_ns,
-            false => (session.window_ns.0.min(start_ns), session.window_ns.1.max(end_ns)),
-        };
-        session.zero_ns = session.window_ns.0;
-        session.windows_ns.extend(&part.windows_ns);
-        let pending = session.pending_from_ns.into_iter().chain(part.pending_from_ns);
-        session.pending_from_ns = pending.min();
+/// Numbers the hosts in order of their lowest ranks. Returns the new number of each.
+fn number_hosts(store: &mut Store, hosts: usize) -> Vec<u32> {
+    let mut ranks = vec![u32::MAX; hosts];
+    for recorded in store.processes.iter().filter_map(|process| process.recorded.as_ref()) {
+        let lowest = &mut ranks[recorded.host as usize];
+        *lowest = (*lowest).min(recorded.rank.unwrap_or(u32::MAX));
     }
+    let mut in_order: Vec<usize> = (0..hosts).collect();
+    in_order.sort_by_key(|host| ranks[*host]);
+    let mut numbers = vec![0; hosts];
+    (0..).zip(in_order).for_each(|(number, host)| numbers[host] = number);
+    let recorded = store.processes.iter_mut().filter_map(|process| process.recorded.as_mut());
+    recorded.for_each(|recorded| recorded.host = numbers[recorded.host as usize]);
+    numbers
+}
+
+/// Names a process of the host whose clock cannot be aligned.
+fn unaligned_error(store: &Store, Unaligned { host, shared }: Unaligned) -> Error {
+    let is_of_host = |process: &&Process| {
+        process.recorded.as_ref().is_some_and(|recorded| recorded.host == host)
+    };
+    let processes = || store.processes.iter().filter(is_of_host);
+    let rank = processes().find_map(|process| process.recorded.as_ref()?.rank);
+    let name = match (rank, processes().next()) {
+        (Some(rank), _) => format!("rank {rank}"),
+        (None, Some(process)) => format!("process {}", process.id),
+        (None, None) => format!("host {host}"),
+    };
+    let why = format!(
+        "the recordings were made on several machines, or in several boots of one: their clocks are aligned by the ends of \
+         NCCL's collectives, of which the machine of {name} shares {shared} with another one and needs {LEAST_EVENTS}: read \
+         the recordings of each boot alone, or record all ranks with `gpuprof run`"
+    );
+    Error::new(Kind::Merge(why))
+}
+
+/// The session of all recordings, from the first start to the last end.
+fn session_of_all(store: &mut Store) {
+    let recorded = || store.processes.iter().filter_map(|process| process.recorded.as_ref());
+    let starts = recorded().map(|recorded| recorded.window_ns.0);
+    let ends = recorded().map(|recorded| recorded.window_ns.1);
+    let window_ns = (starts.min().unwrap_or(0), ends.max().unwrap_or(0));
+    let windows = recorded().flat_map(|recorded| &recorded.windows_ns);
+    let windows = windows.map(|&(start_ns, end_ns)| Interval { start_ns, end_ns }).collect();
+    let windows = united(windows).into_iter();
+    let windows_ns = windows.map(|window| (window.start_ns, window.end_ns)).collect();
+    let session = &mut store.session;
+    (session.window_ns, session.windows_ns, session.zero_ns) = (window_ns, windows_ns, window_ns.0);
 }
 
 /// Where the rows of a store are after the move.
@@ -421,7 +492,7 @@ impl ProcessIds {
 /// No machine has a device with a larger ordinal.
 const MAX_ORDINAL: u32 = 0xffff;
 
-/// What identifies a GPU of the machine. Ordinals depend on the process: `CUDA_VISIBLE_DEVICES`
+/// What identifies a GPU of a machine. Ordinals depend on the process: `CUDA_VISIBLE_DEVICES`
 /// hides GPUs and numbers the others anew.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Identity {
@@ -434,12 +505,16 @@ enum Identity {
 /// The GPUs of all recordings, numbered as they appear.
 #[derive(Debug, Default)]
 struct Devices {
-    numbers: FxHashMap<Identity, u32>,
+    /// By host and identity.
+    numbers: FxHashMap<(u32, Identity), u32>,
     known: Vec<KnownDevice>,
+    /// The host of the recording that is added.
+    host: u32,
 }
 
 #[derive(Debug)]
 struct KnownDevice {
+    host: u32,
     identity: Identity,
     info: Option<DeviceInfo>,
     /// Its ordinal, and whether all processes agree on that.
@@ -463,9 +538,11 @@ impl Devices {
             None => Identity::Ordinal(ordinal),
         };
         let next = self.known.len() as u32;
-        let number = *self.numbers.entry(identity.clone()).or_insert(next);
+        let host = self.host;
+        let number = *self.numbers.entry((host, identity.clone())).or_insert(next);
         if number == next {
             self.known.push(KnownDevice {
+                host,
                 identity,
                 info: info.cloned(),
                 ordinal,
@@ -497,7 +574,8 @@ impl Devices {
         if !agree {
             let mut by_address: Vec<usize> = (0..self.known.len()).collect();
             order::sort_by(&mut by_address, |a, b| {
-                self.known[*a].identity.cmp(&self.known[*b].identity)
+                let key = |at: usize| (self.known[at].host, &self.known[at].identity);
+                key(*a).cmp(&key(*b))
             });
             for (number, at) in (0..).zip(by_address) {
                 numbers[at] = number;

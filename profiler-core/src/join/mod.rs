@@ -9,6 +9,8 @@ pub(crate) mod correlate;
 pub(crate) mod decode;
 pub(crate) mod graph_nodes;
 pub(crate) mod health;
+pub(crate) mod host_clock;
+pub(crate) mod hosts;
 pub(crate) mod ids;
 pub(crate) mod infer;
 pub(crate) mod intern;

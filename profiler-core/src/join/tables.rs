@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::join::account::{ExpectedRecords, is_failure, may_have_several_records};
 use crate::join::health::Health;
+use crate::join::host_clock::HostClock;
 pub(crate) use crate::join::ids::*;
 use crate::join::intern::hash_of;
 pub(crate) use crate::join::intern::{Interned, NameId, Names};
@@ -59,6 +60,8 @@ pub(crate) struct Process {
 #[derive(Debug)]
 pub(crate) struct RecordedProcess {
     pub(crate) rank: Option<u32>,
+    /// Its host, by number.
+    pub(crate) host: u32,
     /// In nanoseconds of `CLOCK_MONOTONIC`, as [`Session`] has them.
     pub(crate) window_ns: (u64, u64),
     pub(crate) windows_ns: Vec<(u64, u64)>,
@@ -240,6 +243,11 @@ impl Operation {
     #[inline]
     pub(crate) fn start_ns(&self) -> u64 {
         self.time.start_ns
+    }
+
+    /// Changes its timestamps, if it has any.
+    pub(crate) fn change_time(&mut self, change: impl FnOnce(Interval) -> Interval) {
+        self.time = self.time().map_or(self.time, change);
     }
 
     /// 0 without timestamps.
@@ -542,6 +550,8 @@ pub(crate) struct Store {
     pub(crate) shared_ordinals: Vec<u32>,
     /// Empty if a process recorded itself.
     pub(crate) processes: Vec<Process>,
+    /// The clocks of several hosts; empty if all recordings are of one.
+    pub(crate) hosts: Vec<HostClock>,
     /// The samples of the devices.
     pub(crate) series: Vec<Arc<Series>>,
     /// By [`CallId`]: the inferred range of calls outside all ranges; empty if none was inferred.

@@ -58,7 +58,7 @@ pub use collective::{Collective, CollectiveFunction};
 pub use cupti::CopyKind;
 pub use mark::Mark;
 pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
-pub use process::{Merger, Process};
+pub use process::{HostClock, Merger, Process};
 pub use process_range::ProcessRange;
 pub use profiles::Profiles;
 use range::Walk;
@@ -113,7 +113,7 @@ impl Profile {
         Self::from_joined(store, info, health)
     }
 
-    fn from_joined(store: Store, info: RecordingInfo, health: Health) -> Self {
+    pub(crate) fn from_joined(store: Store, info: RecordingInfo, health: Health) -> Self {
         let tree = Tree::build(&store);
         Self {
             recording: None,

@@ -12,6 +12,7 @@ use crate::base::text::{printable, serialize_as_text};
 use crate::base::totals::Totals;
 use crate::base::units::{NAME_WIDTH, shortened};
 use crate::join::health::Health;
+pub use crate::join::host_clock::HostClock;
 use crate::join::merge;
 use crate::join::range_tree;
 use crate::join::tables;
@@ -25,8 +26,9 @@ use crate::record::recording::{Recording, RecordingInfo};
 /// [`Query::process`](crate::query::Query::process) and
 /// [`Query::by_process`](crate::query::Query::by_process) split them.
 ///
-/// All times are on one clock, `CLOCK_MONOTONIC` of one boot of one machine: recordings of other
-/// machines or boots are refused. A device is a GPU by its PCI address, whatever ordinals the
+/// All times are on one clock, `CLOCK_MONOTONIC` of one boot of one machine. Recordings of several hosts (machines, or boots of
+/// one) are put on the clock of the first by the ends of the collectives of NCCL that they share: [`Profile::hosts`]
+/// states the error. A device is a GPU by its PCI address, whatever ordinals the
 /// processes have for it. Where all agree on the ordinals, they are the devices' numbers; otherwise,
 /// as with `CUDA_VISIBLE_DEVICES`, devices are numbered from 0 by address. Parts of one GPU (MIG)
 /// count as that GPU.
@@ -61,7 +63,7 @@ impl Merger {
     /// Adds a recording. Costs what [`Profile::from_recording`] does, and a pass over the rows.
     ///
     /// # Errors
-    /// The recording is of another machine or boot, or does not fit. It is left out, and the merger
+    /// It is unknown whether the recording is of the same boot as the others, or it does not fit. It is left out, and the merger
     /// can go on.
     pub fn add(&mut self, recording: Recording) -> Result<(), Error> {
         self.add_process(recording, None, None)
@@ -91,7 +93,7 @@ impl Merger {
     /// the devices of all.
     ///
     /// # Errors
-    /// No recording was added.
+    /// No recording was added, or those of several hosts share too few collectives.
     pub fn finish(self) -> Result<Profile, Error> {
         let (store, info, health) = self.0.finish()?;
         Ok(Profile::from_joined(store, info, health))
@@ -130,6 +132,11 @@ impl<'a> Process<'a> {
 
     fn window_ns(&self) -> (u64, u64) {
         self.recorded().map_or(self.profile.store.session.window_ns, |of| of.window_ns)
+    }
+
+    /// The host of its recording: an index of [`Profile::hosts`], or 0 if that is empty.
+    pub fn host(&self) -> usize {
+        self.recorded().map_or(0, |of| of.host as usize)
     }
 
     /// The start of its recording since the session's start.
@@ -191,8 +198,12 @@ impl fmt::Display for Process<'_> {
         }
         let id = self.profile.process_id(self.id);
         match self.recording_info().and_then(|info| info.process_id).filter(|own| *own != id) {
-            Some(own) => write!(f, "process {own} (here {id})"),
-            None => write!(f, "process {id}"),
+            Some(own) => write!(f, "process {own} (here {id})")?,
+            None => write!(f, "process {id}")?,
+        }
+        match self.profile.hosts().len() {
+            0 => Ok(()),
+            _ => write!(f, " on host {}", self.host()),
         }
     }
 }
@@ -215,6 +226,12 @@ impl Profile {
     pub fn processes(&self) -> impl ExactSizeIterator<Item = Process<'_>> {
         let rows = self.store.processes.iter();
         rows.map(|row| Process { profile: self, id: row.id, row: Some(row) })
+    }
+
+    /// The clocks of the hosts of several recordings, by that of the first: hosts are numbered by their lowest rank. Empty if all
+    /// recordings are of one boot of one machine, whose clock they share.
+    pub fn hosts(&self) -> &[HostClock] {
+        &self.store.hosts
     }
 
     /// True if the profile is of several processes.

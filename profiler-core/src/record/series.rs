@@ -374,6 +374,11 @@ impl Series {
         losses
     }
 
+    /// Changes all times, by a function that keeps their order.
+    pub(crate) fn change_times(&mut self, change: impl Fn(u64) -> u64) {
+        self.start_ns.iter_mut().chain(&mut self.end_ns).for_each(|ns| *ns = change(*ns));
+    }
+
     /// Keeps only these rows.
     fn keep(&mut self, rows: Range<usize>) {
         let columns = self.head.metrics.len();

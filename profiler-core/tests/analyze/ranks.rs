@@ -7,12 +7,17 @@ use profiler_core::profile::{CollectiveFunction, OperationKind};
 use profiler_core::ranks::LateCause;
 use profiler_core::{Profile, Recording};
 
+use crate::processes::with_info;
+
 const STEPS: usize = 50;
 
-fn job() -> Profile {
+fn recordings() -> [Recording; 2] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/nccl-2xh100");
-    let load = |rank| Recording::load(folder.join(format!("rank-{rank}.gpuprof"))).unwrap();
-    let profile = Profile::from_recordings([load(0), load(1)]).unwrap();
+    [0, 1].map(|rank| Recording::load(folder.join(format!("rank-{rank}.gpuprof"))).unwrap())
+}
+
+fn job() -> Profile {
+    let profile = Profile::from_recordings(recordings()).unwrap();
     profile.health().assert_complete();
     profile
 }
@@ -29,6 +34,35 @@ fn planted_straggler_is_named_with_its_kernel() {
     assert_eq!(ranks.without_plugin.len(), 2);
     let sizes: Vec<_> = ranks.collectives.iter().map(|group| (group.bytes, group.count)).collect();
     assert!(sizes.contains(&(1 << 20, 50)) && sizes.contains(&(1 << 19, 50)), "{sizes:?}");
+}
+
+/// The same recordings as those of two hosts, whose clocks are one: the true offset and drift are 0.
+#[test]
+fn clocks_of_hosts_are_aligned_by_the_ends_of_real_collectives() {
+    let other_boot = |recording: &Recording| {
+        with_info(recording, |info| info["boot_id"] = serde_json::json!("another"))
+    };
+    let [first, second] = recordings();
+    let profile = Profile::from_recordings([first, other_boot(&second)]).unwrap();
+    profile.health().assert_complete();
+    let [_, clock] = profile.hosts() else { panic!("{:?}", profile.hosts()) };
+    println!("{clock:?}");
+    assert_eq!((clock.collectives, clock.contradictions), (2 * STEPS as u64, 0), "{clock:?}");
+    assert!(
+        clock.offset_ns.unsigned_abs() <= clock.spread_ns.min(clock.error_bound_ns),
+        "{clock:?}"
+    );
+    assert!(clock.spread_ns < 20_000 && clock.error_bound_ns < 200_000, "{clock:?}");
+    // Two GPUs of one address and ordinal on two hosts.
+    assert_eq!(profile.recording_info().devices.len(), 4);
+    let (ranks, on_one) = (profile.ranks(), job().ranks());
+    let [straggler] = &ranks.stragglers[..] else { panic!("{ranks}") };
+    assert!(matches!(straggler.cause, LateCause::LongerKernel { .. }), "{ranks}");
+    for (group, of_one) in ranks.collectives.iter().zip(&on_one.collectives) {
+        let apart = group.skew.abs_diff(of_one.skew).as_nanos() as u64;
+        assert!(apart <= 2 * clock.spread_ns, "{apart} ns: {ranks}");
+        assert!(group.link_share.is_none(), "{ranks}");
+    }
 }
 
 /// The skew of each late collective is that of the kernels before it on both GPUs, which the ranks' recordings time alone.

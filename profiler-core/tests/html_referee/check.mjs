@@ -9,8 +9,9 @@ import { browser, wrong } from "./browser.mjs";
 import * as drawing from "./drawing.mjs";
 import * as features from "./features.mjs";
 import * as pictures from "./pictures.mjs";
+import * as ranks from "./ranks.mjs";
 
-const checks = { ...features, ...drawing, ...pictures };
+const checks = { ...features, ...drawing, ...pictures, ...ranks };
 const [name] = process.argv.slice(2);
 let code = 0;
 try {

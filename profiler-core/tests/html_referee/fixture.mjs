@@ -6,7 +6,7 @@ const deltas = (values) => values.map((value, i) => value - (i ? values[i - 1] :
  * Data of a page. Ranges are `{ path, start, ns, parent, thread, color }` with the row of their parent, calls `{ name, does, start, ns, range,
  * thread, failed }`, operations `{ name, kind, start, ns, call, stream, bytes }`; pieces of the clock `{ start, ns, part, isIdle }` of device 0.
  */
-export const dataOf = ({ ranges = [], calls = [], operations = [], pieces = [], marks = [], process = [], duration = 1000, runtime = 0, tracks = [] } = {}) => {
+export const dataOf = ({ ranges = [], calls = [], operations = [], pieces = [], marks = [], process = [], duration = 1000, runtime = 0, tracks = [], collectives = { kinds: [], kind: [], kernels: [] } } = {}) => {
   const names = [];
   const nameRow = (name) => {
     if (!names.includes(name)) names.push(name);
@@ -49,6 +49,7 @@ export const dataOf = ({ ranges = [], calls = [], operations = [], pieces = [], 
       ns: operations.map(({ ns }) => ns), call_delta: deltas(operations.map(({ call }) => (call === undefined ? 0 : call + 1))),
       bytes: operations.filter(({ kind = 0 }) => kind !== 0).map(({ bytes = 0 }) => bytes), captured_in: [],
     },
+    collectives,
     process_ranges: { name: process.map(({ name }) => nameRow(name)), start_ns: process.map(({ start }) => start), ns: process.map(({ ns }) => ns), thread: process.map(() => 0), open: [], activations: process.map(() => []) },
     marks: { name: marks.map(({ name }) => nameRow(name)), thread: marks.map(() => 0), at_ns: marks.map(({ at }) => at) },
     samplers: [], tracks, track_times: tracks.map(({ starts, end }) => ({ start_delta: deltas(starts), gaps: [], end, samples: null })).map((times, i) => (tracks[i].times = i, times)),

@@ -1,4 +1,4 @@
-"""One of two SQL engines over a fleet: `ask_fleet.py ENGINE FOLDER VIEWS`, with ENGINE duckdb or datafusion.
+"""An SQL engine over a fleet: `ask_fleet.py ENGINE FOLDER VIEWS`, with ENGINE duckdb, datafusion or spark.
 
 Opens the tables, runs the statements of the file VIEWS, and then reads a query a line from its input. Prints the rows of
 each as one line of JSON, and how long it took to standard error.
@@ -51,6 +51,38 @@ def datafusion(folder):
     return ask
 
 
+def spark(folder):
+    from pyspark.sql import SparkSession
+
+    options = {
+        # Two executors of a core each, in processes of their own.
+        "spark.master": "local-cluster[2,1,1024]",
+        "spark.driver.memory": "1g",
+        "spark.executor.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        # 200 tasks for each question take minutes on two cores.
+        "spark.sql.shuffle.partitions": "4",
+        # Labels that are digits stay texts.
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        "spark.ui.enabled": "false",
+    }
+    builder = SparkSession.builder.appName("fleet")
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    for table in TABLES:
+        frame = session.read.option("mergeSchema", "true").parquet(f"{folder}/{table}")
+        frame.createOrReplaceTempView(table)
+
+    def ask(query):
+        # Spark's other views need tables of a catalog.
+        query = query.replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMPORARY VIEW")
+        return session.sql(query).collect()
+
+    return ask
+
+
 def plain(value):
     if isinstance(value, decimal.Decimal):
         return int(value)
@@ -61,15 +93,16 @@ def plain(value):
 
 def main():
     engine, folder, views = sys.argv[1:]
-    ask = {"duckdb": duckdb, "datafusion": datafusion}[engine](folder)
+    ask = {"duckdb": duckdb, "datafusion": datafusion, "spark": spark}[engine](folder)
     with open(views, encoding="utf-8") as file:
         for statement in file.read().split(";\n"):
             if statement.strip():
                 ask(statement)
     for query in sys.stdin:
-        since = time.monotonic()
+        since, cpu = time.monotonic(), time.process_time()
         rows = [[plain(value) for value in row] for row in ask(query)]
-        print(f"{time.monotonic() - since:.2f} s: {query.strip()}", file=sys.stderr)
+        took = f"{time.monotonic() - since:.2f} s, {time.process_time() - cpu:.2f} s of CPU"
+        print(f"{took}: {query.strip()}", file=sys.stderr)
         print(json.dumps(rows))
 
 

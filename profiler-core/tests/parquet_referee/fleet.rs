@@ -1,16 +1,22 @@
-//! A fleet, asked by DuckDB and DataFusion: equal rows, and those of the profiles.
+//! A fleet, asked by DuckDB, DataFusion and Spark: equal rows, and those of the profiles.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use cupti::fake::Work;
 use libtest_mimic::Failed;
 use profiler_core::Profile;
 use profiler_core::formats::{FLEET_VIEWS, FleetPart, compact_fleet};
 use serde_json::{Value, json};
 
-use super::folder::Folder;
-use super::{KINDS, RECORDING, everything};
+use super::everything::{everything, fake, record};
+use super::folder::{Folder, files};
+use super::{KINDS, RECORDING};
+
+/// What a running process appended.
+const APPENDED: &[u8] = include_bytes!("../recordings/nccl-2xh100/rank-1.gpuprof");
 
 /// Labels that mean something in paths and in SQL.
 const JOBS: [&str; 2] = ["train", "a/../b='%2F' \"é\n"];
@@ -49,13 +55,15 @@ pub(crate) fn ask(python: &Path, engine: &str, folder: &Path) -> Result<Vec<Valu
 /// The recordings of a job, a host and a rank.
 type Part = (&'static str, &'static str, u32, Vec<Profile>);
 
-/// Ranks of two jobs; the last of each has several recordings of a day.
+/// Ranks of two jobs, of which every second is missing; one of each has several recordings of a day.
 fn fleet(folder: &Path) -> Vec<Part> {
     let mut parts = Vec::new();
     for (job, host) in JOBS.into_iter().zip(HOSTS) {
         let read = |bytes| Profile::from_bytes(bytes).unwrap();
         let several = (0..3).map(|_| everything()).collect();
-        let ranks = [vec![read(RECORDING)], vec![read(KINDS)], several];
+        // A rank that was killed.
+        let killed = read(&APPENDED[..APPENDED.len() - 40]);
+        let ranks = [vec![read(RECORDING)], vec![read(KINDS)], several, vec![killed]];
         for (rank, profiles) in (0..).step_by(2).zip(ranks) {
             let part = FleetPart::new(job, host, rank);
             profiles.iter().for_each(|profile| profile.add_to_fleet(folder, &part).unwrap());
@@ -100,6 +108,103 @@ fn check_sums(found: &Value, parts: &[Part]) -> Result<(), Failed> {
     }
 }
 
+/// A thousand ranks of one recording each.
+pub(crate) fn thousand_ranks(python: &Path, engines: &[&str]) -> Result<(), Failed> {
+    let folder = Folder::new();
+    let profile = Profile::from_bytes(KINDS).unwrap();
+    for rank in 0..1_000 {
+        let part = FleetPart::new("wide", format!("node-{}", rank / 8), rank);
+        profile.add_to_fleet(&folder.0, &part)?;
+    }
+    let first = ask(python, engines[0], &folder.0)?;
+    let operations = 1_000 * profile.totals().gpu_operations();
+    let row = &first[5][0];
+    if [&row[2], &row[3], &row[6]] != [&json!(1_000), &json!(1_000), &json!(operations)] {
+        return Err(format!("{row} of {operations} operations").into());
+    }
+    for engine in &engines[1..] {
+        same(engine, &ask(python, engine, &folder.0)?, &first)?;
+    }
+    Ok(())
+}
+
+/// A training on four ranks, with 100,000 operations each.
+fn add_training(folder: &Path) {
+    let fake = fake();
+    let profile = record(&fake, || {
+        for at in 0..100_000_u64 {
+            let _step = (at % 100 == 0).then(|| nvtx::range("step"));
+            let name = [c"gemm", c"ncclDevKernel_AllReduce", c"relu"][at as usize % 3];
+            fake.launch(Work::kernel(name).taking_ns(1_000 + at * 7_919 % 5_000));
+        }
+    });
+    for rank in 0..4 {
+        let part = FleetPart::new("large", format!("node-{}", rank / 2), rank);
+        profile.add_to_fleet(folder, &part).unwrap();
+    }
+}
+
+/// Spark with two executors finds what DuckDB does: in the rows of all kinds, and in four ranks with 100,000 operations each.
+pub(crate) fn spark_agrees(sql: &Path, spark: &Path) -> Result<(), Failed> {
+    let folder = Folder::new();
+    fleet(&folder.0);
+    add_training(&folder.0);
+    let expected = ask(sql, "duckdb", &folder.0)?;
+    let large = expected[0].as_array().unwrap().iter().filter(|row| row[0] == "large");
+    let counts: Vec<&Value> = large.map(|row| &row[4]).collect();
+    if counts != [&json!(100_000); 4] {
+        return Err(format!("{counts:?} operations").into());
+    }
+    same("spark", &ask(spark, "spark", &folder.0)?, &expected)
+}
+
+/// The last question: missing ranks and incomplete recordings, by day.
+fn check_completeness(found: &Value, parts: &[Part]) -> Result<(), Failed> {
+    let mut expected: BTreeMap<(&str, String), [u64; 3]> = BTreeMap::new();
+    for (job, _, rank, profiles) in parts {
+        for profile in profiles {
+            let day = profile.recording_info().date();
+            let [recordings, incomplete, last] = expected.entry((job, day)).or_default();
+            *recordings += 1;
+            *incomplete += u64::from(!profile.health().is_complete());
+            *last = (*last).max((*rank).into());
+        }
+    }
+    let incomplete: u64 = expected.values().map(|[_, incomplete, _]| incomplete).sum();
+    let expected: Vec<Value> = expected
+        .into_iter()
+        .map(|((job, day), [recordings, incomplete, last])| {
+            json!([job, day, recordings, incomplete, last])
+        })
+        .collect();
+    let found: Vec<Value> = found
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let last = row[3].as_u64().unwrap() + row[4].as_u64().unwrap() - 1;
+            json!([row[0], row[1], row[2], row[5], last])
+        })
+        .collect();
+    match found == expected && incomplete >= 2 {
+        true => Ok(()),
+        false => Err(format!("{found:?}\ninstead of\n{expected:?}").into()),
+    }
+}
+
+/// Makes a partition's file one of a later version, which has a column that the others lack.
+fn add_column(python: &Path, file: &Path) -> Result<(), Failed> {
+    let program = "import sys, pyarrow, pyarrow.parquet as parquet\n\
+        rows = parquet.ParquetFile(sys.argv[1]).read()\n\
+        later = pyarrow.array([1] * len(rows), pyarrow.int64())\n\
+        parquet.write_table(rows.append_column('later', later), sys.argv[1])";
+    let output = Command::new(python).args(["-c", program]).arg(file).output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned().into()),
+    }
+}
+
 pub(crate) fn engines_agree(python: &Path, engines: &[&str]) -> Result<(), Failed> {
     let folder = Folder::new();
     let parts = fleet(&folder.0);
@@ -112,6 +217,7 @@ pub(crate) fn engines_agree(python: &Path, engines: &[&str]) -> Result<(), Faile
 
     let first = ask(python, engines[0], &folder.0)?;
     check_sums(&first[0], &parts)?;
+    check_completeness(&first[5], &parts)?;
     for engine in &engines[1..] {
         same(engine, &ask(python, engine, &folder.0)?, &first)?;
     }
@@ -120,10 +226,23 @@ pub(crate) fn engines_agree(python: &Path, engines: &[&str]) -> Result<(), Faile
     if joined != 2 * 3 * 3 {
         return Err(format!("{joined} files were joined").into());
     }
-    let (job, host, rank, profiles) = &parts[parts.len() - 1];
+    let (job, host, rank, profiles) =
+        parts.iter().rfind(|(_, _, _, profiles)| profiles.len() > 1).ok_or("no such rank")?;
     profiles[0].add_to_fleet(&folder.0, &FleetPart::new(*job, *host, *rank))?;
     for engine in engines {
         same(&format!("{engine}, joined"), &ask(python, engine, &folder.0)?, &first)?;
+    }
+    // Partitions of several versions.
+    for table in ["operations", "ranges", "recordings"] {
+        let table = folder.0.join(table);
+        let is_whole = |file: &PathBuf| file.extension().is_some_and(|name| name == "parquet");
+        let mut files = files(&table).into_iter();
+        let file = files.find(|file| file.starts_with("job=train") && is_whole(file));
+        add_column(python, &table.join(file.ok_or("there is no file")?))?;
+    }
+    compact_fleet(&folder.0)?;
+    for engine in engines {
+        same(&format!("{engine}, versions"), &ask(python, engine, &folder.0)?, &first)?;
     }
     Ok(())
 }

@@ -232,7 +232,7 @@ fn devices_without_addresses_are_known_by_ordinal_and_counted() {
 }
 
 #[test]
-fn recordings_of_other_boots_are_refused_with_the_reason() {
+fn recordings_of_other_boots_without_collectives_are_refused_with_the_reason() {
     let [first, second] = two();
     let boot = |id: &str| with_info(&second, |info| info["boot_id"] = json!(id));
     let offset = |by: i64| {
@@ -247,10 +247,11 @@ fn recordings_of_other_boots_are_refused_with_the_reason() {
             .retain(|name, _| name != "boot_id" && name != "utc_offset_ns");
     });
     let merged = |second: Recording| Profile::from_recordings([first.clone(), second]);
+    const SEVERAL: &str = "the machine of process 200 shares 0 with another one and needs 4";
     for (other, why) in [
-        (boot("another"), "several machines, or in several boots"),
-        (offset(11_000_000_000), "started at different times"),
-        (offset(-11_000_000_000), "started at different times"),
+        (boot("another"), SEVERAL),
+        (offset(11_000_000_000), SEVERAL),
+        (offset(-11_000_000_000), SEVERAL),
         (old, "does not contain when its machine started"),
     ] {
         let error = merged(other).unwrap_err().to_string();

@@ -70,6 +70,10 @@ named_variants! {
         UnevenRanks = "ranks that wait for each other"
             and "divide the work evenly, and look at the rank that comes last: `gpuprof ranks` names one that is late time and \
                  again, with its cause",
+        /// Collectives transfer while nothing else runs, after the last rank has arrived.
+        ExposedTransfers = "exposed transfers"
+            and "run them beside kernels that do not need their results (buckets of gradients during the backward pass), \
+                 send fewer bytes, or choose another algorithm or protocol",
         /// A GPU with much less work than another.
         UnderusedGpu = "a GPU with little to do"
             and "divide the work evenly, or give the GPU to something else",
@@ -97,6 +101,7 @@ impl FindingKind {
             Self::SerialStreams => "if they ran at once, all else equal",
             Self::FirstIterations => "if they took as long as the others, all else equal",
             Self::UnevenRanks => "if all ranks arrived at once, all else equal",
+            Self::ExposedTransfers => "if other work hid them, all else equal",
             Self::UnderusedGpu => "if all GPUs had the same work, all else equal",
             Self::ProfilerOverhead => "without recording, all else equal",
             Self::RepeatedAllocation

@@ -35,9 +35,10 @@
 //! same. That is no bound: a real change often shortens other work too. A fused optimizer launches
 //! less and also moves less data.
 //!
-//! Time with collectives only is a cause and never a verdict: one rank alone does not separate a transfer
-//! from a wait for another rank. Where all ranks are recorded, [`ranks`](crate::ranks) does.
+//! Time with collectives only is a cause and no verdict where ranks are missing: one rank alone does not separate a transfer
+//! from a wait for another rank. Where most collectives are matched across ranks, findings and [`ranks`](crate::ranks) do.
 
+mod across_ranks;
 mod amdahl;
 mod bottleneck;
 mod calls;
@@ -49,6 +50,7 @@ mod run;
 mod shape;
 mod sign;
 mod small;
+mod straggler;
 mod streams;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -79,6 +81,8 @@ pub use evidence::{Evidence, Moment};
 pub use finding::{Finding, FindingKind, Place};
 use shape::Shapes;
 pub use sign::{Sign, SignSide, SignUnit};
+pub(crate) use straggler::stragglers;
+pub use straggler::{LateCause, Straggler};
 pub use thresholds::Thresholds;
 use verdict::Scope;
 pub use verdict::{Cause, Inconclusive, PartTime, Unmatched, Verdict};
@@ -167,6 +171,7 @@ struct Known {
     classes: RefCell<FxHashMap<WorkId, KernelClass>>,
     streams: OnceCell<BTreeMap<(u32, u32, u32), Vec<OperationId>>>,
     collectives_depend: OnceCell<bool>,
+    has_ranks: OnceCell<bool>,
     unmatched: OnceCell<Option<Unmatched>>,
     shared_ordinal: OnceCell<Option<Inconclusive>>,
 }
@@ -352,6 +357,7 @@ impl<'a> Diagnoser<'a> {
         let mut found = run.serial_streams();
         found.extend(run.first_iterations());
         found.extend(run.idle_gaps());
+        found.extend(run.across_ranks());
         let single = [
             run.tiny_copies(),
             run.pageable_copies(),
@@ -363,7 +369,6 @@ impl<'a> Diagnoser<'a> {
             run.redundant_syncs(),
             run.default_stream(),
             run.lazy_loading(),
-            run.uneven_ranks(),
             run.underused_gpu(),
             run.profiler_overhead(),
         ];

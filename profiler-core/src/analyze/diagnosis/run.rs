@@ -7,8 +7,6 @@ use super::evidence::{Evidence, Moment};
 use super::finding::{Finding, FindingKind, Place};
 use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds};
-use crate::analyze::matches::Matches;
-use crate::base::statistics::ratio;
 use crate::base::units::time;
 use crate::join::range_tree::NodeId;
 use crate::profile::RangeNode;
@@ -18,8 +16,6 @@ use crate::query::Step;
 const LEAST_STEPS: usize = 5;
 /// Reported ranges with an idle GPU.
 const IDLE_PLACES: usize = 3;
-/// Share of the time of matched collectives that ranks wait, from which it is a finding.
-const LEAST_WAITING: f64 = 0.2;
 /// Busy time relative to the busiest GPU below which a GPU is underused.
 const LEAST_BUSY: f64 = 0.5;
 
@@ -97,37 +93,6 @@ impl Run<'_> {
         found.sort_by(|a, b| b.cost.cmp(&a.cost).then_with(|| a.path().cmp(&b.path())));
         found.truncate(IDLE_PLACES);
         found
-    }
-
-    /// Ranks that wait in collectives for the last one: matched collectives alone separate that from the transfer.
-    pub(super) fn uneven_ranks(&self) -> Option<Finding> {
-        let matches = Matches::of(self.profile);
-        let mut last = vec![0_u64; matches.participants.len()];
-        let (mut waited, mut total) = (0, 0);
-        for matched in &matches.all {
-            for member in &matched.members {
-                waited += matched.wait_ns(member);
-                total += member.time.ns();
-                last[member.participant] += u64::from(matched.margin_ns(member) > 0.0);
-            }
-        }
-        let (at, most) = last.iter().enumerate().max_by_key(|(_, count)| **count)?;
-        let name = self.profile.processes_by_id().get(matches.participants[at].process);
-        let mean = waited as f64 / last.len() as f64;
-        let title = format!(
-            "a rank waits for {} in {} collectives until the last one arrives, {name} in {most} of them",
-            time(std::time::Duration::from_nanos(mean as u64)),
-            matches.all.len(),
-        );
-        // Work beside a collective hides the wait.
-        let alone = self.clock.pieces.iter().filter(|piece| piece.part == Part::Communication);
-        let exposed = alone.map(|piece| piece.time.ns()).sum::<u64>() / self.clock.devices();
-        let cost = mean.min(exposed as f64);
-        let sign =
-            Sign::share_at_least("of the collectives' time", ratio(waited, total), LEAST_WAITING);
-        let is_met = sign.is_met();
-        let found = self.costing(FindingKind::UnevenRanks, title, cost, vec![sign]);
-        (is_met && found.share >= self.thresholds.get_finding_share()).then_some(found)
     }
 
     /// A GPU with much less work than the busiest, or without any.

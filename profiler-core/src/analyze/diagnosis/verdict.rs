@@ -340,7 +340,7 @@ impl Run<'_> {
             let largest = Bottleneck::ALL.into_iter().map(share).fold(0.0, f64::max);
             let least = thresholds.get_verdict_share();
             Some(Inconclusive::NoSingleCause { largest, least })
-        } else if decided == Some(Bottleneck::Communication) {
+        } else if decided == Some(Bottleneck::Communication) && !self.has_ranks() {
             Some(Inconclusive::Collectives { share: share(Bottleneck::Communication) })
         } else {
             None

@@ -1,7 +1,8 @@
 //! Several ranks: collectives matched, who waits for whom, and what communication costs.
 //!
 //! A rank **arrives** at a collective when its kernel starts. **Skew** is the time from the first arrival to the last. Until the last
-//! arrival the other ranks **wait**, and from then to the last end the collective **transfers**. All times are on one clock.
+//! arrival the other ranks **wait**, and from then to the last end the collective **transfers**. All times are on one clock:
+//! [`Profile::hosts`] states the error where there are several.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), profiler_core::Error> {
@@ -16,7 +17,6 @@
 //! ```
 
 mod exposed;
-mod straggler;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -27,13 +27,13 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::analyze::diagnosis::{Clock, Part, Thresholds, amdahl};
+use crate::analyze::diagnosis::{Clock, Part, Thresholds, amdahl, stragglers};
+pub use crate::analyze::diagnosis::{LateCause, Straggler};
 use crate::analyze::matches::{Match, Matches};
 use crate::base::statistics::{as_ns, ratio};
 use crate::join::tables::Interval;
-use crate::profile::{CollectiveFunction, Profile};
+use crate::profile::{CollectiveFunction, HostClock, Profile};
 pub use exposed::RangeCommunication;
-pub use straggler::{LateCause, Straggler};
 
 /// A rank: a process on a device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -147,6 +147,8 @@ pub struct Ranks {
     pub collectives: Vec<CollectiveGroup>,
     /// Exposed and hidden communication by range, longest exposed first.
     pub ranges: Vec<RangeCommunication>,
+    /// The clocks of several hosts: see [`Profile::hosts`].
+    pub hosts: Vec<HostClock>,
     /// `None` without matched collectives.
     pub speed_ups: Option<SpeedUps>,
     /// Matched kernels.
@@ -170,11 +172,7 @@ impl Profile {
     pub fn ranks(&self) -> Ranks {
         let matches = Matches::of(self);
         let clock = Clock::new(self, &Thresholds::new());
-        let late = straggler::late(&matches);
-        let explained = late
-            .into_iter()
-            .map(|late| straggler::explained(late, self, &clock.pieces, &matches.participants));
-        let stragglers: Vec<Straggler> = explained.collect();
+        let stragglers = stragglers(self, &clock.pieces, &matches);
         let ranks = ranks(self, &matches, &clock);
         let mut report = Ranks {
             speed_ups: speed_ups(&matches, &ranks),
@@ -182,6 +180,7 @@ impl Profile {
             stragglers,
             collectives: groups(self, &matches),
             ranges: exposed::by_range(self),
+            hosts: self.hosts().to_vec(),
             matched: matches.all.len() as u64,
             unmatched: matches.unmatched,
             missing: missing(self),
@@ -194,6 +193,13 @@ impl Profile {
 }
 
 impl Ranks {
+    /// The longest [busy time](Rank::busy) of a rank by the mean: 1 if compute is evenly divided. `None` without busy time.
+    pub fn imbalance(&self) -> Option<f64> {
+        let busy = || self.ranks.iter().map(|rank| rank.busy.as_secs_f64());
+        let mean = busy().sum::<f64>() / self.ranks.len().max(1) as f64;
+        (mean > 0.0).then(|| busy().fold(0.0, f64::max) / mean)
+    }
+
     /// Puts the ranks in order of the launcher's ranks, then of processes and devices.
     fn sort(&mut self) {
         let mut order: Vec<usize> = (0..self.ranks.len()).collect();
@@ -338,8 +344,11 @@ fn groups(profile: &Profile, matches: &Matches) -> Vec<CollectiveGroup> {
 }
 
 /// The NVLink bandwidth of a GPU in one direction, if all devices are of one known model: half of what NVIDIA's data sheets state for
-/// both directions. Models with PCIe alone, or with bridges, are unknown.
+/// both directions. Models with PCIe alone, or with bridges, are unknown, as is the network of several hosts.
 fn link_bytes_per_s(profile: &Profile) -> Option<f64> {
+    if !profile.hosts().is_empty() {
+        return None;
+    }
     const LINKS: [(&str, f64); 6] = [
         ("NVIDIA H100 80GB HBM3", 450e9),
         ("NVIDIA H200", 450e9),

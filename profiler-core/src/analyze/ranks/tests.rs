@@ -1,5 +1,6 @@
 //! Simulated ranks of one machine: every delay is known.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use cupti::CallClass;
@@ -8,15 +9,19 @@ use fastrand::Rng;
 use super::*;
 use crate::analyze::diagnosis::{FindingKind, amdahl};
 use crate::join::collectives::{COLLECTIVES_DOMAIN, collective_fields as fields};
+use crate::join::correlate;
 use crate::join::health::Health;
+use crate::join::host_clock::HostClock;
+use crate::join::hosts::{self, Unaligned};
 use crate::join::tables::{
     self, Api, CallKind, Details, Field, FieldValue, KernelNames, Label, LabelId, MarkId, RangeId,
     Session, Store, Subject, ThreadId, What, Work,
 };
-use crate::record::recording::RecordingInfo;
+use crate::record::recording::{Recording, RecordingInfo};
+use crate::record::series::{Kind, Metric, Series, Source, Unit};
 
 const US: u64 = 1_000;
-const BASE: u64 = 1_000_000_000;
+const BASE: u64 = 1_000_000_000_000;
 const COMMUNICATOR: u64 = 0xfeed;
 const TRANSFER: u64 = 50 * US;
 const BYTES: u64 = 1 << 20;
@@ -32,7 +37,14 @@ enum Plant {
     Longer,
     /// The host loads data in the range `load`.
     Loader,
+    /// The kernel of the step takes longer, at a lower clock for heat.
+    Throttled,
+    /// A copy takes longer.
+    Copy,
 }
+
+const PLANTS: [Plant; 6] =
+    [Plant::Sleep, Plant::Kernel, Plant::Longer, Plant::Loader, Plant::Throttled, Plant::Copy];
 
 /// A rank that records, with its thread.
 struct Writer<'a> {
@@ -70,12 +82,12 @@ impl Writer<'_> {
         });
     }
 
-    /// A kernel whose launch ends as it starts.
-    fn kernel(&mut self, name: &str, start_ns: u64, end_ns: u64) {
+    /// A call that ends as its work starts.
+    fn call(&mut self, name: &str, class: CallClass, start_ns: u64) {
         let kind = CallKind {
-            name: self.store.names.intern("cuLaunchKernelEx"),
+            name: self.store.names.intern(name),
             api: Api::Driver,
-            class: CallClass::KernelLaunch,
+            class,
             result: 0,
             captured: false,
             empty: false,
@@ -92,17 +104,39 @@ impl Writer<'_> {
             thread: self.thread,
             range: self.open.last().copied().into(),
         });
-        let mut details = cupti::Kernel::default();
+    }
+
+    fn place(&self) -> cupti::Place {
         let mut place = cupti::Place::default();
         (place.device, place.context, place.stream) = (self.device, 1, 7);
+        place
+    }
+
+    fn operation(&mut self, work: Work, start_ns: u64, end_ns: u64) {
+        let work = self.store.intern_work(work);
+        let time = Interval { start_ns, end_ns };
+        self.store.operations.push(tables::Operation::new(work, Some(time), self.next_id));
+    }
+
+    fn kernel(&mut self, name: &str, start_ns: u64, end_ns: u64) {
+        self.call("cuLaunchKernelEx", CallClass::KernelLaunch, start_ns);
+        let mut details = cupti::Kernel::default();
+        let place = self.place();
         (details.grid, details.block, details.place) = ([100, 1, 1], [128, 1, 1], place);
         let name = self.store.names.intern(name);
         let names = KernelNames { name, demangled: None, short: None };
         let mut work = Work::new(What::Kernel { names, details }, place);
         work.process = self.process;
-        let work = self.store.intern_work(work);
-        let time = Interval { start_ns, end_ns };
-        self.store.operations.push(tables::Operation::new(work, Some(time), self.next_id));
+        self.operation(work, start_ns, end_ns);
+    }
+
+    fn copy(&mut self, start_ns: u64, end_ns: u64) {
+        self.call("cuMemcpyDtoHAsync_v2", CallClass::Memcpy, start_ns);
+        let mut details = cupti::Memcpy::default();
+        (details.place, details.bytes) = (self.place(), 1 << 20);
+        let mut work = Work::new(What::Copy(details), details.place);
+        work.process = self.process;
+        self.operation(work, start_ns, end_ns);
     }
 
     fn collective(&mut self, at_ns: u64, sequence: u64, rank: u64, ranks: u64) {
@@ -140,6 +174,12 @@ struct Simulation {
     /// Collectives of a step; the noise and the delay precede the first.
     collectives: usize,
     without: Option<usize>,
+    /// Differences between the arrivals of two ranks, as shares of a step, in place of normal noise.
+    differences: Vec<f64>,
+    /// By how much the clock of each host is behind, and slow in parts per million.
+    hosts: Vec<(i64, f64)>,
+    /// The longest time by which a rank ends a collective after another one.
+    apart_ns: u64,
 }
 
 impl Simulation {
@@ -152,6 +192,9 @@ impl Simulation {
             plant: None,
             collectives: 1,
             without: None,
+            differences: Vec::new(),
+            hosts: vec![(0, 0.0)],
+            apart_ns: 0,
         }
     }
 
@@ -163,15 +206,34 @@ impl Simulation {
         .unwrap()
     }
 
-    /// The arrivals of all ranks at the first collective of each step, and its end, in advance.
     fn profile(&self, rng: &mut Rng) -> Profile {
+        Profile::from_store(self.store(rng), Self::info(), Health::default())
+    }
+
+    /// The profile of recordings with the clocks of their hosts, which have been aligned.
+    fn aligned(&self, rng: &mut Rng) -> Result<Profile, Unaligned> {
+        let (mut store, mut health) = (self.store(rng), Health::default());
+        correlate::join(&mut store, &mut health);
+        let clock = |host: usize| {
+            let (offset_ns, ppm) = self.hosts[host];
+            HostClock::planted(-offset_ns, -ppm, BASE)
+        };
+        let host_of = |process: &tables::Process| process.recorded.as_ref().unwrap().host as usize;
+        let clocks: FxHashMap<u32, HostClock> =
+            store.processes.iter().map(|process| (process.id, clock(host_of(process)))).collect();
+        hosts::shift(&mut store, &clocks);
+        store.hosts = hosts::align(&mut store, self.hosts.len() as u32, &[])?;
+        store.operations.sort_by_key(tables::Operation::start_ns);
+        Ok(Profile::from_joined(store, Self::info(), health))
+    }
+
+    /// The arrivals of all ranks at the first collective of each step, and its end, in advance.
+    fn store(&self, rng: &mut Rng) -> Store {
         let gap = 20 * US;
         let mut steps = Vec::with_capacity(self.steps);
         let mut now = BASE;
         for _ in 0..self.steps {
-            let noise: Vec<u64> = (0..self.ranks)
-                .map(|_| (self.noise_ns * (4.0 + normal(rng)).max(0.0)) as u64)
-                .collect();
+            let noise: Vec<u64> = (0..self.ranks).map(|_| self.noise(rng)).collect();
             let extra = |rank: usize| match self.plant {
                 Some((planted, _, ns)) if planted == rank => ns,
                 _ => 0,
@@ -189,6 +251,7 @@ impl Simulation {
             let windows_ns = vec![(BASE, now)];
             let recorded = tables::RecordedProcess {
                 rank: Some(rank as u32),
+                host: (rank * self.hosts.len() / self.ranks) as u32,
                 window_ns: (BASE, now),
                 windows_ns,
                 info: Self::info(),
@@ -200,13 +263,47 @@ impl Simulation {
             let (next_id, open) = (0, Vec::new());
             let mut writer = Writer { store: &mut store, process, thread, device, next_id, open };
             for (number, (start, noise, latest)) in steps.iter().enumerate() {
-                self.step(&mut writer, rank, number, (*start, noise[rank], *latest));
+                let apart = if self.apart_ns == 0 { 0 } else { rng.u64(..self.apart_ns) };
+                self.step(&mut writer, rank, number, (*start, noise[rank], *latest, apart));
             }
+        }
+        if matches!(self.plant, Some((_, Plant::Throttled, _))) {
+            store.series = self.clocks(now);
         }
         store.operations.sort_by_key(tables::Operation::start_ns);
         store.session =
             Session { window_ns: (BASE, now), windows_ns: vec![(BASE, now)], ..Session::default() };
-        Profile::from_store(store, Self::info(), Health::default())
+        store
+    }
+
+    /// The time of one rank in one step beyond the shortest.
+    fn noise(&self, rng: &mut Rng) -> u64 {
+        if self.differences.is_empty() {
+            return (self.noise_ns * (4.0 + normal(rng)).max(0.0)) as u64;
+        }
+        // The difference of two ranks varies by the square root of two more than each.
+        let one = self.differences[rng.usize(..self.differences.len())];
+        let one = if rng.bool() { one } else { -one } * std::f64::consts::FRAC_1_SQRT_2;
+        let most = self.differences.iter().fold(0.0_f64, |most, one| most.max(one.abs()));
+        ((most + one) * self.step_ns as f64) as u64
+    }
+
+    /// The SM clocks of the devices, of which a throttled one is lower.
+    fn clocks(&self, end_ns: u64) -> Vec<Arc<Series>> {
+        let of_rank = |rank: usize| {
+            let is_hot = matches!(self.plant, Some((hot, Plant::Throttled, _)) if hot == rank);
+            let metrics = vec![
+                Metric::new("nvml__sm_clock", "SM clock", Unit::Hertz, Kind::State),
+                Metric::new("nvml__clock_event_reasons", "reasons", Unit::Flags, Kind::State),
+            ];
+            let mut series = Series::new(rank as u32, Source::Nvml, 10_000 * US, metrics);
+            let values = if is_hot { [1.6e9, f64::from(0x20)] } else { [1.8e9, 0.0] };
+            for at in (BASE..end_ns).step_by(10_000 * US as usize) {
+                series.push(at, at + 10_000 * US, &values).unwrap();
+            }
+            Arc::new(series)
+        };
+        (0..self.ranks).map(of_rank).collect()
     }
 
     fn step(
@@ -214,7 +311,7 @@ impl Simulation {
         writer: &mut Writer<'_>,
         rank: usize,
         number: usize,
-        (start, noise, latest): (u64, u64, u64),
+        (start, noise, latest, apart): (u64, u64, u64, u64),
     ) {
         let planted = self.plant.filter(|plant| plant.0 == rank);
         let extra =
@@ -224,19 +321,24 @@ impl Simulation {
         writer.open.push(RangeId(writer.store.ranges.len() as u32 - 1));
         let loaded = start + self.step_ns / 20 + extra(Plant::Loader);
         writer.range("load", start, loaded);
-        let computed = loaded + self.step_ns * 18 / 20 + extra(Plant::Longer);
+        let longer = extra(Plant::Longer) + extra(Plant::Throttled);
+        let computed = loaded + self.step_ns * 18 / 20 + longer;
         writer.kernel("gemm", loaded + 3 * US, computed);
         let mut now = computed;
         if extra(Plant::Kernel) != 0 {
             writer.kernel("extra", now, now + extra(Plant::Kernel));
             now += extra(Plant::Kernel);
         }
+        let copied = now + 20 * US + extra(Plant::Copy);
+        writer.copy(now, copied);
+        now += extra(Plant::Copy);
         let optimized = now + self.step_ns / 20 + noise + extra(Plant::Sleep);
         writer.range("optimizer", now, optimized - 4 * US);
         let mut arrival = optimized;
         for at in 0..self.collectives {
             let done = latest + at as u64 * (TRANSFER + 20 * US) + TRANSFER;
-            writer.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)", arrival, done);
+            let name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)";
+            writer.kernel(name, arrival, done + apart);
             let sequence = (number * self.collectives + at) as u64;
             writer.collective(arrival + 100, sequence, rank as u64, self.ranks as u64);
             arrival = done + 20 * US;
@@ -287,7 +389,11 @@ fn waits_transfers_and_bandwidths_are_those_of_the_simulation() {
     let diagnosis = profile.diagnose();
     let finding = diagnosis.finding(FindingKind::UnevenRanks).unwrap();
     assert_eq!(finding.cost, Duration::from_micros(15_000), "{finding}");
-    assert!(finding.title.contains("rank 2, process 102 in 50 of them"), "{finding}");
+    let cause = "rank 2, process 102 is late by 20.00 ms, since its GPU is idle for the host in step/optimizer";
+    assert!(finding.title.contains(cause), "{finding}");
+    // 600 kernels of 50 us on 4 GPUs, of which nothing hides any.
+    let transfers = diagnosis.finding(FindingKind::ExposedTransfers).unwrap();
+    assert_eq!(transfers.cost, Duration::from_micros(600 * 50 / 4), "{transfers}");
     // All communication is exposed: nothing runs beside it.
     let [range] = &ranks.ranges[..] else { panic!("{ranks:?}") };
     assert_eq!((range.path.as_deref(), range.kernels), (Some("step"), 600));
@@ -303,6 +409,10 @@ fn is_named(ranks: &Ranks, rank: usize, plant: Plant) -> bool {
         (LateCause::Data { range }, Plant::Loader) => path(range, "step/load"),
         (LateCause::ExtraKernel { kernel, .. }, Plant::Kernel) => kernel == "extra",
         (LateCause::LongerKernel { kernel }, Plant::Longer) => kernel == "gemm",
+        (LateCause::SlowerClock { device, by }, Plant::Throttled) => {
+            *device == rank as u32 && by.is_some()
+        }
+        (LateCause::Copies, Plant::Copy) => true,
         _ => false,
     };
     ranks.ranks[straggler.rank].rank == Some(rank as u32) && is_cause
@@ -333,7 +443,7 @@ fn planted_stragglers_are_named_and_balanced_windows_are_not() {
         natural.noise_ns = noise * natural.step_ns as f64;
         let natural = natural.profile(&mut rng).ranks().collectives[0].skew;
         let late = (natural.as_nanos() as u64 * 3).max(5_000 * US / 20);
-        for plant in [Plant::Sleep, Plant::Kernel, Plant::Longer, Plant::Loader] {
+        for plant in PLANTS {
             let named = (0..100).filter(|_| {
                 let rank = rng.usize(0..ranks);
                 is_named(&simulated(Some((rank, plant, late)), &mut rng), rank, plant)
@@ -341,6 +451,51 @@ fn planted_stragglers_are_named_and_balanced_windows_are_not() {
             let named = named.count();
             assert!(named >= 95, "{named} of 100 with {plant:?}, {ranks} ranks, noise {noise}");
         }
+    }
+}
+
+/// How far two H100 of a real run arrived apart at collectives that nothing held up, as shares of a step.
+fn real_differences() -> Vec<f64> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recordings/nccl-2xh100");
+    let load = |rank| Recording::load(format!("{folder}/rank-{rank}.gpuprof")).unwrap();
+    let profile = Profile::from_recordings([load(0), load(1)]).unwrap();
+    let matches = Matches::of(&profile);
+    let balanced: Vec<&Match> = matches.all.iter().filter(|one| one.bytes == 1 << 20).collect();
+    let step = {
+        let ends = balanced.windows(2).map(|two| two[1].latest_ns - two[0].latest_ns);
+        let mut ends: Vec<u64> = ends.collect();
+        ends.sort_unstable();
+        ends[ends.len() / 2] as f64
+    };
+    balanced.iter().map(|one| one.skew_ns() as f64 / step).collect()
+}
+
+/// The same with the spread of a real run.
+#[test]
+fn stragglers_are_named_amid_the_jitter_of_a_real_run() {
+    let differences = real_differences();
+    assert_eq!(differences.len(), 50);
+    let mut sorted = differences.clone();
+    sorted.sort_by(f64::total_cmp);
+    println!("median skew {:.3} %, longest {:.3} %", 100.0 * sorted[25], 100.0 * sorted[49]);
+    let mut rng = Rng::with_seed(40);
+    let mut simulated = |plant| {
+        let mut simulation = Simulation::new(2);
+        simulation.differences = differences.clone();
+        simulation.plant = plant;
+        simulation.profile(&mut rng).ranks()
+    };
+    let natural = simulated(None).collectives[0].skew.as_nanos() as u64;
+    let wrong = (0..100).filter(|_| !simulated(None).stragglers.is_empty()).count();
+    assert!(wrong <= 1, "{wrong} of 100 balanced windows");
+    let late = (3 * natural).max(5_000 * US / 20);
+    for plant in PLANTS {
+        let named = (0..100).filter(|at| {
+            let rank = at % 2;
+            is_named(&simulated(Some((rank, plant, late))), rank, plant)
+        });
+        let named = named.count();
+        assert!(named >= 95, "{named} of 100 with {plant:?}, natural skew {natural} ns");
     }
 }
 
@@ -389,4 +544,61 @@ fn profile_without_collectives_has_no_ranks() {
     let ranks = simulation.profile(&mut Rng::with_seed(9)).ranks();
     assert_eq!((ranks.matched, ranks.ranks.len(), ranks.speed_ups), (0, 0, None));
     assert_eq!(ranks.to_string(), "0 ranks, 0 collectives matched");
+}
+
+/// Two hosts whose clocks are minutes apart and drift: ranks are compared as on one clock.
+#[test]
+fn ranks_of_hosts_with_other_clocks_are_compared_within_the_stated_error() {
+    let mut simulation = Simulation::new(8);
+    simulation.hosts = vec![(0, 0.0), (183_000_000_000, 35.0), (-419_000_000, -12.0), (77, 0.0)];
+    (simulation.apart_ns, simulation.collectives) = (4 * US, 2);
+    simulation.plant = Some((5, Plant::Sleep, 400 * US));
+    let one_clock = simulation.profile(&mut Rng::with_seed(11));
+    let profile = simulation.aligned(&mut Rng::with_seed(11)).unwrap();
+    let hosts: Vec<usize> = profile.processes().map(|process| process.host()).collect();
+    assert_eq!(hosts, [0, 0, 1, 1, 2, 2, 3, 3]);
+    let [first, others @ ..] = profile.hosts() else { panic!("{:?}", profile.hosts()) };
+    assert_eq!((first.offset_ns, first.collectives), (0, 0));
+    let starts = |profile: &Profile| -> Vec<(u32, u64)> {
+        let mut starts: Vec<_> = profile
+            .kernels()
+            .map(|kernel| (kernel.process_id(), kernel.start().unwrap()))
+            .map(|(process, at)| (process, at.as_nanos() as u64))
+            .collect();
+        starts.sort_unstable();
+        starts
+    };
+    let (expected, found) = (starts(&one_clock), starts(&profile));
+    assert_eq!(expected.len(), found.len());
+    let process_host: FxHashMap<u32, usize> =
+        profile.processes().map(|process| (process.id(), process.host())).collect();
+    for ((process, expected), (_, found)) in expected.iter().zip(&found) {
+        let clock = &profile.hosts()[process_host[process]];
+        let error = expected.abs_diff(*found);
+        assert!(error <= clock.spread_ns.min(clock.error_bound_ns), "{error} ns, {clock:?}");
+    }
+    for (clock, (offset, ppm)) in others.iter().zip(&simulation.hosts[1..]) {
+        assert_eq!((clock.collectives, clock.contradictions), (100, 0), "{clock:?}");
+        assert!((clock.drift_ppm - ppm).abs() < 10.0, "{clock:?} for {ppm}");
+        // In the middle of the run.
+        assert!(clock.offset_ns.abs_diff(*offset) < 20_000, "{clock:?} for {offset}");
+        assert!(clock.spread_ns < 5_000 && clock.error_bound_ns < 60_000, "{clock:?}");
+    }
+    let ranks = profile.ranks();
+    assert!(is_named(&ranks, 5, Plant::Sleep), "{ranks}");
+    assert_eq!((ranks.matched, ranks.ranks.len()), (100, 8));
+    assert!(ranks.to_string().contains("host 1: its clock is"), "{ranks}");
+    assert!(ranks.ranks[2].name.ends_with("process 102 on host 1"), "{ranks}");
+}
+
+#[test]
+fn hosts_with_too_few_collectives_in_common_are_not_aligned() {
+    let mut simulation = Simulation::new(2);
+    simulation.hosts = vec![(0, 0.0), (1_000_000, 0.0)];
+    simulation.steps = 3;
+    let unaligned = simulation.aligned(&mut Rng::with_seed(1)).unwrap_err();
+    assert_eq!(unaligned, Unaligned { host: 1, shared: 3 });
+    (simulation.steps, simulation.collectives) = (50, 0);
+    let unaligned = simulation.aligned(&mut Rng::with_seed(1)).unwrap_err();
+    assert_eq!(unaligned, Unaligned { host: 1, shared: 0 });
 }

@@ -3,41 +3,17 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{CollectiveGroup, LateCause, Ranks, Straggler};
+use super::{CollectiveGroup, Ranks, Straggler};
 use crate::base::table::{Layout, Table};
 use crate::base::text::{printable, shortened};
-use crate::base::units::{NAME_WIDTH, PATH_WIDTH, bytes, time};
+use crate::base::units::{NAME_WIDTH, bytes, time};
+use crate::profile::HostClock;
 
 /// Rows of each table; JSON has all.
 const SHOWN: usize = 20;
 
 fn percent(part: Duration, whole: Duration) -> String {
     format!("{:.1} %", 100.0 * part.as_secs_f64() / whole.as_secs_f64().max(f64::MIN_POSITIVE))
-}
-
-impl fmt::Display for LateCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let range = |range: &Option<String>| match range {
-            Some(path) => format!(" in {}", shortened(path, PATH_WIDTH)),
-            None => " outside any range".to_owned(),
-        };
-        match self {
-            Self::Data { range: of } => write!(f, "its GPU waits for data{}", range(of)),
-            Self::HostGap { range: of } => write!(f, "its GPU is idle for the host{}", range(of)),
-            Self::ExtraKernel { kernel, calls } => {
-                write!(f, "it runs {} {calls} times more", shortened(kernel, NAME_WIDTH))
-            }
-            Self::LongerKernel { kernel } => {
-                write!(f, "its kernels take longer, {} most of all", shortened(kernel, NAME_WIDTH))
-            }
-            Self::SlowerClock { device, by } => {
-                write!(f, "the clock of GPU {device} is lower")?;
-                by.map_or(Ok(()), |by| write!(f, ": {by}"))
-            }
-            Self::Copies => f.write_str("its copies take longer"),
-            Self::Unknown => f.write_str("no part of its time is longer by as much"),
-        }
-    }
 }
 
 impl Ranks {
@@ -135,6 +111,29 @@ impl Ranks {
     }
 }
 
+/// The sentence on the clock of a host.
+fn described(clock: &HostClock) -> String {
+    let ns = Duration::from_nanos;
+    let sign = if clock.offset_ns < 0 { "ahead of" } else { "behind" };
+    let mut text = format!(
+        "its clock is {} {sign} that of host 0 and drifts by {:.2} ppm: 95 % of the ends of {} collectives differ by at most {}, \
+         and the error is at most {}",
+        time(ns(clock.offset_ns.unsigned_abs())),
+        clock.drift_ppm,
+        clock.collectives,
+        time(ns(clock.spread_ns)),
+        time(ns(clock.error_bound_ns))
+    );
+    if clock.contradictions != 0 {
+        let more = format!(
+            "; {} end before a rank has arrived: if that are many, they are matched wrongly",
+            clock.contradictions
+        );
+        text.push_str(&more);
+    }
+    text
+}
+
 /// Writes how many rows a table leaves out.
 fn rest(f: &mut fmt::Formatter<'_>, rows: usize) -> fmt::Result {
     match rows.checked_sub(SHOWN).filter(|more| *more != 0) {
@@ -162,6 +161,12 @@ impl fmt::Display for Ranks {
                  {:.2}x if no rank came after all others",
                 bounds.communication, bounds.balance, bounds.stragglers
             )?;
+        }
+        if let Some(imbalance) = self.imbalance().filter(|_| self.ranks.len() > 1) {
+            write!(f, "\nbusy time: the longest of a rank is {imbalance:.2} times the mean")?;
+        }
+        for (host, clock) in self.hosts.iter().enumerate().skip(1).take(SHOWN) {
+            write!(f, "\nhost {host}: {}", described(clock))?;
         }
         for missing in self.missing.iter().take(SHOWN) {
             let ranks: Vec<String> = missing.ranks.iter().map(u32::to_string).collect();

@@ -15,6 +15,7 @@ use super::lanes::{APART, Lanes, NESTED};
 use super::protobuf::Message;
 use super::format::{About, Export};
 use super::timeline::{Host, Span, Timeline, ns};
+use crate::analyze::matches::Matches;
 use crate::record::series;
 
 /// `TrackEvent.Type`.
@@ -194,15 +195,23 @@ fn stream(
     slices.finish(trace)
 }
 
-/// Flow ids: one for every operation with a call, equal on both.
+/// Flow ids: one for every operation with a call, equal on both, and one for every collective, equal on the kernels of its ranks.
 struct Flows<'a> {
     timeline: &'a Timeline<'a>,
     ids: Vec<u64>,
+    /// The flow of matched collectives, by the number of the kernel.
+    collectives: FxHashMap<usize, u64>,
 }
 
 impl<'a> Flows<'a> {
     fn new(timeline: &'a Timeline<'a>) -> Self {
-        Self { timeline, ids: Vec::new() }
+        let profile = timeline.profile;
+        let first = timeline.operations.len() as u64 + 1;
+        let collectives = (first..).zip(Matches::of(profile).all).flat_map(|(id, matched)| {
+            let kernels = matched.members.into_iter();
+            kernels.filter_map(move |one| Some((profile.collective_rows()[one.row].operation?.at(), id)))
+        });
+        Self { timeline, ids: Vec::new(), collectives: collectives.collect() }
     }
 
     fn of_call(&mut self, call: usize) -> &[u64] {
@@ -212,8 +221,10 @@ impl<'a> Flows<'a> {
     }
 
     fn of_operation(&mut self, operation: usize) -> &[u64] {
+        let row = &self.timeline.operations[operation];
         self.ids.clear();
-        self.ids.extend(self.timeline.operations[operation].call.map(|_| operation as u64 + 1));
+        self.ids.extend(row.call.map(|_| operation as u64 + 1));
+        self.ids.extend(self.collectives.get(&row.operation.number()));
         &self.ids
     }
 }

@@ -113,27 +113,15 @@ impl RecordingInfo {
         }
     }
 
-    /// Why the times of another recording cannot be compared with those of this one; `None` if they
-    /// can: `CLOCK_MONOTONIC` counts from the boot of a machine.
-    pub(crate) fn other_clock(&self, other: &Self) -> Option<&'static str> {
-        let offsets = self.utc_offset_ns.zip(other.utc_offset_ns);
+    /// Whether another recording is of the same clock: `CLOCK_MONOTONIC` counts from the boot of a machine. `None` if a
+    /// recording of an older version does not contain when its machine started.
+    pub(crate) fn has_clock_of(&self, other: &Self) -> Option<bool> {
         match (&self.boot_id, &other.boot_id) {
-            (Some(boot), Some(of_other)) if boot == of_other => None,
-            (Some(_), Some(_)) => Some(
-                "the recordings were made on several machines, or in several boots of one, whose \
-                 clocks cannot be compared: read those of each boot alone",
-            ),
-            _ => match offsets {
-                Some((offset, of_other)) if offset.abs_diff(of_other) <= SAME_BOOT_NS => None,
-                Some(_) => Some(
-                    "the recordings were made on machines that started at different times, whose \
-                     clocks cannot be compared: read those of each boot alone",
-                ),
-                None => Some(
-                    "a recording of an older version does not contain when its machine started, so \
-                     that its clock cannot be compared with others: read it alone",
-                ),
-            },
+            (Some(boot), Some(of_other)) => Some(boot == of_other),
+            _ => {
+                let (offset, of_other) = self.utc_offset_ns.zip(other.utc_offset_ns)?;
+                Some(offset.abs_diff(of_other) <= SAME_BOOT_NS)
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::findings::Finding;
 use super::names::{Distinct, NameRow, Names};
 use super::pauses::pauses;
+use super::ranks::Collectives;
 use super::statistics::{Busy, ByName, Row};
 use super::tracks::{Mean, SamplerPart, Times, TrackPart, Tracks};
 use crate::analyze::diagnosis::{Clock, Part};
@@ -59,6 +60,7 @@ pub(super) struct Data<'a> {
     ranges: Ranges,
     calls: Calls,
     operations: Operations,
+    collectives: Collectives,
     process_ranges: ProcessRanges,
     marks: Marks,
     samplers: Vec<SamplerPart>,
@@ -340,6 +342,7 @@ impl<'a> Data<'a> {
             ranges,
             calls,
             operations,
+            collectives: Collectives::of(profile),
             process_ranges,
             marks,
             samplers: tracks.samplers,

@@ -4,6 +4,7 @@ mod data;
 mod findings;
 mod names;
 mod pauses;
+mod ranks;
 mod script;
 mod statistics;
 mod tracks;

@@ -4,6 +4,7 @@ import { OPERATIONS, partColor } from "./colors.mjs";
 import { button, byId, element, facts, muted, swatch } from "./dom.mjs";
 import { aroundGap, hasTime, nameOf, spanOf } from "./items.mjs";
 import { GRAPH, KERNEL, MEMSET, REASONS, reasonsText } from "./model.mjs";
+import { collectiveFacts, collectiveOf, peersOf } from "./ranks.mjs";
 import { endTrail, highlight, markArea, select, setArea, showFinding, showPart, showSelected, step } from "./selection.mjs";
 import { emit, state } from "./state.mjs";
 import { areaOf, contentOf, gpuTime, partsOf, runner, trackWithin } from "./sums.mjs";
@@ -180,7 +181,7 @@ const describeOperation = (box, row, when) => {
   box.append(facts([...when,
     ["GPU time", isTimed ? time(O.ns[row]) : ""],
     ["After its call", call >= 0 && isTimed ? `${O.start[row] < C.start[call] ? "\u2212" : ""}${time(Math.abs(O.start[row] - C.start[call]))}` : ""],
-    ...specific,
+    ...specific, ...collectiveFacts(collectiveOf(model, row)),
     ["GPU", `${device}${deviceName ? `, ${deviceName}` : ""}`], ["Stream", `${stream}, context ${context}${process ? `, process ${process}` : ""}`],
     ["Range", range < 0 ? "none" : model.pathOf(R.node[range]), "name"],
     ["Handed over", range >= 0 && R.thread[range] !== C.thread[call] ? "its call was made on another thread" : ""],
@@ -189,6 +190,9 @@ const describeOperation = (box, row, when) => {
   else box.append(muted("Its call is not known."));
   if (range >= 0) box.append(linked("In ", { type: "range", row: range }));
   if (O.captured.has(row)) box.append(linked("Its graph node was made in ", { type: "range", row: O.captured.get(row) }));
+  const { peers, more } = peersOf(model, row);
+  for (const peer of peers) box.append(linked(peer.text, { type: "operation", row: peer.row }));
+  if (more) box.append(muted(`and ${count(more)} more ranks`));
   box.append(element("p", {}, button("All of this name", () => highlight(O.name[row]), { title: "Highlights every operation of this name" })));
 };
 const describeTrack = (box, { of, row }, when) => {

@@ -188,7 +188,7 @@ try {
   build();
   drawNow();
   // For those who look into the page with a debugger, and for its tests.
-  window.profile = { readyAfter: performance.now(), builtIn: performance.now() - began, state, plotting, show, xOf, drawNow, flame: flameState };
+  window.profile = { readyAfter: performance.now(), builtIn: performance.now() - began, state, plotting, drawing, show, xOf, drawNow, flame: flameState };
 } catch (error) {
   failed(error);
 }

@@ -3,6 +3,7 @@ import { firstFrom } from "./arrays.mjs";
 import { byId, fittedText, sized } from "./dom.mjs";
 import { gapAt, hasTime, itemOf, laneOf, spanOf } from "./items.mjs";
 import { Strips, drawLane, drawMarks, drawTrack } from "./paint.mjs";
+import { drawPeers } from "./ranks.mjs";
 import { FOOT, HEADING, placed } from "./rows.mjs";
 import { emit, state } from "./state.mjs";
 import { measured, percent, tickStep, tickText, ticksBetween, time } from "./units.mjs";
@@ -16,8 +17,8 @@ export const LABEL = "12px system-ui, 'Segoe UI', Roboto, 'Liberation Sans', san
 
 /** The sizes of the drawing in pixels. */
 export const plotting = { width: 0, height: 0, gutter: 176, plot: 1, content: 0, glyph: 6.6, foot: OVERVIEW + RULER + 2 };
-/** A stretch of time that the pointer draws, and the colours of the theme. */
-export const drawing = { stretch: null, colors: {} };
+/** A stretch of time that the pointer draws, the colours of the theme, and how many lines lead to other ranks. */
+export const drawing = { stretch: null, colors: {}, peers: 0 };
 
 export const xOf = (t) => plotting.gutter + (t - state.view[0]) * plotting.plot / (state.view[1] - state.view[0]);
 export const tOf = (x) => state.view[0] + (x - plotting.gutter) * (state.view[1] - state.view[0]) / plotting.plot;
@@ -297,6 +298,7 @@ const outline = (context, item, top, isStrong) => {
 const MOST_ARROWS = 400;
 const drawSelection = (context, top) => {
   const { selected, hovered, work, model } = state;
+  drawing.peers = 0;
   if (hovered !== null) outline(context, hovered, top, false);
   if (state.trail !== null) for (const { item } of state.trail.items.slice(0, 200)) if (item !== null) outline(context, item, top, false);
   if (selected === null) return;
@@ -319,6 +321,11 @@ const drawSelection = (context, top) => {
   if (selected.type === "operation" && model.O.call[row] >= 0) pairs.push([model.O.call[row], row]);
   if (selected.type === "call") for (const operation of model.O.byCall.of(row).subarray(0, MOST_ARROWS)) pairs.push([row, operation]);
   for (const [call, operation] of pairs) drawArrow(context, top, call, operation);
+  if (selected.type === "operation") drawing.peers = drawPeers(context, model, row, (other) => placeOnCanvas(other, top), drawing.colors.hit);
+};
+const placeOnCanvas = (row, top) => {
+  const place = placeOf({ type: "operation", row });
+  return place && { x: xOf(state.model.O.start[row]), y: place.y - top, height: place.height };
 };
 const drawArrow = (context, top, call, operation) => {
   const { C, O } = state.model;

@@ -1,15 +1,18 @@
 //! The rank for which the others wait, and why it is late.
 
+use std::fmt;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::analyze::diagnosis::{Part, Piece};
+use super::clock::{Part, Piece};
 use crate::analyze::matches::{Match, Matches, Participant};
 use crate::base::hodges_lehmann::median;
 use crate::base::kernel_names;
 use crate::base::statistics::as_ns;
+use crate::base::text::shortened;
+use crate::base::units::{NAME_WIDTH, PATH_WIDTH};
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{Interval, NameId, What};
 use crate::profile::{DeviceClocks, Profile};
@@ -71,11 +74,36 @@ pub enum LateCause {
     Unknown,
 }
 
+impl fmt::Display for LateCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let range = |range: &Option<String>| match range {
+            Some(path) => format!(" in {}", shortened(path, PATH_WIDTH)),
+            None => " outside any range".to_owned(),
+        };
+        match self {
+            Self::Data { range: of } => write!(f, "its GPU waits for data{}", range(of)),
+            Self::HostGap { range: of } => write!(f, "its GPU is idle for the host{}", range(of)),
+            Self::ExtraKernel { kernel, calls } => {
+                write!(f, "it runs {} {calls} times more", shortened(kernel, NAME_WIDTH))
+            }
+            Self::LongerKernel { kernel } => {
+                write!(f, "its kernels take longer, {} most of all", shortened(kernel, NAME_WIDTH))
+            }
+            Self::SlowerClock { device, by } => {
+                write!(f, "the clock of GPU {device} is lower")?;
+                by.map_or(Ok(()), |by| write!(f, ": {by}"))
+            }
+            Self::Copies => f.write_str("its copies take longer"),
+            Self::Unknown => f.write_str("no part of its time is longer by as much"),
+        }
+    }
+}
+
 /// A rank that is later than all others, time and again.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Straggler {
-    /// Index in [`Ranks::ranks`](super::Ranks::ranks).
+    /// Index in [`Ranks::ranks`](crate::ranks::Ranks::ranks).
     pub rank: usize,
     /// The communicator's hash.
     pub communicator: u64,
@@ -92,8 +120,8 @@ pub struct Straggler {
 }
 
 /// A straggler before its cause is known.
-pub(super) struct Late {
-    pub(super) participant: usize,
+struct Late {
+    participant: usize,
     communicator: u64,
     members: Vec<usize>,
     late_ns: f64,
@@ -101,8 +129,13 @@ pub(super) struct Late {
     deviations: f64,
 }
 
-/// The straggler of each communicator that has one, the latest first.
-pub(super) fn late(matches: &Matches) -> Vec<Late> {
+/// The straggler of each communicator that has one, the latest first, with the index of its participant as its rank.
+pub(crate) fn stragglers(profile: &Profile, pieces: &[Piece], matches: &Matches) -> Vec<Straggler> {
+    let explained = |late| explained(late, profile, pieces, &matches.participants);
+    late(matches).into_iter().map(explained).collect()
+}
+
+fn late(matches: &Matches) -> Vec<Late> {
     let mut communicators: FxHashMap<u64, Vec<&Match>> = FxHashMap::default();
     for matched in &matches.all {
         communicators.entry(matched.communicator).or_default().push(matched);
@@ -154,7 +187,7 @@ fn late_of(communicator: u64, all: &[&Match]) -> Option<Late> {
 }
 
 /// Finds why a rank is late: the part of its clock that is longer than in the other ranks.
-pub(super) fn explained(
+fn explained(
     late: Late,
     profile: &Profile,
     pieces: &[Piece],
