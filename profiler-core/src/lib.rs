@@ -172,7 +172,8 @@
 //!   [`counters::count_kernels`]. It doubles the time that the crate takes to compile.
 //! - `serde`: `Serialize` for all results; part of `analysis`. Recordings and series need no feature.
 //! - `tracing`: `ProfilerLayer`. `criterion`: measurements for benches. `nvml`: clocks and power. `metrics`: sums of
-//!   running sessions for the `metrics` facade, and so for Prometheus ([`session`]`::metrics`). `nsys`: captures of
+//!   running sessions for the `metrics` facade, and so for Prometheus ([`session`]`::metrics`). `opentelemetry`: GPU time on the
+//!   spans of OpenTelemetry. `push`: profiles pushed over HTTP. `nsys`: captures of
 //!   Nsight Systems, read and written. `parquet`: tables for DuckDB and its like. `pprof`, `otlp`, `firefox`: exports for pprof's
 //!   readers, OpenTelemetry's collectors and the Firefox Profiler; each includes `analysis`.
 //!

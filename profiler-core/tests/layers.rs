@@ -96,6 +96,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "flight_recorder",
             "schedule",
             "tracing_layer",
+            "gpu_spans",
             "environment",
         ],
     ),

@@ -3,6 +3,8 @@
 pub mod always_on;
 pub(crate) mod environment;
 pub(crate) mod flight_recorder;
+#[cfg(feature = "opentelemetry")]
+pub(crate) mod gpu_spans;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub(crate) mod profiler;
@@ -16,6 +18,8 @@ pub use crate::record::context_hooks::on_context_change;
 pub use crate::record::lane::{HandOver, HandedRange, LaunchQueue};
 pub use environment::{Guard, from_env_with};
 pub use flight_recorder::{FlightRecorder, FlightRecording, Trigger, Written};
+#[cfg(feature = "opentelemetry")]
+pub use gpu_spans::{GpuSpanCounts, GpuSpanLayer, GpuSpanProcessor, GpuSpans};
 pub use profiler::Summarizing;
 pub use recording_file::{FileTotals, RecordingFile};
 pub use schedule::{Scheduled, StepAction};

@@ -33,7 +33,7 @@ use crate::record::recording::{Losses, Recording};
 use crate::session::profiler::{Profiler, ProfilerBuilder};
 
 /// The target of result events.
-const TARGET: &str = "gpu_profiler::range";
+pub(super) const TARGET: &str = "gpu_profiler::range";
 /// The target of the event with the number of dropped results.
 const LOST: &str = "gpu_profiler::lost";
 

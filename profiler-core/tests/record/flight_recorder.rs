@@ -116,6 +116,34 @@ fn a_panic_has_its_file_before_it_unwinds() {
     assert!(again.is_err() && count() == before && before >= written.len());
 }
 
+/// A disk that fails: the program goes on, the failure is told, and the recorder writes once it is back.
+#[test]
+fn a_folder_that_fails_is_an_error_and_the_recorder_goes_on() {
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
+    let place = folder.0.join("incidents");
+    std::fs::create_dir(&place).unwrap();
+    let settings = FlightRecorder::new(&place).slow("request", Duration::ZERO);
+    let recorder = start(&fake, &settings.quiet(Duration::ZERO));
+    std::fs::remove_dir(&place).unwrap();
+    let request = || {
+        let _request = nvtx::range("request");
+        fake.launch(Work::kernel(c"k"));
+    };
+    request();
+    let late = Instant::now() + Duration::from_secs(30);
+    while recorder.last_error().is_none() {
+        assert!(Instant::now() < late);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let why = recorder.write().unwrap_err().to_string();
+    assert!(why.contains("incidents") && recorder.files().is_empty(), "{why}");
+    std::fs::create_dir(&place).unwrap();
+    request();
+    let file = recorder.write().unwrap();
+    // The first one may be older than what is kept.
+    assert!(Profile::load(file).unwrap().range("request").unwrap().instances() >= 1);
+}
+
 #[test]
 fn without_a_bound_or_a_folder_it_does_not_start() {
     let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());

@@ -22,6 +22,8 @@ mod counters;
 mod described;
 mod expect;
 mod flight_recorder;
+#[cfg(feature = "opentelemetry")]
+mod gpu_spans;
 mod graphs;
 mod inferred;
 mod lane;
