@@ -163,7 +163,9 @@ def show(name, program, own, first, work):
         alone = checks(run([*command, "--alone"], first, work, **more))
         # Of a kernel that several ranges share, each has one.
         rows = {path: [sum(counts[:3]), alone["ranges"].get(path, [0] * 4)[3]] for path, counts in ranges.items()}
-        result["alone"] = {"equal": all(a == b for a, b in rows.values()), "ranges": rows}
+        result["alone"] = {"equal": ours["kernels"] > 0 and all(a == b for a, b in rows.values()), "ranges": rows}
+        if "--fusion" in own:
+            result["alone"]["note"] = "nothing is fused across a wait: modules that run alone are another program"
         plain = [*command, "--plain", *(["--nvtx"] if program == "gpt" else [])]
         times = {"none": [], "ours": [ours["step_ns"]], "nsys": []}
         for turn in range(options.rounds):

@@ -20,7 +20,7 @@ use tracing::span::Attributes;
 static BURN: nvtx::Domain = nvtx::Domain::new("burn");
 const NAME: &str = "compile";
 
-/// Hashes of the ids of all kernels launched while a session followed compilations.
+/// Hashes of the types and ids of all kernels launched while a session followed compilations.
 static SEEN: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
 
 thread_local! {
@@ -39,9 +39,10 @@ pub(crate) fn is_first_launch(attributes: &Attributes<'_>) -> bool {
     }
     impl Visit for Id {
         fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-            if field.name() == "kernel.id" {
+            // The id is printed without the type that it belongs to.
+            if matches!(field.name(), "kernel.name" | "kernel.id") {
                 // Writing to a hasher does not fail.
-                let _ = write!(self, "{value:?}");
+                let _ = write!(self, "{value:?};");
             }
         }
     }
@@ -83,7 +84,8 @@ pub struct Compilation<'a> {
 /// The kernels that were launched for the first time, by a session with
 /// [`Builder::compilations`](crate::Builder::compilations).
 ///
-/// A kernel that was launched while no session followed them counts again, with the time of a launch alone.
+/// A kernel that was launched while no session followed them counts again, with the time of a launch alone. Kernels that differ
+/// in nothing but the size of their blocks count once: cubecl prints it nowhere.
 pub fn compilations(profile: &Profile) -> impl Iterator<Item = Compilation<'_>> {
     let is_ours = |mark: &Mark<'_>| mark.name() == NAME && mark.domain() == Some(BURN.name());
     profile.marks().filter(is_ours).map(|mark| {

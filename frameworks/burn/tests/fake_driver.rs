@@ -266,8 +266,9 @@ fn kernels_of_autotune_are_apart_from_those_of_the_operation() {
         |wanted: Option<&str>| compiled.iter().filter(|one| path(one).as_deref() == wanted).count();
     let counts = [Some("first/autotune"), Some("second"), Some("second/autotune"), None].map(of);
     assert!(counts[0] > 1 && counts[1..3] == [0, 0] && counts[3] >= 1, "{counts:?}: {compiled:?}");
-    // NVRTC takes milliseconds at least.
-    assert!(compiled.iter().all(|one| one.time > Duration::from_millis(1)), "{compiled:?}");
+    // NVRTC takes milliseconds at least; a candidate that burn refuses before takes less.
+    let of_nvrtc = compiled.iter().filter(|one| one.time > Duration::from_millis(1)).count();
+    assert!(2 * of_nvrtc > compiled.len(), "{compiled:?}");
 }
 
 #[test]
