@@ -214,7 +214,7 @@ impl Row {
             own_ns: None,
             host_ns: None,
             share: 0.0,
-            mean_ns: times.mean().as_nanos() as f64,
+            mean_ns: ns(times.sum()) as f64 / times.count().max(1) as f64,
             min_ns: Some(ns(times.min())),
             max_ns: Some(ns(times.max())),
         }

@@ -218,7 +218,7 @@ fn leaked(field: &str) -> &'static str {
 // --- what is looked at ---
 
 /// A command of gpuprof, whether people read it, and its words; the file comes last.
-const COMMANDS: [(bool, &[&str]); 52] = [
+const COMMANDS: [(bool, &[&str]); 55] = [
     (true, &["report"]),
     (true, &["top"]),
     (false, &["top", "--format=csv"]),
@@ -242,6 +242,9 @@ const COMMANDS: [(bool, &[&str]); 52] = [
     (true, &["tracks", "--by-range", "--fail-if-incomplete"]),
     (false, &["tracks", "--by-range", "--format=csv"]),
     (false, &["tracks", "--by-range", "--format=json"]),
+    (true, &["ranks"]),
+    (false, &["ranks", "--format=csv"]),
+    (false, &["ranks", "--format=json"]),
     (true, &["tensor-cores", "--fail-if-unused"]),
     (false, &["tensor-cores", "--format=csv"]),
     (false, &["tensor-cores", "--format=json"]),
