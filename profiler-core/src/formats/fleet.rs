@@ -43,7 +43,7 @@ CREATE TABLE recordings (
 ";
 const RECORDINGS: &str = "recordings";
 
-/// The SQL views over a fleet: the same text for DuckDB and DataFusion. `docs/guide/fleet.md` has how each engine
+/// The SQL views over a fleet: the same text for DuckDB, DataFusion and Spark, for which they are temporary views. `docs/guide/fleet.md` has how each engine
 /// opens the tables, and an example of each view.
 pub const FLEET_VIEWS: &str = include_str!("fleet.sql");
 

@@ -1,4 +1,4 @@
--- Views over a fleet, the same text for DuckDB and DataFusion. They read the tables operations, ranges and
+-- Views over a fleet, the same text for DuckDB, DataFusion and Spark. They read the tables operations, ranges and
 -- recordings; docs/guide/fleet.md has how each engine opens them, and an example of each view.
 -- Statements end with a semicolon at the end of a line. Work of a recording counts once its row is in recordings.
 
