@@ -178,6 +178,14 @@ impl Merger {
             Arc::make_mut(series).head.device = device;
         }
         store.series.append(&mut part.series);
+        // CAST: fewer than rows.
+        let tables = store.host_stacks.len() as u32;
+        store.host_stacks.append(&mut part.host_stacks);
+        let stacks = part.call_stacks.into_iter();
+        store.call_stacks.extend(stacks.map(|((thread, start_ns), (table, place))| {
+            ((moved.thread(thread), start_ns), (table + tables, place))
+        }));
+        store.missing_stacks += part.missing_stacks;
         self.add_session(&part.session);
     }
 

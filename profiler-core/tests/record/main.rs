@@ -23,6 +23,8 @@ mod described;
 mod expect;
 mod flight_recorder;
 mod graphs;
+#[cfg(feature = "stacks")]
+mod host_stacks;
 mod inferred;
 mod lane;
 mod live;
