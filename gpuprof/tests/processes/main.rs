@@ -5,4 +5,5 @@ mod injected;
 mod live;
 mod recorded;
 mod run;
+mod stacks;
 mod support;

@@ -13,6 +13,7 @@ pub(super) const ABOUT: About = About {
     extension: "folded",
     has_samples: false,
     has_rank: false,
+    has_stacks: true,
     is_text: true,
 };
 

@@ -26,6 +26,7 @@ pub(super) struct About {
     pub(super) extension: &'static str,
     pub(super) has_samples: bool,
     pub(super) has_rank: bool,
+    pub(super) has_stacks: bool,
     pub(super) is_text: bool,
 }
 
@@ -106,6 +107,11 @@ impl Format {
     /// Whether it contains the rank of the process: see [`Export::rank`].
     pub fn has_rank(self) -> bool {
         self.about().has_rank
+    }
+
+    /// Whether it consists of weighted stacks: see [`Export::stacks`] and [`Export::idle`].
+    pub fn has_stacks(self) -> bool {
+        self.about().has_stacks
     }
 
     /// Whether it is text for a terminal.

@@ -21,6 +21,7 @@ pub(super) const ABOUT: About = About {
     extension: "pb.gz",
     has_samples: false,
     has_rank: false,
+    has_stacks: true,
     is_text: false,
 };
 
