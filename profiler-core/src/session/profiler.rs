@@ -156,7 +156,7 @@ impl ProfilerBuilder {
     /// privileges or `perf`. It costs 6 ns for each launch in time, some microseconds for each stack; once a process 5 MB of
     /// memory. A process keeps 16,384 different stacks of up to 192 frames; what was not taken is
     /// [counted](crate::profile::StackLosses). Functions are looked up in the files of the modules at a stop and a snapshot,
-    /// which takes up to a second for large programs; without symbols frames are addresses.
+    /// for up to two seconds; without symbols frames are addresses.
     ///
     /// [`Gap::stack`]: crate::query::Gap::stack
     #[cfg(feature = "stacks")]

@@ -1,12 +1,15 @@
 //! Stacks of threads at the launches that end gaps.
 
 use std::hint::black_box;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use profiler_core::profile::ApiCall;
 use profiler_core::{Profile, Profiler, Recording};
 
+use crate::effort;
 use crate::folder::Folder;
 
 const AFTER: Duration = Duration::from_millis(2);
@@ -116,4 +119,95 @@ fn gaps_have_the_stack_of_what_ended_them() {
         .iter()
         .filter(|gap| gap.stack().is_some_and(|stack| stack.to_string().contains("load_a_batch")));
     assert!(named.count() >= 3, "{gaps}");
+}
+
+/// Loads and unloads a library that the process does not have, as often as it can.
+fn load_libraries(done: &AtomicBool) -> u64 {
+    let mut loaded = 0;
+    while !done.load(Ordering::Relaxed) {
+        for name in [c"libanl.so.1", c"libresolv.so.2", c"libBrokenLocale.so.1"] {
+            // SAFETY: libraries of the C library, without effects of their own.
+            let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
+            if !library.is_null() {
+                loaded += 1;
+                // SAFETY: opened above, and nothing of it is used.
+                unsafe { libc::dlclose(library) };
+            }
+        }
+    }
+    loaded
+}
+
+/// Calls itself `depth` times, then launches.
+#[inline(never)]
+fn launch_at(fake: &Fake, depth: u32) {
+    match depth {
+        0 => _ = fake.launch(Work::kernel(c"k")),
+        _ => launch_at(fake, black_box(depth - 1)),
+    }
+    black_box(());
+}
+
+/// Every launch takes a stack, while threads allocate, panic and end, and libraries come and go.
+#[test]
+fn stacks_beside_allocation_panics_libraries_and_ending_threads() {
+    const THREADS: u64 = 8;
+    let wanted = std::env::var("HOST_STACKS").ok().map(|all| all.parse::<u64>().unwrap() / THREADS);
+    let of_thread = wanted.unwrap_or(effort::rounds(10_000) as u64);
+    const ENDING: u64 = 1000;
+    let fake = Fake::new();
+    let library = fake.library().unwrap();
+    let profiler =
+        Profiler::builder().library(library).stacks_after(Duration::ZERO).build().unwrap();
+    profiler.start().unwrap();
+    let before = profiler.stop().unwrap().host_stacks().losses.total();
+    profiler.start().unwrap();
+    let done = AtomicBool::new(false);
+    let loaded = std::thread::scope(|scope| {
+        let (fake, done) = (&fake, &done);
+        let loads = scope.spawn(|| load_libraries(done));
+        let launch = move |thread: u64| {
+            let mut random = fastrand::Rng::with_seed(thread);
+            let mut blocks: Vec<Vec<u8>> = Vec::new();
+            for _ in 0..of_thread {
+                blocks.push(vec![1; random.usize(..10_000)]);
+                blocks.truncate(random.usize(..16));
+                let depth = random.u32(..24);
+                let launched = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                    launch_at(fake, depth);
+                    if depth == 7 {
+                        // Unwinds as a panic does, and prints nothing.
+                        std::panic::resume_unwind(Box::new(()));
+                    }
+                }));
+                assert_eq!(launched.is_err(), depth == 7);
+            }
+        };
+        let threads: Vec<_> = (0..THREADS).map(|n| scope.spawn(move || launch(n))).collect();
+        for _ in 0..ENDING / 50 {
+            let ending = (0..50).map(|_| scope.spawn(|| launch_at(fake, 1)));
+            ending.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+        loads.join().unwrap()
+    });
+    let profile = profiler.stop().unwrap();
+    profile.health().assert_complete();
+    let launches = THREADS * of_thread + ENDING;
+    assert_eq!(profile.kernels().count() as u64, launches);
+    let counts = profile.host_stacks();
+    let lost = counts.losses.total() - before;
+    assert_eq!((counts.calls + lost, counts.missing), (launches, 0), "{counts}");
+    // More threads than unwinders may run at a time.
+    assert!(lost * 10 < launches, "{counts}");
+    assert!(counts.truncated * 100 < launches, "{counts}, {loaded} libraries");
+    // The stack is as deep as the recursion.
+    for call in profile.calls().filter_map(|call| call.host_stack()) {
+        let frames = call.frames();
+        let own = frames.iter().filter(|frame| {
+            frame.function.is_some_and(|name| name.ends_with("host_stacks::launch_at"))
+        });
+        assert!((1..=24).contains(&own.count()), "{call}");
+    }
 }

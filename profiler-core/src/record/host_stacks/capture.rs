@@ -70,7 +70,9 @@ impl Drop for Follower {
 
 /// While it lives, stacks can be taken.
 #[derive(Debug)]
-pub(crate) struct TakingStacks(());
+pub(crate) struct TakingStacks {
+    process_id: u32,
+}
 
 impl TakingStacks {
     /// Looks up what is loaded now, and follows it from now on.
@@ -86,13 +88,15 @@ impl TakingStacks {
             capture.refresh();
             sessions.1 = follow(capture);
         }
-        Ok(Self(()))
+        Ok(Self { process_id: std::process::id() })
     }
 }
 
 impl Drop for TakingStacks {
     fn drop(&mut self) {
-        let Some(capture) = CAPTURE.get() else { return };
+        // In a forked child a lost thread may hold the lock, and the one that follows modules is not there.
+        let is_own = self.process_id == std::process::id();
+        let Some(capture) = CAPTURE.get().filter(|_| is_own) else { return };
         let mut sessions = capture.sessions.lock();
         sessions.0 = sessions.0.saturating_sub(1);
         if sessions.0 == 0 {
@@ -221,7 +225,9 @@ impl Capture {
         let Some(modules) = self.loader.lock().refresh() else { return };
         let modules = Arc::new(modules);
         for unwinder in &self.unwinders {
-            let before = std::mem::replace(&mut unwinder.lock().modules, modules.clone());
+            // The numbers by which a cache tells lists of modules apart have 16 bits.
+            let new = Unwinding { cache: Cache::default(), modules: modules.clone() };
+            let before = std::mem::replace(&mut *unwinder.lock(), new);
             drop(before);
         }
     }

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::panic::catch_unwind;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use addr2line::Loader;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -15,6 +17,8 @@ use super::table::{FrameWord, InternedStack};
 
 /// The longest name of a function in bytes; the rest is cut.
 const NAME_BYTES: usize = 1024;
+/// How long functions are looked up at a stop; frames that are left keep their addresses.
+const LOOK_UP_FOR: Duration = Duration::from_secs(2);
 /// The most bytes that are read of a compiler's map.
 const MAP_BYTES: u64 = 256 << 20;
 
@@ -75,17 +79,31 @@ impl Symbols {
         for frame in frames.into_iter().filter(|frame| !self.found.contains_key(frame)) {
             new.entry(frame.module()).or_default().push(frame);
         }
+        let begun = Instant::now();
+        let is_time_left = || begun.elapsed() < LOOK_UP_FOR;
+        // Those of compilers, which stand first, may be compiled later: they are looked up each time.
         for (module, frames) in new {
-            match module.and_then(|module| known.get(usize::from(module))) {
-                Some(module) => {
-                    let symbols = loader(module);
-                    for frame in frames {
-                        let names = symbols.as_ref().map(|symbols| names(symbols, frame.address()));
-                        self.found.insert(frame, names.unwrap_or_default());
-                    }
-                }
-                // Code may be compiled later: these are looked up each time.
-                None => self.look_up_compiled(&frames),
+            let Some(module) = module.and_then(|module| known.get(usize::from(module))) else {
+                self.look_up_compiled(&frames);
+                continue;
+            };
+            if !is_time_left() {
+                break;
+            }
+            // A parser that a damaged file makes panic costs the names of that file.
+            let found = catch_unwind(|| {
+                let symbols = loader(module);
+                let frames = frames.iter().take_while(|_| is_time_left());
+                let names = frames.map(|frame| {
+                    let names = symbols.as_ref().map(|symbols| names(symbols, frame.address()));
+                    (*frame, names.unwrap_or_default())
+                });
+                names.collect::<Vec<_>>()
+            });
+            match found {
+                Ok(found) => self.found.extend(found),
+                // Dropping the payload may panic in turn.
+                Err(payload) => std::mem::forget(payload),
             }
         }
     }
@@ -93,6 +111,10 @@ impl Symbols {
     /// Finds frames in the map that just-in-time compilers write for perf, CPython's trampoline among them.
     fn look_up_compiled(&mut self, frames: &[FrameWord]) {
         let path = format!("/tmp/perf-{}.map", std::process::id());
+        // Anyone may have put a pipe there, which would be waited for.
+        if !fs::symlink_metadata(&path).is_ok_and(|about| about.is_file()) {
+            return;
+        }
         let Ok(file) = fs::File::open(path) else { return };
         let mut wanted: BTreeMap<u64, FrameWord> = BTreeMap::new();
         wanted.extend(frames.iter().map(|frame| (frame.address(), *frame)));
