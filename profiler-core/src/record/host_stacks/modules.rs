@@ -76,9 +76,11 @@ pub(super) struct Loader {
     changes: Option<(u64, u64)>,
     /// All modules that have a number, those that were unloaded included.
     pub(super) known: Vec<KnownModule>,
-    /// What unwinding needs of the loaded ones, by number and bias.
-    parsed: Vec<((u16, u64), Option<Module<Section>>)>,
+    parsed: Vec<Parsed>,
 }
+
+/// What unwinding needs of a loaded module, by its number and bias.
+type Parsed = ((u16, u64), Option<Module<Section>>);
 
 impl Loader {
     /// The modules, if they have changed. Costs a microsecond if they have not; a new one costs its file's tables.
