@@ -17,6 +17,8 @@ use gpu_profiler_benches::fresh_memory;
 
 /// Calls in one collection: 4 MiB of log.
 const PER_COLLECTION: u64 = 100_000;
+/// A call that submits work.
+const LAUNCH: &str = "cuLaunchKernel";
 /// Calls timed in a row before the other sort has its turn.
 const BLOCK: u64 = 1_000;
 
@@ -36,34 +38,45 @@ fn call_log(c: &mut Criterion) {
     });
     group.bench_function("fake and both callbacks", |b| {
         b.iter_custom(|iterations| {
-            in_collections(&library, iterations, |count| {
+            in_collections(&library, &Config::new(), iterations, |count| {
                 (time(&fake, "cuMemAlloc_v2", count), count)
             })
         });
     });
     group.bench_function("fake, a call that is not recorded", |b| {
         b.iter_custom(|iterations| {
-            in_collections(&library, iterations, |count| (time(&fake, &unrecorded, count), 0))
+            in_collections(&library, &Config::new(), iterations, |count| {
+                (time(&fake, &unrecorded, count), 0)
+            })
         });
     });
-    group.bench_function("pair (both callbacks less the fake)", |b| {
-        b.iter_custom(|iterations| {
-            let difference = in_collections(&library, iterations, |count| {
-                let mut with = Duration::ZERO;
-                let mut without = Duration::ZERO;
-                let mut left = count;
-                while left > 0 {
-                    let block = left.min(BLOCK);
-                    left -= block;
-                    without += time(&fake, &unrecorded, block);
-                    with += time(&fake, last, block);
-                }
-                (with.saturating_sub(without), count)
+    // A launch is looked up faster than the others: of the last three, compare the two launches alone. No launch waits long
+    // enough for a stack.
+    let stacks = Config::new().stacks_after(Duration::from_secs(3600));
+    for (name, function, config) in [
+        ("pair (both callbacks less the fake)", last, &Config::new()),
+        ("pair, a launch", LAUNCH, &Config::new()),
+        ("pair, a launch, with stacks", LAUNCH, &stacks),
+    ] {
+        group.bench_function(name, |b| {
+            b.iter_custom(|iterations| {
+                let difference = in_collections(&library, config, iterations, |count| {
+                    let mut with = Duration::ZERO;
+                    let mut without = Duration::ZERO;
+                    let mut left = count;
+                    while left > 0 {
+                        let block = left.min(BLOCK);
+                        left -= block;
+                        without += time(&fake, &unrecorded, block);
+                        with += time(&fake, function, block);
+                    }
+                    (with.saturating_sub(without), count)
+                });
+                // A sample of a few calls may come out at nothing, which criterion could not divide by.
+                difference.max(Duration::from_nanos(1))
             });
-            // A sample of a few calls may come out at nothing, which criterion could not divide by.
-            difference.max(Duration::from_nanos(1))
         });
-    });
+    }
     group.finish();
 }
 
@@ -79,6 +92,7 @@ fn time(fake: &Fake, function: &str, count: u64) -> Duration {
 /// a collection is not counted. `run` gives its time, and how many calls should be in the log.
 fn in_collections(
     library: &Library,
+    config: &Config,
     iterations: u64,
     mut run: impl FnMut(u64) -> (Duration, u64),
 ) -> Duration {
@@ -87,7 +101,7 @@ fn in_collections(
     while left > 0 {
         let count = left.min(PER_COLLECTION);
         left -= count;
-        let collector = Collector::start(library, &Config::new()).expect("no other one runs");
+        let collector = Collector::start(library, config).expect("no other one runs");
         let (time, recorded) = run(count);
         total += time;
         let collected = collector.stop().expect("the collector runs");

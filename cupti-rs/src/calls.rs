@@ -12,6 +12,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -108,6 +109,8 @@ pub struct Call<F = DriverFunction> {
     pub captured: bool,
     /// True if it copied or filled no bytes, which writes no record. Known of driver calls alone.
     pub empty: bool,
+    /// What the [stack source](set_stack_source) returned for it: the number of a stack, from 1; 0 without one.
+    pub stack: u32,
 }
 
 pub(crate) const WORDS: usize = 5;
@@ -123,6 +126,10 @@ const EMPTY: u64 = 1 << 33;
 const LEFT_OPEN: u64 = 1 << 34;
 /// As above: the call waits in its callback and has submitted nothing.
 const WAITS: u64 = 1 << 35;
+/// Where the outcome has the number of the stack, of [`MAX_STACK`] at most.
+const STACK_SHIFT: u32 = 40;
+/// The largest number that a stack source may return.
+pub const MAX_STACK: u32 = (1 << (u64::BITS - STACK_SHIFT)) - 1;
 /// A flag in the first word of a call of the runtime API; callback ids have less than 31 bits.
 const RUNTIME: u64 = 1 << 63;
 
@@ -139,6 +146,7 @@ impl<F: Function> Call<F> {
             result: words[OUTCOME] as u32,
             captured: words[OUTCOME] & CAPTURED != 0,
             empty: words[OUTCOME] & EMPTY != 0,
+            stack: (words[OUTCOME] >> STACK_SHIFT) as u32,
         }
     }
 
@@ -150,7 +158,8 @@ impl<F: Function> Call<F> {
         words[START] = self.start_ns;
         words[OUTCOME] = u64::from(self.result)
             | if self.captured { CAPTURED } else { 0 }
-            | if self.empty { EMPTY } else { 0 };
+            | if self.empty { EMPTY } else { 0 }
+            | u64::from(self.stack.min(MAX_STACK)) << STACK_SHIFT;
         words[END] = self.end_ns.unwrap_or(0);
         words
     }
@@ -243,6 +252,40 @@ pub fn set_word_source(source: fn() -> u64) -> Result<(), fn() -> u64> {
     }
 }
 
+static STACK_SOURCE: OnceLock<fn() -> u32> = OnceLock::new();
+/// The age of a thread's last launch from which the next one gets a stack; `u64::MAX` where none does.
+static STACKS_AFTER_NS: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Sets the source of stacks: called at the start of a driver call that submits work, in its thread, if the thread submitted
+/// none for the time of [`Config::stacks_after`](crate::Config::stacks_after). It returns the number of the stack, from 1 to
+/// [`MAX_STACK`], or 0. Once in a process.
+///
+/// It runs within CUDA calls of the program: it must not call CUDA, wait or panic.
+///
+/// # Errors
+/// The function, if another one was set before.
+pub fn set_stack_source(source: fn() -> u32) -> Result<(), fn() -> u32> {
+    match STACK_SOURCE.set(source) {
+        Err(source) if STACK_SOURCE.get().is_some_and(|set| std::ptr::fn_addr_eq(*set, source)) => {
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+/// Sets when the calls of the next collection get stacks.
+pub(crate) fn set_stacks_after(time: Option<Duration>) {
+    let ns = time.map_or(u64::MAX, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    STACKS_AFTER_NS.store(ns, Ordering::Relaxed);
+}
+
+/// The number of the stack of a call that ends a gap.
+#[cold]
+#[inline(never)]
+fn stack_of_call() -> u32 {
+    STACK_SOURCE.get().map_or(0, |source| source().min(MAX_STACK))
+}
+
 /// The word of a call that begins on this thread.
 #[inline]
 fn word_of_call() -> u64 {
@@ -266,6 +309,24 @@ struct Thread {
     open: Vec<Open>,
     /// How many of them were entered before a pause: those may have returned unseen.
     before_pause: usize,
+    submitted: Submitted,
+}
+
+/// The last call of a thread that submitted work.
+#[derive(Debug, Clone, Copy)]
+struct Submitted {
+    slot: u64,
+    /// When it was called, or returned if it did.
+    at_ns: u64,
+    /// The age from which the next one gets a stack.
+    stacks_after_ns: u64,
+}
+
+impl Submitted {
+    fn none() -> Self {
+        let stacks_after_ns = STACKS_AFTER_NS.load(Ordering::Relaxed);
+        Self { slot: u64::MAX, at_ns: 0, stacks_after_ns }
+    }
 }
 
 impl Drop for Thread {
@@ -480,7 +541,8 @@ fn register(epoch: Epoch) -> Option<Thread> {
     }
     all.push(logs);
     drop(all);
-    Some(Thread { epoch, writer, graphs: None, open: Vec::with_capacity(16), before_pause: 0 })
+    let (open, submitted) = (Vec::with_capacity(16), Submitted::none());
+    Some(Thread { epoch, writer, graphs: None, open, before_pause: 0, submitted })
 }
 
 /// The thread's logs where it has none of this collection, or was last seen before a pause.
@@ -506,15 +568,32 @@ fn of_epoch(thread: &mut Option<Thread>, epoch: Epoch) -> Option<&mut Thread> {
     renew(thread, epoch)
 }
 
-/// Logs the begin of a call.
+/// Logs the begin of a call. `submits` is whether it may end a gap: a driver call that submits work.
 #[inline(always)] // into the one hot callback
-pub(crate) fn enter(state: State, api: Api, id: u32, correlation_id: u32, empty: bool) {
+pub(crate) fn enter(
+    state: State,
+    api: Api,
+    id: u32,
+    correlation_id: u32,
+    empty: bool,
+    submits: bool,
+) {
     let epoch = state.epoch();
     let logged = with_thread(|thread| {
         let Some(thread) = of_epoch(thread, epoch) else { return };
         let id = id_word(api, id, correlation_id);
-        let flags = if empty { EMPTY } else { 0 };
-        let slot = thread.writer.push([id, word_of_call(), os::monotonic_ns(), flags, 0]);
+        let mut flags = if empty { EMPTY } else { 0 };
+        let now = os::monotonic_ns();
+        if submits {
+            let Submitted { at_ns, stacks_after_ns, .. } = thread.submitted;
+            if now.saturating_sub(at_ns) >= stacks_after_ns {
+                flags |= u64::from(stack_of_call()) << STACK_SHIFT;
+            }
+        }
+        let slot = thread.writer.push([id, word_of_call(), now, flags, 0]);
+        if submits {
+            (thread.submitted.slot, thread.submitted.at_ns) = (slot, now);
+        }
         thread.open.push(Open { id, slot });
     });
     if !logged {
@@ -534,6 +613,9 @@ pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result:
         // An exit whose enter was before the start has no entry; those above it on the stack never returned here.
         let Some(place) = thread.open.iter().rposition(|open| open.id == id) else { return };
         let slot = thread.open[place].slot;
+        if slot == thread.submitted.slot {
+            thread.submitted.at_ns = end;
+        }
         thread.open.truncate(place);
         thread.before_pause = thread.before_pause.min(place);
         let flags = thread.writer.get(slot, OUTCOME);
@@ -643,9 +725,10 @@ mod tests {
             result: 700,
             captured: true,
             empty: false,
+            stack: MAX_STACK,
         };
         assert_eq!(Call::from_words(call.to_words()), call);
-        let open = Call { end_ns: None, captured: false, empty: true, ..call };
+        let open = Call { end_ns: None, captured: false, empty: true, stack: 0, ..call };
         assert_eq!(Call::from_words(open.to_words()), open);
     }
 

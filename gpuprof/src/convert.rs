@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use profiler_core::formats::{Export, ParquetOptions};
 use profiler_core::{Format, Profile};
@@ -23,8 +24,12 @@ pub(crate) fn convert(args: ConvertArgs) -> Result<(), Failure> {
         }
         (None, Some(to)) => format_of(to)?,
     };
-    let rank = args.rank.zip(args.world_size);
-    check_options(format, rank, args.samples)?;
+    let options = Options {
+        rank: args.rank.zip(args.world_size),
+        samples: args.samples,
+        idle: args.idle.idle,
+    };
+    options.check(format)?;
     if format == ExportFormat::Parquet {
         let to = to
             .filter(|to| to != Path::new("-"))
@@ -44,15 +49,29 @@ pub(crate) fn convert(args: ConvertArgs) -> Result<(), Failure> {
     if format == ExportFormat::Nsys {
         return output.write_nsys(&profile);
     }
-    output.write(|out| write(&profile, format, rank, args.samples, &title(&args.file), out))
+    output.write(|out| write(&profile, format, &options, &args.file, out))
+}
+
+/// What formats may be asked for.
+#[derive(Default)]
+struct Options {
+    rank: Option<(u32, u32)>,
+    samples: Option<usize>,
+    /// Idle time in place of work: gaps from this length on.
+    idle: Option<Duration>,
 }
 
 /// `html` and `flamegraph`.
-pub(crate) fn to(format: ExportFormat, io: &FileArgs) -> Result<(), Failure> {
+pub(crate) fn to(
+    format: ExportFormat,
+    io: &FileArgs,
+    idle: Option<Duration>,
+) -> Result<(), Failure> {
     let output = io.output(&[])?;
     output.check(format)?;
     let profile = input::profile(&io.file)?;
-    output.write(|out| write(&profile, format, None, None, &title(&io.file), out))
+    let options = Options { idle, ..Options::default() };
+    output.write(|out| write(&profile, format, &options, &io.file, out))
 }
 
 fn format_of(to: &Path) -> Result<ExportFormat, Failure> {
@@ -66,51 +85,57 @@ fn format_of(to: &Path) -> Result<ExportFormat, Failure> {
     })
 }
 
-fn check_options(
-    format: ExportFormat,
-    rank: Option<(u32, u32)>,
-    samples: Option<usize>,
-) -> Result<(), Failure> {
-    for (option, is_given, has) in [
-        ("--samples", samples.is_some(), Format::has_samples as fn(Format) -> bool),
-        ("--rank and --world-size", rank.is_some(), Format::has_rank),
-    ] {
-        let is_fitting = matches!(format, ExportFormat::Trace(format) if has(format));
-        if is_given && !is_fitting {
-            let keys = Format::ALL.into_iter().filter(|format| has(*format)).map(Format::key);
-            let formats = keys.collect::<Vec<_>>().join(", ");
-            return Err(Failure::Usage(format!("{option}: only for --format {formats}")));
+impl Options {
+    fn check(&self, format: ExportFormat) -> Result<(), Failure> {
+        for (option, is_given, has) in [
+            ("--samples", self.samples.is_some(), Format::has_samples as fn(Format) -> bool),
+            ("--rank and --world-size", self.rank.is_some(), Format::has_rank),
+            ("--idle", self.idle.is_some(), Format::has_stacks),
+        ] {
+            let is_fitting = match format {
+                ExportFormat::Trace(format) => has(format),
+                // Its stacks are the folded ones.
+                ExportFormat::Flamegraph => option == "--idle",
+                _ => false,
+            };
+            if is_given && !is_fitting {
+                let keys = Format::ALL.into_iter().filter(|format| has(*format)).map(Format::key);
+                let formats = keys.collect::<Vec<_>>().join(", ");
+                return Err(Failure::Usage(format!("{option}: only for --format {formats}")));
+            }
         }
-    }
-    match rank {
-        Some((rank, world_size)) if rank >= world_size => Err(Failure::Usage(format!(
-            "--rank {rank} is not below --world-size {world_size}: ranks count from 0"
-        ))),
-        _ => Ok(()),
+        match self.rank {
+            Some((rank, world_size)) if rank >= world_size => Err(Failure::Usage(format!(
+                "--rank {rank} is not below --world-size {world_size}: ranks count from 0"
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 
 fn write(
     profile: &Profile,
     format: ExportFormat,
-    rank: Option<(u32, u32)>,
-    samples: Option<usize>,
-    title: &str,
+    options: &Options,
+    file: &Path,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     match format {
         ExportFormat::Trace(format) => {
             let mut export = Export::new(format);
-            if let Some(samples) = samples {
+            if let Some(samples) = options.samples {
                 export = export.samples(if samples == 0 { usize::MAX } else { samples });
             }
-            if let Some((rank, world_size)) = rank {
+            if let Some((rank, world_size)) = options.rank {
                 export = export.rank(rank, world_size);
+            }
+            if let Some(shortest) = options.idle {
+                export = export.idle(shortest);
             }
             Ok(profile.export(export, out)?)
         }
         ExportFormat::Html => Ok(profile.write_html(out)?),
-        ExportFormat::Flamegraph => flamegraph(profile, title, out),
+        ExportFormat::Flamegraph => flamegraph(profile, options.idle, file, out),
         ExportFormat::Json => Ok(out.write_all(profile.json_lines().as_bytes())?),
         ExportFormat::Counts => Ok(out.write_all(profile.counts().as_bytes())?),
         // Folders and files of their own.
@@ -118,27 +143,41 @@ fn write(
     }
 }
 
-fn title(file: &Path) -> String {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    format!("GPU time of {}", profiler_core::formats::text::shortened(&name, 80))
-}
-
-/// The folded stacks as a picture: a frame for each range, the kernels on top.
-fn flamegraph(profile: &Profile, title: &str, out: &mut dyn Write) -> Result<(), Failure> {
+/// The folded stacks as a picture: a frame for each range, on top the kernels, or functions and causes of idle time.
+fn flamegraph(
+    profile: &Profile,
+    idle: Option<Duration>,
+    file: &Path,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let mut folded = Vec::new();
-    profile.export(Format::Folded, &mut folded)?;
+    let mut export = Export::new(Format::Folded);
+    let (what, kind) = match idle {
+        Some(shortest) => {
+            export = export.idle(shortest);
+            ("GPU idle time", "Range, function or cause:")
+        }
+        None => ("GPU time", "Range or kernel:"),
+    };
+    profile.export(export, &mut folded)?;
     let folded = String::from_utf8_lossy(&folded);
-    // Without time on the GPU there is no frame to draw.
+    // Without time there is no frame to draw.
     let has_time = folded.lines().any(|line| !line.ends_with(" 0"));
     if !has_time {
-        return Err(Failure::Error(
-            "there is no time on the GPU to draw: no operation has timestamps".to_owned(),
-        ));
+        let why = match idle {
+            Some(shortest) => {
+                let shortest = humantime::format_duration(shortest);
+                format!("there is no idle time to draw: the GPU has no gap of {shortest} or more")
+            }
+            None => "there is no time on the GPU to draw: no operation has timestamps".to_owned(),
+        };
+        return Err(Failure::Error(why));
     }
     let mut options = inferno::flamegraph::Options::default();
-    title.clone_into(&mut options.title);
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    options.title = format!("{what} of {}", profiler_core::formats::text::shortened(&name, 80));
     "ns".clone_into(&mut options.count_name);
-    "Range or kernel:".clone_into(&mut options.name_type);
+    kind.clone_into(&mut options.name_type);
     options.image_width = Some(1200);
     // The same name has the same colour in every picture.
     options.hash = true;

@@ -108,7 +108,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Report(args) => report(&args),
         Command::Top(args) => top::top(&args),
         Command::Open(args) => open::open(&args),
-        Command::Flamegraph(io) => convert::to(ExportFormat::Flamegraph, &io),
+        Command::Flamegraph(args) => {
+            convert::to(ExportFormat::Flamegraph, &args.io, args.idle.idle)
+        }
         Command::Convert(args) => convert::convert(args),
         Command::Stats(stats) => tables::stats(stats),
         Command::Analyze(analyze) => tables::analyze(analyze),
@@ -119,7 +121,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Ranks(args) => ranks::ranks(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
         Command::CriticalPath(args) => critical_path::critical_path(args),
-        Command::Html(io) => convert::to(ExportFormat::Html, &io),
+        Command::Html(io) => convert::to(ExportFormat::Html, &io, None),
         Command::Roofline(args) => roofline::roofline(args),
         Command::Diff(args) => diff::diff(args),
         Command::Gate(args) => gate::gate(args),

@@ -175,7 +175,8 @@
 //!   running sessions for the `metrics` facade, and so for Prometheus ([`session`]`::metrics`). `opentelemetry`: GPU time on the
 //!   spans of OpenTelemetry. `push`: profiles pushed over HTTP. `nsys`: captures of
 //!   Nsight Systems, read and written. `parquet`: tables for DuckDB and its like. `pprof`, `otlp`, `firefox`: exports for pprof's
-//!   readers, OpenTelemetry's collectors and the Firefox Profiler; each includes `analysis`.
+//!   readers, OpenTelemetry's collectors and the Firefox Profiler; each includes `analysis`. `stacks`: stacks of threads
+//!   at launches that end gaps; recordings that have some are read without it.
 //!
 //! # From the command line
 //! The program `gpuprof`, a separate package, offers all of this for files, with exit statuses for
@@ -314,6 +315,7 @@ mod guide {
         Queries = include_str!("../../docs/guide/queries.md"),
         Diagnosis = include_str!("../../docs/guide/diagnosis.md"),
         CriticalPath = include_str!("../../docs/guide/critical-path.md"),
+        HostStacks = include_str!("../../docs/guide/host-stacks.md"),
         Counters = include_str!("../../docs/guide/counters.md"),
         Testing = include_str!("../../docs/guide/testing.md"),
         Measure = include_str!("../../docs/guide/measure.md"),

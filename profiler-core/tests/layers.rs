@@ -37,7 +37,16 @@ const STAGES: [(&str, &[&str]); 12] = [
     ),
     (
         "record",
-        &["context_hooks", "id_window", "range_tap", "series", "recording", "context", "lane"],
+        &[
+            "context_hooks",
+            "id_window",
+            "range_tap",
+            "series",
+            "host_stacks",
+            "recording",
+            "context",
+            "lane",
+        ],
     ),
     (
         "collect",
@@ -159,12 +168,13 @@ const INJECT: &str = "gpuprof/inject";
 const FAKE_CUDA: &str = "tests/fake_cuda";
 
 /// The files and folders where `unsafe` may stand.
-const UNSAFE: [&str; 6] = [
+const UNSAFE: [&str; 7] = [
     "nvtx-rs/src/sys/",
     "cupti-rs/src/sys/",
     "cupti-rs/src/buffer/",
     "cupti-rs/src/fake/",
     "gpuprof/inject/src/sys/",
+    "profiler-core/src/record/host_stacks/sys.rs",
     "tests/fake_cuda/src/sys/",
 ];
 

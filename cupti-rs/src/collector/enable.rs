@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::Collector;
 use crate::attribute::{AttributeId, AttributeSetting, ZEROED_BUFFERS};
 use crate::callbacks::{self, Enabled, SWITCH};
-use crate::calls::Function;
+use crate::calls::{self, Function};
 use crate::clock;
 use crate::config::ApiFilter;
 use crate::error::{Error, Kind};
@@ -57,6 +57,7 @@ impl Collector {
         }
         self.choose_counters()?;
         self.choose_callbacks()?;
+        calls::set_stacks_after(self.config.stacks_after);
         let flag = |on: bool, flag: u64| if on { flag } else { 0 };
         session::begin(
             flag(self.handler.is_some(), session::HANDLER)

@@ -109,15 +109,17 @@ impl<'a> ApiData<'a> {
         unsafe { self.data.function_return_value.cast::<u32>().read() }
     }
 
-    /// For a driver call that the log records: whether it submits zero bytes of work. `None` for other calls.
+    /// For a driver call that the log records: whether it submits zero bytes of work, and whether its class submits work.
+    /// `None` for other calls.
     #[inline(always)] // as is_entering
-    fn is_empty(self) -> Option<bool> {
+    fn begins(self) -> Option<(bool, bool)> {
         if self.domain != DOMAIN_DRIVER_API {
             return None;
         }
         let call = DriverFunction(self.id).entry()?;
+        let submits = call.class.submits_work();
         if call.sizes.is_empty() || self.data.function_params.is_null() {
-            return Some(false);
+            return Some((false, submits));
         }
         let is_zero = |&offset: &usize| {
             // SAFETY: the offsets of `sizes` lie in the parameter block of the function with this id, whose layout is part
@@ -126,7 +128,7 @@ impl<'a> ApiData<'a> {
             // SAFETY: a size_t lies there, aligned to 8.
             unsafe { place.cast::<usize>().read() == 0 }
         };
-        Some(call.sizes.iter().any(is_zero))
+        Some((call.sizes.iter().any(is_zero), submits))
     }
 
     fn class(self) -> CallClass {
@@ -184,8 +186,8 @@ fn log_driver_call(state: State, call: ApiData<'_>) {
     let (id, correlation) = (call.id, call.data.correlation_id);
     if !call.is_entering() {
         calls::exit(state, calls::Api::Driver, id, correlation, call.result());
-    } else if let Some(is_empty) = call.is_empty() {
-        calls::enter(state, calls::Api::Driver, id, correlation, is_empty);
+    } else if let Some((is_empty, submits)) = call.begins() {
+        calls::enter(state, calls::Api::Driver, id, correlation, is_empty, submits);
         if launch_hold::is_held() {
             wait_logged(call);
         }
@@ -209,7 +211,7 @@ fn log_runtime_call(state: State, call: ApiData<'_>) {
     if !call.is_entering() {
         calls::exit(state, calls::Api::Runtime, id, correlation, call.result());
     } else if RuntimeFunction(id).entry().is_some() {
-        calls::enter(state, calls::Api::Runtime, id, correlation, false);
+        calls::enter(state, calls::Api::Runtime, id, correlation, false, false);
     }
 }
 

@@ -17,6 +17,8 @@ pub const START_VARIABLE: &str = "GPUPROF_START";
 pub const STOP_VARIABLE: &str = "GPUPROF_STOP";
 /// The variable with a [`Budget`].
 pub const ALWAYS_ON_VARIABLE: &str = "GPUPROF_ALWAYS_ON";
+/// The variable with the age in seconds of a thread's last launch from which the next one gets its stack.
+pub const STACKS_VARIABLE: &str = "GPUPROF_STACKS";
 /// The variable that sends messages of the library to standard error: `stderr`.
 pub const LOG_VARIABLE: &str = "GPUPROF_LOG";
 
@@ -48,6 +50,8 @@ pub struct Options {
     pub stop: Option<Stop>,
     /// The share of the program's time that recording may cost: windows are drawn at random.
     pub always_on: Option<Budget>,
+    /// Take the stack of a thread at a launch, if it launched nothing for this long.
+    pub stacks: Option<Duration>,
     /// Whether the library writes messages to standard error.
     pub log_to_stderr: bool,
 }
@@ -83,8 +87,8 @@ pub enum Stop {
 impl Options {
     /// Recording from the first CUDA call to the end of the process.
     pub fn new(run: impl Into<PathBuf>) -> Self {
-        let (start, stop, always_on) = (Start::Now, None, None);
-        Self { run: run.into(), start, stop, always_on, log_to_stderr: false }
+        let (start, stop, always_on, stacks) = (Start::Now, None, None, None);
+        Self { run: run.into(), start, stop, always_on, stacks, log_to_stderr: false }
     }
 
     /// The options in the environment of this process, `None` without [`RUN_VARIABLE`].
@@ -113,6 +117,10 @@ impl Options {
             let parsed = budget.parse().map_err(|why| invalid(ALWAYS_ON_VARIABLE, &budget, why))?;
             options.always_on = Some(parsed);
         }
+        if let Some(age) = text_of(STACKS_VARIABLE, &get)? {
+            options.stacks =
+                Some(seconds(&age).map_err(|why| invalid(STACKS_VARIABLE, &age, why))?);
+        }
         if let Some(log) = text_of(LOG_VARIABLE, &get)? {
             if log != "stderr" {
                 let why = "the one known value is stderr".to_owned();
@@ -129,13 +137,14 @@ impl Options {
     /// # Errors
     /// Options that contradict each other, and a run folder with a relative path or one that is
     /// not UTF-8.
-    pub fn variables(&self) -> Result<[(&'static str, Option<OsString>); 5], Error> {
+    pub fn variables(&self) -> Result<[(&'static str, Option<OsString>); 6], Error> {
         self.check()?;
         Ok([
             (RUN_VARIABLE, Some(self.run.clone().into())),
             (START_VARIABLE, Some(self.start.to_string().into())),
             (STOP_VARIABLE, self.stop.map(|stop| stop.to_string().into())),
             (ALWAYS_ON_VARIABLE, self.always_on.map(|budget| budget.to_string().into())),
+            (STACKS_VARIABLE, self.stacks.map(|age| age.as_secs_f64().to_string().into())),
             (LOG_VARIABLE, self.log_to_stderr.then(|| "stderr".into())),
         ])
     }
@@ -325,8 +334,10 @@ mod tests {
         }
         let mut sampled = Options::new("/r");
         sampled.always_on = Some("0.5 %".parse().unwrap());
+        sampled.stacks = Some(Duration::from_micros(20));
         let variables = sampled.variables().unwrap();
         assert!(variables.contains(&(ALWAYS_ON_VARIABLE, Some("0.5%".into()))));
+        assert!(variables.contains(&(STACKS_VARIABLE, Some("0.00002".into()))));
         let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
         assert_eq!(Options::from_variables(get).unwrap(), Some(sampled));
         assert_eq!((Budget::default().share(), Budget::default().to_string()), (0.03, "3%".into()));
@@ -358,6 +369,7 @@ mod tests {
             (ALWAYS_ON_VARIABLE, "3", "as 3%"),
             (ALWAYS_ON_VARIABLE, "101%", "from 0% to 100%"),
             (ALWAYS_ON_VARIABLE, "NaN%", "from 0% to 100%"),
+            (STACKS_VARIABLE, "20us", "not a number of seconds"),
             (LOG_VARIABLE, "stdout", "the one known value is stderr"),
         ] {
             let variables = [(name, value), (RUN_VARIABLE, "/r")];

@@ -44,6 +44,7 @@ struct Life {
     start: Start,
     stop: Option<Stop>,
     always_on: Option<Budget>,
+    stacks: Option<Duration>,
     log_to_stderr: bool,
     /// `None` once it has ended.
     file: RwLock<Option<RecordingFile>>,
@@ -213,6 +214,7 @@ impl Life {
             start: options.start,
             stop: options.stop,
             always_on: options.always_on,
+            stacks: options.stacks,
             log_to_stderr: options.log_to_stderr,
             file: RwLock::new(None),
             manifest: Mutex::new(manifest),
@@ -271,6 +273,9 @@ impl Life {
                     switch.program_turns(on);
                 }
             });
+        }
+        if let Some(age) = self.stacks {
+            config = config.stacks_after(age);
         }
         let profiler = Profiler::builder().library(library).config(config).build()?;
         let file = profiler.record_to(path)?;

@@ -76,6 +76,7 @@ impl Run {
             .env_remove("GPUPROF_START")
             .env_remove("GPUPROF_STOP")
             .env_remove("GPUPROF_ALWAYS_ON")
+            .env_remove("GPUPROF_STACKS")
             .stdin(Stdio::null());
         for (name, value) in &self.variables {
             command.env(name, value);

@@ -5,6 +5,7 @@ mod formats;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
 use gpuprof_control::{Budget, Start, Stop};
@@ -73,8 +74,8 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Opens the page of a profile, or a viewer's, in the browser
     Open(OpenArgs),
-    /// Draws GPU time by range and kernel as a flame graph (SVG)
-    Flamegraph(FileArgs),
+    /// Draws GPU time by range and kernel, or idle time by cause, as a flame graph (SVG)
+    Flamegraph(FlamegraphArgs),
     /// Writes a profile for other tools, in the format that the file's extension says
     #[command(alias = "export")]
     Convert(ConvertArgs),
@@ -244,6 +245,8 @@ pub(crate) struct ConvertArgs {
     /// is no limit; for perfetto, kineto and chrome
     #[arg(long, value_name = "COUNT")]
     pub(crate) samples: Option<usize>,
+    #[command(flatten)]
+    pub(crate) idle: IdleArgs,
     /// The profile
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
@@ -259,6 +262,23 @@ pub(crate) struct OutputArgs {
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct IdleArgs {
+    /// The time in which the GPU did nothing, by range, host function and cause, in place of its work: gaps of at least this
+    /// length; for flamegraph, folded, pprof and otlp. Functions are those of a run with --stacks [default: 20us]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "20us",
+          value_parser = humantime::parse_duration)]
+    pub(crate) idle: Option<Duration>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FlamegraphArgs {
+    #[command(flatten)]
+    pub(crate) idle: IdleArgs,
+    #[command(flatten)]
+    pub(crate) io: FileArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -564,6 +584,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "BUDGET", num_args = 0..=1, require_equals = true, default_missing_value = "3%",
           conflicts_with_all = ["delay", "duration", "ranges"], value_parser = budget)]
     pub(crate) always_on: Option<Budget>,
+    /// Take the stack of a thread at each launch, copy or memset before which it launched nothing for this long, as 20us: what
+    /// the program did when the GPU ran out of work. See `gpuprof flamegraph --idle` [default: 20us]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "20us",
+          value_parser = humantime::parse_duration)]
+    pub(crate) stacks: Option<Duration>,
     /// The run folder [default: a new folder PROGRAM-DATE-TIME.gpurun in the current one, in UTC]
     #[arg(short, long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) output: Option<PathBuf>,

@@ -66,6 +66,7 @@ impl Prepared {
         options.start = start.or(delay).or(range).unwrap_or_default();
         options.stop = duration.or(ranges);
         options.always_on = args.always_on;
+        options.stacks = args.stacks;
         options.log_to_stderr = std::env::var_os(LOG_VARIABLE).is_some_and(|log| log == "stderr");
         if ranges.is_some() && !matches!(options.start, Start::Range(_)) {
             let why = "--ranges counts the ranges of --range NAME: give both";

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::support::{Folder, Ran, ran, until};
 
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fake_cuda/programs");
-const OWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/processes");
+pub(crate) const OWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/processes");
 
 /// The injection library that cargo built for this test.
 fn library() -> PathBuf {
@@ -26,7 +26,12 @@ fn library() -> PathBuf {
 }
 
 /// Puts a compiled program and the fake driver into the folder.
-fn compile(folder: &Folder, source: &str) {
+pub(crate) fn compile(folder: &Folder, source: &str) {
+    compile_with(folder, source, &[]);
+}
+
+/// The same with more options of the compiler.
+pub(crate) fn compile_with(folder: &Folder, source: &str, options: &[&str]) {
     if !folder.path("cuda").exists() {
         fs::create_dir(folder.path("cuda")).unwrap();
         fake_cuda::install(&folder.path("cuda")).unwrap();
@@ -45,12 +50,12 @@ fn compile(folder: &Folder, source: &str) {
         "-I",
         FAKE,
     ]);
-    cc.arg(source).arg("-o").arg(folder.0.join(name)).arg("-ldl");
+    cc.args(options).arg(source).arg("-o").arg(folder.0.join(name)).arg("-ldl");
     let compiled = cc.output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
 }
 
-fn gpuprof_run(folder: &Folder, options: &[&str], program: &[&str]) -> Command {
+pub(crate) fn gpuprof_run(folder: &Folder, options: &[&str], program: &[&str]) -> Command {
     let library = library();
     let words = ["run", "--inject", library.to_str().unwrap()];
     let words = words.iter().chain(options).chain(&["--"]).chain(program);
@@ -66,7 +71,7 @@ fn counted(report: &str, kernel: &str) -> Option<u64> {
 }
 
 /// The profile of a run with one process.
-fn profile(folder: &Folder, run: &str) -> Profile {
+pub(crate) fn profile(folder: &Folder, run: &str) -> Profile {
     let run = RunFolder::open(&folder.path(run)).unwrap();
     let processes = run.processes().unwrap();
     assert_eq!((processes.found.len(), processes.unreadable.len()), (1, 0));

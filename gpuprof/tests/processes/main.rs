@@ -7,4 +7,5 @@ mod recorded;
 mod run;
 #[path = "../support/screen.rs"]
 mod screen;
+mod stacks;
 mod support;

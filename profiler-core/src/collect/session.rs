@@ -13,6 +13,9 @@ use crate::collect::collection::{COLLECTION, COLLECTS, COUNTING, Collection, LON
 use crate::collect::request::{Retention, SessionRequest, Then};
 use crate::collect::sampling::Samplers;
 use crate::collect::view::Signals;
+use crate::record::host_stacks::HostStacks;
+#[cfg(feature = "stacks")]
+use crate::record::host_stacks::capture::{self, TakingStacks};
 use crate::record::recording::{Recording, RecordingInfo};
 
 /// How long a stop waits for calls in progress on other threads to return.
@@ -29,6 +32,39 @@ pub(crate) struct Session {
     process_id: u32,
     signals: Arc<Signals>,
     ended: AtomicBool,
+    stacks: SessionStacks,
+}
+
+/// The stacks of a session, if it takes any.
+#[derive(Debug, Default)]
+struct SessionStacks {
+    /// From which age of a thread's last launch on.
+    #[cfg(feature = "stacks")]
+    taking: Option<(Duration, TakingStacks)>,
+}
+
+impl SessionStacks {
+    #[cfg(feature = "stacks")]
+    fn begin(request: &SessionRequest<'_>) -> Result<Self, Error> {
+        let Some(after) = request.config.takes_stacks_after() else { return Ok(Self::default()) };
+        Ok(Self { taking: Some((after, TakingStacks::begin()?)) })
+    }
+
+    #[cfg(not(feature = "stacks"))]
+    fn begin(_: &SessionRequest<'_>) -> Result<Self, Error> {
+        Ok(Self::default())
+    }
+
+    /// Those so far.
+    #[cfg(feature = "stacks")]
+    fn so_far(&self) -> HostStacks {
+        self.taking.as_ref().map(|(after, _)| capture::stacks(*after)).unwrap_or_default()
+    }
+
+    #[cfg(not(feature = "stacks"))]
+    fn so_far(&self) -> HostStacks {
+        HostStacks::default()
+    }
 }
 
 /// The state of a running session.
@@ -50,6 +86,7 @@ impl Session {
         // In a forked child a lost thread may hold the lock.
         cupti::forked::check_process()?;
         let samplers = Mutex::new(Samplers::start(request.library, request.samplings));
+        let stacks = SessionStacks::begin(request)?;
         let mut collection = COLLECTION.lock();
         if COUNTING.load(Ordering::Relaxed) {
             return Err(Error::new(Kind::Excluded));
@@ -72,7 +109,7 @@ impl Session {
         let is_bounded = request.keep != Retention::All || request.sink.is_some();
         let ticker = is_bounded.then(|| tick(&background, request.period, request.then.clone()));
         let (process_id, ended) = (std::process::id(), AtomicBool::new(false));
-        Ok(Self { id, ticker, samplers, process_id, signals, ended })
+        Ok(Self { id, ticker, samplers, process_id, signals, ended, stacks })
     }
 
     /// Rejects use in a forked child, where a lost thread may hold the lock.
@@ -166,6 +203,7 @@ impl Session {
             running.recording(self.id, Some(running.settled_ns))
         })?;
         recording.series = self.samplers.lock().so_far(recording.window_ns);
+        recording.host_stacks = Arc::new(self.stacks.so_far());
         Ok(recording)
     }
 
@@ -196,6 +234,7 @@ impl Session {
         let samplers = std::mem::take(&mut *self.samplers.lock());
         let mut recording = self.stop_collecting()?;
         recording.series = samplers.stop(recording.window_ns);
+        recording.host_stacks = Arc::new(self.stacks.so_far());
         Ok(recording)
     }
 

@@ -1,9 +1,12 @@
-//! GPU work as weighted stacks: the table behind flame graphs, pprof and OTLP profiles.
+//! GPU work, and idle time, as weighted stacks: the table behind flame graphs, pprof and OTLP profiles.
 //!
 //! A stack is where the work was submitted or where it ran, then the path of its range, then the
 //! operation: `process 7 > thread 9 > step > forward > gemm`. [`Profile::stacks`] makes the table.
+//! Of idle time the host's functions and the cause stand in place of the operation:
+//! [`Profile::idle_stacks`].
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
@@ -41,10 +44,17 @@ named_variants! {
         Operations = "gpu_operations" and "count",
         /// The bytes that copies moved and memsets wrote.
         Bytes = "gpu_bytes" and "bytes",
+        /// The time in which a device did nothing, in nanoseconds.
+        IdleTime = "gpu_idle_time" and "nanoseconds",
+        /// The number of gaps, or of parts of gaps with this cause.
+        Gaps = "gpu_gaps" and "count",
     }
 }
 
 impl StackWeight {
+    const OF_WORK: [Self; 3] = [Self::GpuTime, Self::Operations, Self::Bytes];
+    const OF_IDLE_TIME: [Self; 2] = [Self::IdleTime, Self::Gaps];
+
     /// The unit's name, as pprof and OTLP write it: `nanoseconds`, `count`, `bytes`.
     #[must_use]
     pub const fn unit(self) -> &'static str {
@@ -62,6 +72,10 @@ pub struct StackWeights {
     pub operations: u64,
     /// The bytes that copies moved and memsets wrote.
     pub bytes: u64,
+    /// The time in which a device did nothing, in nanoseconds.
+    pub idle_time_ns: u64,
+    /// The number of gaps, or of parts of gaps.
+    pub gaps: u64,
 }
 
 impl StackWeights {
@@ -72,6 +86,8 @@ impl StackWeights {
             StackWeight::GpuTime => self.gpu_time_ns,
             StackWeight::Operations => self.operations,
             StackWeight::Bytes => self.bytes,
+            StackWeight::IdleTime => self.idle_time_ns,
+            StackWeight::Gaps => self.gaps,
         }
     }
 
@@ -79,13 +95,15 @@ impl StackWeights {
         self.gpu_time_ns = self.gpu_time_ns.saturating_add(other.gpu_time_ns);
         self.operations = self.operations.saturating_add(other.operations);
         self.bytes = self.bytes.saturating_add(other.bytes);
+        self.idle_time_ns = self.idle_time_ns.saturating_add(other.idle_time_ns);
+        self.gaps = self.gaps.saturating_add(other.gaps);
     }
 
     fn of(operation: &GpuOperation<'_>) -> Self {
         let copied = operation.as_copy().map(|copy| copy.bytes());
         let bytes = copied.or_else(|| operation.as_memset().map(|memset| memset.bytes()));
         let gpu_time_ns = operation.gpu_time().map_or(0, nanoseconds);
-        Self { gpu_time_ns, operations: 1, bytes: bytes.unwrap_or(0) }
+        Self { gpu_time_ns, operations: 1, bytes: bytes.unwrap_or(0), ..Self::default() }
     }
 }
 
@@ -112,6 +130,10 @@ named_variants! {
         Memset = "memset",
         /// A CUDA graph traced as one interval.
         Graph = "graph",
+        /// A function of the host, or an address without a known one.
+        Function = "function",
+        /// Why a device was idle.
+        Cause = "cause",
     }
 }
 
@@ -139,7 +161,7 @@ impl Frame<'_> {
 /// A stack with the sums of its operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stack<'a> {
-    /// The frames, outermost first. The last is the operation.
+    /// The frames, outermost first. The last is the operation, or the cause of idle time.
     pub frames: Vec<Frame<'a>>,
     /// The sums of the operations with exactly these frames.
     pub weights: StackWeights,
@@ -149,10 +171,12 @@ pub struct Stack<'a> {
 #[derive(Debug)]
 pub struct Stacks<'a> {
     profile: &'a Profile,
+    weights: &'static [StackWeight],
     /// The outer frames of each root, in order.
     roots: Vec<Vec<Frame<'a>>>,
-    operations: Vec<Frame<'a>>,
-    /// Sorted by root, range and the operation's name.
+    /// The frames behind the range's path: the operation, or functions and the cause.
+    tails: Vec<Vec<Frame<'a>>>,
+    /// Sorted by root, range and the names of the tail.
     rows: Vec<Row>,
     total: StackWeights,
 }
@@ -161,10 +185,13 @@ pub struct Stacks<'a> {
 struct Row {
     root: usize,
     node: Option<NodeId>,
-    /// An index in [`Stacks::operations`].
-    operation: usize,
+    /// An index in [`Stacks::tails`].
+    tail: usize,
     weights: StackWeights,
 }
+
+/// Sums by root, range and tail.
+type Sums = FxHashMap<(Root, Option<NodeId>, usize), StackWeights>;
 
 /// Names in unshortened paths of all stacks: the paths of a recursion have quadratic length.
 pub(super) const UNSHORTENED: usize = 100_000;
@@ -198,41 +225,87 @@ impl Profile {
     /// ```
     pub fn stacks(&self, root: StackRoot) -> Stacks<'_> {
         let mut names = OperationNames::default();
-        let mut sums: FxHashMap<(Root, Option<NodeId>, usize), StackWeights> = FxHashMap::default();
-        let mut total = StackWeights::default();
+        let mut sums = Sums::default();
         let root_of = Roots::new(self, root);
         for operation in self.operations() {
             let node = operation.range().map(|range| range.node().id);
             let weights = StackWeights::of(&operation);
             let key = (root_of.key(&operation), node, names.index(&operation));
             sums.entry(key).or_default().add(weights);
-            total.add(weights);
         }
+        let tails = names.all.into_iter().map(|frame| vec![frame]).collect();
+        Stacks::new(self, &StackWeight::OF_WORK, &root_of, sums, tails)
+    }
+
+    /// Sums the idle time of devices by stack: the root, the path of the range that the time is of, the functions of the host,
+    /// and the [cause](crate::query::IdleCause).
+    ///
+    /// Gaps shorter than `shortest` are left out: the clocks of host and device differ by up to
+    /// [`Health::clock_error_ns`](crate::Health::clock_error_ns). Functions are those of [`Gap::stack`](crate::query::Gap::stack):
+    /// of a session with [stacks](crate::ProfilerBuilder), for the time in no CUDA call and in the call that ended the gap. Other
+    /// time has the cause alone, and so has all of it without such stacks. Weights add up to the time of
+    /// [`Query::gaps`](crate::query::Query::gaps). With [`StackRoot::Streams`] a gap is of the stream whose work ended it.
+    pub fn idle_stacks(&self, root: StackRoot, shortest: Duration) -> Stacks<'_> {
+        let mut sums = Sums::default();
+        let root_of = Roots::new(self, root);
+        let mut tails = Vec::new();
+        let mut known: FxHashMap<Vec<Frame<'_>>, usize> = FxHashMap::default();
+        self.query().gaps(shortest).for_each_part(|gap, cause, ns, stack| {
+            let functions = stack.map(|stack| stack.frames()).unwrap_or_default();
+            let function = |name: String| Frame { kind: FrameKind::Function, name: name.into() };
+            let mut tail: Vec<Frame<'_>> =
+                functions.iter().rev().map(|frame| function(frame.to_string())).collect();
+            tail.push(Frame { kind: FrameKind::Cause, name: cause.reason.to_string().into() });
+            let tail = match known.get(&tail) {
+                Some(tail) => *tail,
+                None => {
+                    tails.push(tail.clone());
+                    known.insert(tail, tails.len() - 1);
+                    tails.len() - 1
+                }
+            };
+            let node = cause.range.node().map(|node| node.id);
+            let weights = StackWeights { idle_time_ns: ns, gaps: 1, ..StackWeights::default() };
+            sums.entry((root_of.key(&gap.after()), node, tail)).or_default().add(weights);
+        });
+        Stacks::new(self, &StackWeight::OF_IDLE_TIME, &root_of, sums, tails)
+    }
+}
+
+impl<'a> Stacks<'a> {
+    fn new(
+        profile: &'a Profile,
+        weights: &'static [StackWeight],
+        root_of: &Roots<'a>,
+        sums: Sums,
+        tails: Vec<Vec<Frame<'a>>>,
+    ) -> Self {
         let mut sums: Vec<_> = sums.into_iter().collect();
-        let name = |at: usize| (&names.all[at].name, names.all[at].kind);
+        let names = |at: usize| tails[at].iter().map(|frame| (&frame.name, frame.kind));
         sums.sort_unstable_by(|((root, node, at), _), ((other, other_node, other_at), _)| {
-            (root, node.map(NodeId::at), name(*at)).cmp(&(
-                other,
-                other_node.map(NodeId::at),
-                name(*other_at),
-            ))
+            let key = (root, node.map(NodeId::at));
+            key.cmp(&(other, other_node.map(NodeId::at)))
+                .then_with(|| names(*at).cmp(names(*other_at)))
         });
         let mut stacks = Stacks {
-            profile: self,
+            profile,
+            weights,
             roots: Vec::new(),
-            operations: names.all,
+            tails: Vec::new(),
             rows: Vec::with_capacity(sums.len()),
-            total,
+            total: StackWeights::default(),
         };
         let mut last = None;
-        for ((root, node, operation), weights) in sums {
+        for ((root, node, tail), weights) in sums {
             if last != Some(root) {
                 stacks.roots.push(root_of.frames(root));
                 last = Some(root);
             }
             let root = stacks.roots.len() - 1;
-            stacks.rows.push(Row { root, node, operation, weights });
+            stacks.total.add(weights);
+            stacks.rows.push(Row { root, node, tail, weights });
         }
+        stacks.tails = tails;
         stacks
     }
 }
@@ -243,9 +316,14 @@ impl Stacks<'_> {
         self.rows.len()
     }
 
-    /// True if the profile has no operations.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    /// The weights that these stacks have; the others are 0. The first is the main one.
+    pub fn weights(&self) -> &'static [StackWeight] {
+        self.weights
     }
 
     /// The sums of all stacks.
@@ -267,7 +345,7 @@ impl Stacks<'_> {
                 let range = |name| Frame { kind: FrameKind::Range, name };
                 frames.extend(names.into_iter().map(range));
             }
-            frames.push(self.operations[row.operation].clone());
+            frames.extend_from_slice(&self.tails[row.tail]);
             Stack { frames, weights: row.weights }
         })
     }

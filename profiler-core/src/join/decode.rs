@@ -42,6 +42,10 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
     store.series = recording.series.clone();
     store.series.iter().for_each(|series| health.add_series(series));
 
+    if !recording.host_stacks.is_empty() {
+        store.host_stacks.push(recording.host_stacks.clone());
+    }
+
     let mut threads = FxHashMap::default();
     let (rows, mut shared) = read_ranges(recording, &mut store, &mut threads, health);
     read_calls(recording, &mut store, &mut threads, (&rows, &mut shared), health);
@@ -425,11 +429,18 @@ fn read_calls(
     let runtime = recording.runtime_calls.iter().map(|log| log.calls.len()).sum::<usize>();
     tables::reserve(&mut store.calls, driver + runtime);
     let mut reader = CallReader { recording, rows, shared, last: None };
+    let stacks = recording.host_stacks.places();
     for log in &recording.calls {
         let thread = thread(store, threads, log.thread_id, log.thread_name.as_deref());
         for call in &log.calls {
             let row = reader.read(store, Api::Driver, thread, call, health);
             store.calls.push(row);
+            match stacks.get(&call.stack) {
+                Some(place) => {
+                    _ = store.call_stacks.insert((thread, call.start_ns), (0, *place));
+                }
+                None => store.missing_stacks += u64::from(call.stack != 0),
+            }
         }
     }
     for log in &recording.runtime_calls {

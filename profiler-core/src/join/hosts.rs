@@ -160,6 +160,12 @@ pub(crate) fn shift(store: &mut Store, clocks: &FxHashMap<u32, HostClock>) {
     store.memory.iter_mut().for_each(|row| at(row.process, &mut row.at_ns));
     store.managed.iter_mut().for_each(|row| span(row.process, &mut row.time));
     store.overheads.iter_mut().for_each(|row| span(row.process, &mut row.time));
+    let stacks = std::mem::take(&mut store.call_stacks).into_iter();
+    let moved = stacks.map(|((thread, mut start_ns), place)| {
+        at(processes[thread.at()], &mut start_ns);
+        ((thread, start_ns), place)
+    });
+    store.call_stacks = moved.collect();
     shift_launches(store, clocks, &processes);
     for Process { id, recorded, .. } in &mut store.processes {
         let Some(recorded) = recorded else { continue };

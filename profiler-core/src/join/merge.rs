@@ -215,6 +215,14 @@ impl Merger {
         // Merged profiles read only whether there is any.
         let pending = store.session.pending_from_ns.into_iter().chain(part.session.pending_from_ns);
         store.session.pending_from_ns = pending.min();
+        // CAST: fewer than rows.
+        let tables = store.host_stacks.len() as u32;
+        store.host_stacks.append(&mut part.host_stacks);
+        let stacks = part.call_stacks.into_iter();
+        store.call_stacks.extend(stacks.map(|((thread, start_ns), (table, place))| {
+            ((moved.thread(thread), start_ns), (table + tables, place))
+        }));
+        store.missing_stacks += part.missing_stacks;
     }
 
     /// The new places of a store's rows, and those of its names and labels, which this adds.

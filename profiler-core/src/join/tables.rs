@@ -15,6 +15,7 @@ use crate::join::host_clock::HostClock;
 pub(crate) use crate::join::ids::*;
 use crate::join::intern::hash_of;
 pub(crate) use crate::join::intern::{Interned, NameId, Names};
+use crate::record::host_stacks::HostStacks;
 use crate::record::recording::RecordingInfo;
 use crate::record::series::Series;
 
@@ -554,6 +555,12 @@ pub(crate) struct Store {
     pub(crate) hosts: Vec<HostClock>,
     /// The samples of the devices.
     pub(crate) series: Vec<Arc<Series>>,
+    /// The stacks of each recording.
+    pub(crate) host_stacks: Vec<Arc<HostStacks>>,
+    /// By thread and start: places in `host_stacks` and in its stacks.
+    pub(crate) call_stacks: FxHashMap<(ThreadId, u64), (u32, u32)>,
+    /// Calls whose stack is not in the recording.
+    pub(crate) missing_stacks: u64,
     /// By [`CallId`]: the inferred range of calls outside all ranges; empty if none was inferred.
     pub(crate) inferred: Vec<Maybe<RangeId>>,
     /// The source's number of each range, then of each process range, if it has any.

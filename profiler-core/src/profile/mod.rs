@@ -21,6 +21,7 @@ mod clocks;
 mod collective;
 #[cfg(feature = "analysis")]
 pub(crate) mod counter_track;
+mod host_stack;
 pub(crate) mod labels;
 pub(crate) mod mark;
 mod operation;
@@ -56,6 +57,7 @@ pub(crate) use clocks::THROTTLED;
 pub use clocks::{DeviceClocks, Slowed};
 pub use collective::{Collective, CollectiveFunction};
 pub use cupti::CopyKind;
+pub use host_stack::{HostFrame, HostStack, HostStackCounts, StackLosses};
 pub use mark::Mark;
 pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
 pub use process::{HostClock, Merger, Process};

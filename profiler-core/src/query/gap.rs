@@ -16,7 +16,7 @@ use crate::base::units::time;
 use crate::join::busy::Sweep;
 use crate::join::segments::within;
 use crate::join::tables::{CallId, Interval, RangeId};
-use crate::profile::{GpuOperation, Profile, Range};
+use crate::profile::{GpuOperation, HostStack, Profile, Range};
 
 /// Why a device was idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,15 +42,22 @@ pub struct IdleCause<'a> {
     pub range: RangePath<'a>,
 }
 
+impl fmt::Display for IdleReason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IdleReason::Call(name, _) => write!(f, "host in {}", printable(name)),
+            IdleReason::Host => f.write_str("host in no CUDA call"),
+            IdleReason::Queued => f.write_str("work launched, not started"),
+            IdleReason::Unknown => f.write_str("not known"),
+        }
+    }
+}
+
 impl fmt::Display for IdleCause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.reason {
-            IdleReason::Call(name, _) => write!(f, "host in {}", printable(name))?,
-            IdleReason::Host => f.write_str("host in no CUDA call")?,
-            IdleReason::Queued => f.write_str("work launched, not started")?,
-            IdleReason::Unknown => return f.write_str("not known"),
-        }
+        write!(f, "{}", self.reason)?;
         match self.range.node() {
+            _ if self.reason == IdleReason::Unknown => Ok(()),
             Some(_) => write!(f, ", in {}", self.range),
             None => f.write_str(", outside any range"),
         }
@@ -86,6 +93,12 @@ impl<'a> Gap<'a> {
         after: GpuOperation<'a> = after;
         /// The length of the gap.
         duration: Duration = Duration::from_nanos(time.ns());
+    }
+
+    /// Where the thread that ended the gap was when it submitted the next operation. `None` without stacks, if that operation
+    /// had been submitted shortly after another one, or if its call is unknown.
+    pub fn stack(&self) -> Option<HostStack<'a>> {
+        self.after.call()?.host_stack()
     }
 }
 
@@ -192,24 +205,45 @@ impl<'a> Gaps<'a> {
     }
 
     fn causes_ns(&self, gap: &Gap<'a>) -> Vec<(IdleCause<'a>, u64)> {
-        let store = &self.profile.store;
         let mut causes: Vec<(IdleCause<'a>, u64)> = Vec::new();
-        let mut add = |reason, range: Option<RangeId>, ns: u64| {
-            let node = range.map(|id| Range { profile: self.profile, id }.node());
-            let cause = IdleCause { reason, range: RangePath::new(node) };
-            if ns == 0 {
-                return;
-            }
+        self.visit_causes(gap, |cause, ns, _| {
             match causes.iter_mut().find(|(known, _)| *known == cause) {
                 Some((_, sum)) => *sum = sum.saturating_add(ns),
                 None => causes.push((cause, ns)),
             }
+        });
+        causes
+    }
+
+    /// The parts of the gaps with their causes, and for those that [`Gap::stack`] accounts for the stack: the time in no call
+    /// and in the call that ended the gap.
+    #[cfg(feature = "analysis")]
+    pub(crate) fn for_each_part(
+        &self,
+        mut visit: impl FnMut(&Gap<'a>, IdleCause<'a>, u64, Option<HostStack<'a>>),
+    ) {
+        for gap in &self.gaps {
+            let stack = gap.stack();
+            self.visit_causes(gap, |cause, ns, is_at_stack| {
+                visit(gap, cause, ns, stack.filter(|_| is_at_stack));
+            });
+        }
+    }
+
+    /// Visits the parts of a gap: their cause, time, and whether the thread was on its way to the call that ended the gap.
+    fn visit_causes(&self, gap: &Gap<'a>, mut visit: impl FnMut(IdleCause<'a>, u64, bool)) {
+        let store = &self.profile.store;
+        let mut add = |reason, range: Option<RangeId>, ns: u64, is_at_stack| {
+            let node = range.map(|id| Range { profile: self.profile, id }.node());
+            if ns != 0 {
+                visit(IdleCause { reason, range: RangePath::new(node) }, ns, is_at_stack);
+            }
         };
-        let Some(call) = gap.after.row().call.get() else {
-            add(IdleReason::Unknown, None, gap.time.ns());
-            return causes;
+        let Some(call_id) = gap.after.row().call.get() else {
+            add(IdleReason::Unknown, None, gap.time.ns(), false);
+            return;
         };
-        let call = &store.calls[call.at()];
+        let call = &store.calls[call_id.at()];
         let returned_ns = match store.call_kind(call).has_returned {
             true => call.time.end_ns,
             false => u64::MAX,
@@ -225,10 +259,10 @@ impl<'a> Gaps<'a> {
                 }
                 None => IdleReason::Host,
             };
-            add(reason, piece.range, piece.time.ns());
+            let is_at_stack = piece.call.is_none_or(|id| id == call_id);
+            add(reason, piece.range, piece.time.ns(), is_at_stack);
         }
-        add(IdleReason::Queued, call.range.get(), gap.time.end_ns - until);
-        causes
+        add(IdleReason::Queued, call.range.get(), gap.time.end_ns - until, false);
     }
 
     /// The activity of each thread during a gap; threads without calls and ranges are excluded.

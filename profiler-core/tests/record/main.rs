@@ -25,6 +25,8 @@ mod flight_recorder;
 #[cfg(feature = "opentelemetry")]
 mod gpu_spans;
 mod graphs;
+#[cfg(feature = "stacks")]
+mod host_stacks;
 mod inferred;
 mod lane;
 mod live;

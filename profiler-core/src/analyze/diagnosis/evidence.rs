@@ -1,7 +1,12 @@
 //! Evidence of statements: moments of the profile.
 
+use std::fmt;
+use std::time::Duration;
+
 use serde::Serialize;
 
+use crate::base::statistics::as_ns;
+use crate::base::units::{PATH_WIDTH, shortened, time};
 use crate::join::tables::{CallId, Interval, OperationId};
 use crate::profile::{ApiCall, GpuOperation, Profile};
 use crate::query::Span;
@@ -41,6 +46,29 @@ impl Moment {
     pub fn call<'a>(&self, profile: &'a Profile) -> Option<ApiCall<'a>> {
         let id = self.call.filter(|id| *id < profile.store.calls.len())?;
         Some(profile.call(CallId(id as u32)))
+    }
+}
+
+/// Where a thread was when it ended idle times, and the time of those.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct IdleStack {
+    /// The functions of the program, innermost first: see [`HostStack::frames`](crate::profile::HostStack::frames).
+    pub frames: Vec<String>,
+    /// The idle time.
+    #[serde(rename = "cost_ns", serialize_with = "as_ns")]
+    pub cost: Duration,
+}
+
+/// The frames of a stack that a line shows.
+const SHOWN_FRAMES: usize = 4;
+
+impl fmt::Display for IdleStack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: Vec<_> =
+            self.frames.iter().take(SHOWN_FRAMES).map(|name| shortened(name, PATH_WIDTH)).collect();
+        let more = if self.frames.len() > SHOWN_FRAMES { " < ..." } else { "" };
+        write!(f, "{}: ended by {}{more}", time(self.cost), shown.join(" < "))
     }
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Run;
 use super::amdahl::amdahl;
 use super::clock::{Piece, gaps, reach};
-use super::evidence::{Evidence, Moment};
+use super::evidence::{Evidence, IdleStack, Moment};
 use super::sign::{Sign, first_decides};
 use super::verdict::{finite, gain};
 use crate::base::named_variants::named_variants;
@@ -118,6 +118,9 @@ impl FindingKind {
     }
 }
 
+/// The stacks that the text of a finding shows.
+const SHOWN_STACKS: usize = 2;
+
 /// A range and the cost of a finding directly in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -158,6 +161,10 @@ pub struct Finding {
     pub signs: Vec<Sign>,
     /// The supporting moments.
     pub evidence: Evidence,
+    /// Of idle times, where the host was when it ended them, the longest first:
+    /// [`Thresholds::evidence`](super::Thresholds::evidence) of them. Empty for sessions without stacks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub idle_stacks: Vec<IdleStack>,
     /// The advice.
     pub remedy: &'static str,
 }
@@ -184,7 +191,9 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n     {}", self.line(), self.remedy)
+        write!(f, "{}\n     {}", self.line(), self.remedy)?;
+        let shown = self.idle_stacks.iter().take(SHOWN_STACKS);
+        shown.into_iter().try_for_each(|stack| write!(f, "\n     {stack}"))
     }
 }
 
@@ -266,6 +275,7 @@ impl Run<'_> {
             assumption: kind.assumption(),
             signs: first_decides(signs),
             evidence: Evidence::default(),
+            idle_stacks: Vec::new(),
             remedy: kind.remedy(),
         }
     }

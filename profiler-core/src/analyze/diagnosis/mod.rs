@@ -77,7 +77,7 @@ pub use amdahl::amdahl;
 pub use bottleneck::Bottleneck;
 pub use clock::Part;
 pub(crate) use clock::{Clock, Piece};
-pub use evidence::{Evidence, Moment};
+pub use evidence::{Evidence, IdleStack, Moment};
 pub use finding::{Finding, FindingKind, Place};
 use shape::Shapes;
 pub use sign::{Sign, SignSide, SignUnit};

@@ -1,15 +1,18 @@
 //! Findings on the run as a whole: first steps, idle times, GPUs, profiler overhead.
 
+use std::cmp::Reverse;
+use std::time::Duration;
+
 use rustc_hash::FxHashMap;
 
 use super::clock::{Part, Piece};
-use super::evidence::{Evidence, Moment};
+use super::evidence::{Evidence, IdleStack, Moment};
 use super::finding::{Finding, FindingKind, Place};
 use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds};
 use crate::base::units::time;
 use crate::join::range_tree::NodeId;
-use crate::profile::RangeNode;
+use crate::profile::{HostStack, RangeNode};
 use crate::query::Step;
 
 /// Minimum steps to compare the first with the others.
@@ -87,12 +90,37 @@ impl Run<'_> {
             let least = self.thresholds.get_finding_share();
             let sign =
                 Sign::share_at_least("GPU idle for it", ns as f64 / self.clock.total(), least);
-            self.finish(FindingKind::IdleGaps, title, pieces, vec![sign])
+            let idle_stacks = self.idle_stacks(&pieces);
+            let found = self.finish(FindingKind::IdleGaps, title, pieces, vec![sign])?;
+            Some(Finding { idle_stacks, ..found })
         });
         let mut found: Vec<Finding> = found.collect();
         found.sort_by(|a, b| b.cost.cmp(&a.cost).then_with(|| a.path().cmp(&b.path())));
         found.truncate(IDLE_PLACES);
         found
+    }
+
+    /// Where the host was when it ended idle times, the longest first.
+    fn idle_stacks(&self, pieces: &[(Piece, f64)]) -> Vec<IdleStack> {
+        let store = &self.profile.store;
+        let mut sums: FxHashMap<(u32, u32), (u64, HostStack<'_>)> = FxHashMap::default();
+        for (piece, _) in pieces {
+            let call = piece.operation.and_then(|id| store.operations[id.at()].call.get());
+            let Some(call) = call.map(|id| &store.calls[id.at()]) else { continue };
+            let key = store.call_stacks.get(&(call.thread, call.time.start_ns));
+            if let (Some(key), Some(stack)) = (key, HostStack::of(store, call)) {
+                sums.entry(*key).or_insert((0, stack)).0 += piece.time.ns();
+            }
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_unstable_by_key(|(key, (ns, _))| (Reverse(*ns), *key));
+        sums.truncate(self.thresholds.get_evidence());
+        let stack = |(_, (ns, stack)): (_, (u64, HostStack<'_>))| IdleStack {
+            frames: stack.frames().iter().map(ToString::to_string).collect(),
+            // The mean over devices, as for the clock.
+            cost: Duration::from_nanos(ns / self.clock.devices()),
+        };
+        sums.into_iter().map(stack).collect()
     }
 
     /// A GPU with much less work than the busiest, or without any.

@@ -51,6 +51,7 @@ pub(super) const ABOUT: About = About {
     extension: "trace.json",
     has_samples: true,
     has_rank: false,
+    has_stacks: false,
     is_text: true,
 };
 

@@ -24,6 +24,7 @@ pub(super) const ABOUT: About = About {
     extension: "firefox.json",
     has_samples: false,
     has_rank: false,
+    has_stacks: false,
     is_text: true,
 };
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::format::{About, Export};
 use super::timeline::Timeline;
-use crate::formats::stacks::{StackRoot, StackWeight};
+use crate::formats::stacks::StackRoot;
 
 pub(super) const ABOUT: About = About {
     key: "folded",
@@ -13,6 +13,7 @@ pub(super) const ABOUT: About = About {
     extension: "folded",
     has_samples: false,
     has_rank: false,
+    has_stacks: true,
     is_text: true,
 };
 
@@ -21,6 +22,6 @@ pub(super) fn write(
     export: &Export,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let stacks = timeline.profile.stacks(export.stacks.unwrap_or(StackRoot::Ranges));
-    stacks.folded(StackWeight::GpuTime).try_for_each(|line| writeln!(out, "{line}"))
+    let stacks = export.stacks_of(timeline.profile, StackRoot::Ranges);
+    stacks.folded(stacks.weights()[0]).try_for_each(|line| writeln!(out, "{line}"))
 }

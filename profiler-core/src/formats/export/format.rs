@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{BufWriter, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -10,7 +11,7 @@ use super::Format;
 use super::timeline::Timeline;
 use crate::base::accessors::setters;
 use crate::base::error::{Error, Kind};
-use crate::formats::stacks::StackRoot;
+use crate::formats::stacks::{StackRoot, Stacks};
 use crate::profile::Profile;
 
 /// The properties of a format.
@@ -25,6 +26,7 @@ pub(super) struct About {
     pub(super) extension: &'static str,
     pub(super) has_samples: bool,
     pub(super) has_rank: bool,
+    pub(super) has_stacks: bool,
     pub(super) is_text: bool,
 }
 
@@ -107,6 +109,11 @@ impl Format {
         self.about().has_rank
     }
 
+    /// Whether it consists of weighted stacks: see [`Export::stacks`] and [`Export::idle`].
+    pub fn has_stacks(self) -> bool {
+        self.about().has_stacks
+    }
+
     /// Whether it is text for a terminal.
     pub fn is_text(self) -> bool {
         self.about().is_text
@@ -136,6 +143,8 @@ pub struct Export {
     format: Format,
     pub(super) rank: Option<Rank>,
     pub(super) stacks: Option<StackRoot>,
+    /// Gaps from this length on in place of work.
+    pub(super) idle: Option<Duration>,
     pub(super) typed_events: bool,
     /// Maximum values of each track.
     pub(super) samples: usize,
@@ -144,7 +153,17 @@ pub struct Export {
 impl Export {
     /// A format with default options.
     pub fn new(format: Format) -> Self {
-        Self { format, rank: None, stacks: None, typed_events: true, samples: MOST_SAMPLES }
+        let samples = MOST_SAMPLES;
+        Self { format, rank: None, stacks: None, idle: None, typed_events: true, samples }
+    }
+
+    /// The stacks that a format of stacks has.
+    pub(super) fn stacks_of<'a>(&self, profile: &'a Profile, default: StackRoot) -> Stacks<'a> {
+        let root = self.stacks.unwrap_or(default);
+        match self.idle {
+            Some(shortest) => profile.idle_stacks(root, shortest),
+            None => profile.stacks(root),
+        }
     }
 
     setters! {
@@ -154,6 +173,9 @@ impl Export {
         /// Sets the outer frames of stacks, for [`Format::Folded`], `Format::Pprof` and
         /// `Format::Otlp`: none by default for folded stacks, process and thread for the others.
         stacks(root: StackRoot) stacks = Some(root);
+        /// Has formats of stacks ([`Format::Folded`], `Format::Pprof`, `Format::Otlp`) contain the idle time of devices by host
+        /// function and cause in place of their work: gaps from this length on. See [`Profile::idle_stacks`].
+        idle(shortest: Duration) idle = Some(shortest);
         /// Sets whether [`Format::Perfetto`] has each operation twice: as a slice with arrows and all
         /// arguments, and as a typed GPU event (`GpuRenderStageEvent` with kernel and launch), which
         /// Perfetto's GPU views read. True by default; without, the file is about a third smaller.

@@ -166,6 +166,7 @@ pub(super) const ABOUT: About = About {
     extension: "pt.trace.json",
     has_samples: true,
     has_rank: true,
+    has_stacks: false,
     is_text: true,
 };
 

@@ -21,6 +21,7 @@ pub(super) const ABOUT: About = About {
     extension: "otlp",
     has_samples: false,
     has_rank: false,
+    has_stacks: true,
     is_text: false,
 };
 
@@ -33,19 +34,19 @@ pub(super) fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let profile = timeline.profile;
-    let stacks = profile.stacks(export.stacks.unwrap_or(StackRoot::Threads));
+    let stacks = export.stacks_of(profile, StackRoot::Threads);
     let mut dictionary = Dictionary::new();
-    let profiles = StackWeight::ALL.map(|weight| otlp::Profile {
-        sample_type: Some(dictionary.value_type(weight)),
+    let profiles = stacks.weights().iter().map(|weight| otlp::Profile {
+        sample_type: Some(dictionary.value_type(*weight)),
         time_unix_nano: profile.epoch_ns(),
         duration_nano: ns(profile.duration()),
         ..otlp::Profile::default()
     });
-    let mut profiles = profiles.to_vec();
+    let mut profiles: Vec<_> = profiles.collect();
     for stack in stacks.iter() {
         let stack_index = dictionary.stack(&stack.frames);
-        for (profile, weight) in profiles.iter_mut().zip(StackWeight::ALL) {
-            let value = i64::try_from(stack.weights.get(weight)).unwrap_or(i64::MAX);
+        for (profile, weight) in profiles.iter_mut().zip(stacks.weights()) {
+            let value = i64::try_from(stack.weights.get(*weight)).unwrap_or(i64::MAX);
             if value != 0 {
                 let values = vec![value];
                 let sample = otlp::Sample { stack_index, values, ..otlp::Sample::default() };

@@ -43,6 +43,7 @@ pub(super) const ABOUT: About = About {
     extension: "pftrace",
     has_samples: true,
     has_rank: false,
+    has_stacks: false,
     is_text: false,
 };
 

@@ -21,6 +21,7 @@ pub(super) const ABOUT: About = About {
     extension: "pb.gz",
     has_samples: false,
     has_rank: false,
+    has_stacks: true,
     is_text: false,
 };
 
@@ -30,11 +31,12 @@ pub(super) fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let profile = timeline.profile;
-    let stacks = profile.stacks(export.stacks.unwrap_or(StackRoot::Threads));
+    let stacks = export.stacks_of(profile, StackRoot::Threads);
+    let main = stacks.weights()[0];
     let mut file = File::default();
     file.text(""); // the first string is empty
-    for weight in StackWeight::ALL {
-        let value_type = file.value_type(weight);
+    for weight in stacks.weights() {
+        let value_type = file.value_type(*weight);
         file.body.message(1, &value_type); // sample_type
     }
     for stack in stacks.iter() {
@@ -44,13 +46,13 @@ pub(super) fn write(
         locations.reverse();
         let mut sample = Message::default();
         sample.packed(1, locations.into_iter()); // location_id
-        let value = |weight| stack.weights.get(weight).min(i64::MAX.unsigned_abs());
-        sample.packed(2, StackWeight::ALL.into_iter().map(value)); // value
+        let value = |weight: &StackWeight| stack.weights.get(*weight).min(i64::MAX.unsigned_abs());
+        sample.packed(2, stacks.weights().iter().map(value)); // value
         file.body.message(2, &sample); // sample
     }
     let mapping = file.mapping();
     file.body.message(3, &mapping); // mapping
-    let period = file.value_type(StackWeight::GpuTime);
+    let period = file.value_type(main);
     file.body.number(9, profile.epoch_ns()); // time_nanos
     file.body.number(10, ns(profile.duration())); // duration_nanos
     file.body.message(11, &period); // period_type
@@ -59,7 +61,7 @@ pub(super) fn write(
         let comment = file.text(&comment);
         file.body.number(13, comment); // comment
     }
-    let default = file.text(StackWeight::GpuTime.key());
+    let default = file.text(main.key());
     file.body.number(14, default); // default_sample_type
     let mut out = GzEncoder::new(out, Compression::default());
     out.write_all(file.body.as_bytes())?;

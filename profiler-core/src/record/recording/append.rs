@@ -705,6 +705,7 @@ impl Appender {
             self.add_last_of_thread(thread);
         }
         self.write(|writer| recording.series.iter().try_for_each(|series| writer.series(series)));
+        self.write(|writer| writer.host_stacks(&recording.host_stacks));
     }
 
     fn add_last_of_thread(&mut self, thread: &ThreadRanges) {

@@ -33,6 +33,7 @@ use super::tag::logs_of_epoch;
 use super::{Clocks, DeviceInfo, Losses, Recording, RecordingInfo};
 use crate::base::error::Error;
 use crate::base::json::json_object;
+use crate::record::host_stacks::HostStacks;
 use crate::record::series::{Kind, Series, Source};
 
 /// The machine, the versions and the numbers of the logs.
@@ -56,6 +57,8 @@ pub(super) const OPEN_CALLS: FrameKind = *b"OPNC";
 pub(super) const OPEN_RUNTIME_CALLS: FrameKind = *b"OPRT";
 /// Samples. Since format 2, in files of newer versions.
 pub(super) const SERIES: FrameKind = *b"SERS";
+/// The stacks that calls refer to. Since format 3, in files of newer versions; a later frame replaces an earlier one.
+pub(super) const HOST_STACKS: FrameKind = *b"STKS";
 
 /// The frame order of formats 1 and 2. Ranges and events of a thread are adjacent.
 const ORDER: [&[FrameKind]; 9] = [
@@ -360,6 +363,7 @@ struct Contents {
     /// Frames of an appended file behind its last state.
     uncovered: Vec<(FrameKind, Vec<u8>)>,
     series: Vec<Arc<Series>>,
+    host_stacks: HostStacks,
     /// Series that this version does not know.
     unknown_series: u64,
     /// Formats 1 and 2: the place of the last frame in [`ORDER`], and two hashes of each frame.
@@ -427,6 +431,10 @@ impl Contents {
                 Some(known) => self.series.push(Arc::new(known)),
                 None => self.unknown_series += 1,
             },
+            HOST_STACKS => {
+                self.host_stacks = parse(content, "the table of host stacks")?;
+                self.host_stacks.check()?;
+            }
             _ => {}
         }
         Ok(())
@@ -603,6 +611,7 @@ impl Contents {
             missing_kinds: state.missing_kinds.into_iter().map(ActivityKind).collect(),
             losses,
             series: self.series,
+            host_stacks: Arc::new(self.host_stacks),
             is_truncated,
         };
         check::sort(&mut recording);

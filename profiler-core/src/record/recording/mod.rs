@@ -32,6 +32,7 @@ use crate::base::accessors::getters;
 use crate::base::error::{Error, Kind};
 use crate::base::json::json_object;
 use crate::base::replace;
+use crate::record::host_stacks::HostStacks;
 use crate::record::series::Series;
 pub use info::{DeviceInfo, RecordingInfo};
 use segment::ThreadRanges;
@@ -79,6 +80,8 @@ pub struct Recording {
     pub(crate) losses: Losses,
     /// Samples taken during the session.
     pub(crate) series: Vec<Arc<Series>>,
+    /// The stacks that its calls refer to.
+    pub(crate) host_stacks: Arc<HostStacks>,
     /// The file ended before the recording did.
     pub(crate) is_truncated: bool,
 }

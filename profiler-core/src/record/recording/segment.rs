@@ -408,6 +408,7 @@ pub(crate) fn recording(partial: PartialRecording<'_>, observer_panics: u64) -> 
         missing_kinds: settings.missing_kinds,
         losses,
         series: Vec::new(),
+        host_stacks: Arc::default(),
         is_truncated: false,
     }
 }

@@ -8,12 +8,13 @@ use serde_core::Serialize;
 
 use super::Recording;
 use super::file::{
-    CALLS, DEVICES, Devices, ENTRIES, EVENTS, GRAPHS, INFO, NAMES, Names, Opening, RANGES, RECORDS,
-    RUNTIME_CALLS, SERIES, STATE, State, ThreadHead,
+    CALLS, DEVICES, Devices, ENTRIES, EVENTS, GRAPHS, HOST_STACKS, INFO, NAMES, Names, Opening,
+    RANGES, RECORDS, RUNTIME_CALLS, SERIES, STATE, State, ThreadHead,
 };
 use super::frames::{Chain, FrameWriter, Kind as FrameKind};
 use super::ranges::RangeEntry;
 use super::segment::ThreadRanges;
+use crate::record::host_stacks::HostStacks;
 use crate::record::series::Series;
 
 /// Serializes to JSON; types of strings and numbers cannot fail.
@@ -243,6 +244,10 @@ impl<'a> LogWriter<'a> {
         series.words().for_each(|word| self.words.extend_from_slice(&word.to_le_bytes()));
         self.headed(SERIES, &series.head)
     }
+
+    pub(super) fn host_stacks(&mut self, stacks: &HostStacks) -> io::Result<()> {
+        if stacks.is_empty() { Ok(()) } else { self.frames.frame(HOST_STACKS, &[&json(stacks)]) }
+    }
 }
 
 /// Writes format 3. A truncated recording remains truncated.
@@ -263,5 +268,6 @@ pub(super) fn write(recording: &Recording, out: &mut dyn Write) -> io::Result<()
     let first_log = recording.logs.start;
     recording.ranges.iter().try_for_each(|thread| out.all_ranges(thread, first_log))?;
     recording.series.iter().try_for_each(|series| out.series(series))?;
+    out.host_stacks(&recording.host_stacks)?;
     if recording.is_truncated { Ok(()) } else { out.end().map(drop) }
 }

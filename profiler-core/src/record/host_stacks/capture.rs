@@ -1,0 +1,242 @@
+//! Taking stacks: a thread unwinds its own within the callback of the call that ends a gap.
+//!
+//! That path takes no lock that anyone waits for, and allocates once a thread. A thread of the profiler follows what the
+//! process loads.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder as _};
+use parking_lot::Mutex;
+
+use super::modules::{Loader, Modules};
+use super::symbols::Symbols;
+use super::sys::{self, Registers, StackWords};
+use super::table::{FrameWord, StackTable};
+use super::{HostStacks, StackLosses};
+use crate::base::background::Background;
+use crate::base::error::{Error, Kind};
+
+#[cfg(target_arch = "aarch64")]
+type Cache = framehop::aarch64::CacheAarch64<MustNotAllocateDuringUnwind>;
+#[cfg(target_arch = "x86_64")]
+type Cache = framehop::x86_64::CacheX86_64<MustNotAllocateDuringUnwind>;
+
+/// The most frames of a stack; outer ones are left out, and the stack is marked.
+const MOST_FRAMES: usize = 192;
+/// How many threads can unwind at a time.
+const UNWINDERS: usize = 16;
+/// How often the process is looked at for new modules.
+const MODULES_AFTER: Duration = Duration::from_millis(50);
+
+/// What one unwinding thread needs.
+#[derive(Default)]
+struct Unwinding {
+    cache: Cache,
+    modules: Arc<Modules>,
+}
+
+/// What a process has of stacks, from its first session with them on.
+struct Capture {
+    table: StackTable,
+    unwinders: [Mutex<Unwinding>; UNWINDERS],
+    loader: Mutex<Loader>,
+    symbols: Mutex<Symbols>,
+    busy: AtomicU64,
+    other_stack: AtomicU64,
+    over_limit: AtomicU64,
+    /// The sessions with stacks, and the thread that follows modules for them.
+    sessions: Mutex<(usize, Option<Follower>)>,
+}
+
+static CAPTURE: OnceLock<Capture> = OnceLock::new();
+
+/// The thread that follows modules. Ends once this is dropped.
+struct Follower {
+    end: Option<mpsc::SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.end.take();
+        // A panic was counted.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// While it lives, stacks can be taken.
+#[derive(Debug)]
+pub(crate) struct TakingStacks {
+    process_id: u32,
+}
+
+impl TakingStacks {
+    /// Looks up what is loaded now, and follows it from now on.
+    pub(crate) fn begin() -> Result<Self, Error> {
+        if cupti::calls::set_stack_source(take).is_err() {
+            let why = "calls get their stacks from another source (cupti::calls::set_stack_source)";
+            return Err(Error::new(Kind::Differs(why.to_owned())));
+        }
+        let capture = CAPTURE.get_or_init(Capture::new);
+        let mut sessions = capture.sessions.lock();
+        sessions.0 += 1;
+        if sessions.0 == 1 {
+            capture.refresh();
+            sessions.1 = follow(capture);
+        }
+        Ok(Self { process_id: std::process::id() })
+    }
+}
+
+impl Drop for TakingStacks {
+    fn drop(&mut self) {
+        // In a forked child a lost thread may hold the lock, and the one that follows modules is not there.
+        let is_own = self.process_id == std::process::id();
+        let Some(capture) = CAPTURE.get().filter(|_| is_own) else { return };
+        let mut sessions = capture.sessions.lock();
+        sessions.0 = sessions.0.saturating_sub(1);
+        if sessions.0 == 0 {
+            sessions.1 = None;
+        }
+    }
+}
+
+/// Without the thread, stacks through modules that are loaded later end there or are found by frame pointers.
+fn follow(capture: &'static Capture) -> Option<Follower> {
+    let (end, ended) = mpsc::sync_channel(0);
+    let background = Background::default();
+    let caught = background.clone();
+    let work = move || {
+        while ended.recv_timeout(MODULES_AFTER) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let _ = caught.catch(|| capture.refresh());
+        }
+    };
+    let thread = background.spawn("gpu-profiler-mod", work).ok()?;
+    Some(Follower { end: Some(end), thread: Some(thread) })
+}
+
+/// The stacks of this process so far, with the functions of their frames.
+pub(crate) fn stacks(after: Duration) -> HostStacks {
+    let Some(capture) = CAPTURE.get() else { return HostStacks::default() };
+    capture.refresh();
+    let stacks = capture.table.stacks();
+    let known = capture.loader.lock().known.clone();
+    let mut found = capture.symbols.lock().of(&stacks, &known);
+    found.after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+    found.losses = capture.losses();
+    found
+}
+
+thread_local! {
+    /// Where a thread looks for an unwinder first.
+    static PLACE: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+fn place_of_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let new = || NEXT.fetch_add(1, Ordering::Relaxed) % UNWINDERS;
+    let place = PLACE.try_with(|place| {
+        if place.get() == usize::MAX {
+            place.set(new());
+        }
+        place.get()
+    });
+    place.unwrap_or(0)
+}
+
+/// Takes the stack of the calling thread. 0 if it could not be had.
+#[inline(never)]
+fn take() -> u32 {
+    let Some(capture) = CAPTURE.get() else { return 0 };
+    let registers = sys::registers();
+    let Some(stack) = StackWords::of_thread(&registers) else {
+        capture.other_stack.fetch_add(1, Ordering::Relaxed);
+        return 0;
+    };
+    let first = place_of_thread();
+    let free = (0..UNWINDERS).find_map(|at| capture.unwinders[(first + at) % UNWINDERS].try_lock());
+    let Some(mut unwinding) = free else {
+        capture.busy.fetch_add(1, Ordering::Relaxed);
+        return 0;
+    };
+    let mut frames = [FrameWord::new(None, 0); MOST_FRAMES];
+    let (count, is_truncated) = unwind(&mut unwinding, &registers, &stack, &mut frames);
+    drop(unwinding);
+    capture.table.intern(&frames[..count], is_truncated).unwrap_or_else(|| {
+        capture.over_limit.fetch_add(1, Ordering::Relaxed);
+        0
+    })
+}
+
+/// Fills in the frames, innermost first. Returns how many there are, and whether outer ones are missing.
+fn unwind(
+    unwinding: &mut Unwinding,
+    registers: &Registers,
+    stack: &StackWords,
+    frames: &mut [FrameWord],
+) -> (usize, bool) {
+    let Unwinding { cache, modules } = unwinding;
+    #[cfg(target_arch = "x86_64")]
+    let mut regs =
+        framehop::x86_64::UnwindRegsX86_64::new(registers.pc, registers.sp, registers.fp);
+    #[cfg(target_arch = "aarch64")]
+    let mut regs = framehop::aarch64::UnwindRegsAarch64::new_with_ptr_auth_mask(
+        framehop::aarch64::PtrAuthMask::new_24_40(),
+        registers.lr,
+        registers.sp,
+        registers.fp,
+    );
+    let mut read = |address| stack.read(address);
+    let mut address = FrameAddress::from_instruction_pointer(registers.pc);
+    for (count, frame) in frames.iter_mut().enumerate() {
+        // Of a return address, the call before it.
+        *frame = modules.frame(address.address_for_lookup());
+        match modules.unwinder.unwind_frame(address, &mut regs, cache, &mut read) {
+            Ok(Some(next)) => match FrameAddress::from_return_address(next) {
+                Some(next) => address = next,
+                None => return (count + 1, false),
+            },
+            Ok(None) => return (count + 1, false),
+            Err(_) => return (count + 1, true),
+        }
+    }
+    (frames.len(), true)
+}
+
+impl Capture {
+    fn new() -> Self {
+        Self {
+            table: StackTable::new(),
+            unwinders: Default::default(),
+            loader: Mutex::default(),
+            symbols: Mutex::default(),
+            busy: AtomicU64::new(0),
+            other_stack: AtomicU64::new(0),
+            over_limit: AtomicU64::new(0),
+            sessions: Mutex::default(),
+        }
+    }
+
+    fn refresh(&self) {
+        let Some(modules) = self.loader.lock().refresh() else { return };
+        let modules = Arc::new(modules);
+        for unwinder in &self.unwinders {
+            // The numbers by which a cache tells lists of modules apart have 16 bits.
+            let new = Unwinding { cache: Cache::default(), modules: modules.clone() };
+            let before = std::mem::replace(&mut *unwinder.lock(), new);
+            drop(before);
+        }
+    }
+
+    fn losses(&self) -> StackLosses {
+        StackLosses {
+            busy: self.busy.load(Ordering::Relaxed),
+            other_stack: self.other_stack.load(Ordering::Relaxed),
+            over_limit: self.over_limit.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Stacks of host threads, as a recording has them: taken at the calls that ended gaps.
+//!
+//! `capture` takes them within CUDA's callbacks, `table` keeps each once, `modules` knows what is loaded, `symbols` finds
+//! functions after the run, `sys` is the unsafe part. Reading needs none of these.
+
+#[cfg(feature = "stacks")]
+pub(crate) mod capture;
+#[cfg(feature = "stacks")]
+mod modules;
+#[cfg(feature = "stacks")]
+mod symbols;
+#[cfg(feature = "stacks")]
+mod sys;
+#[cfg(feature = "stacks")]
+mod table;
+
+use rustc_hash::FxHashMap;
+
+use crate::base::error::Error;
+use crate::base::json::json_object;
+
+/// The stacks of a recording. Calls refer to them by number ([`cupti::Call::stack`]).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct HostStacks {
+    /// From which age of a thread's last launch the next one had its stack taken.
+    pub(crate) after_ns: u64,
+    /// The names of files without their folders, and their build ids in hexadecimal.
+    pub(crate) modules: Vec<(String, String)>,
+    /// The names of functions, demangled.
+    pub(crate) functions: Vec<String>,
+    /// What stands at an address: the module, the address in its file (in the process without a module), and the functions, the
+    /// innermost inlined one first.
+    pub(crate) locations: Vec<(Option<u32>, u64, Vec<u32>)>,
+    /// The number, whether the outermost frames are missing, and the locations, innermost first.
+    pub(crate) stacks: Vec<(u32, bool, Vec<u32>)>,
+    pub(crate) losses: StackLosses,
+}
+
+json_object! {
+    HostStacks {
+        after_ns: required, modules: required, functions: required, locations: required,
+        stacks: required, losses: required,
+    }
+}
+
+/// Stacks that were not taken, by reason. Counted for the process since its first session with stacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct StackLosses {
+    /// Other threads were unwinding, more than there is room for.
+    pub busy: u64,
+    /// The thread was on a stack that is not its own, as fibers are.
+    pub other_stack: u64,
+    /// The stack was new, and the table of stacks was full.
+    pub over_limit: u64,
+}
+
+json_object! { StackLosses { busy: required, other_stack: required, over_limit: required, } }
+
+impl StackLosses {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.busy = self.busy.saturating_add(other.busy);
+        self.other_stack = self.other_stack.saturating_add(other.other_stack);
+        self.over_limit = self.over_limit.saturating_add(other.over_limit);
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.busy.saturating_add(self.other_stack).saturating_add(self.over_limit)
+    }
+}
+
+impl HostStacks {
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Checks that all numbers refer to something.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let in_bounds = |at: u32, len: usize| (at as usize) < len;
+        let locations_are_known = self.locations.iter().all(|(module, _, functions)| {
+            module.is_none_or(|module| in_bounds(module, self.modules.len()))
+                && functions.iter().all(|function| in_bounds(*function, self.functions.len()))
+        });
+        let stacks_are_known = self.stacks.iter().all(|(_, _, locations)| {
+            locations.iter().all(|location| in_bounds(*location, self.locations.len()))
+        });
+        if locations_are_known && stacks_are_known {
+            return Ok(());
+        }
+        Err(Error::format("its host stacks refer to what it does not have: it is damaged"))
+    }
+
+    /// The stacks by their numbers, as places in [`stacks`](Self::stacks).
+    pub(crate) fn places(&self) -> FxHashMap<u32, u32> {
+        // CAST: numbers have 24 bits.
+        (0..).zip(&self.stacks).map(|(place, (number, ..))| (*number, place)).collect()
+    }
+
+    /// The frames of a stack that are the program's, innermost first: without those of this profiler and of CUDA's libraries
+    /// at its inner end.
+    pub(crate) fn program_frames(&self, place: usize) -> Vec<(u32, Option<u32>)> {
+        let Some((_, _, locations)) = self.stacks.get(place) else { return Vec::new() };
+        let mut frames = Vec::new();
+        for location in locations {
+            let functions =
+                self.locations.get(*location as usize).map(|(_, _, functions)| functions);
+            match functions.filter(|functions| !functions.is_empty()) {
+                Some(functions) => {
+                    frames.extend(functions.iter().map(|name| (*location, Some(*name))))
+                }
+                None => frames.push((*location, None)),
+            }
+        }
+        let name = |frame: &(u32, Option<u32>)| {
+            frame.1.and_then(|name| self.functions.get(name as usize)).map_or("", |name| name)
+        };
+        // Generic functions of `std` stand between those of the profiler: up to its callback all is its own.
+        let callback = frames.iter().position(|frame| name(frame) == CALLBACK);
+        let is_outside = |frame: &(u32, Option<u32>)| {
+            let module = self.locations.get(frame.0 as usize).and_then(|(module, ..)| *module);
+            let module = module.and_then(|module| self.modules.get(module as usize));
+            let is_library = module
+                .is_some_and(|(file, _)| LIBRARIES.iter().any(|library| file.starts_with(library)));
+            !is_library
+                && !FAKES.iter().any(|fake| name(frame).trim_start_matches('<').starts_with(fake))
+        };
+        let inner = callback.map_or(0, |callback| callback + 1);
+        let first =
+            frames[inner..].iter().position(is_outside).map_or(frames.len(), |at| at + inner);
+        frames.drain(..first);
+        frames
+    }
+}
+
+/// The function that CUPTI calls.
+const CALLBACK: &str = "cupti::sys::callback::callback";
+/// Between it and the program: files of the injection library and of CUDA's.
+const LIBRARIES: [&str; 5] =
+    ["libgpuprof_inject", "libcupti.so", "libcuda.so", "libcudart.so", "libcudart-"];
+/// Between it and the program in tests.
+const FAKES: [&str; 2] = ["cupti::fake::", "gpu_profiler_fake_cuda::"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stacks() -> HostStacks {
+        let names =
+            ["profiler_core::x", "std::f", "cupti::sys::callback::callback", "main", "load"];
+        let module = |name: &str| (name.to_owned(), String::new());
+        HostStacks {
+            after_ns: 20_000,
+            modules: vec![module("program"), module("libcuda.so.1"), module("libx.so")],
+            functions: names.map(str::to_owned).to_vec(),
+            locations: vec![
+                (Some(0), 1, vec![0]),
+                (Some(0), 2, vec![1, 2]),
+                (Some(1), 3, vec![]),
+                (Some(0), 4, vec![4, 3]),
+                (None, 5, vec![]),
+            ],
+            stacks: vec![(7, false, vec![0, 1, 2, 3]), (9, true, vec![2, 4]), (8, true, vec![2])],
+            losses: StackLosses::default(),
+        }
+    }
+
+    #[test]
+    fn frames_of_the_profiler_and_of_cuda_are_left_out() {
+        let stacks = stacks();
+        assert_eq!(stacks.program_frames(0), [(3, Some(4)), (3, Some(3))]);
+        assert_eq!(stacks.program_frames(1), [(4, None)]);
+        assert_eq!(stacks.program_frames(2), []);
+        assert_eq!(stacks.program_frames(3), []);
+        assert_eq!(stacks.places().get(&9), Some(&1));
+    }
+
+    #[test]
+    fn stacks_that_refer_to_nothing_are_damaged() {
+        assert!(stacks().check().is_ok());
+        for damage in [
+            |stacks: &mut HostStacks| stacks.locations[0].0 = Some(3),
+            |stacks: &mut HostStacks| stacks.locations[3].2[0] = 5,
+            |stacks: &mut HostStacks| stacks.stacks[1].2[0] = 5,
+        ] {
+            let mut damaged = stacks();
+            damage(&mut damaged);
+            assert!(damaged.check().is_err());
+        }
+    }
+}
