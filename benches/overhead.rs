@@ -117,7 +117,7 @@ fn main() -> ExitCode {
 
 enum Session {
     None,
-    Full(Profiler),
+    Full(Box<Profiler>),
     Raw(Raw),
 }
 
@@ -129,7 +129,7 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
         "full" => {
             let profiler = Profiler::builder().build()?;
             profiler.start()?;
-            Session::Full(profiler)
+            Session::Full(Box::new(profiler))
         }
         "raw" => Session::Raw(Raw::start()?),
         other => return Err(format!("no mode is called {other}").into()),
