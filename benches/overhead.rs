@@ -1,0 +1,333 @@
+//! How does the cost of recording grow? One command a curve, each under 8 minutes.
+//!
+//! ```text
+//! overhead --bench --curve threads    [--rounds 5] [--seconds 1] [--most 16]
+//! overhead --bench --curve streams    1 to 64 streams, launched to in turn by one thread
+//! overhead --bench --curve kernels    kernels of 1 to 1,000 us, one after the other
+//! overhead --bench --curve nodes      graphs of 10 to 5,000 kernels of 1 us
+//! overhead --bench --curve operations 10,000 to 1,000,000 launches in a session; up to `--most`
+//! ```
+//!
+//! | mode | what records |
+//! | --- | --- |
+//! | `none` | nothing |
+//! | `full` | `Profiler::start` |
+//! | `raw` | CUPTI from C++ with the same kinds and callbacks, the limit: `raw_cupti.cpp` |
+//!
+//! The value of a point is the time of a launch, with the wait for the GPU at the end: in each thread for `threads`, of a replay by its nodes
+//! for `nodes`. For `operations` it is that of `full` alone, with the bytes that the session added to the process for each operation, the
+//! time of the stop, and that of a query by kernel. Each measurement is a process of its own, and the rounds go through all modes by
+//! turns. A ratio that grows along a curve is where it bends. It fails if a session is incomplete.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program that prints what it measured"
+)]
+
+use std::env;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use gpu_profiler_benches::process_bench::{self, Arguments, Result};
+use gpu_profiler_benches::stats::{bootstrap_median, median};
+use gpu_profiler_tests::cuda::{Gpu, Stream, unavailable};
+use profiler_core::Profiler;
+use serde::{Deserialize, Serialize};
+
+#[path = "raw.rs"]
+mod raw;
+use raw::{Raw, raw_library};
+
+/// Launches between two waits for a stream: queues hold 1,024.
+const BATCH: u64 = 500;
+const WARM_UP: Duration = Duration::from_millis(200);
+const RESAMPLES: usize = 10_000;
+const SEED: u64 = 29;
+
+/// The points of a curve.
+fn points(curve: &str) -> Result<&'static [u64]> {
+    Ok(match curve {
+        "threads" => &[1, 2, 4, 8, 16],
+        "streams" => &[1, 4, 16, 64],
+        "kernels" => &[1, 10, 100, 1_000],
+        "nodes" => &[10, 100, 1_000, 5_000],
+        "operations" => &[10_000, 100_000, 1_000_000, 10_000_000, 100_000_000],
+        other => return Err(format!("no curve is called {other}").into()),
+    })
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Sample {
+    mode: String,
+    point: u64,
+    #[serde(default)]
+    round: usize,
+    /// Of a launch, or of a node.
+    ns: f64,
+    /// Of the session: bytes an operation, and seconds of the stop and of a query.
+    session: Option<[f64; 3]>,
+    lost: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Options {
+    mode: Option<String>,
+    curve: String,
+    point: u64,
+    rounds: usize,
+    seconds: f64,
+    most: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let curve = "threads".to_owned();
+        Self { mode: None, curve, point: 1, rounds: 5, seconds: 1.0, most: 1_000_000 }
+    }
+}
+
+impl Arguments for Options {
+    type Mode = String;
+
+    fn read(&mut self, name: &str, value: &mut dyn FnMut() -> Result<String>) -> Result<bool> {
+        match name {
+            "--mode" => self.mode = Some(value()?),
+            "--curve" => self.curve = value()?,
+            "--point" => self.point = value()?.parse::<u64>()?.max(1),
+            "--rounds" => self.rounds = value()?.parse::<usize>()?.max(1),
+            "--seconds" => self.seconds = value()?.parse::<f64>()?.clamp(0.01, 60.0),
+            "--most" => self.most = value()?.parse::<u64>()?.max(1),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn mode(&self) -> Option<&String> {
+        self.mode.as_ref()
+    }
+}
+
+fn main() -> ExitCode {
+    let line =
+        |mode: &String, options: &Options| Ok(serde_json::to_string(&measure(mode, options)?)?);
+    process_bench::run("overhead", unavailable, line, compare)
+}
+
+// ---- One measurement, in a process of its own
+
+enum Session {
+    None,
+    Full(Box<Profiler>),
+    Raw(Raw),
+}
+
+fn measure(mode: &str, options: &Options) -> Result<Sample> {
+    let gpu = Gpu::get();
+    let bytes_before = resident_bytes();
+    let session = match mode {
+        "none" => Session::None,
+        "full" => {
+            let profiler = Profiler::builder().build()?;
+            profiler.start()?;
+            Session::Full(Box::new(profiler))
+        }
+        "raw" => Session::Raw(Raw::start()?),
+        other => return Err(format!("no mode is called {other}").into()),
+    };
+    let (point, time) = (options.point, Duration::from_secs_f64(options.seconds));
+    let ns = match options.curve.as_str() {
+        "threads" => of_threads(&gpu, point, time),
+        "operations" => launches(&gpu, &[gpu.stream()], point, 0),
+        curve => {
+            let _ = timed(&gpu, curve, point, WARM_UP);
+            timed(&gpu, curve, point, time)
+        }
+    };
+    let mut sample =
+        Sample { mode: mode.to_owned(), point, round: 0, ns, session: None, lost: None };
+    match session {
+        Session::None => {}
+        Session::Full(profiler) => {
+            let begun = Instant::now();
+            let profile = profiler.stop()?;
+            let stop = begun.elapsed().as_secs_f64();
+            let operations = profile.operations().count().max(1) as f64;
+            let bytes = resident_bytes().saturating_sub(bytes_before) as f64 / operations;
+            let begun = Instant::now();
+            std::hint::black_box(profile.query().kernels().by_kernel());
+            sample.session = Some([bytes, stop, begun.elapsed().as_secs_f64()]);
+            let health = profile.health();
+            sample.lost = (!health.is_complete()).then(|| health.to_string());
+        }
+        Session::Raw(raw) => {
+            let [_, _, dropped, _] = raw.stop()?;
+            sample.lost = (dropped != 0).then(|| format!("{dropped} records dropped"));
+        }
+    }
+    Ok(sample)
+}
+
+/// The memory of this process that is resident.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    4096 * pages.unwrap_or(0)
+}
+
+/// Nanoseconds of each of so many launches to streams in turn, with the waits for them.
+fn launches(gpu: &Gpu, streams: &[Stream], count: u64, spin_ns: u64) -> f64 {
+    let begun = Instant::now();
+    for number in 0..count {
+        let stream = streams[number as usize % streams.len()];
+        match spin_ns {
+            0 => gpu.launch_empty(stream),
+            _ => gpu.launch_spin(stream, spin_ns),
+        }
+        if number % BATCH == BATCH - 1 {
+            streams.iter().for_each(|stream| gpu.synchronize(*stream));
+        }
+    }
+    streams.iter().for_each(|stream| gpu.synchronize(*stream));
+    begun.elapsed().as_nanos() as f64 / count as f64
+}
+
+/// Batches for so long: nanoseconds of a launch, or of a node.
+fn timed(gpu: &Gpu, curve: &str, point: u64, time: Duration) -> f64 {
+    let count = if curve == "streams" { point } else { 1 };
+    let streams: Vec<_> = (0..count).map(|_| gpu.stream()).collect();
+    let until = Instant::now() + time;
+    let mut all = Vec::new();
+    let mut repeat = |mut batch: Box<dyn FnMut() -> f64 + '_>| {
+        while Instant::now() < until {
+            all.push(batch());
+        }
+    };
+    match curve {
+        "nodes" => {
+            let graph = gpu.capture(streams[0], || {
+                (0..point).for_each(|_| gpu.launch_spin(streams[0], 1_000));
+            });
+            repeat(Box::new(|| {
+                let begun = Instant::now();
+                (0..10).for_each(|_| gpu.launch_graph(graph, streams[0]));
+                gpu.synchronize(streams[0]);
+                begun.elapsed().as_nanos() as f64 / (10 * point) as f64
+            }));
+            gpu.destroy_graph(graph);
+        }
+        "kernels" => {
+            // Some 50 ms a batch.
+            let count = (50_000 / point).clamp(10, BATCH);
+            repeat(Box::new(|| launches(gpu, &streams, count, 1_000 * point)));
+        }
+        _ => repeat(Box::new(|| launches(gpu, &streams, BATCH, 0))),
+    }
+    streams.into_iter().for_each(|stream| gpu.destroy(stream));
+    median(&all)
+}
+
+/// The mean of the threads, each with a stream of its own.
+fn of_threads(gpu: &Gpu, threads: u64, time: Duration) -> f64 {
+    let work = || {
+        let gpu = gpu.clone();
+        gpu.make_current();
+        let _ = timed(&gpu, "streams", 1, WARM_UP);
+        timed(&gpu, "streams", 1, time)
+    };
+    let times: Vec<f64> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or(f64::NAN)).collect()
+    });
+    times.iter().sum::<f64>() / times.len() as f64
+}
+
+// ---- All of them, compared
+
+fn compare(options: &Options) -> Result<ExitCode> {
+    let scratch = env::temp_dir().join(format!("overhead-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch)?;
+    let is_session = options.curve == "operations";
+    let mut modes = if is_session { vec!["full"] } else { vec!["none", "full", "raw"] };
+    let mut raw = None;
+    if modes.contains(&"raw") {
+        match raw_library(&scratch) {
+            Ok(path) => raw = Some(path),
+            Err(why) => {
+                eprintln!("overhead: raw is left out: {why}");
+                modes.retain(|mode| *mode != "raw");
+            }
+        }
+    }
+    let points = points(&options.curve)?;
+    let points: Vec<u64> = points.iter().copied().filter(|point| *point <= options.most).collect();
+    let (mut samples, mut failed): (Vec<Sample>, bool) = (Vec::new(), false);
+    for round in 0..options.rounds {
+        for point in &points {
+            for place in 0..modes.len() {
+                let mode = modes[(place + round) % modes.len()];
+                let mut command = Command::new(env::current_exe()?);
+                command.args(["--mode", mode, "--curve", &options.curve]);
+                command.args(["--point", &point.to_string()]);
+                command.args(["--seconds", &options.seconds.to_string()]);
+                if let Some(raw) = &raw {
+                    command.env("RAW_CUPTI", raw);
+                }
+                let output = command.stdin(Stdio::null()).output()?;
+                let stdout = String::from_utf8_lossy(&output.stdout);
+                let mut lines = stdout.lines();
+                let Some(sample) = lines.find_map(|line| serde_json::from_str::<Sample>(line).ok())
+                else {
+                    let stderr = String::from_utf8_lossy(&output.stderr);
+                    println!("ERROR: {mode} at {point}: {}: {stderr}", output.status);
+                    failed = true;
+                    continue;
+                };
+                if let Some(lost) = &sample.lost {
+                    println!("ERROR: round {}: {mode} at {point}: {lost}", round + 1);
+                    failed = true;
+                }
+                samples.push(Sample { round, ..sample });
+            }
+        }
+    }
+    let _ = std::fs::remove_dir_all(&scratch);
+    println!("{}: ns, median; against none and raw within a round, 95 % interval", options.curve);
+    for point in &points {
+        for mode in &modes {
+            print_row(*point, mode, &samples);
+        }
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn print_row(point: u64, mode: &str, samples: &[Sample]) {
+    let of = |mode: &str| -> Vec<&Sample> {
+        samples.iter().filter(|sample| sample.mode == mode && sample.point == point).collect()
+    };
+    let own = of(mode);
+    if own.is_empty() {
+        return;
+    }
+    let values: Vec<f64> = own.iter().map(|sample| sample.ns).collect();
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(0.0, f64::max);
+    print!("{point:>12} {mode:<5}{:>12.1} ({low:.1} to {high:.1})", median(&values));
+    for under in ["none", "raw"].into_iter().filter(|under| *under != mode) {
+        let others = of(under);
+        let ratio = |sample: &&Sample| {
+            Some(sample.ns / others.iter().find(|other| other.round == sample.round)?.ns)
+        };
+        let ratios: Vec<f64> = own.iter().filter_map(ratio).collect();
+        if !ratios.is_empty() {
+            let (low, high) = bootstrap_median(&ratios, RESAMPLES, SEED);
+            print!("  / {under} {:.3} [{low:.3}, {high:.3}]", median(&ratios));
+        }
+    }
+    let sessions: Vec<[f64; 3]> = own.iter().filter_map(|sample| sample.session).collect();
+    if !sessions.is_empty() {
+        let of = |part: usize| median(&sessions.iter().map(|all| all[part]).collect::<Vec<_>>());
+        let (bytes, stop, query) = (of(0), 1e3 * of(1), 1e3 * of(2));
+        print!("  {bytes:.0} bytes an operation, stop {stop:.1} ms, query {query:.1} ms");
+    }
+    println!();
+}
