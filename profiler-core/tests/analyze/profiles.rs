@@ -1,7 +1,7 @@
 //! pprof, OTLP and Firefox profiles add up to the profile. `profile_referees.rs` has their readers.
 
 use profiler_core::formats::Export;
-use profiler_core::formats::stacks::{FrameKind, StackRoot, StackWeight};
+use profiler_core::formats::stacks::{FrameKind, StackRoot};
 use profiler_core::{Format, Profile};
 
 use crate::everything::everything;
@@ -29,7 +29,7 @@ fn pprof_has_a_sample_for_each_stack_of_a_root() {
             let fields = crate::perfetto::fields(&message);
             let count = |number| fields.iter().filter(|(field, _)| *field == number).count();
             let stacks = profile.stacks(root);
-            assert_eq!((count(1), count(2)), (StackWeight::ALL.len(), stacks.len()), "{root}");
+            assert_eq!((count(1), count(2)), (stacks.weights().len(), stacks.len()), "{root}");
             // As many functions as locations, and a string for each name.
             assert_eq!(count(4), count(5));
             assert!(count(6) > count(5), "{root}");
@@ -47,10 +47,11 @@ fn otlp_values_add_up_to_each_weight() {
             let data = ProfilesData::decode(&bytes[..]).unwrap();
             let tables = data.dictionary.unwrap();
             let [resource] = &data.resource_profiles[..] else { panic!("one resource") };
-            let total = profile.stacks(root).total();
+            let stacks = profile.stacks(root);
+            let total = stacks.total();
             let profiles = &resource.scope_profiles[0].profiles;
-            assert_eq!(profiles.len(), StackWeight::ALL.len());
-            for (read, weight) in profiles.iter().zip(StackWeight::ALL) {
+            assert_eq!(profiles.len(), stacks.weights().len());
+            for (read, weight) in profiles.iter().zip(stacks.weights().iter().copied()) {
                 let kind = read.sample_type.unwrap();
                 assert_eq!(tables.string_table[kind.type_strindex as usize], weight.key());
                 let values = read.samples.iter().flat_map(|sample| &sample.values);
