@@ -450,7 +450,9 @@ fn example_of_a_training_attributes_every_module() {
     profile.health().assert_complete();
     // It says what it does before burn compiles for minutes.
     assert!(text.starts_with("[   0.0"), "{text}");
-    assert!(text.contains("compiled for autotune: "), "{text}");
+    // Burn keeps what it tuned in a file, so that a later run of this test tunes nothing.
+    let tunes = !text.contains("] 0 launches of autotune");
+    assert_eq!(text.contains("compiled for autotune: "), tunes, "{text}");
     let modules =
         ["conv1", "conv2", "pool", "norm", "fc1", "fc2"].map(|name| format!("step/forward/{name}"));
     let parts = ["step/data", "step/loss", "step/backward", "step/optimizer"].map(str::to_owned);

@@ -203,3 +203,22 @@ fn shift_launches(store: &mut Store, clocks: &FxHashMap<u32, HostClock>, process
         }
     }
 }
+
+#[cfg(all(test, feature = "analysis"))]
+mod tests {
+    use super::*;
+    use crate::join::tables::{Thread, ThreadId};
+
+    #[test]
+    fn stacks_move_with_their_calls() {
+        let thread = Thread { id: 1, process: 7, name: None, priority: None };
+        let mut store = Store { threads: vec![thread], ..Store::default() };
+        store.call_stacks.insert((ThreadId(0), 1_000), (0, 3));
+        let clocks = [(7, HostClock::planted(50, 0.0, 1_000))].into_iter().collect();
+        shift(&mut store, &clocks);
+        assert_eq!(
+            store.call_stacks.into_iter().collect::<Vec<_>>(),
+            [((ThreadId(0), 1_050), (0, 3))]
+        );
+    }
+}
