@@ -583,14 +583,17 @@ pub(crate) fn enter(
         let Some(thread) = of_epoch(thread, epoch) else { return };
         let id = id_word(api, id, correlation_id);
         let mut flags = if empty { EMPTY } else { 0 };
-        let now = os::monotonic_ns();
+        let word = word_of_call();
+        // The time is the last that is taken: a stop that comes before the entry must not lie after its start.
+        let mut now = os::monotonic_ns();
         if submits {
             let Submitted { at_ns, stacks_after_ns, .. } = thread.submitted;
             if now.saturating_sub(at_ns) >= stacks_after_ns {
                 flags |= u64::from(stack_of_call()) << STACK_SHIFT;
+                now = os::monotonic_ns();
             }
         }
-        let slot = thread.writer.push([id, word_of_call(), now, flags, 0]);
+        let slot = thread.writer.push([id, word, now, flags, 0]);
         if submits {
             (thread.submitted.slot, thread.submitted.at_ns) = (slot, now);
         }
