@@ -407,7 +407,7 @@ const quickest = async (rounds, measure, of, limit) => {
 /** The longest piece of script: of a frame, of a timer, or of what pointer and keys start. */
 const worst = (parts) => Math.max(...Object.values(parts).map(({ most, longest }) => Math.max(most, longest)));
 /** Script of every frame, and until a page can be used, in milliseconds. */
-// Lanes of CI share the cores: `PAGE_TIMES_FACTOR` widens the bounds there. A run of the step alone holds them as they are.
+// A machine that others load may widen the bounds by `PAGE_TIMES_FACTOR`.
 const FACTOR = Number(process.env.PAGE_TIMES_FACTOR ?? 1);
 const [FRAME, READY] = [8 * FACTOR, 2000 * FACTOR];
 const readyAfter = async () => {
