@@ -2,34 +2,44 @@
 //
 // Prints a line of JSON for every thread: its names, its functions with their samples, and its markers with their fields.
 import { execFileSync, spawn } from 'node:child_process';
-import { mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { setTimeout } from 'node:timers/promises';
 
 const [cli, profile, folder] = process.argv.slice(2);
 // It takes every JSON file there for a session.
 const sessions = `${folder}/s`;
-mkdirSync(sessions);
 const env = { ...process.env, PROFILER_CLI_SESSION_DIR: sessions, PROFILER_CLI_NO_SYMBOLICATE: '1' };
 const session = ['--session', 'referee'];
 const json = (...args) => JSON.parse(execFileSync(process.execPath, [cli, ...args, ...session, '--json'],
     { env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'], maxBuffer: 1 << 28, timeout: 300_000 }));
 
 // Its command `load` gives its server half a second to start, which a busy machine does not; there the server may also give
-// up by itself.
-const start = () => spawn(process.execPath, [cli, '--daemon', profile, ...session], { env, stdio: 'ignore' });
+// up by itself. A question that comes before it answers removes its session.
+const start = () => {
+    rmSync(sessions, { recursive: true, force: true });
+    mkdirSync(sessions);
+    return spawn(process.execPath, [cli, '--daemon', profile, ...session], { env, stdio: 'ignore' });
+};
+const log = `${sessions}/referee.log`;
+const isLoaded = () => existsSync(log) && readFileSync(log, 'utf8').includes('Profile loaded successfully');
 let server = start();
 async function loaded() {
     for (let attempt = 1; ; attempt++) {
-        try {
-            return json('thread', 'list');
-        } catch (error) {
-            if (attempt === 120) {
-                throw error;
+        await setTimeout(1_000);
+        const hasEnded = server.exitCode !== null || server.signalCode !== null;
+        if (attempt === 120) {
+            throw new Error(`the profile was not loaded: ${existsSync(log) ? readFileSync(log, 'utf8') : 'no log'}`);
+        }
+        if (isLoaded() && !hasEnded) {
+            try {
+                return json('thread', 'list');
+            } catch (error) {
+                console.error(error.message);
+                server.kill();
             }
-            if (server.exitCode !== null || server.signalCode !== null) {
-                server = start();
-            }
-            await setTimeout(1_000);
+        }
+        if (hasEnded) {
+            server = start();
         }
     }
 }
