@@ -439,10 +439,14 @@ fn planted_stragglers_are_named_and_balanced_windows_are_not() {
         let wrong = balanced.count();
         assert!(wrong <= 1, "{wrong} of 100 balanced windows of {ranks} ranks, noise {noise}");
         // 5 % of a step, or three times the natural skew.
+        // The natural skew of one window alone is off by a third.
         let mut natural = Simulation::new(ranks);
         natural.noise_ns = noise * natural.step_ns as f64;
-        let natural = natural.profile(&mut rng).ranks().collectives[0].skew;
-        let late = (natural.as_nanos() as u64 * 3).max(5_000 * US / 20);
+        let skew = |ranks: &Ranks| ranks.collectives[0].skew.as_nanos() as u64;
+        let mut natural: Vec<u64> =
+            (0..15).map(|_| skew(&natural.profile(&mut rng).ranks())).collect();
+        natural.sort_unstable();
+        let late = (natural[7] * 3).max(5_000 * US / 20);
         for plant in PLANTS {
             let named = (0..100).filter(|_| {
                 let rank = rng.usize(0..ranks);
