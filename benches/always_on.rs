@@ -26,13 +26,13 @@
 )]
 
 use std::env;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cupti::Config;
 use gpu_profiler_benches::process_bench::{self, Arguments, Result};
-use gpu_profiler_benches::stats::{bootstrap_median, median};
+use gpu_profiler_benches::stats::{self, Rounds, median};
 use gpu_profiler_tests::cuda::{Gpu, unavailable};
 use profiler_core::Profiler;
 use profiler_core::session::always_on::{AlwaysOn, AlwaysOnSession, Unit};
@@ -40,15 +40,13 @@ use serde::{Deserialize, Serialize};
 
 #[path = "raw.rs"]
 mod raw;
-use raw::{Raw, raw_library};
+use raw::{Raw, raw_library_for};
 
 const THREADS: u64 = 4;
 const KERNELS: u64 = 12;
 const PACED_PER_SECOND: u64 = 1_000;
 /// Launches a second of the service at saturation, as seen on an H100.
 const LOAD: f64 = 500_000.0;
-const RESAMPLES: usize = 10_000;
-const SEED: u64 = 23;
 /// Before each measurement: graphs are quiet, launches are measured, clocks are up.
 const WARM_UP: Duration = Duration::from_millis(400);
 
@@ -280,16 +278,7 @@ fn compare(options: &Options) -> Result<ExitCode> {
     let mut modes = options.modes.clone();
     let scratch = env::temp_dir().join(format!("always_on-{}", std::process::id()));
     std::fs::create_dir_all(&scratch)?;
-    let mut raw = None;
-    if modes.iter().any(|mode| mode == "raw") {
-        match raw_library(&scratch) {
-            Ok(path) => raw = Some(path),
-            Err(why) => {
-                eprintln!("always_on: raw is left out: {why}");
-                modes.retain(|mode| mode != "raw");
-            }
-        }
-    }
+    let raw = raw_library_for(&mut modes, &scratch);
     let mut samples: Vec<Sample> = Vec::new();
     let mut failed = false;
     for round in 0..options.rounds {
@@ -301,14 +290,13 @@ fn compare(options: &Options) -> Result<ExitCode> {
             if let Some(raw) = &raw {
                 command.env("RAW_CUPTI", raw);
             }
-            let output = command.stdin(Stdio::null()).output()?;
-            let stdout = String::from_utf8_lossy(&output.stdout);
-            let sample = stdout.lines().find_map(|line| serde_json::from_str::<Sample>(line).ok());
-            let Some(sample) = sample else {
-                let stderr = String::from_utf8_lossy(&output.stderr);
-                println!("ERROR: {mode}: {}: {}", output.status, stderr.trim_end());
-                failed = true;
-                continue;
+            let sample = match process_bench::sample::<Sample>(&mut command) {
+                Ok(sample) => sample,
+                Err(error) => {
+                    println!("ERROR: {mode}: {error}");
+                    failed = true;
+                    continue;
+                }
             };
             if let Some(lost) = &sample.lost {
                 println!("ERROR: round {}: {mode}: {lost}", round + 1);
@@ -337,29 +325,13 @@ fn print_tables(modes: &[String], samples: &[Sample]) {
             "\n{name}: median (min to max); against none and raw within a round, 95 % interval of the median"
         );
         for mode in modes {
-            let of = |mode: &str| {
-                samples.iter().filter(move |sample| sample.mode == mode).collect::<Vec<_>>()
+            let of = |mode: &str| -> Rounds {
+                let of_mode = samples.iter().filter(|sample| sample.mode == mode);
+                of_mode.map(|sample| (sample.round, value(sample))).collect()
             };
-            let own = of(mode);
-            let values: Vec<f64> = own.iter().map(|sample| value(sample)).collect();
-            let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-            let high = values.iter().copied().fold(0.0, f64::max);
-            print!("{mode:<10}{:>12.1} ({low:.1} to {high:.1})", median(&values));
-            for under in ["none", "raw"].into_iter().filter(|under| under != mode) {
-                let others = of(under);
-                let ratios: Vec<f64> = own
-                    .iter()
-                    .filter_map(|sample| {
-                        let other = others.iter().find(|other| other.round == sample.round)?;
-                        Some(value(sample) / value(other))
-                    })
-                    .collect();
-                if !ratios.is_empty() {
-                    let (low, high) = bootstrap_median(&ratios, RESAMPLES, SEED);
-                    print!("  / {under} {:.4} [{low:.4}, {high:.4}]", median(&ratios));
-                }
-            }
-            println!();
+            let others = ["none", "raw"].into_iter().filter(|other| other != mode);
+            let others: Vec<_> = others.map(|other| (other, of(other))).collect();
+            println!("{mode:<10}{}", stats::compared(&of(mode), &others));
         }
     }
     for mode in modes {

@@ -1,4 +1,4 @@
-//! How does the cost of recording grow? One command a curve, each under 8 minutes.
+//! How does the cost of recording grow? One command a curve.
 //!
 //! ```text
 //! overhead --bench --curve threads    [--rounds 5] [--seconds 1] [--most 16]
@@ -25,24 +25,22 @@
 )]
 
 use std::env;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use gpu_profiler_benches::process_bench::{self, Arguments, Result};
-use gpu_profiler_benches::stats::{bootstrap_median, median};
+use gpu_profiler_benches::stats::{self, Rounds, median};
 use gpu_profiler_tests::cuda::{Gpu, Stream, unavailable};
 use profiler_core::Profiler;
 use serde::{Deserialize, Serialize};
 
 #[path = "raw.rs"]
 mod raw;
-use raw::{Raw, raw_library};
+use raw::{Raw, raw_library_for};
 
 /// Launches between two waits for a stream: queues hold 1,024.
 const BATCH: u64 = 500;
 const WARM_UP: Duration = Duration::from_millis(200);
-const RESAMPLES: usize = 10_000;
-const SEED: u64 = 29;
 
 /// The points of a curve.
 fn points(curve: &str) -> Result<&'static [u64]> {
@@ -248,16 +246,7 @@ fn compare(options: &Options) -> Result<ExitCode> {
     std::fs::create_dir_all(&scratch)?;
     let is_session = options.curve == "operations";
     let mut modes = if is_session { vec!["full"] } else { vec!["none", "full", "raw"] };
-    let mut raw = None;
-    if modes.contains(&"raw") {
-        match raw_library(&scratch) {
-            Ok(path) => raw = Some(path),
-            Err(why) => {
-                eprintln!("overhead: raw is left out: {why}");
-                modes.retain(|mode| *mode != "raw");
-            }
-        }
-    }
+    let raw = raw_library_for(&mut modes, &scratch);
     let points = points(&options.curve)?;
     let points: Vec<u64> = points.iter().copied().filter(|point| *point <= options.most).collect();
     let (mut samples, mut failed): (Vec<Sample>, bool) = (Vec::new(), false);
@@ -272,15 +261,13 @@ fn compare(options: &Options) -> Result<ExitCode> {
                 if let Some(raw) = &raw {
                     command.env("RAW_CUPTI", raw);
                 }
-                let output = command.stdin(Stdio::null()).output()?;
-                let stdout = String::from_utf8_lossy(&output.stdout);
-                let mut lines = stdout.lines();
-                let Some(sample) = lines.find_map(|line| serde_json::from_str::<Sample>(line).ok())
-                else {
-                    let stderr = String::from_utf8_lossy(&output.stderr);
-                    println!("ERROR: {mode} at {point}: {}: {stderr}", output.status);
-                    failed = true;
-                    continue;
+                let sample = match process_bench::sample::<Sample>(&mut command) {
+                    Ok(sample) => sample,
+                    Err(error) => {
+                        println!("ERROR: {mode} at {point}: {error}");
+                        failed = true;
+                        continue;
+                    }
                 };
                 if let Some(lost) = &sample.lost {
                     println!("ERROR: round {}: {mode} at {point}: {lost}", round + 1);
@@ -301,29 +288,22 @@ fn compare(options: &Options) -> Result<ExitCode> {
 }
 
 fn print_row(point: u64, mode: &str, samples: &[Sample]) {
-    let of = |mode: &str| -> Vec<&Sample> {
-        samples.iter().filter(|sample| sample.mode == mode && sample.point == point).collect()
+    let at_point = || samples.iter().filter(|sample| sample.point == point);
+    let of = |mode: &str| -> Rounds {
+        let of_mode = at_point().filter(|sample| sample.mode == mode);
+        of_mode.map(|sample| (sample.round, sample.ns)).collect()
     };
     let own = of(mode);
     if own.is_empty() {
         return;
     }
-    let values: Vec<f64> = own.iter().map(|sample| sample.ns).collect();
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = values.iter().copied().fold(0.0, f64::max);
-    print!("{point:>12} {mode:<5}{:>12.1} ({low:.1} to {high:.1})", median(&values));
-    for under in ["none", "raw"].into_iter().filter(|under| *under != mode) {
-        let others = of(under);
-        let ratio = |sample: &&Sample| {
-            Some(sample.ns / others.iter().find(|other| other.round == sample.round)?.ns)
-        };
-        let ratios: Vec<f64> = own.iter().filter_map(ratio).collect();
-        if !ratios.is_empty() {
-            let (low, high) = bootstrap_median(&ratios, RESAMPLES, SEED);
-            print!("  / {under} {:.3} [{low:.3}, {high:.3}]", median(&ratios));
-        }
-    }
-    let sessions: Vec<[f64; 3]> = own.iter().filter_map(|sample| sample.session).collect();
+    let others = ["none", "raw"].into_iter().filter(|other| *other != mode);
+    let others: Vec<_> = others.map(|other| (other, of(other))).collect();
+    print!("{point:>12} {mode:<5}{}", stats::compared(&own, &others));
+    let sessions: Vec<[f64; 3]> = at_point()
+        .filter(|sample| sample.mode == mode)
+        .filter_map(|sample| sample.session)
+        .collect();
     if !sessions.is_empty() {
         let of = |part: usize| median(&sessions.iter().map(|all| all[part]).collect::<Vec<_>>());
         let (bytes, stop, query) = (of(0), 1e3 * of(1), 1e3 * of(2));

@@ -53,6 +53,24 @@ impl Raw {
     }
 }
 
+/// The library of mode `raw`, if that is one of these modes. Where it cannot be had, says why and leaves the mode out.
+#[allow(dead_code, reason = "not every benchmark can do without the mode")]
+#[allow(clippy::print_stderr, reason = "a program that prints what it measured")]
+pub(crate) fn raw_library_for<M: AsRef<str>>(
+    modes: &mut Vec<M>,
+    scratch: &Path,
+) -> Option<PathBuf> {
+    if !modes.iter().any(|mode| mode.as_ref() == "raw") {
+        return None;
+    }
+    raw_library(scratch)
+        .inspect_err(|why| {
+            eprintln!("raw is left out: {why}");
+            modes.retain(|mode| mode.as_ref() != "raw");
+        })
+        .ok()
+}
+
 /// The library of mode `raw`: the one that RAW_CUPTI names, or one compiled now.
 pub(crate) fn raw_library(scratch: &Path) -> Result<PathBuf> {
     if let Some(path) = env::var_os("RAW_CUPTI") {

@@ -1,7 +1,9 @@
 //! A benchmark whose measurements are each a process of its own: this program started again with `--mode`.
 
 use std::error::Error;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
+
+use serde::de::DeserializeOwned;
 
 /// Any error, as a benchmark prints it.
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -52,6 +54,20 @@ pub fn run<A: Arguments>(
     run().unwrap_or_else(|error| {
         eprintln!("{name}: ERROR: {error}");
         ExitCode::FAILURE
+    })
+}
+
+/// The sample that a measuring process prints, as a line of JSON.
+///
+/// # Errors
+/// The process cannot be started or prints none; with its status and standard error.
+pub fn sample<S: DeserializeOwned>(command: &mut Command) -> Result<S> {
+    let output = command.stdin(Stdio::null()).output()?;
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let sample = stdout.lines().find_map(|line| serde_json::from_str(line).ok());
+    sample.ok_or_else(|| {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        format!("{}: {}", output.status, stderr.trim_end()).into()
     })
 }
 

@@ -37,6 +37,33 @@ pub fn bootstrap_median(values: &[f64], resamples: usize, seed: u64) -> (f64, f6
     (at(0.025), at(0.975))
 }
 
+/// Values by their rounds.
+pub type Rounds = Vec<(usize, f64)>;
+
+/// The median with the least and the largest value, and for each of the others the median of the ratios within a round with its
+/// 95 % interval: `12.0 (11.0 to 13.0)  / none 1.0400 [1.0100, 1.0700]`.
+#[must_use]
+pub fn compared(own: &Rounds, others: &[(&str, Rounds)]) -> String {
+    let values: Vec<f64> = own.iter().map(|(_, value)| *value).collect();
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(0.0, f64::max);
+    let mut text = format!("{:>12.1} ({low:.1} to {high:.1})", median(&values));
+    for (name, other) in others {
+        let ratio = |(round, value): &(usize, f64)| {
+            Some(value / other.iter().find(|(of_round, _)| of_round == round)?.1)
+        };
+        let ratios: Vec<f64> = own.iter().filter_map(ratio).collect();
+        if !ratios.is_empty() {
+            let (low, high) = bootstrap_median(&ratios, RESAMPLES, SEED);
+            text += &format!("  / {name} {:.4} [{low:.4}, {high:.4}]", median(&ratios));
+        }
+    }
+    text
+}
+
+const RESAMPLES: usize = 10_000;
+const SEED: u64 = 23;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +82,14 @@ mod tests {
         let (low, high) = bootstrap_median(&values, 10_000, 1);
         assert!(low <= median(&values) && median(&values) <= high);
         assert!((0.98..1.01).contains(&low) && (1.01..=1.05).contains(&high));
+    }
+
+    #[test]
+    fn ratios_are_those_within_a_round() {
+        let own = vec![(0, 2.0), (1, 30.0), (3, 5.0)];
+        let others = [("none", vec![(1, 10.0), (0, 1.0), (2, 7.0)]), ("raw", Vec::new())];
+        let text = compared(&own, &others);
+        assert_eq!(text.trim_start(), "5.0 (2.0 to 30.0)  / none 2.5000 [2.0000, 3.0000]");
     }
 
     #[test]

@@ -51,13 +51,16 @@ pub struct PushCounts {
 /// use profiler_core::formats::push::PushTo;
 /// use profiler_core::{Format, Profiler};
 ///
+/// # #[cfg(not(feature = "otlp"))]
+/// # fn main() {}
+/// # #[cfg(feature = "otlp")]
 /// # fn main() -> Result<(), profiler_core::Error> {
 /// let push = PushTo::new("http://localhost:4318/v1development/profiles").start()?;
 /// let profiler = Profiler::builder().keep_last(Duration::from_secs(10)).build()?;
 /// profiler.start()?;
 /// loop {
 ///     std::thread::sleep(Duration::from_secs(10));
-///     push.push(profiler.snapshot()?, Format::Folded); // with the feature `otlp`: Format::Otlp
+///     push.push(profiler.snapshot()?, Format::Otlp);
 /// }
 /// # }
 /// ```
