@@ -72,7 +72,7 @@ impl Options {
         }
     }
 
-    /// Prints the kernels of each range, and saves the profile if that was asked for.
+    /// Prints the kernels of each range. Saves the profile to the file of `--save`.
     pub(crate) fn finish(&self, profile: &Profile) -> Result<(), Box<dyn Error>> {
         println!("{profile}");
         let mut ranges: BTreeMap<String, [u64; 4]> = BTreeMap::new();

@@ -28,24 +28,9 @@ use profiler_core::{Profile, Profiler, exactly, expect};
 type Unfused = CubeBackend<CudaRuntime, f32, i32, u8>;
 type Fused = Cuda;
 
-/// Runs the test of this name in a process of its own, with these variables; `None` in that one, else what it printed.
-fn alone_with(test: &str, variables: &[(&str, &str)]) -> Option<String> {
-    if env::var_os("TEST_RUNS_ALONE").is_some() {
-        return None;
-    }
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
-    command.env("TEST_RUNS_ALONE", "1").envs(variables.iter().copied());
-    let output = command.output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let out = text(&output.stdout) + &text(&output.stderr);
-    assert!(output.status.success() && out.contains("1 passed"), "{out}");
-    Some(out)
-}
-
-fn alone(test: &str) -> bool {
-    alone_with(test, &[]).is_none()
-}
+#[path = "../../alone.rs"]
+mod alone;
+use alone::{alone, alone_with};
 
 /// The names of the ranges that a kernel belongs to.
 fn ranges_of(kernel: &GpuOperation<'_>) -> BTreeSet<String> {
@@ -271,16 +256,16 @@ fn kernels_of_autotune_are_apart_from_those_of_the_operation() {
     assert!(2 * of_nvrtc > compiled.len(), "{compiled:?}");
 }
 
+/// In a process of its own for the test of this name; `None` in others, and on a machine with one GPU.
+fn two_devices(test: &str) -> Option<[CudaDevice; 2]> {
+    let is_alone = alone_with(test, &[("FAKE_CUDA_DEVICES", "2")]).is_none();
+    let has_one = fs::exists("/dev/nvidiactl").unwrap() && !fs::exists("/dev/nvidia1").unwrap();
+    (is_alone && !has_one).then(|| [CudaDevice::new(0), CudaDevice::new(1)])
+}
+
 #[test]
 fn threads_with_a_device_each_keep_their_ranges() {
-    const TEST: &str = "threads_with_a_device_each_keep_their_ranges";
-    let out = alone_with(TEST, &[("FAKE_CUDA_DEVICES", "2")]);
-    if out.is_some()
-        || fs::exists("/dev/nvidiactl").unwrap() && !fs::exists("/dev/nvidia1").unwrap()
-    {
-        return;
-    }
-    let devices = [CudaDevice::new(0), CudaDevice::new(1)];
+    let Some(devices) = two_devices("threads_with_a_device_each_keep_their_ranges") else { return };
     let profiler = gpu_profiler_burn::start(devices.clone()).unwrap();
     thread::scope(|scope| {
         for device in &devices {
@@ -309,14 +294,7 @@ fn threads_with_a_device_each_keep_their_ranges() {
 
 #[test]
 fn model_on_two_devices_keeps_its_ranges() {
-    const TEST: &str = "model_on_two_devices_keeps_its_ranges";
-    let out = alone_with(TEST, &[("FAKE_CUDA_DEVICES", "2")]);
-    if out.is_some()
-        || fs::exists("/dev/nvidiactl").unwrap() && !fs::exists("/dev/nvidia1").unwrap()
-    {
-        return;
-    }
-    let devices = [CudaDevice::new(0), CudaDevice::new(1)];
+    let Some(devices) = two_devices("model_on_two_devices_keeps_its_ranges") else { return };
     let profiler = gpu_profiler_burn::start(devices.clone()).unwrap();
     for _ in 0..20 {
         let _step = nvtx::range("step");

@@ -20,24 +20,9 @@ use candle_transformers::models::bert::{BertModel, Config};
 use gpu_profiler_candle::{InRange, QueryDevice};
 use profiler_core::{Profile, Profiler, exactly, expect};
 
-/// Runs the test of this name in a process of its own; true in that one.
-fn alone(test: &str) -> bool {
-    alone_with(test, &[])
-}
-
-fn alone_with(test: &str, variables: &[(&str, &str)]) -> bool {
-    if env::var_os("TEST_RUNS_ALONE").is_some() {
-        return true;
-    }
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
-    command.env("TEST_RUNS_ALONE", "1").envs(variables.iter().copied());
-    let output = command.output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let out = text(&output.stdout) + &text(&output.stderr);
-    assert!(output.status.success() && out.contains("1 passed"), "{out}");
-    false
-}
+#[path = "../../alone.rs"]
+mod alone;
+use alone::{alone, alone_with};
 
 fn kernels(profile: &Profile, path: &str) -> u64 {
     profile.range(path).map_or(0, |range| range.kernels())
@@ -173,7 +158,7 @@ fn errors_and_panics_of_candle_go_through_and_end_their_range() {
 #[test]
 fn model_on_two_devices_keeps_its_ranges() {
     const TEST: &str = "model_on_two_devices_keeps_its_ranges";
-    if !alone_with(TEST, &[("FAKE_CUDA_DEVICES", "2")])
+    if alone_with(TEST, &[("FAKE_CUDA_DEVICES", "2")]).is_some()
         || fs::exists("/dev/nvidiactl").unwrap() && !fs::exists("/dev/nvidia1").unwrap()
     {
         return;

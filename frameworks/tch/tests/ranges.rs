@@ -18,24 +18,9 @@ use profiler_core::Profile;
 use tch::nn::{self, Module, ModuleT, OptimizerConfig};
 use tch::{Device, Kind, Tensor};
 
-/// Runs the test of this name in a process of its own, with these variables; true in that one.
-fn alone_with(test: &str, variables: &[(&str, &str)]) -> bool {
-    if env::var_os("TEST_RUNS_ALONE").is_some() {
-        return true;
-    }
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
-    command.env("TEST_RUNS_ALONE", "1").envs(variables.iter().copied());
-    let output = command.output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let out = text(&output.stdout) + &text(&output.stderr);
-    assert!(output.status.success() && out.contains("1 passed"), "{out}");
-    false
-}
-
-fn alone(test: &str) -> bool {
-    alone_with(test, &[])
-}
+#[path = "../../alone.rs"]
+mod alone;
+use alone::{alone, alone_with};
 
 /// Every range by its path, with the number of its instances.
 fn ranges(profile: &Profile) -> Vec<(String, u64)> {
@@ -174,7 +159,7 @@ fn program_without_a_driver_trains_and_the_session_says_why_it_did_not_start() {
     const TEST: &str = "program_without_a_driver_trains_and_the_session_says_why_it_did_not_start";
     // A folder without libcuda. PyTorch itself needs the libraries beside it.
     let path = env::var("WITHOUT_DRIVER").unwrap();
-    if !alone_with(TEST, &[("LD_LIBRARY_PATH", &path)]) {
+    if alone_with(TEST, &[("LD_LIBRARY_PATH", &path)]).is_some() {
         return;
     }
     if fs::exists("/dev/nvidiactl").unwrap() {

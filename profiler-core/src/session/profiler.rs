@@ -153,7 +153,7 @@ impl ProfilerBuilder {
     /// was when it ended a gap. 20 us are a good value. [`Profile::host_stacks`] and [`Gap::stack`] have the stacks.
     ///
     /// The thread unwinds itself within the callback, by the call frame information of the loaded files, without signals,
-    /// privileges or `perf`. It costs 6 ns for each launch in time, some microseconds for each stack; once a process 5 MB of
+    /// privileges or `perf`. It costs 4 ns for each launch in time, half a microsecond or more for each stack; once a process 5 MB of
     /// memory. A process keeps 16,384 different stacks of up to 192 frames; what was not taken is
     /// [counted](crate::profile::StackLosses). Functions are looked up in the files of the modules at a stop and a snapshot,
     /// for up to two seconds; without symbols frames are addresses.
