@@ -252,7 +252,7 @@ pub fn set_word_source(source: fn() -> u64) -> Result<(), fn() -> u64> {
     }
 }
 
-static STACK_SOURCE: OnceLock<fn() -> u32> = OnceLock::new();
+static STACK_SOURCE: OnceLock<fn(u64) -> u32> = OnceLock::new();
 /// The age of a thread's last launch from which the next one gets a stack; `u64::MAX` where none does.
 static STACKS_AFTER_NS: AtomicU64 = AtomicU64::new(u64::MAX);
 
@@ -260,11 +260,12 @@ static STACKS_AFTER_NS: AtomicU64 = AtomicU64::new(u64::MAX);
 /// none for the time of [`Config::stacks_after`](crate::Config::stacks_after). It returns the number of the stack, from 1 to
 /// [`MAX_STACK`], or 0. Once in a process.
 ///
-/// It runs within CUDA calls of the program: it must not call CUDA, wait or panic.
+/// It is given when the gap began: when the thread's last submission returned, by [`clock::now_ns`](crate::clock::now_ns), 0 before
+/// its first one. It runs within CUDA calls of the program: it must not call CUDA, wait or panic.
 ///
 /// # Errors
 /// The function, if another one was set before.
-pub fn set_stack_source(source: fn() -> u32) -> Result<(), fn() -> u32> {
+pub fn set_stack_source(source: fn(u64) -> u32) -> Result<(), fn(u64) -> u32> {
     match STACK_SOURCE.set(source) {
         Err(source) if STACK_SOURCE.get().is_some_and(|set| std::ptr::fn_addr_eq(*set, source)) => {
             Ok(())
@@ -282,8 +283,8 @@ pub(crate) fn set_stacks_after(time: Option<Duration>) {
 /// The number of the stack of a call that ends a gap.
 #[cold]
 #[inline(never)]
-fn stack_of_call() -> u32 {
-    STACK_SOURCE.get().map_or(0, |source| source().min(MAX_STACK))
+fn stack_of_call(since_ns: u64) -> u32 {
+    STACK_SOURCE.get().map_or(0, |source| source(since_ns).min(MAX_STACK))
 }
 
 /// The word of a call that begins on this thread.
@@ -589,7 +590,7 @@ pub(crate) fn enter(
         if submits {
             let Submitted { at_ns, stacks_after_ns, .. } = thread.submitted;
             if now.saturating_sub(at_ns) >= stacks_after_ns {
-                flags |= u64::from(stack_of_call()) << STACK_SHIFT;
+                flags |= u64::from(stack_of_call(at_ns)) << STACK_SHIFT;
                 now = os::monotonic_ns();
             }
         }

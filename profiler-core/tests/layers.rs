@@ -174,7 +174,7 @@ const UNSAFE: [&str; 7] = [
     "cupti-rs/src/buffer/",
     "cupti-rs/src/fake/",
     "gpuprof/inject/src/sys/",
-    "profiler-core/src/record/host_stacks/sys.rs",
+    "profiler-core/src/record/host_stacks/sys/",
     "tests/fake_cuda/src/sys/",
 ];
 

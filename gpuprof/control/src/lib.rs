@@ -15,8 +15,8 @@ pub mod socket;
 
 pub use error::Error;
 pub use options::{
-    ALWAYS_ON_VARIABLE, Budget, LOG_VARIABLE, Options, RUN_VARIABLE, STACKS_VARIABLE,
-    START_VARIABLE, STOP_VARIABLE, Start, Stop,
+    ALWAYS_ON_VARIABLE, Budget, HOST_SAMPLES_VARIABLE, HostSamples, LOG_VARIABLE, Options,
+    RUN_VARIABLE, STACKS_VARIABLE, START_VARIABLE, STOP_VARIABLE, Start, Stop,
 };
 pub use process::ProcessId;
 pub use run_folder::{Processes, RunFolder};

@@ -19,6 +19,8 @@ pub const STOP_VARIABLE: &str = "GPUPROF_STOP";
 pub const ALWAYS_ON_VARIABLE: &str = "GPUPROF_ALWAYS_ON";
 /// The variable with the age in seconds of a thread's last launch from which the next one gets its stack.
 pub const STACKS_VARIABLE: &str = "GPUPROF_STACKS";
+/// The variable with [`HostSamples`].
+pub const HOST_SAMPLES_VARIABLE: &str = "GPUPROF_HOST_SAMPLES";
 /// The variable that sends messages of the library to standard error: `stderr`.
 pub const LOG_VARIABLE: &str = "GPUPROF_LOG";
 
@@ -52,6 +54,8 @@ pub struct Options {
     pub always_on: Option<Budget>,
     /// Take the stack of a thread at a launch, if it launched nothing for this long.
     pub stacks: Option<Duration>,
+    /// Sample what threads do between such launches.
+    pub host_samples: Option<HostSamples>,
     /// Whether the library writes messages to standard error.
     pub log_to_stderr: bool,
 }
@@ -84,11 +88,28 @@ pub enum Stop {
     Ranges(NonZeroU32),
 }
 
+/// How threads are sampled. As text: `perf`, `timers`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HostSamples {
+    /// By `perf_event_open` where it is permitted, else by the system calls that threads wait in.
+    Perf,
+    /// The same, but running threads by timers with signals where `perf_event_open` is not permitted.
+    Timers,
+}
+
 impl Options {
     /// Recording from the first CUDA call to the end of the process.
     pub fn new(run: impl Into<PathBuf>) -> Self {
-        let (start, stop, always_on, stacks) = (Start::Now, None, None, None);
-        Self { run: run.into(), start, stop, always_on, stacks, log_to_stderr: false }
+        Self {
+            run: run.into(),
+            start: Start::Now,
+            stop: None,
+            always_on: None,
+            stacks: None,
+            host_samples: None,
+            log_to_stderr: false,
+        }
     }
 
     /// The options in the environment of this process, `None` without [`RUN_VARIABLE`].
@@ -121,6 +142,11 @@ impl Options {
             options.stacks =
                 Some(seconds(&age).map_err(|why| invalid(STACKS_VARIABLE, &age, why))?);
         }
+        if let Some(source) = text_of(HOST_SAMPLES_VARIABLE, &get)? {
+            let parsed =
+                source.parse().map_err(|why| invalid(HOST_SAMPLES_VARIABLE, &source, why))?;
+            options.host_samples = Some(parsed);
+        }
         if let Some(log) = text_of(LOG_VARIABLE, &get)? {
             if log != "stderr" {
                 let why = "the one known value is stderr".to_owned();
@@ -137,7 +163,7 @@ impl Options {
     /// # Errors
     /// Options that contradict each other, and a run folder with a relative path or one that is
     /// not UTF-8.
-    pub fn variables(&self) -> Result<[(&'static str, Option<OsString>); 6], Error> {
+    pub fn variables(&self) -> Result<[(&'static str, Option<OsString>); 7], Error> {
         self.check()?;
         Ok([
             (RUN_VARIABLE, Some(self.run.clone().into())),
@@ -145,6 +171,7 @@ impl Options {
             (STOP_VARIABLE, self.stop.map(|stop| stop.to_string().into())),
             (ALWAYS_ON_VARIABLE, self.always_on.map(|budget| budget.to_string().into())),
             (STACKS_VARIABLE, self.stacks.map(|age| age.as_secs_f64().to_string().into())),
+            (HOST_SAMPLES_VARIABLE, self.host_samples.map(|source| source.to_string().into())),
             (LOG_VARIABLE, self.log_to_stderr.then(|| "stderr".into())),
         ])
     }
@@ -171,6 +198,12 @@ impl Options {
                  leave out other starts and {STOP_VARIABLE}"
             );
             return Err(invalid(ALWAYS_ON_VARIABLE, &budget.to_string(), why));
+        }
+        if let Some(source) = self.host_samples.filter(|_| self.stacks.is_none()) {
+            let why = format!(
+                "samples are of the gaps whose ends have stacks: set {STACKS_VARIABLE}, too"
+            );
+            return Err(invalid(HOST_SAMPLES_VARIABLE, &source.to_string(), why));
         }
         match (self.stop, &self.start) {
             (Some(stop @ Stop::Ranges(_)), start) if !matches!(start, Start::Range(_)) => {
@@ -226,6 +259,27 @@ impl FromStr for Budget {
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}%", self.0)
+    }
+}
+
+impl FromStr for HostSamples {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "perf" => Ok(Self::Perf),
+            "timers" => Ok(Self::Timers),
+            _ => Err("give perf or timers".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for HostSamples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Perf => "perf",
+            Self::Timers => "timers",
+        })
     }
 }
 
@@ -335,9 +389,11 @@ mod tests {
         let mut sampled = Options::new("/r");
         sampled.always_on = Some("0.5 %".parse().unwrap());
         sampled.stacks = Some(Duration::from_micros(20));
+        sampled.host_samples = Some(HostSamples::Timers);
         let variables = sampled.variables().unwrap();
         assert!(variables.contains(&(ALWAYS_ON_VARIABLE, Some("0.5%".into()))));
         assert!(variables.contains(&(STACKS_VARIABLE, Some("0.00002".into()))));
+        assert!(variables.contains(&(HOST_SAMPLES_VARIABLE, Some("timers".into()))));
         let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
         assert_eq!(Options::from_variables(get).unwrap(), Some(sampled));
         assert_eq!((Budget::default().share(), Budget::default().to_string()), (0.03, "3%".into()));
@@ -370,6 +426,8 @@ mod tests {
             (ALWAYS_ON_VARIABLE, "101%", "from 0% to 100%"),
             (ALWAYS_ON_VARIABLE, "NaN%", "from 0% to 100%"),
             (STACKS_VARIABLE, "20us", "not a number of seconds"),
+            (HOST_SAMPLES_VARIABLE, "signals", "give perf or timers"),
+            (HOST_SAMPLES_VARIABLE, "perf", "set GPUPROF_STACKS, too"),
             (LOG_VARIABLE, "stdout", "the one known value is stderr"),
         ] {
             let variables = [(name, value), (RUN_VARIABLE, "/r")];

@@ -14,11 +14,11 @@ use cupti::Config;
 use cupti::quiet_thread;
 use gpuprof_control::manifest::{Moment, Process, State};
 use gpuprof_control::socket::{Answer, Request, Server, Stopper};
-use gpuprof_control::{Budget, Options, RUN_VARIABLE, RunFolder, Start, Stop};
+use gpuprof_control::{Budget, HostSamples, Options, RUN_VARIABLE, RunFolder, Start, Stop};
 use nvtx::observer::RangeStart;
 use parking_lot::{Mutex, RwLock};
-use profiler_core::Profiler;
 use profiler_core::session::RecordingFile;
+use profiler_core::{Profiler, Sampling};
 
 use crate::control::{Control, Task};
 use crate::switch::{self, Switch, Windows};
@@ -45,6 +45,7 @@ struct Life {
     stop: Option<Stop>,
     always_on: Option<Budget>,
     stacks: Option<Duration>,
+    host_samples: Option<HostSamples>,
     log_to_stderr: bool,
     /// `None` once it has ended.
     file: RwLock<Option<RecordingFile>>,
@@ -215,6 +216,7 @@ impl Life {
             stop: options.stop,
             always_on: options.always_on,
             stacks: options.stacks,
+            host_samples: options.host_samples,
             log_to_stderr: options.log_to_stderr,
             file: RwLock::new(None),
             manifest: Mutex::new(manifest),
@@ -277,7 +279,13 @@ impl Life {
         if let Some(age) = self.stacks {
             config = config.stacks_after(age);
         }
-        let profiler = Profiler::builder().library(library).config(config).build()?;
+        let mut builder = Profiler::builder().library(library).config(config);
+        match self.host_samples {
+            Some(HostSamples::Timers) => builder = builder.sample(Sampling::host().timers()),
+            Some(_) => builder = builder.sample(Sampling::host()),
+            None => {}
+        }
+        let profiler = builder.build()?;
         let file = profiler.record_to(path)?;
         if let Some(budget) = self.always_on {
             let range = match &self.start {

@@ -77,6 +77,7 @@ impl Run {
             .env_remove("GPUPROF_STOP")
             .env_remove("GPUPROF_ALWAYS_ON")
             .env_remove("GPUPROF_STACKS")
+            .env_remove("GPUPROF_HOST_SAMPLES")
             .stdin(Stdio::null());
         for (name, value) in &self.variables {
             command.env(name, value);

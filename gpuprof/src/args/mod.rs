@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
-use gpuprof_control::{Budget, Start, Stop};
+use gpuprof_control::{Budget, HostSamples, Start, Stop};
 use profiler_core::critical_path::Change;
 use profiler_core::kernels::KernelClass;
 use profiler_core::scorecard::{ScoreKind, Target};
@@ -589,6 +589,12 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "20us",
           value_parser = humantime::parse_duration)]
     pub(crate) stacks: Option<Duration>,
+    /// Sample what threads do between such launches, each millisecond: their functions and the system calls they wait in. By
+    /// perf_event_open where the kernel permits it; else by waits alone, or with timers also by SIGPROF. With --stacks=20us unless
+    /// that is given [default: perf]
+    #[arg(long, value_name = "SOURCE", num_args = 0..=1, require_equals = true, default_missing_value = "perf",
+          value_parser = host_samples)]
+    pub(crate) host_samples: Option<HostSamples>,
     /// The run folder [default: a new folder PROGRAM-DATE-TIME.gpurun in the current one, in UTC]
     #[arg(short, long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) output: Option<PathBuf>,
@@ -747,6 +753,10 @@ fn duration(seconds: &str) -> Result<Stop, String> {
 
 fn budget(text: &str) -> Result<Budget, String> {
     text.parse()
+}
+
+fn host_samples(source: &str) -> Result<HostSamples, String> {
+    source.parse()
 }
 
 fn ranges(count: &str) -> Result<Stop, String> {

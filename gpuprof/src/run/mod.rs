@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use gpuprof_control::manifest::{Ended, Run};
 use gpuprof_control::{LOG_VARIABLE, Options, RunFolder, Start};
@@ -25,6 +25,8 @@ pub(crate) use library::INJECTION_VARIABLE;
 pub(crate) const DEFAULT_STATS: &str =
     "nvtx_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum";
 
+/// From which age of a thread's last launch samples of the host are kept, if --stacks does not say.
+const SHORTEST_GAP: Duration = Duration::from_micros(20);
 /// The status of a failure before the program started, as `env`, `timeout` and `docker run` use it.
 const NOT_STARTED: u8 = 125;
 /// The most attempts to find a name for a run folder.
@@ -66,7 +68,8 @@ impl Prepared {
         options.start = start.or(delay).or(range).unwrap_or_default();
         options.stop = duration.or(ranges);
         options.always_on = args.always_on;
-        options.stacks = args.stacks;
+        options.host_samples = args.host_samples;
+        options.stacks = args.stacks.or(args.host_samples.map(|_| SHORTEST_GAP));
         options.log_to_stderr = std::env::var_os(LOG_VARIABLE).is_some_and(|log| log == "stderr");
         if ranges.is_some() && !matches!(options.start, Start::Range(_)) {
             let why = "--ranges counts the ranges of --range NAME: give both";

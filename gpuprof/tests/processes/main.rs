@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
 mod injected;
+mod inside;
 mod live;
 mod recorded;
 mod run;

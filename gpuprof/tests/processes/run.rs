@@ -120,6 +120,14 @@ fn the_program_gets_the_variables_of_its_options_and_no_stale_ones() {
             "GPUPROF_ALWAYS_ON=0.5%\nGPUPROF_START=range=step\n",
         ),
         (&["--stacks"], "GPUPROF_STACKS=0.00002\nGPUPROF_START=now\n"),
+        (
+            &["--host-samples"],
+            "GPUPROF_HOST_SAMPLES=perf\nGPUPROF_STACKS=0.00002\nGPUPROF_START=now\n",
+        ),
+        (
+            &["--host-samples=timers", "--stacks=1ms"],
+            "GPUPROF_HOST_SAMPLES=timers\nGPUPROF_STACKS=0.001\nGPUPROF_START=now\n",
+        ),
         (&["--stacks=1ms"], "GPUPROF_STACKS=0.001\nGPUPROF_START=now\n"),
         (&["--start=cuda-profiler-api"], "GPUPROF_START=cuda-profiler-api\n"),
     ] {

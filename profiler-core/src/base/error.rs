@@ -42,6 +42,9 @@ pub(crate) enum Kind {
     Excluded,
     /// The running collection does not cover the requested session.
     Differs(String),
+    /// Samples of host threads in a session that takes no stacks.
+    #[cfg(feature = "stacks")]
+    HostSamplesAlone,
     /// A file could not be read or written.
     Io { what: &'static str, path: PathBuf, source: Arc<io::Error> },
     /// A source without a path could not be read.
@@ -189,6 +192,11 @@ impl Error {
                 f,
                 "another session of this process is on, and CUPTI serves one collection at a time, which cannot serve \
                  this one: {what}; stop the other session first, or have the first one ask for all that is needed"
+            ),
+            #[cfg(feature = "stacks")]
+            Kind::HostSamplesAlone => f.write_str(
+                "host threads cannot be sampled (Sampling::host): samples are of the gaps whose ends have stacks; set \
+                 ProfilerBuilder::stacks_after, too",
             ),
             Kind::Schedule => f.write_str(
                 "the schedule has no active step and would never give a profile: ask for at least one with active(1)",

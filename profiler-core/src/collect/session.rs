@@ -12,10 +12,12 @@ use crate::base::error::{Error, Kind};
 use crate::collect::collection::{COLLECTION, COLLECTS, COUNTING, Collection, LONGEST_WAIT};
 use crate::collect::request::{Retention, SessionRequest, Then};
 use crate::collect::sampling::Samplers;
+#[cfg(feature = "stacks")]
+use crate::collect::sampling::Sampling;
 use crate::collect::view::Signals;
 use crate::record::host_stacks::HostStacks;
 #[cfg(feature = "stacks")]
-use crate::record::host_stacks::capture::{self, TakingStacks};
+use crate::record::host_stacks::capture::TakingStacks;
 use crate::record::recording::{Recording, RecordingInfo};
 
 /// How long a stop waits for calls in progress on other threads to return.
@@ -46,8 +48,20 @@ struct SessionStacks {
 impl SessionStacks {
     #[cfg(feature = "stacks")]
     fn begin(request: &SessionRequest<'_>) -> Result<Self, Error> {
-        let Some(after) = request.config.takes_stacks_after() else { return Ok(Self::default()) };
-        Ok(Self { taking: Some((after, TakingStacks::begin()?)) })
+        let mut samplers = request.samplings.iter().filter_map(Sampling::of_host);
+        let sampler = samplers.next();
+        let Some(after) = request.config.takes_stacks_after() else {
+            return match sampler {
+                Some(_) => Err(Error::new(Kind::HostSamplesAlone)),
+                None => Ok(Self::default()),
+            };
+        };
+        let taking = TakingStacks::begin()?;
+        let taking = match sampler {
+            Some(settings) => taking.sampling(&settings),
+            None => taking,
+        };
+        Ok(Self { taking: Some((after, taking)) })
     }
 
     #[cfg(not(feature = "stacks"))]
@@ -58,7 +72,7 @@ impl SessionStacks {
     /// Those so far.
     #[cfg(feature = "stacks")]
     fn so_far(&self) -> HostStacks {
-        self.taking.as_ref().map(|(after, _)| capture::stacks(*after)).unwrap_or_default()
+        self.taking.as_ref().map(|(after, taking)| taking.stacks(*after)).unwrap_or_default()
     }
 
     #[cfg(not(feature = "stacks"))]

@@ -16,7 +16,8 @@ use crate::base::text::printable;
 use crate::base::units::nanoseconds;
 use crate::join::range_tree::NodeId;
 use crate::profile::process::ProcessesById;
-use crate::profile::{GpuOperation, Profile, RangeNode};
+use crate::profile::{GpuOperation, HostState, Profile, RangeNode};
+use crate::query::GapPart;
 
 named_variants! {
     /// The outer frames of stacks.
@@ -132,6 +133,8 @@ named_variants! {
         Graph = "graph",
         /// A function of the host, or an address without a known one.
         Function = "function",
+        /// What a thread did there, if it did not run: a wait in a system call.
+        State = "state",
         /// Why a device was idle.
         Cause = "cause",
     }
@@ -241,20 +244,25 @@ impl Profile {
     /// and the [cause](crate::query::IdleCause).
     ///
     /// Gaps shorter than `shortest` are left out: the clocks of host and device differ by up to
-    /// [`Health::clock_error_ns`](crate::Health::clock_error_ns). Functions are those of [`Gap::stack`](crate::query::Gap::stack):
-    /// of a session with [stacks](crate::ProfilerBuilder), for the time in no CUDA call and in the call that ended the gap. Other
-    /// time has the cause alone, and so has all of it without such stacks. Weights add up to the time of
+    /// [`Health::clock_error_ns`](crate::Health::clock_error_ns). Functions are those of the
+    /// [samples](crate::query::Gap::samples) of the gap, behind them what the thread did. Time without a sample has those of
+    /// [`Gap::stack`](crate::query::Gap::stack): of a session with [stacks](crate::ProfilerBuilder), for the time in no CUDA call and
+    /// in the call that ended the gap. Other time has the cause alone, and so has all of it without stacks. Weights add up to the time of
     /// [`Query::gaps`](crate::query::Query::gaps). With [`StackRoot::Streams`] a gap is of the stream whose work ended it.
     pub fn idle_stacks(&self, root: StackRoot, shortest: Duration) -> Stacks<'_> {
         let mut sums = Sums::default();
         let root_of = Roots::new(self, root);
         let mut tails = Vec::new();
         let mut known: FxHashMap<Vec<Frame<'_>>, usize> = FxHashMap::default();
-        self.query().gaps(shortest).for_each_part(|gap, cause, ns, stack| {
+        self.query().gaps(shortest).for_each_part(|gap, part| {
+            let GapPart { cause, ns, stack, state } = part;
             let functions = stack.map(|stack| stack.frames()).unwrap_or_default();
             let function = |name: String| Frame { kind: FrameKind::Function, name: name.into() };
             let mut tail: Vec<Frame<'_>> =
                 functions.iter().rev().map(|frame| function(frame.to_string())).collect();
+            if let Some(state) = state.filter(|state| *state != HostState::Running) {
+                tail.push(Frame { kind: FrameKind::State, name: state.to_string().into() });
+            }
             tail.push(Frame { kind: FrameKind::Cause, name: cause.reason.to_string().into() });
             let tail = match known.get(&tail) {
                 Some(tail) => *tail,

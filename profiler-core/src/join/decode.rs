@@ -13,10 +13,10 @@ use crate::join::graph_nodes::GraphNodes;
 use crate::join::health::Health;
 use crate::join::shared_contexts::SharedContexts;
 use crate::join::tables::{
-    Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
-    Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, Multiprocessor, NameId, Names,
-    Operation, ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, ShareId, Store,
-    Subject, Synchronization, Thread, ThreadId, What, WholeGraph, Work,
+    Api, Call, CallKind, CallKindId, Field, FieldValue, HostPart, Interval, KernelNames, Label,
+    LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, Multiprocessor, NameId,
+    Names, Operation, ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, ShareId,
+    Store, Subject, Synchronization, Thread, ThreadId, What, WholeGraph, Work,
 };
 use crate::record::recording::ranges::{
     self, Detail, Event, RangeTag, Slots, Subject as EntryOf, Value,
@@ -443,6 +443,14 @@ fn read_calls(
             }
         }
     }
+    for (id, start_ns, ns, stack, doing) in &recording.host_stacks.samples.parts {
+        // Threads that were sampled made calls.
+        let Some(thread) = threads.get(id).copied() else { continue };
+        let time = Interval { start_ns: *start_ns, end_ns: start_ns + ns };
+        let stack = stacks.get(stack).copied();
+        store.host_samples.push(HostPart { thread, time, table: 0, stack, doing: *doing });
+    }
+    store.sort_host_samples();
     for log in &recording.runtime_calls {
         let thread = thread(store, threads, log.thread_id, log.thread_name.as_deref());
         for call in &log.calls {

@@ -166,6 +166,7 @@ pub(crate) fn shift(store: &mut Store, clocks: &FxHashMap<u32, HostClock>) {
         ((thread, start_ns), place)
     });
     store.call_stacks = moved.collect();
+    store.host_samples.iter_mut().for_each(|row| span(processes[row.thread.at()], &mut row.time));
     shift_launches(store, clocks, &processes);
     for Process { id, recorded, .. } in &mut store.processes {
         let Some(recorded) = recorded else { continue };

@@ -16,10 +16,10 @@ use crate::join::health::Health;
 use crate::join::host_clock::LEAST_EVENTS;
 use crate::join::hosts::{self, Unaligned};
 use crate::join::tables::{
-    Call, CallId, CallKind, CallKindId, Details, Field, FieldValue, Interval, KernelNames, Label,
-    LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, NameId, Operation, Overhead, Process,
-    ProcessRange, ProcessRangeId, Range, RangeId, RecordedProcess, ShareId, Store, Subject, Thread,
-    ThreadId, What, Work, WorkId,
+    Call, CallId, CallKind, CallKindId, Details, Field, FieldValue, HostPart, Interval,
+    KernelNames, Label, LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, NameId, Operation,
+    Overhead, Process, ProcessRange, ProcessRangeId, Range, RangeId, RecordedProcess, ShareId,
+    Store, Subject, Thread, ThreadId, What, Work, WorkId,
 };
 use crate::record::recording::{DeviceInfo, Recording, RecordingInfo};
 
@@ -123,6 +123,7 @@ impl Merger {
         renumber(&mut store, &numbers);
         (info.devices, info.process_id) = (known, None);
         order::sort_by_number(&mut store.operations, Operation::start_ns);
+        store.sort_host_samples();
         order::sort_by_number(&mut store.memory, |event| event.at_ns);
         order::sort_by_number(&mut store.managed, |event| event.time.start_ns);
         order::sort_by_number(&mut store.overheads, |overhead| overhead.time.start_ns);
@@ -223,6 +224,11 @@ impl Merger {
             ((moved.thread(thread), start_ns), (table + tables, place))
         }));
         store.missing_stacks += part.missing_stacks;
+        store.host_samples.extend(part.host_samples.into_iter().map(|row| HostPart {
+            thread: moved.thread(row.thread),
+            table: row.table + tables,
+            ..row
+        }));
     }
 
     /// The new places of a store's rows, and those of its names and labels, which this adds.

@@ -9,6 +9,7 @@ use cupti::record::SharedMemorySetting;
 use nvtx::Payload;
 use rustc_hash::{FxHashMap, FxHasher};
 
+use crate::base::order;
 use crate::join::account::{ExpectedRecords, is_failure, may_have_several_records};
 use crate::join::health::Health;
 use crate::join::host_clock::HostClock;
@@ -559,6 +560,8 @@ pub(crate) struct Store {
     pub(crate) host_stacks: Vec<Arc<HostStacks>>,
     /// By thread and start: places in `host_stacks` and in its stacks.
     pub(crate) call_stacks: FxHashMap<(ThreadId, u64), (u32, u32)>,
+    /// What threads did in gaps, by thread and start.
+    pub(crate) host_samples: Vec<HostPart>,
     /// Calls whose stack is not in the recording.
     pub(crate) missing_stacks: u64,
     /// By [`CallId`]: the inferred range of calls outside all ranges; empty if none was inferred.
@@ -567,7 +570,43 @@ pub(crate) struct Store {
     pub(crate) range_numbers: Vec<u64>,
 }
 
+/// What a thread did in a part of a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HostPart {
+    pub(crate) thread: ThreadId,
+    pub(crate) time: Interval,
+    /// In [`Store::host_stacks`].
+    pub(crate) table: u32,
+    /// In the stacks of that table.
+    pub(crate) stack: Option<u32>,
+    /// As [`HostSamples::parts`](crate::record::host_stacks::HostSamples::parts) has it.
+    pub(crate) doing: u32,
+}
+
 impl Store {
+    pub(crate) fn sort_host_samples(&mut self) {
+        order::sort_by_key(&mut self.host_samples, |part| (part.thread.at(), part.time.start_ns));
+    }
+
+    /// What a thread did within some time, as far as it was sampled: in order, cut to that time.
+    pub(crate) fn host_parts(
+        &self,
+        thread: ThreadId,
+        time: Interval,
+    ) -> impl Iterator<Item = HostPart> {
+        let ends_before =
+            |part: &HostPart| (part.thread.at(), part.time.end_ns) <= (thread.at(), time.start_ns);
+        let first = self.host_samples.partition_point(ends_before);
+        let rest = self.host_samples[first..].iter();
+        let within =
+            rest.take_while(move |part| part.thread == thread && part.time.start_ns < time.end_ns);
+        within.map(move |part| {
+            let start_ns = part.time.start_ns.max(time.start_ns);
+            let end_ns = part.time.end_ns.min(time.end_ns).max(start_ns);
+            HostPart { time: Interval { start_ns, end_ns }, ..*part }
+        })
+    }
+
     #[inline]
     pub(crate) fn label(&self, id: LabelId) -> &Label {
         &self.labels[id.at()]

@@ -1,17 +1,17 @@
-//! Stacks of host threads at the calls that ended gaps.
+//! Stacks of host threads at the calls that ended gaps, and what the threads did within them.
 
 use std::fmt;
 
 use super::{ApiCall, Profile};
 use crate::base::text::printable;
-use crate::join::tables::Store;
-use crate::record::host_stacks::HostStacks;
-pub use crate::record::host_stacks::StackLosses;
+use crate::join::tables::{HostPart, Store};
+use crate::record::host_stacks::{FIRST_WAIT, HostStacks};
+pub use crate::record::host_stacks::{SampleLosses, SampleSource, StackLosses};
 
-/// Where a thread was when it made a call that ended a gap.
+/// Where a thread was: when it made a call that ended a gap, or in a sample within one.
 ///
-/// It names the code that submitted the next work, and the callers of that. What the thread did before in functions that have
-/// returned is not in it.
+/// That of a call names the code that submitted the next work, and the callers of that. What the thread did before in functions that
+/// have returned is not in it, but in the samples of the gap ([`Gap::samples`](crate::query::Gap::samples)).
 #[derive(Debug, Clone, Copy)]
 pub struct HostStack<'a> {
     stacks: &'a HostStacks,
@@ -31,6 +31,101 @@ pub struct HostFrame<'a> {
     pub build_id: &'a str,
     /// The address in the file, as `addr2line` takes it; in the process without a module. Of a caller, within the call.
     pub address: u64,
+}
+
+/// What a thread did at a moment of a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum HostState<'a> {
+    /// It ran on a CPU.
+    Running,
+    /// It could have run, and had no CPU.
+    WaitingForCpu,
+    /// It waited.
+    Waiting {
+        /// In this system call; `None` if that is unknown, or it was in none, as in a page fault.
+        system_call: Option<&'a str>,
+        /// In this function of the kernel, if the kernel tells.
+        channel: Option<&'a str>,
+    },
+}
+
+impl<'a> HostState<'a> {
+    pub(crate) fn of(store: &'a Store, part: &HostPart) -> Self {
+        let known = |text: &'a String| Some(&**text).filter(|text| !text.is_empty());
+        match part.doing {
+            0 => Self::Running,
+            1 => Self::WaitingForCpu,
+            doing => {
+                let wait = doing.checked_sub(FIRST_WAIT);
+                let table = store.host_stacks.get(part.table as usize);
+                let wait = wait.and_then(|at| table?.samples.waits.get(at as usize));
+                let (call, channel) =
+                    wait.map_or((None, None), |(call, channel)| (known(call), known(channel)));
+                Self::Waiting { system_call: call, channel }
+            }
+        }
+    }
+
+    /// True if the thread waited for something else than a CPU.
+    pub fn is_waiting(self) -> bool {
+        matches!(self, Self::Waiting { .. })
+    }
+}
+
+impl fmt::Display for HostState<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running => f.write_str("running"),
+            Self::WaitingForCpu => f.write_str("waiting for a CPU"),
+            Self::Waiting { system_call: Some(call), .. } => {
+                write!(f, "waiting in {}", printable(call))
+            }
+            Self::Waiting { channel: Some(channel), .. } => {
+                write!(f, "waiting in the kernel's {}", printable(channel))
+            }
+            Self::Waiting { .. } => f.write_str("waiting"),
+        }
+    }
+}
+
+/// How threads were sampled within gaps ([`Sampling::host`](crate::Sampling)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct HostSampleCounts<'a> {
+    /// The best source of any thread; `None` if no thread was sampled.
+    pub source: Option<SampleSource>,
+    /// Why some thread had a lesser source, or none.
+    pub failure: Option<&'a str>,
+    /// Parts of gaps, each with the place and the state of a thread.
+    pub parts: u64,
+    /// What is missing.
+    pub losses: SampleLosses,
+}
+
+impl fmt::Display for HostSampleCounts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source, failure, parts, losses } = self;
+        write!(f, "{parts} parts of gaps sampled")?;
+        if let Some(source) = source {
+            write!(f, " by {}", source.name())?;
+        }
+        if let Some(failure) = failure {
+            write!(f, " ({})", printable(failure))?;
+        }
+        let counts = [
+            (losses.buffer, "samples lost in full buffers"),
+            (losses.stacks, "samples without room for their stack"),
+            (losses.over_limit, "parts over the limit"),
+            (losses.gaps, "gaps not read, or cut"),
+            (losses.threads, "threads over the limit"),
+        ];
+        for (count, what) in counts.into_iter().filter(|(count, _)| *count != 0) {
+            write!(f, ", {count} {what}")?;
+        }
+        Ok(())
+    }
 }
 
 /// How many stacks a profile has, and what it lacks.
@@ -68,6 +163,10 @@ impl<'a> HostStack<'a> {
     pub(crate) fn of(store: &'a Store, call: &crate::join::tables::Call) -> Option<Self> {
         let (table, place) = *store.call_stacks.get(&(call.thread, call.time.start_ns))?;
         Some(Self { stacks: store.host_stacks.get(table as usize)?, place })
+    }
+
+    pub(crate) fn of_part(store: &'a Store, part: &HostPart) -> Option<Self> {
+        Some(Self { stacks: store.host_stacks.get(part.table as usize)?, place: part.stack? })
     }
 
     /// The frames of the program, innermost first: those of CUDA's libraries and of this profiler at the inner end are left out.
@@ -138,6 +237,20 @@ impl Profile {
         }
         for stacks in &store.host_stacks {
             counts.losses.add(&stacks.losses);
+        }
+        counts
+    }
+
+    /// How threads were sampled within gaps, and what is missing. Without a source if they were not.
+    pub fn host_samples(&self) -> HostSampleCounts<'_> {
+        let store = &self.store;
+        let parts = store.host_samples.len() as u64;
+        let mut counts = HostSampleCounts { parts, ..HostSampleCounts::default() };
+        for stacks in &store.host_stacks {
+            let samples = &stacks.samples;
+            counts.source = counts.source.max(samples.source);
+            counts.failure = counts.failure.or(samples.failure.as_deref());
+            counts.losses.add(&samples.losses);
         }
         counts
     }

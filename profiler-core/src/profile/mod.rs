@@ -57,7 +57,10 @@ pub(crate) use clocks::THROTTLED;
 pub use clocks::{DeviceClocks, Slowed};
 pub use collective::{Collective, CollectiveFunction};
 pub use cupti::CopyKind;
-pub use host_stack::{HostFrame, HostStack, HostStackCounts, StackLosses};
+pub use host_stack::{
+    HostFrame, HostSampleCounts, HostStack, HostStackCounts, HostState, SampleLosses, SampleSource,
+    StackLosses,
+};
 pub use mark::Mark;
 pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
 pub use process::{HostClock, Merger, Process};

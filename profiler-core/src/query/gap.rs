@@ -15,8 +15,8 @@ use crate::base::text::{printable, serialize_as_text, serialize_fields};
 use crate::base::units::time;
 use crate::join::busy::Sweep;
 use crate::join::segments::within;
-use crate::join::tables::{CallId, Interval, RangeId};
-use crate::profile::{GpuOperation, HostStack, Profile, Range};
+use crate::join::tables::{CallId, HostPart, Interval, RangeId};
+use crate::profile::{GpuOperation, HostStack, HostState, Profile, Range};
 
 /// Why a device was idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -100,6 +100,23 @@ impl<'a> Gap<'a> {
     pub fn stack(&self) -> Option<HostStack<'a>> {
         self.after.call()?.host_stack()
     }
+
+    /// What the thread that submitted the next operation did in the gap, in order: of a session with
+    /// [`Sampling::host`](crate::Sampling). Times without a sample are left out.
+    pub fn samples(&self) -> Vec<GapSample<'a>> {
+        let store = &self.profile.store;
+        let Some(call) = self.after.row().call.get() else { return Vec::new() };
+        let parts = store.host_parts(store.calls[call.at()].thread, self.time);
+        let sample = |part: HostPart| GapSample {
+            span: Span {
+                start: self.profile.since_start(part.time.start_ns),
+                end: self.profile.since_start(part.time.end_ns),
+            },
+            state: HostState::of(store, &part),
+            stack: HostStack::of_part(store, &part),
+        };
+        parts.map(sample).collect()
+    }
 }
 
 serialize_fields!(Gap<'_>, "Gap", |gap| {
@@ -108,6 +125,50 @@ serialize_fields!(Gap<'_>, "Gap", |gap| {
     "before": gap.before.number(),
     "after": gap.after.number(),
 });
+
+/// What the thread that ended a gap did in a part of it, and where.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct GapSample<'a> {
+    /// The part, since the session's start.
+    pub span: Span,
+    /// What the thread did.
+    pub state: HostState<'a>,
+    /// Where it was; `None` if its stack could not be had.
+    pub stack: Option<HostStack<'a>>,
+}
+
+/// Where a thread waited within gaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct GapWait<'a> {
+    /// The system call, and the kernel's function.
+    pub state: HostState<'a>,
+    /// The thread's innermost range.
+    pub range: RangePath<'a>,
+}
+
+impl fmt::Display for GapWait<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.range.node() {
+            Some(_) => write!(f, "{}, in {}", self.state, self.range),
+            None => write!(f, "{}, outside any range", self.state),
+        }
+    }
+}
+
+serialize_as_text!(GapWait<'_>);
+
+/// A part of a gap with one cause, by what is known of the thread in it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GapPart<'a> {
+    pub(crate) cause: IdleCause<'a>,
+    pub(crate) ns: u64,
+    /// The stack of a sample; else that of the call that ended the gap, if the thread was on its way to it.
+    pub(crate) stack: Option<HostStack<'a>>,
+    /// What a sample found the thread doing.
+    pub(crate) state: Option<HostState<'a>>,
+}
 
 /// A thread's main activity during a gap.
 #[derive(Debug, Clone, Copy)]
@@ -206,7 +267,7 @@ impl<'a> Gaps<'a> {
 
     fn causes_ns(&self, gap: &Gap<'a>) -> Vec<(IdleCause<'a>, u64)> {
         let mut causes: Vec<(IdleCause<'a>, u64)> = Vec::new();
-        self.visit_causes(gap, |cause, ns, _| {
+        self.visit_parts(gap, |GapPart { cause, ns, .. }| {
             match causes.iter_mut().find(|(known, _)| *known == cause) {
                 Some((_, sum)) => *sum = sum.saturating_add(ns),
                 None => causes.push((cause, ns)),
@@ -215,32 +276,42 @@ impl<'a> Gaps<'a> {
         causes
     }
 
-    /// The parts of the gaps with their causes, and for those that [`Gap::stack`] accounts for the stack: the time in no call
-    /// and in the call that ended the gap.
-    #[cfg(feature = "analysis")]
-    pub(crate) fn for_each_part(
-        &self,
-        mut visit: impl FnMut(&Gap<'a>, IdleCause<'a>, u64, Option<HostStack<'a>>),
-    ) {
+    /// Divides the time that threads waited in gaps among the system calls and the ranges in which they did: the blocking system
+    /// calls by range. Of sessions with [`Sampling::host`](crate::Sampling); counts are of parts of gaps.
+    pub fn waits(&self) -> Groups<GapWait<'a>> {
+        let mut groups = Grouping::new();
         for gap in &self.gaps {
-            let stack = gap.stack();
-            self.visit_causes(gap, |cause, ns, is_at_stack| {
-                visit(gap, cause, ns, stack.filter(|_| is_at_stack));
+            self.visit_parts(gap, |part| {
+                if let Some(state) = part.state.filter(|state| state.is_waiting()) {
+                    groups.add(GapWait { state, range: part.cause.range }, Some(part.ns), 0);
+                }
             });
+        }
+        groups.finish()
+    }
+
+    /// The parts of the gaps.
+    #[cfg(feature = "analysis")]
+    pub(crate) fn for_each_part(&self, mut visit: impl FnMut(&Gap<'a>, GapPart<'a>)) {
+        for gap in &self.gaps {
+            self.visit_parts(gap, |part| visit(gap, part));
         }
     }
 
-    /// Visits the parts of a gap: their cause, time, and whether the thread was on its way to the call that ended the gap.
-    fn visit_causes(&self, gap: &Gap<'a>, mut visit: impl FnMut(IdleCause<'a>, u64, bool)) {
+    /// Visits the parts of a gap. Parts that were not sampled have the stack of the call that ended the gap if [`Gap::stack`] accounts
+    /// for them: the time in no call and in that call.
+    fn visit_parts(&self, gap: &Gap<'a>, mut visit: impl FnMut(GapPart<'a>)) {
         let store = &self.profile.store;
-        let mut add = |reason, range: Option<RangeId>, ns: u64, is_at_stack| {
+        let at_end = gap.stack();
+        let mut add = |reason, range: Option<RangeId>, ns: u64, stack, state| {
             let node = range.map(|id| Range { profile: self.profile, id }.node());
             if ns != 0 {
-                visit(IdleCause { reason, range: RangePath::new(node) }, ns, is_at_stack);
+                let cause = IdleCause { reason, range: RangePath::new(node) };
+                visit(GapPart { cause, ns, stack, state });
             }
         };
         let Some(call_id) = gap.after.row().call.get() else {
-            add(IdleReason::Unknown, None, gap.time.ns(), false);
+            add(IdleReason::Unknown, None, gap.time.ns(), None, None);
             return;
         };
         let call = &store.calls[call_id.at()];
@@ -259,10 +330,18 @@ impl<'a> Gaps<'a> {
                 }
                 None => IdleReason::Host,
             };
-            let is_at_stack = piece.call.is_none_or(|id| id == call_id);
-            add(reason, piece.range, piece.time.ns(), is_at_stack);
+            let is_at_end = piece.call.is_none_or(|id| id == call_id);
+            let at_end = at_end.filter(|_| is_at_end);
+            let mut left_ns = piece.time.ns();
+            for part in store.host_parts(call.thread, piece.time) {
+                let (ns, state) = (part.time.ns(), HostState::of(store, &part));
+                left_ns = left_ns.saturating_sub(ns);
+                let stack = HostStack::of_part(store, &part).or(at_end);
+                add(reason, piece.range, ns, stack, Some(state));
+            }
+            add(reason, piece.range, left_ns, at_end, None);
         }
-        add(IdleReason::Queued, call.range.get(), gap.time.end_ns - until, false);
+        add(IdleReason::Queued, call.range.get(), gap.time.end_ns - until, None, None);
     }
 
     /// The activity of each thread during a gap; threads without calls and ranges are excluded.

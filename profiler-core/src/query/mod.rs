@@ -32,7 +32,9 @@ use crate::join::busy::DeviceSweep;
 use crate::join::range_tree::NodeId;
 use crate::join::tables::RangeId;
 use crate::profile::{GpuOperation, OperationKind, Profile, Range, RangeNode};
-pub use gap::{Gap, Gaps, HostActivity, IdleCause, IdleReason};
+#[cfg(feature = "analysis")]
+pub(crate) use gap::GapPart;
+pub use gap::{Gap, GapSample, GapWait, Gaps, HostActivity, IdleCause, IdleReason};
 pub use group::{CallThread, Group, Groups, KernelName, RangePath, StreamKey, TransferKey};
 pub use launch::{Launch, LaunchGroup, Launches};
 pub use memory::{DeviceMemory, MemoryEvent, MemoryPoint, MemoryUse};

@@ -49,12 +49,15 @@ impl Moment {
     }
 }
 
-/// Where a thread was when it ended idle times, and the time of those.
+/// Where a thread was in idle times, by samples, or when it ended them; and the time of those.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct IdleStack {
     /// The functions of the program, innermost first: see [`HostStack::frames`](crate::profile::HostStack::frames).
     pub frames: Vec<String>,
+    /// What the thread did there, by samples; `None` if it was there at the end of the idle time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
     /// The idle time.
     #[serde(rename = "cost_ns", serialize_with = "as_ns")]
     pub cost: Duration,
@@ -68,7 +71,13 @@ impl fmt::Display for IdleStack {
         let shown: Vec<_> =
             self.frames.iter().take(SHOWN_FRAMES).map(|name| shortened(name, PATH_WIDTH)).collect();
         let more = if self.frames.len() > SHOWN_FRAMES { " < ..." } else { "" };
-        write!(f, "{}: ended by {}{more}", time(self.cost), shown.join(" < "))
+        let cost = time(self.cost);
+        let shown = shown.join(" < ");
+        match &self.state {
+            Some(state) if shown.is_empty() => write!(f, "{cost}: {state}"),
+            Some(state) => write!(f, "{cost}: {state}, in {shown}{more}"),
+            None => write!(f, "{cost}: ended by {shown}{more}"),
+        }
     }
 }
 

@@ -119,7 +119,7 @@ impl FindingKind {
 }
 
 /// The stacks that the text of a finding shows.
-const SHOWN_STACKS: usize = 2;
+const SHOWN_STACKS: usize = 4;
 
 /// A range and the cost of a finding directly in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -1,6 +1,5 @@
 //! Findings on the run as a whole: first steps, idle times, GPUs, profiler overhead.
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -12,7 +11,7 @@ use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds};
 use crate::base::units::time;
 use crate::join::range_tree::NodeId;
-use crate::profile::{HostStack, RangeNode};
+use crate::profile::{HostStack, HostState, RangeNode};
 use crate::query::Step;
 
 /// Minimum steps to compare the first with the others.
@@ -100,23 +99,43 @@ impl Run<'_> {
         found
     }
 
-    /// Where the host was when it ended idle times, the longest first.
+    /// Where the host was in idle times, or when it ended them, the longest first.
     fn idle_stacks(&self, pieces: &[(Piece, f64)]) -> Vec<IdleStack> {
         let store = &self.profile.store;
-        let mut sums: FxHashMap<(u32, u32), (u64, HostStack<'_>)> = FxHashMap::default();
+        type Place<'a> = (Option<HostStack<'a>>, Option<HostState<'a>>);
+        // By table, place in it and state: of many parts few are different.
+        let mut sums: FxHashMap<_, (u64, Place<'_>)> = FxHashMap::default();
         for (piece, _) in pieces {
             let call = piece.operation.and_then(|id| store.operations[id.at()].call.get());
             let Some(call) = call.map(|id| &store.calls[id.at()]) else { continue };
+            let mut left_ns = piece.time.ns();
+            for part in store.host_parts(call.thread, piece.time) {
+                left_ns = left_ns.saturating_sub(part.time.ns());
+                let state = HostState::of(store, &part);
+                let place = (HostStack::of_part(store, &part), Some(state));
+                let key = (part.table, part.stack, Some(state));
+                sums.entry(key).or_insert((0, place)).0 += part.time.ns();
+            }
             let key = store.call_stacks.get(&(call.thread, call.time.start_ns));
-            if let (Some(key), Some(stack)) = (key, HostStack::of(store, call)) {
-                sums.entry(*key).or_insert((0, stack)).0 += piece.time.ns();
+            if let (Some((table, place)), Some(stack)) = (key, HostStack::of(store, call)) {
+                let place = ((*table, Some(*place), None), (Some(stack), None));
+                sums.entry(place.0).or_insert((0, place.1)).0 += left_ns;
             }
         }
-        let mut sums: Vec<_> = sums.into_iter().collect();
-        sums.sort_unstable_by_key(|(key, (ns, _))| (Reverse(*ns), *key));
+        // Samples of one function differ in the address.
+        let mut by_name: FxHashMap<(Vec<String>, Option<HostState<'_>>), u64> =
+            FxHashMap::default();
+        for (ns, (stack, state)) in sums.into_values().filter(|(ns, _)| *ns != 0) {
+            let frames = stack.map(|stack| stack.frames()).unwrap_or_default();
+            let names = frames.iter().map(ToString::to_string).collect();
+            *by_name.entry((names, state)).or_default() += ns;
+        }
+        let mut sums: Vec<_> = by_name.into_iter().collect();
+        sums.sort_unstable_by(|(key, ns), (other, other_ns)| other_ns.cmp(ns).then(key.cmp(other)));
         sums.truncate(self.thresholds.get_evidence());
-        let stack = |(_, (ns, stack)): (_, (u64, HostStack<'_>))| IdleStack {
-            frames: stack.frames().iter().map(ToString::to_string).collect(),
+        let stack = |((frames, state), ns): ((_, Option<HostState<'_>>), u64)| IdleStack {
+            frames,
+            state: state.map(|state| state.to_string()),
             // The mean over devices, as for the clock.
             cost: Duration::from_nanos(ns / self.clock.devices()),
         };

@@ -10,6 +10,8 @@ use cupti::counters::{PmSampler, utilization};
 
 use crate::base::accessors::setters;
 use crate::collect::nvml;
+#[cfg(feature = "stacks")]
+use crate::record::host_stacks::sampler::SamplerSettings;
 use crate::record::recording::RecordingInfo;
 use crate::record::series::{Cause, Failure, Kept, Kind, Lost, Metric, Series, Source, Unit};
 use shared::{Counters, Wanted};
@@ -53,13 +55,22 @@ pub struct Sampling {
 
 #[derive(Debug, Clone)]
 enum What {
+    Device(OfDevice),
+    #[cfg_attr(not(feature = "stacks"), allow(dead_code, reason = "unwinding is in that feature"))]
+    Host {
+        timers: bool,
+    },
+}
+
+#[derive(Debug, Clone)]
+enum OfDevice {
     Counters { utilization: bool, metrics: Vec<String> },
     Nvml,
 }
 
 impl Sampling {
-    fn new(what: What, interval: Duration) -> Self {
-        Self { what, interval, devices: vec![0], most: 1_000_000 }
+    fn new(what: OfDevice, interval: Duration) -> Self {
+        Self { what: What::Device(what), interval, devices: vec![0], most: 1_000_000 }
     }
 
     /// Device utilization by hardware counters: SMs, tensor cores, DRAM, PCIe, NVLink
@@ -73,14 +84,14 @@ impl Sampling {
     /// On an H200, the sampled bytes of 800 copies of 1 GiB were within 0.01 %; of single copies of
     /// 0.9 ms within 3 %.
     pub fn utilization() -> Self {
-        let what = What::Counters { utilization: true, metrics: Vec::new() };
+        let what = OfDevice::Counters { utilization: true, metrics: Vec::new() };
         Self::new(what, Duration::from_micros(100))
     }
 
     /// Hardware counters by name, to be set with [`metrics`](Self::metrics); all must fit in one
     /// pass. Every 100 us, with the requirements of [`utilization`](Self::utilization).
     pub fn counters() -> Self {
-        let what = What::Counters { utilization: false, metrics: Vec::new() };
+        let what = OfDevice::Counters { utilization: false, metrics: Vec::new() };
         Self::new(what, Duration::from_micros(100))
     }
 
@@ -96,14 +107,46 @@ impl Sampling {
     /// ranges, `nvml__power_instant` for momentary power, and [`utilization`](Self::utilization)
     /// for busy times.
     pub fn nvml() -> Self {
-        Self::new(What::Nvml, Duration::from_millis(100))
+        Self::new(OfDevice::Nvml, Duration::from_millis(100))
+    }
+
+    /// What threads that submit work do between their launches, every millisecond: the functions that they are in, and the system
+    /// calls that they wait in. For the gaps that a session with
+    /// [`stacks_after`](crate::ProfilerBuilder::stacks_after) takes stacks of; the start fails without that.
+    ///
+    /// Where `perf_event_open` is permitted, it takes stacks by the thread's CPU time and as it leaves a CPU. The kernel permits
+    /// that with `CAP_PERFMON` or `kernel.perf_event_paranoid` of at most 1; with 2, threads have no stacks while the kernel works
+    /// for them. Elsewhere, as in most containers, a thread of the profiler reads the system call of waiting threads from `/proc`,
+    /// and running threads have no stacks, but with [`timers`](Self::timers).
+    /// [`Profile::host_stacks`](crate::Profile::host_stacks) has which it was, why, and what was lost.
+    ///
+    /// Up to 64 threads with perf (half a megabyte each, locked in memory), 256 in total. It keeps 262,144 parts of gaps, or
+    /// [`max_samples`](Self::max_samples) if that is set; parts that the thread spent in one place are one. One session of a process
+    /// samples at a time.
+    #[cfg(feature = "stacks")]
+    pub fn host() -> Self {
+        let what = What::Host { timers: false };
+        Self { what, interval: Duration::from_millis(1), devices: Vec::new(), most: 1 << 18 }
+    }
+
+    /// Samples running threads by timers of their CPU time where [`host`](Self::host) has no perf. Others than host samplers ignore it.
+    ///
+    /// The timers send `SIGPROF`. Its handler copies registers and up to 16 KiB of stack, and stays installed until the process
+    /// ends. System calls are restarted (`SA_RESTART`), but those that cannot be may end early with `EINTR`. Not used where the
+    /// program handles the signal itself. The kernel's tick, 1 to 10 ms, is the shortest interval.
+    #[cfg(feature = "stacks")]
+    pub fn timers(mut self) -> Self {
+        if let What::Host { timers } = &mut self.what {
+            *timers = true;
+        }
+        self
     }
 
     /// Adds hardware counters by name with roll-up, such as `lts__t_bytes.sum`. Of the counters of
     /// [`utilization`](Self::utilization), those that still fit are sampled. NVML reports such
     /// names as missing.
     pub fn metrics<M: Into<String>>(mut self, names: impl IntoIterator<Item = M>) -> Self {
-        if let What::Counters { metrics, .. } = &mut self.what {
+        if let What::Device(OfDevice::Counters { metrics, .. }) = &mut self.what {
             metrics.extend(names.into_iter().map(Into::into));
         }
         self
@@ -133,13 +176,29 @@ impl Sampling {
 
     /// The number of series.
     pub(crate) fn series(&self) -> usize {
-        self.devices.len()
+        self.of_devices().count()
     }
 
-    fn source(&self) -> Source {
+    /// The devices, and what is sampled of them.
+    fn of_devices(&self) -> impl Iterator<Item = (u32, &OfDevice)> {
+        let what = match &self.what {
+            What::Device(what) => Some(what),
+            What::Host { .. } => None,
+        };
+        what.into_iter().flat_map(|what| self.devices.iter().map(move |device| (*device, what)))
+    }
+
+    /// The settings of the sampler of host threads, if it is one.
+    #[cfg(feature = "stacks")]
+    pub(crate) fn of_host(&self) -> Option<SamplerSettings> {
         match self.what {
-            What::Counters { .. } => Source::Counters,
-            What::Nvml => Source::Nvml,
+            What::Host { timers } => Some(SamplerSettings {
+                interval: self.interval,
+                most: self.most,
+                perf: true,
+                timers,
+            }),
+            What::Device(_) => None,
         }
     }
 
@@ -147,11 +206,15 @@ impl Sampling {
         u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    fn start(&self, library: &Library, device: u32) -> Sampler {
-        let series = |metrics| Series::new(device, self.source(), self.interval_ns(), metrics);
+    fn start(&self, library: &Library, device: u32, what: &OfDevice) -> Sampler {
+        let source = match what {
+            OfDevice::Counters { .. } => Source::Counters,
+            OfDevice::Nvml => Source::Nvml,
+        };
+        let series = |metrics| Series::new(device, source, self.interval_ns(), metrics);
         let none = |failure| Sampler::None(series(Vec::new()).with_failure(failure));
-        match &self.what {
-            What::Counters { utilization, metrics } => {
+        match what {
+            OfDevice::Counters { utilization, metrics } => {
                 let wanted = Wanted {
                     library: library.clone(),
                     device,
@@ -168,7 +231,7 @@ impl Sampling {
                     Err(error) => none(failure(&error)),
                 }
             }
-            What::Nvml => {
+            OfDevice::Nvml => {
                 let info = RecordingInfo::now(library);
                 match nvml::Sampler::start(&info, series(Vec::new()), self.most) {
                     Ok(sampler) => Sampler::Nvml(sampler),
@@ -225,7 +288,7 @@ impl Samplers {
     /// Starts the samplers; series of failed ones have the failure.
     pub(crate) fn start(library: &Library, samplings: &[Sampling]) -> Self {
         let all = samplings.iter().flat_map(|sampling| {
-            sampling.devices.iter().map(|device| sampling.start(library, *device))
+            sampling.of_devices().map(|(device, what)| sampling.start(library, device, what))
         });
         Self(all.collect())
     }

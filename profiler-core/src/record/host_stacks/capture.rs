@@ -13,9 +13,11 @@ use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder as _};
 use parking_lot::Mutex;
 
 use super::modules::{Loader, Modules};
+use super::sampler::{HostSampler, SamplerSettings};
 use super::symbols::Symbols;
 use super::sys::{self, Registers, StackWords};
-use super::table::{FrameWord, StackTable};
+use super::table::{FrameWord, STACKS, StackTable};
+use super::threads;
 use super::{HostStacks, StackLosses};
 use crate::base::background::Background;
 use crate::base::error::{Error, Kind};
@@ -27,8 +29,10 @@ type Cache = framehop::x86_64::CacheX86_64<MustNotAllocateDuringUnwind>;
 
 /// The most frames of a stack; outer ones are left out, and the stack is marked.
 const MOST_FRAMES: usize = 192;
-/// How many threads can unwind at a time.
+/// How many threads of the program can unwind at a time.
 const UNWINDERS: usize = 16;
+/// The most stacks of samples, so that the launches that end gaps have room.
+const MOST_OF_SAMPLES: usize = STACKS / 2;
 /// How often the process is looked at for new modules.
 const MODULES_AFTER: Duration = Duration::from_millis(50);
 
@@ -42,7 +46,8 @@ struct Unwinding {
 /// What a process has of stacks, from its first session with them on.
 struct Capture {
     table: StackTable,
-    unwinders: [Mutex<Unwinding>; UNWINDERS],
+    /// The last one is the sampler's.
+    unwinders: [Mutex<Unwinding>; UNWINDERS + 1],
     loader: Mutex<Loader>,
     symbols: Mutex<Symbols>,
     busy: AtomicU64,
@@ -72,6 +77,7 @@ impl Drop for Follower {
 #[derive(Debug)]
 pub(crate) struct TakingStacks {
     process_id: u32,
+    sampler: Option<HostSampler>,
 }
 
 impl TakingStacks {
@@ -88,7 +94,21 @@ impl TakingStacks {
             capture.refresh();
             sessions.1 = follow(capture);
         }
-        Ok(Self { process_id: std::process::id() })
+        drop(sessions);
+        Ok(Self { process_id: std::process::id(), sampler: None })
+    }
+
+    /// Also samples threads within gaps, from now on.
+    pub(crate) fn sampling(mut self, settings: &SamplerSettings) -> Self {
+        self.sampler = Some(HostSampler::begin(settings));
+        self
+    }
+
+    /// The stacks of this process so far, with the functions of their frames, and the samples of this session.
+    pub(crate) fn stacks(&self, after: Duration) -> HostStacks {
+        // First, so that its stacks are in the table.
+        let samples = self.sampler.as_ref().map(HostSampler::samples).unwrap_or_default();
+        HostStacks { samples, ..stacks(after) }
     }
 }
 
@@ -96,7 +116,11 @@ impl Drop for TakingStacks {
     fn drop(&mut self) {
         // In a forked child a lost thread may hold the lock, and the one that follows modules is not there.
         let is_own = self.process_id == std::process::id();
-        let Some(capture) = CAPTURE.get().filter(|_| is_own) else { return };
+        let Some(capture) = CAPTURE.get().filter(|_| is_own) else {
+            std::mem::forget(self.sampler.take());
+            return;
+        };
+        self.sampler = None;
         let mut sessions = capture.sessions.lock();
         sessions.0 = sessions.0.saturating_sub(1);
         if sessions.0 == 0 {
@@ -119,8 +143,7 @@ fn follow(capture: &'static Capture) -> Option<Follower> {
     Some(Follower { end: Some(end), thread: Some(thread) })
 }
 
-/// The stacks of this process so far, with the functions of their frames.
-pub(crate) fn stacks(after: Duration) -> HostStacks {
+fn stacks(after: Duration) -> HostStacks {
     let Some(capture) = CAPTURE.get() else { return HostStacks::default() };
     capture.refresh();
     let stacks = capture.table.stacks();
@@ -148,9 +171,10 @@ fn place_of_thread() -> usize {
     place.unwrap_or(0)
 }
 
-/// Takes the stack of the calling thread. 0 if it could not be had.
+/// Takes the stack of the calling thread, which submitted nothing since this time. 0 if it could not be had.
 #[inline(never)]
-fn take() -> u32 {
+fn take(since_ns: u64) -> u32 {
+    threads::ended_gap(since_ns);
     let Some(capture) = CAPTURE.get() else { return 0 };
     let registers = sys::registers();
     let Some(stack) = StackWords::of_thread(&registers) else {
@@ -164,19 +188,35 @@ fn take() -> u32 {
         return 0;
     };
     let mut frames = [FrameWord::new(None, 0); MOST_FRAMES];
-    let (count, is_truncated) = unwind(&mut unwinding, &registers, &stack, &mut frames);
+    let mut read = |address| stack.read(address);
+    let (count, is_truncated) = unwind(&mut unwinding, &registers, &mut read, &mut frames);
     drop(unwinding);
-    capture.table.intern(&frames[..count], is_truncated).unwrap_or_else(|| {
+    capture.table.intern(&frames[..count], is_truncated, STACKS).unwrap_or_else(|| {
         capture.over_limit.fetch_add(1, Ordering::Relaxed);
         0
     })
+}
+
+/// The stack of another thread, by its registers and a copy of its stack from the stack pointer on. `None` if there is no room.
+pub(super) fn sampled(registers: &Registers, stack: &[u8]) -> Option<u32> {
+    let capture = CAPTURE.get()?;
+    let mut unwinding = capture.unwinders[UNWINDERS].lock();
+    let mut frames = [FrameWord::new(None, 0); MOST_FRAMES];
+    let mut read = |address: u64| {
+        let at = address.checked_sub(registers.sp).and_then(|at| usize::try_from(at).ok());
+        let word = at.and_then(|at| stack.get(at..)).and_then(|bytes| bytes.first_chunk());
+        word.map(|word| u64::from_ne_bytes(*word)).ok_or(())
+    };
+    let (count, is_truncated) = unwind(&mut unwinding, registers, &mut read, &mut frames);
+    drop(unwinding);
+    capture.table.intern(&frames[..count], is_truncated, MOST_OF_SAMPLES)
 }
 
 /// Fills in the frames, innermost first. Returns how many there are, and whether outer ones are missing.
 fn unwind(
     unwinding: &mut Unwinding,
     registers: &Registers,
-    stack: &StackWords,
+    mut read: &mut impl FnMut(u64) -> Result<u64, ()>,
     frames: &mut [FrameWord],
 ) -> (usize, bool) {
     let Unwinding { cache, modules } = unwinding;
@@ -190,7 +230,6 @@ fn unwind(
         registers.sp,
         registers.fp,
     );
-    let mut read = |address| stack.read(address);
     let mut address = FrameAddress::from_instruction_pointer(registers.pc);
     for (count, frame) in frames.iter_mut().enumerate() {
         // Of a return address, the call before it.
@@ -211,7 +250,7 @@ impl Capture {
     fn new() -> Self {
         Self {
             table: StackTable::new(),
-            unwinders: Default::default(),
+            unwinders: std::array::from_fn(|_| Mutex::default()),
             loader: Mutex::default(),
             symbols: Mutex::default(),
             busy: AtomicU64::new(0),

@@ -1,23 +1,35 @@
 //! Stacks of host threads, as a recording has them: taken at the calls that ended gaps.
 //!
 //! `capture` takes them within CUDA's callbacks, `table` keeps each once, `modules` knows what is loaded, `symbols` finds
-//! functions after the run, `sys` is the unsafe part. Reading needs none of these.
+//! functions after the run. `sampler` looks at threads within gaps: `threads` are those, `perf` and `sys::timer` its sources,
+//! `moments` makes parts of gaps of what was seen, `syscalls` has names. `sys` is the unsafe part. Reading needs none of these.
 
 #[cfg(feature = "stacks")]
 pub(crate) mod capture;
 #[cfg(feature = "stacks")]
 mod modules;
 #[cfg(feature = "stacks")]
+mod moments;
+#[cfg(feature = "stacks")]
+mod perf;
+#[cfg(feature = "stacks")]
+pub(crate) mod sampler;
+#[cfg(feature = "stacks")]
 mod symbols;
 #[cfg(feature = "stacks")]
 mod sys;
 #[cfg(feature = "stacks")]
+mod syscalls;
+#[cfg(feature = "stacks")]
 mod table;
+#[cfg(feature = "stacks")]
+mod threads;
 
 use rustc_hash::FxHashMap;
 
 use crate::base::error::Error;
-use crate::base::json::json_object;
+use crate::base::json::{json_names, json_object};
+use crate::base::named_variants::named_variants;
 
 /// The stacks of a recording. Calls refer to them by number ([`cupti::Call::stack`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -34,12 +46,100 @@ pub(crate) struct HostStacks {
     /// The number, whether the outermost frames are missing, and the locations, innermost first.
     pub(crate) stacks: Vec<(u32, bool, Vec<u32>)>,
     pub(crate) losses: StackLosses,
+    /// What threads did within gaps, if that was sampled.
+    pub(crate) samples: HostSamples,
 }
 
 json_object! {
     HostStacks {
         after_ns: required, modules: required, functions: required, locations: required,
-        stacks: required, losses: required,
+        stacks: required, losses: required, samples: optional,
+    }
+}
+
+/// What threads did between their launches, where those were further apart than [`HostStacks::after_ns`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct HostSamples {
+    /// How often a thread was looked at.
+    pub(crate) interval_ns: u64,
+    /// The best source that some thread had; `None` without samples.
+    pub(crate) source: Option<SampleSource>,
+    /// Why there is no better one.
+    pub(crate) failure: Option<String>,
+    /// System calls and wait channels of the kernel, empty where not known.
+    pub(crate) waits: Vec<(String, String)>,
+    /// Parts of gaps: the thread, the start and the length in nanoseconds, the number of the stack (0 for none), and what it did:
+    /// 0 it ran, 1 it waited for a CPU, 2 it waited for something unknown, 3 and more for this of `waits`.
+    pub(crate) parts: Vec<(u32, u64, u64, u32, u32)>,
+    pub(crate) losses: SampleLosses,
+}
+
+json_object! {
+    HostSamples {
+        interval_ns: required, source: required, failure: required, waits: required, parts: required, losses: required,
+    }
+}
+
+/// Where the first of [`HostSamples::waits`] stands among what threads do.
+pub(crate) const FIRST_WAIT: u32 = 3;
+
+named_variants! {
+    /// How threads were sampled.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum SampleSource with name {
+        /// By the system call and the wait channel that a waiting thread was found in; running threads have no stacks.
+        Waits = "waits",
+        /// As `Waits`, and by timers of CPU time.
+        Timers = "timers",
+        /// By `perf_event_open` without the kernel: threads have no stacks while the kernel works for them.
+        PerfUser = "perf, without the kernel",
+        /// By `perf_event_open`.
+        Perf = "perf",
+    }
+}
+
+json_names! { SampleSource { Waits = "waits", Timers = "timers", PerfUser = "perf-user", Perf = "perf", } }
+
+/// What samples lack, by reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SampleLosses {
+    /// Samples that found a thread's buffer full.
+    pub buffer: u64,
+    /// Samples whose stack was new when the room for stacks of samples was used up.
+    pub stacks: u64,
+    /// Parts of gaps over [`Sampling::max_samples`](crate::Sampling::max_samples).
+    pub over_limit: u64,
+    /// Gaps that a thread ended faster than they were read, or so long that the beginning was left out.
+    pub gaps: u64,
+    /// Threads that were not looked at, more than there is room for.
+    pub threads: u64,
+}
+
+json_object! {
+    SampleLosses { buffer: required, stacks: required, over_limit: required, gaps: required, threads: required, }
+}
+
+impl SampleLosses {
+    pub(crate) fn add(&mut self, other: &Self) {
+        let Self { buffer, stacks, over_limit, gaps, threads } = self;
+        let sums = [
+            (buffer, other.buffer),
+            (stacks, other.stacks),
+            (over_limit, other.over_limit),
+            (gaps, other.gaps),
+            (threads, other.threads),
+        ];
+        for (sum, more) in sums {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        let Self { buffer, stacks, over_limit, gaps, threads } = *self;
+        [buffer, stacks, over_limit, gaps, threads].into_iter().fold(0, u64::saturating_add)
     }
 }
 
@@ -85,7 +185,12 @@ impl HostStacks {
         let stacks_are_known = self.stacks.iter().all(|(_, _, locations)| {
             locations.iter().all(|location| in_bounds(*location, self.locations.len()))
         });
-        if locations_are_known && stacks_are_known {
+        let waits = self.samples.waits.len();
+        let waits_are_known = self.samples.parts.iter().all(|(_, start_ns, ns, _, doing)| {
+            start_ns.checked_add(*ns).is_some()
+                && doing.checked_sub(FIRST_WAIT).is_none_or(|wait| in_bounds(wait, waits))
+        });
+        if locations_are_known && stacks_are_known && waits_are_known {
             return Ok(());
         }
         Err(Error::format("its host stacks refer to what it does not have: it is damaged"))
@@ -162,6 +267,11 @@ mod tests {
             ],
             stacks: vec![(7, false, vec![0, 1, 2, 3]), (9, true, vec![2, 4]), (8, true, vec![2])],
             losses: StackLosses::default(),
+            samples: HostSamples {
+                waits: vec![("futex".to_owned(), String::new())],
+                parts: vec![(5, 10, 20, 7, FIRST_WAIT)],
+                ..HostSamples::default()
+            },
         }
     }
 
@@ -182,6 +292,8 @@ mod tests {
             |stacks: &mut HostStacks| stacks.locations[0].0 = Some(3),
             |stacks: &mut HostStacks| stacks.locations[3].2[0] = 5,
             |stacks: &mut HostStacks| stacks.stacks[1].2[0] = 5,
+            |stacks: &mut HostStacks| stacks.samples.parts[0].4 = FIRST_WAIT + 1,
+            |stacks: &mut HostStacks| stacks.samples.parts[0].2 = u64::MAX,
         ] {
             let mut damaged = stacks();
             damage(&mut damaged);

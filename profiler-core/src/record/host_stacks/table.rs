@@ -6,7 +6,7 @@ use rustc_hash::FxHasher;
 use std::hash::Hasher as _;
 
 /// The most stacks that a process keeps.
-const STACKS: usize = 1 << 14;
+pub(super) const STACKS: usize = 1 << 14;
 /// Places for them, so that a look-up takes few steps.
 const SLOTS: usize = 2 * STACKS;
 /// The most frames of all of them: 4 MiB.
@@ -80,8 +80,13 @@ impl StackTable {
         }
     }
 
-    /// The number of a stack, from 1. `None` if it is new and there is no room.
-    pub(super) fn intern(&self, frames: &[FrameWord], is_truncated: bool) -> Option<u32> {
+    /// The number of a stack, from 1. `None` if it is new and there is no room, or there are `most` already.
+    pub(super) fn intern(
+        &self,
+        frames: &[FrameWord],
+        is_truncated: bool,
+        most: usize,
+    ) -> Option<u32> {
         let mut hasher = FxHasher::default();
         frames.iter().for_each(|frame| hasher.write_u64(frame.0));
         hasher.write_u8(is_truncated.into());
@@ -103,7 +108,7 @@ impl StackTable {
             }
             let begins = match written {
                 Some(begins) => begins,
-                None => *written.insert(self.write(frames, is_truncated)?),
+                None => *written.insert(self.write(frames, is_truncated, most)?),
             };
             match slot.hash.compare_exchange(0, hash, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
@@ -118,8 +123,8 @@ impl StackTable {
         None
     }
 
-    fn write(&self, frames: &[FrameWord], is_truncated: bool) -> Option<usize> {
-        let most = self.slots.len() / 2;
+    fn write(&self, frames: &[FrameWord], is_truncated: bool, most: usize) -> Option<usize> {
+        let most = most.min(self.slots.len() / 2);
         if self.stacks.load(Ordering::Relaxed) >= most
             || self.stacks.fetch_add(1, Ordering::Relaxed) >= most
         {
@@ -169,10 +174,10 @@ mod tests {
     #[test]
     fn stack_has_one_number_and_comes_back() {
         let table = StackTable::with_room(64, 4096);
-        let first = table.intern(&frames(1, 5), false).unwrap();
-        let second = table.intern(&frames(1, 5), true).unwrap();
+        let first = table.intern(&frames(1, 5), false, STACKS).unwrap();
+        let second = table.intern(&frames(1, 5), true, STACKS).unwrap();
         assert_ne!(first, second);
-        assert_eq!(table.intern(&frames(1, 5), false), Some(first));
+        assert_eq!(table.intern(&frames(1, 5), false, STACKS), Some(first));
         let mut stacks = table.stacks();
         stacks.sort_by_key(|stack| stack.is_truncated);
         let [whole, cut] = &stacks[..] else { panic!("{stacks:?}") };
@@ -183,21 +188,28 @@ mod tests {
     #[test]
     fn full_table_takes_no_more_and_keeps_what_it_has() {
         let table = StackTable::with_room(64, 4096);
-        let numbers: Vec<_> = (0..100).map(|seed| table.intern(&frames(seed, 3), false)).collect();
+        let numbers: Vec<_> =
+            (0..100).map(|seed| table.intern(&frames(seed, 3), false, STACKS)).collect();
         assert_eq!(numbers.iter().flatten().count(), 32);
         assert_eq!(table.stacks().len(), 32);
-        assert_eq!(table.intern(&frames(0, 3), false), numbers[0]);
+        assert_eq!(table.intern(&frames(0, 3), false, STACKS), numbers[0]);
+        // Or no more are wanted of a kind.
+        let table = StackTable::with_room(64, 4096);
+        assert!(table.intern(&frames(1, 3), false, 1).is_some());
+        assert_eq!(table.intern(&frames(2, 3), false, 1), None);
+        assert!(table.intern(&frames(2, 3), false, 2).is_some());
         // Or there is no room for frames.
         let table = StackTable::with_room(64, 10);
-        assert!(table.intern(&frames(1, 8), false).is_some());
-        assert_eq!((table.intern(&frames(2, 8), false), table.stacks().len()), (None, 1));
+        assert!(table.intern(&frames(1, 8), false, STACKS).is_some());
+        assert_eq!((table.intern(&frames(2, 8), false, STACKS), table.stacks().len()), (None, 1));
     }
 
     #[test]
     fn threads_agree_on_numbers() {
         let table = StackTable::new();
         let all: Vec<Vec<Option<u32>>> = std::thread::scope(|scope| {
-            let work = || (0..5000).map(|seed| table.intern(&frames(seed, 7), false)).collect();
+            let work =
+                || (0..5000).map(|seed| table.intern(&frames(seed, 7), false, STACKS)).collect();
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });

@@ -1,5 +1,7 @@
-//! What unwinding needs of C and of the machine: registers, words of a stack, loaded modules, mapped files. The only unsafe
-//! code of this crate.
+//! What unwinding and sampling need of C and of the machine: registers, words of a stack, loaded modules, mapped files, timers. The
+//! only unsafe code of this crate.
+
+pub(super) mod timer;
 
 use std::arch::asm;
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
@@ -7,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
@@ -93,7 +96,7 @@ thread_local! {
 
 /// Where the calling thread's stack lies: asked once a thread, which allocates.
 #[inline]
-fn bounds_of_thread() -> Option<Range<u64>> {
+pub(super) fn bounds_of_thread() -> Option<Range<u64>> {
     let known = BOUNDS.try_with(std::cell::Cell::get).ok()?;
     let (start, end) = known.unwrap_or_else(|| {
         // Empty where it cannot be had.
@@ -234,4 +237,14 @@ pub(super) fn map(file: &File) -> io::Result<Mmap> {
     // ends the program without us. Where it is written to in place the bytes change under us: they are read as the damaged
     // bytes they are, by a parser of untrusted input.
     unsafe { Mmap::map(file) }
+}
+
+/// `PERF_EVENT_IOC_SET_OUTPUT`, `_IO('$', 5)`.
+const SET_OUTPUT: libc::Ioctl = 0x2405;
+
+/// Has the records of an event of perf written to the buffer of another one of the same thread.
+pub(super) fn share_buffer(of: &impl AsRawFd, with: &impl AsRawFd) -> io::Result<()> {
+    // SAFETY: both descriptors are open during the call, and the request takes a descriptor.
+    let result = unsafe { libc::ioctl(of.as_raw_fd(), SET_OUTPUT, with.as_raw_fd()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

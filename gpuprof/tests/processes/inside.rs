@@ -1,0 +1,173 @@
+//! What the host did inside gaps, in unmodified programs whose cause has returned when the gap ends.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use profiler_core::Profile;
+use profiler_core::formats::stacks::{FrameKind, StackRoot};
+use profiler_core::profile::{HostState, SampleSource};
+use profiler_core::query::GapSample;
+
+use crate::injected::{OWN, compile, compile_with, gpuprof_run, profile};
+use crate::support::{Folder, ran};
+
+const SHORTEST: Duration = Duration::from_micros(20);
+/// The causes of `inside.c`, and for those that wait the system calls in which they do.
+const CAUSES: [(&str, &[&str]); 11] = [
+    ("sleep", &["clock_nanosleep", "nanosleep"]),
+    ("busy_loop", &[]),
+    ("lock", &["futex"]),
+    ("page_faults", &[]),
+    ("allocation", &[]),
+    ("file_reading", &[]),
+    ("decompression", &[]),
+    ("channel_wait", &["read"]),
+    ("pool_starvation", &["futex"]),
+    ("garbage_collection", &[]),
+    ("compiled", &[]),
+];
+
+fn run(folder: &Folder, options: &[&str], program: &[&str]) -> Profile {
+    let options: Vec<_> = ["-o", "job"].into_iter().chain(options.iter().copied()).collect();
+    let run = ran(&mut gpuprof_run(folder, &options, program));
+    assert_eq!(run.status, Some(0), "{}", run.error);
+    let id = run.out.lines().next().unwrap().to_owned();
+    let _ = fs::remove_file(format!("/tmp/perf-{id}.map"));
+    profile(folder, "job")
+}
+
+/// Of the gaps before the kernels of each cause the time, and the time of the samples that name it.
+fn shares(
+    profile: &Profile,
+    names: impl Fn(&str, &[&str], &GapSample<'_>) -> bool,
+) -> BTreeMap<&'static str, (Duration, Duration)> {
+    let mut named: BTreeMap<&str, (Duration, Duration)> = BTreeMap::new();
+    for gap in profile.query().gaps(SHORTEST).iter() {
+        let Some(kernel) = gap.after().as_kernel() else { continue };
+        let found = CAUSES.into_iter().find(|(cause, _)| *cause == kernel.name());
+        let Some((cause, calls)) = found else { continue };
+        let sums = named.entry(cause).or_default();
+        sums.0 += gap.duration();
+        for sample in gap.samples().iter().filter(|sample| names(cause, calls, sample)) {
+            sums.1 += sample.span.duration();
+        }
+    }
+    assert_eq!(named.len(), CAUSES.len(), "{named:?}");
+    named
+}
+
+fn check_shares(profile: &Profile, named: &BTreeMap<&str, (Duration, Duration)>) {
+    let share = |(all, of_cause): &(Duration, Duration)| of_cause.as_secs_f64() / all.as_secs_f64();
+    let text: Vec<_> =
+        named.iter().map(|(cause, times)| format!("{cause} {:.3}", share(times))).collect();
+    let text = format!("{}: {}", profile.host_samples(), text.join(", "));
+    eprintln!("{text}");
+    assert!(named.values().all(|times| share(times) >= 0.95), "{text}");
+}
+
+fn has_function(sample: &GapSample<'_>, name: &str) -> bool {
+    let frames = sample.stack.map(|stack| stack.frames()).unwrap_or_default();
+    frames.iter().any(|frame| frame.function == Some(name))
+}
+
+fn waits_in(sample: &GapSample<'_>, calls: &[&str]) -> bool {
+    matches!(sample.state, HostState::Waiting { system_call: Some(call), .. } if calls.contains(&call))
+}
+
+/// True where the kernel lets perf see all; else says that the test was not run.
+fn is_permitted(profile: &Profile) -> bool {
+    let samples = profile.host_samples();
+    let is_permitted = samples.source == Some(SampleSource::Perf);
+    if !is_permitted {
+        eprintln!("not run: perf_event_open does not show the kernel here: {samples}");
+    }
+    is_permitted
+}
+
+#[test]
+fn perf_names_the_function_inside_the_gap() {
+    let folder = Folder::new();
+    compile(&folder, &format!("{OWN}/inside.c"));
+    let profile = run(&folder, &["--host-samples"], &["./inside", "20"]);
+    if !is_permitted(&profile) {
+        return;
+    }
+    let named =
+        shares(&profile, |cause, _, sample| has_function(sample, &format!("cause_{cause}")));
+    check_shares(&profile, &named);
+
+    // Those that wait have their system call, by range.
+    let gaps = profile.query().gaps(SHORTEST);
+    let waits = gaps.waits().to_string();
+    for (cause, calls) in CAUSES.iter().filter(|(_, calls)| !calls.is_empty()) {
+        let is_there = calls.iter().any(|call| waits.contains(&format!("waiting in {call}, ")));
+        assert!(is_there, "{cause}: {waits}");
+    }
+
+    // The same as weighted stacks, which add up to the gaps.
+    let stacks = profile.idle_stacks(StackRoot::Ranges, SHORTEST);
+    assert_eq!(Duration::from_nanos(stacks.total().idle_time_ns), gaps.time());
+    let sleeping = stacks.iter().filter(|stack| {
+        let names: Vec<_> = stack.frames.iter().map(|frame| (frame.kind, &*frame.name)).collect();
+        names.contains(&(FrameKind::Function, "cause_sleep"))
+            && names.contains(&(FrameKind::State, "waiting in clock_nanosleep"))
+    });
+    let ns: u64 = sleeping.map(|stack| stack.weights.idle_time_ns).sum();
+    assert!(ns > 80_000_000, "{ns}");
+    let job = folder.path("job");
+    let job = job.to_str().unwrap();
+    let diagnosis = ran(&mut folder.gpuprof(["diagnose", job]));
+    assert!(diagnosis.out.contains("waiting in futex, in "), "{}", diagnosis.out);
+}
+
+/// With seccomp in place of a container that denies perf: by signals where the program uses the CPU, by system calls elsewhere.
+#[test]
+fn timers_name_the_function_inside_the_gap_where_perf_is_denied() {
+    let folder = Folder::new();
+    compile(&folder, &format!("{OWN}/inside.c"));
+    let profile = run(&folder, &["--host-samples=timers"], &["./inside", "60", "denied"]);
+    let samples = profile.host_samples();
+    assert_eq!(samples.source, Some(SampleSource::Timers), "{samples}");
+    assert!(samples.failure.unwrap().contains("perf_event_open: "), "{samples}");
+    let named = shares(&profile, |cause, calls, sample| match calls.is_empty() {
+        true => has_function(sample, &format!("cause_{cause}")),
+        false => waits_in(sample, calls),
+    });
+    check_shares(&profile, &named);
+}
+
+/// Without perf and signals, system calls alone.
+#[test]
+fn waits_have_system_calls_where_perf_is_denied() {
+    let folder = Folder::new();
+    compile(&folder, &format!("{OWN}/inside.c"));
+    let profile = run(&folder, &["--host-samples"], &["./inside", "60", "denied"]);
+    let samples = profile.host_samples();
+    assert_eq!(samples.source, Some(SampleSource::Waits), "{samples}");
+    let mut named = shares(&profile, |_, calls, sample| waits_in(sample, calls));
+    named.retain(|cause, _| CAUSES.iter().any(|(name, calls)| name == cause && !calls.is_empty()));
+    check_shares(&profile, &named);
+}
+
+#[test]
+fn stripped_program_has_addresses_inside_the_gap() {
+    let folder = Folder::new();
+    compile_with(&folder, &format!("{OWN}/inside.c"), &["-s"]);
+    let profile = run(&folder, &["--host-samples=timers"], &["./inside", "20"]);
+    let gaps = profile.query().gaps(SHORTEST);
+    let mut own = Duration::ZERO;
+    for sample in gaps.iter().flat_map(|gap| gap.samples()) {
+        let is_own = sample.stack.is_some_and(|stack| stack.to_string().contains("inside+0x"));
+        own += if is_own { sample.span.duration() } else { Duration::ZERO };
+    }
+    assert!(own > gaps.time() / 2, "{own:?} of {:?}", gaps.time());
+}
+
+#[test]
+fn run_without_the_option_has_no_samples() {
+    let folder = Folder::new();
+    compile(&folder, &format!("{OWN}/inside.c"));
+    let profile = run(&folder, &["--stacks"], &["./inside", "1"]);
+    assert_eq!((profile.host_samples().source, profile.host_samples().parts), (None, 0));
+}

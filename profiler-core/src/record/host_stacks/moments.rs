@@ -1,0 +1,315 @@
+//! From what was seen of a thread at single moments to what it did in each part of a gap.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// The most moments of a thread that wait for the end of a gap.
+const MOST: usize = 1 << 14;
+
+/// What was seen of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It ran here; 0 for an unknown stack.
+    Ran(u32),
+    /// It left a CPU here, and could have gone on if the flag is set.
+    Left(u32, bool),
+    /// It came back to a CPU.
+    CameBack,
+    /// It was found waiting here, in this wait.
+    Waited(u32, u32),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    from_ns: u64,
+    /// The same until here, where several looks found the same.
+    until_ns: u64,
+    seen: Seen,
+}
+
+/// What the thread did in a part of a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doing {
+    Ran,
+    /// For a CPU.
+    WaitedForCpu,
+    /// In this wait, if it is known.
+    Waited(Option<u32>),
+}
+
+/// A part of a gap: its time, the stack (0 for none), and what the thread did.
+pub(super) type Part = (Range<u64>, u32, Doing);
+
+/// The moments of a thread since its last gap.
+#[derive(Debug, Default)]
+pub(super) struct Moments {
+    seen: VecDeque<Moment>,
+    /// Whether the kernel says exactly when the thread leaves a CPU and comes back.
+    is_exact: bool,
+    /// Until here moments were left out.
+    dropped_until_ns: u64,
+}
+
+impl Moments {
+    pub(super) fn new(is_exact: bool) -> Self {
+        Self { is_exact, ..Self::default() }
+    }
+
+    /// Adds a moment; they come in the order of time, or nearly so.
+    pub(super) fn add(&mut self, at_ns: u64, seen: Seen) {
+        if let Some(last) = self.seen.back_mut().filter(|last| last.until_ns <= at_ns)
+            && last.seen == seen
+            && matches!(seen, Seen::Waited(..) | Seen::Ran(0))
+        {
+            last.until_ns = at_ns;
+            return;
+        }
+        if self.seen.len() >= MOST {
+            // The oldest quarter: of a thread that ends no gap, nothing is lost by that.
+            self.dropped_until_ns = self.seen[MOST / 4 - 1].until_ns;
+            self.seen.drain(..MOST / 4);
+        }
+        let behind = self.seen.iter().rev().take_while(|moment| moment.from_ns > at_ns).count();
+        let moment = Moment { from_ns: at_ns, until_ns: at_ns, seen };
+        self.seen.insert(self.seen.len() - behind, moment);
+    }
+
+    /// True if the thread was seen as it left a CPU, and not since.
+    pub(super) fn is_away(&self) -> bool {
+        let last = self.seen.iter().rev().find(|moment| !matches!(moment.seen, Seen::Waited(..)));
+        matches!(last, Some(Moment { seen: Seen::Left(stack, _), .. }) if *stack != 0)
+    }
+
+    /// Takes the moments of a gap, and drops those before. Returns its parts in order, and whether moments of it had been dropped.
+    pub(super) fn end_gap(&mut self, gap: Range<u64>) -> (Vec<Part>, bool) {
+        let count = self.seen.partition_point(|moment| moment.from_ns <= gap.end);
+        let mut taken: Vec<Moment> = self.seen.drain(..count).collect();
+        // A look before the gap may have found the same as one in it.
+        taken.retain(|moment| moment.until_ns >= gap.start);
+        if !self.is_exact {
+            taken = with_changes(&taken);
+        }
+        let mut parts =
+            Parts { at_ns: gap.start, gap: gap.clone(), ran: Vec::new(), parts: Vec::new() };
+        // A thread runs as it returns from one launch and as it begins the next.
+        let mut away: Option<(u32, Doing)> = None;
+        for moment in &taken {
+            let at_ns = moment.from_ns.clamp(gap.start, gap.end);
+            match moment.seen {
+                Seen::Ran(stack) => {
+                    // It came back unseen.
+                    if let Some((stack, doing)) = away.take() {
+                        parts.waited(at_ns, stack, doing);
+                    }
+                    parts.ran.push((at_ns, stack));
+                }
+                Seen::Left(stack, is_ready) => {
+                    match away.take() {
+                        Some((stack, doing)) => parts.waited(at_ns, stack, doing),
+                        None => {
+                            parts.ran.push((at_ns, stack));
+                            parts.ran_until(at_ns);
+                        }
+                    }
+                    let doing = if is_ready { Doing::WaitedForCpu } else { Doing::Waited(None) };
+                    away = Some((stack, doing));
+                }
+                Seen::CameBack => {
+                    if let Some((stack, doing)) = away.take() {
+                        parts.waited(at_ns, stack, doing);
+                    }
+                }
+                Seen::Waited(stack, wait) => match &mut away {
+                    Some((known, doing)) => {
+                        if *known == 0 {
+                            *known = stack;
+                        }
+                        if *doing == Doing::Waited(None) {
+                            *doing = Doing::Waited(Some(wait));
+                        }
+                    }
+                    // It left unseen: before it was looked at for the first time, or with the buffer full.
+                    None => {
+                        let ran = parts.ran.last();
+                        let since = ran.map_or(parts.at_ns, |(ran_ns, _)| ran_ns.midpoint(at_ns));
+                        parts.ran_until(since);
+                        away = Some((stack, Doing::Waited(Some(wait))));
+                    }
+                },
+            }
+        }
+        match away {
+            Some((stack, doing)) => parts.waited(gap.end, stack, doing),
+            None => parts.ran_until(gap.end),
+        }
+        (parts.parts, gap.start < self.dropped_until_ns)
+    }
+}
+
+/// Adds when a thread left a CPU and came back, between looks that found it waiting and looks that did not: in the middle.
+fn with_changes(moments: &[Moment]) -> Vec<Moment> {
+    let mut all = Vec::with_capacity(moments.len() * 2);
+    let mut add = |at_ns, seen| all.push(Moment { from_ns: at_ns, until_ns: at_ns, seen });
+    let mut before: Option<&Moment> = None;
+    for moment in moments {
+        // The first look stands for the time before it, too.
+        let middle = before.map_or(0, |before| before.until_ns.midpoint(moment.from_ns));
+        match (moment.seen, before.map(|before| before.seen)) {
+            (Seen::Waited(..), Some(same)) if same == moment.seen => {}
+            (Seen::Waited(stack, _), _) => add(middle, Seen::Left(stack, false)),
+            (_, Some(Seen::Waited(..))) => add(middle, Seen::CameBack),
+            _ => {}
+        }
+        add(moment.from_ns, moment.seen);
+        before = Some(moment);
+    }
+    all
+}
+
+struct Parts {
+    gap: Range<u64>,
+    /// The end of the last part.
+    at_ns: u64,
+    /// Where the thread ran since then.
+    ran: Vec<(u64, u32)>,
+    parts: Vec<Part>,
+}
+
+impl Parts {
+    fn push(&mut self, until_ns: u64, stack: u32, doing: Doing) {
+        let time = self.at_ns..until_ns.clamp(self.at_ns, self.gap.end);
+        self.at_ns = time.end;
+        if time.is_empty() {
+            return;
+        }
+        match self.parts.last_mut() {
+            Some((last, last_stack, last_doing))
+                if last.end == time.start && (*last_stack, *last_doing) == (stack, doing) =>
+            {
+                last.end = time.end;
+            }
+            _ => self.parts.push((time, stack, doing)),
+        }
+    }
+
+    fn waited(&mut self, until_ns: u64, stack: u32, doing: Doing) {
+        self.ran.clear();
+        self.push(until_ns, stack, doing);
+    }
+
+    /// Divides the time in which the thread ran among the places where it was seen: each moment is of the nearest.
+    fn ran_until(&mut self, end_ns: u64) {
+        let mut ran = std::mem::take(&mut self.ran);
+        ran.retain(|(_, stack)| *stack != 0);
+        for (at, (time_ns, stack)) in ran.iter().enumerate() {
+            let next = ran.get(at + 1).map(|(next_ns, _)| time_ns.midpoint(*next_ns));
+            self.push(next.unwrap_or(end_ns), *stack, Doing::Ran);
+        }
+        // Without a stack nothing is known but that it ran.
+        self.at_ns = self.at_ns.max(end_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(is_exact: bool, gap: Range<u64>, seen: &[(u64, Seen)]) -> Vec<Part> {
+        let mut moments = Moments::new(is_exact);
+        seen.iter().for_each(|(at, seen)| moments.add(*at, *seen));
+        let (parts, is_cut) = moments.end_gap(gap);
+        assert!(!is_cut);
+        parts
+    }
+
+    #[test]
+    fn time_is_of_the_nearest_sample_and_waits_are_exact() {
+        let seen = [
+            (5, Seen::Ran(9)),
+            (120, Seen::Ran(1)),
+            (140, Seen::Ran(2)),
+            (200, Seen::Left(3, false)),
+            (250, Seen::Waited(0, 7)),
+            (900, Seen::CameBack),
+            (905, Seen::Left(4, true)),
+            (930, Seen::CameBack),
+            (990, Seen::Ran(5)),
+            (1100, Seen::Ran(6)),
+        ];
+        assert_eq!(
+            parts(true, 100..1000, &seen),
+            [
+                (100..130, 1, Doing::Ran),
+                (130..170, 2, Doing::Ran),
+                (170..200, 3, Doing::Ran),
+                (200..900, 3, Doing::Waited(Some(7))),
+                (900..905, 4, Doing::Ran),
+                (905..930, 4, Doing::WaitedForCpu),
+                (930..1000, 5, Doing::Ran),
+            ]
+        );
+    }
+
+    #[test]
+    fn waits_that_were_looked_at_end_in_the_middle_between_looks() {
+        let waiting = Seen::Waited(3, 1);
+        let seen = [
+            (110, waiting),
+            (120, waiting),
+            (130, Seen::Ran(0)),
+            (140, Seen::Ran(4)),
+            (150, Seen::Waited(5, 2)),
+            (160, Seen::Waited(5, 2)),
+        ];
+        assert_eq!(
+            parts(false, 100..200, &seen),
+            [
+                (100..125, 3, Doing::Waited(Some(1))),
+                (125..145, 4, Doing::Ran),
+                (145..200, 5, Doing::Waited(Some(2))),
+            ]
+        );
+        // Two waits without a look between them.
+        let seen = [(110, waiting), (130, Seen::Waited(6, 1))];
+        assert_eq!(
+            parts(false, 100..200, &seen),
+            [(100..120, 3, Doing::Waited(Some(1))), (120..200, 6, Doing::Waited(Some(1)))]
+        );
+    }
+
+    #[test]
+    fn wait_whose_begin_was_not_seen_is_one() {
+        let seen = [(150, Seen::Waited(3, 1)), (190, Seen::CameBack), (195, Seen::Ran(4))];
+        let waited = (100..190, 3, Doing::Waited(Some(1)));
+        assert_eq!(parts(true, 100..200, &seen), [waited, (190..200, 4, Doing::Ran)]);
+        let seen = [(110, Seen::Ran(2)), (150, Seen::Waited(3, 1))];
+        let waited = (130..200, 3, Doing::Waited(Some(1)));
+        assert_eq!(parts(true, 100..200, &seen), [(100..130, 2, Doing::Ran), waited]);
+    }
+
+    #[test]
+    fn time_without_a_stack_is_in_no_part() {
+        assert_eq!(parts(true, 0..100, &[]), []);
+        assert_eq!(parts(false, 0..100, &[(50, Seen::Ran(0))]), []);
+        let left = [(40, Seen::Left(0, false)), (60, Seen::CameBack)];
+        assert_eq!(parts(true, 0..100, &left), [(40..60, 0, Doing::Waited(None))]);
+    }
+
+    #[test]
+    fn moments_that_were_dropped_are_told_of() {
+        let mut moments = Moments::new(true);
+        (0..MOST as u64 + 1).for_each(|at| moments.add(at, Seen::Ran(1 + at as u32 % 2)));
+        assert!(moments.seen.len() <= MOST);
+        let end = MOST as u64;
+        assert!(moments.end_gap(end..end + 1).1 == false);
+        (0..MOST as u64 + 1).for_each(|at| moments.add(end + 2 + at, Seen::Ran(1)));
+        assert!(moments.end_gap(end + 1..end * 3).1);
+    }
+
+    #[test]
+    fn records_out_of_order_are_sorted() {
+        let seen = [(120, Seen::Ran(2)), (110, Seen::Ran(1))];
+        let found = parts(true, 100..200, &seen);
+        assert_eq!(found, [(100..115, 1, Doing::Ran), (115..200, 2, Doing::Ran)]);
+    }
+}
