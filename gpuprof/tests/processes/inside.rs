@@ -14,7 +14,7 @@ use crate::support::{Folder, ran};
 
 const SHORTEST: Duration = Duration::from_micros(20);
 /// The causes of `inside.c`, and for those that wait the system calls in which they do.
-const CAUSES: [(&str, &[&str]); 11] = [
+const CAUSES: [Cause; 11] = [
     ("sleep", &["clock_nanosleep", "nanosleep"]),
     ("busy_loop", &[]),
     ("lock", &["futex"]),
@@ -37,15 +37,19 @@ fn run(folder: &Folder, options: &[&str], program: &[&str]) -> Profile {
     profile(folder, "job")
 }
 
+/// A cause, and the system calls in which it waits.
+type Cause = (&'static str, &'static [&'static str]);
+
 /// Of the gaps before the kernels of each cause the time, and the time of the samples that name it.
 fn shares(
     profile: &Profile,
+    causes: &[Cause],
     names: impl Fn(&str, &[&str], &GapSample<'_>) -> bool,
 ) -> BTreeMap<&'static str, (Duration, Duration)> {
     let mut named: BTreeMap<&str, (Duration, Duration)> = BTreeMap::new();
     for gap in profile.query().gaps(SHORTEST).iter() {
         let Some(kernel) = gap.after().as_kernel() else { continue };
-        let found = CAUSES.into_iter().find(|(cause, _)| *cause == kernel.name());
+        let found = causes.iter().find(|(cause, _)| *cause == kernel.name());
         let Some((cause, calls)) = found else { continue };
         let sums = named.entry(cause).or_default();
         sums.0 += gap.duration();
@@ -53,7 +57,7 @@ fn shares(
             sums.1 += sample.span.duration();
         }
     }
-    assert_eq!(named.len(), CAUSES.len(), "{named:?}");
+    assert_eq!(named.len(), causes.len(), "{named:?}");
     named
 }
 
@@ -93,8 +97,9 @@ fn perf_names_the_function_inside_the_gap() {
     if !is_permitted(&profile) {
         return;
     }
-    let named =
-        shares(&profile, |cause, _, sample| has_function(sample, &format!("cause_{cause}")));
+    let named = shares(&profile, &CAUSES, |cause, _, sample| {
+        has_function(sample, &format!("cause_{cause}"))
+    });
     check_shares(&profile, &named);
 
     // Those that wait have their system call, by range.
@@ -130,7 +135,7 @@ fn timers_name_the_function_inside_the_gap_where_perf_is_denied() {
     let samples = profile.host_samples();
     assert_eq!(samples.source, Some(SampleSource::Timers), "{samples}");
     assert!(samples.failure.unwrap().contains("perf_event_open: "), "{samples}");
-    let named = shares(&profile, |cause, calls, sample| match calls.is_empty() {
+    let named = shares(&profile, &CAUSES, |cause, calls, sample| match calls.is_empty() {
         true => has_function(sample, &format!("cause_{cause}")),
         false => waits_in(sample, calls),
     });
@@ -145,8 +150,38 @@ fn waits_have_system_calls_where_perf_is_denied() {
     let profile = run(&folder, &["--host-samples"], &["./inside", "60", "denied"]);
     let samples = profile.host_samples();
     assert_eq!(samples.source, Some(SampleSource::Waits), "{samples}");
-    let mut named = shares(&profile, |_, calls, sample| waits_in(sample, calls));
+    let mut named = shares(&profile, &CAUSES, |_, calls, sample| waits_in(sample, calls));
     named.retain(|cause, _| CAUSES.iter().any(|(name, calls)| name == cause && !calls.is_empty()));
+    check_shares(&profile, &named);
+}
+
+/// The causes of `inside.py`, and for that which waits the system calls in which it does.
+const PYTHON_CAUSES: [Cause; 3] =
+    [("python", &[]), ("unpacking", &[]), ("sleep", &["clock_nanosleep", "select", "pselect6"])];
+
+/// A Python without perf's trampoline: the interpreter's function, that of a library in C behind a module, or the system call.
+fn names_python(cause: &str, calls: &[&str], sample: &GapSample<'_>) -> bool {
+    match cause {
+        "python" => has_function(sample, "_PyEval_EvalFrameDefault"),
+        "unpacking" => sample.stack.is_some_and(|stack| {
+            let modules = stack.frames().into_iter().filter_map(|frame| frame.module);
+            stack.to_string().contains("decompress")
+                || modules.into_iter().any(|module| module.starts_with("libz"))
+        }),
+        _ => waits_in(sample, calls),
+    }
+}
+
+#[test]
+fn python_names_the_interpreter_and_libraries_inside_the_gap() {
+    let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/unmodified/programs");
+    let program = format!("{OWN}/inside.py");
+    let folder = Folder::new();
+    fs::create_dir(folder.path("cuda")).unwrap();
+    fake_cuda::install(&folder.path("cuda")).unwrap();
+    let words = ["python3", "-B", &program, programs, "60"];
+    let profile = run(&folder, &["--host-samples=timers"], &words);
+    let named = shares(&profile, &PYTHON_CAUSES, names_python);
     check_shares(&profile, &named);
 }
 

@@ -92,58 +92,67 @@ impl Moments {
         let mut parts =
             Parts { at_ns: gap.start, gap: gap.clone(), ran: Vec::new(), parts: Vec::new() };
         // A thread runs as it returns from one launch and as it begins the next.
-        let mut away: Option<(u32, Doing)> = None;
+        let mut away: Option<Away> = None;
         for moment in &taken {
             let at_ns = moment.from_ns.clamp(gap.start, gap.end);
             match moment.seen {
                 Seen::Ran(stack) => {
                     // It came back unseen.
-                    if let Some((stack, doing)) = away.take() {
-                        parts.waited(at_ns, stack, doing);
+                    if let Some(away) = away.take() {
+                        parts.waited(at_ns, away);
                     }
                     parts.ran.push((at_ns, stack));
                 }
                 Seen::Left(stack, is_ready) => {
-                    match away.take() {
-                        Some((stack, doing)) => parts.waited(at_ns, stack, doing),
-                        None => {
-                            parts.ran.push((at_ns, stack));
-                            parts.ran_until(at_ns);
-                        }
+                    if let Some(away) = away.take() {
+                        parts.waited(at_ns, away);
+                    }
+                    // A look does not say where it ran.
+                    if self.is_exact {
+                        parts.ran.push((at_ns, stack));
                     }
                     let doing = if is_ready { Doing::WaitedForCpu } else { Doing::Waited(None) };
-                    away = Some((stack, doing));
+                    away = Some(parts.left(at_ns, stack, doing));
                 }
                 Seen::CameBack => {
-                    if let Some((stack, doing)) = away.take() {
-                        parts.waited(at_ns, stack, doing);
+                    if let Some(away) = away.take() {
+                        parts.waited(at_ns, away);
                     }
                 }
                 Seen::Waited(stack, wait) => match &mut away {
-                    Some((known, doing)) => {
-                        if *known == 0 {
-                            *known = stack;
+                    Some(away) => {
+                        if away.stack == 0 {
+                            away.stack = stack;
                         }
-                        if *doing == Doing::Waited(None) {
-                            *doing = Doing::Waited(Some(wait));
+                        if away.doing == Doing::Waited(None) {
+                            away.doing = Doing::Waited(Some(wait));
                         }
                     }
                     // It left unseen: before it was looked at for the first time, or with the buffer full.
                     None => {
                         let ran = parts.ran.last();
                         let since = ran.map_or(parts.at_ns, |(ran_ns, _)| ran_ns.midpoint(at_ns));
-                        parts.ran_until(since);
-                        away = Some((stack, Doing::Waited(Some(wait))));
+                        away = Some(parts.left(since, stack, Doing::Waited(Some(wait))));
                     }
                 },
             }
         }
         match away {
-            Some((stack, doing)) => parts.waited(gap.end, stack, doing),
+            Some(away) => parts.waited(gap.end, away),
             None => parts.ran_until(gap.end),
         }
         (parts.parts, gap.start < self.dropped_until_ns)
     }
+}
+
+/// A thread that left a CPU.
+#[derive(Debug)]
+struct Away {
+    /// Where it was as it left, 0 if that is unknown.
+    stack: u32,
+    /// Where it was seen last while it ran.
+    ran: u32,
+    doing: Doing,
 }
 
 /// Adds when a thread left a CPU and came back, between looks that found it waiting and looks that did not: in the middle.
@@ -192,9 +201,17 @@ impl Parts {
         }
     }
 
-    fn waited(&mut self, until_ns: u64, stack: u32, doing: Doing) {
-        self.ran.clear();
-        self.push(until_ns, stack, doing);
+    /// The thread left a CPU.
+    fn left(&mut self, at_ns: u64, stack: u32, doing: Doing) -> Away {
+        let ran = self.ran.iter().rev().find(|(_, stack)| *stack != 0);
+        let ran = ran.map_or(0, |(_, stack)| *stack);
+        self.ran_until(at_ns);
+        Away { stack, ran, doing }
+    }
+
+    fn waited(&mut self, until_ns: u64, away: Away) {
+        let stack = if away.stack == 0 { away.ran } else { away.stack };
+        self.push(until_ns, stack, away.doing);
     }
 
     /// Divides the time in which the thread ran among the places where it was seen: each moment is of the nearest.
@@ -275,6 +292,16 @@ mod tests {
             parts(false, 100..200, &seen),
             [(100..120, 3, Doing::Waited(Some(1))), (120..200, 6, Doing::Waited(Some(1)))]
         );
+    }
+
+    #[test]
+    fn wait_without_a_stack_has_that_of_the_last_sample() {
+        let seen = [(110, Seen::Ran(2)), (120, Seen::Left(0, true)), (180, Seen::CameBack)];
+        let ready = (120..180, 2, Doing::WaitedForCpu);
+        assert_eq!(parts(true, 100..200, &seen), [(100..120, 2, Doing::Ran), ready]);
+        let seen = [(110, Seen::Ran(2)), (120, Seen::Left(0, false)), (150, Seen::Waited(3, 1))];
+        let waited = (120..200, 3, Doing::Waited(Some(1)));
+        assert_eq!(parts(true, 100..200, &seen), [(100..120, 2, Doing::Ran), waited]);
     }
 
     #[test]
