@@ -16,6 +16,7 @@ mod diagnose;
 mod diff;
 mod doctor;
 mod failure;
+mod gaps;
 mod gate;
 mod input;
 mod kernels;
@@ -120,6 +121,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Scorecard(args) => scorecard::scorecard(args),
         Command::Ranks(args) => ranks::ranks(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
+        Command::Gaps(args) => gaps::gaps(&args),
         Command::CriticalPath(args) => critical_path::critical_path(args),
         Command::Html(io) => convert::to(ExportFormat::Html, &io, None),
         Command::Roofline(args) => roofline::roofline(args),

@@ -71,7 +71,7 @@ fn every_command_takes_a_folder() {
     let run = run();
     let baseline = run.0.join("baseline.json");
     let baseline = baseline.to_str().unwrap();
-    let commands: [&[&str]; 19] = [
+    let commands: [&[&str]; 20] = [
         &["report"],
         &["report", "--format=json"],
         &["report", "--fail-if-incomplete"],
@@ -83,6 +83,7 @@ fn every_command_takes_a_folder() {
         &["tensor-cores"],
         &["scorecard"],
         &["critical-path"],
+        &["gaps"],
         &["diagnose"],
         &["diagnose", "--steps=step"],
         &["export", "--format=counts"],

@@ -859,6 +859,20 @@ fn critical_path_has_rows_and_answers() {
 }
 
 #[test]
+fn gaps_have_causes_and_say_that_waits_were_not_sampled() {
+    let text = result_of(args([&"gaps", &recording()]));
+    assert!(text.text().starts_with("gaps of 20us and more: "), "{}", text.text());
+    assert!(text.text().contains("not sampled; `gpuprof run --host-samples`"), "{}", text.text());
+    let all = result_of(args([&"gaps", &"--json", &"--shortest=0s", &recording()])).json();
+    let causes = all["causes"].as_array().unwrap();
+    let sum: u64 = causes.iter().filter_map(|cause| cause["times"]["sum_ns"].as_u64()).sum();
+    assert!(sum > 0 && Some(sum) == all["time_ns"].as_u64(), "{all}");
+    assert!(all["samples"]["source"].is_null() && all["waits"].as_array().unwrap().is_empty());
+    let none = result_of(args([&"gaps", &"--json", &"--shortest=1h", &recording()])).json();
+    assert_eq!(none["gaps"].as_u64(), Some(0));
+}
+
+#[test]
 fn a_scorecard_is_text_json_or_markdown_and_can_be_a_gate() {
     let text = result_of(args([&"scorecard", &recording()]));
     assert!(text.text().starts_with("scorecard: 6 bad, 3 look, "), "{}", text.text());

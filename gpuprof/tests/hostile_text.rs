@@ -218,7 +218,7 @@ fn leaked(field: &str) -> &'static str {
 // --- what is looked at ---
 
 /// A command of gpuprof, whether people read it, and its words; the file comes last.
-const COMMANDS: [(bool, &[&str]); 55] = [
+const COMMANDS: [(bool, &[&str]); 57] = [
     (true, &["report"]),
     (true, &["top"]),
     (false, &["top", "--format=csv"]),
@@ -257,6 +257,8 @@ const COMMANDS: [(bool, &[&str]); 55] = [
     (true, &["diagnose", "--incomplete", "--steps=*"]),
     (true, &["diagnose", "--range=\u{1b}[2J\nINJECTED"]),
     (true, &["critical-path"]),
+    (true, &["gaps"]),
+    (false, &["gaps", "--json"]),
     (false, &["critical-path", "--format=json"]),
     (true, &["critical-path", "--range=*", "--what-if=one-wait:*"]),
     (true, &["critical-path", "--range=\u{1b}[2J\nINJECTED"]),

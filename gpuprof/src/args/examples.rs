@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-const EXAMPLES: [(&str, &str); 19] = [
+const EXAMPLES: [(&str, &str); 20] = [
     (
         "report",
         "gpuprof run.gpuprof\ngpuprof report --json run.gpuprof | jq .path\nssh host cat run.gpuprof | gpuprof report -",
@@ -49,6 +49,10 @@ const EXAMPLES: [(&str, &str); 19] = [
     (
         "critical-path",
         "gpuprof critical-path run.gpuprof\ngpuprof critical-path --range step/forward run.gpuprof\ngpuprof critical-path --what-if 'kernel:*gemm*=2' --what-if one-graph:step run.gpuprof",
+    ),
+    (
+        "gaps",
+        "gpuprof gaps run.gpuprof\ngpuprof gaps --shortest 1ms --json run.gpuprof | jq .waits",
     ),
     (
         "roofline",

@@ -95,6 +95,8 @@ pub(crate) enum Command {
     Diagnose(DiagnoseArgs),
     /// What determined the length of the run and its steps, the slack of all else, and what changes would bring
     CriticalPath(CriticalPathArgs),
+    /// Idle times of the GPU by cause and range, and the system calls that the host waited in
+    Gaps(GapsArgs),
     /// Who waits for whom in the collectives of several ranks, stragglers, and exposed communication
     Ranks(crate::ranks::RanksArgs),
     /// Writes a self-contained HTML page for a browser: timeline, ranges, kernels and calls
@@ -461,6 +463,17 @@ pub(crate) struct DiagnoseArgs {
     /// %), or if there is no verdict. GPU compute and notes do not count
     #[arg(long, value_name = "FACTOR", value_parser = at_least_zero)]
     pub(crate) fail_above: Option<f64>,
+    #[command(flatten)]
+    pub(crate) io: FileArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GapsArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<TextFormat>,
+    /// Leave out shorter gaps, as 1ms
+    #[arg(long, value_name = "TIME", default_value = "20us", value_parser = humantime::parse_duration)]
+    pub(crate) shortest: Duration,
     #[command(flatten)]
     pub(crate) io: FileArgs,
 }

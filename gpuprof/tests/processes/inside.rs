@@ -122,6 +122,9 @@ fn perf_names_the_function_inside_the_gap() {
     assert!(ns > 80_000_000, "{ns}");
     let job = folder.path("job");
     let job = job.to_str().unwrap();
+    let table = ran(&mut folder.gpuprof(["gaps", job]));
+    assert!(table.out.contains("waiting in futex, outside any range"), "{}", table.out);
+    assert!(table.out.contains("parts of gaps sampled by perf"), "{}", table.out);
     let diagnosis = ran(&mut folder.gpuprof(["diagnose", job]));
     assert!(diagnosis.out.contains("waiting in futex, in "), "{}", diagnosis.out);
 }
