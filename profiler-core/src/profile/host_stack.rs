@@ -98,6 +98,8 @@ pub struct HostSampleCounts<'a> {
     pub source: Option<SampleSource>,
     /// Why some thread had a lesser source, or none.
     pub failure: Option<&'a str>,
+    /// Samples of running threads, and of threads as they left a CPU, outside gaps too.
+    pub samples: u64,
     /// Parts of gaps, each with the place and the state of a thread.
     pub parts: u64,
     /// What is missing.
@@ -106,8 +108,8 @@ pub struct HostSampleCounts<'a> {
 
 impl fmt::Display for HostSampleCounts<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { source, failure, parts, losses } = self;
-        write!(f, "{parts} parts of gaps sampled")?;
+        let Self { source, failure, samples, parts, losses } = self;
+        write!(f, "{parts} parts of gaps from {samples} samples")?;
         if let Some(source) = source {
             write!(f, " by {}", source.name())?;
         }
@@ -250,6 +252,7 @@ impl Profile {
             let samples = &stacks.samples;
             counts.source = counts.source.max(samples.source);
             counts.failure = counts.failure.or(samples.failure.as_deref());
+            counts.samples = counts.samples.saturating_add(samples.samples);
             counts.losses.add(&samples.losses);
         }
         counts

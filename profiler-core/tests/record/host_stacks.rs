@@ -122,7 +122,7 @@ fn gaps_have_the_stack_of_what_ended_them() {
 }
 
 /// Loads and unloads a library that the process does not have, as often as it can.
-fn load_libraries(done: &AtomicBool) -> u64 {
+pub(crate) fn load_libraries(done: &AtomicBool) -> u64 {
     let mut loaded = 0;
     while !done.load(Ordering::Relaxed) {
         for name in [c"libanl.so.1", c"libresolv.so.2", c"libBrokenLocale.so.1"] {

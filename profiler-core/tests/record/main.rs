@@ -26,6 +26,8 @@ mod flight_recorder;
 mod gpu_spans;
 mod graphs;
 #[cfg(feature = "stacks")]
+mod host_samples;
+#[cfg(feature = "stacks")]
 mod host_stacks;
 mod inferred;
 mod lane;

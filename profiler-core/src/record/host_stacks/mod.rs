@@ -66,6 +66,8 @@ pub(crate) struct HostSamples {
     pub(crate) source: Option<SampleSource>,
     /// Why there is no better one.
     pub(crate) failure: Option<String>,
+    /// Samples of running threads, and of those that left a CPU.
+    pub(crate) samples: u64,
     /// System calls and wait channels of the kernel, empty where not known.
     pub(crate) waits: Vec<(String, String)>,
     /// Parts of gaps: the thread, the start and the length in nanoseconds, the number of the stack (0 for none), and what it did:
@@ -76,7 +78,8 @@ pub(crate) struct HostSamples {
 
 json_object! {
     HostSamples {
-        interval_ns: required, source: required, failure: required, waits: required, parts: required, losses: required,
+        interval_ns: required, source: required, failure: required, samples: required, waits: required,
+        parts: required, losses: required,
     }
 }
 

@@ -303,7 +303,9 @@ impl Sampling {
     /// Takes what the source has seen of the thread.
     fn read_source(&mut self, thread: &mut Watched) {
         let (moments, losses) = (&mut thread.moments, &mut self.samples.losses);
+        let samples = &mut self.samples.samples;
         let mut stack_of = |registers: &Registers, stack: &[u8]| {
+            *samples += 1;
             capture::sampled(registers, stack).unwrap_or_else(|| {
                 losses.stacks += 1;
                 0
