@@ -1,4 +1,5 @@
 //! What the host did inside gaps, in unmodified programs whose cause has returned when the gap ends.
+#![allow(clippy::print_stderr, reason = "says what was not run, and the shares")]
 
 use std::collections::BTreeMap;
 use std::fs;

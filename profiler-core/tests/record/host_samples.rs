@@ -1,4 +1,5 @@
 //! What threads do inside gaps.
+#![allow(clippy::print_stderr, reason = "says what was not run, and how much was")]
 
 use std::hint::black_box;
 use std::panic::AssertUnwindSafe;

@@ -328,7 +328,7 @@ mod tests {
         (0..MOST as u64 + 1).for_each(|at| moments.add(at, Seen::Ran(1 + at as u32 % 2)));
         assert!(moments.seen.len() <= MOST);
         let end = MOST as u64;
-        assert!(moments.end_gap(end..end + 1).1 == false);
+        assert!(!moments.end_gap(end..end + 1).1);
         (0..MOST as u64 + 1).for_each(|at| moments.add(end + 2 + at, Seen::Ran(1)));
         assert!(moments.end_gap(end + 1..end * 3).1);
     }

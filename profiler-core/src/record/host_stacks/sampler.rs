@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -233,7 +234,9 @@ impl Sampling {
                 Err(error) => failures.push(format!("timers: {error}")),
             }
         }
-        if self.samples.failure.is_none() && !failures.is_empty() {
+        // A thread that has ended meanwhile is no failure.
+        let is_there = || Path::new(&format!("/proc/self/task/{thread_id}")).exists();
+        if self.samples.failure.is_none() && !failures.is_empty() && is_there() {
             self.samples.failure = Some(failures.join("; "));
         }
         found.unwrap_or((Source::None, SampleSource::Waits))
