@@ -14,7 +14,7 @@ use cupti::fake::Fake;
 use cupti::sys::functions::DRIVER_CALLS;
 use cupti::{Collector, Config, Library};
 use gpu_profiler_benches::fresh_memory;
-use profiler_core::Profiler;
+use profiler_core::{Profiler, Sampling};
 
 /// Calls in one collection: 4 MiB of log.
 const PER_COLLECTION: u64 = 100_000;
@@ -78,17 +78,24 @@ fn call_log(c: &mut Criterion) {
             });
         });
     }
-    let profiler = Profiler::builder().library(library).stacks_after(Duration::ZERO).build();
-    let profiler = profiler.expect("the fake serves");
-    group.bench_function("fake, both callbacks and a stack", |b| {
-        b.iter_custom(|iterations| {
-            profiler.start().expect("no other session runs");
-            let time = time(&fake, LAUNCH, iterations);
-            let profile = profiler.stop().expect("the session runs");
-            assert_eq!(profile.host_stacks().calls, iterations, "{}", profile.host_stacks());
-            time
+    let stacks = Profiler::builder().library(library.clone()).stacks_after(Duration::ZERO);
+    let sampled = Profiler::builder().library(library).stacks_after(Duration::ZERO);
+    for (name, builder) in [
+        ("fake, both callbacks and a stack", stacks),
+        // Each call ends a gap, more than the sampler reads.
+        ("fake, both callbacks, a stack and a sampler", sampled.sample(Sampling::host())),
+    ] {
+        let profiler = builder.build().expect("the fake serves");
+        group.bench_function(name, |b| {
+            b.iter_custom(|iterations| {
+                profiler.start().expect("no other session runs");
+                let time = time(&fake, LAUNCH, iterations);
+                let profile = profiler.stop().expect("the session runs");
+                assert_eq!(profile.host_stacks().calls, iterations, "{}", profile.host_stacks());
+                time
+            });
         });
-    });
+    }
     group.finish();
 }
 
