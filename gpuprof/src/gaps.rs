@@ -7,10 +7,30 @@ use profiler_core::profile::{HostSampleCounts, HostStackCounts};
 use profiler_core::query::{GapWait, Gaps, Groups, IdleCause};
 use serde::Serialize;
 
-use crate::args::{GapsArgs, OutputFormat as _, TextFormat};
+use crate::args::{FileArgs, FormatArgs, OutputFormat as _, TextFormat};
 use crate::failure::Failure;
 use crate::input;
 use crate::tables::write_json;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GapsArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<TextFormat>,
+    /// Leave out shorter gaps, as 1ms
+    #[arg(long, value_name = "TIME", default_value = "20us", value_parser = humantime::parse_duration)]
+    pub(crate) shortest: Duration,
+    #[command(flatten)]
+    pub(crate) io: FileArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct IdleArgs {
+    /// The time in which the GPU did nothing, by range, host function and cause, in place of its work: gaps of at least this
+    /// length; for flamegraph, folded, pprof and otlp. Functions are those of a run with --stacks [default: 20us]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "20us",
+          value_parser = humantime::parse_duration)]
+    pub(crate) idle: Option<Duration>,
+}
 
 #[derive(Serialize)]
 struct Rows<'a> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
-use gpuprof_control::{Budget, HostSamples, Start, Stop};
+use gpuprof_control::{Budget, Start, Stop};
 use profiler_core::critical_path::Change;
 use profiler_core::kernels::KernelClass;
 use profiler_core::scorecard::{ScoreKind, Target};
@@ -96,7 +96,7 @@ pub(crate) enum Command {
     /// What determined the length of the run and its steps, the slack of all else, and what changes would bring
     CriticalPath(CriticalPathArgs),
     /// Idle times of the GPU by cause and range, and the system calls that the host waited in
-    Gaps(GapsArgs),
+    Gaps(crate::gaps::GapsArgs),
     /// Who waits for whom in the collectives of several ranks, stragglers, and exposed communication
     Ranks(crate::ranks::RanksArgs),
     /// Writes a self-contained HTML page for a browser: timeline, ranges, kernels and calls
@@ -248,7 +248,7 @@ pub(crate) struct ConvertArgs {
     #[arg(long, value_name = "COUNT")]
     pub(crate) samples: Option<usize>,
     #[command(flatten)]
-    pub(crate) idle: IdleArgs,
+    pub(crate) idle: crate::gaps::IdleArgs,
     /// The profile
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
@@ -267,18 +267,9 @@ pub(crate) struct OutputArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct IdleArgs {
-    /// The time in which the GPU did nothing, by range, host function and cause, in place of its work: gaps of at least this
-    /// length; for flamegraph, folded, pprof and otlp. Functions are those of a run with --stacks [default: 20us]
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "20us",
-          value_parser = humantime::parse_duration)]
-    pub(crate) idle: Option<Duration>,
-}
-
-#[derive(Debug, clap::Args)]
 pub(crate) struct FlamegraphArgs {
     #[command(flatten)]
-    pub(crate) idle: IdleArgs,
+    pub(crate) idle: crate::gaps::IdleArgs,
     #[command(flatten)]
     pub(crate) io: FileArgs,
 }
@@ -468,17 +459,6 @@ pub(crate) struct DiagnoseArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct GapsArgs {
-    #[command(flatten)]
-    pub(crate) format: FormatArgs<TextFormat>,
-    /// Leave out shorter gaps, as 1ms
-    #[arg(long, value_name = "TIME", default_value = "20us", value_parser = humantime::parse_duration)]
-    pub(crate) shortest: Duration,
-    #[command(flatten)]
-    pub(crate) io: FileArgs,
-}
-
-#[derive(Debug, clap::Args)]
 pub(crate) struct CriticalPathArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs<TextFormat>,
@@ -605,9 +585,8 @@ pub(crate) struct RunArgs {
     /// Sample what threads do between such launches, each millisecond: their functions and the system calls they wait in. By
     /// perf_event_open where the kernel permits it; else by waits alone, or with timers also by SIGPROF. With --stacks=20us unless
     /// that is given [default: perf]
-    #[arg(long, value_name = "SOURCE", num_args = 0..=1, require_equals = true, default_missing_value = "perf",
-          value_parser = host_samples)]
-    pub(crate) host_samples: Option<HostSamples>,
+    #[arg(long, value_name = "SOURCE", num_args = 0..=1, require_equals = true, default_missing_value = "perf")]
+    pub(crate) host_samples: Option<gpuprof_control::HostSamples>,
     /// The run folder [default: a new folder PROGRAM-DATE-TIME.gpurun in the current one, in UTC]
     #[arg(short, long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) output: Option<PathBuf>,
@@ -766,10 +745,6 @@ fn duration(seconds: &str) -> Result<Stop, String> {
 
 fn budget(text: &str) -> Result<Budget, String> {
     text.parse()
-}
-
-fn host_samples(source: &str) -> Result<HostSamples, String> {
-    source.parse()
 }
 
 fn ranges(count: &str) -> Result<Stop, String> {

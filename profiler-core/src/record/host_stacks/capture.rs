@@ -100,7 +100,7 @@ impl TakingStacks {
 
     /// Also samples threads within gaps, from now on.
     pub(crate) fn sampling(mut self, settings: &SamplerSettings) -> Self {
-        self.sampler = Some(HostSampler::begin(settings));
+        self.sampler = Some(HostSampler::begin(settings, sampled));
         self
     }
 
@@ -198,7 +198,7 @@ fn take(since_ns: u64) -> u32 {
 }
 
 /// The stack of another thread, by its registers and a copy of its stack from the stack pointer on. `None` if there is no room.
-pub(super) fn sampled(registers: &Registers, stack: &[u8]) -> Option<u32> {
+fn sampled(registers: &Registers, stack: &[u8]) -> Option<u32> {
     let capture = CAPTURE.get()?;
     let mut unwinding = capture.unwinders[UNWINDERS].lock();
     let mut frames = [FrameWord::new(None, 0); MOST_FRAMES];

@@ -70,7 +70,12 @@ impl PerfThread {
         };
         let period = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let mut running = builder(Software::TASK_CLOCK, period);
-        let mut records = running.context_switch(true).build()?.sampled(BUFFER_BYTES)?;
+        let mut records =
+            running.context_switch(true).build()?.sampled(BUFFER_BYTES).map_err(|error| {
+                let what =
+                    "the buffer (kernel.perf_event_mlock_kb and RLIMIT_MEMLOCK bound all of them)";
+                io::Error::new(error.kind(), format!("{what}: {error}"))
+            })?;
         let mut leaving = None;
         if with_kernel {
             let mut event = builder(Software::CONTEXT_SWITCHES, 1).build()?;

@@ -18,8 +18,11 @@ use super::moments::{Doing, Moments, Seen};
 use super::perf::{PerfThread, Record};
 use super::sys::Registers;
 use super::sys::timer::{self, CpuTimer, TIMED_THREADS};
-use super::{FIRST_WAIT, HostSamples, SampleSource, capture, syscalls, threads};
+use super::{FIRST_WAIT, HostSamples, SampleSource, syscalls, threads};
 use crate::base::background::Background;
+
+/// The number of a stack, by registers and a copy of the stack from the stack pointer on. `None` if there is no room.
+pub(super) type StackOf = fn(&Registers, &[u8]) -> Option<u32>;
 
 /// What to sample, and how.
 #[derive(Debug, Clone)]
@@ -61,12 +64,12 @@ struct Running {
 }
 
 impl HostSampler {
-    pub(super) fn begin(settings: &SamplerSettings) -> Self {
+    pub(super) fn begin(settings: &SamplerSettings, stack_of: StackOf) -> Self {
         let failed = |why: String| Self { running: None, failure: Some(why) };
         if threads::begin().is_none() {
             return failed("another session of this process samples its threads".to_owned());
         }
-        let sampling = Arc::new(Mutex::new(Sampling::new(settings.clone())));
+        let sampling = Arc::new(Mutex::new(Sampling::new(settings.clone(), stack_of)));
         let (end, ended) = mpsc::sync_channel(0);
         let background = Background::default();
         let (caught, looked) = (background.clone(), sampling.clone());
@@ -140,6 +143,7 @@ type Wait = (i64, u64, u64);
 
 struct Sampling {
     settings: SamplerSettings,
+    stack_of: StackOf,
     watched: Vec<Watched>,
     timers: [bool; TIMED_THREADS],
     /// Numbers of waits by their names.
@@ -155,10 +159,11 @@ impl std::fmt::Debug for Sampling {
 }
 
 impl Sampling {
-    fn new(settings: SamplerSettings) -> Self {
+    fn new(settings: SamplerSettings, stack_of: StackOf) -> Self {
         let interval_ns = u64::try_from(settings.interval.as_nanos()).unwrap_or(u64::MAX);
         Self {
             settings,
+            stack_of,
             watched: Vec::new(),
             timers: [false; TIMED_THREADS],
             waits: FxHashMap::default(),
@@ -306,10 +311,10 @@ impl Sampling {
     /// Takes what the source has seen of the thread.
     fn read_source(&mut self, thread: &mut Watched) {
         let (moments, losses) = (&mut thread.moments, &mut self.samples.losses);
-        let samples = &mut self.samples.samples;
+        let (samples, find) = (&mut self.samples.samples, self.stack_of);
         let mut stack_of = |registers: &Registers, stack: &[u8]| {
             *samples += 1;
-            capture::sampled(registers, stack).unwrap_or_else(|| {
+            find(registers, stack).unwrap_or_else(|| {
                 losses.stacks += 1;
                 0
             })
@@ -389,7 +394,7 @@ impl Sampling {
             #[cfg(target_arch = "aarch64")]
             lr: 0,
         };
-        capture::sampled(&registers, &self.stack[..bytes]).unwrap_or_else(|| {
+        (self.stack_of)(&registers, &self.stack[..bytes]).unwrap_or_else(|| {
             self.samples.losses.stacks += 1;
             0
         })

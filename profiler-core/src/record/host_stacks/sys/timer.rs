@@ -80,7 +80,7 @@ pub(in super::super) fn install() -> io::Result<()> {
     }
     // SAFETY: written by the call above, which succeeded.
     let before = unsafe { before.assume_init() };
-    let own: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_signal;
+    let own: unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_signal;
     let own = own as libc::sighandler_t;
     if before.sa_sigaction == own {
         return Ok(());
@@ -98,8 +98,10 @@ pub(in super::super) fn install() -> io::Result<()> {
     if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a live structure to a handler with SA_SIGINFO.
+/// # Safety
+/// The kernel calls it for a signal whose action has `SA_SIGINFO`: both pointers are to live structures of its own.
+unsafe extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: by the promise above.
     let info = unsafe { &*info };
     if info.si_code != libc::SI_TIMER {
         return;
@@ -112,7 +114,7 @@ extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, context: *mut c_vo
     if place.generation.load(Ordering::Relaxed) != (value >> 16) as u32 {
         return;
     }
-    // SAFETY: the kernel passes a live context of the interrupted code.
+    // SAFETY: by the promise above; it is the context of the interrupted code.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     let registers = registers(context);
     let bounds = place.start.load(Ordering::Relaxed)..place.end.load(Ordering::Relaxed);
