@@ -33,7 +33,7 @@ use serde_json::Value;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Commands for people; the file comes last.
-const COMMANDS: [&[&str]; 22] = [
+const COMMANDS: [&[&str]; 23] = [
     &["report"],
     &["top", "--limit=0"],
     &["stats", "all"],
@@ -48,6 +48,7 @@ const COMMANDS: [&[&str]; 22] = [
     &["diagnose", "--incomplete"],
     &["diagnose", "--incomplete", "--range=*"],
     &["diagnose", "--incomplete", "--steps=*"],
+    &["gaps"],
     &["critical-path"],
     &["critical-path", "--range=*", "--what-if=one-wait:*"],
     &["critical-path", "--steps=*", "--what-if=pinned", "--what-if=host:*=inf"],

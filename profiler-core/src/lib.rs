@@ -176,7 +176,7 @@
 //!   spans of OpenTelemetry. `push`: profiles pushed over HTTP. `nsys`: captures of
 //!   Nsight Systems, read and written. `parquet`: tables for DuckDB and its like. `pprof`, `otlp`, `firefox`: exports for pprof's
 //!   readers, OpenTelemetry's collectors and the Firefox Profiler; each includes `analysis`. `stacks`: stacks of threads
-//!   at launches that end gaps; recordings that have some are read without it.
+//!   at launches that end gaps, and samples within gaps; recordings that have some are read without it.
 //!
 //! # From the command line
 //! The program `gpuprof`, a separate package, offers all of this for files, with exit statuses for
