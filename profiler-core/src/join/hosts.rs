@@ -208,18 +208,34 @@ fn shift_launches(store: &mut Store, clocks: &FxHashMap<u32, HostClock>, process
 #[cfg(all(test, feature = "analysis"))]
 mod tests {
     use super::*;
-    use crate::join::tables::{Thread, ThreadId};
+    use crate::join::tables::{HostPart, Interval, Thread, ThreadId};
 
     #[test]
-    fn stacks_move_with_their_calls() {
+    fn stacks_and_samples_move_with_their_calls() {
         let thread = Thread { id: 1, process: 7, name: None, priority: None };
         let mut store = Store { threads: vec![thread], ..Store::default() };
         store.call_stacks.insert((ThreadId(0), 1_000), (0, 3));
+        let part = |start_ns, end_ns| HostPart {
+            thread: ThreadId(0),
+            time: Interval { start_ns, end_ns },
+            table: 0,
+            stack: None,
+            doing: 0,
+        };
+        // In a damaged file parts may overlap.
+        store.host_samples = vec![part(900, 950), part(800, 910), part(820, 830), part(950, 990)];
+        store.sort_host_samples();
+        assert_eq!(store.host_samples, [part(800, 910), part(910, 950), part(950, 990)]);
         let clocks = [(7, HostClock::planted(50, 0.0, 1_000))].into_iter().collect();
         shift(&mut store, &clocks);
         assert_eq!(
-            store.call_stacks.into_iter().collect::<Vec<_>>(),
+            std::mem::take(&mut store.call_stacks).into_iter().collect::<Vec<_>>(),
             [((ThreadId(0), 1_050), (0, 3))]
         );
+        assert_eq!(store.host_samples, [part(850, 960), part(960, 1_000), part(1_000, 1_040)]);
+        let within = Interval { start_ns: 900, end_ns: 1_010 };
+        let found: Vec<_> = store.host_parts(ThreadId(0), within).collect();
+        assert_eq!(found, [part(900, 960), part(960, 1_000), part(1_000, 1_010)]);
+        assert_eq!(store.host_parts(ThreadId(1), within).count(), 0);
     }
 }

@@ -584,8 +584,20 @@ pub(crate) struct HostPart {
 }
 
 impl Store {
+    /// Sorts the samples, and cuts those that overlap, as in a damaged file alone: the parts of a gap add up to it.
     pub(crate) fn sort_host_samples(&mut self) {
         order::sort_by_key(&mut self.host_samples, |part| (part.thread.at(), part.time.start_ns));
+        let mut last: Option<(ThreadId, u64)> = None;
+        self.host_samples.retain_mut(|part| {
+            if let Some((_, end_ns)) = last.filter(|(thread, _)| *thread == part.thread) {
+                part.time.start_ns = part.time.start_ns.max(end_ns);
+            }
+            let is_left = part.time.start_ns < part.time.end_ns;
+            if is_left {
+                last = Some((part.thread, part.time.end_ns));
+            }
+            is_left
+        });
     }
 
     /// What a thread did within some time, as far as it was sampled: in order, cut to that time.
