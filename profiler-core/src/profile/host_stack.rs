@@ -119,7 +119,7 @@ impl fmt::Display for HostSampleCounts<'_> {
         let counts = [
             (losses.buffer, "samples lost in full buffers"),
             (losses.stacks, "samples without room for their stack"),
-            (losses.over_limit, "parts over the limit"),
+            (losses.over_limit, "older parts dropped"),
             (losses.gaps, "gaps not read, or cut"),
             (losses.threads, "threads over the limit"),
         ];

@@ -118,9 +118,9 @@ impl Sampling {
     /// that with `CAP_PERFMON` or `kernel.perf_event_paranoid` of at most 1; with 2, threads have no stacks while the kernel works
     /// for them. Elsewhere, as in most containers, a thread of the profiler reads the system call of waiting threads from `/proc`,
     /// and running threads have no stacks, but with [`timers`](Self::timers).
-    /// [`Profile::host_stacks`](crate::Profile::host_stacks) has which it was, why, and what was lost.
+    /// [`Profile::host_samples`](crate::Profile::host_samples) says which it was, why, and what was lost.
     ///
-    /// Up to 64 threads with perf (half a megabyte each, locked in memory), 256 in total. It keeps 262,144 parts of gaps, or
+    /// Up to 64 threads with perf (half a megabyte each, locked in memory), 256 in total. It keeps the last 262,144 parts of gaps, or
     /// [`max_samples`](Self::max_samples) if that is set; parts that the thread spent in one place are one. One session of a process
     /// samples at a time.
     #[cfg(feature = "stacks")]

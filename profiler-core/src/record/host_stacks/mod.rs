@@ -112,7 +112,7 @@ pub struct SampleLosses {
     pub buffer: u64,
     /// Samples whose stack was new when the room for stacks of samples was used up.
     pub stacks: u64,
-    /// Parts of gaps over [`Sampling::max_samples`](crate::Sampling::max_samples).
+    /// Older parts of gaps, dropped for newer ones: more than [`Sampling::max_samples`](crate::Sampling::max_samples).
     pub over_limit: u64,
     /// Gaps that a thread ended faster than they were read, or so long that the beginning was left out.
     pub gaps: u64,

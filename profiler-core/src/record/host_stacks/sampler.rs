@@ -285,8 +285,9 @@ impl Sampling {
             self.samples.losses.gaps += u64::from(is_cut);
             for (time, stack, doing) in parts {
                 if self.samples.parts.len() >= self.settings.most {
-                    self.samples.losses.over_limit += 1;
-                    continue;
+                    let oldest = (self.settings.most / 4).max(1);
+                    self.samples.parts.drain(..oldest);
+                    self.samples.losses.over_limit += oldest as u64;
                 }
                 let doing = match doing {
                     Doing::Ran => 0,
