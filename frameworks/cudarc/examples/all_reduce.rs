@@ -27,11 +27,15 @@ const LAYERS: [usize; 3] = [1 << 15, 1 << 18, 1 << 20];
 fn main() -> Result<(), Anyhow> {
     let ranks = usize::try_from(CudaContext::device_count()?)?;
     if ranks < 2 {
-        return Err(format!("{ranks} GPUs are visible, and ranks that add their gradients need two").into());
+        return Err(format!(
+            "{ranks} GPUs are visible, and ranks that add their gradients need two"
+        )
+        .into());
     }
     let id = Id::new().map_err(|error| format!("NCCL made no id of a communicator: {error:?}"))?;
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..ranks).map(|rank| scope.spawn(move || train(rank, ranks, id))).collect();
+        let threads: Vec<_> =
+            (0..ranks).map(|rank| scope.spawn(move || train(rank, ranks, id))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a rank panicked")?)
     })
 }
@@ -40,7 +44,10 @@ fn train(rank: usize, ranks: usize, id: Id) -> Result<(), Anyhow> {
     let stream = CudaContext::new(rank)?.new_stream()?;
     let comm = Comm::from_rank(stream.clone(), rank, ranks, id)
         .map_err(|error| format!("rank {rank} of {ranks} could not join: {error:?}"))?;
-    let mut gradients = LAYERS.iter().map(|&elements| stream.clone_htod(&vec![1_f32; elements])).collect::<Result<Vec<_>, _>>()?;
+    let mut gradients = LAYERS
+        .iter()
+        .map(|&elements| stream.clone_htod(&vec![1_f32; elements]))
+        .collect::<Result<Vec<_>, _>>()?;
     for _ in 0..STEPS {
         let _step = nvtx::range("step");
         for gradient in &mut gradients {
@@ -54,7 +61,10 @@ fn train(rank: usize, ranks: usize, id: Id) -> Result<(), Anyhow> {
     if let Some(wrong) = stream.clone_dtoh(&gradients[0])?.iter().find(|&&value| value != 1.0) {
         return Err(format!("rank {rank} has a gradient of {wrong} instead of 1").into());
     }
-    let calls: Vec<_> = LAYERS.iter().map(|elements| format!(r#""AllReduce {}": {STEPS}"#, elements * size_of::<f32>())).collect();
+    let calls: Vec<_> = LAYERS
+        .iter()
+        .map(|elements| format!(r#""AllReduce {}": {STEPS}"#, elements * size_of::<f32>()))
+        .collect();
     println!(r#"{{"rank": {rank}, "calls": {{{}}}}}"#, calls.join(", "));
     Ok(())
 }
