@@ -482,6 +482,37 @@ fn fifty_sessions_in_one_process_lose_nothing() {
 }
 
 #[test]
+fn ranges_with_the_least_time_share_a_row_if_there_are_very_many() {
+    let fake = Fake::new();
+    let profile = record(&fake, || {
+        {
+            let _compile = range("compile");
+            for pass in 0..150 {
+                let _pass = range(&format!("pass {pass}"));
+                let _inner = range("inner");
+            }
+        }
+        let _step = range("step");
+        let _layer = range("layer");
+        fake.launch(Work::kernel(c"k"));
+    });
+    let text = profile.to_string();
+    let rows = |part: &str| text.lines().filter(|line| line.contains(part)).count();
+    let named: Vec<&str> = text.lines().filter(|line| line.contains("─ pass ")).collect();
+    assert_eq!((rows("└─ layer"), rows("compile ")), (1, 1), "{text}");
+    // Some may have an own row because of their `inner`.
+    assert!((90..=97).contains(&named.len()) && rows("─ inner") == named.len(), "{text}");
+    let others: Vec<&str> = text.lines().filter(|line| line.contains(" other ranges)")).collect();
+    let [others] = others[..] else { panic!("{text}") };
+    let hidden = 150 - named.len();
+    assert!(others.contains(&format!("└─ ({} other ranges)", 2 * hidden)), "{text}");
+    let sums: Vec<&str> = others.split(')').nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(sums[0], hidden.to_string(), "{text}");
+    let note = format!("\n{} ranges with the least GPU time and host time have no row", 2 * hidden);
+    assert!(text.contains(&note), "{text}");
+}
+
+#[test]
 fn a_report_of_a_deep_recursion_and_odd_names_is_a_page() {
     let fake = Fake::new();
     let profile = record(&fake, || {
