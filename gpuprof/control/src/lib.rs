@@ -8,15 +8,17 @@
 
 mod error;
 pub mod manifest;
+mod modes;
 mod options;
 mod process;
 mod run_folder;
 pub mod socket;
 
 pub use error::Error;
+pub use modes::{AlwaysOn, Budget, KeepLast, Triggers};
 pub use options::{
-    ALWAYS_ON_VARIABLE, Budget, LOG_VARIABLE, Options, RUN_VARIABLE, STACKS_VARIABLE,
-    START_VARIABLE, STOP_VARIABLE, Start, Stop,
+    ALWAYS_ON_VARIABLE, GRAPHS_VARIABLE, KEEP_LAST_VARIABLE, LOG_VARIABLE, Options, RUN_VARIABLE,
+    STACKS_VARIABLE, START_VARIABLE, STOP_VARIABLE, Start, Stop, TRIGGERS_VARIABLE,
 };
 pub use process::ProcessId;
 pub use run_folder::{Processes, RunFolder};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
-use gpuprof_control::{Budget, Start, Stop};
+use gpuprof_control::{AlwaysOn, KeepLast, Start, Stop};
 use profiler_core::critical_path::Change;
 use profiler_core::kernels::KernelClass;
 use profiler_core::scorecard::{ScoreKind, Target};
@@ -580,10 +580,36 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "COUNT", value_parser = ranges)]
     pub(crate) ranges: Option<Stop>,
     /// Record calls all the time, and GPU work in windows drawn at random that cost at most this
-    /// share of the time [default: 3%]; with --range NAME a window is one such range
+    /// share of the time [default: 3%]; with --range NAME a window is one such range; `calls-only`
+    /// opens none
     #[arg(long, value_name = "BUDGET", num_args = 0..=1, require_equals = true, default_missing_value = "3%",
-          conflicts_with_all = ["delay", "duration", "ranges"], value_parser = budget)]
-    pub(crate) always_on: Option<Budget>,
+          conflicts_with_all = ["delay", "duration", "ranges"], value_parser = always_on)]
+    pub(crate) always_on: Option<AlwaysOn>,
+    /// With --always-on, the largest share of ranges or slices that is drawn, from 0 to 1
+    #[arg(long, value_name = "SHARE", requires = "always_on", value_parser = share)]
+    pub(crate) rate: Option<f64>,
+    /// With --always-on, watch launches for this long before the first window, which makes later launches dearer
+    /// [default: 30s]
+    #[arg(long, value_name = "TIME", requires = "always_on", value_parser = humantime::parse_duration)]
+    pub(crate) watch: Option<Duration>,
+    /// With --always-on, the launches a second of the program's highest load: no window opens if dearer launches would
+    /// exceed the budget there [default: the most while they are watched]
+    #[arg(long, value_name = "COUNT", requires = "always_on", value_parser = at_least_zero)]
+    pub(crate) peak_launches: Option<f64>,
+    /// Keep only the last part, in memory: a time, as 10s, or a number of GPU operations, as 100000. It is written at the
+    /// end, by `gpuprof snapshot`, and by --slow and --on-error
+    #[arg(long, value_name = "TIME|COUNT", conflicts_with_all = ["always_on", "range", "duration", "ranges"], value_parser = keep_last)]
+    pub(crate) keep_last: Option<KeepLast>,
+    /// With --keep-last, write it to a file when an NVTX range of a thread with this name took longer, as request=200ms; may be
+    /// given several times. With --always-on and --range, record the range after one that took longer
+    #[arg(long, value_name = "NAME=TIME", value_parser = slow)]
+    pub(crate) slow: Vec<(String, Duration)>,
+    /// With --keep-last, write it to a file when a CUDA call returned an error
+    #[arg(long, requires = "keep_last")]
+    pub(crate) on_error: bool,
+    /// Record each launch of a CUDA graph as one interval instead of its kernels, which costs the graph nothing
+    #[arg(long, conflicts_with_all = ["always_on", "start", "delay", "range", "duration"])]
+    pub(crate) whole_graphs: bool,
     /// Take the stack of a thread at each launch, copy or memset before which it launched nothing for this long, as 20us: what
     /// the program did when the GPU ran out of work. See `gpuprof flamegraph --idle` [default: 20us]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "20us",
@@ -745,8 +771,29 @@ fn duration(seconds: &str) -> Result<Stop, String> {
     format!("duration={seconds}").parse()
 }
 
-fn budget(text: &str) -> Result<Budget, String> {
-    text.parse()
+/// A budget alone: other options have the rest.
+fn always_on(text: &str) -> Result<AlwaysOn, String> {
+    match text {
+        "calls-only" => Ok(AlwaysOn::new(None)),
+        budget => budget.parse().map(|budget| AlwaysOn::new(Some(budget))),
+    }
+}
+
+fn keep_last(text: &str) -> Result<KeepLast, String> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return format!("operations={text}").parse();
+    }
+    let time = humantime::parse_duration(text);
+    let time = time.map_err(|_| "give a time, as 10s, or a number of operations, as 100000")?;
+    format!("seconds={}", time.as_secs_f64()).parse()
+}
+
+/// The last `=` is the separator: names of ranges contain `=` too.
+fn slow(text: &str) -> Result<(String, Duration), String> {
+    let give = || "give the name of a range and a time, as request=200ms".to_owned();
+    let (name, time) =
+        text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(give)?;
+    Ok((name.to_owned(), humantime::parse_duration(time).map_err(|_| give())?))
 }
 
 fn ranges(count: &str) -> Result<Stop, String> {

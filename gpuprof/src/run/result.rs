@@ -1,6 +1,6 @@
 //! What a run recorded: notes on its processes, the report, and further outputs.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -65,8 +65,12 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
         }
     };
     let found = &processes.found;
+    // It is there if a trigger could have had a file.
+    let _: io::Result<()> = fs::remove_dir(folder.incidents());
+    let mut has_sums = false;
     if !quiet {
-        found.iter().for_each(|process| print_always_on(folder, process));
+        has_sums = found.iter().filter(|process| print_always_on(folder, process)).count() != 0;
+        found.iter().filter_map(|process| incidents(folder, process)).for_each(|it| note(&it));
     }
     if !found.iter().any(|process| process.has_recording) {
         processes.unreadable.iter().for_each(|error| note(&error.to_string()));
@@ -77,6 +81,7 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
                 true => {
                     "no process called CUDA, so nothing is recorded (one that clears its environment is not followed)"
                 }
+                false if has_sums => "no window was recorded: the texts above are all there is",
                 false => "nothing is recorded: no process used the GPU while recording was on",
             });
         }
@@ -97,12 +102,28 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
     true
 }
 
-/// Prints the report of a process that was always on.
-fn print_always_on(folder: &RunFolder, process: &Process) {
-    let Ok(file) = File::open(folder.always_on(process)) else { return };
+/// The files of a process that were written when something happened.
+fn incidents(folder: &RunFolder, process: &Process) -> Option<String> {
+    let (count, left_out) = (process.counts.incidents, process.counts.incidents_left_out);
+    if count + left_out == 0 {
+        return None;
+    }
+    let (label, path) = (live::label(process), folder.incidents());
+    let files = format!("process {label}: {count} files of incidents in {}", shown(&path));
+    Some(match left_out {
+        0 => files,
+        _ => format!(
+            "{files}; {left_out} incidents have none: within 10 s of another, beyond 16, or not written"
+        ),
+    })
+}
+
+/// Prints the report of a process that was always on. False without one.
+fn print_always_on(folder: &RunFolder, process: &Process) -> bool {
+    let Ok(file) = File::open(folder.always_on(process)) else { return false };
     let mut text = String::new();
     if file.take(MAX_REPORT).read_to_string(&mut text).is_err() {
-        return;
+        return false;
     }
     note(&format!("process {}", live::label(process)));
     let mut out = io::BufWriter::new(io::stderr().lock());
@@ -110,6 +131,7 @@ fn print_always_on(folder: &RunFolder, process: &Process) {
     for line in text.lines() {
         let _: io::Result<()> = writeln!(out, "{}", printable(line));
     }
+    true
 }
 
 fn failed(process: &Process) -> String {

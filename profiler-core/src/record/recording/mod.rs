@@ -208,6 +208,12 @@ impl Recording {
         Duration::from_nanos(self.window_ns.1.saturating_sub(self.window_ns.0))
     }
 
+    /// The number of kernels, copies and memsets.
+    pub(crate) fn operations(&self) -> u64 {
+        let ids = self.records.iter().filter_map(|record| segment::operation_id(&record));
+        ids.count() as u64
+    }
+
     /// Calls that had not returned at the end.
     pub(crate) fn open_calls(&self) -> impl Iterator<Item = &cupti::Call> {
         let calls = self.calls.iter().flat_map(|thread| &thread.calls);
