@@ -109,12 +109,11 @@ fn incidents(folder: &RunFolder, process: &Process) -> Option<String> {
         return None;
     }
     let (label, path) = (live::label(process), folder.incidents());
-    let files = format!("process {label}: {count} files of incidents in {}", shown(&path));
+    let path = shown(&path);
+    let files = format!("process {label}: incidents with a file in {path}: {count}");
     Some(match left_out {
         0 => files,
-        _ => format!(
-            "{files}; {left_out} incidents have none: within 10 s of another, beyond 16, or not written"
-        ),
+        _ => format!("{files}; without one, as within 10 s of another: {left_out}"),
     })
 }
 

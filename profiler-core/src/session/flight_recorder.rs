@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use cupti::clock::now_ns;
 use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashMap;
 
 use crate::base::accessors::setters;
 use crate::base::background::Background;
@@ -131,8 +132,8 @@ impl FlightRecorder {
         on_panic() on_panic = true;
         /// The most files that are written, 16 by default. Later triggers are counted.
         most_files(count: u64) most_files = count;
-        /// The least time between two files of triggers, 10 s by default. Triggers within it are counted. Files on request and of
-        /// panics are written at any time.
+        /// The least time between two files of one kind of trigger, 10 s by default: an error has its file although a slow range
+        /// had one just before. Triggers within it are counted. Files on request and of panics are written at any time.
         quiet(time: Duration) quiet = time;
     }
 }
@@ -195,7 +196,8 @@ struct Pending {
     files: VecDeque<Written>,
     count: u64,
     left_out: u64,
-    last: Option<Instant>,
+    /// When the last file of each kind was written, or could not be.
+    last: FxHashMap<Trigger, Instant>,
     last_error: Option<Error>,
 }
 
@@ -417,7 +419,7 @@ impl Shared {
         let may = {
             let mut pending = self.requests.pending.lock();
             let quiet = self.settings.quiet;
-            let is_soon = pending.last.is_some_and(|last| last.elapsed() < quiet);
+            let is_soon = pending.last.get(&trigger).is_some_and(|last| last.elapsed() < quiet);
             let may =
                 pending.count < self.settings.most_files && (trigger == Trigger::Panic || !is_soon);
             pending.left_out += u64::from(!may);
@@ -426,7 +428,7 @@ impl Shared {
         if may {
             let written = self.write(trigger);
             let mut pending = self.requests.pending.lock();
-            pending.last = Some(Instant::now());
+            pending.last.insert(trigger, Instant::now());
             if let Err(error) = written {
                 pending.left_out += 1;
                 pending.last_error = Some(error);
