@@ -183,6 +183,15 @@ impl RunFolder {
         self.path.join(process.always_on_name())
     }
 
+    /// Replaces the report of a process that is always on.
+    ///
+    /// # Errors
+    /// Those of the system; the former report stays.
+    pub fn write_always_on(&self, process: &Process, text: &str) -> Result<(), Error> {
+        let path = self.always_on(process);
+        write_bytes(&path, text.as_bytes()).map_err(|error| Error::io("write", &path, error))
+    }
+
     /// Reads the manifests of all processes.
     ///
     /// # Errors
@@ -257,11 +266,15 @@ fn write(path: &Path, manifest: &(impl Serialize + Check)) -> Result<(), Error> 
     let written =
         serde_json::to_vec_pretty(manifest).map_err(io::Error::from).and_then(|mut json| {
             json.push(b'\n');
-            let mut new = Replacement::begin(path.to_owned())?;
-            new.write_all(&json)?;
-            new.commit()
+            write_bytes(path, &json)
         });
     written.map_err(|error| Error::io("write", path, error))
+}
+
+fn write_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut new = Replacement::begin(path.to_owned())?;
+    new.write_all(bytes)?;
+    new.commit()
 }
 
 /// Neither follows a link nor waits for the writer of a pipe.

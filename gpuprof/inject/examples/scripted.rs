@@ -210,6 +210,21 @@ fn play(step: &str) {
         }
         // Ranges as of a service, each with a launch; the one of this number sleeps so long: `serve=COUNT/NUMBER/MILLISECONDS`.
         "serve" => serve(value),
+        // So many ranges with a launch, each with a name of its own.
+        "names" => {
+            let function = driver().function("named");
+            for number in 0..value.parse().unwrap() {
+                let number: u64 = number;
+                let _range = nvtx::range(&format!("request {number}"));
+                driver().start(function);
+            }
+        }
+        // As a full disk: no file grows beyond so many bytes.
+        "limit-files" => {
+            let bytes = value.parse().unwrap();
+            let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+        }
         "sync" => driver().call("cuCtxSynchronize", &[]),
         "reset" => driver().call("cuDevicePrimaryCtxReset_v2", &[0]),
         "start-profiler" => driver().call("cuProfilerStart", &[]),

@@ -317,12 +317,9 @@ impl Life {
     /// Writes what is known of a process that is always on.
     fn write_always_on(&self, report: Option<always_on::Report>) {
         let Some(report) = report else { return };
-        let path = self.folder.always_on(&self.manifest.lock());
-        let mut new = path.clone().into_os_string();
-        new.push(".new");
-        let written = std::fs::write(&new, format!("{report}\n"));
-        if let Err(error) = written.and_then(|()| std::fs::rename(&new, &path)) {
-            self.log(&format!("could not write {}: {error}", path.display()));
+        let process = self.manifest.lock().clone();
+        if let Err(error) = self.folder.write_always_on(&process, &format!("{report}\n")) {
+            self.log(&error.to_string());
         }
     }
 

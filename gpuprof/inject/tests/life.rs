@@ -949,3 +949,49 @@ fn graphs_as_intervals_are_for_the_whole_run() {
     let profile = Profile::load(run.folder().join(process.recording_name())).unwrap();
     assert_eq!(kernels(&profile), counts([(":axpy", 1)]));
 }
+
+/// A full disk: the program goes on, nothing half-written stays, and each loss has its reason.
+#[test]
+fn full_disk_harms_neither_the_program_nor_earlier_files() {
+    let run = keeping("seconds=60", "slow=0:request");
+    let steps = "init launch=early*10 sync wait limit-files=1000 serve=2000/2000/0 sync wait";
+    let mut live = Live::start(&run, steps);
+    let (_, _, process) = live.ask(Request::Snapshot).unwrap();
+    let path = run.folder().join(process.recording_name());
+    live.go_on();
+    let process = await_incidents(&live, 1);
+    assert_eq!((process.counts.incidents, process.counts.incidents_left_out), (0, 1));
+    assert!(process.reason.as_deref().unwrap().contains("could not write"), "{process:?}");
+    let refused = live.ask(Request::Snapshot).unwrap_err().to_string();
+    assert!(refused.contains("could not write"), "{refused}");
+    live.end();
+    let [process] = &run.processes()[..] else { panic!() };
+    assert_eq!((process.state, process.has_recording), (State::Failed, true), "{process:?}");
+    // What was written before is whole, and nothing else is there.
+    assert_eq!(kernels(&Profile::load(&path).unwrap()), counts([(":early", 10)]));
+    assert_eq!(fs::read_dir(run.folder().join("incidents")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(run.folder()).unwrap().count(), 3, "manifest, recording, incidents");
+
+    let run = Run::new().with("GPUPROF_ALWAYS_ON", "calls-only");
+    let outcome = run.play("init launch=axpy sync limit-files=8 launch=axpy sync");
+    assert_eq!((outcome.status, outcome.processes.len()), (Some(0), 1));
+    let names = fs::read_dir(&outcome.folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let names: Vec<_> = names.collect();
+    assert!(names.iter().all(|name| !name.to_str().unwrap().contains("always-on")), "{names:?}");
+}
+
+#[test]
+fn names_that_never_repeat_are_counted_in_full_or_as_other() {
+    let run = Run::new().with("GPUPROF_ALWAYS_ON", "100%");
+    let outcome = run.play("init names=12000 sync");
+    let process = outcome.one(State::Finished);
+    let report = always_on(&outcome, process);
+    let row = |name: &str| report.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(row("(all)").contains(" 12000 "), "{report}");
+    let other: Vec<_> = row("(other)").split_whitespace().map(str::to_owned).collect();
+    assert_eq!(other[1..3], ["2000", "2000"], "instances and submissions beyond 10,000 names");
+    assert!(report.contains("2000 ranges, marks and kernels summed up as (other)"), "{report}");
+    let outcome = keeping("seconds=60", "").play("init names=12000 sync");
+    let profile = outcome.profile(outcome.one(State::Finished));
+    assert_eq!((profile.ranges().count(), profile.kernels().count()), (12_000, 12_000));
+}
