@@ -116,7 +116,7 @@ pub(crate) enum Command {
         require: bool,
     },
     /// Runs a program and reports what each of its processes does on the GPU
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// The live processes that a run records, of this user
     List(ListArgs),
     /// Opens a window of recording in a live process, or in all of a run

@@ -72,6 +72,10 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
         has_sums = found.iter().filter(|process| print_always_on(folder, process)).count() != 0;
         found.iter().filter_map(|process| incidents(folder, process)).for_each(|it| note(&it));
     }
+    let cut: Vec<_> = found.iter().filter_map(cut).collect();
+    if !quiet {
+        cut.iter().for_each(|cut| note(cut));
+    }
     if !found.iter().any(|process| process.has_recording) {
         processes.unreadable.iter().for_each(|error| note(&error.to_string()));
         let failures = found.iter().filter(|process| process.state == State::Failed);
@@ -81,14 +85,12 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
                 true => {
                     "no process called CUDA, so nothing is recorded (one that clears its environment is not followed)"
                 }
+                false if !cut.is_empty() => "nothing is recorded",
                 false if has_sums => "no window was recorded: the texts above are all there is",
                 false => "nothing is recorded: no process used the GPU while recording was on",
             });
         }
         return !found.is_empty() || !processes.unreadable.is_empty();
-    }
-    if !quiet {
-        found.iter().filter_map(cut).for_each(|cut| note(&cut));
     }
     if let Err(failure) = report(path, outputs, quiet) {
         note(failure.message());
@@ -138,12 +140,17 @@ fn failed(process: &Process) -> String {
     format!("process {} is not recorded: {}", live::label(process), printable(why))
 }
 
-/// Why a recording ends before its process, or without its last part.
+/// Why a recording is missing, or ends before its process or without its last part.
 fn cut(process: &Process) -> Option<String> {
     let label = live::label(process);
-    if !process.state.is_open() || !process.has_recording {
+    let is_alive = process.id.is_alive();
+    if !process.state.is_open() {
         None
-    } else if process.id.is_alive() {
+    } else if !process.has_recording && is_alive {
+        Some(format!("process {label} still runs, and has written nothing yet"))
+    } else if !process.has_recording {
+        Some(format!("process {label} was cut off before it wrote the last part that it kept"))
+    } else if is_alive {
         Some(format!(
             "process {label} still runs: the report has what is recorded until now; --wait-children waits for it"
         ))

@@ -285,7 +285,8 @@ fn the_last_part_is_written_by_a_snapshot_and_after_an_error() {
         ran.out
     };
     program.does("launch 10");
-    assert!(ran(&mut folder.gpuprof(["report", "job"])).failure(1).contains("is recording"));
+    let refused = ran(&mut folder.gpuprof(["report", "job"]));
+    assert!(refused.failure(1).contains("`gpuprof snapshot`"), "{}", refused.error);
     let snapshot = gpuprof(&["snapshot", "--report", "job"]);
     assert_eq!(counted(&snapshot, "step"), Some(10), "{snapshot}");
     program.does("launch 7");
@@ -323,6 +324,18 @@ fn the_last_part_is_written_by_a_snapshot_and_after_an_error() {
         gpuprof(command);
     }
     assert_eq!(counted(&gpuprof(&["report", file]), "step"), Some(17));
+}
+
+#[test]
+fn a_killed_process_that_kept_its_last_part_is_named() {
+    let folder = Folder::new();
+    let mut program = Commands::start(&folder, &["--keep-last", "1000", "-o", "job"]);
+    program.does("launch 4");
+    program.send("raise 9");
+    let run = program.end();
+    assert_eq!((run.status, run.signal), (None, Some(9)), "{}", run.error);
+    assert!(run.error.contains("was cut off before it wrote the last part"), "{}", run.error);
+    assert!(!run.error.contains("no process used the GPU"), "{}", run.error);
 }
 
 #[test]
