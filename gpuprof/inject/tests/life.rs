@@ -835,8 +835,8 @@ fn last_part_is_switched_over_the_socket() {
 #[test]
 fn slow_request_among_a_hundred_thousand_is_in_the_file_of_its_incident() {
     // Longer than a busy machine keeps a thread from running.
-    let run = keeping("seconds=2", "error\nslow=0.6:request");
-    let mut live = Live::start(&run, "init wait serve=100000/70000/620 sync wait");
+    let run = keeping("seconds=3", "error\nslow=1.8:request");
+    let mut live = Live::start(&run, "init wait serve=100000/70000/1900 sync wait");
     live.go_on();
     let process = await_incidents(&live, 1);
     live.end();
@@ -845,7 +845,7 @@ fn slow_request_among_a_hundred_thousand_is_in_the_file_of_its_incident() {
     let [(name, profile)] = &found[..] else { panic!("{found:?}") };
     assert_eq!(*name, format!("{}-1-slow.gpuprof", process.stem()));
     let slow = |range: &profiler_core::Range<'_>| {
-        range.name() == "request" && range.host_time() > Duration::from_millis(600)
+        range.name() == "request" && range.host_time() > Duration::from_millis(1800)
     };
     let slow: Vec<_> = profile.ranges().filter(slow).collect();
     assert!(slow.len() == 1 && slow[0].inclusive().kernels == 1, "{profile}");
@@ -885,10 +885,10 @@ fn memory_of_the_last_part_is_bounded() {
     }
     live.end();
     println!("{held:?} KiB");
-    // All of it, at 300 bytes a launch and its range, would be 117 MiB more.
+    // All of it, at 300 bytes a launch with its range, would be 140 MiB more. Where the machine is busy, segments are larger.
     let least = |part: &[u64]| part.iter().copied().min().unwrap();
     let (early, late) = (least(&held[5..15]), least(&held[ROUNDS - 10..]));
-    assert!(late < early + (8 << 10), "{held:?} KiB");
+    assert!(late < early + (40 << 10), "{held:?} KiB");
 }
 
 #[test]

@@ -134,6 +134,7 @@ impl Clocks {
     }
 
     /// The same by readings from `begin` to before `end`.
+    #[inline]
     fn within(&self, begin: usize, end: usize, cupti_ns: u64) -> u64 {
         let begun = match end - begin {
             0..=2 => 1,
