@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
+use profiler_core::session::FileTotals;
 use serde::{Deserialize, Serialize};
 
 use crate::{Options, ProcessId};
@@ -249,6 +250,14 @@ impl Process {
     pub fn set_state(&mut self, state: State, reason: Option<&str>) {
         self.state = state;
         self.reason = reason.map(|reason| cut(reason).to_owned());
+    }
+
+    /// Sets what was recorded.
+    pub fn set_totals(&mut self, totals: &FileTotals) {
+        self.counts.operations = totals.operations;
+        self.counts.ranges = totals.ranges;
+        self.counts.bytes = totals.bytes;
+        self.counts.lost = totals.unwritten_entries;
     }
 
     /// The common part of the names of the manifest, the recording and the files of triggers.

@@ -14,14 +14,14 @@ use cupti::quiet_thread;
 use cupti::{ActivityKind, Config};
 use gpuprof_control::manifest::{Moment, Process, State};
 use gpuprof_control::socket::{Answer, Request, Server, Stopper};
-use gpuprof_control::{KeepLast, Options, RUN_VARIABLE, RunFolder, Start, Stop};
+use gpuprof_control::{Ended, KeepLast, LastPart, Options, RUN_VARIABLE, RunFolder, Start, Stop};
 use nvtx::observer::RangeStart;
 use parking_lot::{Mutex, RwLock};
 use profiler_core::Profiler;
 use profiler_core::session::FlightRecorder;
 
 use crate::control::{Control, Task};
-use crate::recorded::{Ended, Recorded};
+use crate::recorded::Recorded;
 use crate::switch::{self, Switch, Windows};
 use crate::{always_on, annotations, counts, mode};
 
@@ -232,7 +232,7 @@ impl Life {
         switch::install(Switch::new(is_on, range, instances, Box::new(OfFile)));
         let path = self.folder.recording(&self.manifest.lock());
         let file = self.record(&path, is_on)?;
-        self.manifest.lock().has_recording = file.totals().is_some();
+        file.describe(&mut self.manifest.lock());
         *self.file.write() = Some(file);
         self.write_manifest();
         match (&self.options.start, self.options.stop) {
@@ -271,7 +271,7 @@ impl Life {
             };
             let profiler = builder.build().map_err(text)?;
             let recorder = profiler.flight_recorder(&self.triggers()?).map_err(text)?;
-            return Ok(Recorded::last(recorder, path.to_owned()));
+            return Ok(Recorded::Last(LastPart::new(recorder, path.to_owned())));
         }
         let profiler = builder.build().map_err(text)?;
         let file = profiler.record_to(path).map_err(text)?;
@@ -458,17 +458,10 @@ impl Life {
         };
         let failed = file.error();
         let state = if failed.is_some() { State::Failed } else { state };
-        let (incidents, left_out, unwritten) = file.incidents();
-        (manifest.counts.incidents, manifest.counts.incidents_left_out) = (incidents, left_out);
-        let why = failed.or(unwritten).map(|error| error.to_string());
-        manifest.set_state(state, why.as_deref());
-        manifest.has_recording = file.totals().is_some();
-        let totals = file.totals().unwrap_or_default();
-        manifest.counts.operations = totals.operations;
-        manifest.counts.ranges = totals.ranges;
+        manifest.set_state(state, failed.map(|error| error.to_string()).as_deref());
+        file.describe(&mut manifest);
         manifest.counts.windows = windows;
-        manifest.counts.bytes = totals.bytes;
-        manifest.counts.lost = totals.unwritten_entries + counts::lost();
+        manifest.counts.lost += counts::lost();
         manifest.clone()
     }
 
@@ -494,13 +487,11 @@ impl Life {
             let _ = search.recv_timeout(DEVICES_AT_EXIT);
         }
         let mut manifest = self.described(&file);
-        let Ended { path, totals: finished, is_empty } = file.finish();
+        let Ended { path, totals: finished, is_empty, .. } = file.finish();
         if let Ok(totals) = &finished {
             manifest.has_recording = true;
-            manifest.counts.operations = totals.operations;
-            manifest.counts.ranges = totals.ranges;
-            manifest.counts.bytes = totals.bytes;
-            manifest.counts.lost = totals.unwritten_entries + counts::lost();
+            manifest.set_totals(totals);
+            manifest.counts.lost += counts::lost();
         }
         if is_empty && std::fs::remove_file(&path).is_ok() {
             manifest.has_recording = false;

@@ -1,44 +1,24 @@
 //! The session of the recording: everything in a file that grows, or the last part in memory.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use gpuprof_control::manifest::Process;
+use gpuprof_control::{Ended, LastPart};
 use profiler_core::Error;
-use profiler_core::session::{FileTotals, FlightRecording, RecordingFile};
+use profiler_core::session::RecordingFile;
 
 pub(crate) enum Recorded {
     File(RecordingFile),
     Last(LastPart),
 }
 
-/// A session that keeps the last part, and writes it on request and at its end.
-pub(crate) struct LastPart {
-    recorder: FlightRecording,
-    path: PathBuf,
-    /// What the file holds, once it was written.
-    written: Mutex<Option<FileTotals>>,
-}
-
-/// What became of a recording.
-pub(crate) struct Ended {
-    pub(crate) path: PathBuf,
-    pub(crate) totals: Result<FileTotals, Error>,
-    /// The process called nothing that is recorded.
-    pub(crate) is_empty: bool,
-}
-
 impl Recorded {
-    pub(crate) fn last(recorder: FlightRecording, path: PathBuf) -> Self {
-        Self::Last(LastPart { recorder, path, written: Mutex::default() })
-    }
-
     /// Begins a window on a thread of the program, which waits at most this long for threads of the library. The last part has windows by
     /// requests and times alone, on threads of the library.
     pub(crate) fn begin_window(&self, patience: Duration) -> Result<(), Error> {
         match self {
             Self::File(file) => file.begin_window(patience),
-            Self::Last(last) => last.recorder.resume(),
+            Self::Last(last) => last.recorder().resume(),
         }
     }
 
@@ -61,7 +41,7 @@ impl Recorded {
     pub(crate) fn resume(&self) -> Result<(), Error> {
         match self {
             Self::File(file) => file.resume(),
-            Self::Last(last) => last.recorder.resume(),
+            Self::Last(last) => last.recorder().resume(),
         }
     }
 
@@ -72,7 +52,7 @@ impl Recorded {
                 file.pause()?;
                 file.flush()
             }
-            Self::Last(last) => last.recorder.pause(),
+            Self::Last(last) => last.recorder().pause(),
         }
     }
 
@@ -80,20 +60,7 @@ impl Recorded {
     pub(crate) fn write(&self) -> Result<(), Error> {
         match self {
             Self::File(file) => file.flush(),
-            Self::Last(last) => {
-                // One at a time: both write the same file.
-                let mut written = last.written.lock();
-                *written = Some(last.recorder.write_to(&last.path)?);
-                Ok(())
-            }
-        }
-    }
-
-    /// What the file holds. `None` while there is none.
-    pub(crate) fn totals(&self) -> Option<FileTotals> {
-        match self {
-            Self::File(file) => Some(file.totals()),
-            Self::Last(last) => *last.written.lock(),
+            Self::Last(last) => last.write(),
         }
     }
 
@@ -105,32 +72,25 @@ impl Recorded {
         }
     }
 
-    /// The files of triggers, the triggers without one, and why the last one has none.
-    pub(crate) fn incidents(&self) -> (u64, u64, Option<Error>) {
+    /// Puts what the file holds into a manifest.
+    pub(crate) fn describe(&self, process: &mut Process) {
         match self {
-            Self::File(_) => (0, 0, None),
-            Self::Last(LastPart { recorder, .. }) => {
-                (recorder.files().len() as u64, recorder.left_out(), recorder.last_error())
+            Self::File(file) => {
+                process.has_recording = true;
+                process.set_totals(&file.totals());
             }
+            Self::Last(last) => last.describe(process),
         }
     }
 
     /// Ends the session and its file.
     pub(crate) fn finish(self) -> Ended {
-        let is_unused = |totals: &FileTotals| totals.operations == 0 && totals.calls == 0;
         match self {
             Self::File(file) => {
                 let path = file.path().to_owned();
-                let totals = file.finish();
-                let is_empty = totals.as_ref().is_ok_and(is_unused);
-                Ended { path, totals, is_empty }
+                Ended::new(path, file.finish(), 0)
             }
-            Self::Last(LastPart { recorder, path, .. }) => {
-                let calls_before = recorder.calls();
-                let totals = recorder.finish(&path);
-                let is_empty = calls_before == 0 && totals.as_ref().is_ok_and(is_unused);
-                Ended { path, totals, is_empty }
-            }
+            Self::Last(last) => last.finish(),
         }
     }
 }
