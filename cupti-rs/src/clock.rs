@@ -5,6 +5,9 @@
 //! ours; that is not used: on an H200 it made CUPTI's GPU times drift several times faster, it cannot be taken back, and
 //! it would change the clock of every other CUPTI user of the process (docs/decisions/002-clock.md).
 
+use std::convert::Infallible;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use crate::error::Error;
 use crate::library::Library;
 use crate::sys::os;
@@ -112,10 +115,25 @@ const BRACKETS: usize = 32;
 
 /// Compares the clocks: the tightest of many brackets, some tens of nanoseconds wide.
 pub(crate) fn read(library: &Library) -> Result<Reading, Error> {
+    read_with(|| library.api.timestamp())
+}
+
+/// Compares with `CLOCK_REALTIME`, which CUPTI's clock is, without a call into CUPTI.
+pub(crate) fn read_realtime() -> Reading {
+    let reading = read_with(|| {
+        // CAST: nanoseconds since 1970 fit until 2554.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok::<_, Infallible>(since.as_nanos() as u64)
+    });
+    let Ok(reading) = reading;
+    reading
+}
+
+fn read_with<E>(timestamp: impl Fn() -> Result<u64, E>) -> Result<Reading, E> {
     let mut best = (u64::MAX, Reading { at_ns: 0, offset_ns: 0 });
     for _ in 0..BRACKETS {
         let before = now_ns();
-        let cupti = library.api.timestamp();
+        let cupti = timestamp();
         let after = now_ns();
         let cupti = cupti?;
         let width = after - before;

@@ -207,6 +207,12 @@ impl Config {
         self.stacks_after
     }
 
+    /// Whether CUPTI is first called at the first resume: nothing is to be logged, watched or set before.
+    pub(crate) fn attaches_later(&self) -> bool {
+        let is_idle = self.start_paused && !self.calls_in_pauses && !self.watches_switch();
+        is_idle && !self.latency_timestamps
+    }
+
     /// Whether the collection starts paused.
     pub fn starts_paused(&self) -> bool {
         self.start_paused
@@ -361,7 +367,8 @@ settings! {
     /// Logs events of CUDA graphs ([`Collected::graphs`](crate::Collected::graphs)): a callback and up to three id
     /// look-ups for each node that is made or copied, nothing for a launch.
     graph_events: bool,
-    /// Starts paused; [`Collector::resume`](crate::Collector::resume) begins.
+    /// Starts paused; [`Collector::resume`](crate::Collector::resume) begins, and makes the first call into CUPTI, unless
+    /// something is to be logged or watched in the pause.
     start_paused: bool,
     /// Logs calls and graph events in pauses too, where records are disabled: some 77 ns a call on an H200. A resume then enables
     /// the kinds alone, and graphs that were captured in a pause have their nodes attributed later.

@@ -91,7 +91,7 @@ impl Fake {
         Builder {
             version: 130_001,
             holder: None,
-            clock_offset: 1_700_000_000_000_000_000,
+            clock_offset: crate::clock::read_realtime().offset_ns,
             faults: Vec::new(),
         }
     }
@@ -605,7 +605,7 @@ impl Builder {
         version(version: u32) version = version;
         /// Makes CUPTI held by another subscriber of this name.
         held_by(name: impl Into<String>) holder = Some(name.into());
-        /// CUPTI's clock is ahead of ours by this many nanoseconds, not by 54 years.
+        /// CUPTI's clock is ahead of ours by this many nanoseconds, and not `CLOCK_REALTIME`.
         clock_offset(nanoseconds: i64) clock_offset = nanoseconds;
     }
 
