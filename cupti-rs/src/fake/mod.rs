@@ -392,6 +392,14 @@ impl Fake {
         STATE.lock().dropped = count;
     }
 
+    /// Sets CUPTI's clock, `CLOCK_REALTIME`, forward or back by this much, while a collection may run.
+    pub fn step_clock(&self, nanoseconds: i64) {
+        let mut state = STATE.lock();
+        state.clock_offset += nanoseconds;
+        // Queued work ends when it does, on the new clock.
+        state.streams.values_mut().for_each(|end| *end = end.saturating_add_signed(nanoseconds));
+    }
+
     /// From now on operations have no timestamps, as when device buffers run out.
     pub fn lose_timestamps(&self) {
         STATE.lock().timestamps_lost = true;
