@@ -13,10 +13,10 @@ use crate::join::graph_nodes::GraphNodes;
 use crate::join::health::Health;
 use crate::join::shared_contexts::SharedContexts;
 use crate::join::tables::{
-    Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
-    Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, Multiprocessor, NameId, Names,
-    Operation, ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, ShareId, Store,
-    Subject, Synchronization, Thread, ThreadId, What, WholeGraph, Work,
+    Api, Call, CallKind, CallKindId, EventRecord, Field, FieldValue, Interval, KernelNames, Label,
+    LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, Multiprocessor, NameId,
+    Names, Operation, ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, ShareId,
+    Store, Subject, Synchronization, Thread, ThreadId, What, WholeGraph, Work,
 };
 use crate::record::recording::ranges::{
     self, Detail, Event, RangeTag, Slots, Subject as EntryOf, Value,
@@ -682,6 +682,18 @@ fn read_records(
                     record.span.end_ns = record.span.start_ns.saturating_add(ns);
                 }
                 store.synchronizations.push(Synchronization { record, call: None, process: 0 });
+                continue;
+            }
+            // What a graph records is ordered by the graph's edges.
+            Record::CudaEvent(event) if event.graph_node.is_none() => {
+                store.event_records.push(EventRecord {
+                    process: 0,
+                    context: event.context,
+                    stream: event.stream,
+                    event: event.event,
+                    correlation_id: event.correlation_id,
+                    sync_id: event.event_sync_id,
+                });
                 continue;
             }
             Record::MemoryOperation(record) => {

@@ -389,6 +389,20 @@ pub(crate) struct Synchronization {
     pub(crate) process: u32,
 }
 
+/// An event was recorded into a stream: what was submitted to the stream before, by correlation id, precedes the event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EventRecord {
+    /// The kernel's id of the process; 0 as for [`Thread::process`].
+    pub(crate) process: u32,
+    pub(crate) context: u32,
+    pub(crate) stream: u32,
+    /// CUPTI's id of the event, which a program may record several times.
+    pub(crate) event: u32,
+    pub(crate) correlation_id: u32,
+    /// CUPTI's id of this recording; from 12.8.
+    pub(crate) sync_id: Option<u64>,
+}
+
 /// An allocation or a free.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MemoryEvent {
@@ -531,6 +545,12 @@ pub(crate) struct Store {
     /// By start; those without timestamps first.
     pub(crate) operations: Vec<Operation>,
     pub(crate) synchronizations: Vec<Synchronization>,
+    /// Empty unless the program collected the kind.
+    #[cfg_attr(
+        not(feature = "analysis"),
+        allow(dead_code, reason = "what critical paths lead through")
+    )]
+    pub(crate) event_records: Vec<EventRecord>,
     /// By time.
     pub(crate) memory: Vec<MemoryEvent>,
     /// By start; empty if the source has none.

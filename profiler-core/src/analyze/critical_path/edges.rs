@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use cupti::{CallClass, CopyKind, MemoryKind, SynchronizationKind};
 use rustc_hash::FxHashMap;
 
+use super::events::Events;
 use super::graph::{Builder, Edge, Graph, Link};
 use crate::base::order;
 use crate::join::tables::{CallId, Interval, OperationId, RangeId, ThreadId, What};
@@ -21,7 +22,13 @@ const DEVICE_SLACK_NS: u64 = 2_000;
 /// From the end of an operation to the start of the next that is queued, where a recording has none: about what
 /// kernels in a stream take on an H200.
 const QUEUED_NS: u64 = 1_000;
-/// Calls that allocate or free wait for the GPU if they take this long and return soon after work ends.
+/// From the start of a call to that of its operation, if no launch of a recording was waited for: about the most that a
+/// launch takes on an H200.
+const LAUNCHED_NS: u64 = 10_000;
+/// The GPU's clock and the host's run apart by less than one nanosecond in so many, which is what NTP corrects at most.
+const CLOCKS_APART: u64 = 2_000;
+/// Calls that allocate or free wait for the GPU if they take this long and return soon after work ends. Launches that take
+/// this long submit their operation at their end, if it starts only then.
 const LONG_CALL_NS: u64 = 10_000;
 
 impl Graph {
@@ -41,7 +48,7 @@ impl Graph {
 }
 
 /// A stream by its process, context and CUPTI's id.
-type StreamId = (u32, u32, u32);
+pub(super) type StreamId = (u32, u32, u32);
 
 #[derive(Debug, Default)]
 struct Stream {
@@ -53,6 +60,8 @@ struct Stream {
     /// Operations that the stream may wait for, by the events of waits since its last operation.
     waits_for: Vec<OperationId>,
     waits: u64,
+    /// Operations that it does wait for: those before events whose recordings are known.
+    follows: Vec<OperationId>,
 }
 
 /// A wait of the host: the call, and its edges.
@@ -70,6 +79,7 @@ struct Sweep<'b, 'p> {
     recent: Vec<usize>,
     /// The targets of synchronisation calls.
     targets: FxHashMap<CallId, cupti::Synchronization>,
+    events: Events,
     /// The edges to the start of each operation.
     starts: Vec<std::ops::Range<usize>>,
     returns: Vec<Return>,
@@ -79,6 +89,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
     fn new(builder: &'b mut Builder<'p>, tolerance: u64) -> Self {
         let records = builder.store.synchronizations.iter();
         let targets = records.filter_map(|row| Some((row.call?, row.record))).collect();
+        let events = Events::new(builder.store);
         Self {
             builder,
             tolerance,
@@ -86,6 +97,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
             by_id: FxHashMap::default(),
             recent: Vec::new(),
             targets,
+            events,
             starts: Vec::new(),
             returns: Vec::new(),
         }
@@ -156,6 +168,14 @@ impl<'b, 'p> Sweep<'b, 'p> {
         (end, self.builder.time(end))
     }
 
+    /// The latest time at which an operation ended if another one starts then. Starts are moved to the host's clock, and ends
+    /// follow after the measured time: an end may be later than it was, by the difference of the clocks.
+    fn ended_by(&self, id: OperationId) -> u64 {
+        let (end, end_ns) = self.end_of(id);
+        let ns = end_ns - self.builder.time(end - 1);
+        end_ns - (ns / CLOCKS_APART + 1).min(ns / 2).min(self.tolerance)
+    }
+
     /// The last operations of recently used streams of a process, those that end last first.
     fn last_operations(
         &self,
@@ -184,7 +204,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
         // The nodes of the graph by their ends, and the last that ended before the next one starts.
         let mut ends: Vec<(u64, OperationId)> = Vec::new();
         if is_graph {
-            ends = operations.iter().map(|(_, id)| (self.end_of(*id).1, *id)).collect();
+            ends = operations.iter().map(|(_, id)| (self.ended_by(*id), *id)).collect();
             ends.sort_unstable();
         }
         let (mut ended, mut at) = (None, 0);
@@ -203,7 +223,8 @@ impl<'b, 'p> Sweep<'b, 'p> {
             match ended {
                 Some(before) => {
                     let class = self.builder.class(4, [0; 3]);
-                    let (end, _) = self.end_of(before);
+                    let (end, end_ns) = self.end_of(before);
+                    self.builder.move_start(start, end_ns, self.tolerance);
                     self.builder.assumptions.inferred_in_graphs += 1;
                     self.builder.add(end, start, Link::Graph(id), class);
                 }
@@ -249,24 +270,35 @@ impl<'b, 'p> Sweep<'b, 'p> {
                 self.builder.add(end - 1, start, Link::Stream(id), class);
             }
         }
+        for other in std::mem::take(&mut self.streams[stream].follows) {
+            self.follow_event(other, id, start);
+        }
         let waits_for = std::mem::take(&mut self.streams[stream].waits_for);
         let waits = std::mem::take(&mut self.streams[stream].waits);
         let start_ns = self.builder.time(start);
         let before = |other: &&OperationId| {
-            let end_ns = self.end_of(**other).1;
-            end_ns <= start_ns && end_ns > own_end
+            self.ended_by(**other) <= start_ns && self.end_of(**other).1 > own_end
         };
         let source = waits_for.iter().filter(before).max_by_key(|other| self.end_of(**other).1);
         match source.copied() {
             Some(other) => {
                 let class = self.builder.class(5, [0; 3]);
-                let (end, _) = self.end_of(other);
+                let (end, end_ns) = self.end_of(other);
+                self.builder.move_start(start, end_ns, self.tolerance);
                 self.builder.assumptions.inferred_events += 1;
                 self.builder.add(end, start, Link::Event(id), class);
             }
             // The event lay before the stream's own work, or its work is not recorded.
             None => self.builder.assumptions.events_without_source += waits,
         }
+    }
+
+    /// The operation follows one of another stream, by an event whose recording is known.
+    fn follow_event(&mut self, other: OperationId, id: OperationId, start: u32) {
+        let (end, end_ns) = self.end_of(other);
+        self.builder.move_start(start, end_ns, self.tolerance);
+        let class = self.builder.class(5, [0; 3]);
+        self.builder.add(end, start, Link::Event(id), class);
     }
 
     /// The call waits for those of its operations that end before it returns.
@@ -344,6 +376,16 @@ impl<'b, 'p> Sweep<'b, 'p> {
                 }
             }
             (Some(SynchronizationKind::Event), _) => {
+                let record = target.and_then(|target| self.events.recording(process, &target));
+                if let Some(record) = record {
+                    self.builder.assumptions.recorded_events += 1;
+                    let mut sources = self.events.sources(record);
+                    let before = sources.len();
+                    sources.retain(|id| self.end_by(*id, until));
+                    self.builder.assumptions.contradicted += (before - sources.len()) as u64;
+                    self.wait_for(call, &sources);
+                    return;
+                }
                 let mut last = self.last_operations(process, None);
                 last.retain(|(.., id)| self.end_by(*id, until));
                 if let Some((_, _, operation)) = last.first() {
@@ -368,8 +410,8 @@ impl<'b, 'p> Sweep<'b, 'p> {
         }
     }
 
-    /// The stream will wait for an event. CUPTI's record has its stream, and not what it was recorded after: the last
-    /// operations of the other streams are what it may be.
+    /// The stream will wait for an event. CUPTI's record has its stream; what it was recorded after has a record of its own.
+    /// Without that, the last operations of the other streams are what it may be.
     fn wait_event(&mut self, call: CallId) {
         let process = self.process_of(call);
         let record = self.targets.get(&call).copied();
@@ -378,15 +420,21 @@ impl<'b, 'p> Sweep<'b, 'p> {
             self.builder.assumptions.events_without_source += 1;
             return;
         };
-        let others = self.last_operations(process, None);
         let at = self.stream((process, record.context, stream));
+        if let Some(event) = self.events.recording(process, &record) {
+            self.builder.assumptions.recorded_events += 1;
+            let follows = &mut self.streams[at].follows;
+            follows.extend(self.events.sources(event));
+            follows.sort_unstable();
+            follows.dedup();
+            keep_last(follows);
+            return;
+        }
+        let others = self.last_operations(process, None);
         let others = others.iter().filter(|(_, of, _)| *of != at).map(|(.., id)| *id);
         self.streams[at].waits_for.extend(others);
         self.streams[at].waits += 1;
-        if self.streams[at].waits_for.len() > RECENT {
-            let drop = self.streams[at].waits_for.len() - RECENT;
-            self.streams[at].waits_for.drain(..drop);
-        }
+        keep_last(&mut self.streams[at].waits_for);
     }
 
     /// A long call that returns soon after an operation ended that was running when it began.
@@ -404,6 +452,11 @@ impl<'b, 'p> Sweep<'b, 'p> {
             self.wait_for(call, &[id]);
         }
     }
+}
+
+/// The last ones, of which a stream keeps so many.
+fn keep_last(operations: &mut Vec<OperationId>) {
+    operations.drain(..operations.len().saturating_sub(RECENT));
 }
 
 fn stream_of(profile: &Profile, id: OperationId) -> StreamId {
@@ -427,11 +480,14 @@ fn median(mut values: Vec<u64>) -> Option<u64> {
 }
 
 /// The usual lag of each class of edges.
+#[derive(Default)]
 struct Usual {
     /// The median of those that decided when something started.
     median: FxHashMap<u32, u64>,
     /// The least of all.
     least: FxHashMap<u32, u64>,
+    /// Of all launches that decided.
+    launch: Option<u64>,
 }
 
 impl Usual {
@@ -439,6 +495,8 @@ impl Usual {
         let least = || self.least.get(&edge.class).copied().unwrap_or_default();
         let unseen = || match edge.link {
             Link::Stream(_) | Link::Event(_) | Link::Graph(_) => least().min(QUEUED_NS),
+            // The least one was hidden, too: it is no shorter than what hid it.
+            Link::Launch(_) => least().min(self.launch.unwrap_or(LAUNCHED_NS)),
             _ => least(),
         };
         self.median.get(&edge.class).copied().unwrap_or_else(unseen).min(edge.lag)
@@ -454,7 +512,7 @@ impl Usual {
 /// Decides which edge each operation waited for last: it keeps its measured lag. The others get the usual lag of their
 /// class, or the measured one if that is less.
 fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<usize>]) {
-    let mut usual = Usual { median: FxHashMap::default(), least: FxHashMap::default() };
+    let mut usual = Usual::default();
     for edge in starts.iter().flat_map(|edges| &builder.edges[edges.clone()]) {
         let least = usual.least.entry(edge.class).or_insert(edge.lag);
         *least = edge.lag.min(*least);
@@ -467,12 +525,15 @@ fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<usize>]) {
             let edges = &builder.edges[edges.clone()];
             let begun = |edge: &Edge| {
                 let launched = if is_launch(edge) && !launches { usual.of(edge) } else { 0 };
-                builder.times[edge.from as usize] + launched
+                submitted(builder, edge).max(builder.times[edge.from as usize] + launched)
             };
             let Some(last) = edges.iter().max_by_key(|edge| begun(edge)) else { continue };
             if is_launch(last) == launches {
                 samples.entry(last.class).or_default().push(last.lag);
             }
+        }
+        if launches {
+            usual.launch = median(samples.values().flatten().copied().collect());
         }
         usual.learn(samples);
     }
@@ -497,7 +558,13 @@ fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<usize>]) {
         {
             Some((end, _)) => more.push((end, to)),
             None => {
-                let edge = &mut builder.edges[range.start + at];
+                // A long call that returned after all else had ended took that long to launch.
+                let is_launch =
+                    |edge: &Edge| is_launch(edge) && submitted(builder, edge) > explained;
+                let launch = builder.edges[range.clone()].iter().position(is_launch);
+                let launch = launch.filter(|_| is_late);
+                let is_late = is_late && launch.is_none();
+                let edge = &mut builder.edges[range.start + launch.unwrap_or(at)];
                 edge.lag = start_ns - builder.times[edge.from as usize];
                 builder.assumptions.late_starts += u64::from(is_late);
             }
@@ -509,6 +576,20 @@ fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<usize>]) {
         builder.assumptions.inferred_on_device += 1;
         builder.add(end, to, Link::Device(id), class);
     }
+}
+
+/// When what an edge leads from had happened: for a launch the call's start, or its return if the call was long and its
+/// operation started only then.
+fn submitted(builder: &Builder<'_>, edge: &Edge) -> u64 {
+    let call = match edge.link {
+        Link::Launch(id) => builder.store.operations[id.at()].call.get(),
+        _ => None,
+    };
+    let time = call.map(|call| builder.store.calls[call.at()].time);
+    let is_long =
+        |time: &Interval| time.ns() > LONG_CALL_NS && time.end_ns <= builder.time(edge.to);
+    let returned_ns = time.filter(is_long).map(|time| time.end_ns);
+    returned_ns.unwrap_or_else(|| builder.time(edge.from))
 }
 
 /// The operations of each device by their ends.
@@ -565,7 +646,7 @@ fn fit_returns(builder: &mut Builder<'_>, returns: &[Return]) {
     for (_, edge, _) in lasts.iter().filter(|(.., is_waited_for)| *is_waited_for) {
         samples.entry(edge.class).or_default().push(edge.lag);
     }
-    let mut usual = Usual { median: FxHashMap::default(), least: FxHashMap::default() };
+    let mut usual = Usual::default();
     usual.learn(samples);
     for (of, last, is_waited_for) in lasts {
         for edge in &mut builder.edges[of.edges.clone()] {

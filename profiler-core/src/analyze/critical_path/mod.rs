@@ -41,6 +41,7 @@
 //! [`Dependencies::replay_error`] fits the host's delays on odd steps and replays the even ones with them.
 
 mod edges;
+mod events;
 mod graph;
 mod path;
 mod predict;
@@ -81,6 +82,8 @@ pub struct Assumptions {
     /// Waits for events, of streams and of the host, whose work was inferred: the operation of another stream that ended
     /// last before.
     pub inferred_events: u64,
+    /// Waits for events, of streams and of the host, whose recording is known (CUPTI's kind `CUDA_EVENT`).
+    pub recorded_events: u64,
     /// Waits of streams for events without such an operation: they delayed nothing.
     pub events_without_source: u64,
     /// Operations that started when another of their device ended, for no other known reason.

@@ -35,6 +35,43 @@ impl Program {
         *own = end.max(*own);
     }
 
+    /// A stream records event 1. With CUPTI from 12.8 the recording has an id of its own.
+    fn record_event(&mut self, stream: u32, has_sync_ids: bool) -> Recorded {
+        let correlation_id = self.next_id;
+        // The call has no class, so that no log has it.
+        (self.next_id, self.now) = (self.next_id + 1, self.now + US);
+        let sync_id = has_sync_ids.then_some(u64::from(correlation_id) + 1_000);
+        self.store.event_records.push(tables::EventRecord {
+            process: 0,
+            context: 1,
+            stream,
+            event: 1,
+            correlation_id,
+            sync_id,
+        });
+        Recorded { end_ns: self.streams.get(&stream).copied().unwrap_or(0), sync_id }
+    }
+
+    /// A stream waits for what was recorded; the call takes 1 us.
+    fn wait_recorded(&mut self, stream: u32, of: Recorded) {
+        self.wait_event(stream, u32::MAX);
+        self.store.synchronizations.last_mut().unwrap().record.event_sync_id = of.sync_id;
+        let own = self.streams.entry(stream).or_default();
+        *own = of.end_ns.max(*own);
+    }
+
+    /// The host waits for what was recorded, and goes on 2 us later.
+    fn synchronize_recorded(&mut self, of: Recorded) {
+        let mut record = cupti::Synchronization::default();
+        record.kind = cupti::SynchronizationKind::Event;
+        (record.context, record.event, record.event_sync_id) = (1, Some(1), of.sync_id);
+        record.correlation_id = self.next_id;
+        let until = of.end_ns.max(self.now) + 2 * US;
+        self.call("cuEventSynchronize", CallClass::Synchronize, until);
+        let row = tables::Synchronization { record, call: None, process: 0 };
+        self.store.synchronizations.push(row);
+    }
+
     /// A launch of a graph: kernels by their start after the first and their length.
     fn graph(&mut self, stream: u32, nodes: &[(&'static str, u64, u64)]) {
         let free = self.streams.get(&stream).copied().unwrap_or(0);
@@ -54,6 +91,13 @@ impl Program {
             *end = time.end_ns.max(*end);
         }
     }
+}
+
+/// A recording of event 1.
+#[derive(Clone, Copy)]
+struct Recorded {
+    end_ns: u64,
+    sync_id: Option<u64>,
 }
 
 fn us(count: u64) -> Duration {
@@ -116,6 +160,121 @@ fn path_leads_through_streams_events_and_graphs() {
     let text = path.to_string();
     assert!(text.starts_with("critical path of 20 instances of step: 4.540 ms, 227.0 us each\n"));
     assert!(text.contains("kernel 88.1 %, host 8.8 %, launch latency 2.2 %"), "{text}");
+}
+
+/// Starts are moved to the host's clock, and ends follow after the measured time: clocks that run apart leave some
+/// nanoseconds between the end of a kernel and the start of the one that follows it, in either direction.
+#[test]
+fn path_is_the_same_where_clocks_run_apart() {
+    for drift in [2, -2] {
+        let mut program = steps(streams_and_a_graph);
+        for (at, row) in program.store.operations.iter_mut().enumerate() {
+            let by = drift * (at % 6) as i64;
+            let time = row.time().unwrap();
+            let [start_ns, end_ns] =
+                [time.start_ns, time.end_ns].map(|ns| ns.saturating_add_signed(by));
+            *row = tables::Operation::new(
+                row.work,
+                Some(Interval { start_ns, end_ns }),
+                row.correlation_id,
+            );
+        }
+        let profile = program.profile();
+        let dependencies = profile.dependencies();
+        let assumptions = dependencies.assumptions();
+        let inferred = (assumptions.inferred_events, assumptions.inferred_in_graphs);
+        assert_eq!((inferred, assumptions.late_starts), ((20, 20), 0), "{drift}: {assumptions}");
+        let path = dependencies.critical_path_of("step").unwrap();
+        for (name, each) in
+            [("first", 100), ("second", 50), ("beside", 0), ("g1", 20), ("short", 0), ("g3", 30)]
+        {
+            let row = path.row(PathKind::Kernel, name).unwrap();
+            let off = row.on_path.abs_diff(us(20 * each));
+            assert!(off < us(1), "{drift}: {name}\n{path}");
+        }
+    }
+}
+
+/// No launch of `second` is ever waited for, so that its latency is not known. The least one is in a step in which clocks put
+/// 3 ns between the kernels: the launch does not decide when `second` starts there either.
+#[test]
+fn launch_that_never_decides_is_on_no_path() {
+    let mut step = 0;
+    let mut program = steps(|p| {
+        p.kernel_through("cuLaunchKernel", 7, "first", 100 * US);
+        p.host(if step == 5 { 20 * US } else { 0 });
+        p.kernel_through("cuLaunchKernelEx", 7, "second", 50 * US);
+        p.wait();
+        step += 1;
+    });
+    let row = &mut program.store.operations[2 * 5 + 1];
+    let Interval { start_ns, end_ns } = row.time().unwrap();
+    let time = Interval { start_ns: start_ns + 3, end_ns: end_ns + 3 };
+    *row = tables::Operation::new(row.work, Some(time), row.correlation_id);
+    let profile = program.profile();
+    let path = profile.dependencies().critical_path_of("step").unwrap();
+    for (name, each) in [("first", 100), ("second", 50)] {
+        assert_eq!(path.row(PathKind::Kernel, name).unwrap().on_path, us(20 * each), "{path}");
+    }
+}
+
+/// The event was recorded before `later`, and `second` is on a stream whose only work is a wait for one that waited. What the
+/// other streams had when the waits were called would be `later`, which ends after `second` began.
+#[test]
+fn recorded_events_lead_to_what_they_were_recorded_after() {
+    for has_sync_ids in [true, false] {
+        let step = |p: &mut Program| {
+            p.kernel_through("cuLaunchKernel", 7, "first", 100 * US);
+            let first = p.record_event(7, has_sync_ids);
+            p.kernel_through("cuLaunchKernel", 7, "later", 200 * US);
+            p.wait_recorded(9, first);
+            // Again, of a stream without work.
+            let again = p.record_event(9, has_sync_ids);
+            p.wait_recorded(8, Recorded { end_ns: first.end_ns, ..again });
+            p.kernel_through("cuLaunchKernel", 8, "second", 400 * US);
+            let second = p.record_event(8, has_sync_ids);
+            p.kernel_through("cuLaunchKernel", 8, "unneeded", US);
+            p.synchronize_recorded(second);
+            p.host(10 * US);
+            p.wait_for(None);
+        };
+        let profile = steps(step).profile();
+        let dependencies = profile.dependencies();
+        let expected = Assumptions { recorded_events: 60, ..Assumptions::default() };
+        assert_eq!(*dependencies.assumptions(), expected);
+        assert_eq!(
+            expected.to_string(),
+            "all dependencies are recorded; 60 waits for events with a known recording"
+        );
+        let path = dependencies.critical_path_of("step").unwrap();
+        let on_path = |name| path.row(PathKind::Kernel, name).unwrap().on_path;
+        let names = ["first", "later", "second", "unneeded"];
+        assert_eq!(names.map(on_path), [100, 0, 400, 0].map(|each| us(20 * each)), "{path}");
+        let slack = |name| path.row(PathKind::Kernel, name).unwrap().slack;
+        // From 305 and 506 to 519 us. The last wait never waited, so that its return takes no time.
+        assert_eq!((slack("later"), slack("unneeded")), (Some(us(214)), Some(us(13))), "{path}");
+        // What `first` becomes `second` gains.
+        let change = Change::Kernel { name: "first".to_owned(), times: 2.0 };
+        assert_eq!(dependencies.predict(change).saved(), us(50));
+    }
+}
+
+/// An event that lies before all work of its stream delays nothing.
+#[test]
+fn recorded_events_without_work_before_them_delay_nothing() {
+    let profile = steps(|p| {
+        let nothing = p.record_event(20, true);
+        p.kernel_through("cuLaunchKernel", 7, "other", 100 * US);
+        p.wait_recorded(8, nothing);
+        p.kernel_through("cuLaunchKernel", 8, "free", 150 * US);
+        p.wait_for(None);
+    })
+    .profile();
+    let dependencies = profile.dependencies();
+    let expected = Assumptions { recorded_events: 20, ..Assumptions::default() };
+    assert_eq!(*dependencies.assumptions(), expected);
+    let path = dependencies.critical_path_of("step").unwrap();
+    assert_eq!(path.row(PathKind::Kernel, "other").unwrap().on_path, us(0), "{path}");
 }
 
 #[test]

@@ -141,8 +141,12 @@ impl fmt::Display for Assumptions {
         let counts = counts.iter().filter(|(count, _)| *count != 0);
         let texts: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
         match texts.is_empty() {
-            true => f.write_str("all dependencies are recorded"),
-            false => write!(f, "assumptions: {}", texts.join(", ")),
+            true => f.write_str("all dependencies are recorded")?,
+            false => write!(f, "assumptions: {}", texts.join(", "))?,
+        }
+        match self.recorded_events {
+            0 => Ok(()),
+            count => write!(f, "; {count} waits for events with a known recording"),
         }
     }
 }
