@@ -8,8 +8,9 @@ use std::ops::Range as Span;
 use rustc_hash::FxHashMap;
 
 use super::Assumptions;
+use super::intervention::DOMAIN_NAME;
 use crate::base::order;
-use crate::join::tables::{CallId, Interval, OperationId, RangeId, Store, ThreadId};
+use crate::join::tables::{CallId, Interval, NameId, OperationId, RangeId, Store, ThreadId};
 use crate::profile::Profile;
 use crate::query::Timeline;
 
@@ -135,6 +136,8 @@ pub(super) struct Builder<'p> {
     /// The edge of the thread's own time that leads to a point.
     own_time: Vec<u32>,
     classes: FxHashMap<ClassKey, u32>,
+    /// The domain of delays that the program inserted.
+    inserted: Option<NameId>,
     pub(super) assumptions: Assumptions,
 }
 
@@ -154,6 +157,7 @@ impl<'p> Builder<'p> {
             first_operation: 0,
             own_time: Vec::new(),
             classes: FxHashMap::default(),
+            inserted: store.names.find(DOMAIN_NAME),
             assumptions: Assumptions::default(),
         };
         builder.add_threads();
@@ -207,7 +211,11 @@ impl<'p> Builder<'p> {
                 let (call, range) = piece.map_or((None, None), |piece| (piece.call, piece.range));
                 let node = range.map_or(NONE, |id| self.profile.tree.of_range[id.at()].0);
                 let kind = call.map_or(NONE, |id| self.store.calls[id.at()].kind.0);
-                let class = self.class(0, [kind, node, before]);
+                let class = match range.filter(|id| self.is_inserted(*id)) {
+                    // As long as it was made to be, unlike others of its kind.
+                    Some(id) => self.class(10, [id.0, call.map_or(NONE, |id| id.0), 0]),
+                    None => self.class(0, [kind, node, before]),
+                };
                 before = kind;
                 self.own_time[point as usize + 1] = self.edges.len() as u32;
                 let (lag, link) = (pair[1] - pair[0], Link::Host { call, range });
@@ -215,6 +223,12 @@ impl<'p> Builder<'p> {
             }
         }
         self.threads.push(ThreadPoints { times, first });
+    }
+
+    /// Whether a range is a delay that the program inserted.
+    fn is_inserted(&self, id: RangeId) -> bool {
+        let label = self.store.ranges[id.at()].label;
+        self.inserted.is_some() && self.store.labels[label.at()].domain == self.inserted
     }
 
     fn add_operations(&mut self) {

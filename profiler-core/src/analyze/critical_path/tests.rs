@@ -72,6 +72,22 @@ impl Program {
         self.store.synchronizations.push(row);
     }
 
+    /// What an [`Intervention`] leaves behind: a range in which 1 us passes and what is inserted.
+    fn intervene(&mut self, name: &str, delay_ns: u64, within: impl FnOnce(&mut Self)) {
+        let id = RangeId(self.store.ranges.len() as u32);
+        self.range(name, within);
+        let domain = self.store.names.intern(intervention::DOMAIN_NAME);
+        let label = self.store.ranges[id.at()].label;
+        self.store.labels[label.at()].domain = Some(domain);
+        let payload = Some(nvtx::Payload::U64(delay_ns));
+        let details = tables::Details { payload, within: None, fields: Vec::new() };
+        self.store.details.insert(tables::Subject::Range(id), details);
+    }
+
+    fn delay_host(&mut self, ns: u64) {
+        self.intervene("host delay", ns, |p| p.host(US + ns));
+    }
+
     /// A launch of a graph: kernels by their start after the first and their length.
     fn graph(&mut self, stream: u32, nodes: &[(&'static str, u64, u64)]) {
         let free = self.streams.get(&stream).copied().unwrap_or(0);
@@ -305,10 +321,9 @@ fn assumptions_are_counted() {
 #[track_caller]
 fn compare(before: impl FnMut(&mut Program), change: Change, after: impl FnMut(&mut Program)) {
     let [before, after] = [steps(before).profile(), steps(after).profile()];
-    let [measured, after] = [&before, &after].map(|profile| {
-        let dependencies = profile.dependencies().with_steps("step").unwrap();
-        dependencies.critical_path_of("step").unwrap().length.as_secs_f64() / 20.0
-    });
+    let dependencies = before.dependencies();
+    let measured = dependencies.critical_path_of("step").unwrap().length.as_secs_f64() / 20.0;
+    let after = after.dependencies().with_steps("step").unwrap().clock_ns() as f64 / 1e9;
     let prediction = before.dependencies().with_steps("step").unwrap().predict(change);
     assert!((prediction.before.as_secs_f64() / measured - 1.0).abs() < 1e-9);
     let predicted = prediction.after.as_secs_f64();
@@ -337,6 +352,9 @@ fn predictions_are_what_changed_programs_take() {
     compare(kernels(10, 40 * US, false), faster, kernels(10, 20 * US, false));
     let faster = Change::RangeGpu { path: path(), times: 4.0 };
     compare(kernels(10, 40 * US, true), faster, kernels(10, 10 * US, true));
+    compare(kernels(10, 60 * US, true), Change::NoWait { path: path() }, |p| {
+        (0..10).for_each(|_| p.kernel(60 * US));
+    });
     let once = Change::OneWait { path: path() };
     compare(kernels(10, 50 * US, true), once, kernels(10, 50 * US, false));
     let host = |each: u64| {
@@ -359,6 +377,36 @@ fn predictions_are_what_changed_programs_take() {
         p.wait();
     };
     compare(launches, Change::OneGraph { path: path() }, graph);
+    // Ten copies of 100 kB at 50 GB/s, beside one of all their bytes.
+    let copies = |times: u64| {
+        move |p: &mut Program| {
+            for _ in 0..times {
+                let bytes = 1_000_000 / times;
+                p.launch(7, Job::In(bytes, false), bytes / 50);
+            }
+            p.kernel(60 * US);
+            p.wait();
+        }
+    };
+    compare(copies(10), Change::OneCopy { path: path() }, copies(1));
+    // A blocking copy of 4 MB at 10 GB/s, beside one at 50 GB/s that returns at once, and with the kernels hiding that.
+    let loads = |is_pageable: bool, ns: u64| {
+        move |p: &mut Program| {
+            p.host(5 * US);
+            p.launch(7, Job::In(4 << 20, is_pageable), ns);
+            p.kernel(300 * US);
+            p.wait();
+        }
+    };
+    let pinned_ns = (4 << 20) / 50;
+    compare(loads(true, (4 << 20) / 10), Change::Pinned, loads(false, pinned_ns));
+    let ahead = |p: &mut Program| {
+        p.host(5 * US);
+        p.launch(8, Job::In(4 << 20, false), pinned_ns);
+        p.kernel(300 * US);
+        p.wait_for(Some(7));
+    };
+    compare(loads(true, (4 << 20) / 10), Change::CopiesAhead, ahead);
     let events = |waits: bool| {
         move |p: &mut Program| {
             for stream in 10..14 {
@@ -419,6 +467,114 @@ fn replay_without_a_change_is_the_recording() {
             assert!(path.rows().iter().all(|row| row.on_path <= row.total.max(path.length)));
         }
         let _ = dependencies.outlook().to_string();
+    }
+}
+
+/// Half of 20 steps get a delay of 60 us; the response of the only place.
+fn response(mut step: impl FnMut(&mut Program, u64)) -> (Response, Outlook) {
+    let mut number = 0;
+    let profile = steps(|p| {
+        let is_delayed = (number / 2 + number) % 2 == 1;
+        number += 1;
+        step(p, if is_delayed { 60 * US } else { 0 });
+    })
+    .profile();
+    let outlook = profile.dependencies().with_steps("step").unwrap().outlook();
+    assert_eq!(outlook.responses.len(), 1, "{outlook}");
+    (outlook.responses[0].clone(), outlook)
+}
+
+#[test]
+fn responses_to_delays_are_the_constructed_ones() {
+    let prepare = |p: &mut Program, delay: u64| {
+        p.range("prepare", |p| {
+            p.host(20 * US);
+            p.delay_host(delay);
+        });
+    };
+    // All of it shows: the host waits for the kernel.
+    let (shown, outlook) = response(|p, delay| {
+        prepare(p, delay);
+        p.kernel(100 * US);
+        p.wait();
+    });
+    assert_eq!((shown.measured, shown.low, shown.high, shown.predicted), (1.0, 1.0, 1.0, 1.0));
+    assert_eq!(
+        (shown.path.as_str(), shown.is_on_gpu, shown.delay),
+        ("step/prepare", false, us(60))
+    );
+    assert_eq!((shown.delayed, shown.undelayed), (10, 10));
+    assert_eq!((shown.agreement(), outlook.confidence), (Agreement::Agrees, Confidence::High));
+    assert_eq!(
+        shown.to_string(),
+        "host delayed by 60.00 us in step/prepare: 10 of 20 steps are longer by 100 % of it (100 % to \
+         100 %), predicted 100 %: the model agrees"
+    );
+    // Nothing shows: the kernel takes longer.
+    let (hidden, _) = response(|p, delay| {
+        p.kernel(300 * US);
+        prepare(p, delay);
+        p.wait();
+    });
+    assert_eq!((hidden.measured, hidden.predicted), (0.0, 0.0));
+    assert_eq!(hidden.agreement(), Agreement::Agrees);
+    // Half of it shows: the kernel ends at 105 us, without the delay the host waits from 75 us on.
+    let (half, _) = response(|p, delay| {
+        p.kernel(100 * US);
+        p.host(50 * US);
+        prepare(p, delay);
+        p.wait();
+    });
+    assert!((half.measured - 0.5).abs() < 1e-9 && half.predicted == 0.5, "{half}");
+    // A longer kernel, in the shadow of another stream by half of the delay.
+    let (gpu, _) = response(|p, delay| {
+        p.kernel_through("cuLaunchKernel", 9, "beside", 134 * US);
+        p.intervene("GPU delay", delay, |p| p.kernel(US + delay));
+        p.kernel(99 * US);
+        p.wait();
+    });
+    assert!(gpu.is_on_gpu);
+    assert!((gpu.measured - 0.5).abs() < 1e-9 && gpu.predicted == 0.5, "{gpu}");
+}
+
+/// A step that begins on the beat of a timer, which no recording has: the model takes the wait for work.
+#[test]
+fn response_that_differs_lowers_the_confidence() {
+    let (response, outlook) = response(|p, delay| {
+        let start = p.now;
+        p.delay_host(delay);
+        p.kernel(40 * US);
+        p.wait();
+        p.now = start + 5_000 * US;
+    });
+    assert_eq!((response.measured, response.predicted), (0.0, 1.0), "{response}");
+    assert_eq!(response.agreement(), Agreement::Disagrees);
+    assert!(response.to_string().ends_with("predicted 100 %: the model is wrong there"));
+    assert_eq!(Confidence::of(outlook.replay.as_ref(), &[]), Confidence::High, "{outlook}");
+    assert_eq!(outlook.confidence, Confidence::Medium);
+    assert!(outlook.to_string().contains("\nconfidence in predictions: medium\n"), "{outlook}");
+    let twice = [response.clone(), response];
+    assert_eq!(Confidence::of(outlook.replay.as_ref(), &twice), Confidence::Low);
+    assert_eq!(Confidence::of(None, &twice), Confidence::Unknown);
+}
+
+#[test]
+fn wide_bounds_decide_nothing() {
+    let (mut response, _) = response(|p, delay| {
+        p.delay_host(delay);
+        p.kernel(40 * US);
+        p.wait();
+    });
+    for (measured, low, high, expected) in [
+        (1.0, 0.85, 1.15, Agreement::Agrees),
+        (1.0, 0.5, 1.5, Agreement::Undecided),
+        (1.0, f64::NEG_INFINITY, f64::INFINITY, Agreement::Undecided),
+        (0.85, 0.83, 0.95, Agreement::Undecided),
+        (0.8, 0.7, 0.89, Agreement::Disagrees),
+        (1.3, 1.2, 1.4, Agreement::Disagrees),
+    ] {
+        (response.measured, response.low, response.high) = (measured, low, high);
+        assert_eq!(response.agreement(), expected, "{measured} {low} {high}");
     }
 }
 

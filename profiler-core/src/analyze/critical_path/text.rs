@@ -3,7 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Assumptions, Change, CriticalPath, Outlook, PathRow, Prediction, ReplayError};
+use super::{
+    Agreement, Assumptions, Change, CriticalPath, Outlook, PathRow, Prediction, ReplayError,
+    Response,
+};
 use crate::base::table::{Layout, Table};
 use crate::base::units::{NAME_WIDTH, PATH_WIDTH, number, shortened, time};
 
@@ -84,6 +87,7 @@ impl fmt::Display for Change {
             Self::Ahead { path: of, threads } => {
                 write!(f, "host's part of {} ahead on {threads} threads", path(of))
             }
+            Self::NoWait { path: of } => write!(f, "no waits of the host in {}", path(of)),
             Self::OneWait { path: of } => write!(f, "only the last wait in each {}", path(of)),
             Self::NoEvents { path: of } => write!(f, "no waits of streams in {}", path(of)),
             Self::OneGraph { path: of } => write!(f, "launches in each {} as one graph", path(of)),
@@ -119,6 +123,31 @@ impl fmt::Display for ReplayError {
             100.0 * self.largest,
             100.0 * self.without_edges
         )
+    }
+}
+
+impl fmt::Display for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.is_on_gpu { "GPU" } else { "host" };
+        let place = shortened(&self.path, PATH_WIDTH);
+        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+        write!(
+            f,
+            "{what} delayed by {} in {place}: {} of {} steps are longer by {} of it",
+            time(self.delay),
+            self.delayed,
+            self.delayed + self.undelayed,
+            percent(self.measured)
+        )?;
+        if self.low.is_finite() {
+            write!(f, " ({} to {})", percent(self.low), percent(self.high))?;
+        }
+        write!(f, ", predicted {}: ", percent(self.predicted))?;
+        f.write_str(match self.agreement() {
+            Agreement::Agrees => "the model agrees",
+            Agreement::Disagrees => "the model is wrong there",
+            Agreement::Undecided => "undecided, more steps or a longer delay decide",
+        })
     }
 }
 
@@ -167,6 +196,10 @@ impl Outlook {
             Some(error) => format!("\n{error}"),
             None => "\nthe model's error is not known: fewer than four steps".to_owned(),
         };
+        for response in &self.responses {
+            text.push_str(&format!("\n{response}"));
+        }
+        text.push_str(&format!("\nconfidence in predictions: {}", self.confidence));
         text.push_str(match self.changes.is_empty() {
             true => "\nno single change of those tried would save 0.5 %",
             false => "\nchanges by what each saves alone in a replay:",
