@@ -686,14 +686,7 @@ fn read_records(
             }
             // What a graph records is ordered by the graph's edges.
             Record::CudaEvent(event) if event.graph_node.is_none() => {
-                store.event_records.push(EventRecord {
-                    process: 0,
-                    context: event.context,
-                    stream: event.stream,
-                    event: event.event,
-                    correlation_id: event.correlation_id,
-                    sync_id: event.event_sync_id,
-                });
+                store.event_records.push(EventRecord::new(&event));
                 continue;
             }
             Record::MemoryOperation(record) => {

@@ -403,6 +403,19 @@ pub(crate) struct EventRecord {
     pub(crate) sync_id: Option<u64>,
 }
 
+impl EventRecord {
+    pub(crate) fn new(event: &cupti::record::CudaEvent) -> Self {
+        Self {
+            process: 0,
+            context: event.context,
+            stream: event.stream,
+            event: event.event,
+            correlation_id: event.correlation_id,
+            sync_id: event.event_sync_id,
+        }
+    }
+}
+
 /// An allocation or a free.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MemoryEvent {

@@ -7,9 +7,11 @@
 use cupti::SynchronizationKind;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::edges::StreamId;
 use crate::base::order;
 use crate::join::tables::{EventRecord, OperationId, Store};
+
+/// A stream by its process, context and CUPTI's id.
+pub(super) type StreamId = (u32, u32, u32);
 
 /// Recordings that one event is followed through, each by way of a stream without work between.
 const MOST_FOLLOWED: usize = 64;

@@ -44,6 +44,7 @@
 
 mod edges;
 mod events;
+mod fit;
 mod graph;
 mod intervention;
 mod path;
