@@ -319,3 +319,18 @@ fn inserted_delays_show_what_the_model_predicts() {
         assert!(is_found, "{texts:#?}");
     }
 }
+
+#[test]
+fn zz_look() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/nccl-2xh100");
+    let recordings = [0, 1].map(|rank| profiler_core::Recording::load(folder.join(format!("rank-{rank}.gpuprof"))).unwrap());
+    let profile = Profile::from_recordings(recordings).unwrap();
+    println!("{}", profile.dependencies().outlook());
+    for name in ["decode", "single_threaded_backward", "train", "triton"] {
+        let file = format!("tests/recordings/pytorch-h100/{name}.gpuprof");
+        let profile = Profile::load(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+        println!("{name} {:?}\n{}", profile.dependencies().steps_path(), profile.dependencies().outlook());
+        let p2 = profile.with_inferred_ranges();
+        println!("inferred {:?}", p2.dependencies().replay_error());
+    }
+}

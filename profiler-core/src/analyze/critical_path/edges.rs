@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use super::events::{Events, StreamId};
 use super::fit::{LONG_CALL_NS, Return, fit_returns, fit_starts};
 use super::graph::{Builder, Graph, Link};
+use crate::analyze::matches::Matches;
 use crate::base::order;
 use crate::join::tables::{CallId, Interval, OperationId, RangeId, ThreadId, What};
 use crate::profile::Profile;
@@ -24,14 +25,19 @@ impl Graph {
     /// The graph of a profile. Costs some sorts of calls and operations.
     pub(super) fn new(profile: &Profile) -> Self {
         let mut builder = Builder::new(profile);
-        let tolerance = profile.health().clock_error_ns;
-        let tolerance = tolerance.clamp(LEAST_TOLERANCE_NS, MOST_TOLERANCE_NS);
+        let bounds = profile.hosts().iter().map(|clock| clock.error_bound_ns);
+        let off = bounds.fold(profile.health().clock_error_ns, u64::max);
+        builder.assumptions.clock_error_ns = off;
+        let tolerance =
+            profile.health().clock_error_ns.clamp(LEAST_TOLERANCE_NS, MOST_TOLERANCE_NS);
         let mut sweep = Sweep::new(&mut builder, tolerance);
         sweep.run();
         let Sweep { starts, returns, .. } = sweep;
         fit_starts(&mut builder, &starts);
         fit_returns(&mut builder, &returns);
         add_hand_overs(&mut builder);
+        builder.measure_moved();
+        add_collectives(&mut builder);
         builder.finish()
     }
 }
@@ -451,6 +457,43 @@ fn kind_of(profile: &Profile, id: OperationId) -> u32 {
         What::Memset(_) => 1,
         What::Graph(_) => 2,
         What::Copy(copy) => 3 + u32::from(copy.bytes > 64 << 10),
+    }
+}
+
+/// Collectives of several ranks: none ends before the last one has begun. What a rank's kernel takes until then is no work of
+/// it. One point for all arrivals keeps the edges as many as the ranks.
+fn add_collectives(builder: &mut Builder<'_>) {
+    if builder.store.processes.len() < 2 {
+        return;
+    }
+    let profile = builder.profile;
+    let rows = profile.collective_rows();
+    let matches = Matches::of(profile);
+    let mut transfers: FxHashMap<u32, u64> = FxHashMap::default();
+    for matched in matches.all.iter().filter(|matched| matched.function.waits_for_all()) {
+        let operations = matched.members.iter().filter_map(|member| rows[member.row].operation);
+        let starts: Vec<(OperationId, u32)> =
+            operations.map(|id| (id, builder.start_of(id))).collect();
+        let Some(latest_ns) = starts.iter().map(|(_, start)| builder.time(*start)).max() else {
+            continue;
+        };
+        let all = builder.add_point(latest_ns);
+        let (arrival, transfer) = (builder.class(11, [0; 3]), builder.class(12, [0; 3]));
+        for (id, start) in starts {
+            // It ended before the last one began, as far as clocks agree.
+            if !builder.add(all, start + 1, Link::Transfer(id), transfer) {
+                continue;
+            }
+            transfers.insert(start + 1, builder.time(start + 1) - latest_ns);
+            builder.add(start, all, Link::Arrival(id), arrival);
+            if let Some(edge) = builder.edges.last_mut() {
+                edge.lag = 0;
+            }
+        }
+        builder.assumptions.collectives += 1;
+    }
+    for edge in builder.edges.iter_mut().filter(|edge| matches!(edge.link, Link::Work(_))) {
+        edge.lag = transfers.get(&edge.to).map_or(edge.lag, |ns| edge.lag.min(*ns));
     }
 }
 

@@ -31,6 +31,10 @@ pub(super) enum Link {
     Event(OperationId),
     /// The operation starts when another of the device ends, and nothing else explains when. Inferred.
     Device(OperationId),
+    /// A collective has begun in all ranks only after this operation of one of them has.
+    Arrival(OperationId),
+    /// The operation ends after its collective has begun in all ranks: the transfer.
+    Transfer(OperationId),
     /// The call returns after an operation.
     Wait(CallId),
     /// The range continues a range of another thread.
@@ -303,14 +307,26 @@ impl<'p> Builder<'p> {
         self.time(end) <= to_ns
     }
 
+    /// Gives operations that were moved their new lengths.
+    pub(super) fn measure_moved(&mut self) {
+        for edge in &mut self.edges {
+            if matches!(edge.link, Link::Work(_)) {
+                edge.lag = self.times[edge.to as usize] - self.times[edge.from as usize];
+            }
+        }
+    }
+
+    /// A point that is of no thread and no operation.
+    pub(super) fn add_point(&mut self, ns: u64) -> u32 {
+        self.times.push(ns);
+        // CAST: points are counted in 32 bits.
+        self.times.len() as u32 - 1
+    }
+
     /// Orders points and edges. Costs a sort of each.
     pub(super) fn finish(self) -> Graph {
         let Self { times, mut edges, threads, first_operation, classes, mut assumptions, .. } =
             self;
-        // Operations that were moved are shorter.
-        for edge in edges.iter_mut().filter(|edge| matches!(edge.link, Link::Work(_))) {
-            edge.lag = times[edge.to as usize] - times[edge.from as usize];
-        }
         order::sort_by_number(&mut edges, |edge| edge.to.into());
         let rank = ranks(times.len(), &mut edges, &mut assumptions);
         let mut order: Vec<u32> = (0..times.len() as u32).collect();

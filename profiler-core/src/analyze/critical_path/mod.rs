@@ -34,8 +34,8 @@
 //!
 //! # What is not recorded
 //! What an event was recorded after, the edges of a graph, and when a thread waits for another are inferred;
-//! [`Assumptions`] counts it. A thread's time outside calls is taken for work of that thread. Waits of one rank
-//! for another are part of the collective kernel.
+//! [`Assumptions`] counts it. A thread's time outside calls is taken for work of that thread. Ranks wait for each other in
+//! collectives whose kernels are known; other waits of one rank for another are part of the kernel.
 //!
 //! # The model's error
 //! [`Dependencies::replay_error`] fits the host's delays on odd steps and replays the even ones with them. A program can put the
@@ -101,6 +101,10 @@ pub struct Assumptions {
     pub overlapping_in_stream: u64,
     /// Operations that started later than any known reason explains.
     pub late_starts: u64,
+    /// Collectives of several ranks, which no rank ends before all have begun.
+    pub collectives: u64,
+    /// By how much clocks may be off, in nanoseconds: of the GPUs and the host, or of hosts if that is more.
+    pub clock_error_ns: u64,
     /// Ranges, and inferred calls, that continue a range of another thread.
     pub hand_overs: u64,
 }
@@ -204,7 +208,7 @@ impl<'a> Dependencies<'a> {
         // Operations without times are at 0.
         let start = order.iter().copied().find(|point| self.graph.time(*point) != 0)?;
         let end = *order.last()?;
-        Some(Window { start, end, host_end: end, gpu_end: end })
+        Some(Window { start, end, host_end: end, gpu_end: end, process: 0 })
     }
 
     /// From the start of a range to its end or that of its last operation.
@@ -223,7 +227,8 @@ impl<'a> Dependencies<'a> {
             true => gpu_end,
             false => host_end,
         };
-        Some(Window { start, end, host_end, gpu_end })
+        let process = store.threads[range.thread.at()].process;
+        Some(Window { start, end, host_end, gpu_end, process })
     }
 
     fn interval(&self, window: &Window) -> Interval {
@@ -251,6 +256,7 @@ struct Window {
     host_end: u32,
     /// The end of its last operation, or that of the range if it has none: one of the two is `end`.
     gpu_end: u32,
+    process: u32,
 }
 
 /// The critical path, the model's error and the best changes of a run.

@@ -605,14 +605,15 @@ fn median_length(windows: &[Window], time: impl Fn(u32) -> u64) -> u64 {
     lengths.get(lengths.len() / 2).copied().unwrap_or_default()
 }
 
-/// The times that steps took after the one before had ended.
+/// The times that steps took after the one before of their process had ended.
 pub(super) fn lengths(windows: &[Window], time: impl Fn(u32) -> u64) -> Vec<u64> {
-    let mut before = 0;
+    let mut before: FxHashMap<u32, u64> = FxHashMap::default();
     let length = |window: &Window| {
+        let before = before.entry(window.process).or_default();
         // A change may have one of the two end later that ended first.
         let end = time(window.host_end).max(time(window.gpu_end));
-        let start = time(window.start).max(before);
-        before = end.max(before);
+        let start = time(window.start).max(*before);
+        *before = end.max(*before);
         end.saturating_sub(start)
     };
     windows.iter().map(length).collect()

@@ -96,7 +96,7 @@ impl Fitted {
 
     fn lag(&self, edge: &Edge) -> u64 {
         match (edge.link, self.sums[edge.class as usize]) {
-            (Link::Work(_), _) | (_, (_, 0)) => edge.lag,
+            (Link::Work(_) | Link::Transfer(_), _) | (_, (_, 0)) => edge.lag,
             (_, (sum, count)) => sum / count,
         }
     }

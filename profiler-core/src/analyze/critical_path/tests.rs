@@ -6,6 +6,7 @@ use cupti::CallClass;
 
 use super::*;
 use crate::analyze::diagnosis::tests::{Job, Program, US, steps};
+use crate::analyze::ranks::tests::Writer;
 use crate::base::units::nanoseconds;
 use crate::join::tables::{self, Interval, KernelNames, What, Work};
 use crate::query::tests::programs;
@@ -291,6 +292,97 @@ fn recorded_events_without_work_before_them_delay_nothing() {
     assert_eq!(*dependencies.assumptions(), expected);
     let path = dependencies.critical_path_of("step").unwrap();
     assert_eq!(path.row(PathKind::Kernel, "other").unwrap().on_path, us(0), "{path}");
+}
+
+/// 20 steps of two ranks, which compute for 300 and 700 us, reduce together for 50 us and wait for that.
+fn two_ranks() -> Profile {
+    let mut store = tables::Store::default();
+    let info: crate::record::recording::RecordingInfo = serde_json::from_value(serde_json::json!({
+        "recorded_at_s": 0, "cupti_version": 0, "cuda_driver_version": 0,
+        "driver_release": null, "recorder_version": "", "devices": [],
+    }))
+    .unwrap();
+    let (step_ns, end_ns) = (1_000 * US, 21_000 * US);
+    for rank in 0..2 {
+        let thread = tables::ThreadId(rank);
+        let process = 100 + rank;
+        store.threads.push(tables::Thread { id: process, process, name: None, priority: None });
+        let recorded = tables::RecordedProcess {
+            rank: Some(rank),
+            host: 0,
+            window_ns: (step_ns, end_ns),
+            windows_ns: vec![(step_ns, end_ns)],
+            info: info.clone(),
+            health: crate::join::health::Health::default(),
+        };
+        let recorded = Some(Box::new(recorded));
+        store.processes.push(tables::Process { id: process, name: None, recorded });
+        let (next_id, open) = (0, Vec::new());
+        let mut writer = Writer { store: &mut store, process, thread, device: rank, next_id, open };
+        for number in 1..=20 {
+            let start = number * step_ns;
+            let at = |us: u64| start + us * US;
+            let computed = if rank == 0 { 305 } else { 705 };
+            writer.open.clear();
+            writer.range("step", start, at(760));
+            writer.open = vec![RangeId(writer.store.ranges.len() as u32 - 1)];
+            writer.call_between("cuLaunchKernelEx", CallClass::KernelLaunch, at(1), at(3));
+            writer.kernel_of_call("gemm", at(5), at(computed));
+            writer.call_between("cuLaunchKernelEx", CallClass::KernelLaunch, at(3), at(5));
+            let name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)";
+            writer.kernel_of_call(name, at(computed), at(755));
+            writer.collective(at(5) + 100, number, rank.into(), 2);
+            writer.call_between("cuStreamSynchronize", CallClass::Synchronize, at(6), at(757));
+            let mut record = cupti::Synchronization::default();
+            record.kind = cupti::SynchronizationKind::Stream;
+            (record.context, record.stream) = (1, Some(7));
+            record.correlation_id = writer.store.calls.last().unwrap().correlation_id;
+            let row = tables::Synchronization { record, call: None, process };
+            writer.store.synchronizations.push(row);
+        }
+    }
+    store.operations.sort_by_key(tables::Operation::start_ns);
+    let window_ns = (step_ns, end_ns);
+    store.session =
+        tables::Session { window_ns, windows_ns: vec![window_ns], ..tables::Session::default() };
+    Profile::from_store(store, info, crate::join::health::Health::default())
+}
+
+/// The path of a step of the fast rank leads to the slow one, which determines its length.
+#[test]
+fn path_leads_through_collectives_to_the_last_rank() {
+    let profile = two_ranks();
+    let dependencies = profile.dependencies().with_steps("step").unwrap();
+    let assumptions = dependencies.assumptions();
+    assert_eq!((assumptions.collectives, assumptions.contradicted), (20, 0), "{assumptions}");
+    assert_eq!(
+        assumptions.to_string(),
+        "all dependencies are recorded; 20 collectives of several ranks"
+    );
+    let path = dependencies.critical_path_of("step").unwrap();
+    // Of both ranks.
+    assert_eq!((path.instances, path.length), (40, us(40 * 760)));
+    let row = |name: &str| path.rows().iter().find(|row| row.name.starts_with(name)).unwrap();
+    assert_eq!(row("gemm").on_path, us(40 * 700), "{path}");
+    assert_eq!(row("ncclDevKernel").on_path, us(40 * 50), "{path}");
+    // The fast one may start 400 us later. It transfers for 50 us, and waits for 400. Each step counts what both ranks do.
+    assert_eq!(row("gemm").slack, Some(us(400)), "{path}");
+    assert_eq!(row("ncclDevKernel").total, us(80 * 50), "{path}");
+    let segments = path.segments();
+    let processes: Vec<u32> = segments
+        .iter()
+        .filter_map(|segment| {
+            segment.operation(&profile).filter(|_| segment.kind() == PathKind::Kernel)
+        })
+        .map(|operation| operation.process_id())
+        .collect();
+    assert_eq!(processes.iter().filter(|id| **id == 101).count(), 60, "{processes:?}");
+    let faster = |times| Change::Kernel { name: "gemm".to_owned(), times };
+    let prediction = dependencies.predict(faster(2.0));
+    assert_eq!((prediction.before, prediction.saved()), (us(760), us(350)), "{prediction}");
+    assert_eq!(dependencies.predict(faster(0.5)).after, us(760 + 700));
+    let nothing = dependencies.predict(Change::RangeGpu { path: "none".to_owned(), times: 2.0 });
+    assert_eq!(nothing.saved(), us(0));
 }
 
 #[test]

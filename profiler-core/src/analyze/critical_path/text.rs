@@ -173,9 +173,16 @@ impl fmt::Display for Assumptions {
             true => f.write_str("all dependencies are recorded")?,
             false => write!(f, "assumptions: {}", texts.join(", "))?,
         }
-        match self.recorded_events {
+        let known = [
+            (self.recorded_events, "waits for events with a known recording"),
+            (self.collectives, "collectives of several ranks"),
+        ];
+        for (count, what) in known.iter().filter(|(count, _)| *count != 0) {
+            write!(f, "; {count} {what}")?;
+        }
+        match self.clock_error_ns {
             0 => Ok(()),
-            count => write!(f, "; {count} waits for events with a known recording"),
+            ns => write!(f, "; clocks are off by up to {}", time(Duration::from_nanos(ns))),
         }
     }
 }
