@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::base::order;
 use crate::join::attribute::Owner;
-use crate::join::graph_nodes::GraphNodes;
+use crate::join::graph_nodes::{GraphDependencies, GraphNodes};
 use crate::join::health::Health;
 use crate::join::shared_contexts::SharedContexts;
 use crate::join::tables::{
@@ -51,6 +51,10 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
     read_calls(recording, &mut store, &mut threads, (&rows, &mut shared), health);
     let mut nodes = GraphNodes::new(usize::MAX);
     let events = recording.graphs.iter().flat_map(|thread| &thread.events);
+    let dependencies = GraphDependencies::new(events.clone());
+    if !dependencies.is_empty() {
+        store.graph_dependencies.insert(0, dependencies);
+    }
     nodes.add(events, |tag| {
         let find = |tag| Some((shared.first(tag, |tag| rows.range(tag))?, false));
         Owner::of(tag, &recording.logs, find).range()

@@ -193,6 +193,8 @@ impl Merger {
         }
         let events = part.event_records.into_iter();
         store.event_records.extend(events.map(|event| EventRecord { process, ..event }));
+        let dependencies = part.graph_dependencies.into_values();
+        store.graph_dependencies.extend(dependencies.map(|known| (process, known)));
         for mut row in part.memory {
             row.call = row.call.get().map(|call| moved.call(call)).into();
             (row.device, row.process) = (moved.device(row.device, devices), process);

@@ -10,6 +10,7 @@ use nvtx::Payload;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::join::account::{ExpectedRecords, is_failure, may_have_several_records};
+use crate::join::graph_nodes::GraphDependencies;
 use crate::join::health::Health;
 use crate::join::host_clock::HostClock;
 pub(crate) use crate::join::ids::*;
@@ -564,6 +565,12 @@ pub(crate) struct Store {
         allow(dead_code, reason = "what critical paths lead through")
     )]
     pub(crate) event_records: Vec<EventRecord>,
+    /// By process; empty unless the program logged them.
+    #[cfg_attr(
+        not(feature = "analysis"),
+        allow(dead_code, reason = "what critical paths lead through")
+    )]
+    pub(crate) graph_dependencies: FxHashMap<u32, GraphDependencies>,
     /// By time.
     pub(crate) memory: Vec<MemoryEvent>,
     /// By start; empty if the source has none.

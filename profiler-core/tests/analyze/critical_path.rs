@@ -243,6 +243,44 @@ fn late_launch_is_on_the_path_in_place_of_the_kernel_before() {
     assert!(path.time_of(PathKind::Launch) >= Duration::from_millis(40), "{path}");
 }
 
+/// A graph with two branches, whose dependencies the program has logged: captured, instantiated, launched, saved and loaded.
+#[test]
+fn dependencies_of_a_fake_graph_survive_its_copy_and_the_file() {
+    let fake = Fake::new();
+    let config = Config::new().graph_dependencies(true);
+    let profiler = Profiler::builder().library(fake.library().unwrap()).config(config);
+    let profiler = profiler.build().unwrap();
+    profiler.start().unwrap();
+    let mut graph = fake.graph();
+    let node = |name, ms, stream| Work::kernel(name).taking_ns(ms * MS).on_stream(stream);
+    for work in [node(c"long", 20, 7), node(c"beside", 2, 8), node(c"last", 5, 7)] {
+        fake.capture_into(&mut graph, &work);
+    }
+    fake.add_dependency(&graph, 0, 2);
+    fake.add_dependency(&graph, 1, 2);
+    let exec = fake.instantiate(&graph);
+    {
+        let _step = nvtx::range("step");
+        fake.launch_exec(&exec);
+        synchronize(&fake, 7);
+    }
+    let recording = profiler.stop_recording().unwrap();
+    let mut bytes = Vec::new();
+    recording.write_to(&mut bytes).unwrap();
+    let profile = Profile::from_recording(Recording::read_from(&bytes[..], 1 << 30).unwrap());
+    let dependencies = profile.dependencies();
+    let assumptions = dependencies.assumptions();
+    let counts = (assumptions.recorded_in_graphs, assumptions.inferred_in_graphs);
+    assert_eq!(counts, (3, 0), "{assumptions}");
+    let path = dependencies.critical_path_of("step").unwrap();
+    let on_path = |name| path.row(PathKind::Kernel, name).unwrap().on_path.as_millis();
+    assert_eq!(["long", "beside"].map(on_path), [20, 0], "{path}");
+    // Another kernel does not explain it, though it may have ended last.
+    let faster = Change::Kernel { name: "long".to_owned(), times: 2.0 };
+    let saved = dependencies.with_steps("step").unwrap().predict(faster).saved();
+    assert!(saved.abs_diff(Duration::from_millis(10)) < Duration::from_micros(10), "{saved:?}");
+}
+
 #[test]
 fn path_follows_a_hand_over_to_another_thread() {
     let fake = Fake::new();

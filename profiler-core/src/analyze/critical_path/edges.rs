@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use super::events::{Events, StreamId};
 use super::fit::{LONG_CALL_NS, Return, fit_returns, fit_starts};
 use super::graph::{Builder, Graph, Link};
+use super::graph_edges::Direction;
 use crate::analyze::matches::Matches;
 use crate::base::order;
 use crate::join::tables::{CallId, Interval, OperationId, RangeId, ThreadId, What};
@@ -66,6 +67,7 @@ struct Sweep<'b, 'p> {
     /// The targets of synchronisation calls.
     targets: FxHashMap<CallId, cupti::Synchronization>,
     events: Events,
+    direction: Direction,
     /// The edges to the start of each operation.
     starts: Vec<std::ops::Range<usize>>,
     returns: Vec<Return>,
@@ -84,6 +86,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
             recent: Vec::new(),
             targets,
             events,
+            direction: Direction::default(),
             starts: Vec::new(),
             returns: Vec::new(),
         }
@@ -119,6 +122,18 @@ impl<'b, 'p> Sweep<'b, 'p> {
             }
         }
         order::sort_by_number(&mut calls, |(id, _)| store.calls[id.at()].time.start_ns);
+        if !store.graph_dependencies.is_empty() {
+            for (id, operations) in calls.iter().filter(|(_, operations)| operations.len() > 1) {
+                if store.call_kind(&store.calls[id.at()]).class == CallClass::GraphLaunch {
+                    let launch: Vec<OperationId> =
+                        submitted[operations.clone()].iter().map(|(_, id)| *id).collect();
+                    let mut direction = std::mem::take(&mut self.direction);
+                    let start = |id| self.builder.time(self.builder.start_of(id));
+                    direction.add(store, &launch, |one, other| self.ended_by(one) <= start(other));
+                    self.direction = direction;
+                }
+            }
+        }
         for (id, operations) in calls {
             match store.call_kind(&store.calls[id.at()]).class {
                 CallClass::Synchronize => self.synchronize(id),
@@ -193,6 +208,11 @@ impl<'b, 'p> Sweep<'b, 'p> {
             ends = operations.iter().map(|(_, id)| (self.ended_by(*id), *id)).collect();
             ends.sort_unstable();
         }
+        let edges = is_graph.then(|| {
+            let launch: Vec<OperationId> = operations.iter().map(|(_, id)| *id).collect();
+            self.direction.edges(store, &launch)
+        });
+        let mut edges = edges.flatten().unwrap_or_default().into_iter();
         let (mut ended, mut at) = (None, 0);
         // What the streams had before the graph.
         let mut before: Vec<(usize, Option<OperationId>)> = Vec::new();
@@ -206,15 +226,20 @@ impl<'b, 'p> Sweep<'b, 'p> {
             }
             let first = self.builder.edges.len();
             let stream = self.stream(stream_of(self.builder.profile, id));
-            match ended {
-                Some(before) => {
+            let recorded = edges.next().flatten();
+            self.builder.assumptions.recorded_in_graphs += u64::from(recorded.is_some());
+            let is_inferred = recorded.is_none() && ended.is_some();
+            self.builder.assumptions.inferred_in_graphs += u64::from(is_inferred);
+            match recorded.unwrap_or_else(|| ended.into_iter().collect()) {
+                before if !before.is_empty() => {
                     let class = self.builder.class(4, [0; 3]);
-                    let (end, end_ns) = self.end_of(before);
-                    self.builder.move_start(start, end_ns, self.tolerance);
-                    self.builder.assumptions.inferred_in_graphs += 1;
-                    self.builder.add(end, start, Link::Graph(id), class);
+                    for before in before {
+                        let (end, end_ns) = self.end_of(before);
+                        self.builder.move_start(start, end_ns, self.tolerance);
+                        self.builder.add(end, start, Link::Graph(id), class);
+                    }
                 }
-                None => {
+                _ => {
                     let class = [row.kind.0, kind_of(self.builder.profile, id), 0];
                     let class = self.builder.class(2, class);
                     self.builder.add(called, start, Link::Launch(id), class);

@@ -46,6 +46,7 @@ mod edges;
 mod events;
 mod fit;
 mod graph;
+mod graph_edges;
 mod intervention;
 mod path;
 mod predict;
@@ -86,6 +87,8 @@ pub struct Assumptions {
     pub unmatched: u64,
     /// Operations of a graph that follow the one that ended last before: the graph's edges are not recorded.
     pub inferred_in_graphs: u64,
+    /// Operations of a graph with known dependencies ([`Config::graph_dependencies`](cupti::Config::graph_dependencies)).
+    pub recorded_in_graphs: u64,
     /// Waits for events, of streams and of the host, whose work was inferred: the operation of another stream that ended
     /// last before.
     pub inferred_events: u64,

@@ -8,6 +8,7 @@ use super::*;
 use crate::analyze::diagnosis::tests::{Job, Program, US, steps};
 use crate::analyze::ranks::tests::Writer;
 use crate::base::units::nanoseconds;
+use crate::join::graph_nodes::GraphDependencies;
 use crate::join::tables::{self, Interval, KernelNames, What, Work};
 use crate::query::tests::programs;
 
@@ -89,15 +90,33 @@ impl Program {
         self.intervene("host delay", ns, |p| p.host(US + ns));
     }
 
+    /// Nodes 101, 102, ... are copies of 1, 2, ...; these pairs of originals were reported as node and dependency.
+    fn dependencies_of_graph(&mut self, pairs: &[(u64, u64)]) {
+        let event = |kind, node, original_node, at_ns| {
+            let mut event = cupti::GraphEvent::from_words([0; 7]);
+            (event.kind, event.at_ns) = (kind, at_ns);
+            (event.node, event.original_node) = (node, original_node);
+            event
+        };
+        let created = |(node, other): &(u64, u64)| {
+            event(cupti::GraphEventKind::DependencyCreated, *node, *other, 1)
+        };
+        let copies =
+            (1..=20).map(|node| event(cupti::GraphEventKind::NodeCloned, 100 + node, node, 2));
+        let events: Vec<cupti::GraphEvent> = pairs.iter().map(created).chain(copies).collect();
+        self.store.graph_dependencies.insert(0, GraphDependencies::new(events.iter()));
+    }
+
     /// A launch of a graph: kernels by their start after the first and their length.
     fn graph(&mut self, stream: u32, nodes: &[(&'static str, u64, u64)]) {
         let free = self.streams.get(&stream).copied().unwrap_or(0);
         let begin = (self.now + 5 * US).max(free);
         let correlation_id = self.next_id;
         self.call("cuGraphLaunch", CallClass::GraphLaunch, self.now + 6 * US);
-        for (name, start, ns) in nodes {
+        for (node, (name, start, ns)) in (101..).zip(nodes) {
             let mut details = cupti::Kernel::default();
             (details.place.context, details.place.stream) = (1, stream);
+            details.graph_node = cupti::GraphNode::new(1, node);
             let name = self.store.names.intern(name);
             let names = KernelNames { name, demangled: None, short: None };
             let work = Work::new(What::Kernel { names, details }, details.place);
@@ -383,6 +402,67 @@ fn path_leads_through_collectives_to_the_last_rank() {
     assert_eq!(dependencies.predict(faster(0.5)).after, us(760 + 700));
     let nothing = dependencies.predict(Change::RangeGpu { path: "none".to_owned(), times: 2.0 });
     assert_eq!(nothing.saved(), us(0));
+}
+
+/// Two chains of a graph, with 1 us between nodes: `a` 24.5 us and `b`, beside `c` 10 us, an empty node, `d` 13 us and `e`. When `e` starts, `a`
+/// ended last, and so it would be taken for what `e` waits for.
+#[test]
+fn dependencies_of_graphs_lead_to_what_a_node_waits_for() {
+    let step = |p: &mut Program| {
+        let half = US / 2;
+        p.graph(
+            7,
+            &[
+                ("a", 0, 24 * US + half),
+                ("c", 0, 10 * US),
+                ("d", 11 * US, 13 * US),
+                ("e", 25 * US, 40 * US),
+                ("b", 26 * US, 10 * US),
+            ],
+        );
+        p.wait();
+    };
+    let faster = || Change::Kernel { name: "c".to_owned(), times: 10.0 };
+    let inferred = steps(step).profile();
+    let inferred = inferred.dependencies();
+    assert_eq!(
+        (inferred.assumptions().inferred_in_graphs, inferred.predict(faster()).saved()),
+        (60, us(0))
+    );
+    // Of `b`, `d` through the empty node 9, and `e`; in either order of the pairs.
+    let pairs = [(5, 1), (9, 2), (3, 9), (4, 3)];
+    for is_reversed in [false, true] {
+        let mut program = steps(step);
+        let pairs = pairs.map(|(node, other)| match is_reversed {
+            true => (other, node),
+            false => (node, other),
+        });
+        program.dependencies_of_graph(&pairs);
+        let profile = program.profile();
+        let dependencies = profile.dependencies();
+        let expected = Assumptions { recorded_in_graphs: 100, ..Assumptions::default() };
+        assert_eq!(*dependencies.assumptions(), expected);
+        let path = dependencies.critical_path_of("step").unwrap();
+        let on_path = |name| path.row(PathKind::Kernel, name).unwrap().on_path;
+        let each = [0, 0, 10, 13, 40];
+        assert_eq!(
+            ["a", "b", "c", "d", "e"].map(on_path),
+            each.map(|each| us(20 * each)),
+            "{path}"
+        );
+        assert_eq!(dependencies.predict(faster()).saved(), us(9));
+        // `b` ends at 36 us of 65, and `a` half a microsecond earlier than `b` needs.
+        let slack = |name| path.row(PathKind::Kernel, name).unwrap().slack.unwrap();
+        assert!(slack("b") >= us(29) && slack("a") >= us(29), "{path}");
+    }
+    // A graph that contains one node twice, and one without pairs that ran one after the other, are inferred.
+    let mut program = steps(|p| {
+        p.graph(7, &[("a", 0, 10 * US), ("b", 5 * US, 10 * US)]);
+        p.wait();
+    });
+    program.dependencies_of_graph(&[(2, 1)]);
+    let profile = program.profile();
+    assert_eq!(profile.dependencies().assumptions().recorded_in_graphs, 0);
 }
 
 #[test]

@@ -174,6 +174,7 @@ impl fmt::Display for Assumptions {
             false => write!(f, "assumptions: {}", texts.join(", "))?,
         }
         let known = [
+            (self.recorded_in_graphs, "operations of graphs with known dependencies"),
             (self.recorded_events, "waits for events with a known recording"),
             (self.collectives, "collectives of several ranks"),
         ];
