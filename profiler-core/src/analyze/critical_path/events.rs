@@ -117,7 +117,9 @@ impl Events {
             let waits = self.waits.get(&id).map(Vec::as_slice).unwrap_or_default();
             let first = waits.partition_point(|(call, _)| *call <= since);
             let until = waits.partition_point(|(call, _)| *call < correlation_id);
-            next.extend(waits[first..until.max(first)].iter().map(|(_, event)| *event));
+            // The last ones, of a stream that waits without end.
+            let first = first.max(until.saturating_sub(MOST_FOLLOWED)).min(until);
+            next.extend(waits[first..until].iter().map(|(_, event)| *event));
         }
         sources.sort_unstable();
         sources.dedup();

@@ -7,7 +7,7 @@ use crate::join::tables::{OperationId, Store};
 
 /// Nodes without work, such as empty ones, through which one node is followed.
 const MOST_FOLLOWED: usize = 64;
-/// Pairs of nodes whose times are compared to find which of a pair waits.
+/// Pairs of nodes whose times are compared to find which of a pair waits, and those of one launch more.
 const MOST_COMPARED: usize = 1 << 16;
 
 /// Which node of a reported pair waits, by how many pairs ran in each order.
@@ -25,12 +25,12 @@ impl Direction {
         launch: &[OperationId],
         precedes: impl Fn(OperationId, OperationId) -> bool,
     ) {
+        if self.forward + self.backward >= MOST_COMPARED {
+            return;
+        }
         let Some((known, by_node)) = nodes(store, launch) else { return };
         for (node, id) in &by_node {
             for other in known.of(*node, false).iter().filter_map(|other| by_node.get(other)) {
-                if self.forward + self.backward == MOST_COMPARED {
-                    return;
-                }
                 self.forward += usize::from(precedes(*other, *id));
                 self.backward += usize::from(precedes(*id, *other));
             }

@@ -709,6 +709,46 @@ fn responses_to_delays_are_the_constructed_ones() {
     assert!((gpu.measured - 0.5).abs() < 1e-9 && gpu.predicted == 0.5, "{gpu}");
 }
 
+/// Random steps, delayed by the host at a random place: what the simulation does, and what the graph of its recording says.
+#[test]
+fn responses_of_random_programs_are_predicted() {
+    let mut rng = fastrand::Rng::with_seed(25);
+    let (mut near, mut hidden, mut partly, mut all) = (0, 0, 0, 0);
+    for _ in 0..400 {
+        let jobs: Vec<(u32, u32, u64)> = (0..rng.usize(4..12))
+            .map(|_| (rng.u32(0..8), rng.u32(1..4), rng.u64(1..60) * US))
+            .collect();
+        let place = rng.usize(0..jobs.len());
+        let (response, outlook) = response(|p, delay| {
+            for (at, (job, stream, ns)) in jobs.iter().enumerate() {
+                if at == place {
+                    p.delay_host(delay);
+                }
+                match job {
+                    0 => p.host(*ns),
+                    1 => p.wait_for(Some(*stream)),
+                    2 => p.wait(),
+                    3 => p.launch(*stream, Job::In(1 << 20, true), *ns),
+                    4 => p.wait_event(*stream, *stream % 3 + 1),
+                    // Long enough to hide a delay.
+                    _ => p.kernel_through("cuLaunchKernel", *stream, "work", 3 * *ns),
+                }
+            }
+            p.wait();
+        });
+        all += 1;
+        hidden += u32::from(response.measured < 0.1);
+        partly += u32::from((0.1..0.9).contains(&response.measured));
+        match (response.measured - response.predicted).abs() < 0.1 {
+            true => near += 1,
+            false => println!("{response}\n{jobs:?} at {place}\n{}", outlook.assumptions),
+        }
+    }
+    println!("{near} of {all} within 0.1; {hidden} hidden, {partly} in part");
+    assert!(near * 100 >= all * 95, "{near} of {all}");
+    assert!(hidden > 50 && partly > 20, "{hidden} hidden, {partly} in part");
+}
+
 /// A step that begins on the beat of a timer, which no recording has: the model takes the wait for work.
 #[test]
 fn response_that_differs_lowers_the_confidence() {
