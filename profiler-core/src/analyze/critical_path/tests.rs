@@ -402,6 +402,10 @@ fn path_leads_through_collectives_to_the_last_rank() {
     assert_eq!(dependencies.predict(faster(0.5)).after, us(760 + 700));
     let nothing = dependencies.predict(Change::RangeGpu { path: "none".to_owned(), times: 2.0 });
     assert_eq!(nothing.saved(), us(0));
+    // Ten of each rank, with the delays of its other ten.
+    let error = dependencies.replay_error().unwrap();
+    assert_eq!((error.steps, error.measured), (20, us(760)));
+    assert!(error.largest < 1e-9, "{error}");
 }
 
 /// Two chains of a graph, with 1 us between nodes: `a` 24.5 us and `b`, beside `c` 10 us, an empty node, `d` 13 us and `e`. When `e` starts, `a`
