@@ -10,7 +10,7 @@ use crate::clock;
 use crate::config::ApiFilter;
 use crate::error::{Error, Kind};
 use crate::graph_gate;
-use crate::graphs::KINDS;
+use crate::graphs::{GraphEventKind, KINDS};
 use crate::kind::ActivityKind;
 use crate::session;
 use crate::sys::abi::*;
@@ -156,6 +156,7 @@ impl Collector {
 
     /// Collects the callbacks that [`turn_callbacks_on`](Self::turn_callbacks_on) enables.
     fn choose_callbacks(&mut self) -> Result<(), Error> {
+        use GraphEventKind::{DependencyCreated, DependencyDestroyed, NodeCreated};
         let driver = DRIVER_CALLS.iter().map(|call| Enabled::Id(DOMAIN_DRIVER_API, call.id));
         self.callbacks.extend(driver);
         self.callbacks.push(Enabled::Id(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED));
@@ -164,7 +165,12 @@ impl Collector {
             self.callbacks.extend(runtime);
         }
         if self.config.graph_events {
-            let others = KINDS.iter().filter(|(id, _)| *id != RESOURCE_GRAPHNODE_CREATED);
+            let is_chosen = |kind: GraphEventKind| match kind {
+                DependencyCreated | DependencyDestroyed => self.config.graph_dependencies,
+                NodeCreated => false,
+                _ => true,
+            };
+            let others = KINDS.iter().filter(|(_, kind)| is_chosen(*kind));
             self.callbacks.extend(others.map(|&(id, _)| Enabled::Id(DOMAIN_RESOURCE, id)));
         }
         if let Some(callbacks) = &self.config.callbacks {

@@ -252,6 +252,14 @@ impl Fake {
         calls::graph_event(RESOURCE_GRAPHNODE_CREATED, GraphIds { node, ..graph.ids() });
     }
 
+    /// Has one node of a graph wait for another, by their places in [`FakeGraph::nodes`], and reports it. What runs when is up
+    /// to the streams of the nodes' work.
+    pub fn add_dependency(&self, graph: &FakeGraph, from: usize, to: usize) {
+        let [dependency, node] = [from, to].map(|at| graph.nodes[at].0);
+        let ids = GraphIds { node, dependency, ..graph.ids() };
+        calls::graph_event(RESOURCE_GRAPHNODE_DEPENDENCY_CREATED, ids);
+    }
+
     /// Instantiates a graph: its nodes are copied into an executable graph, with the events of 12.8 and 13.0.1.
     pub fn instantiate(&self, graph: &FakeGraph) -> FakeExec {
         let copy = FakeGraph { id: FakeGraph::next_id(), nodes: Vec::new() };

@@ -396,7 +396,7 @@ fn every_loss_shows_in_health_and_report() {
     let profile = record(&fake, || {
         fake.drop_records(3);
         fake.launch(Work::kernel(c"fine"));
-        fake.raw_record(ActivityKind::CUDA_EVENT, 56);
+        fake.raw_record(ActivityKind::STREAM, 24);
         fake.unseen(&Work::kernel(c"no call"));
         fake.unseen(&Work::host_to_device(8));
         fake.call_only("cuLaunchKernel", 0); // owes a kernel
