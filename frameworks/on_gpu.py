@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Runs what is to be shown of candle, burn, cudarc and tch on a GPU, in less than 8 minutes, and prints one JSON.
 
-usage: frameworks/on_gpu.py FOLDER [--seconds S] [--steps N] [--rounds N] [--nsys NSYS] [--only NAME,...]
+usage: frameworks/on_gpu.py FOLDER [--seconds S] [--steps N] [--rounds N] [--nsys NSYS] [--kernels FOLDER] [--only NAME,...]
 
 FOLDER holds the built examples `gpt`, `train`, `digits` and `server`: frameworks/bundle makes it. Those that are missing, or do not
-fit into the time, are named in the result. For each example:
+fit into the time, are named in the result. Burn compiles its kernels for minutes, unless `--kernels` names the folder that an earlier
+run has filled (`[compilation.cache]` of cubecl.toml). For each example:
 
   attributed    kernels and their GPU time in ranges, of all
   alone         kernels by range, beside a run that waits for the GPU at every boundary and counts by time: all equal?
   order         kernels in the order of their start, beside those that nsys saw of a run without the profiler: equal?
   step_ms       median step times without a profiler, with it, and under nsys, in turn
-  nsys          kernels by range name, ours and nsys's
+  nsys          kernels by range name, ours and nsys's of as many kernels at the end of its run
 
 What a program prints, and what its threads did when it took too long, goes to standard error. Only Python's own modules are used.
 """
@@ -24,13 +25,14 @@ parser.add_argument("--seconds", type=float, default=470)
 parser.add_argument("--steps", type=int, default=20)
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--nsys", default=shutil.which("nsys"))
+parser.add_argument("--kernels", type=os.path.abspath)
 parser.add_argument("--only", default="gpt,server,digits,train,train-fusion")
 options = parser.parse_args()
 began = time.monotonic()
 
 # Name: the program, its own options, the seconds of all its runs, and those that one may take.
 PROGRAMS = {
-    "gpt": ("gpt", [], 60, 40),
+    "gpt": ("gpt", [], 100, 40),
     "server": ("server", [], 20, 20),
     "digits": ("digits", [], 70, 40),
     "train": ("train", [], 160, 130),
@@ -108,8 +110,8 @@ def checks(text):
     return found
 
 
-def under_nsys(command, seconds, work, **more):
-    """Output, kernels by name of the range that the launching thread was in, and all kernels in order."""
+def under_nsys(command, kernels, seconds, work, **more):
+    """Output, the last kernels by name of the range that the launching thread was in, and all kernels in order."""
     report, database = os.path.join(work, "r.nsys-rep"), os.path.join(work, "r.sqlite")
     text = run([options.nsys, "profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "-f", "true", "-o", report, *command],
                seconds, work, **more)
@@ -118,12 +120,13 @@ def under_nsys(command, seconds, work, **more):
     order = [name for name, in data.execute(
         "SELECT s.value FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = coalesce(k.mangledName, k.demangledName)"
         " ORDER BY k.start")]
+    since = [start for start, in data.execute("SELECT start FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start")][-kernels:][0]
     name = "coalesce(n.text, (SELECT value FROM StringIds WHERE id = n.textId))"
     by_name = dict(data.execute(
         f"SELECT ltrim({name}, ':'), count(DISTINCT k.correlationId) FROM NVTX_EVENTS n"
         " JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.globalTid = n.globalTid AND r.start BETWEEN n.start AND n.end"
         " JOIN CUPTI_ACTIVITY_KIND_KERNEL k ON k.correlationId = r.correlationId"
-        f" WHERE n.eventType = {PUSH_POP} GROUP BY 1"))
+        f" WHERE n.eventType = {PUSH_POP} AND k.start >= {since} GROUP BY 1"))
     return text, by_name, order
 
 
@@ -173,7 +176,7 @@ def show(name, program, own, first, work):
             if turn > 0:
                 times["ours"].append(checks(run(command, first, work, **more))["step_ns"])
             if options.nsys:
-                text, theirs, order = under_nsys(plain, first, work, **more)
+                text, theirs, order = under_nsys(plain, len(ours["order"]), first, work, **more)
                 times["nsys"].append(checks(text)["step_ns"])
                 result["nsys"] = {name: [count, theirs.get(name, 0)] for name, count in by_leaf(ranges, 0).items()}
                 last = order[-len(ours["order"]):]
@@ -205,7 +208,7 @@ def main():
         with open(os.path.join(work, "Cargo.toml"), "w"):
             pass
         with open(os.path.join(work, "cubecl.toml"), "w") as file:
-            file.write(f'[compilation.cache]\nfile = "{work}/kernels"\n')
+            file.write(f'[compilation.cache]\nfile = "{options.kernels or os.path.join(work, "kernels")}"\n')
         for name in options.only.split(","):
             program, own, share, first = PROGRAMS[name]
             since = time.monotonic()

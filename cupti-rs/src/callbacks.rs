@@ -174,6 +174,14 @@ impl Callbacks {
         ])
     }
 
+    /// Dependencies between nodes of graphs: made, about to be removed.
+    pub fn graph_dependencies(self) -> Self {
+        self.resources(&[
+            RESOURCE_GRAPHNODE_DEPENDENCY_CREATED,
+            RESOURCE_GRAPHNODE_DEPENDENCY_DESTROY_STARTING,
+        ])
+    }
+
     /// Waits of the host for streams and contexts that have ended.
     pub fn synchronize(self) -> Self {
         self.with([
@@ -452,6 +460,8 @@ pub struct GraphIds {
     pub node: u64,
     /// The node it was copied from.
     pub original_node: u64,
+    /// The other node of a dependency. CUPTI does not document which of the two waits.
+    pub dependency: u64,
     /// `CUgraphNodeType` of the node.
     pub node_type: u32,
     /// The executable graph (12.3+).

@@ -5,6 +5,9 @@
 //! ours; that is not used: on an H200 it made CUPTI's GPU times drift several times faster, it cannot be taken back, and
 //! it would change the clock of every other CUPTI user of the process (docs/decisions/002-clock.md).
 
+use std::convert::Infallible;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use crate::error::Error;
 use crate::library::Library;
 use crate::sys::os;
@@ -82,15 +85,25 @@ impl Clock {
     #[inline]
     pub fn monotonic_ns(&self, cupti_ns: u64) -> u64 {
         let first = cupti_ns.wrapping_add_signed(self.start.offset_ns.wrapping_neg());
+        let change = self.stop.offset_ns.wrapping_sub(self.start.offset_ns);
+        if change.unsigned_abs() > STEP_NS && self.step_ns() != 0 {
+            // Set once, at an unknown time: only one of both offsets may lead to a time between the readings.
+            let last = cupti_ns.wrapping_add_signed(self.stop.offset_ns.wrapping_neg());
+            let is_between = |at_ns: u64| (self.start.at_ns..=self.stop.at_ns).contains(&at_ns);
+            match (is_between(first), is_between(last)) {
+                (true, false) => return first,
+                (false, true) => return last,
+                _ => {}
+            }
+        }
         let between = self.stop.at_ns.saturating_sub(self.start.at_ns).max(1);
         let elapsed = first.saturating_sub(self.start.at_ns).min(between);
-        let change = self.stop.offset_ns.wrapping_sub(self.start.offset_ns) as f64;
-        let change = change * (elapsed as f64 / between as f64);
+        let change = change as f64 * (elapsed as f64 / between as f64);
         first.wrapping_add_signed((change as i64).wrapping_neg())
     }
 
-    /// By how much CUPTI's clock was set between the readings; 0 if it was not. Timestamps in between are then wrong by
-    /// up to this.
+    /// By how much CUPTI's clock was set between the readings; 0 if it was not. A timestamp in between for which both offsets
+    /// lead to a time between the readings is then wrong by up to this.
     pub fn step_ns(&self) -> u64 {
         let between = self.stop.at_ns.saturating_sub(self.start.at_ns);
         let change = self.stop.offset_ns.abs_diff(self.start.offset_ns);
@@ -102,10 +115,25 @@ const BRACKETS: usize = 32;
 
 /// Compares the clocks: the tightest of many brackets, some tens of nanoseconds wide.
 pub(crate) fn read(library: &Library) -> Result<Reading, Error> {
+    read_with(|| library.api.timestamp())
+}
+
+/// Compares with `CLOCK_REALTIME`, which CUPTI's clock is, without a call into CUPTI.
+pub(crate) fn read_realtime() -> Reading {
+    let reading = read_with(|| {
+        // CAST: nanoseconds since 1970 fit until 2554.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok::<_, Infallible>(since.as_nanos() as u64)
+    });
+    let Ok(reading) = reading;
+    reading
+}
+
+fn read_with<E>(timestamp: impl Fn() -> Result<u64, E>) -> Result<Reading, E> {
     let mut best = (u64::MAX, Reading { at_ns: 0, offset_ns: 0 });
     for _ in 0..BRACKETS {
         let before = now_ns();
-        let cupti = library.api.timestamp();
+        let cupti = timestamp();
         let after = now_ns();
         let cupti = cupti?;
         let width = after - before;
@@ -133,6 +161,16 @@ mod tests {
         assert_eq!(drifting.monotonic_ns(2_000_700), 2_000_000);
         assert_eq!(drifting.monotonic_ns(1_500_600), 1_500_000);
         assert_eq!(drifting.step_ns(), 0);
+    }
+
+    #[test]
+    fn times_beside_a_step_are_those_of_the_nearer_reading() {
+        const HOUR: i64 = 3_600_000_000_000;
+        for step in [HOUR, -HOUR] {
+            let set = clock((1_000_000, 500), (9_000_000, 500 + step));
+            assert_eq!(set.monotonic_ns(2_000_500), 2_000_000);
+            assert_eq!(set.monotonic_ns(8_000_500_u64.wrapping_add_signed(step)), 8_000_000);
+        }
     }
 
     #[test]

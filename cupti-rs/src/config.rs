@@ -45,6 +45,7 @@ pub struct Config {
     pub(crate) runtime_calls: bool,
     pub(crate) stacks_after: Option<Duration>,
     pub(crate) graph_events: bool,
+    pub(crate) graph_dependencies: bool,
     pub(crate) callbacks: Option<Callbacks>,
     pub(crate) start_paused: bool,
     pub(crate) calls_in_pauses: bool,
@@ -84,6 +85,7 @@ impl Default for Config {
             runtime_calls: false,
             stacks_after: None,
             graph_events: false,
+            graph_dependencies: false,
             callbacks: None,
             start_paused: false,
             calls_in_pauses: false,
@@ -156,6 +158,10 @@ impl Config {
                 "it takes no stacks, or those of longer gaps alone",
             ),
             (other.graph_events && !self.graph_events, "it does not log graph events"),
+            (
+                other.graph_dependencies && !self.graph_dependencies,
+                "it does not log dependencies of graphs",
+            ),
             (other.calls_in_pauses && !self.calls_in_pauses, "it does not log calls in pauses"),
             (
                 other.driver_records.is_some() && self.driver_records != other.driver_records,
@@ -205,6 +211,12 @@ impl Config {
     /// From which age of a thread's last launch the next one gets a stack, if any does.
     pub fn takes_stacks_after(&self) -> Option<Duration> {
         self.stacks_after
+    }
+
+    /// Whether CUPTI is first called at the first resume: nothing is to be logged, watched or set before.
+    pub(crate) fn attaches_later(&self) -> bool {
+        let is_idle = self.start_paused && !self.calls_in_pauses && !self.watches_switch();
+        is_idle && !self.latency_timestamps
     }
 
     /// Whether the collection starts paused.
@@ -361,7 +373,11 @@ settings! {
     /// Logs events of CUDA graphs ([`Collected::graphs`](crate::Collected::graphs)): a callback and up to three id
     /// look-ups for each node that is made or copied, nothing for a launch.
     graph_events: bool,
-    /// Starts paused; [`Collector::resume`](crate::Collector::resume) begins.
+    /// Logs dependencies between nodes of CUDA graphs too, with `graph_events`: a callback and two id look-ups for each. No GPU
+    /// has shown yet for which ways of making a graph CUPTI reports them.
+    graph_dependencies: bool,
+    /// Starts paused; [`Collector::resume`](crate::Collector::resume) begins, and makes the first call into CUPTI, unless
+    /// something is to be logged or watched in the pause.
     start_paused: bool,
     /// Logs calls and graph events in pauses too, where records are disabled: some 77 ns a call on an H200. A resume then enables
     /// the kinds alone, and graphs that were captured in a pause have their nodes attributed later.

@@ -4,7 +4,7 @@
 //! thread falls behind, and a flush does not return before the load ends (H200, CUPTI 13.0.1; docs/measurements.md).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -31,6 +31,8 @@ struct Shared {
     settled_ns: AtomicU64,
     answered_ns: AtomicU64,
     process_id: u32,
+    /// Whether CUPTI is attached: before that it has no records.
+    is_attached: AtomicBool,
     requests: Requests,
 }
 
@@ -185,15 +187,26 @@ impl Requests {
 impl Flusher {
     pub(crate) fn new(library: Library, drain_timeout: Duration) -> Self {
         let process_id = std::process::id();
-        let (settled_ns, answered_ns, requests) = Default::default();
+        let (settled_ns, answered_ns, is_attached, requests) = Default::default();
         Self(Arc::new(Shared {
             library,
             drain_timeout,
             settled_ns,
             answered_ns,
             process_id,
+            is_attached,
             requests,
         }))
+    }
+
+    /// Flushes reach CUPTI from now on.
+    pub(crate) fn attach(&self) {
+        self.0.is_attached.store(true, Ordering::Release);
+    }
+
+    /// CUPTI has nothing to deliver from now on.
+    pub(crate) fn detach(&self) {
+        self.0.is_attached.store(false, Ordering::Release);
     }
 
     /// No record from before this time is expected.
@@ -225,6 +238,12 @@ impl Flusher {
     /// False where the flush was skipped because a launch of a graph does not return. Forced flushes are never skipped.
     fn flush_if_it_may(&self, is_forced: bool) -> Result<bool, Error> {
         self.check_process()?;
+        if !self.0.is_attached.load(Ordering::Acquire) {
+            let now_ns = clock::now_ns();
+            self.0.answered_ns.fetch_max(now_ns, Ordering::AcqRel);
+            self.begin_at(now_ns);
+            return Ok(true);
+        }
         let api = &self.0.library.api;
         let flush = || {
             let begun_ns = clock::now_ns();
@@ -324,6 +343,9 @@ impl Flusher {
 
     /// Makes CUPTI return all buffers, unfinished records included, and ends the thread. Waits at most a second for CUPTI.
     pub(crate) fn end(&self) {
+        if !self.0.is_attached.load(Ordering::Acquire) {
+            return self.0.requests.end();
+        }
         let number = self.0.requests.add(true);
         let _ = self.pending(number).wait(LAST_FLUSH);
         self.0.requests.end();

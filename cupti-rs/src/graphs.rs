@@ -29,12 +29,16 @@ pub enum GraphEventKind {
     ExecCreated,
     /// A graph that was ready to launch is about to go.
     ExecDestroyed,
+    /// A dependency between two nodes was made.
+    DependencyCreated,
+    /// A dependency between two nodes is about to go.
+    DependencyDestroyed,
     /// An event this version of the crate has no name for.
     Unknown,
 }
 
 /// The kinds by their number in the log, each with CUPTI's resource event. Every library has these events.
-pub(crate) const KINDS: [(u32, GraphEventKind); 8] = [
+pub(crate) const KINDS: [(u32, GraphEventKind); 10] = [
     (RESOURCE_GRAPH_CREATED, GraphEventKind::GraphCreated),
     (RESOURCE_GRAPH_DESTROY_STARTING, GraphEventKind::GraphDestroyed),
     (RESOURCE_GRAPH_CLONED, GraphEventKind::GraphCloned),
@@ -43,6 +47,8 @@ pub(crate) const KINDS: [(u32, GraphEventKind); 8] = [
     (RESOURCE_GRAPHNODE_CLONED, GraphEventKind::NodeCloned),
     (RESOURCE_GRAPHEXEC_CREATED, GraphEventKind::ExecCreated),
     (RESOURCE_GRAPHEXEC_DESTROY_STARTING, GraphEventKind::ExecDestroyed),
+    (RESOURCE_GRAPHNODE_DEPENDENCY_CREATED, GraphEventKind::DependencyCreated),
+    (RESOURCE_GRAPHNODE_DEPENDENCY_DESTROY_STARTING, GraphEventKind::DependencyDestroyed),
 ];
 
 static LAST_MADE_NS: AtomicU64 = AtomicU64::new(0);
@@ -59,8 +65,8 @@ pub fn graphs_last_made_ns() -> u64 {
 
 /// Notes the time of a logged event.
 pub(crate) fn note(kind: GraphEventKind, at_ns: u64) {
-    use GraphEventKind::{ExecDestroyed, GraphDestroyed, NodeDestroyed};
-    if !matches!(kind, ExecDestroyed | GraphDestroyed | NodeDestroyed) {
+    use GraphEventKind::{DependencyDestroyed, ExecDestroyed, GraphDestroyed, NodeDestroyed};
+    if !matches!(kind, ExecDestroyed | GraphDestroyed | NodeDestroyed | DependencyDestroyed) {
         LAST_MADE_NS.store(at_ns, Ordering::Relaxed);
     }
 }
@@ -83,7 +89,7 @@ pub struct GraphEvent {
     pub original_graph: u32,
     /// The node (`cuptiGetGraphNodeId`).
     pub node: u64,
-    /// The node it was copied from.
+    /// The node it was copied from; of a dependency the other node. CUPTI does not document which of the two waits.
     pub original_node: u64,
     /// `CUgraphNodeType` of the node: 0 is a kernel, 1 a copy, 2 a fill.
     pub node_type: u32,

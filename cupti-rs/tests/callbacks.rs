@@ -437,6 +437,30 @@ fn graph_events_cost_nothing_where_not_asked_for_and_lack_what_cupti_lacks() {
 }
 
 #[test]
+fn dependencies_of_graphs_are_logged_where_asked_for() {
+    let fake = Fake::new();
+    for is_asked_for in [false, true] {
+        let config = Config::new().graph_events(true).graph_dependencies(is_asked_for);
+        let collector = start(&fake, config);
+        let mut graph = fake.graph();
+        for _ in 0..2 {
+            fake.capture_into(&mut graph, &Work::kernel(c"kernel"));
+        }
+        fake.add_dependency(&graph, 0, 1);
+        let collected = collector.stop().unwrap();
+        let events = events(&collected);
+        let pairs: Vec<(u64, u64)> = events
+            .iter()
+            .filter(|event| event.kind == GraphEventKind::DependencyCreated)
+            .map(|event| (event.node, event.original_node))
+            .collect();
+        let nodes = graph.nodes();
+        let expected = [(nodes[1], nodes[0])];
+        assert_eq!(pairs, expected[..usize::from(is_asked_for)]);
+    }
+}
+
+#[test]
 fn graphs_made_on_several_threads_have_their_own_logs() {
     let fake = Fake::new();
     let collector = start(&fake, Config::new().graph_events(true));

@@ -352,7 +352,15 @@ fn a_collection_may_start_and_stop_paused() {
     let fake = Fake::new();
     let mut collector = start(&fake, &Config::new().start_paused(true));
     assert!(collector.is_paused() && fake.enabled_kinds().is_empty());
+    // CUPTI makes launches of graphs dearer from its first call on.
+    assert!(!fake.is_subscribed());
     fake.launch(Work::kernel(c"too early"));
+    let before = fake.flushes();
+    collector.flush().unwrap();
+    let early = [collector.drain().unwrap(), collector.snapshot().unwrap()];
+    assert!(early.iter().all(|part| part.records.iter().next().is_none()));
+    assert!(early.iter().all(|part| nothing_lost(&part.losses)));
+    assert_eq!((fake.flushes(), fake.is_subscribed()), (before, false));
     collector.resume().unwrap();
     fake.launch(Work::kernel(c"k"));
     collector.pause().unwrap();
@@ -362,8 +370,27 @@ fn a_collection_may_start_and_stop_paused() {
     assert_eq!(collected.windows_ns.len(), 1);
     assert!(!fake.is_subscribed());
 
+    let before = fake.flushes();
     let collected = start(&fake, &Config::new().start_paused(true)).stop().unwrap();
     assert!(collected.windows_ns.is_empty() && collected.records.iter().next().is_none());
+    assert_eq!(fake.flushes(), before);
+}
+
+#[test]
+fn another_tool_may_hold_cupti_until_the_first_resume() {
+    let fake = Fake::new();
+    let mut collector = start(&fake, &Config::new().start_paused(true));
+    fake.fail("cuptiSubscribe", CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, When::Nth(1));
+    assert!(collector.resume().unwrap_err().is_busy());
+    assert!(collector.is_paused() && !fake.is_subscribed());
+    fake.fail("cuptiActivityEnable", CuptiResult::OUT_OF_MEMORY, When::Nth(2));
+    assert!(collector.resume().is_err());
+    assert!(collector.is_paused() && fake.enabled_kinds().is_empty());
+    collector.resume().unwrap();
+    fake.launch(Work::kernel(c"k"));
+    let collected = collector.stop().unwrap();
+    assert_eq!((kernels(&collected).len(), collected.windows_ns.len()), (1, 1));
+    assert!(!fake.is_subscribed());
 }
 
 #[test]

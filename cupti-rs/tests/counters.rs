@@ -297,7 +297,7 @@ fn counters_and_a_collector_exclude_each_other() {
     Collector::start(&library, &Config::new()).unwrap();
 }
 
-/// How far CUPTI's clock is ahead of ours with [`Fake::builder`].
+/// How far CUPTI's clock is ahead of ours.
 const AHEAD: u64 = 1_700_000_000_000_000_000;
 
 fn sampler(fake: &Fake, most: usize) -> Result<PmSampler, Error> {
@@ -311,7 +311,7 @@ fn sampler(fake: &Fake, most: usize) -> Result<PmSampler, Error> {
 
 #[test]
 fn samples_come_in_the_programs_time_and_their_gaps_are_told() {
-    let fake = Fake::new();
+    let fake = Fake::builder().clock_offset(AHEAD.cast_signed()).build();
     let now = clock::now_ns();
     let sampler = sampler(&fake, 100).unwrap();
     assert!(fake.counts());
@@ -370,7 +370,7 @@ fn extreme_times_and_limits_end_no_sampling() {
 
 #[test]
 fn samples_are_bounded_and_what_goes_is_told() {
-    let fake = Fake::new();
+    let fake = Fake::builder().clock_offset(AHEAD.cast_signed()).build();
     let mut sampler = sampler(&fake, 1000).unwrap();
     // More than an image holds, so they come in several decodings.
     let send = |count: u64, events: u64| {

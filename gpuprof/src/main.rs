@@ -128,7 +128,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Diff(args) => diff::diff(args),
         Command::Gate(args) => gate::gate(args),
         Command::Doctor { format, require } => doctor::doctor(format.get(), require),
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(*args),
         Command::List(args) => live::list(&args),
         Command::On(args) => live::switch(&args, &Request::On),
         Command::Off(args) => live::switch(&args, &Request::Off),

@@ -113,8 +113,8 @@ const STAGES: [(&str, &[&str]); 12] = [
         "analyze",
         &[
             "kernels",
-            "critical_path",
             "matches",
+            "critical_path",
             "diagnosis",
             "kernel_counters",
             "roofline",

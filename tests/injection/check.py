@@ -41,6 +41,7 @@ SCENES = {
     "device_reset": ({"AFTER_RESET": ""}, ["finished"]),
     "profiler_api": ({"GPUPROF_START": "cuda-profiler-api"}, ["finished"]),
     "range_start": ({"GPUPROF_START": "range=wanted", "GPUPROF_STOP": "ranges=2"}, ["finished"]),
+    "keep_last": ({"GPUPROF_KEEP_LAST": "seconds=600", "GPUPROF_TRIGGERS": "slow=0.3:slow"}, ["finished"]),
     "exit_without_synchronising": ({}, ["finished"]),
     "exit_in_thread": ({}, ["finished"]),
     "fork_after_cuda": ({}, ["finished"]),
@@ -121,6 +122,17 @@ def compared(arguments, scene, folder, file):
     return nsys.compare(own, f"{capture}.sqlite")
 
 
+def incidents(arguments, folder, environment):
+    """What is wrong with the one file that the range `slow` has written."""
+    files = glob.glob(os.path.join(folder, "incidents", "*.gpuprof"))
+    if "GPUPROF_TRIGGERS" not in environment:
+        return [f"incidents {files}"] if files else []
+    if len(files) != 1 or not files[0].endswith("-1-slow.gpuprof"):
+        return [f"incidents {files} instead of one of a slow range"]
+    slow = [row for row in rows(arguments, "nvtx_kern_sum", files[0]) if of_domain(row["NVTX Range"]) == "slow"]
+    return [] if slow else ["the incident has no kernel in the slow range"]
+
+
 def all_expected(expected):
     for child in expected["children"]:
         yield from all_expected(child)
@@ -160,6 +172,7 @@ def check(arguments, scene):
     files = sorted(glob.glob(os.path.join(folder, "*.gpuprof")))
     try:
         ranges, kernels, total, copies, incomplete = recorded(arguments, files)
+        errors += incidents(arguments, folder, environment)
     except ValueError as error:
         return errors + [str(error)], ""
     for program in all_expected(expected):

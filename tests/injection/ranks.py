@@ -1,17 +1,23 @@
 """Runs small distributed PyTorch programs under `gpuprof run`, and compares the collectives of the recordings with what the programs did.
 
-    python ranks.py --library libgpuprof_inject.so --gpuprof gpuprof [--out FOLDER] [SCENE...]
+    python ranks.py --library libgpuprof_inject.so --gpuprof gpuprof [--nsys NSYS] [--out FOLDER] [SCENE...]
+    python ranks.py ... --rust all_reduce [SCENE...]
     python ranks.py ... --bench [--rounds N]
 
-Needs two GPUs, PyTorch and NCCL 2.26 or newer. A line for each scene; exits with 1 if anything differs. `--bench` measures AllReduce
+`--rust` names the built example all_reduce of frameworks/cudarc, the scene `rust`, whose ranks are threads of one process.
+
+Needs two GPUs, PyTorch and NCCL 2.26 or newer. A line for each scene; exits with 1 if anything differs. `--nsys` also runs the scenes of
+`OF_NSYS` under Nsight Systems, and compares calls and bytes with those of NCCL's NVTX ranges there. `--bench` measures AllReduce
 with and without the plugin, and under a full recording, by turns in processes of their own.
 """
 
 import argparse
 import collections
 import csv
+import glob
 import json
 import os
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -23,6 +29,8 @@ ENVIRONMENT = {"NCCL_NVLS_ENABLE": "0", "TORCH_NCCL_ENABLE_MONITORING": "0"}
 STEPS = 50
 DELAY_US = 2000
 SIZES = [128 << 10, 512 << 10, 1 << 20, 4 << 20]
+# Programs whose calls nsys is asked for, too.
+OF_NSYS = ["reduce", "ddp", "fsdp", "pipeline"]
 
 
 class Counted:
@@ -43,7 +51,9 @@ class Counted:
 
     def done(self, **more):
         self.torch.cuda.synchronize()
-        print(json.dumps({"rank": self.rank, "calls": self.calls, **more}), flush=True)
+        # One write, so that the lines of ranks do not mix.
+        sys.stdout.write(json.dumps({"rank": self.rank, "calls": self.calls, **more}) + "\n")
+        sys.stdout.flush()
         self.dist.destroy_process_group()
 
 
@@ -124,7 +134,8 @@ def delayed(counted):
     per_us = 100_000_000 / spin(100_000_000)
     lengths = []
     for _ in range(STEPS):
-        # Both ranks start together: after a barrier that ends on both GPUs at once.
+        # Both ranks start together: after a barrier that ends on both GPUs at once, when all that follows is queued.
+        torch.cuda._sleep(int(per_us * 1000))
         dist.all_reduce(x)
         counted.count("AllReduce", x)
         with torch.cuda.nvtx.range("work"):
@@ -213,9 +224,27 @@ def torchrun(scene):
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", __file__, "--rank-of", scene]
 
 
+def program(arguments, scene):
+    return [arguments.rust] if scene == "rust" else torchrun(scene)
+
+
+def nccl_folder(arguments):
+    """A folder with PyTorch's NCCL by the name that cudarc looks for."""
+    folder = os.path.join(arguments.out, "nccl")
+    link = os.path.join(folder, "libnccl.so")
+    if not os.path.exists(link):
+        os.makedirs(folder, exist_ok=True)
+        found = [path for one in sys.path for path in glob.glob(os.path.join(one, "nvidia", "nccl", "lib", "libnccl.so.2"))]
+        os.symlink(found[0], link)
+    return folder
+
+
 def launch(arguments, scene, folder, plugin=None):
-    command = [arguments.gpuprof, "run", "-q", "--inject", arguments.library, "-o", folder, "--", *torchrun(scene)]
+    command = [arguments.gpuprof, "run", "-q", "--inject", arguments.library, "-o", folder, "--", *program(arguments, scene)]
     environment = {**os.environ, **ENVIRONMENT}
+    if scene == "rust":
+        before = [environment["LD_LIBRARY_PATH"]] if environment.get("LD_LIBRARY_PATH") else []
+        environment["LD_LIBRARY_PATH"] = ":".join([*before, nccl_folder(arguments)])
     if plugin:
         environment["NCCL_PROFILER_PLUGIN"] = plugin
     # A run that hangs leaves time for the others.
@@ -238,6 +267,29 @@ def counts_of(rows):
     return calls
 
 
+def nsys_counts(arguments, scene):
+    """Calls of each function with bytes of both ranks, from NCCL's NVTX ranges in a capture of nsys."""
+    report = os.path.join(arguments.out, f"{scene}-nsys")
+    quiet = {"env": {**os.environ, **ENVIRONMENT}, "capture_output": True, "text": True, "check": True, "timeout": 120}
+    profile = [arguments.nsys, "profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "-f", "true", "-o", report]
+    subprocess.run([*profile, *torchrun(scene)], **quiet)
+    export = [arguments.nsys, "export", "--type", "sqlite", "--include-json", "true", "-f", "true", "-o", f"{report}.sqlite", f"{report}.nsys-rep"]
+    subprocess.run(export, **quiet)
+    calls = collections.Counter()
+    with sqlite3.connect(f"{report}.sqlite") as file:
+        query = (
+            "SELECT coalesce(e.text, t.value), coalesce(e.jsonText, j.value) FROM NVTX_EVENTS e "
+            "LEFT JOIN StringIds t ON t.id = e.textId LEFT JOIN StringIds j ON j.id = e.jsonTextId"
+        )
+        for name, payload in file.execute(query):
+            if not payload or not name or not name.startswith("nccl"):
+                continue
+            sizes = [value for key, value in json.loads(payload).items() if "size" in key.lower() or "byte" in key.lower()]
+            if sizes:
+                calls[f"{name.removeprefix('nccl')} {int(sizes[0])}"] += 1
+    return calls
+
+
 def check(arguments, scene):
     folder = os.path.join(arguments.out, scene)
     done = launch(arguments, scene, folder)
@@ -253,20 +305,24 @@ def check(arguments, scene):
         # Ranks are the plugin's; without them nothing else can be compared.
         return [f"the plugin was not loaded: {report['without_plugin']}"], ""
     found = counts_of(rows)
-    for program in said:
-        own = found[program["rank"]]
-        for call, count in program["calls"].items():
+    for rank in said:
+        own = found[rank["rank"]]
+        for call, count in rank["calls"].items():
             if own[call] != count:
-                errors.append(f"rank {program['rank']}: {own[call]} of {call} instead of {count}; {dict(own)}")
-        if "reduced_bytes" in program:
-            of_range = [row for row in rows if int(row["rank"]) == program["rank"] and row["function"] == "AllReduce"]
+                errors.append(f"rank {rank['rank']}: {own[call]} of {call} instead of {count}; {dict(own)}")
+        if "reduced_bytes" in rank:
+            of_range = [row for row in rows if int(row["rank"]) == rank["rank"] and row["function"] == "AllReduce"]
             reduced = sum(int(row["bytes"]) for row in of_range)
             # DDP also compares the model's parameters when it begins.
-            if not program["reduced_bytes"] <= reduced <= program["reduced_bytes"] * 1.05:
-                errors.append(f"rank {program['rank']}: {reduced} bytes reduced instead of {program['reduced_bytes']}")
+            if not rank["reduced_bytes"] <= reduced <= rank["reduced_bytes"] * 1.05:
+                errors.append(f"rank {rank['rank']}: {reduced} bytes reduced instead of {rank['reduced_bytes']}")
     without_kernel = sum(not row["start_ns"] for row in rows)
     if without_kernel:
         errors.append(f"{without_kernel} of {len(rows)} collectives have no kernel")
+    if arguments.nsys and scene in OF_NSYS:
+        of_nsys, ours = nsys_counts(arguments, scene), found[0] + found[1]
+        if of_nsys != ours:
+            errors.append(f"nsys has {dict(of_nsys - ours)} more and {dict(ours - of_nsys)} less than {dict(ours)}")
     text = f"{len(rows)} collectives, {report['matched']} matched, {report['unmatched']} not"
     names = [report["ranks"][late["rank"]]["rank"] for late in report["stragglers"]]
     causes = [late["cause"] for late in report["stragglers"]]
@@ -329,6 +385,8 @@ def main():
     parser.add_argument("--rank-of", help="run one rank of this scene")
     parser.add_argument("--library", type=os.path.abspath)
     parser.add_argument("--gpuprof", type=os.path.abspath)
+    parser.add_argument("--rust", type=os.path.abspath, help="the built example all_reduce")
+    parser.add_argument("--nsys", type=os.path.abspath, help="also compares with captures of this nsys")
     parser.add_argument("--out", default=None)
     parser.add_argument("--bench", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
@@ -345,7 +403,7 @@ def main():
     if arguments.bench:
         return bench(arguments)
     failed = 0
-    for scene in arguments.scenes or SCENES:
+    for scene in arguments.scenes or [*SCENES, *(["rust"] if arguments.rust else [])]:
         began = time.monotonic()
         try:
             errors, text = check(arguments, scene)

@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from contextlib import contextmanager
 
@@ -393,6 +394,21 @@ def range_start():
     done()
 
 
+def keep_last():
+    """With GPUPROF_KEEP_LAST and GPUPROF_TRIGGERS=slow=0.3:slow: all of it is the last part, and one range has an incident."""
+    torch = torch_module()
+    x = torch.zeros(16, device="cuda")
+    for round_ in range(100):
+        with nvtx("slow" if round_ == 70 else "request"):
+            kernel(x)
+            torch.cuda.synchronize()
+            if round_ == 70:
+                time.sleep(0.5)
+    # The trigger is looked for once a period.
+    time.sleep(2)
+    done()
+
+
 def exit_without_synchronising():
     """Work is still running when the program ends."""
     x = torch_module().zeros(1 << 26, device="cuda")
@@ -452,8 +468,6 @@ def idle():
 
 def bench():
     """Prints times: of a step of an eager loop of small kernels, of a training step, of a graph's replay, of a push and pop."""
-    import time
-
     torch = torch_module()
 
     def median_us(step, steps):
@@ -539,6 +553,7 @@ SCENES = {
     "device_reset": device_reset,
     "profiler_api": profiler_api,
     "range_start": range_start,
+    "keep_last": keep_last,
     "exit_without_synchronising": exit_without_synchronising,
     "exit_in_thread": exit_in_thread,
     "fork_after_cuda": fork_after_cuda,

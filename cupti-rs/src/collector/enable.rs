@@ -10,7 +10,7 @@ use crate::clock;
 use crate::config::ApiFilter;
 use crate::error::{Error, Kind};
 use crate::graph_gate;
-use crate::graphs::KINDS;
+use crate::graphs::{GraphEventKind, KINDS};
 use crate::kind::ActivityKind;
 use crate::session;
 use crate::sys::abi::*;
@@ -31,8 +31,39 @@ pub(super) enum Undo {
 }
 
 impl Collector {
-    /// Applies what lasts through pauses: settings, the handler, the profiler switch.
-    pub(super) fn set_up(&mut self) -> Result<(), Error> {
+    /// Subscribes to CUPTI and applies what lasts through pauses: settings, the handler, the profiler switch. Does nothing the second
+    /// time. After an error the collection is as before.
+    pub(super) fn attach(&mut self) -> Result<(), Error> {
+        if self.subscription.is_some() {
+            return Ok(());
+        }
+        self.subscription = Some(self.library.api.subscribe_callback()?);
+        self.flusher.attach();
+        let attached = match self.library.unusable {
+            Some(why) => Err(self.library.refuse(why)),
+            None => self.set_up(),
+        };
+        self.has_attached = attached.is_ok();
+        if attached.is_err() {
+            self.detach();
+            (self.callbacks, self.attributes, self.handler) = Default::default();
+        }
+        attached
+    }
+
+    /// Unsubscribes, restores the settings and returns the switch's marks.
+    pub(super) fn detach(&mut self) -> Vec<(u64, bool)> {
+        if let Some(subscription) = self.subscription.take() {
+            subscription.end();
+        }
+        self.flusher.detach();
+        while let Some(undo) = self.undo.pop() {
+            self.restore(undo);
+        }
+        session::end()
+    }
+
+    fn set_up(&mut self) -> Result<(), Error> {
         self.cursor.get_mut().clock = clock::read(&self.library)?;
         self.set_attributes()?;
         let api = &self.library.api;
@@ -71,7 +102,7 @@ impl Collector {
         if self.config.watches_switch() {
             // Enabled in pauses, too: a switch that the program turns during a pause takes effect after it.
             for id in SWITCH {
-                if !self.subscription.enable(id, true)? {
+                if !self.enable_callback(id, true)? {
                     return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
                 }
             }
@@ -118,8 +149,14 @@ impl Collector {
         Ok(())
     }
 
+    /// Whether CUPTI knows the callback.
+    fn enable_callback(&self, id: Enabled, on: bool) -> Result<bool, Error> {
+        self.subscription.as_ref().map_or(Ok(false), |subscription| subscription.enable(id, on))
+    }
+
     /// Collects the callbacks that [`turn_callbacks_on`](Self::turn_callbacks_on) enables.
     fn choose_callbacks(&mut self) -> Result<(), Error> {
+        use GraphEventKind::{DependencyCreated, DependencyDestroyed, NodeCreated};
         let driver = DRIVER_CALLS.iter().map(|call| Enabled::Id(DOMAIN_DRIVER_API, call.id));
         self.callbacks.extend(driver);
         self.callbacks.push(Enabled::Id(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED));
@@ -128,7 +165,12 @@ impl Collector {
             self.callbacks.extend(runtime);
         }
         if self.config.graph_events {
-            let others = KINDS.iter().filter(|(id, _)| *id != RESOURCE_GRAPHNODE_CREATED);
+            let is_chosen = |kind: GraphEventKind| match kind {
+                DependencyCreated | DependencyDestroyed => self.config.graph_dependencies,
+                NodeCreated => false,
+                _ => true,
+            };
+            let others = KINDS.iter().filter(|(_, kind)| is_chosen(*kind));
             self.callbacks.extend(others.map(|&(id, _)| Enabled::Id(DOMAIN_RESOURCE, id)));
         }
         if let Some(callbacks) = &self.config.callbacks {
@@ -154,7 +196,7 @@ impl Collector {
         session::resume();
         for &id in &self.callbacks {
             // A function that the library lacks is never called.
-            let known = self.subscription.enable(id, true)?;
+            let known = self.enable_callback(id, true)?;
             // Every library has this one; without it captured calls would count as calls that lost their records.
             if !known && id == Enabled::Id(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED) {
                 return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
@@ -270,12 +312,12 @@ impl Collector {
     pub(super) fn turn_callbacks_off(&self) {
         for &id in &self.callbacks {
             if !(self.config.watches_switch() && SWITCH.contains(&id)) {
-                let _ = self.subscription.enable(id, false);
+                let _ = self.enable_callback(id, false);
             }
         }
         if self.config.watches_switch() {
             // Disabling a whole domain disabled them, too.
-            SWITCH.iter().for_each(|&id| _ = self.subscription.enable(id, true));
+            SWITCH.iter().for_each(|&id| _ = self.enable_callback(id, true));
         }
     }
 

@@ -37,7 +37,10 @@ pub(crate) use lease::CollectorLease;
 #[derive(Debug)]
 pub struct Collector {
     library: Library,
-    subscription: Subscription,
+    /// `None` until CUPTI is attached, and after the end.
+    subscription: Option<Subscription>,
+    /// Whether CUPTI was attached.
+    has_attached: bool,
     config: Config,
     lease: CollectorLease,
     start_ns: u64,
@@ -93,7 +96,9 @@ impl Collector {
     /// this process.
     ///
     /// Costs milliseconds; the first start in a process, and contexts made before it, cost more. Earlier work is not
-    /// recorded.
+    /// recorded. With [`Config::start_paused`] CUPTI is called for the first time by [`resume`](Self::resume), which then has this
+    /// cost and these errors, unless something is to be logged or watched in the pause: launches of CUDA graphs get dearer
+    /// with CUPTI's first call and stay so (0.3 us for each node with 13.0).
     ///
     /// # Errors
     /// [`is_busy`](Error::is_busy) if another tool or another collector holds CUPTI;
@@ -102,15 +107,11 @@ impl Collector {
     pub fn start(library: &Library, config: &Config) -> Result<Self, Error> {
         let lease = CollectorLease::take_from_injected()?;
         let api: &'static Api = leaked(&library.api);
-        let subscription = library.api.subscribe_callback()?;
-        if let Some(why) = library.unusable {
-            subscription.end();
-            return Err(library.refuse(why));
-        }
         let mut collector = Self {
             flusher: Flusher::new(library.clone(), config.drain_timeout),
             library: library.clone(),
-            subscription,
+            subscription: None,
+            has_attached: false,
             config: config.clone(),
             lease,
             start_ns: 0,
@@ -130,7 +131,7 @@ impl Collector {
             cursor: RwLock::new(DrainCursor {
                 losses: Losses::default(),
                 until_ns: 0,
-                clock: Reading { at_ns: 0, offset_ns: 0 },
+                clock: clock::read_realtime(),
             }),
             ended: false,
         };
@@ -138,7 +139,11 @@ impl Collector {
         *LOG.lock() = Some(Log::new(config.memory_limit));
         calls::clear();
         // On an error the collector is dropped, which restores everything.
-        collector.set_up()?;
+        if !config.attaches_later() {
+            collector.attach()?;
+        } else if let Some(why) = library.unusable {
+            return Err(library.refuse(why));
+        }
         if !config.start_paused {
             collector.turn_on()?;
         } else if config.calls_in_pauses {
@@ -208,6 +213,7 @@ impl Collector {
         if self.on_since_ns.is_some() {
             return Ok(());
         }
+        self.attach()?;
         let on = self.turn_on();
         if on.is_err() {
             self.disable();
@@ -250,7 +256,7 @@ impl Collector {
 
     fn stop_with(mut self, held: Result<u64, Error>) -> Result<Collected, Error> {
         let stop_ns = if self.is_paused() { clock::now_ns() } else { self.waited_until(&held) };
-        let clock_at_stop = clock::read(&self.library);
+        let clock_at_stop = self.read_clock();
         let windows = self.windows_until(stop_ns);
         let marks = self.end();
         let read = calls::take();
@@ -292,7 +298,7 @@ impl Collector {
         let log = LOG.lock().as_ref().map(Log::snapshot).unwrap_or_default();
         // After the records: a call is logged before its records can exist.
         let at_ns = clock::now_ns();
-        let clock = Clock { start: cursor.clock, stop: clock::read(&self.library)? };
+        let clock = Clock { start: cursor.clock, stop: self.read_clock()? };
         let cut = self.cut(at_ns, clock, settled_ns);
         let read = calls::read_until(at_ns, Part::Rest);
         let losses = self.losses(log.counts, &read).since(&cursor.losses);
@@ -339,7 +345,7 @@ impl Collector {
         // Before the records are removed.
         let settled_ns = self.flusher.settled_ns();
         let mut cursor = self.cursor.write();
-        let reading = clock::read(&self.library)?;
+        let reading = self.read_clock()?;
         // From here on nothing fails: what is removed is returned.
         let log = LOG.lock().as_mut().map(Log::drain).unwrap_or_default();
         // After the records, as in a snapshot.
@@ -429,8 +435,19 @@ impl Collector {
         }
     }
 
+    /// Compares the clocks; before CUPTI is attached with the one that it reads.
+    fn read_clock(&self) -> Result<Reading, Error> {
+        match self.subscription {
+            Some(_) => clock::read(&self.library),
+            None => Ok(clock::read_realtime()),
+        }
+    }
+
     /// Adds the records that CUPTI dropped since the last reading.
     fn count_dropped(&self) -> Result<(), Error> {
+        if !self.has_attached {
+            return Ok(());
+        }
         self.dropped.fetch_add(self.library.api.dropped()?, Ordering::Relaxed);
         Ok(())
     }
@@ -505,14 +522,12 @@ impl Collector {
     /// them.
     fn end(&mut self) -> Vec<(u64, bool)> {
         self.ended = true;
-        self.disable();
+        if self.subscription.is_some() {
+            self.disable();
+        }
         self.flusher.end();
         POOL.keep(self.config.buffers);
-        self.subscription.end();
-        while let Some(undo) = self.undo.pop() {
-            self.restore(undo);
-        }
-        session::end()
+        self.detach()
     }
 
     fn check_process(&self) -> Result<(), Error> {

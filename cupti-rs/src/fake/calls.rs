@@ -290,7 +290,7 @@ pub(super) fn graph_event(id: u32, ids: GraphIds) {
         node: handle(ids.node),
         original_node: handle(ids.original_node),
         node_type: ids.node_type,
-        dependency: std::ptr::null_mut(),
+        dependency: handle(ids.dependency),
         graph_exec: handle(ids.exec.into()),
     };
     event_of(id, 1, 0, &Descriptor::Graph(data));

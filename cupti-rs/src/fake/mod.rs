@@ -91,7 +91,7 @@ impl Fake {
         Builder {
             version: 130_001,
             holder: None,
-            clock_offset: 1_700_000_000_000_000_000,
+            clock_offset: crate::clock::read_realtime().offset_ns,
             faults: Vec::new(),
         }
     }
@@ -252,6 +252,14 @@ impl Fake {
         calls::graph_event(RESOURCE_GRAPHNODE_CREATED, GraphIds { node, ..graph.ids() });
     }
 
+    /// Has one node of a graph wait for another, by their places in [`FakeGraph::nodes`], and reports it. What runs when is up
+    /// to the streams of the nodes' work.
+    pub fn add_dependency(&self, graph: &FakeGraph, from: usize, to: usize) {
+        let [dependency, node] = [from, to].map(|at| graph.nodes[at].0);
+        let ids = GraphIds { node, dependency, ..graph.ids() };
+        calls::graph_event(RESOURCE_GRAPHNODE_DEPENDENCY_CREATED, ids);
+    }
+
     /// Instantiates a graph: its nodes are copied into an executable graph, with the events of 12.8 and 13.0.1.
     pub fn instantiate(&self, graph: &FakeGraph) -> FakeExec {
         let copy = FakeGraph { id: FakeGraph::next_id(), nodes: Vec::new() };
@@ -390,6 +398,14 @@ impl Fake {
     /// Sets how many records CUPTI reports as dropped.
     pub fn drop_records(&self, count: usize) {
         STATE.lock().dropped = count;
+    }
+
+    /// Sets CUPTI's clock, `CLOCK_REALTIME`, forward or back by this much, while a collection may run.
+    pub fn step_clock(&self, nanoseconds: i64) {
+        let mut state = STATE.lock();
+        state.clock_offset += nanoseconds;
+        // Queued work ends when it does, on the new clock.
+        state.streams.values_mut().for_each(|end| *end = end.saturating_add_signed(nanoseconds));
     }
 
     /// From now on operations have no timestamps, as when device buffers run out.
@@ -597,7 +613,7 @@ impl Builder {
         version(version: u32) version = version;
         /// Makes CUPTI held by another subscriber of this name.
         held_by(name: impl Into<String>) holder = Some(name.into());
-        /// CUPTI's clock is ahead of ours by this many nanoseconds, not by 54 years.
+        /// CUPTI's clock is ahead of ours by this many nanoseconds, and not `CLOCK_REALTIME`.
         clock_offset(nanoseconds: i64) clock_offset = nanoseconds;
     }
 

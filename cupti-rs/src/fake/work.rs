@@ -6,7 +6,7 @@ use super::written::Written;
 use crate::accessors::setters;
 use crate::kind::ActivityKind;
 use crate::record::MemoryKind;
-use crate::sys::generated::{kernel, memcpy, memset, synchronization};
+use crate::sys::generated::{cuda_event, kernel, memcpy, memset, synchronization};
 use crate::version::Version;
 
 /// One operation: a kernel, a copy, a fill or a wait. It is of context 1 on device 0, if it is not moved elsewhere.
@@ -27,7 +27,8 @@ enum What {
     Kernel { name: &'static CStr, grid: [u32; 3], block: [u32; 3] },
     Memcpy { from: MemoryKind, to: MemoryKind, bytes: u64 },
     Memset { bytes: u64 },
-    Synchronize(u32),
+    Synchronize { of: u32, event: Option<u32> },
+    RecordEvent(u32),
 }
 
 impl Work {
@@ -67,22 +68,39 @@ impl Work {
 
     /// A wait of the host for a stream.
     pub fn synchronize() -> Self {
-        Self::new(What::Synchronize(3))
+        Self::synchronization(3)
     }
 
     /// A wait of the host for an event.
     pub fn synchronize_event() -> Self {
-        Self::new(What::Synchronize(1))
+        Self::synchronization(1)
     }
 
     /// A wait of the host for a context, which is on no stream.
     pub fn synchronize_context() -> Self {
-        Self::new(What::Synchronize(4)).on_stream(u32::MAX)
+        Self::synchronization(4).on_stream(u32::MAX)
     }
 
     /// A wait of a stream for an event.
     pub fn wait_event() -> Self {
-        Self::new(What::Synchronize(2))
+        Self::synchronization(2)
+    }
+
+    fn synchronization(of: u32) -> Self {
+        Self::new(What::Synchronize { of, event: None })
+    }
+
+    /// Records an event in a stream. The number is that of the event and of this recording of it.
+    pub fn record_event(number: u32) -> Self {
+        Self::new(What::RecordEvent(number))
+    }
+
+    /// The same wait, for the event that was recorded with this number; other work is as it was.
+    pub fn for_event(mut self, number: u32) -> Self {
+        if let What::Synchronize { event, .. } = &mut self.what {
+            *event = Some(number);
+        }
+        self
     }
 
     setters! {
@@ -124,7 +142,7 @@ impl Work {
     }
 
     pub(super) fn is_on_gpu(&self) -> bool {
-        !matches!(self.what, What::Synchronize(_))
+        !matches!(self.what, What::Synchronize { .. } | What::RecordEvent(_))
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -144,10 +162,11 @@ impl Work {
                 _ => "cuMemcpyAsync",
             },
             What::Memset { .. } => "cuMemsetD8Async",
-            What::Synchronize(1) => "cuEventSynchronize",
-            What::Synchronize(2) => "cuStreamWaitEvent",
-            What::Synchronize(4) => "cuCtxSynchronize",
-            What::Synchronize(_) => "cuStreamSynchronize",
+            What::Synchronize { of: 1, .. } => "cuEventSynchronize",
+            What::Synchronize { of: 2, .. } => "cuStreamWaitEvent",
+            What::Synchronize { of: 4, .. } => "cuCtxSynchronize",
+            What::Synchronize { .. } => "cuStreamSynchronize",
+            What::RecordEvent(_) => "cuEventRecord",
         }
     }
 
@@ -164,7 +183,8 @@ impl Work {
             What::Kernel { .. } => ActivityKind::CONCURRENT_KERNEL,
             What::Memcpy { .. } => ActivityKind::MEMCPY,
             What::Memset { .. } => ActivityKind::MEMSET,
-            What::Synchronize(_) => ActivityKind::SYNCHRONIZATION,
+            What::Synchronize { .. } => ActivityKind::SYNCHRONIZATION,
+            What::RecordEvent(_) => ActivityKind::CUDA_EVENT,
         };
         kind.0
     }
@@ -206,8 +226,17 @@ impl Work {
                 GRAPH_NODE_ID = node
             )
             .into_bytes(),
-            What::Synchronize(of) => {
-                written!(synchronization: TYPE = of, CUDA_EVENT_ID = u32::MAX).into_bytes()
+            What::Synchronize { of, event } => written!(
+                synchronization: TYPE = of, CUDA_EVENT_ID = event.unwrap_or(u32::MAX),
+                CUDA_EVENT_SYNC_ID = u64::from(event.unwrap_or(u32::MAX))
+            )
+            .into_bytes(),
+            What::RecordEvent(number) => {
+                use cuda_event::*;
+                let record = Written::new(kind, version)?.set(CONTEXT_ID, self.context);
+                let record = record.set(STREAM_ID, self.stream).set(CORRELATION_ID, correlation);
+                let record = record.set(EVENT_ID, number).set(DEVICE_ID, self.device);
+                record.set(CUDA_EVENT_SYNC_ID, u64::from(number)).into_bytes()
             }
         };
         Some(bytes)

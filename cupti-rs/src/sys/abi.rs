@@ -112,6 +112,10 @@ resource_kinds! {
     NODE_CREATED = RESOURCE_GRAPHNODE_CREATED = 13;
     /// A node is about to be destroyed.
     NODE_DESTROY_STARTING = RESOURCE_GRAPHNODE_DESTROY_STARTING = 14;
+    /// A dependency between two nodes was made.
+    DEPENDENCY_CREATED = RESOURCE_GRAPHNODE_DEPENDENCY_CREATED = 15;
+    /// A dependency between two nodes is about to be removed.
+    DEPENDENCY_DESTROY_STARTING = RESOURCE_GRAPHNODE_DEPENDENCY_DESTROY_STARTING = 16;
     /// A node was copied.
     NODE_CLONED = RESOURCE_GRAPHNODE_CLONED = 20;
     /// A node of an executable graph was updated (13.0+).

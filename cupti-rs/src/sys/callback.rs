@@ -16,7 +16,7 @@ use crate::callbacks::{
 };
 use crate::calls::{self, DriverFunction, RuntimeFunction};
 use crate::graph_gate;
-use crate::graphs::{self, GraphEvent};
+use crate::graphs::{self, GraphEvent, GraphEventKind};
 use crate::launch_hold;
 use crate::session::{self, GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State};
 
@@ -332,6 +332,7 @@ fn event(state: State, payload: &Payload) {
 }
 
 fn resource(state: State, event: ResourceEvent<'_>) {
+    use GraphEventKind::{DependencyCreated, DependencyDestroyed};
     if event.id == RESOURCE_GRAPHNODE_CREATED {
         calls::node_created(state);
     }
@@ -345,7 +346,10 @@ fn resource(state: State, event: ResourceEvent<'_>) {
             graph: ids.graph,
             original_graph: ids.original_graph,
             node: ids.node,
-            original_node: ids.original_node,
+            original_node: match kind {
+                DependencyCreated | DependencyDestroyed => ids.dependency,
+                _ => ids.original_node,
+            },
             node_type: ids.node_type,
             exec: ids.exec,
         };
@@ -435,6 +439,7 @@ impl<'a> ResourceEvent<'a> {
             original_graph: graph(data.original_graph),
             node: node(data.node),
             original_node: node(data.original_node),
+            dependency: node(data.dependency),
             node_type: data.node_type,
             exec: api.get_graph_exec_id.map_or(0, exec),
         })

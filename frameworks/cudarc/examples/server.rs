@@ -15,7 +15,7 @@ use std::error::Error;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use cudarc::driver::{CudaContext, CudaStream, LaunchConfig, PushKernelArg};
+use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
 use gpu_profiler_cudarc::{Capture, Named, QueryStream, RecordedGraph};
 use profiler_core::{Profile, Profiler, Recording};
@@ -58,10 +58,11 @@ DONE:
 }
 ";
 
-/// A worker's stream and the graph of one request.
+/// A worker's stream and the graph of one request, with the kernel that the graph launches: a graph does not keep its module loaded.
 struct Worker {
     stream: Arc<CudaStream>,
     graph: RecordedGraph,
+    _scale: CudaFunction,
 }
 
 impl Worker {
@@ -83,7 +84,7 @@ impl Worker {
         let graph = stream.capture("replay", record)?;
         // The graph has the address of `data`, which lives as long as the process.
         std::mem::forget(data);
-        Ok(Self { stream, graph })
+        Ok(Self { stream, graph, _scale: scale })
     }
 
     fn answer(&self, request: u64) -> Result<(), Anyhow> {

@@ -1,6 +1,7 @@
-//! What the program `gpuprof` and its injection library share: [options in environment
+//! What the program `gpuprof` and the processes that it reaches share: [options in environment
 //! variables](Options), the [manifests](manifest) of a [run folder](RunFolder), and the control
-//! [socket] of a live process.
+//! [socket] of a live process; and a flight recorder behind that socket, also for [programs that record
+//! themselves](ServedRecorder).
 //!
 //! Nothing here starts a thread, installs a signal handler or prints. No file holds environment
 //! variables, user names, host names or absolute paths.
@@ -8,15 +9,20 @@
 
 mod error;
 pub mod manifest;
+mod modes;
 mod options;
 mod process;
+mod recorder;
 mod run_folder;
 pub mod socket;
 
 pub use error::Error;
+pub use modes::{AlwaysOn, Budget, KeepLast, Triggers};
 pub use options::{
-    ALWAYS_ON_VARIABLE, Budget, HOST_SAMPLES_VARIABLE, HostSamples, LOG_VARIABLE, Options,
-    RUN_VARIABLE, STACKS_VARIABLE, START_VARIABLE, STOP_VARIABLE, Start, Stop,
+    ALWAYS_ON_VARIABLE, GRAPHS_VARIABLE, HOST_SAMPLES_VARIABLE, HostSamples, KEEP_LAST_VARIABLE,
+    LOG_VARIABLE, Options, RUN_VARIABLE, STACKS_VARIABLE, START_VARIABLE, STOP_VARIABLE, Start,
+    Stop, TRIGGERS_VARIABLE,
 };
 pub use process::ProcessId;
+pub use recorder::{Ended, LastPart, ServedRecorder};
 pub use run_folder::{Processes, RunFolder};

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
+use profiler_core::session::FileTotals;
 use serde::{Deserialize, Serialize};
 
 use crate::{Options, ProcessId};
@@ -205,6 +206,10 @@ pub struct Counts {
     pub bytes: u64,
     /// Records and ranges that were lost.
     pub lost: u64,
+    /// Files of [triggers](crate::Triggers).
+    pub incidents: u64,
+    /// Triggers without a file: too soon after another one, beyond the number of files, or the file could not be written.
+    pub incidents_left_out: u64,
 }
 
 impl Process {
@@ -247,8 +252,16 @@ impl Process {
         self.reason = reason.map(|reason| cut(reason).to_owned());
     }
 
-    /// The common part of the names of the manifest and the recording.
-    pub(crate) fn stem(&self) -> String {
+    /// Sets what was recorded.
+    pub fn set_totals(&mut self, totals: &FileTotals) {
+        self.counts.operations = totals.operations;
+        self.counts.ranges = totals.ranges;
+        self.counts.bytes = totals.bytes;
+        self.counts.lost = totals.unwritten_entries;
+    }
+
+    /// The common part of the names of the manifest, the recording and the files of triggers.
+    pub fn stem(&self) -> String {
         match self.image {
             0 => format!("process-{}", self.id),
             image => format!("process-{}-{image}", self.id),

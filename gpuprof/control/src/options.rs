@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::error::{Error, Kind};
+use crate::modes::{AlwaysOn, KeepLast, Triggers};
 
 /// The variable with the absolute path of the run folder; without it the library stays dormant.
 pub const RUN_VARIABLE: &str = "GPUPROF_RUN";
@@ -15,8 +16,14 @@ pub const RUN_VARIABLE: &str = "GPUPROF_RUN";
 pub const START_VARIABLE: &str = "GPUPROF_START";
 /// The variable with a [`Stop`].
 pub const STOP_VARIABLE: &str = "GPUPROF_STOP";
-/// The variable with a [`Budget`].
+/// The variable with [`AlwaysOn`].
 pub const ALWAYS_ON_VARIABLE: &str = "GPUPROF_ALWAYS_ON";
+/// The variable with a [`KeepLast`].
+pub const KEEP_LAST_VARIABLE: &str = "GPUPROF_KEEP_LAST";
+/// The variable with [`Triggers`].
+pub const TRIGGERS_VARIABLE: &str = "GPUPROF_TRIGGERS";
+/// The variable that has each launch of a graph recorded as one interval: `whole`.
+pub const GRAPHS_VARIABLE: &str = "GPUPROF_GRAPHS";
 /// The variable with the age in seconds of a thread's last launch from which the next one gets its stack.
 pub const STACKS_VARIABLE: &str = "GPUPROF_STACKS";
 /// The variable with [`HostSamples`].
@@ -50,8 +57,14 @@ pub struct Options {
     pub start: Start,
     /// When it stops before the process ends.
     pub stop: Option<Stop>,
-    /// The share of the program's time that recording may cost: windows are drawn at random.
-    pub always_on: Option<Budget>,
+    /// Windows drawn at random within a budget.
+    pub always_on: Option<AlwaysOn>,
+    /// Keep the last part in memory, instead of writing everything.
+    pub keep_last: Option<KeepLast>,
+    /// What has the last part written.
+    pub triggers: Triggers,
+    /// Record each launch of a graph as one interval, for the whole run.
+    pub whole_graphs: bool,
     /// Take the stack of a thread at a launch, if it launched nothing for this long.
     pub stacks: Option<Duration>,
     /// Sample what threads do between such launches.
@@ -106,6 +119,9 @@ impl Options {
             start: Start::Now,
             stop: None,
             always_on: None,
+            keep_last: None,
+            triggers: Triggers::default(),
+            whole_graphs: false,
             stacks: None,
             host_samples: None,
             log_to_stderr: false,
@@ -128,32 +144,18 @@ impl Options {
     pub fn from_variables(get: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
         let Some(run) = text_of(RUN_VARIABLE, &get)? else { return Ok(None) };
         let mut options = Self::new(run);
-        if let Some(start) = text_of(START_VARIABLE, &get)? {
-            options.start = start.parse().map_err(|why| invalid(START_VARIABLE, &start, why))?;
-        }
-        if let Some(stop) = text_of(STOP_VARIABLE, &get)? {
-            options.stop = Some(stop.parse().map_err(|why| invalid(STOP_VARIABLE, &stop, why))?);
-        }
-        if let Some(budget) = text_of(ALWAYS_ON_VARIABLE, &get)? {
-            let parsed = budget.parse().map_err(|why| invalid(ALWAYS_ON_VARIABLE, &budget, why))?;
-            options.always_on = Some(parsed);
-        }
+        options.start = parsed(START_VARIABLE, &get)?.unwrap_or_default();
+        options.stop = parsed(STOP_VARIABLE, &get)?;
+        options.always_on = parsed(ALWAYS_ON_VARIABLE, &get)?;
+        options.keep_last = parsed(KEEP_LAST_VARIABLE, &get)?;
+        options.triggers = parsed(TRIGGERS_VARIABLE, &get)?.unwrap_or_default();
+        options.whole_graphs = is_set(GRAPHS_VARIABLE, "whole", &get)?;
         if let Some(age) = text_of(STACKS_VARIABLE, &get)? {
             options.stacks =
                 Some(seconds(&age).map_err(|why| invalid(STACKS_VARIABLE, &age, why))?);
         }
-        if let Some(source) = text_of(HOST_SAMPLES_VARIABLE, &get)? {
-            let parsed =
-                source.parse().map_err(|why| invalid(HOST_SAMPLES_VARIABLE, &source, why))?;
-            options.host_samples = Some(parsed);
-        }
-        if let Some(log) = text_of(LOG_VARIABLE, &get)? {
-            if log != "stderr" {
-                let why = "the one known value is stderr".to_owned();
-                return Err(invalid(LOG_VARIABLE, &log, why));
-            }
-            options.log_to_stderr = true;
-        }
+        options.host_samples = parsed(HOST_SAMPLES_VARIABLE, &get)?;
+        options.log_to_stderr = is_set(LOG_VARIABLE, "stderr", &get)?;
         options.check()?;
         Ok(Some(options))
     }
@@ -163,13 +165,19 @@ impl Options {
     /// # Errors
     /// Options that contradict each other, and a run folder with a relative path or one that is
     /// not UTF-8.
-    pub fn variables(&self) -> Result<[(&'static str, Option<OsString>); 7], Error> {
+    pub fn variables(&self) -> Result<[(&'static str, Option<OsString>); 10], Error> {
         self.check()?;
         Ok([
             (RUN_VARIABLE, Some(self.run.clone().into())),
             (START_VARIABLE, Some(self.start.to_string().into())),
             (STOP_VARIABLE, self.stop.map(|stop| stop.to_string().into())),
-            (ALWAYS_ON_VARIABLE, self.always_on.map(|budget| budget.to_string().into())),
+            (ALWAYS_ON_VARIABLE, self.always_on.map(|settings| settings.to_string().into())),
+            (KEEP_LAST_VARIABLE, self.keep_last.map(|part| part.to_string().into())),
+            (
+                TRIGGERS_VARIABLE,
+                (!self.triggers.is_empty()).then(|| self.triggers.to_string().into()),
+            ),
+            (GRAPHS_VARIABLE, self.whole_graphs.then(|| "whole".into())),
             (STACKS_VARIABLE, self.stacks.map(|age| age.as_secs_f64().to_string().into())),
             (HOST_SAMPLES_VARIABLE, self.host_samples.map(|source| source.to_string().into())),
             (LOG_VARIABLE, self.log_to_stderr.then(|| "stderr".into())),
@@ -190,15 +198,7 @@ impl Options {
         {
             return Err(invalid(START_VARIABLE, &self.start.to_string(), why));
         }
-        if let Some(budget) = self.always_on
-            && (self.stop.is_some() || !matches!(self.start, Start::Now | Start::Range(_)))
-        {
-            let why = format!(
-                "windows are drawn for the whole run, of all time or of {START_VARIABLE}=range=NAME: \
-                 leave out other starts and {STOP_VARIABLE}"
-            );
-            return Err(invalid(ALWAYS_ON_VARIABLE, &budget.to_string(), why));
-        }
+        self.check_modes()?;
         if let Some(source) = self.host_samples.filter(|_| self.stacks.is_none()) {
             let why = format!(
                 "samples are of the gaps whose ends have stacks: set {STACKS_VARIABLE}, too"
@@ -215,6 +215,74 @@ impl Options {
     }
 }
 
+impl Options {
+    /// Modes that exclude each other, or parts of a run.
+    fn check_modes(&self) -> Result<(), Error> {
+        let is_stopped = self.stop.is_some();
+        if let Some(settings) = self.always_on {
+            let of =
+                |why: &str| Err(invalid(ALWAYS_ON_VARIABLE, &settings.to_string(), why.to_owned()));
+            if is_stopped || !matches!(self.start, Start::Now | Start::Range(_)) {
+                return of(
+                    "windows are drawn for the whole run, of all time or of GPUPROF_START=range=NAME: \
+                     leave out other starts and GPUPROF_STOP",
+                );
+            }
+            if settings.slow.is_some() && !matches!(self.start, Start::Range(_)) {
+                return of("slow units are ranges: name them with GPUPROF_START=range=NAME");
+            }
+            if settings.budget.is_none() && settings.has_settings() {
+                return of(
+                    "without windows there is nothing to draw: leave out rate, slow, watch and peak-launches",
+                );
+            }
+        }
+        if let Some(part) = self.keep_last {
+            let is_whole = matches!(self.start, Start::Now | Start::Wait | Start::After(_));
+            if self.always_on.is_some() || is_stopped || !is_whole {
+                let why = "the last part is that of the whole run: leave out GPUPROF_ALWAYS_ON, GPUPROF_STOP \
+                           and starts by ranges or calls";
+                return Err(invalid(KEEP_LAST_VARIABLE, &part.to_string(), why.to_owned()));
+            }
+        } else if !self.triggers.is_empty() {
+            let why = format!("there is no last part to be written: give {KEEP_LAST_VARIABLE}");
+            return Err(invalid(TRIGGERS_VARIABLE, &self.triggers.to_string(), why));
+        }
+        if let Err(why) = self.triggers.check() {
+            return Err(invalid(TRIGGERS_VARIABLE, &self.triggers.to_string(), why));
+        }
+        if self.whole_graphs && (self.start != Start::Now || is_stopped || self.always_on.is_some())
+        {
+            let why = "graphs are intervals for a whole run: CUPTI loses records where this is switched; \
+                       leave out GPUPROF_START, GPUPROF_STOP and GPUPROF_ALWAYS_ON";
+            return Err(invalid(GRAPHS_VARIABLE, "whole", why.to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// The value of a variable, if it is set.
+fn parsed<T: FromStr<Err = String>>(
+    name: &'static str,
+    get: impl Fn(&str) -> Option<OsString>,
+) -> Result<Option<T>, Error> {
+    let Some(text) = text_of(name, get)? else { return Ok(None) };
+    text.parse().map(Some).map_err(|why| invalid(name, &text, why))
+}
+
+/// Whether a variable with one known value is set.
+fn is_set(
+    name: &'static str,
+    known: &str,
+    get: impl Fn(&str) -> Option<OsString>,
+) -> Result<bool, Error> {
+    match text_of(name, get)? {
+        None => Ok(false),
+        Some(value) if value == known => Ok(true),
+        Some(value) => Err(invalid(name, &value, format!("the one known value is {known}"))),
+    }
+}
+
 fn text_of(
     name: &'static str,
     get: impl Fn(&str) -> Option<OsString>,
@@ -227,39 +295,6 @@ fn text_of(
 
 fn invalid(name: &'static str, value: &str, why: String) -> Error {
     Error::new(Kind::Variable { name, value: value.to_owned(), why })
-}
-
-/// The share of a program's time that recording may cost. As text: `3%`, the default.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Budget(f64);
-
-impl Budget {
-    /// The share, from 0 to 1.
-    pub fn share(self) -> f64 {
-        self.0 / 100.0
-    }
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Self(3.0)
-    }
-}
-
-impl FromStr for Budget {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
-        let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
-        percent.map(Self).ok_or_else(|| "give a share of time from 0% to 100%, as 3%".to_owned())
-    }
-}
-
-impl fmt::Display for Budget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}%", self.0)
-    }
 }
 
 impl FromStr for HostSamples {
@@ -337,14 +372,14 @@ impl fmt::Display for Stop {
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: Option<f64> = text.parse().ok();
     let seconds = seconds.filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds));
     let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     duration.ok_or_else(|| format!("{text:?} is not a number of seconds from 0 to {MAX_SECONDS}"))
 }
 
-fn range_name(name: &str) -> Result<(), String> {
+pub(crate) fn range_name(name: &str) -> Result<(), String> {
     match name {
         "" => Err("the name of the range is empty".to_owned()),
         name if name.contains('\0') => Err("the name of the range contains a NUL".to_owned()),
@@ -358,6 +393,7 @@ fn range_name(name: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::modes::Budget;
     use std::os::unix::ffi::OsStringExt as _;
 
     fn parsed(variables: &[(&str, &str)]) -> Result<Option<Options>, String> {
@@ -387,16 +423,21 @@ mod tests {
             assert_eq!(Options::from_variables(get).unwrap(), Some(options));
         }
         let mut sampled = Options::new("/r");
-        sampled.always_on = Some("0.5 %".parse().unwrap());
+        sampled.always_on = Some("0.5 %,watch=1".parse().unwrap());
         sampled.stacks = Some(Duration::from_micros(20));
         sampled.host_samples = Some(HostSamples::Timers);
         let variables = sampled.variables().unwrap();
-        assert!(variables.contains(&(ALWAYS_ON_VARIABLE, Some("0.5%".into()))));
+        assert!(variables.contains(&(ALWAYS_ON_VARIABLE, Some("0.5%,watch=1".into()))));
         assert!(variables.contains(&(STACKS_VARIABLE, Some("0.00002".into()))));
         assert!(variables.contains(&(HOST_SAMPLES_VARIABLE, Some("timers".into()))));
         let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
         assert_eq!(Options::from_variables(get).unwrap(), Some(sampled));
-        assert_eq!((Budget::default().share(), Budget::default().to_string()), (0.03, "3%".into()));
+        let mut kept = Options { whole_graphs: true, ..Options::new("/r") };
+        kept.keep_last = Some(KeepLast::Time(second));
+        kept.triggers.slow.push(("request".to_owned(), second));
+        let variables = kept.variables().unwrap();
+        let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
+        assert_eq!(Options::from_variables(get).unwrap(), Some(kept));
     }
 
     #[test]
@@ -429,6 +470,10 @@ mod tests {
             (HOST_SAMPLES_VARIABLE, "signals", "give perf or timers"),
             (HOST_SAMPLES_VARIABLE, "perf", "set GPUPROF_STACKS, too"),
             (LOG_VARIABLE, "stdout", "the one known value is stderr"),
+            (KEEP_LAST_VARIABLE, "10s", "give seconds=SECONDS"),
+            (TRIGGERS_VARIABLE, "slow=1:a", "give GPUPROF_KEEP_LAST"),
+            (TRIGGERS_VARIABLE, "panic", "give error or slow=SECONDS:NAME"),
+            (GRAPHS_VARIABLE, "some", "the one known value is whole"),
         ] {
             let variables = [(name, value), (RUN_VARIABLE, "/r")];
             let error = parsed(&variables).unwrap_err();
@@ -456,10 +501,21 @@ mod tests {
         for (start, stop) in
             [(Start::Wait, None), (Start::Now, Some(Stop::Ranges(NonZeroU32::MIN)))]
         {
-            let always_on = Some(Budget::default());
+            let always_on = Some(AlwaysOn::new(Some(Budget::default())));
             let options = Options { start, stop, always_on, ..Options::new("/r") };
             let error = options.variables().unwrap_err().to_string();
             assert!(error.starts_with("GPUPROF_ALWAYS_ON=3%: "), "{error}");
+        }
+        for (variables, why) in [
+            (&[(ALWAYS_ON_VARIABLE, "3%,slow=1")][..], "slow units are ranges"),
+            (&[(ALWAYS_ON_VARIABLE, "calls-only,rate=0.1")], "nothing to draw"),
+            (&[(KEEP_LAST_VARIABLE, "seconds=1"), (ALWAYS_ON_VARIABLE, "3%")], "the last part"),
+            (&[(KEEP_LAST_VARIABLE, "seconds=1"), (START_VARIABLE, "range=a")], "the last part"),
+            (&[(GRAPHS_VARIABLE, "whole"), (ALWAYS_ON_VARIABLE, "3%")], "for a whole run"),
+            (&[(GRAPHS_VARIABLE, "whole"), (START_VARIABLE, "wait")], "for a whole run"),
+        ] {
+            let error = parsed(&[variables, &[(RUN_VARIABLE, "/r")]].concat()).unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
     }
 }

@@ -18,6 +18,7 @@ const PREFIX: &str = "process-";
 const SUFFIX: &str = ".json";
 const RECORDING_SUFFIX: &str = ".gpuprof";
 const ALWAYS_ON_SUFFIX: &str = ".always-on.txt";
+const INCIDENTS: &str = "incidents";
 
 /// The largest manifest that is read, in bytes.
 const MAX_BYTES: u64 = 64 << 10;
@@ -74,15 +75,31 @@ impl RunFolder {
             _ => {}
         }
         let folder = Self::open(path)?;
-        for entry in entries(&folder.path)? {
-            let entry = entry.map_err(|error| Error::io("read", path, error))?;
-            if entry.file_name().to_str().is_some_and(is_of_run) {
-                let removed = fs::remove_file(entry.path());
-                removed.map_err(|error| Error::io("remove", &entry.path(), error))?;
-            }
+        remove_files(&folder.path, is_of_run)?;
+        let incidents = folder.incidents();
+        if incidents.is_dir() {
+            remove_files(&incidents, is_incident)?;
+            // Files of others stay, and so does it.
+            let _: io::Result<()> = fs::remove_dir(&incidents);
         }
         folder.write_run(run)?;
         Ok(folder)
+    }
+
+    /// The folder of files that were written when something happened: [`Triggers`](crate::Triggers). Their names begin with the
+    /// [stem](Process::stem) of their process.
+    pub fn incidents(&self) -> PathBuf {
+        self.path.join(INCIDENTS)
+    }
+
+    /// Creates [`incidents`](Self::incidents), if it is not there.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn create_incidents(&self) -> Result<PathBuf, Error> {
+        let path = self.incidents();
+        fs::create_dir_all(&path).map_err(|error| Error::io("create", &path, error))?;
+        Ok(path)
     }
 
     /// An existing folder, with or without manifests. Its path is made absolute.
@@ -166,6 +183,15 @@ impl RunFolder {
         self.path.join(process.always_on_name())
     }
 
+    /// Replaces the report of a process that is always on.
+    ///
+    /// # Errors
+    /// Those of the system; the former report stays.
+    pub fn write_always_on(&self, process: &Process, text: &str) -> Result<(), Error> {
+        let path = self.always_on(process);
+        write_bytes(&path, text.as_bytes()).map_err(|error| Error::io("write", &path, error))
+    }
+
     /// Reads the manifests of all processes.
     ///
     /// # Errors
@@ -202,6 +228,24 @@ impl RunFolder {
     }
 }
 
+/// Removes the files of these names.
+fn remove_files(path: &Path, is_removed: fn(&str) -> bool) -> Result<(), Error> {
+    for entry in entries(path)? {
+        let entry = entry.map_err(|error| Error::io("read", path, error))?;
+        if entry.file_name().to_str().is_some_and(is_removed) {
+            let removed = fs::remove_file(entry.path());
+            removed.map_err(|error| Error::io("remove", &entry.path(), error))?;
+        }
+    }
+    Ok(())
+}
+
+/// True for the names of files of triggers.
+fn is_incident(name: &str) -> bool {
+    let stem = name.strip_suffix(RECORDING_SUFFIX).and_then(|name| name.rsplit_once('-'));
+    stem.is_some_and(|(numbers, _)| is_of_run(&format!("{numbers}{RECORDING_SUFFIX}")))
+}
+
 /// True for the names of manifests and recordings.
 fn is_of_run(name: &str) -> bool {
     let suffixes = [SUFFIX, RECORDING_SUFFIX, ALWAYS_ON_SUFFIX];
@@ -222,11 +266,15 @@ fn write(path: &Path, manifest: &(impl Serialize + Check)) -> Result<(), Error> 
     let written =
         serde_json::to_vec_pretty(manifest).map_err(io::Error::from).and_then(|mut json| {
             json.push(b'\n');
-            let mut new = Replacement::begin(path.to_owned())?;
-            new.write_all(&json)?;
-            new.commit()
+            write_bytes(path, &json)
         });
     written.map_err(|error| Error::io("write", path, error))
+}
+
+fn write_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut new = Replacement::begin(path.to_owned())?;
+    new.write_all(bytes)?;
+    new.commit()
 }
 
 /// Neither follows a link nor waits for the writer of a pipe.
@@ -337,10 +385,17 @@ mod tests {
         folder.claim(&mut process).unwrap();
         process.image = 3;
         fs::write(folder.recording(&process), "").unwrap();
+        let incidents = folder.create_incidents().unwrap();
+        let incident = incidents.join(format!("{}-1-slow.gpuprof", process.stem()));
+        fs::write(&incident, "").unwrap();
         let others = ["process-of-mine.json", "process-1-2.txt", "notes", "run.gpuprof"];
         for other in others {
             fs::write(folder.path().join(other), "").unwrap();
         }
+        fs::write(incidents.join("notes.gpuprof"), "").unwrap();
+        RunFolder::replace(folder.path(), &new_run()).unwrap();
+        assert!(!incident.exists() && incidents.join("notes.gpuprof").exists());
+        fs::remove_file(incidents.join("notes.gpuprof")).unwrap();
         RunFolder::replace(folder.path(), &new_run()).unwrap();
         let entries = fs::read_dir(folder.path()).unwrap();
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();

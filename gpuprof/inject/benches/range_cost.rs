@@ -1,5 +1,6 @@
 //! What a push and a pop cost through the library's functions, as a copy of NVTX calls them: while the program is recorded, before
-//! CUDA is initialised, and in a process that is not to be recorded.
+//! CUDA is initialised, and in a process that is not to be recorded. Then what a collective costs through its plugin of NCCL, together
+//! with the simulated NCCL's own part, which is what a process that is not recorded shows.
 //!
 //! ```sh
 //! cargo bench -p gpuprof-inject
@@ -17,6 +18,9 @@
 
 #[path = "../tests/support/client.rs"]
 mod client;
+#[path = "../tests/support/nccl.rs"]
+#[allow(dead_code, reason = "for the tests")]
+mod nccl;
 
 use std::ffi::c_int;
 use std::hint::black_box;
@@ -27,6 +31,7 @@ use std::{env, fs, process};
 
 use client::{Initialize, export, function};
 use libloading::Library;
+use nccl::Nccl;
 use nvtx::abi::slot;
 
 const PAIRS: u32 = 20_000;
@@ -97,19 +102,26 @@ fn pairs(when: &str) {
     });
 }
 
-fn play(library: &str) {
-    let library = unsafe { Library::new(library) }.unwrap();
+fn collectives(when: &str, path: &str) {
+    let mut nccl = Nccl::load(path.as_ref(), 5, (7, 0, 2)).unwrap();
+    measure(&format!("{when}: a collective of NCCL"), || nccl.group(&["AllReduce/1024"], || {}));
+    nccl.destroy();
+}
+
+fn play(path: &str) {
+    let library = unsafe { Library::new(path) }.unwrap();
     let initialize = unsafe { library.get::<Initialize>(b"InitializeInjectionNvtx2") }.unwrap();
     let attached = unsafe { initialize(Some(export)) };
     if attached == 0 {
         pairs("not to be recorded");
-        return;
+        return collectives("not to be recorded", path);
     }
     pairs("before CUDA");
     let driver = unsafe { Library::new("libcuda.so.1") }.unwrap();
     let init = unsafe { driver.get::<unsafe extern "C" fn(u32) -> c_int>(b"cuInit") }.unwrap();
     assert_eq!(unsafe { init(0) }, 0);
     pairs("recorded");
+    collectives("recorded", path);
 }
 
 fn main() {

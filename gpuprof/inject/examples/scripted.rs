@@ -37,8 +37,12 @@ impl Driver {
         DRIVER.get_or_init(|| Driver(unsafe { Library::new("libcuda.so.1") }.unwrap()))
     }
 
-    /// Calls a function with these addresses and numbers.
+    /// Calls a function with these addresses and numbers, which succeeds.
     fn call(&self, name: &str, arguments: &[usize]) {
+        assert_eq!(self.result(name, arguments), 0, "{name}");
+    }
+
+    fn result(&self, name: &str, arguments: &[usize]) -> c_int {
         type Function = unsafe extern "C" fn(
             usize,
             usize,
@@ -57,7 +61,7 @@ impl Driver {
         all[..arguments.len()].copy_from_slice(arguments);
         let [a, b, c, d, e, f, g, h, i, j, k] = all;
         // C ignores arguments that a function does not have.
-        assert_eq!(unsafe { function(a, b, c, d, e, f, g, h, i, j, k) }, 0, "{name}");
+        unsafe { function(a, b, c, d, e, f, g, h, i, j, k) }
     }
 
     fn init(&self) {
@@ -69,14 +73,22 @@ impl Driver {
     }
 
     fn launch(&self, name: &str, count: usize) {
+        let function = self.function(name);
+        (0..count).for_each(|_| self.start(function));
+    }
+
+    fn start(&self, function: usize) {
+        self.call("cuLaunchKernel", &[function, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0]);
+    }
+
+    /// The handle of a kernel.
+    fn function(&self, name: &str) -> usize {
         let (mut module, mut function): (*mut c_void, *mut c_void) = (null_mut(), null_mut());
         let (image, name) = (c".version 7.0", CString::new(name).unwrap());
         self.call("cuModuleLoadData", &[(&raw mut module).addr(), image.as_ptr().addr()]);
         let out = (&raw mut function).addr();
         self.call("cuModuleGetFunction", &[out, module.addr(), name.as_ptr().addr()]);
-        for _ in 0..count {
-            self.call("cuLaunchKernel", &[function.addr(), 1, 1, 1, 32, 1, 1, 0, 0, 0, 0]);
-        }
+        function.addr()
     }
 }
 
@@ -164,6 +176,24 @@ fn group(all: &str, launch: impl FnOnce()) {
     COMMUNICATOR.with_borrow_mut(|nccl| nccl.as_mut().unwrap().group(&all, launch));
 }
 
+fn serve(described: &str) {
+    let numbers: Vec<usize> = described.split('/').map(|number| number.parse().unwrap()).collect();
+    let [count, slow, milliseconds] = numbers[..] else { panic!("{described}") };
+    let (driver, answer) = (Driver::get(), Driver::get().function("answer"));
+    for number in 0..count {
+        let _request = nvtx::range("request");
+        driver.start(answer);
+        if number == slow {
+            let _wait = nvtx::range("wait for a lock");
+            thread::sleep(Duration::from_millis(milliseconds as u64));
+        }
+        // The fake runs a kernel for 2 us: its queue stays short.
+        if number % 256 == 255 {
+            driver.call("cuCtxSynchronize", &[]);
+        }
+    }
+}
+
 fn play(step: &str) {
     let driver = Driver::get;
     let (what, value) = step.split_once('=').unwrap_or((step, ""));
@@ -172,6 +202,28 @@ fn play(step: &str) {
         "launch" => {
             let (name, count) = value.split_once('*').unwrap_or((value, "1"));
             driver().launch(name, count.parse().unwrap());
+        }
+        // An invalid handle of a function.
+        "fail" => {
+            let arguments = [0, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0];
+            assert_ne!(driver().result("cuLaunchKernel", &arguments), 0);
+        }
+        // Ranges as of a service, each with a launch; the one of this number sleeps so long: `serve=COUNT/NUMBER/MILLISECONDS`.
+        "serve" => serve(value),
+        // So many ranges with a launch, each with a name of its own.
+        "names" => {
+            let function = driver().function("named");
+            for number in 0..value.parse().unwrap() {
+                let number: u64 = number;
+                let _range = nvtx::range(&format!("request {number}"));
+                driver().start(function);
+            }
+        }
+        // As a full disk: no file grows beyond so many bytes.
+        "limit-files" => {
+            let bytes = value.parse().unwrap();
+            let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
         }
         "sync" => driver().call("cuCtxSynchronize", &[]),
         "reset" => driver().call("cuDevicePrimaryCtxReset_v2", &[0]),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use gpuprof_control::Budget;
+use gpuprof_control::AlwaysOn as Settings;
 use parking_lot::{Condvar, Mutex};
 use profiler_core::session::always_on::{AlwaysOn, AlwaysOnReport, AlwaysOnSession, UnitToken};
 use profiler_core::{Error, Profiler};
@@ -72,13 +72,27 @@ struct Open {
 /// Starts sampling beside a recording that is paused.
 pub(crate) fn start(
     profiler: &Profiler,
-    budget: Budget,
+    settings: &Settings,
     range: Option<&str>,
     windows: Windows,
 ) -> Result<(), Error> {
-    let session = profiler.always_on(&AlwaysOn::new().budget(budget.share()))?;
+    let session = profiler.always_on(&of(settings))?;
     let _ = SAMPLING.set(Sampling::new(session, range, windows));
     Ok(())
+}
+
+/// The settings of the session.
+fn of(settings: &Settings) -> AlwaysOn {
+    let Settings { budget, rate, slow, watch, peak_launches, .. } = *settings;
+    let mut all = AlwaysOn::new();
+    all = match budget {
+        Some(budget) => all.budget(budget.share()),
+        None => all.calls_only(),
+    };
+    all = rate.into_iter().fold(all, AlwaysOn::rate);
+    all = slow.into_iter().fold(all, AlwaysOn::slow);
+    all = watch.into_iter().fold(all, AlwaysOn::watch);
+    peak_launches.into_iter().fold(all, AlwaysOn::peak_launches)
 }
 
 /// Whether the process is sampled, and by slices of time.

@@ -16,6 +16,7 @@ mod control;
 mod counts;
 mod life;
 mod mode;
+mod recorded;
 mod switch;
 #[allow(unsafe_code)]
 mod sys;

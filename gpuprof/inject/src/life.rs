@@ -10,17 +10,20 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::Builder;
 use std::time::Duration;
 
-use cupti::Config;
 use cupti::quiet_thread;
+use cupti::{ActivityKind, Config};
 use gpuprof_control::manifest::{Moment, Process, State};
 use gpuprof_control::socket::{Answer, Request, Server, Stopper};
-use gpuprof_control::{Budget, HostSamples, Options, RUN_VARIABLE, RunFolder, Start, Stop};
+use gpuprof_control::{
+    Ended, HostSamples, KeepLast, LastPart, Options, RUN_VARIABLE, RunFolder, Start, Stop,
+};
 use nvtx::observer::RangeStart;
 use parking_lot::{Mutex, RwLock};
-use profiler_core::session::RecordingFile;
+use profiler_core::session::FlightRecorder;
 use profiler_core::{Profiler, Sampling};
 
 use crate::control::{Control, Task};
+use crate::recorded::Recorded;
 use crate::switch::{self, Switch, Windows};
 use crate::{always_on, annotations, counts, mode};
 
@@ -41,14 +44,9 @@ const DEVICES_AT_EXIT: Duration = Duration::from_secs(1);
 /// What there is of a recording.
 struct Life {
     folder: RunFolder,
-    start: Start,
-    stop: Option<Stop>,
-    always_on: Option<Budget>,
-    stacks: Option<Duration>,
-    host_samples: Option<HostSamples>,
-    log_to_stderr: bool,
+    options: Options,
     /// `None` once it has ended.
-    file: RwLock<Option<RecordingFile>>,
+    file: RwLock<Option<Recorded>>,
     manifest: Mutex<Process>,
     control: Control,
     /// Closes the socket.
@@ -98,7 +96,7 @@ pub(crate) fn begin() -> bool {
     };
     match begun {
         Ok(()) => {
-            mode::turn_on(matches!(life.start, Start::Range(_)));
+            mode::turn_on(matches!(life.options.start, Start::Range(_)));
             annotations::start_waiting();
             life.spawn_threads();
             true
@@ -173,7 +171,7 @@ impl Windows for OfFile {
                 life.control.plan(Task::Start, Duration::ZERO);
             }
         }
-        if let Some(Stop::Duration(time)) = life.stop {
+        if let Some(Stop::Duration(time)) = life.options.stop {
             life.control.put_off(Task::Stop, time);
         }
         life.control.plan(Task::Describe, DESCRIBE_AFTER);
@@ -212,12 +210,7 @@ impl Life {
         folder.claim(&mut manifest).map_err(|error| log(&options, &error)).ok()?;
         let life = Life {
             folder,
-            start: options.start,
-            stop: options.stop,
-            always_on: options.always_on,
-            stacks: options.stacks,
-            host_samples: options.host_samples,
-            log_to_stderr: options.log_to_stderr,
+            options,
             file: RwLock::new(None),
             manifest: Mutex::new(manifest),
             control: Control::default(),
@@ -229,22 +222,22 @@ impl Life {
 
     /// Starts the session and its file.
     fn begin(&self) -> Result<(), String> {
-        let is_on = self.start == Start::Now && self.always_on.is_none();
-        let range = match &self.start {
-            Start::Range(name) if self.always_on.is_none() => Some(&**name),
+        let is_on = self.options.start == Start::Now && self.options.always_on.is_none();
+        let range = match &self.options.start {
+            Start::Range(name) if self.options.always_on.is_none() => Some(&**name),
             _ => None,
         };
-        let instances = match self.stop {
+        let instances = match self.options.stop {
             Some(Stop::Ranges(most)) => Some(u64::from(most.get())),
             _ => None,
         };
         switch::install(Switch::new(is_on, range, instances, Box::new(OfFile)));
         let path = self.folder.recording(&self.manifest.lock());
-        let file = self.record(&path, is_on).map_err(|error| error.to_string())?;
+        let file = self.record(&path, is_on)?;
+        file.describe(&mut self.manifest.lock());
         *self.file.write() = Some(file);
-        self.manifest.lock().has_recording = true;
         self.write_manifest();
-        match (&self.start, self.stop) {
+        match (&self.options.start, self.options.stop) {
             (Start::After(time), _) => self.control.plan(Task::Start, *time),
             (Start::Now, Some(Stop::Duration(time))) => self.control.plan(Task::Stop, time),
             _ => {}
@@ -252,61 +245,88 @@ impl Life {
         Ok(())
     }
 
-    fn record(&self, path: &Path, is_on: bool) -> Result<RecordingFile, profiler_core::Error> {
+    fn record(&self, path: &Path, is_on: bool) -> Result<Recorded, String> {
         // This runs within CUDA's initialisation.
-        let library = cupti::Library::open_within_initialisation()?;
-        let found = library.clone();
-        // It waits until the driver is initialised, and then takes milliseconds.
-        let (ended, search) = mpsc::sync_channel(0);
-        let find = move || {
-            let _ended = ended;
-            let _ = found.find_devices();
-        };
-        *self.search.lock() = Some(search);
-        if quiet_thread::spawn(Builder::new(), "gpuprof-devices", find).is_err() {
-            self.log("the thread that finds devices cannot be started");
-        }
-        let is_sampled = self.always_on.is_some();
+        let library = cupti::Library::open_within_initialisation().map_err(text)?;
+        self.find_devices(library.clone());
         let mut config = Config::new().drain_timeout(GPU_AT_EXIT).start_paused(!is_on);
-        config = config.calls_in_pauses(is_sampled);
-        if self.start == Start::CudaProfilerApi {
+        config = config.calls_in_pauses(self.options.always_on.is_some());
+        if self.options.start == Start::CudaProfilerApi {
             config = config.on_profiler_switch(|on| {
                 if let Some(switch) = switch::installed() {
                     switch.program_turns(on);
                 }
             });
         }
-        if let Some(age) = self.stacks {
+        if let Some(age) = self.options.stacks {
             config = config.stacks_after(age);
         }
+        if self.options.whole_graphs {
+            config = config.add_kind(ActivityKind::GRAPH_TRACE);
+        }
         let mut builder = Profiler::builder().library(library).config(config);
-        match self.host_samples {
+        match self.options.host_samples {
             Some(HostSamples::Timers) => builder = builder.sample(Sampling::host().timers()),
             Some(_) => builder = builder.sample(Sampling::host()),
             None => {}
         }
-        let profiler = builder.build()?;
-        let file = profiler.record_to(path)?;
-        if let Some(budget) = self.always_on {
-            let range = match &self.start {
+        if let Some(part) = self.options.keep_last {
+            let builder = match part {
+                KeepLast::Operations(count) => builder.keep_last_operations(count),
+                KeepLast::Time(time) => builder.keep_last(time),
+                other => return Err(format!("{other} is not known to this version of gpuprof")),
+            };
+            let profiler = builder.build().map_err(text)?;
+            let recorder = profiler.flight_recorder(&self.triggers()?).map_err(text)?;
+            return Ok(Recorded::Last(LastPart::new(recorder, path.to_owned())));
+        }
+        let profiler = builder.build().map_err(text)?;
+        let file = profiler.record_to(path).map_err(text)?;
+        if let Some(settings) = &self.options.always_on {
+            let range = match &self.options.start {
                 Start::Range(name) => Some(&**name),
                 _ => None,
             };
             let windows = always_on::Windows { begin: begin_window, end: end_window };
-            always_on::start(&profiler, budget, range, windows)?;
+            always_on::start(&profiler, settings, range, windows).map_err(text)?;
         }
-        Ok(file)
+        Ok(Recorded::File(file))
+    }
+
+    /// Finds the devices, in a thread: it waits until the driver is initialised, and then takes milliseconds.
+    fn find_devices(&self, library: cupti::Library) {
+        let (ended, search) = mpsc::sync_channel(0);
+        let find = move || {
+            let _ended = ended;
+            let _ = library.find_devices();
+        };
+        *self.search.lock() = Some(search);
+        if quiet_thread::spawn(Builder::new(), "gpuprof-devices", find).is_err() {
+            self.log("the thread that finds devices cannot be started");
+        }
+    }
+
+    /// What has the last part written, and where.
+    fn triggers(&self) -> Result<FlightRecorder, String> {
+        let triggers = &self.options.triggers;
+        let stem = self.manifest.lock().stem();
+        if triggers.slow.is_empty() && !triggers.on_error {
+            return Ok(FlightRecorder::new(self.folder.path()).name(stem));
+        }
+        let folder = self.folder.create_incidents().map_err(|error| error.to_string())?;
+        let mut settings = FlightRecorder::new(folder).name(stem);
+        for (name, threshold) in &triggers.slow {
+            settings = settings.slow(name, *threshold);
+        }
+        Ok(if triggers.on_error { settings.on_error() } else { settings })
     }
 
     /// Writes what is known of a process that is always on.
     fn write_always_on(&self, report: Option<always_on::Report>) {
         let Some(report) = report else { return };
-        let path = self.folder.always_on(&self.manifest.lock());
-        let mut new = path.clone().into_os_string();
-        new.push(".new");
-        let written = std::fs::write(&new, format!("{report}\n"));
-        if let Err(error) = written.and_then(|()| std::fs::rename(&new, &path)) {
-            self.log(&format!("could not write {}: {error}", path.display()));
+        let process = self.manifest.lock().clone();
+        if let Err(error) = self.folder.write_always_on(&process, &format!("{report}\n")) {
+            self.log(&error.to_string());
         }
     }
 
@@ -320,7 +340,7 @@ impl Life {
         if always_on::is_by_slices() && slices().is_err() {
             self.log("the thread of its windows cannot be started");
         }
-        if self.always_on.is_some() {
+        if self.reports_by_time() {
             self.control.plan(Task::Describe, REPORT_AFTER);
         }
         match Server::bind() {
@@ -333,6 +353,11 @@ impl Life {
             }
             Err(error) => self.log(&error.to_string()),
         }
+    }
+
+    /// Whether what is known changes without windows: sums and files of triggers.
+    fn reports_by_time(&self) -> bool {
+        self.options.always_on.is_some() || self.options.keep_last.is_some()
     }
 
     /// The work of the library's thread.
@@ -371,7 +396,7 @@ impl Life {
             }
             Task::Describe => {
                 self.write_manifest();
-                if self.always_on.is_some() {
+                if self.reports_by_time() {
                     self.write_always_on(always_on::report());
                     self.control.plan(Task::Describe, REPORT_AFTER);
                 }
@@ -386,10 +411,14 @@ impl Life {
         let switch = switch::installed().ok_or_else(ended)?;
         let file = self.file.read();
         let file = file.as_ref().ok_or_else(ended)?;
-        let text = |error: profiler_core::Error| error.to_string();
         let mut changed = false;
         match request {
             Request::Status => {}
+            Request::On | Request::Off if self.options.whole_graphs => {
+                return Err(
+                    "graphs are recorded as intervals, which is for the whole run".to_owned()
+                );
+            }
             Request::On => {
                 changed = switch.turn_on();
                 file.resume().map_err(text)?;
@@ -397,8 +426,7 @@ impl Life {
             Request::Off => {
                 changed = switch.turn_off();
                 self.control.cancel(Task::Rest);
-                file.pause().map_err(text)?;
-                file.flush().map_err(text)?;
+                file.turn_off().map_err(text)?;
             }
             Request::Mark { text } if switch.state().0 => {
                 annotations::observer().mark(&RangeStart::new(&text));
@@ -408,7 +436,8 @@ impl Life {
                 return Err("recording is off: switch it on first".to_owned());
             }
             Request::Snapshot => {
-                file.flush().map_err(text)?;
+                file.write().map_err(text)?;
+                changed = self.options.keep_last.is_some();
                 self.write_always_on(always_on::report());
             }
             other => return Err(format!("{other:?} is not known to its version of gpuprof")),
@@ -423,10 +452,10 @@ impl Life {
     }
 
     /// The manifest as it is now.
-    fn described(&self, file: &RecordingFile) -> Process {
+    fn described(&self, file: &Recorded) -> Process {
         let mut manifest = self.manifest.lock();
         let (mut is_on, mut windows) = switch::installed().map(Switch::state).unwrap_or_default();
-        if self.always_on.is_some() {
+        if self.options.always_on.is_some() {
             (is_on, windows) = (true, windows + always_on::windows());
         }
         let state = match (is_on, windows) {
@@ -434,14 +463,12 @@ impl Life {
             (false, 0) => State::Waiting,
             (false, _) => State::Paused,
         };
-        let why = file.error().map(|error| error.to_string());
-        manifest.set_state(if why.is_some() { State::Failed } else { state }, why.as_deref());
-        let totals = file.totals();
-        manifest.counts.operations = totals.operations;
-        manifest.counts.ranges = totals.ranges;
+        let failed = file.error();
+        let state = if failed.is_some() { State::Failed } else { state };
+        manifest.set_state(state, failed.map(|error| error.to_string()).as_deref());
+        file.describe(&mut manifest);
         manifest.counts.windows = windows;
-        manifest.counts.bytes = totals.bytes;
-        manifest.counts.lost = totals.unwritten_entries + counts::lost();
+        manifest.counts.lost += counts::lost();
         manifest.clone()
     }
 
@@ -467,32 +494,27 @@ impl Life {
             let _ = search.recv_timeout(DEVICES_AT_EXIT);
         }
         let mut manifest = self.described(&file);
-        let path = file.path().to_owned();
-        let finished = file.finish();
-        let is_empty = match &finished {
-            Ok(totals) => {
-                manifest.counts.operations = totals.operations;
-                manifest.counts.ranges = totals.ranges;
-                manifest.counts.bytes = totals.bytes;
-                manifest.counts.lost = totals.unwritten_entries + counts::lost();
-                totals.operations == 0 && totals.calls == 0
-            }
-            Err(_) => false,
-        };
+        let Ended { path, totals: finished, is_empty, .. } = file.finish();
+        if let Ok(totals) = &finished {
+            manifest.has_recording = true;
+            manifest.set_totals(totals);
+            manifest.counts.lost += counts::lost();
+        }
         if is_empty && std::fs::remove_file(&path).is_ok() {
             manifest.has_recording = false;
             manifest.counts.bytes = 0;
         }
-        let why = finished.as_ref().err().map(ToString::to_string);
+        let why = finished.as_ref().err().map(ToString::to_string).or(manifest.reason.take());
         let state = match yields {
-            _ if why.is_some() => State::Failed,
+            _ if finished.is_err() => State::Failed,
             Some(_) => State::Yielded,
             None if !is_empty => State::Finished,
             None if manifest.counts.windows == 0 => State::Finished,
             None => State::Idle,
         };
         let never_on = "recording was never switched on";
-        let never_on = (state == State::Finished && is_empty).then_some(never_on);
+        let is_off = state == State::Finished && is_empty && self.options.always_on.is_none();
+        let never_on = is_off.then_some(never_on);
         manifest.set_state(state, why.as_deref().or(yields).or(never_on));
         manifest.ended = Some(Moment::now());
         if let Err(error) = self.folder.write_process(&manifest) {
@@ -513,10 +535,14 @@ impl Life {
     }
 
     fn log(&self, what: &str) {
-        if self.log_to_stderr {
+        if self.options.log_to_stderr {
             write_log(what);
         }
     }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
 }
 
 fn log(options: &Options, error: &gpuprof_control::Error) {

@@ -76,6 +76,9 @@ impl Run {
             .env_remove("GPUPROF_START")
             .env_remove("GPUPROF_STOP")
             .env_remove("GPUPROF_ALWAYS_ON")
+            .env_remove("GPUPROF_KEEP_LAST")
+            .env_remove("GPUPROF_TRIGGERS")
+            .env_remove("GPUPROF_GRAPHS")
             .env_remove("GPUPROF_STACKS")
             .env_remove("GPUPROF_HOST_SAMPLES")
             .stdin(Stdio::null());
@@ -304,7 +307,6 @@ impl Live {
         Ok((answer.process.state, answer.changed, answer.process))
     }
 
-    /// Has the program go on to its next wait.
     /// What it holds of memory, from `/proc`.
     fn resident_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
@@ -312,6 +314,7 @@ impl Live {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
+    /// Has the program go on to its next wait.
     fn go_on(&mut self) {
         self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         self.output.read_line(&mut String::new()).unwrap();
@@ -746,4 +749,250 @@ fn layouts_are_those_of_nccls_headers() {
             cc.arg("-I").arg(&headers).arg(&source).arg("-o").arg(&program).output().unwrap();
         assert!(built.status.success(), "v{version}: {}", String::from_utf8_lossy(&built.stderr));
     }
+}
+
+/// A run that keeps its last part, written by these triggers.
+fn keeping(part: &str, triggers: &str) -> Run {
+    Run::new().with("GPUPROF_KEEP_LAST", part).with("GPUPROF_TRIGGERS", triggers)
+}
+
+/// The files of triggers by name, each as a profile.
+fn incidents(folder: &std::path::Path) -> Vec<(String, Profile)> {
+    let entries = fs::read_dir(folder.join("incidents")).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    paths.iter().map(|path| (name(path), Profile::load(path).unwrap())).collect()
+}
+
+/// The trigger is found once a period: a busy machine may take longer.
+fn await_incidents(live: &Live, count: u64) -> Process {
+    let late = std::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        let (_, _, process) = live.ask(Request::Status).unwrap();
+        let counts = process.counts;
+        if counts.incidents + counts.incidents_left_out >= count {
+            return process;
+        }
+        assert!(std::time::Instant::now() < late, "{process:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn last_part_is_written_on_request_and_at_the_end() {
+    let run = keeping("operations=100", "");
+    let steps = "init launch=old*2000 sync sleep=1500 wait push=step launch=new*100 pop sync wait launch=last*100 sync";
+    let mut live = Live::start(&run, steps);
+    let (state, _, process) = live.ask(Request::Status).unwrap();
+    assert_eq!((state, process.has_recording), (State::Recording, false), "nothing is written yet");
+    live.go_on();
+    let (_, _, process) = live.ask(Request::Snapshot).unwrap();
+    let path = run.folder().join(process.recording_name());
+    let profile = Profile::load(&path).unwrap();
+    let found = kernels(&profile);
+    assert_eq!(found.get("step:new"), Some(&100), "{found:?}");
+    assert!(found.get(":old").is_none_or(|old| *old < 2000), "{found:?}");
+    let operations = found.values().sum::<usize>() as u64;
+    assert_eq!((process.counts.operations, process.counts.ranges), (operations, 1));
+    assert_eq!(process.counts.bytes, path.metadata().unwrap().len());
+    live.end();
+    let [process] = &run.processes()[..] else { panic!() };
+    assert_eq!((process.state, process.has_recording), (State::Finished, true), "{process:?}");
+    assert_eq!(kernels(&Profile::load(&path).unwrap()).get(":last"), Some(&100));
+    assert!(!run.folder().join("incidents").exists(), "nothing could have been written there");
+}
+
+#[test]
+fn last_part_of_an_idle_process_stays_and_one_without_work_has_none() {
+    let outcome = keeping("seconds=0.2", "").play("init launch=axpy sync sleep=1500");
+    let process = outcome.one(State::Finished);
+    assert!(process.has_recording && process.reason.is_none(), "{process:?}");
+    let profile = Profile::load(outcome.folder.join(process.recording_name())).unwrap();
+    assert_eq!(profile.kernels().count(), 0, "it is older than what is kept");
+    let outcome = keeping("seconds=0.2", "").play("init");
+    assert!(!outcome.one(State::Idle).has_recording);
+}
+
+#[test]
+fn last_part_is_switched_over_the_socket() {
+    let run = keeping("seconds=60", "");
+    let mut live = Live::start(
+        &run,
+        "init launch=first sync wait launch=second sync wait launch=third sync wait",
+    );
+    assert_eq!(live.ask(Request::Off).unwrap().0, State::Paused);
+    live.go_on();
+    assert_eq!(live.ask(Request::On).unwrap().0, State::Recording);
+    live.ask(Request::Mark { text: "a mark".to_owned() }).unwrap();
+    live.go_on();
+    let (_, _, process) = live.ask(Request::Snapshot).unwrap();
+    let profile = Profile::load(run.folder().join(process.recording_name())).unwrap();
+    assert_eq!(kernels(&profile), counts([(":first", 1), (":third", 1)]));
+    assert_eq!(profile.marks().count(), 1);
+    live.end();
+}
+
+#[test]
+fn slow_request_among_a_hundred_thousand_is_in_the_file_of_its_incident() {
+    // Longer than a busy machine keeps a thread from running.
+    let run = keeping("seconds=3", "error\nslow=1.8:request");
+    let mut live = Live::start(&run, "init wait serve=100000/70000/1900 sync wait");
+    live.go_on();
+    let process = await_incidents(&live, 1);
+    live.end();
+    assert_eq!((process.counts.incidents, process.counts.incidents_left_out), (1, 0));
+    let found = incidents(&run.folder());
+    let [(name, profile)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(*name, format!("{}-1-slow.gpuprof", process.stem()));
+    let slow = |range: &profiler_core::Range<'_>| {
+        range.name() == "request" && range.host_time() > Duration::from_millis(1800)
+    };
+    let slow: Vec<_> = profile.ranges().filter(slow).collect();
+    assert!(slow.len() == 1 && slow[0].inclusive().kernels == 1, "{profile}");
+    assert!(profile.ranges().any(|range| range.name() == "wait for a lock"));
+    assert!(profile.ranges().count() < 100_000, "what is older than the kept time is gone");
+}
+
+#[test]
+fn error_of_cuda_has_a_file_and_the_next_ones_are_counted() {
+    let run = keeping("seconds=10", "error");
+    let mut live = Live::start(&run, "init launch=before wait fail wait fail sync wait");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(live.ask(Request::Status).unwrap().2.counts.incidents, 0);
+    live.go_on();
+    await_incidents(&live, 1);
+    live.go_on();
+    let process = await_incidents(&live, 2);
+    live.end();
+    assert_eq!((process.counts.incidents, process.counts.incidents_left_out), (1, 1));
+    let found = incidents(&run.folder());
+    let [(name, profile)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(*name, format!("{}-1-error.gpuprof", process.stem()));
+    assert_eq!((profile.totals().failed_calls, profile.totals().kernels), (1, 1), "{profile}");
+}
+
+/// What is held does not grow with the requests, which are far more than what is kept.
+#[test]
+fn memory_of_the_last_part_is_bounded() {
+    const ROUNDS: usize = 40;
+    let run = keeping("operations=2000", "slow=3600:request");
+    let steps = "serve=20000/20000/0 sync wait ".repeat(ROUNDS);
+    let mut live = Live::start(&run, &format!("init wait {steps}"));
+    let mut held = Vec::new();
+    for _ in 0..ROUNDS {
+        live.go_on();
+        held.push(live.resident_kib());
+    }
+    live.end();
+    println!("{held:?} KiB");
+    // All of it, at 300 bytes a launch with its range, would be 140 MiB more. Where the machine is busy, segments are larger.
+    let least = |part: &[u64]| part.iter().copied().min().unwrap();
+    let (early, late) = (least(&held[5..15]), least(&held[ROUNDS - 10..]));
+    assert!(late < early + (40 << 10), "{held:?} KiB");
+}
+
+#[test]
+fn incident_that_cannot_be_written_is_counted_with_the_reason() {
+    let run = keeping("seconds=10", "slow=0:request");
+    let mut live = Live::start(&run, "init wait serve=1/1/0 sync wait");
+    fs::remove_dir(run.folder().join("incidents")).unwrap();
+    live.go_on();
+    let process = await_incidents(&live, 1);
+    assert_eq!((process.counts.incidents, process.state), (0, State::Recording));
+    assert!(process.reason.as_deref().unwrap().contains("could not write"), "{process:?}");
+    live.end();
+    let [process] = &run.processes()[..] else { panic!() };
+    assert!(process.has_recording && process.state == State::Finished, "{process:?}");
+}
+
+#[test]
+fn calls_alone_are_recorded_where_no_window_may_open() {
+    let run = Run::new().with("GPUPROF_ALWAYS_ON", "calls-only");
+    let outcome = run.play("init push=step launch=axpy*30 pop sync sleep=300");
+    let process = outcome.one(State::Finished);
+    let report = always_on(&outcome, process);
+    assert!(report.contains("calls only") && !report.contains("SAMPLED"), "{report}");
+    let row = report.lines().find(|line| line.starts_with("step")).unwrap();
+    assert_eq!(row.split_whitespace().nth(2), Some("30"), "{report}");
+    assert!(!process.has_recording && process.reason.is_none(), "{process:?}");
+}
+
+#[test]
+fn settings_of_windows_are_those_of_the_variable() {
+    let wait = |settings: &str| {
+        let run = Run::new().with("GPUPROF_START", "range=step");
+        let run = run.with("GPUPROF_ALWAYS_ON", settings);
+        let steps = "push=step launch=axpy pop sleep=10 ".repeat(60);
+        let outcome = run.play(&format!(
+            "init {steps} push=step sleep=120 pop sleep=100 push=step launch=axpy pop sync"
+        ));
+        let process = outcome.one(State::Finished);
+        (process.counts.windows, always_on(&outcome, process))
+    };
+    // No unit is drawn, but the one after the slow one.
+    let (windows, report) = wait("100%,rate=0,slow=0.1");
+    assert!(windows >= 1 && report.contains("0 of 62 units recorded at random"), "{report}");
+    let (windows, report) = wait("10%,watch=3600");
+    assert!(windows == 0 && report.contains("watching launches"), "{report}");
+    let (windows, report) = wait("10%,watch=0,peak-launches=1000000");
+    assert!(windows == 0 && report.contains("NO WINDOW IS OPENED"), "{report}");
+}
+
+#[test]
+fn graphs_as_intervals_are_for_the_whole_run() {
+    let run = Run::new().with("GPUPROF_GRAPHS", "whole");
+    let live = Live::start(&run, "init launch=axpy sync wait");
+    let refused = live.ask(Request::Off).unwrap_err().to_string();
+    assert!(refused.contains("whole run"), "{refused}");
+    live.end();
+    let [process] = &run.processes()[..] else { panic!() };
+    let profile = Profile::load(run.folder().join(process.recording_name())).unwrap();
+    assert_eq!(kernels(&profile), counts([(":axpy", 1)]));
+}
+
+/// A full disk: the program goes on, nothing half-written stays, and each loss has its reason.
+#[test]
+fn full_disk_harms_neither_the_program_nor_earlier_files() {
+    let run = keeping("seconds=60", "slow=0:request");
+    let steps = "init launch=early*10 sync wait limit-files=1000 serve=2000/2000/0 sync wait";
+    let mut live = Live::start(&run, steps);
+    let (_, _, process) = live.ask(Request::Snapshot).unwrap();
+    let path = run.folder().join(process.recording_name());
+    live.go_on();
+    let process = await_incidents(&live, 1);
+    assert_eq!((process.counts.incidents, process.counts.incidents_left_out), (0, 1));
+    assert!(process.reason.as_deref().unwrap().contains("could not write"), "{process:?}");
+    let refused = live.ask(Request::Snapshot).unwrap_err().to_string();
+    assert!(refused.contains("could not write"), "{refused}");
+    live.end();
+    let [process] = &run.processes()[..] else { panic!() };
+    assert_eq!((process.state, process.has_recording), (State::Failed, true), "{process:?}");
+    // What was written before is whole, and nothing else is there.
+    assert_eq!(kernels(&Profile::load(&path).unwrap()), counts([(":early", 10)]));
+    assert_eq!(fs::read_dir(run.folder().join("incidents")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(run.folder()).unwrap().count(), 3, "manifest, recording, incidents");
+
+    let run = Run::new().with("GPUPROF_ALWAYS_ON", "calls-only");
+    let outcome = run.play("init launch=axpy sync limit-files=8 launch=axpy sync");
+    assert_eq!((outcome.status, outcome.processes.len()), (Some(0), 1));
+    let names = fs::read_dir(&outcome.folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let names: Vec<_> = names.collect();
+    assert!(names.iter().all(|name| !name.to_str().unwrap().contains("always-on")), "{names:?}");
+}
+
+#[test]
+fn names_that_never_repeat_are_counted_in_full_or_as_other() {
+    let run = Run::new().with("GPUPROF_ALWAYS_ON", "100%");
+    let outcome = run.play("init names=12000 sync");
+    let process = outcome.one(State::Finished);
+    let report = always_on(&outcome, process);
+    let row = |name: &str| report.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(row("(all)").contains(" 12000 "), "{report}");
+    let other: Vec<_> = row("(other)").split_whitespace().map(str::to_owned).collect();
+    assert_eq!(other[1..3], ["2000", "2000"], "instances and submissions beyond 10,000 names");
+    assert!(report.contains("2000 ranges, marks and kernels summed up as (other)"), "{report}");
+    let outcome = keeping("seconds=60", "").play("init names=12000 sync");
+    let profile = outcome.profile(outcome.one(State::Finished));
+    assert_eq!((profile.ranges().count(), profile.kernels().count()), (12_000, 12_000));
 }

@@ -2,13 +2,12 @@
 
 mod examples;
 mod formats;
+mod run;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::{ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
-use gpuprof_control::{Budget, Start, Stop};
 use profiler_core::critical_path::Change;
 use profiler_core::kernels::KernelClass;
 use profiler_core::scorecard::{ScoreKind, Target};
@@ -19,6 +18,7 @@ pub(crate) use formats::{
     DiffFormat, ExportFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, RanksFormat,
     ReportFormat, RooflineFormat, TableFormat, TextFormat,
 };
+pub(crate) use run::RunArgs;
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -117,7 +117,7 @@ pub(crate) enum Command {
         require: bool,
     },
     /// Runs a program and reports what each of its processes does on the GPU
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// The live processes that a run records, of this user
     List(ListArgs),
     /// Opens a window of recording in a live process, or in all of a run
@@ -470,8 +470,8 @@ pub(crate) struct CriticalPathArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) range: Option<String>,
     /// Only what a change would bring, such as kernel:NAME=2 (twice as fast), gpu:RANGE=2, host:RANGE=2,
-    /// ahead:RANGE=4 (on four threads), one-wait:RANGE, no-events:RANGE, one-graph:RANGE, one-copy:RANGE, pinned,
-    /// copies-ahead
+    /// ahead:RANGE=4 (on four threads), no-wait:RANGE, one-wait:RANGE, no-events:RANGE, one-graph:RANGE, one-copy:RANGE,
+    /// pinned, copies-ahead
     #[arg(long, value_name = "CHANGE", value_parser = crate::critical_path::change)]
     pub(crate) what_if: Vec<Change>,
     #[command(flatten)]
@@ -543,83 +543,6 @@ pub(crate) struct RooflineArgs {
     pub(crate) counted: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) io: FileArgs,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(
-    override_usage = "gpuprof run [OPTIONS] [--] <PROGRAM> [ARGS]...",
-    after_help = "Examples:\n  gpuprof run -- python train.py\n  gpuprof run --delay 30 --duration 10 -- python train.py\n  \
-                  gpuprof run --range step --ranges 5 --diagnose -- ./train\n  \
-                  gpuprof run --start wait -o job -- torchrun --nproc-per-node 8 train.py   # then: gpuprof on job\n\n\
-                  The report goes to standard error after the program has ended: its own standard output stays \
-                  its own.\nExit status: that of the program, and the same signal where one ended it; 125 if gpuprof \
-                  failed before the program started, 126 if the program cannot be run, 127 if it is not found."
-)]
-pub(crate) struct RunArgs {
-    /// When recording starts in each process: now, wait (for `gpuprof on`), after=SECONDS,
-    /// range=NAME (an NVTX range of any domain), cuda-profiler-api [default: now]
-    #[arg(long, value_name = "WHEN")]
-    pub(crate) start: Option<Start>,
-    /// Start after this time, as --start after=SECONDS
-    #[arg(long, value_name = "SECONDS", conflicts_with = "start", value_parser = delay)]
-    pub(crate) delay: Option<Start>,
-    /// Record while this NVTX range is open, as --start range=NAME
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["start", "delay"], value_parser = range)]
-    pub(crate) range: Option<Start>,
-    /// Stop recording after this time; the program goes on
-    #[arg(long, value_name = "SECONDS", conflicts_with = "ranges", value_parser = duration)]
-    pub(crate) duration: Option<Stop>,
-    /// Stop recording after this many instances of the range of --range; the program goes on
-    #[arg(long, value_name = "COUNT", value_parser = ranges)]
-    pub(crate) ranges: Option<Stop>,
-    /// Record calls all the time, and GPU work in windows drawn at random that cost at most this
-    /// share of the time [default: 3%]; with --range NAME a window is one such range
-    #[arg(long, value_name = "BUDGET", num_args = 0..=1, require_equals = true, default_missing_value = "3%",
-          conflicts_with_all = ["delay", "duration", "ranges"], value_parser = budget)]
-    pub(crate) always_on: Option<Budget>,
-    /// Take the stack of a thread at each launch, copy or memset before which it launched nothing for this long, as 20us: what
-    /// the program did when the GPU ran out of work. See `gpuprof flamegraph --idle` [default: 20us]
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "20us",
-          value_parser = humantime::parse_duration)]
-    pub(crate) stacks: Option<Duration>,
-    /// Sample what threads do between such launches, each millisecond: their functions and the system calls they wait in. By
-    /// perf_event_open where the kernel permits it; else by waits alone, or with timers also by SIGPROF. With --stacks=20us unless
-    /// that is given [default: perf]
-    #[arg(long, value_name = "SOURCE", num_args = 0..=1, require_equals = true, default_missing_value = "perf")]
-    pub(crate) host_samples: Option<gpuprof_control::HostSamples>,
-    /// The run folder [default: a new folder PROGRAM-DATE-TIME.gpurun in the current one, in UTC]
-    #[arg(short, long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
-    pub(crate) output: Option<PathBuf>,
-    /// Use a run folder that is not empty; the run in it is removed
-    #[arg(long, requires = "output")]
-    pub(crate) force: bool,
-    /// Also print reports of `gpuprof stats`, with commas between them [default: those that `nsys
-    /// profile --stats` prints of CUDA and NVTX]
-    #[arg(long, value_name = "REPORT", num_args = 0..=1, require_equals = true,
-          default_missing_value = crate::run::DEFAULT_STATS)]
-    pub(crate) stats: Option<String>,
-    /// Also print what `gpuprof diagnose` finds
-    #[arg(long)]
-    pub(crate) diagnose: bool,
-    /// Also write a page for a browser
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) html: Option<PathBuf>,
-    /// Also write a trace for Perfetto
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) perfetto: Option<PathBuf>,
-    /// Print no report and no notes, errors alone
-    #[arg(short, long, conflicts_with_all = ["stats", "diagnose"])]
-    pub(crate) quiet: bool,
-    /// After the program has ended, also wait for the processes that it left behind
-    #[arg(long)]
-    pub(crate) wait_children: bool,
-    /// The injection library [default: libgpuprof_inject.so beside this program or in ../lib]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) inject: Option<PathBuf>,
-    /// The program and its arguments
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true,
-          value_hint = ValueHint::CommandWithArguments)]
-    pub(crate) program: Vec<OsString>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -729,26 +652,6 @@ pub(crate) struct GateArgs {
     /// The runs
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, required = true)]
     pub(crate) files: Vec<PathBuf>,
-}
-
-fn delay(seconds: &str) -> Result<Start, String> {
-    format!("after={seconds}").parse()
-}
-
-fn range(name: &str) -> Result<Start, String> {
-    format!("range={name}").parse()
-}
-
-fn duration(seconds: &str) -> Result<Stop, String> {
-    format!("duration={seconds}").parse()
-}
-
-fn budget(text: &str) -> Result<Budget, String> {
-    text.parse()
-}
-
-fn ranges(count: &str) -> Result<Stop, String> {
-    format!("ranges={count}").parse()
 }
 
 fn number(text: &str, fits: impl Fn(f64) -> bool, range: &str) -> Result<f64, String> {

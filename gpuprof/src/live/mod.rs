@@ -365,21 +365,24 @@ fn status_table(rows: &[Row]) -> Table {
         "windows",
         "bytes",
         "lost",
+        "incidents",
         "run",
     ];
-    let mut table = [1, 3, 10].into_iter().fold(Table::new(header, 0), Table::with_text);
+    let mut table = [1, 3, 11].into_iter().fold(Table::new(header, 0), Table::with_text);
     for row in rows {
         let [pid, program, rank, state, age] = row.start_of_table();
-        let [operations, ranges, windows, bytes, lost] = [
+        let [operations, ranges, windows, bytes, lost, incidents] = [
             row.cell(|process| process.counts.operations.to_string()),
             row.cell(|process| process.counts.ranges.to_string()),
             row.cell(|process| process.counts.windows.to_string()),
             row.cell(|process| process.counts.bytes.to_string()),
             row.cell(|process| process.counts.lost.to_string()),
+            row.cell(|process| process.counts.incidents.to_string()),
         ];
         let run = row.run_name();
         table.add_row([
-            pid, program, rank, state, age, operations, ranges, windows, bytes, lost, run,
+            pid, program, rank, state, age, operations, ranges, windows, bytes, lost, incidents,
+            run,
         ]);
     }
     table

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use gpuprof_control::manifest::{Ended, Run};
-use gpuprof_control::{LOG_VARIABLE, Options, RunFolder, Start};
+use gpuprof_control::{AlwaysOn, LOG_VARIABLE, Options, RunFolder, Start};
 
 use crate::args::RunArgs;
 use crate::failure::{Failure, note};
@@ -56,33 +56,17 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(args: RunArgs) -> Result<Self, Failure> {
-        let RunArgs { start, delay, range, duration, ranges, output, force, quiet, .. } = args;
+    fn new(mut args: RunArgs) -> Result<Self, Failure> {
         check_stats(args.stats.as_deref(), &args.program)?;
+        let mut options = options(&mut args)?;
         let outputs = Outputs::new(args.stats, args.diagnose, args.html, args.perfetto)?;
         library::refuse_other_tools()?;
         let library = library::find(args.inject)?;
         let program = Program::new(args.program)?;
-        // The path is set below, once the folder exists.
-        let mut options = Options::new("/");
-        options.start = start.or(delay).or(range).unwrap_or_default();
-        options.stop = duration.or(ranges);
-        options.always_on = args.always_on;
-        options.host_samples = args.host_samples;
-        options.stacks = args.stacks.or(args.host_samples.map(|_| SHORTEST_GAP));
-        options.log_to_stderr = std::env::var_os(LOG_VARIABLE).is_some_and(|log| log == "stderr");
-        if ranges.is_some() && !matches!(options.start, Start::Range(_)) {
-            let why = "--ranges counts the ranges of --range NAME: give both";
-            return Err(Failure::Usage(why.to_owned()));
-        }
-        if options.always_on.is_some() && !matches!(options.start, Start::Now | Start::Range(_)) {
-            let why = "--always-on draws windows of the whole run, or of --range NAME: leave out other starts";
-            return Err(Failure::Usage(why.to_owned()));
-        }
         let manifest = Run::new(program.path(), &options);
-        let is_named = output.is_none();
-        let folder = match output {
-            Some(path) if force => RunFolder::replace(&path, &manifest)?,
+        let (quiet, is_named) = (args.quiet, args.output.is_none());
+        let folder = match args.output {
+            Some(path) if args.force => RunFolder::replace(&path, &manifest)?,
             Some(path) => RunFolder::create(&path, &manifest).map_err(|error| {
                 let hint =
                     if RunFolder::is_at(&path) { ", or remove its run with --force" } else { "" };
@@ -142,9 +126,75 @@ impl Prepared {
     fn remove_folder(&self) {
         if self.is_named || self.manifest.ended.is_none() {
             let path = self.folder.path();
+            let _: io::Result<()> = fs::remove_dir(self.folder.incidents());
             let _: io::Result<()> = fs::remove_file(path.join("run.json"));
             let _: io::Result<()> = fs::remove_dir(path);
         }
+    }
+}
+
+/// The options of the processes. The path of the run folder is set once the folder exists.
+fn options(args: &mut RunArgs) -> Result<Options, Failure> {
+    let usage = |why: &str| Err(Failure::Usage(why.to_owned()));
+    let mut options = Options::new("/");
+    let (start, delay, range) = (args.start.take(), args.delay.take(), args.range.take());
+    options.start = start.or(delay).or(range).unwrap_or_default();
+    options.stop = args.duration.or(args.ranges);
+    options.always_on = args.always_on;
+    options.keep_last = args.keep_last;
+    options.triggers.on_error = args.on_error;
+    options.whole_graphs = args.whole_graphs;
+    options.host_samples = args.host_samples;
+    options.stacks = args.stacks.or(args.host_samples.map(|_| SHORTEST_GAP));
+    options.log_to_stderr = std::env::var_os(LOG_VARIABLE).is_some_and(|log| log == "stderr");
+    let slow = std::mem::take(&mut args.slow);
+    let range = range_of(&options.start);
+    if args.ranges.is_some() && range.is_none() {
+        return usage("--ranges counts the ranges of --range NAME: give both");
+    }
+    match (&mut options.always_on, &slow[..]) {
+        (Some(settings), _) => {
+            (settings.rate, settings.watch) = (args.rate, args.watch);
+            settings.peak_launches = args.peak_launches;
+            settings.slow = slow.first().map(|(_, time)| *time);
+            if !matches!(options.start, Start::Now | Start::Range(_)) {
+                return usage(
+                    "--always-on draws windows of the whole run, or of --range NAME: leave out other starts",
+                );
+            }
+            if !slow.is_empty() && (slow.len() > 1 || range != slow.first().map(|(name, _)| name)) {
+                return usage(
+                    "with --always-on, --slow NAME=TIME is of the range of --range NAME: give both, once",
+                );
+            }
+            if settings.budget.is_none() && *settings != AlwaysOn::new(None) {
+                return usage(
+                    "--always-on=calls-only opens no window: leave out --rate, --watch, --peak-launches and --slow",
+                );
+            }
+        }
+        (None, []) => {}
+        (None, _) if options.keep_last.is_none() => {
+            return usage(
+                "--slow has the last part written, or a window opened: give --keep-last or --always-on",
+            );
+        }
+        (None, _) => options.triggers.slow = slow,
+    }
+    let is_by_program = matches!(options.start, Start::CudaProfilerApi | Start::Range(_));
+    if options.keep_last.is_some() && is_by_program {
+        return usage(
+            "--keep-last keeps the last part of the whole run: leave out starts by the program",
+        );
+    }
+    Ok(options)
+}
+
+/// The range that starts recording.
+fn range_of(start: &Start) -> Option<&String> {
+    match start {
+        Start::Range(name) => Some(name),
+        _ => None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a run recorded: notes on its processes, the report, and further outputs.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -65,8 +65,16 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
         }
     };
     let found = &processes.found;
+    // It is there if a trigger could have had a file.
+    let _: io::Result<()> = fs::remove_dir(folder.incidents());
+    let mut has_sums = false;
     if !quiet {
-        found.iter().for_each(|process| print_always_on(folder, process));
+        has_sums = found.iter().filter(|process| print_always_on(folder, process)).count() != 0;
+        found.iter().filter_map(|process| incidents(folder, process)).for_each(|it| note(&it));
+    }
+    let cut: Vec<_> = found.iter().filter_map(cut).collect();
+    if !quiet {
+        cut.iter().for_each(|cut| note(cut));
     }
     if !found.iter().any(|process| process.has_recording) {
         processes.unreadable.iter().for_each(|error| note(&error.to_string()));
@@ -77,13 +85,12 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
                 true => {
                     "no process called CUDA, so nothing is recorded (one that clears its environment is not followed)"
                 }
+                false if !cut.is_empty() => "nothing is recorded",
+                false if has_sums => "no window was recorded: the texts above are all there is",
                 false => "nothing is recorded: no process used the GPU while recording was on",
             });
         }
         return !found.is_empty() || !processes.unreadable.is_empty();
-    }
-    if !quiet {
-        found.iter().filter_map(cut).for_each(|cut| note(&cut));
     }
     if let Err(failure) = report(path, outputs, quiet) {
         note(failure.message());
@@ -97,12 +104,27 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
     true
 }
 
-/// Prints the report of a process that was always on.
-fn print_always_on(folder: &RunFolder, process: &Process) {
-    let Ok(file) = File::open(folder.always_on(process)) else { return };
+/// The files of a process that were written when something happened.
+fn incidents(folder: &RunFolder, process: &Process) -> Option<String> {
+    let (count, left_out) = (process.counts.incidents, process.counts.incidents_left_out);
+    if count + left_out == 0 {
+        return None;
+    }
+    let (label, path) = (live::label(process), folder.incidents());
+    let path = shown(&path);
+    let files = format!("process {label}: incidents with a file in {path}: {count}");
+    Some(match left_out {
+        0 => files,
+        _ => format!("{files}; without one, as within 10 s of another: {left_out}"),
+    })
+}
+
+/// Prints the report of a process that was always on. False without one.
+fn print_always_on(folder: &RunFolder, process: &Process) -> bool {
+    let Ok(file) = File::open(folder.always_on(process)) else { return false };
     let mut text = String::new();
     if file.take(MAX_REPORT).read_to_string(&mut text).is_err() {
-        return;
+        return false;
     }
     note(&format!("process {}", live::label(process)));
     let mut out = io::BufWriter::new(io::stderr().lock());
@@ -110,6 +132,7 @@ fn print_always_on(folder: &RunFolder, process: &Process) {
     for line in text.lines() {
         let _: io::Result<()> = writeln!(out, "{}", printable(line));
     }
+    true
 }
 
 fn failed(process: &Process) -> String {
@@ -117,12 +140,17 @@ fn failed(process: &Process) -> String {
     format!("process {} is not recorded: {}", live::label(process), printable(why))
 }
 
-/// Why a recording ends before its process, or without its last part.
+/// Why a recording is missing, or ends before its process or without its last part.
 fn cut(process: &Process) -> Option<String> {
     let label = live::label(process);
-    if !process.state.is_open() || !process.has_recording {
+    let is_alive = process.id.is_alive();
+    if !process.state.is_open() {
         None
-    } else if process.id.is_alive() {
+    } else if !process.has_recording && is_alive {
+        Some(format!("process {label} still runs, and has written nothing yet"))
+    } else if !process.has_recording {
+        Some(format!("process {label} was cut off before it wrote the last part that it kept"))
+    } else if is_alive {
         Some(format!(
             "process {label} still runs: the report has what is recorded until now; --wait-children waits for it"
         ))

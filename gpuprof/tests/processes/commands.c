@@ -1,4 +1,4 @@
-/* Does what its input says: "launch COUNT", "fork COUNT", "exit STATUS", "raise SIGNAL". Answers each line with "done". */
+/* Does what its input says: "launch COUNT", "fork COUNT", "exit STATUS", "raise SIGNAL", "fail 0". Answers each line with "done". */
 #include "cuda.h"
 
 #include <signal.h>
@@ -26,6 +26,9 @@ int main(void)
             if (child == 0)
                 exit(number); /* with the handlers of the parent */
             waitpid(child, NULL, 0);
+        } else if (strcmp(word, "fail") == 0) {
+            if (cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) == 0)
+                exit(73); /* no such kernel */
         } else if (strcmp(word, "exit") == 0) {
             exit(number);
         } else if (strcmp(word, "raise") == 0) {

@@ -273,6 +273,71 @@ fn recording_is_limited_in_time() {
     assert_eq!((run.status, counted(&run.error, "step")), (Some(0), Some(20)), "{}", run.error);
 }
 
+/// The last part of a live program, on demand and after an error, in files that each command reads.
+#[test]
+fn the_last_part_is_written_by_a_snapshot_and_after_an_error() {
+    let folder = Folder::new();
+    let options = ["--keep-last", "60s", "--on-error", "-o", "job"];
+    let mut program = Commands::start(&folder, &options);
+    let gpuprof = |args: &[&str]| {
+        let ran = ran(&mut folder.gpuprof(args));
+        assert_eq!(ran.status, Some(0), "{args:?}: {}", ran.error);
+        ran.out
+    };
+    program.does("launch 10");
+    let refused = ran(&mut folder.gpuprof(["report", "job"]));
+    assert!(refused.failure(1).contains("`gpuprof snapshot`"), "{}", refused.error);
+    let snapshot = gpuprof(&["snapshot", "--report", "job"]);
+    assert_eq!(counted(&snapshot, "step"), Some(10), "{snapshot}");
+    program.does("launch 7");
+    program.does("fail 0");
+    let counts = || {
+        let status: Value = serde_json::from_str(&gpuprof(&["status", "--json", "job"])).unwrap();
+        status[0]["process"]["counts"]["incidents"].as_u64().unwrap()
+    };
+    until("a file of the error", || counts() == 1);
+    let shown = gpuprof(&["status", "job"]);
+    assert!(shown.lines().next().unwrap().contains("incidents"), "{shown}");
+    program.does("launch 5");
+    let run = program.end();
+    assert_eq!((run.status, counted(&run.error, "step")), (Some(0), Some(22)), "{}", run.error);
+    assert!(run.error.contains("incidents with a file in job/incidents: 1"), "{}", run.error);
+    let mut files = fs::read_dir(folder.path("job/incidents")).unwrap();
+    let file = files.next().unwrap().unwrap().path();
+    assert!(files.next().is_none() && file.to_str().unwrap().ends_with("-1-error.gpuprof"));
+    let file = file.to_str().unwrap();
+    for command in [
+        &["report", file][..],
+        &["top", file],
+        &["stats", "cuda_gpu_kern_sum", file],
+        &["analyze", "all", file],
+        &["kernels", file],
+        &["diagnose", file],
+        &["scorecard", file],
+        &["critical-path", file],
+        &["html", file],
+        &["convert", "--format", "perfetto", "-o", "trace.pftrace", file],
+        &["convert", "--format", "chrome", file],
+        &["flamegraph", file],
+        &["diff", file, "job"],
+    ] {
+        gpuprof(command);
+    }
+    assert_eq!(counted(&gpuprof(&["report", file]), "step"), Some(17));
+}
+
+#[test]
+fn a_killed_process_that_kept_its_last_part_is_named() {
+    let folder = Folder::new();
+    let mut program = Commands::start(&folder, &["--keep-last", "1000", "-o", "job"]);
+    program.does("launch 4");
+    program.send("raise 9");
+    let run = program.end();
+    assert_eq!((run.status, run.signal), (None, Some(9)), "{}", run.error);
+    assert!(run.error.contains("was cut off before it wrote the last part"), "{}", run.error);
+    assert!(!run.error.contains("no process used the GPU"), "{}", run.error);
+}
+
 #[test]
 fn processes_that_are_not_recorded_are_refused_with_the_reason() {
     let folder = Folder::new();

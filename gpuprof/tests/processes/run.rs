@@ -84,7 +84,8 @@ fn words_after_the_program_are_its_own() {
 #[test]
 fn the_program_gets_the_variables_of_its_options_and_no_stale_ones() {
     let folder = Folder::new();
-    let print = "env | grep -E '^(GPUPROF|CUDA_INJ|NVTX_INJ|NCCL_PROF)' | sort";
+    // A value may have two lines.
+    let print = "env | grep -E '^(GPUPROF|CUDA_INJ|NVTX_INJ|NCCL_PROF|slow=)' | LC_ALL=C sort";
     let library = fs::canonicalize(LIBRARY).unwrap();
     let library = library.display();
     let variables = |options: &[&str]| {
@@ -97,7 +98,7 @@ fn the_program_gets_the_variables_of_its_options_and_no_stale_ones() {
         let run = folder.path("run").canonicalize().unwrap();
         let rest = out.strip_prefix(&format!("CUDA_INJECTION64_PATH={library}\n")).unwrap();
         let end = format!("NCCL_PROFILER_PLUGIN={library}\nNVTX_INJECTION64_PATH={library}\n");
-        let rest = rest.strip_suffix(&end).unwrap();
+        let rest = rest.replacen(&end, "", 1);
         let of_run = format!("GPUPROF_RUN={}\n", run.display());
         assert!(rest.contains(&of_run), "{rest}");
         rest.replacen(&of_run, "", 1)
@@ -119,6 +120,27 @@ fn the_program_gets_the_variables_of_its_options_and_no_stale_ones() {
             &["--always-on=0.5%", "--range", "step"],
             "GPUPROF_ALWAYS_ON=0.5%\nGPUPROF_START=range=step\n",
         ),
+        (
+            &[
+                "--always-on=1%",
+                "--range=step",
+                "--rate=0.1",
+                "--slow=step=20ms",
+                "--watch=5s",
+                "--peak-launches=50000",
+            ],
+            "GPUPROF_ALWAYS_ON=1%,rate=0.1,slow=0.02,watch=5,peak-launches=50000\nGPUPROF_START=range=step\n",
+        ),
+        (&["--always-on=calls-only"], "GPUPROF_ALWAYS_ON=calls-only\nGPUPROF_START=now\n"),
+        (
+            &["--keep-last=1500ms", "--slow", "a=b=1s", "--on-error"],
+            "GPUPROF_KEEP_LAST=seconds=1.5\nGPUPROF_START=now\nGPUPROF_TRIGGERS=error\nslow=1:a=b\n",
+        ),
+        (
+            &["--keep-last=100000", "--start=wait"],
+            "GPUPROF_KEEP_LAST=operations=100000\nGPUPROF_START=wait\n",
+        ),
+        (&["--whole-graphs"], "GPUPROF_GRAPHS=whole\nGPUPROF_START=now\n"),
         (&["--stacks"], "GPUPROF_STACKS=0.00002\nGPUPROF_START=now\n"),
         (
             &["--host-samples"],
@@ -146,6 +168,22 @@ fn options_that_make_no_sense_start_nothing() {
         &["--always-on=3"],
         &["--always-on", "--start", "wait"],
         &["--always-on", "--duration", "1"],
+        &["--always-on", "--keep-last", "1s"],
+        &["--always-on", "--slow", "step=1s"],
+        &["--always-on", "--slow", "other=1s", "--range", "step"],
+        &["--always-on=calls-only", "--watch", "1s"],
+        &["--always-on", "--rate", "2"],
+        &["--rate", "0.1"],
+        &["--peak-launches", "5"],
+        &["--slow", "step=1s"],
+        &["--on-error"],
+        &["--keep-last", "soon"],
+        &["--keep-last", "0"],
+        &["--keep-last", "1s", "--range", "step"],
+        &["--keep-last", "1s", "--start", "cuda-profiler-api"],
+        &["--keep-last", "1s", "--slow", "step"],
+        &["--keep-last", "1s", "--slow", "=1s"],
+        &["--whole-graphs", "--start", "wait"],
         &["--start", "now", "--delay", "1"],
         &["--delay", "-1"],
         &["--delay", "soon"],

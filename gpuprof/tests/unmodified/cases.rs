@@ -90,6 +90,9 @@ const fn cut(name: &'static str, status: fn(ExitStatus) -> bool) -> Case {
     Case { status, states: &["recording"], counts: Counts::EqualAndCut, ..c(name) }
 }
 
+/// More than any of the programs launches.
+const KEEPS: &[&str] = &["--keep-last", "600s", "--on-error"];
+
 pub(crate) const CASES: &[Case] = &[
     c("launches"),
     Case { status: |status| status.code() == Some(3), ..c("returns_three") },
@@ -128,6 +131,24 @@ pub(crate) const CASES: &[Case] = &[
     cut("handles_sigterm", |status| status.code() == Some(8)),
     cut("aborts", |status| status.signal() == Some(6)),
     cut("segfaults", |status| status.signal() == Some(11)),
+    // With the last part in memory: a death without hooks leaves none.
+    Case { options: KEEPS, ..case("last_part_is_whole", Program::C("launches")) },
+    Case {
+        options: KEEPS,
+        ..case("last_part_of_threads", Program::C("starts_ten_thousand_threads"))
+    },
+    Case {
+        options: KEEPS,
+        counts: Counts::AtLeast(u64::MAX),
+        ..case("last_part_of_a_forking_program", Program::C("forks_amid_launches"))
+    },
+    Case {
+        options: KEEPS,
+        status: |status| status.signal() == Some(9),
+        states: &["recording"],
+        counts: Counts::AtMost,
+        ..case("last_part_is_lost", Program::C("is_killed"))
+    },
     // Children.
     c("forks_without_cuda"),
     Case { states: &["finished"; 4], ..c("forks_before_cuda") },

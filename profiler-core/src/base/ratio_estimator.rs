@@ -48,13 +48,17 @@ pub struct Estimate {
     pub low: f64,
     /// The upper bound; infinite for a single unit that was not certain to be drawn.
     pub high: f64,
-    /// The number of units it rests on.
+    /// The number of units it rests on: those with a size or an amount.
     pub units: u64,
 }
 
 impl RatioEstimator {
-    /// Adds a drawn unit. A probability outside of (0, 1] counts as 1.
+    /// Adds a drawn unit. A probability outside of (0, 1] counts as 1. A unit without size and amount has no part in the estimate: it
+    /// says nothing about the ratio.
     pub fn add(&mut self, probability: f64, size: f64, amount: f64) {
+        if size == 0.0 && amount == 0.0 {
+            return;
+        }
         let probability = if probability > 0.0 && probability <= 1.0 { probability } else { 1.0 };
         let weight = (1.0 - probability) / (probability * probability);
         if self.size == 0.0 && size > 0.0 {
@@ -78,7 +82,7 @@ impl RatioEstimator {
         }
     }
 
-    /// The number of units.
+    /// The number of units with a size or an amount.
     pub fn units(&self) -> u64 {
         self.units
     }
@@ -168,6 +172,18 @@ mod tests {
         few.add(0.1, 4.0, 60.0);
         let two = few.estimate(100.0).unwrap();
         assert!((two.value - 1_500.0).abs() < 1e-9 && two.high - two.low < 1e-3, "{two:?}");
+    }
+
+    /// Idle slices of time say nothing: the one unit with work has no upper bound, as alone.
+    #[test]
+    fn units_without_work_make_nothing_certain() {
+        let mut sums = RatioEstimator::default();
+        (0..5).for_each(|_| sums.add(0.5, 0.0, 0.0));
+        assert_eq!((sums.units(), sums.estimate(10.0)), (0, None));
+        sums.add(0.5, 2.0, 30.0);
+        sums.add(0.5, 0.0, 0.0);
+        let one = sums.estimate(100.0).unwrap();
+        assert_eq!((one.units, one.low, one.high), (1, 0.0, f64::INFINITY));
     }
 
     /// By hand: weights 2 (4 - 2 = 2 and (1 - 0.5) / 0.25 = 2), sizes 1 and 1, amounts 1 and 3.

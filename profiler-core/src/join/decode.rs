@@ -9,14 +9,15 @@ use rustc_hash::FxHashMap;
 
 use crate::base::order;
 use crate::join::attribute::Owner;
-use crate::join::graph_nodes::GraphNodes;
+use crate::join::graph_nodes::{GraphDependencies, GraphNodes};
 use crate::join::health::Health;
 use crate::join::shared_contexts::SharedContexts;
 use crate::join::tables::{
-    Api, Call, CallKind, CallKindId, Field, FieldValue, HostPart, Interval, KernelNames, Label,
-    LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, Multiprocessor, NameId,
-    Names, Operation, ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, ShareId,
-    Store, Subject, Synchronization, Thread, ThreadId, What, WholeGraph, Work,
+    Api, Call, CallKind, CallKindId, EventRecord, Field, FieldValue, HostPart, Interval,
+    KernelNames, Label, LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent,
+    Multiprocessor, NameId, Names, Operation, ProcessRange, ProcessRangeId, Range, RangeId,
+    RangesBy, Session, ShareId, Store, Subject, Synchronization, Thread, ThreadId, What,
+    WholeGraph, Work,
 };
 use crate::record::recording::ranges::{
     self, Detail, Event, RangeTag, Slots, Subject as EntryOf, Value,
@@ -51,6 +52,10 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
     read_calls(recording, &mut store, &mut threads, (&rows, &mut shared), health);
     let mut nodes = GraphNodes::new(usize::MAX);
     let events = recording.graphs.iter().flat_map(|thread| &thread.events);
+    let dependencies = GraphDependencies::new(events.clone());
+    if !dependencies.is_empty() {
+        store.graph_dependencies.insert(0, dependencies);
+    }
     nodes.add(events, |tag| {
         let find = |tag| Some((shared.first(tag, |tag| rows.range(tag))?, false));
         Owner::of(tag, &recording.logs, find).range()
@@ -690,6 +695,11 @@ fn read_records(
                     record.span.end_ns = record.span.start_ns.saturating_add(ns);
                 }
                 store.synchronizations.push(Synchronization { record, call: None, process: 0 });
+                continue;
+            }
+            // What a graph records is ordered by the graph's edges.
+            Record::CudaEvent(event) if event.graph_node.is_none() => {
+                store.event_records.push(EventRecord::new(&event));
                 continue;
             }
             Record::MemoryOperation(record) => {

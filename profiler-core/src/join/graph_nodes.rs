@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::hash::Hash;
 
 use cupti::{GraphEvent, GraphEventKind};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::order;
 
@@ -83,6 +83,70 @@ impl<T: Copy> GraphNodes<T> {
     }
 }
 
+/// Which nodes of CUDA graphs depend on each other, by the nodes that a program made. Copies have the dependencies of their originals.
+///
+/// CUPTI does not document which node of a reported pair waits: the times of their work tell.
+#[derive(Debug, Default)]
+pub(crate) struct GraphDependencies {
+    /// The first original of each copy.
+    originals: FxHashMap<u64, u64>,
+    /// For each node those that it was reported with: as the node, and as the dependency.
+    reported: FxHashMap<u64, [Vec<u64>; 2]>,
+}
+
+impl GraphDependencies {
+    /// The dependencies of the events of all threads. Empty, and at no cost, without events of dependencies.
+    pub(crate) fn new<'a>(events: impl Iterator<Item = &'a GraphEvent> + Clone) -> Self {
+        use GraphEventKind::{DependencyCreated, DependencyDestroyed, NodeCloned};
+        let mut known = Self::default();
+        let is_dependency =
+            |event: &GraphEvent| matches!(event.kind, DependencyCreated | DependencyDestroyed);
+        if !events.clone().any(is_dependency) {
+            return known;
+        }
+        let mut events: Vec<&GraphEvent> = events.collect();
+        order::sort_by_number(&mut events, |event| event.at_ns);
+        let mut pairs: FxHashSet<(u64, u64)> = FxHashSet::default();
+        let mut copied: FxHashSet<u64> = FxHashSet::default();
+        for event in events {
+            let [node, other] = [event.node, event.original_node].map(|node| known.original(node));
+            match event.kind {
+                NodeCloned => {
+                    known.originals.insert(event.node, other);
+                    copied.insert(other);
+                }
+                DependencyCreated => _ = pairs.insert((node, other)),
+                // A graph that goes leaves its copies as they were.
+                DependencyDestroyed if !copied.contains(&node) => {
+                    pairs.remove(&(node, other));
+                }
+                _ => {}
+            }
+        }
+        let mut pairs: Vec<(u64, u64)> = pairs.into_iter().collect();
+        pairs.sort_unstable();
+        for (node, other) in pairs {
+            known.reported.entry(node).or_default()[0].push(other);
+            known.reported.entry(other).or_default()[1].push(node);
+        }
+        known
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reported.is_empty()
+    }
+
+    /// The node of which this one is a copy, of a copy or itself.
+    pub(crate) fn original(&self, node: u64) -> u64 {
+        self.originals.get(&node).copied().unwrap_or(node)
+    }
+
+    /// The nodes that were reported as dependencies of an original node; with `reversed` those that it was a dependency of.
+    pub(crate) fn of(&self, node: u64, reversed: bool) -> &[u64] {
+        self.reported.get(&node).map_or(&[], |reported| &reported[usize::from(reversed)])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +175,30 @@ mod tests {
             [1, 2, 3, 4].map(|node| nodes.range(node)),
             [Some(10), Some(10), Some(10), None]
         );
+    }
+
+    #[test]
+    fn dependencies_are_those_of_originals() {
+        use GraphEventKind::{DependencyCreated, DependencyDestroyed, NodeCloned};
+        let events = [
+            event(DependencyCreated, 2, 1, 10),
+            event(DependencyCreated, 3, 1, 11),
+            event(DependencyCreated, 3, 2, 12),
+            event(DependencyDestroyed, 3, 2, 13),
+            event(NodeCloned, 12, 2, 20),
+            event(NodeCloned, 22, 12, 21),
+            // Of the original, which has a copy, and of the copy.
+            event(DependencyDestroyed, 2, 1, 22),
+            event(DependencyDestroyed, 12, 1, 22),
+            // The same once more.
+            event(DependencyCreated, 12, 1, 23),
+        ];
+        let known = GraphDependencies::new(events.iter());
+        assert_eq!((known.original(22), known.original(3)), (2, 3));
+        assert_eq!((known.of(2, false), known.of(3, false)), (&[1][..], &[1][..]));
+        assert_eq!((known.of(1, true), known.of(1, false)), (&[2, 3][..], &[][..]));
+        let others = [event(NodeCloned, 12, 2, 20)];
+        assert!(GraphDependencies::new(others.iter()).is_empty());
     }
 
     #[test]

@@ -16,10 +16,10 @@ use crate::join::health::Health;
 use crate::join::host_clock::LEAST_EVENTS;
 use crate::join::hosts::{self, Unaligned};
 use crate::join::tables::{
-    Call, CallId, CallKind, CallKindId, Details, Field, FieldValue, HostPart, Interval,
-    KernelNames, Label, LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, NameId, Operation,
-    Overhead, Process, ProcessRange, ProcessRangeId, Range, RangeId, RecordedProcess, ShareId,
-    Store, Subject, Thread, ThreadId, What, Work, WorkId,
+    Call, CallId, CallKind, CallKindId, Details, EventRecord, Field, FieldValue, HostPart,
+    Interval, KernelNames, Label, LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, NameId,
+    Operation, Overhead, Process, ProcessRange, ProcessRangeId, Range, RangeId, RecordedProcess,
+    ShareId, Store, Subject, Thread, ThreadId, What, Work, WorkId,
 };
 use crate::record::recording::{DeviceInfo, Recording, RecordingInfo};
 
@@ -192,6 +192,10 @@ impl Merger {
             (row.call, row.process) = (row.call.map(|call| moved.call(call)), process);
             store.synchronizations.push(row);
         }
+        let events = part.event_records.into_iter();
+        store.event_records.extend(events.map(|event| EventRecord { process, ..event }));
+        let dependencies = part.graph_dependencies.into_values();
+        store.graph_dependencies.extend(dependencies.map(|known| (process, known)));
         for mut row in part.memory {
             row.call = row.call.get().map(|call| moved.call(call)).into();
             (row.device, row.process) = (moved.device(row.device, devices), process);

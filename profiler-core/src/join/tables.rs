@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::base::order;
 use crate::join::account::{ExpectedRecords, is_failure, may_have_several_records};
+use crate::join::graph_nodes::GraphDependencies;
 use crate::join::health::Health;
 use crate::join::host_clock::HostClock;
 pub(crate) use crate::join::ids::*;
@@ -390,6 +391,33 @@ pub(crate) struct Synchronization {
     pub(crate) process: u32,
 }
 
+/// An event was recorded into a stream: what was submitted to the stream before, by correlation id, precedes the event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EventRecord {
+    /// The kernel's id of the process; 0 as for [`Thread::process`].
+    pub(crate) process: u32,
+    pub(crate) context: u32,
+    pub(crate) stream: u32,
+    /// CUPTI's id of the event, which a program may record several times.
+    pub(crate) event: u32,
+    pub(crate) correlation_id: u32,
+    /// CUPTI's id of this recording; from 12.8.
+    pub(crate) sync_id: Option<u64>,
+}
+
+impl EventRecord {
+    pub(crate) fn new(event: &cupti::record::CudaEvent) -> Self {
+        Self {
+            process: 0,
+            context: event.context,
+            stream: event.stream,
+            event: event.event,
+            correlation_id: event.correlation_id,
+            sync_id: event.event_sync_id,
+        }
+    }
+}
+
 /// An allocation or a free.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MemoryEvent {
@@ -532,6 +560,18 @@ pub(crate) struct Store {
     /// By start; those without timestamps first.
     pub(crate) operations: Vec<Operation>,
     pub(crate) synchronizations: Vec<Synchronization>,
+    /// Empty unless the program collected the kind.
+    #[cfg_attr(
+        not(feature = "analysis"),
+        allow(dead_code, reason = "what critical paths lead through")
+    )]
+    pub(crate) event_records: Vec<EventRecord>,
+    /// By process; empty unless the program logged them.
+    #[cfg_attr(
+        not(feature = "analysis"),
+        allow(dead_code, reason = "what critical paths lead through")
+    )]
+    pub(crate) graph_dependencies: FxHashMap<u32, GraphDependencies>,
     /// By time.
     pub(crate) memory: Vec<MemoryEvent>,
     /// By start; empty if the source has none.

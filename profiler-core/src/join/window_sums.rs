@@ -72,7 +72,8 @@ pub(crate) struct WindowSums {
     all: RatioEstimator,
     /// Windows that were dropped at the bound.
     pub(crate) dropped: u64,
-    /// Submissions of the windows in the estimates.
+    /// The windows in the estimates, with or without work, and their submissions.
+    settled: u64,
     seen: u64,
 }
 
@@ -187,6 +188,7 @@ impl WindowSums {
                     inclusive.entry(path).or_insert_with(Amounts::default).add(amounts);
                 }
             }
+            self.settled += 1;
             self.seen += of_all.submissions;
             let amounts = |of: Amounts| (of.submissions as f64, of.gpu_ns as f64);
             for (path, of_path) in inclusive {
@@ -200,7 +202,7 @@ impl WindowSums {
 
     /// The mean number of submissions of a window.
     pub(crate) fn mean_submissions(&self) -> f64 {
-        self.seen as f64 / self.all.units().max(1) as f64
+        self.seen as f64 / self.settled.max(1) as f64
     }
 
     /// The estimates so far.
@@ -222,7 +224,7 @@ impl WindowSums {
             all: self.all.estimate(total as f64),
             path_submissions: submissions,
             submissions: total,
-            windows: self.all.units(),
+            windows: self.settled,
         }
     }
 }

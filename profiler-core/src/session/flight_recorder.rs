@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cupti::clock::now_ns;
 use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashMap;
 
 use crate::base::accessors::setters;
 use crate::base::background::Background;
@@ -16,9 +18,11 @@ use crate::base::error::{Error, Kind};
 use crate::collect::request::{Retention, SessionRequest, Sink};
 use crate::collect::session::Session;
 use crate::join::account::is_failure;
+use crate::record::recording::Recording;
 use crate::record::recording::append::{SessionStart, Taken};
 use crate::record::recording::ranges::ThreadSegment;
 use crate::session::profiler::Profiler;
+use crate::session::recording_file::FileTotals;
 
 /// How long a panicking thread waits for its file.
 const PANIC_WAITS: Duration = Duration::from_secs(5);
@@ -42,7 +46,7 @@ const MOST_NAMES: usize = 1024;
 /// let profiler = Profiler::builder().keep_last(Duration::from_secs(5)).build()?;
 /// let recorder = profiler.flight_recorder(&settings)?;
 /// serve();
-/// println!("{:?}", recorder.files()); // incident-<pid>-1-slow.gpuprof
+/// println!("{:?}", recorder.files()); // /var/tmp/incident-<pid>-1-slow.gpuprof
 /// recorder.write()?; // now, whatever happened
 /// # Ok(())
 /// # }
@@ -56,6 +60,8 @@ const MOST_NAMES: usize = 1024;
 #[must_use]
 pub struct FlightRecorder {
     folder: PathBuf,
+    /// `None` for the default.
+    name: Option<String>,
     slow: Vec<(String, Duration)>,
     on_error: bool,
     on_panic: bool,
@@ -103,6 +109,7 @@ impl FlightRecorder {
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self {
             folder: folder.into(),
+            name: None,
             slow: Vec::new(),
             on_error: false,
             on_panic: false,
@@ -112,6 +119,9 @@ impl FlightRecorder {
     }
 
     setters! {
+        /// The first part of the names of files, before their number and trigger. `incident-<pid>` by default. A number whose file exists
+        /// is left out: a program that was restarted under the same pid, as in a container, replaces no file.
+        name(text: impl Into<String>) name = Some(text.into());
         /// Writes a file when a thread's range of exactly this name took longer. May be called several times. Ranges of
         /// the process are not compared.
         slow(range: impl Into<String>, threshold: Duration) slow += (range.into(), threshold);
@@ -122,8 +132,8 @@ impl FlightRecorder {
         on_panic() on_panic = true;
         /// The most files that are written, 16 by default. Later triggers are counted.
         most_files(count: u64) most_files = count;
-        /// The least time between two files of triggers, 10 s by default. Triggers within it are counted. Files on request and of
-        /// panics are written at any time.
+        /// The least time between two files of one kind of trigger, 10 s by default: an error has its file although a slow range
+        /// had one just before. Triggers within it are counted. Files on request and of panics are written at any time.
         quiet(time: Duration) quiet = time;
     }
 }
@@ -163,6 +173,8 @@ impl Sink for Watcher {
         if taken.segment.ranges.iter().any(|thread| self.is_slow(thread)) {
             self.requests.add(Trigger::Slow);
         }
+        let count = taken.segment.calls.iter().map(|thread| thread.calls.len() as u64).sum();
+        self.requests.calls.fetch_add(count, Ordering::Relaxed);
         let mut calls = taken.segment.calls.iter().flat_map(|thread| &thread.calls);
         if self.on_error && calls.any(|call| is_failure(call.function.class(), call.result)) {
             self.requests.add(Trigger::Error);
@@ -184,7 +196,8 @@ struct Pending {
     files: VecDeque<Written>,
     count: u64,
     left_out: u64,
-    last: Option<Instant>,
+    /// When the last file of each kind was written, or could not be.
+    last: FxHashMap<Trigger, Instant>,
     last_error: Option<Error>,
 }
 
@@ -193,6 +206,8 @@ struct Pending {
 struct Requests {
     pending: Mutex<Pending>,
     changed: Condvar,
+    /// Calls since the start.
+    calls: AtomicU64,
 }
 
 impl Requests {
@@ -225,6 +240,8 @@ struct Shared {
     session: Session,
     requests: Arc<Requests>,
     settings: FlightRecorder,
+    /// The number of the last file.
+    last_number: Mutex<u64>,
 }
 
 /// A running flight recorder. Any thread may use it. Dropping it ends the session; its files stay.
@@ -261,7 +278,8 @@ impl Profiler {
         let (slow, on_error) = (settings.slow.clone(), settings.on_error);
         let watcher = Arc::new(Mutex::new(Watcher { slow, on_error, requests: requests.clone() }));
         let session = Session::start(&SessionRequest { ..self.request(keep, Some(watcher)) })?;
-        let shared = Arc::new(Shared { session, requests, settings });
+        let last_number = Mutex::default();
+        let shared = Arc::new(Shared { session, requests, settings, last_number });
         if shared.settings.on_panic {
             write_on_panic(Arc::downgrade(&shared));
         }
@@ -271,6 +289,16 @@ impl Profiler {
         let writer = Background::default().spawn("gpu-profiler-flight", write).ok();
         Ok(FlightRecording { shared, writer })
     }
+}
+
+/// Writes what was kept to a file, and counts it.
+fn save(recording: &Recording, path: &Path) -> Result<FileTotals, Error> {
+    recording.save(path)?;
+    let calls = recording.calls.iter().map(|thread| thread.calls.len() as u64).sum();
+    let ranges = recording.ranges.iter().map(|thread| thread.entries.len() as u64).sum();
+    let bytes = path.metadata().map_or(0, |about| about.len());
+    let operations = recording.operations();
+    Ok(FileTotals { operations, calls, ranges, bytes, ..FileTotals::default() })
 }
 
 /// Has panics of the process written to a file, as long as the session runs.
@@ -296,12 +324,27 @@ impl FlightRecording {
         self.shared.write(Trigger::Request)
     }
 
+    /// Writes what is kept now to this file, which is replaced once the new one is complete. It is none of [`files`](Self::files).
+    /// Flushes CUPTI; does not wait for the GPU.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub fn write_to(&self, path: impl AsRef<Path>) -> Result<FileTotals, Error> {
+        self.shared.session.check_process()?;
+        save(&self.shared.session.snapshot()?, path.as_ref())
+    }
+
     /// The files so far, the last 1,024.
     pub fn files(&self) -> Vec<Written> {
         self.shared.requests.pending.lock().files.iter().cloned().collect()
     }
 
-    /// Triggers without a file: too soon after another one, or beyond the number of files.
+    /// Driver calls since the start, kept or not, up to the last period.
+    pub fn calls(&self) -> u64 {
+        self.shared.requests.calls.load(Ordering::Relaxed)
+    }
+
+    /// Triggers without a file: too soon after another one, beyond the number of files, or the file could not be written.
     pub fn left_out(&self) -> u64 {
         self.shared.requests.pending.lock().left_out
     }
@@ -311,14 +354,44 @@ impl FlightRecording {
         self.shared.requests.pending.lock().last_error.clone()
     }
 
+    /// As [`Profiler::pause`]: what is submitted until [`resume`](Self::resume) is not kept, and costs less. What was kept before
+    /// stays until later work takes its place.
+    ///
+    /// # Errors
+    /// CUPTI's refusal to flush; the session is paused nevertheless.
+    pub fn pause(&self) -> Result<(), Error> {
+        self.shared.session.pause()
+    }
+
+    /// As [`Profiler::resume`].
+    ///
+    /// # Errors
+    /// CUPTI's refusal; the session remains paused.
+    pub fn resume(&self) -> Result<(), Error> {
+        self.shared.session.resume()
+    }
+
     /// Ends the session without a file.
     ///
     /// # Errors
     /// CUPTI's refusal.
-    pub fn stop(mut self) -> Result<(), Error> {
+    pub fn stop(self) -> Result<(), Error> {
+        self.end().map(drop)
+    }
+
+    /// Ends the session, and writes what was kept at its end to this file, as [`write_to`](Self::write_to) does. Waits for the GPU as
+    /// [`Profiler::stop`] does.
+    ///
+    /// # Errors
+    /// CUPTI's refusal, or the file cannot be written.
+    pub fn finish(self, path: impl AsRef<Path>) -> Result<FileTotals, Error> {
+        save(&self.end()?, path.as_ref())
+    }
+
+    fn end(mut self) -> Result<Recording, Error> {
         self.shared.session.check_process()?;
         self.end_writer();
-        self.shared.session.stop(now_ns()).map(drop)
+        self.shared.session.stop(now_ns())
     }
 
     fn end_writer(&mut self) {
@@ -346,7 +419,7 @@ impl Shared {
         let may = {
             let mut pending = self.requests.pending.lock();
             let quiet = self.settings.quiet;
-            let is_soon = pending.last.is_some_and(|last| last.elapsed() < quiet);
+            let is_soon = pending.last.get(&trigger).is_some_and(|last| last.elapsed() < quiet);
             let may =
                 pending.count < self.settings.most_files && (trigger == Trigger::Panic || !is_soon);
             pending.left_out += u64::from(!may);
@@ -355,8 +428,11 @@ impl Shared {
         if may {
             let written = self.write(trigger);
             let mut pending = self.requests.pending.lock();
-            pending.last = Some(Instant::now());
-            pending.last_error = written.err().or(pending.last_error.take());
+            pending.last.insert(trigger, Instant::now());
+            if let Err(error) = written {
+                pending.left_out += 1;
+                pending.last_error = Some(error);
+            }
         }
         if trigger == Trigger::Panic {
             self.requests.pending.lock().panics += 1;
@@ -367,20 +443,29 @@ impl Shared {
 
     fn write(&self, trigger: Trigger) -> Result<PathBuf, Error> {
         let recording = self.session.snapshot()?;
-        let number = {
-            let mut pending = self.requests.pending.lock();
-            pending.count += 1;
-            pending.count
-        };
-        let name = format!("incident-{}-{number}-{trigger}.gpuprof", std::process::id());
-        let path = self.settings.folder.join(name);
-        recording.save(Path::new(&path))?;
+        let path = self.free_path(trigger);
+        recording.save(&path)?;
         let mut pending = self.requests.pending.lock();
+        pending.count += 1;
         if pending.files.len() == MOST_NAMES {
             pending.files.pop_front();
         }
         pending.files.push_back(Written { path: path.clone(), trigger });
         Ok(path)
+    }
+
+    /// The path of the next file, which does not exist.
+    fn free_path(&self, trigger: Trigger) -> PathBuf {
+        let name = self.settings.name.clone();
+        let name = name.unwrap_or_else(|| format!("incident-{}", std::process::id()));
+        let mut number = self.last_number.lock();
+        loop {
+            *number += 1;
+            let path = self.settings.folder.join(format!("{name}-{number}-{trigger}.gpuprof"));
+            if path.symlink_metadata().is_err() {
+                return path;
+            }
+        }
     }
 
     /// In the panicking thread: has the writer write, and waits for that.

@@ -40,7 +40,7 @@ pub struct RecordingFile {
     opening: u64,
 }
 
-/// What a [`RecordingFile`] holds so far, or at its end.
+/// What a [`RecordingFile`] holds so far, or at its end, or the file of a [`FlightRecording`](super::FlightRecording).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FileTotals {

@@ -1,9 +1,13 @@
 //! The tree of ranges as a table, with columns for what few profiles have.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::base::order;
 use crate::base::table::{Layout, Table, Tone};
 use crate::base::totals::Totals;
 use crate::base::units::{bytes, time};
@@ -12,6 +16,8 @@ use crate::profile::{Profile, RangeNode};
 
 /// Displayed levels of the tree: recursions may be arbitrarily deep.
 const LEVELS: usize = 24;
+/// Ranges with a row of their own, apart from those that would be alone in a row for others. JAX has a thousand for what it compiles.
+const ROWS: usize = 100;
 
 /// The tree of ranges as a table, with a line for each notation that it uses.
 pub(crate) struct RangeTable {
@@ -19,6 +25,9 @@ pub(crate) struct RangeTable {
     columns: Columns,
     /// Rows of graph nodes by the range of their capture.
     captures: Captures,
+    /// The ranges with a row of their own, if not all have one.
+    shown: Option<FxHashSet<NodeId>>,
+    summed_up: usize,
 }
 
 /// What few profiles have.
@@ -69,11 +78,45 @@ impl RangeTable {
         // What few profiles have is what they are read for.
         let special = ["replayed GPU", "inferred GPU", "inferred kernels"];
         let table = Table::new(header, 1).with_kept_longer(&special);
-        let mut table = Self { table, columns, captures };
+        let roots: Vec<_> = roots.collect();
+        let shown = shown(&roots);
+        let mut table = Self { table, columns, captures, shown, summed_up: 0 };
         let processes = profile.filter(|profile| profile.has_several_processes());
         let processes = processes.map(processes_of_nodes).unwrap_or_default();
-        roots.for_each(|root| table.add(&root, &processes, ("", "", ""), 0));
+        let others = table.take_others(&roots);
+        for root in roots.iter().filter(|root| table.has_row(root)).collect::<Vec<_>>() {
+            table.add(root, &processes, ("", "", ""), 0);
+        }
+        table.add_others(others, "");
         table
+    }
+
+    fn has_row(&self, node: &RangeNode<'_>) -> bool {
+        self.shown.as_ref().is_none_or(|shown| shown.contains(&node.id))
+    }
+
+    /// The sums of those of some siblings that have no row.
+    fn take_others(&self, siblings: &[RangeNode<'_>]) -> Others {
+        let mut others = Others::default();
+        for node in siblings.iter().filter(|node| !self.has_row(node)) {
+            others.ranges += with_descendants(&[*node], usize::MAX).count();
+            others.instances += node.instances();
+            others.host_time = others.host_time.saturating_add(node.host_time());
+            others.totals += node.inclusive();
+        }
+        others
+    }
+
+    fn add_others(&mut self, others: Others, lead: &str) {
+        if others.ranges == 0 {
+            return;
+        }
+        self.summed_up += others.ranges;
+        let mut row = vec![format!("({} other ranges)", others.ranges)];
+        row.resize(row.len() + usize::from(self.columns.has_processes), String::new());
+        row.extend([others.instances.to_string(), time(others.host_time)]);
+        row.extend(columns(&others.totals, &others.totals));
+        self.table.add(lead.to_owned(), Tone::Plain, row);
     }
 
     /// Adds a range and the ranges within it. `lead` draws the line to the range, `below` continues
@@ -99,17 +142,25 @@ impl RangeTable {
         self.table.add(format!("{indent}{lead}"), Tone::Plain, row);
         let indent = format!("{indent}{below}");
         let captured = self.captures.below(node.profile, Some(node.id));
-        let mut children = node.children().peekable();
-        let is_followed = children.peek().is_some();
+        let children: Vec<_> = node.children().collect();
+        let is_followed = !children.is_empty();
         if level == LEVELS && (is_followed || !captured.is_empty()) {
             self.table.add(format!("{indent}└─ "), Tone::Plain, ["(further in)"]);
             return;
         }
         self.add_captured(node.profile, &captured, &indent, is_followed, level + 1);
-        while let Some(child) = children.next() {
-            let (lead, below) = branch(children.peek().is_none());
-            self.add(&child, processes, (&indent, lead, below), level + 1);
+        let others = self.take_others(&children);
+        let mut children = children.iter().filter(|child| self.has_row(child)).collect::<Vec<_>>();
+        let last = children.pop();
+        for child in children {
+            let (lead, below) = branch(false);
+            self.add(child, processes, (&indent, lead, below), level + 1);
         }
+        if let Some(child) = last {
+            let (lead, below) = branch(others.ranges == 0);
+            self.add(child, processes, (&indent, lead, below), level + 1);
+        }
+        self.add_others(others, &format!("{indent}└─ "));
     }
 
     /// Adds the ranges in which graph nodes were captured below the range that launched them.
@@ -151,6 +202,69 @@ impl RangeTable {
     }
 }
 
+/// Ranges that have no row, beside those that have one.
+#[derive(Default)]
+struct Others {
+    /// With those within them.
+    ranges: usize,
+    instances: u64,
+    host_time: Duration,
+    totals: Totals,
+}
+
+/// Ranges with those within them to a level, parents first.
+fn with_descendants<'a>(
+    roots: &[RangeNode<'a>],
+    most: usize,
+) -> impl Iterator<Item = RangeNode<'a>> {
+    let mut rest: Vec<_> = roots.iter().map(|root| (*root, 0)).collect();
+    std::iter::from_fn(move || {
+        let (next, level) = rest.pop()?;
+        if level < most {
+            rest.extend(next.children().map(|child| (child, level + 1)));
+        }
+        Some(next)
+    })
+}
+
+/// Those with the most GPU time, and of equal ones with the most host time, if there are too many. With a range those around it.
+fn shown(roots: &[RangeNode<'_>]) -> Option<FxHashSet<NodeId>> {
+    let mut all: Vec<_> = with_descendants(roots, LEVELS).collect();
+    if all.len() <= ROWS {
+        return None;
+    }
+    let gpu_time = |node: &RangeNode<'_>| {
+        let [own, replayed] = [node.inclusive(), node.replayed()].map(|totals| totals.gpu_time());
+        own.saturating_add(replayed).saturating_add(node.inferred().gpu_time())
+    };
+    // A range comes after those around it.
+    order::sort_by_key(&mut all, |node| {
+        (Reverse(gpu_time(node)), Reverse(node.host_time()), node.id)
+    });
+    let mut shown = FxHashSet::default();
+    for node in all {
+        let around = std::iter::successors(Some(node), RangeNode::parent);
+        let missing: Vec<_> =
+            around.map(|node| node.id).take_while(|id| !shown.contains(id)).collect();
+        if shown.len() + missing.len() > ROWS {
+            break;
+        }
+        shown.extend(missing);
+    }
+    // A row for a single other range is better that range's own.
+    let mut alone = Vec::new();
+    for node in with_descendants(roots, LEVELS).filter(|node| shown.contains(&node.id)) {
+        let mut others = node.children().filter(|child| !shown.contains(&child.id));
+        if let (Some(other), None) = (others.next(), others.next())
+            && other.children().next().is_none()
+        {
+            alone.push(other.id);
+        }
+    }
+    shown.extend(alone);
+    Some(shown)
+}
+
 /// The lead of a row and what continues it below.
 fn branch(is_last: bool) -> (&'static str, &'static str) {
     if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") }
@@ -162,6 +276,13 @@ impl RangeTable {
             return "no ranges and no GPU work".to_owned();
         }
         let mut text = self.table.render(layout);
+        if self.summed_up != 0 {
+            let _ = write!(
+                text,
+                "\n{} ranges with the least GPU time and host time have no row; JSON and the page have all",
+                self.summed_up
+            );
+        }
         if self.captures.is_shown() {
             text.push_str(
                 "\n[range]: work of CUDA graphs by the range of its capture; it counts for the range above, which launched it",

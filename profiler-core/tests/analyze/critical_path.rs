@@ -6,9 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work};
-use profiler_core::critical_path::{Change, PathKind, ReplayError};
+use cupti::{ActivityKind, Config};
+use profiler_core::critical_path::{Change, Intervention, PathKind, ReplayError};
 use profiler_core::query::Step;
-use profiler_core::{Context, Profile, Profiler};
+use profiler_core::{Context, Profile, Profiler, Recording};
 
 /// Programs before and after a change, each with the change if the model can express it without a number from the program
 /// after. Of the others, how much faster the kernels are is not in the recording before.
@@ -121,6 +122,21 @@ fn replay_of_unseen_steps_is_within_a_percent() {
     assert!(without > 0.05, "{without}");
 }
 
+/// Steps of PyTorch, in which the host is Python: its time varies from step to step, and no replay of others knows by how much. Where a
+/// graph is replayed, the error is small.
+#[test]
+fn replay_of_pytorch_steps_is_as_good_as_the_host_is_steady() {
+    for (name, most) in
+        [("decode", 0.03), ("single_threaded_backward", 0.02), ("train", 0.15), ("triton", 0.15)]
+    {
+        let file = format!("tests/recordings/pytorch-h100/{name}.gpuprof");
+        let profile = Profile::load(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+        let error = profile.with_inferred_ranges().dependencies().replay_error().unwrap();
+        println!("{name:<24} {error}");
+        assert!(error.median < most, "{name}: {error}");
+    }
+}
+
 fn busy(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {}
@@ -138,57 +154,137 @@ fn synchronize(fake: &Fake, stream: u32) {
     fake.waited(&Work::synchronize().on_stream(stream), id, since);
 }
 
-fn record(fake: &Fake, program: impl FnOnce()) -> Profile {
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    profiler.record(program).unwrap().1
+fn record(fake: &Fake, config: Config, program: impl FnOnce()) -> Profile {
+    let builder = Profiler::builder().library(fake.library().unwrap()).config(config);
+    builder.build().unwrap().record(program).unwrap().1
 }
 
-/// The path of what ran is known, however long the host takes: 50 ms of kernels through `cuLaunchKernelEx`, an event and a
-/// graph. A kernel beside them is on no path.
-#[test]
-fn path_of_a_fake_program_is_the_constructed_one() {
-    const MS: u64 = 1_000_000;
-    let fake = Fake::new();
-    let step = || {
+const MS: u64 = 1_000_000;
+
+/// Four steps of 50 ms of kernels through `cuLaunchKernelEx`, an event and a graph, with a kernel beside them. False if a
+/// busy machine held the host up for longer than the first kernel took, so that others began later than planned.
+fn planned_steps(fake: &Fake) -> bool {
+    let mut is_on_time = true;
+    for number in 0..4 {
         let _step = nvtx::range("step");
         let id = fake.call_around("cuLaunchKernelEx", || {});
         fake.execute(&Work::kernel(c"first").taking_ns(20 * MS).on_stream(7), id);
-        fake.launch(Work::wait_event().on_stream(8));
-        fake.delay_stream(8, fake.stream_end_ns(7));
+        let first_ns = fake.stream_end_ns(7);
+        fake.launch(Work::record_event(number).on_stream(7));
+        fake.launch(Work::wait_event().on_stream(8).for_event(number));
+        fake.delay_stream(8, first_ns);
         fake.launch(Work::kernel(c"second").taking_ns(10 * MS).on_stream(8));
         fake.launch(Work::kernel(c"beside").taking_ns(MS).on_stream(9));
         let node = |name| Work::kernel(name).taking_ns(10 * MS).on_stream(8);
         fake.launch_graph(&[node(c"third"), node(c"fourth")]);
-        synchronize(&fake, 8);
-    };
-    let planned = Duration::from_millis(4 * 50);
-    let recorded = || record(&fake, || (0..4).for_each(|_| step()));
-    let share = |profile: &Profile| {
-        let path = profile.dependencies().critical_path_of("step").unwrap();
-        path.gpu_time().as_secs_f64() / planned.as_secs_f64()
-    };
-    // Once, on a busy machine, one of the four steps had a launch's latency in place of its kernels: why is not known.
-    let is_planned = |profile: &Profile| (share(profile) - 1.0).abs() < 0.02;
-    let profile = (0..2).map(|_| recorded()).find(is_planned).unwrap_or_else(recorded);
-    profile.health().assert_complete();
-    let path = profile.dependencies().critical_path_of("step").unwrap();
-    assert!(is_planned(&profile), "{}\n{path}", share(&profile));
-    for (name, ms) in [("first", 20), ("second", 10), ("third", 10), ("fourth", 10), ("beside", 0)]
-    {
-        let row = path.row(PathKind::Kernel, name).unwrap();
-        assert_eq!(row.on_path.as_millis(), 4 * ms, "{name}\n{path}");
+        is_on_time &= fake.now_ns() < first_ns;
+        synchronize(fake, 8);
     }
-    let slack = path.row(PathKind::Kernel, "beside").unwrap().slack.unwrap();
-    assert!(slack > Duration::from_millis(40), "{slack:?}");
-    // All of it is launch, kernels and return: the host had time enough to be late.
-    let rest = path.time_of(PathKind::Launch) + path.time_of(PathKind::Return);
-    assert!(path.gpu_time() + rest <= path.length);
+    is_on_time
+}
+
+/// Records the program until the host was on time in all steps: what the path has to be follows from that alone.
+fn record_on_time(fake: &Fake, config: &Config) -> Profile {
+    for _ in 0..50 {
+        let mut is_on_time = false;
+        let profile = record(fake, config.clone(), || is_on_time = planned_steps(fake));
+        if is_on_time {
+            return profile;
+        }
+    }
+    panic!("the host was late by 20 ms in each of 50 runs");
+}
+
+/// The path of what ran is known, however long the host takes: 50 ms of kernels. The kernel beside them is on no path.
+#[test]
+fn path_of_a_fake_program_is_the_constructed_one() {
+    let fake = Fake::new();
+    let events = Config::new().add_kind(ActivityKind::CUDA_EVENT);
+    for (config, recorded_events, inferred_events) in [(Config::new(), 0, 4), (events, 4, 0)] {
+        let profile = record_on_time(&fake, &config);
+        profile.health().assert_complete();
+        let dependencies = profile.dependencies();
+        let assumptions = dependencies.assumptions();
+        let counts = (assumptions.recorded_events, assumptions.inferred_events);
+        assert_eq!(counts, (recorded_events, inferred_events), "{assumptions}");
+        let path = dependencies.critical_path_of("step").unwrap();
+        let off = path.gpu_time().abs_diff(Duration::from_millis(4 * 50));
+        assert!(off < Duration::from_micros(10), "{path}");
+        for (name, ms) in
+            [("first", 20), ("second", 10), ("third", 10), ("fourth", 10), ("beside", 0)]
+        {
+            let row = path.row(PathKind::Kernel, name).unwrap();
+            let off = row.on_path.abs_diff(Duration::from_millis(4 * ms));
+            assert!(off < Duration::from_micros(10), "{name}\n{path}");
+        }
+        // It may end 50 ms after the step began, and began before the first kernel ended.
+        let slack = path.row(PathKind::Kernel, "beside").unwrap().slack.unwrap();
+        assert!(slack > Duration::from_millis(28), "{slack:?}");
+        // All of it is launch, kernels and return: the host had time enough to be late.
+        let rest = path.time_of(PathKind::Launch) + path.time_of(PathKind::Return);
+        assert!(path.gpu_time() + rest <= path.length);
+    }
+}
+
+/// A launch that takes longer than the kernel before it hides that kernel: what a busy machine does to the program above.
+#[test]
+fn late_launch_is_on_the_path_in_place_of_the_kernel_before() {
+    let fake = Fake::new();
+    let profile = record(&fake, Config::new(), || {
+        let _step = nvtx::range("step");
+        fake.launch(Work::kernel(c"hidden").taking_ns(5 * MS).on_stream(7));
+        let id = fake.call_around("cuLaunchKernelEx", || thread::sleep(Duration::from_millis(40)));
+        fake.execute(&Work::kernel(c"late").taking_ns(10 * MS).on_stream(7), id);
+        synchronize(&fake, 7);
+    });
+    let path = profile.dependencies().critical_path_of("step").unwrap();
+    let on_path = |name| path.row(PathKind::Kernel, name).unwrap().on_path.as_millis();
+    assert_eq!((on_path("hidden"), on_path("late")), (0, 10), "{path}");
+    assert!(path.time_of(PathKind::Launch) >= Duration::from_millis(40), "{path}");
+}
+
+/// A graph with two branches, whose dependencies the program has logged: captured, instantiated, launched, saved and loaded.
+#[test]
+fn dependencies_of_a_fake_graph_survive_its_copy_and_the_file() {
+    let fake = Fake::new();
+    let config = Config::new().graph_dependencies(true);
+    let profiler = Profiler::builder().library(fake.library().unwrap()).config(config);
+    let profiler = profiler.build().unwrap();
+    profiler.start().unwrap();
+    let mut graph = fake.graph();
+    let node = |name, ms, stream| Work::kernel(name).taking_ns(ms * MS).on_stream(stream);
+    for work in [node(c"long", 20, 7), node(c"beside", 2, 8), node(c"last", 5, 7)] {
+        fake.capture_into(&mut graph, &work);
+    }
+    fake.add_dependency(&graph, 0, 2);
+    fake.add_dependency(&graph, 1, 2);
+    let exec = fake.instantiate(&graph);
+    {
+        let _step = nvtx::range("step");
+        fake.launch_exec(&exec);
+        synchronize(&fake, 7);
+    }
+    let recording = profiler.stop_recording().unwrap();
+    let mut bytes = Vec::new();
+    recording.write_to(&mut bytes).unwrap();
+    let profile = Profile::from_recording(Recording::read_from(&bytes[..], 1 << 30).unwrap());
+    let dependencies = profile.dependencies();
+    let assumptions = dependencies.assumptions();
+    let counts = (assumptions.recorded_in_graphs, assumptions.inferred_in_graphs);
+    assert_eq!(counts, (3, 0), "{assumptions}");
+    let path = dependencies.critical_path_of("step").unwrap();
+    let on_path = |name| path.row(PathKind::Kernel, name).unwrap().on_path.as_millis();
+    assert_eq!(["long", "beside"].map(on_path), [20, 0], "{path}");
+    // Another kernel does not explain it, though it may have ended last.
+    let faster = Change::Kernel { name: "long".to_owned(), times: 2.0 };
+    let saved = dependencies.with_steps("step").unwrap().predict(faster).saved();
+    assert!(saved.abs_diff(Duration::from_millis(10)) < Duration::from_micros(10), "{saved:?}");
 }
 
 #[test]
 fn path_follows_a_hand_over_to_another_thread() {
     let fake = Fake::new();
-    let profile = record(&fake, || {
+    let profile = record(&fake, Config::new(), || {
         let _outer = nvtx::range("outer");
         let context = Context::capture();
         thread::scope(|scope| {
@@ -208,4 +304,102 @@ fn path_follows_a_hand_over_to_another_thread() {
     let faster = Change::Host { path: "worker".to_owned(), times: 2.0 };
     let prediction = profile.dependencies().with_steps("outer").unwrap().predict(faster);
     assert!(prediction.saved() >= Duration::from_millis(14), "{prediction}\n{path}");
+}
+
+/// An H200's records of an event: the host waited for the kernel and what was submitted before the event, by each version of CUPTI.
+#[test]
+fn recorded_events_of_a_gpu_are_matched_with_their_waits() {
+    for name in ["kinds-130001", "kinds-130500", "kinds-28", "kinds-26"] {
+        let file = format!("../tests/recordings/{name}.gpuprof");
+        let profile = Profile::load(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+        let dependencies = profile.dependencies();
+        let assumptions = dependencies.assumptions();
+        let counts = (assumptions.recorded_events, assumptions.inferred_events);
+        assert_eq!((counts, assumptions.contradicted), ((1, 0), 0), "{name}: {assumptions}");
+    }
+}
+
+/// 30 steps whose host part or kernel gets 20 ms more in half of them: with the wait at its end, a step shows all of it, and
+/// beside a longer kernel nothing.
+#[test]
+fn inserted_delays_show_what_the_model_predicts() {
+    let fake = Fake::new();
+    let program = |intervention: &Intervention, is_on_gpu: bool, beside_ms: u64| {
+        for number in 0..30 {
+            let _step = nvtx::range("step");
+            intervention.next_step();
+            fake.launch(Work::kernel(c"beside").taking_ns(beside_ms * MS + 1).on_stream(9));
+            let _place = nvtx::range("place");
+            if number == 4 {
+                // In a step that captures a stream nothing is inserted.
+                fake.capture_into(&mut fake.graph(), &Work::kernel(c"captured"));
+            }
+            match is_on_gpu {
+                true => intervention.delay_gpu(
+                    || number == 8,
+                    |time| {
+                        let ns = time.as_nanos() as u64 + 1_000;
+                        fake.launch(Work::kernel(c"spin").taking_ns(ns));
+                    },
+                ),
+                false => intervention.delay_host(),
+            }
+            fake.launch(Work::kernel(c"work"));
+            synchronize(&fake, 7);
+            synchronize(&fake, 9);
+        }
+    };
+    for (is_on_gpu, beside_ms, share) in
+        [(false, 0, 1.0), (false, 45, 0.0), (true, 0, 1.0), (true, 45, 0.0)]
+    {
+        let mut texts = Vec::new();
+        // Other programs hold up a busy machine: the bounds say so.
+        let is_found = (0..10).any(|_| {
+            let intervention = Intervention::new(Duration::from_millis(20));
+            let profile =
+                record(&fake, Config::new(), || program(&intervention, is_on_gpu, beside_ms));
+            let responses = profile.dependencies().with_steps("step").unwrap().responses();
+            let [response] = &responses[..] else { panic!("{responses:?}") };
+            assert_eq!((response.path.as_str(), response.is_on_gpu), ("step/place", is_on_gpu));
+            let steps = response.delayed + response.undelayed;
+            assert_eq!(steps, if is_on_gpu { 28 } else { 29 }, "{response}");
+            assert!(response.delayed.abs_diff(response.undelayed) <= 2, "{response}");
+            texts.push(response.to_string());
+            // Agreement is for quiet machines: the other tests of it know each nanosecond.
+            let near = |found: f64| (found - share).abs() < 0.35;
+            near(response.measured) && near(response.predicted)
+        });
+        assert!(is_found, "{texts:#?}");
+    }
+}
+
+/// Two H100, of which rank 1 runs a kernel of 2.5 ms and rank 0 one of 0.5 ms before every second AllReduce: the path leads to
+/// rank 1, and nobody waits for the other kernel.
+#[test]
+fn path_of_two_gpus_leads_to_the_late_rank() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/nccl-2xh100");
+    let load = |rank| Recording::load(folder.join(format!("rank-{rank}.gpuprof"))).unwrap();
+    let profile = Profile::from_recordings([load(0), load(1)]).unwrap();
+    let late = profile.ranks().ranks[1].process_id;
+    let dependencies = profile.dependencies();
+    let assumptions = dependencies.assumptions();
+    assert_eq!((assumptions.collectives, assumptions.contradicted), (100, 0), "{assumptions}");
+    let path = dependencies.critical_path();
+    let mut spins = [0, 0];
+    for segment in path.segments().iter().filter(|segment| segment.kind() == PathKind::Kernel) {
+        let operation = segment.operation(&profile).unwrap();
+        let is_spin = operation.as_kernel().unwrap().name().contains("spin_kernel");
+        let is_work = operation.range().is_some_and(|range| range.name() == "work");
+        if is_spin && is_work {
+            spins[usize::from(operation.process_id() == late)] += 1;
+        }
+    }
+    println!("{spins:?} {path}");
+    assert_eq!(spins, [0, 50]);
+    // Of 1.25 ms a step, which the host has to hide what it does meanwhile.
+    let dependencies = dependencies.with_steps("late").unwrap();
+    let faster = Change::Kernel { name: "*spin*".to_owned(), times: 2.0 };
+    let prediction = dependencies.predict(faster);
+    println!("{prediction:?}");
+    assert!(prediction.saved().abs_diff(Duration::from_micros(1_250)) < Duration::from_micros(60));
 }

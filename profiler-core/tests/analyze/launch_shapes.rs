@@ -63,7 +63,7 @@ fn with_device(capability: (u32, u32), kernels: &[(&'static CStr, Option<u8>, u3
     let config = Config::new().add_kind(ActivityKind::DEVICE);
     let profiler = Profiler::builder().library(fake.library().unwrap()).config(config);
     let profiler = profiler.build().unwrap();
-    let now_ns = 1_700_000_000_000_000_000 + cupti::clock::now_ns();
+    let now_ns = fake.now_ns();
     let program = || {
         let record = Written::new(ActivityKind::DEVICE, VERSION).unwrap();
         fake.write(

@@ -34,6 +34,7 @@ mod critical_path;
 mod diagnosis;
 mod export;
 mod formats;
+mod frameworks;
 mod html;
 mod joined;
 mod kernel_classes;

@@ -39,7 +39,7 @@ fn series(start_ns: u64) -> Series {
 }
 
 fn recorded() -> Recording {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.start().unwrap();
     {
@@ -207,7 +207,7 @@ fn projection(range: &Range<'_>) -> (u64, u64) {
 
 #[test]
 fn ranges_have_what_was_sampled_while_the_gpu_worked_for_them() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.start().unwrap();
     let step = |kernels: u64| {
@@ -295,7 +295,7 @@ fn ranges_have_what_was_sampled_while_the_gpu_worked_for_them() {
     assert!(busy.mean(host.start(), host.end()).is_none_or(|mean| mean.whole as u128 <= most));
 }
 
-/// How far CUPTI's clock is ahead of ours with [`Fake::new`].
+/// How far CUPTI's clock is ahead of ours in these tests.
 const AHEAD: u64 = 1_700_000_000_000_000_000;
 
 const TOTAL: &str = "fake__0.sum";
@@ -321,7 +321,8 @@ fn sample(fake: &Fake, count: u64, events: u64) -> u64 {
 /// They are written at the end: a file that ends early has none.
 #[test]
 fn finished_file_has_the_samples_of_its_session() {
-    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
+    let (_turn, fake, folder) =
+        (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build(), Folder::new());
     let path = folder.0.join("run.gpuprof");
     let file = sampled(&fake).build().unwrap().record_to(&path).unwrap();
     // CUPTI's first one is none.
@@ -340,7 +341,7 @@ fn finished_file_has_the_samples_of_its_session() {
 
 #[test]
 fn a_session_samples_while_it_is_on() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let profiler = sampled(&fake).build().unwrap();
     // CUPTI's first one is none; what is before the session is left out.
     fake.sample(0, 1, 1_000_000);
@@ -375,7 +376,7 @@ fn a_session_samples_while_it_is_on() {
 
 #[test]
 fn a_session_goes_on_without_samples_and_says_why() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let launch = || {
         fake.launch(Work::kernel(c"kernel"));
     };
@@ -427,7 +428,7 @@ fn a_session_goes_on_without_samples_and_says_why() {
 
 #[test]
 fn sessions_that_sample_the_same_share_the_sampler() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let (whole, part) = (sampled(&fake).build().unwrap(), sampled(&fake).build().unwrap());
     whole.start().unwrap();
     fake.sample(0, 1, 0);
@@ -462,7 +463,7 @@ fn sessions_that_sample_the_same_share_the_sampler() {
 
 #[test]
 fn samples_of_a_session_are_bounded() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let sampling = Sampling::counters().metrics([TOTAL]).max_samples(100);
     let builder = Profiler::builder().library(fake.library().unwrap()).sample(sampling);
     let profiler = builder.build().unwrap();
@@ -491,7 +492,7 @@ fn samples_of_a_session_are_bounded() {
 
 #[test]
 fn what_a_profile_is_asked_to_restart_forgets_its_samples() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let profiler = sampled(&fake).build().unwrap();
     profiler.start().unwrap();
     fake.sample(0, 1, 0);
@@ -510,7 +511,7 @@ fn what_a_profile_is_asked_to_restart_forgets_its_samples() {
 
 #[test]
 fn a_session_that_keeps_the_last_part_keeps_its_samples_alone() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let profiler = sampled(&fake).keep_last(Duration::from_millis(200)).build().unwrap();
     profiler.start().unwrap();
     fake.sample(0, 1, 0);
@@ -529,7 +530,7 @@ fn a_session_that_keeps_the_last_part_keeps_its_samples_alone() {
 
 #[test]
 fn a_sampler_that_gave_up_is_told_by_each_of_its_sessions_and_joined_by_none() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let [first, second, third] = [(); 3].map(|()| sampled(&fake).build().unwrap());
     let ended = |profile: &Profile| {
         let series = profile.series().next().unwrap();
@@ -568,7 +569,7 @@ fn a_sampler_that_gave_up_is_told_by_each_of_its_sessions_and_joined_by_none() {
 #[cfg(not(feature = "nvml"))]
 #[test]
 fn without_the_feature_nvml_says_so() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let builder = Profiler::builder().library(fake.library().unwrap()).sample(Sampling::nvml());
     let ((), profile) = builder.build().unwrap().record(|| ()).unwrap();
     let failure = profile.series().next().unwrap().failure().unwrap();
@@ -579,7 +580,7 @@ fn without_the_feature_nvml_says_so() {
 #[cfg(feature = "nvml")]
 #[test]
 fn without_nvml_the_series_says_so() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let builder = Profiler::builder().library(fake.library().unwrap()).sample(Sampling::nvml());
     let ((), profile) = builder.build().unwrap().record(|| ()).unwrap();
     // Where there is an NVML, it does not know the stand-in's device.
@@ -589,7 +590,7 @@ fn without_nvml_the_series_says_so() {
 
 /// A run whose GPU works 10 times for 100 us, while its clocks are as told; in the pauses they are low.
 fn run_at(sm_mhz: f64, reasons: f64) -> Profile {
-    let fake = Fake::new();
+    let fake = Fake::builder().clock_offset(AHEAD.cast_signed()).build();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.start().unwrap();
     for _ in 0..10 {
@@ -692,7 +693,7 @@ fn a_comparison_says_where_clocks_were_not_the_same() {
 }
 
 fn recorded_without() -> Recording {
-    let fake = Fake::new();
+    let fake = Fake::builder().clock_offset(AHEAD.cast_signed()).build();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.start().unwrap();
     fake.launch(Work::kernel(c"kernel"));

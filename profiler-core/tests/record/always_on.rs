@@ -7,7 +7,7 @@ use cupti::fake::{Fake, Work};
 use cupti::{ActivityKind, Config};
 use profiler_core::session::always_on::{AlwaysOn, AlwaysOnReport, AlwaysOnSession, State};
 use profiler_core::statistics::RatioEstimator;
-use profiler_core::{Profiler, ProfilerBuilder};
+use profiler_core::{Profile, Profiler, ProfilerBuilder};
 
 /// The fake's collection is the process's, too.
 static TURN: Mutex<()> = Mutex::new(());
@@ -365,32 +365,93 @@ fn steps_of_a_full_recording(fake: &Fake) -> Vec<(f64, f64)> {
     totals.map(|all| (all.launches as f64, all.gpu_time().as_nanos() as f64)).collect()
 }
 
+/// In which share of so many draws of `units`, launches and GPU times, the interval contains their total.
+fn coverage(units: &[(f64, f64)], draws: u32, probability: impl Fn(f64) -> f64) -> f64 {
+    let launches: f64 = units.iter().map(|(launches, _)| launches).sum();
+    let truth: f64 = units.iter().map(|(_, ns)| ns).sum();
+    let mut random = fastrand::Rng::with_seed(3);
+    let covers = |_: &u32| {
+        let mut sample = RatioEstimator::default();
+        for (size, amount) in units {
+            let probability = probability(*size);
+            if random.f64() < probability {
+                sample.add(probability, *size, *amount);
+            }
+        }
+        sample.estimate(launches).is_some_and(|total| total.low <= truth && truth <= total.high)
+    };
+    f64::from((0..draws).filter(covers).count() as u32) / f64::from(draws)
+}
+
 /// 10,000 draws from a full recording, whose total is known: the 95 % intervals contain it in 94 to 96 % of them.
 #[test]
 fn intervals_contain_the_truth_as_often_as_they_say() {
     let (_turn, fake) = (turn(), Fake::new());
     let steps = steps_of_a_full_recording(&fake);
     assert_eq!(steps.len(), 800);
-    let launches: f64 = steps.iter().map(|(launches, _)| launches).sum();
-    let truth: f64 = steps.iter().map(|(_, ns)| ns).sum();
-    let mut random = fastrand::Rng::with_seed(3);
     // The probability changes with the load, as the controller's does.
     for (least, most) in [(0.1, 0.1), (0.05, 0.3), (0.3, 0.6)] {
-        let draws = 10_000;
-        let mut covered = 0;
-        for _ in 0..draws {
-            let mut sample = RatioEstimator::default();
-            for (size, amount) in &steps {
-                let probability = most - (most - least) * (size - 3.0) / 27.0;
-                if random.f64() < probability {
-                    sample.add(probability, *size, *amount);
-                }
-            }
-            let total = sample.estimate(launches).unwrap();
-            covered += u64::from(total.low <= truth && truth <= total.high);
-        }
-        let share = covered as f64 / draws as f64;
+        let probability = |size: f64| most - (most - least) * (size - 3.0) / 27.0;
+        let share = coverage(&steps, 10_000, probability);
         println!("probability {least} to {most}: {share} of the intervals contain the total");
         assert!((0.94..=0.96).contains(&share), "probability {least} to {most}: {share}");
     }
+}
+
+/// Recordings of real GPUs.
+const RECORDED: [&str; 10] = [
+    "examples/recordings/quickstart-h200.gpuprof",
+    "profiler-core/tests/recordings/case-studies/batched-before.gpuprof",
+    "profiler-core/tests/recordings/case-studies/bf16-before.gpuprof",
+    "profiler-core/tests/recordings/diseases/launch-bound-cured.gpuprof",
+    "profiler-core/tests/recordings/diseases/launch-bound-ill.gpuprof",
+    "profiler-core/tests/recordings/diseases/serial-streams-ill.gpuprof",
+    "profiler-core/tests/recordings/diseases/sync-every-kernel-ill.gpuprof",
+    "profiler-core/tests/recordings/nccl-2xh100/rank-0.gpuprof",
+    "profiler-core/tests/recordings/pytorch-h100/decode.gpuprof",
+    "profiler-core/tests/recordings/roofline-h200.gpuprof",
+];
+
+/// The launches and GPU times of slices of the recording's time, as those that `gpuprof run --always-on` draws. Many have none.
+fn slices_of_a_recording(file: &str, slices: usize) -> Vec<(f64, f64)> {
+    let file = format!("{}/../{file}", env!("CARGO_MANIFEST_DIR"));
+    let profile = Profile::load(file).unwrap();
+    let begun: Vec<_> = profile.calls().map(|call| call.start()).collect();
+    let (first, last) = (*begun.iter().min().unwrap(), *begun.iter().max().unwrap());
+    let slice = (last - first).as_secs_f64() / slices as f64;
+    let (mut units, mut launches) = (vec![(0.0, 0.0); slices], std::collections::HashSet::new());
+    for operation in profile.operations() {
+        let call = operation.call().unwrap();
+        let at = ((call.start() - first).as_secs_f64() / slice) as usize;
+        let unit = &mut units[at.min(slices - 1)];
+        unit.0 += f64::from(u8::from(launches.insert(call.start())));
+        unit.1 += operation.gpu_time().unwrap().as_nanos() as f64;
+    }
+    units
+}
+
+/// A long run that does forty times what a GPU was recorded to do, drawn in slices of time: its total is known. Slices are far from equal:
+/// bursts, idle ones, and first launches that take a thousand times as long.
+#[test]
+fn intervals_of_real_work_contain_the_truth_as_often_as_they_say() {
+    const TIMES: usize = 40;
+    const SLICES: usize = 20;
+    let draws = crate::effort::rounds(10_000) as u32;
+    let mut shares = Vec::new();
+    for file in RECORDED {
+        let once = slices_of_a_recording(file, SLICES);
+        let units: Vec<_> = (0..TIMES).flat_map(|_| once.iter().copied()).collect();
+        let busy = units.iter().filter(|(launches, _)| *launches > 0.0).count();
+        let share = coverage(&units, draws, |_| 0.3);
+        println!("{file}: {busy} of {} slices with work, {share} of the intervals", units.len());
+        // With 40 drawn slices or more that had work.
+        assert!(busy * 3 / 10 >= 40, "{file}: {busy}");
+        // Of a quarter of the draws 0.4 % is one standard deviation.
+        let most_off = if crate::effort::is_thorough() { 0.01 } else { 0.02 };
+        assert!((share - 0.95).abs() <= most_off, "{file}: {share}");
+        shares.push(share);
+    }
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+    println!("{mean} of all");
+    assert!((0.94..=0.96).contains(&mean), "{mean}");
 }

@@ -80,6 +80,7 @@ fn an_error_of_cuda_has_a_file_and_the_next_ones_are_counted() {
         std::thread::sleep(Duration::from_millis(2));
     }
     assert_eq!(recorder.files().len(), 1, "too soon after the first one");
+    assert_eq!(recorder.calls(), 4);
     // On request at any time.
     let path = recorder.write().unwrap();
     assert_eq!(Profile::load(path).unwrap().totals().failed_calls, 2);
@@ -156,4 +157,59 @@ fn without_a_bound_or_a_folder_it_does_not_start() {
     let missing = FlightRecorder::new(folder.0.join("missing"));
     let error = profiler.flight_recorder(&missing).unwrap_err().to_string();
     assert!(error.contains("missing") && !fake.is_subscribed(), "{error}");
+}
+
+/// The time without files is that of each kind: a slow range hides no error.
+#[test]
+fn kinds_of_triggers_hide_each_other_no_file() {
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
+    let settings = FlightRecorder::new(&folder.0).slow("request", Duration::ZERO).on_error();
+    let recorder = start(&fake, &settings.quiet(Duration::from_secs(3600)));
+    drop(nvtx::range("request"));
+    files(&recorder, 1);
+    fake.call_only("cuLaunchKernel", 700);
+    let triggers: Vec<_> = files(&recorder, 2).into_iter().map(|(trigger, _)| trigger).collect();
+    assert_eq!(triggers, [Trigger::Slow, Trigger::Error]);
+}
+
+#[test]
+fn restarted_program_replaces_no_file() {
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
+    let settings = FlightRecorder::new(&folder.0).name("serve");
+    for expected in [["serve-1-request", "serve-2-request"], ["serve-3-request", "serve-4-request"]]
+    {
+        let recorder = start(&fake, &settings);
+        for name in expected {
+            let path = recorder.write().unwrap();
+            assert_eq!(path.file_stem().unwrap(), name);
+        }
+        recorder.stop().unwrap();
+    }
+}
+
+#[test]
+fn pauses_and_files_of_the_callers_choice() {
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
+    let builder = Profiler::builder().library(fake.library().unwrap());
+    let profiler = builder.keep_last_operations(1000).build().unwrap();
+    let recorder = profiler.flight_recorder(&FlightRecorder::new(&folder.0)).unwrap();
+    fake.launch(Work::kernel(c"first"));
+    recorder.pause().unwrap();
+    fake.launch(Work::kernel(c"in the pause"));
+    recorder.resume().unwrap();
+    {
+        let _range = nvtx::range("after it");
+        fake.launch(Work::kernel(c"second"));
+    }
+    let path = folder.0.join("now.gpuprof");
+    let totals = recorder.write_to(&path).unwrap();
+    assert_eq!((totals.operations, totals.calls, totals.ranges), (2, 2, 1));
+    assert_eq!(totals.bytes, path.metadata().unwrap().len());
+    assert_eq!(Profile::load(&path).unwrap().totals().kernels, 2);
+    fake.launch(Work::kernel(c"third"));
+    assert_eq!(recorder.finish(&path).unwrap().operations, 3);
+    let profile = Profile::load(&path).unwrap();
+    profile.health().assert_complete();
+    assert_eq!(profile.totals().kernels, 3);
+    assert!(folder.0.read_dir().unwrap().count() == 1 && !fake.is_subscribed());
 }

@@ -21,6 +21,7 @@ mod context;
 mod counters;
 mod described;
 mod expect;
+mod faults;
 mod flight_recorder;
 #[cfg(feature = "opentelemetry")]
 mod gpu_spans;

@@ -192,7 +192,7 @@ fn memory_that_is_not_freed_is_named_with_its_range() {
     let profiler =
         Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();
     // CUPTI's time by now, in the stand-in's clock.
-    let now_ns = 1_700_000_000_000_000_000 + cupti::clock::now_ns();
+    let now_ns = fake.now_ns();
     let event = |call: u32, operation: u32, address: u64, bytes: u64| {
         use memory2::*;
         let record = Written::new(ActivityKind::MEMORY2, Version(130_001)).unwrap();

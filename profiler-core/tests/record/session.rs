@@ -396,7 +396,7 @@ fn every_loss_shows_in_health_and_report() {
     let profile = record(&fake, || {
         fake.drop_records(3);
         fake.launch(Work::kernel(c"fine"));
-        fake.raw_record(ActivityKind::CUDA_EVENT, 56);
+        fake.raw_record(ActivityKind::STREAM, 24);
         fake.unseen(&Work::kernel(c"no call"));
         fake.unseen(&Work::host_to_device(8));
         fake.call_only("cuLaunchKernel", 0); // owes a kernel
@@ -479,6 +479,37 @@ fn fifty_sessions_in_one_process_lose_nothing() {
         let summary = profile.range("batch").unwrap();
         assert_eq!((summary.instances(), summary.kernels()), (10, 30), "session {session}");
     }
+}
+
+#[test]
+fn ranges_with_the_least_time_share_a_row_if_there_are_very_many() {
+    let fake = Fake::new();
+    let profile = record(&fake, || {
+        {
+            let _compile = range("compile");
+            for pass in 0..150 {
+                let _pass = range(&format!("pass {pass}"));
+                let _inner = range("inner");
+            }
+        }
+        let _step = range("step");
+        let _layer = range("layer");
+        fake.launch(Work::kernel(c"k"));
+    });
+    let text = profile.to_string();
+    let rows = |part: &str| text.lines().filter(|line| line.contains(part)).count();
+    let named: Vec<&str> = text.lines().filter(|line| line.contains("─ pass ")).collect();
+    assert_eq!((rows("└─ layer"), rows("compile ")), (1, 1), "{text}");
+    // Some may have an own row because of their `inner`.
+    assert!((90..=97).contains(&named.len()) && rows("─ inner") == named.len(), "{text}");
+    let others: Vec<&str> = text.lines().filter(|line| line.contains(" other ranges)")).collect();
+    let [others] = others[..] else { panic!("{text}") };
+    let hidden = 150 - named.len();
+    assert!(others.contains(&format!("└─ ({} other ranges)", 2 * hidden)), "{text}");
+    let sums: Vec<&str> = others.split(')').nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(sums[0], hidden.to_string(), "{text}");
+    let note = format!("\n{} ranges with the least GPU time and host time have no row", 2 * hidden);
+    assert!(text.contains(&note), "{text}");
 }
 
 #[test]

@@ -5,7 +5,11 @@ use std::cmp::Reverse;
 use cupti::{CallClass, CopyKind, MemoryKind, SynchronizationKind};
 use rustc_hash::FxHashMap;
 
-use super::graph::{Builder, Edge, Graph, Link};
+use super::events::{Events, StreamId};
+use super::fit::{LONG_CALL_NS, Return, fit_returns, fit_starts};
+use super::graph::{Builder, Graph, Link};
+use super::graph_edges::Direction;
+use crate::analyze::matches::Matches;
 use crate::base::order;
 use crate::join::tables::{CallId, Interval, OperationId, RangeId, ThreadId, What};
 use crate::profile::Profile;
@@ -15,33 +19,29 @@ const LEAST_TOLERANCE_NS: u64 = 2_000;
 const MOST_TOLERANCE_NS: u64 = 100_000;
 /// Streams in which an event, or a wait without a record, is looked for: the last used ones.
 const RECENT: usize = 64;
-/// Other operations that may hold an operation on the device must end this much before it at most, beyond the
-/// usual time between two operations of a stream.
-const DEVICE_SLACK_NS: u64 = 2_000;
-/// From the end of an operation to the start of the next that is queued, where a recording has none: about what
-/// kernels in a stream take on an H200.
-const QUEUED_NS: u64 = 1_000;
-/// Calls that allocate or free wait for the GPU if they take this long and return soon after work ends.
-const LONG_CALL_NS: u64 = 10_000;
+/// The GPU's clock and the host's run apart by less than one nanosecond in so many, which is what NTP corrects at most.
+const CLOCKS_APART: u64 = 2_000;
 
 impl Graph {
     /// The graph of a profile. Costs some sorts of calls and operations.
     pub(super) fn new(profile: &Profile) -> Self {
         let mut builder = Builder::new(profile);
-        let tolerance = profile.health().clock_error_ns;
-        let tolerance = tolerance.clamp(LEAST_TOLERANCE_NS, MOST_TOLERANCE_NS);
+        let bounds = profile.hosts().iter().map(|clock| clock.error_bound_ns);
+        let off = bounds.fold(profile.health().clock_error_ns, u64::max);
+        builder.assumptions.clock_error_ns = off;
+        let tolerance =
+            profile.health().clock_error_ns.clamp(LEAST_TOLERANCE_NS, MOST_TOLERANCE_NS);
         let mut sweep = Sweep::new(&mut builder, tolerance);
         sweep.run();
         let Sweep { starts, returns, .. } = sweep;
         fit_starts(&mut builder, &starts);
         fit_returns(&mut builder, &returns);
         add_hand_overs(&mut builder);
+        builder.measure_moved();
+        add_collectives(&mut builder);
         builder.finish()
     }
 }
-
-/// A stream by its process, context and CUPTI's id.
-type StreamId = (u32, u32, u32);
 
 #[derive(Debug, Default)]
 struct Stream {
@@ -53,12 +53,8 @@ struct Stream {
     /// Operations that the stream may wait for, by the events of waits since its last operation.
     waits_for: Vec<OperationId>,
     waits: u64,
-}
-
-/// A wait of the host: the call, and its edges.
-struct Return {
-    call: CallId,
-    edges: std::ops::Range<usize>,
+    /// Operations that it does wait for: those before events whose recordings are known.
+    follows: Vec<OperationId>,
 }
 
 struct Sweep<'b, 'p> {
@@ -70,6 +66,8 @@ struct Sweep<'b, 'p> {
     recent: Vec<usize>,
     /// The targets of synchronisation calls.
     targets: FxHashMap<CallId, cupti::Synchronization>,
+    events: Events,
+    direction: Direction,
     /// The edges to the start of each operation.
     starts: Vec<std::ops::Range<usize>>,
     returns: Vec<Return>,
@@ -79,6 +77,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
     fn new(builder: &'b mut Builder<'p>, tolerance: u64) -> Self {
         let records = builder.store.synchronizations.iter();
         let targets = records.filter_map(|row| Some((row.call?, row.record))).collect();
+        let events = Events::new(builder.store);
         Self {
             builder,
             tolerance,
@@ -86,6 +85,8 @@ impl<'b, 'p> Sweep<'b, 'p> {
             by_id: FxHashMap::default(),
             recent: Vec::new(),
             targets,
+            events,
+            direction: Direction::default(),
             starts: Vec::new(),
             returns: Vec::new(),
         }
@@ -121,6 +122,18 @@ impl<'b, 'p> Sweep<'b, 'p> {
             }
         }
         order::sort_by_number(&mut calls, |(id, _)| store.calls[id.at()].time.start_ns);
+        if !store.graph_dependencies.is_empty() {
+            for (id, operations) in calls.iter().filter(|(_, operations)| operations.len() > 1) {
+                if store.call_kind(&store.calls[id.at()]).class == CallClass::GraphLaunch {
+                    let launch: Vec<OperationId> =
+                        submitted[operations.clone()].iter().map(|(_, id)| *id).collect();
+                    let mut direction = std::mem::take(&mut self.direction);
+                    let start = |id| self.builder.time(self.builder.start_of(id));
+                    direction.add(store, &launch, |one, other| self.ended_by(one) <= start(other));
+                    self.direction = direction;
+                }
+            }
+        }
         for (id, operations) in calls {
             match store.call_kind(&store.calls[id.at()]).class {
                 CallClass::Synchronize => self.synchronize(id),
@@ -156,6 +169,14 @@ impl<'b, 'p> Sweep<'b, 'p> {
         (end, self.builder.time(end))
     }
 
+    /// The latest time at which an operation ended if another one starts then. Starts are moved to the host's clock, and ends
+    /// follow after the measured time: an end may be later than it was, by the difference of the clocks.
+    fn ended_by(&self, id: OperationId) -> u64 {
+        let (end, end_ns) = self.end_of(id);
+        let ns = end_ns - self.builder.time(end - 1);
+        end_ns - (ns / CLOCKS_APART + 1).min(ns / 2).min(self.tolerance)
+    }
+
     /// The last operations of recently used streams of a process, those that end last first.
     fn last_operations(
         &self,
@@ -184,9 +205,14 @@ impl<'b, 'p> Sweep<'b, 'p> {
         // The nodes of the graph by their ends, and the last that ended before the next one starts.
         let mut ends: Vec<(u64, OperationId)> = Vec::new();
         if is_graph {
-            ends = operations.iter().map(|(_, id)| (self.end_of(*id).1, *id)).collect();
+            ends = operations.iter().map(|(_, id)| (self.ended_by(*id), *id)).collect();
             ends.sort_unstable();
         }
+        let edges = is_graph.then(|| {
+            let launch: Vec<OperationId> = operations.iter().map(|(_, id)| *id).collect();
+            self.direction.edges(store, &launch)
+        });
+        let mut edges = edges.flatten().unwrap_or_default().into_iter();
         let (mut ended, mut at) = (None, 0);
         // What the streams had before the graph.
         let mut before: Vec<(usize, Option<OperationId>)> = Vec::new();
@@ -200,14 +226,20 @@ impl<'b, 'p> Sweep<'b, 'p> {
             }
             let first = self.builder.edges.len();
             let stream = self.stream(stream_of(self.builder.profile, id));
-            match ended {
-                Some(before) => {
+            let recorded = edges.next().flatten();
+            self.builder.assumptions.recorded_in_graphs += u64::from(recorded.is_some());
+            let is_inferred = recorded.is_none() && ended.is_some();
+            self.builder.assumptions.inferred_in_graphs += u64::from(is_inferred);
+            match recorded.unwrap_or_else(|| ended.into_iter().collect()) {
+                before if !before.is_empty() => {
                     let class = self.builder.class(4, [0; 3]);
-                    let (end, _) = self.end_of(before);
-                    self.builder.assumptions.inferred_in_graphs += 1;
-                    self.builder.add(end, start, Link::Graph(id), class);
+                    for before in before {
+                        let (end, end_ns) = self.end_of(before);
+                        self.builder.move_start(start, end_ns, self.tolerance);
+                        self.builder.add(end, start, Link::Graph(id), class);
+                    }
                 }
-                None => {
+                _ => {
                     let class = [row.kind.0, kind_of(self.builder.profile, id), 0];
                     let class = self.builder.class(2, class);
                     self.builder.add(called, start, Link::Launch(id), class);
@@ -249,24 +281,35 @@ impl<'b, 'p> Sweep<'b, 'p> {
                 self.builder.add(end - 1, start, Link::Stream(id), class);
             }
         }
+        for other in std::mem::take(&mut self.streams[stream].follows) {
+            self.follow_event(other, id, start);
+        }
         let waits_for = std::mem::take(&mut self.streams[stream].waits_for);
         let waits = std::mem::take(&mut self.streams[stream].waits);
         let start_ns = self.builder.time(start);
         let before = |other: &&OperationId| {
-            let end_ns = self.end_of(**other).1;
-            end_ns <= start_ns && end_ns > own_end
+            self.ended_by(**other) <= start_ns && self.end_of(**other).1 > own_end
         };
         let source = waits_for.iter().filter(before).max_by_key(|other| self.end_of(**other).1);
         match source.copied() {
             Some(other) => {
                 let class = self.builder.class(5, [0; 3]);
-                let (end, _) = self.end_of(other);
+                let (end, end_ns) = self.end_of(other);
+                self.builder.move_start(start, end_ns, self.tolerance);
                 self.builder.assumptions.inferred_events += 1;
                 self.builder.add(end, start, Link::Event(id), class);
             }
             // The event lay before the stream's own work, or its work is not recorded.
             None => self.builder.assumptions.events_without_source += waits,
         }
+    }
+
+    /// The operation follows one of another stream, by an event whose recording is known.
+    fn follow_event(&mut self, other: OperationId, id: OperationId, start: u32) {
+        let (end, end_ns) = self.end_of(other);
+        self.builder.move_start(start, end_ns, self.tolerance);
+        let class = self.builder.class(5, [0; 3]);
+        self.builder.add(end, start, Link::Event(id), class);
     }
 
     /// The call waits for those of its operations that end before it returns.
@@ -344,6 +387,16 @@ impl<'b, 'p> Sweep<'b, 'p> {
                 }
             }
             (Some(SynchronizationKind::Event), _) => {
+                let record = target.and_then(|target| self.events.recording(process, &target));
+                if let Some(record) = record {
+                    self.builder.assumptions.recorded_events += 1;
+                    let mut sources = self.events.sources(record);
+                    let before = sources.len();
+                    sources.retain(|id| self.end_by(*id, until));
+                    self.builder.assumptions.contradicted += (before - sources.len()) as u64;
+                    self.wait_for(call, &sources);
+                    return;
+                }
                 let mut last = self.last_operations(process, None);
                 last.retain(|(.., id)| self.end_by(*id, until));
                 if let Some((_, _, operation)) = last.first() {
@@ -368,8 +421,8 @@ impl<'b, 'p> Sweep<'b, 'p> {
         }
     }
 
-    /// The stream will wait for an event. CUPTI's record has its stream, and not what it was recorded after: the last
-    /// operations of the other streams are what it may be.
+    /// The stream will wait for an event. CUPTI's record has its stream; what it was recorded after has a record of its own.
+    /// Without that, the last operations of the other streams are what it may be.
     fn wait_event(&mut self, call: CallId) {
         let process = self.process_of(call);
         let record = self.targets.get(&call).copied();
@@ -378,15 +431,21 @@ impl<'b, 'p> Sweep<'b, 'p> {
             self.builder.assumptions.events_without_source += 1;
             return;
         };
-        let others = self.last_operations(process, None);
         let at = self.stream((process, record.context, stream));
+        if let Some(event) = self.events.recording(process, &record) {
+            self.builder.assumptions.recorded_events += 1;
+            let follows = &mut self.streams[at].follows;
+            follows.extend(self.events.sources(event));
+            follows.sort_unstable();
+            follows.dedup();
+            keep_last(follows);
+            return;
+        }
+        let others = self.last_operations(process, None);
         let others = others.iter().filter(|(_, of, _)| *of != at).map(|(.., id)| *id);
         self.streams[at].waits_for.extend(others);
         self.streams[at].waits += 1;
-        if self.streams[at].waits_for.len() > RECENT {
-            let drop = self.streams[at].waits_for.len() - RECENT;
-            self.streams[at].waits_for.drain(..drop);
-        }
+        keep_last(&mut self.streams[at].waits_for);
     }
 
     /// A long call that returns soon after an operation ended that was running when it began.
@@ -406,6 +465,11 @@ impl<'b, 'p> Sweep<'b, 'p> {
     }
 }
 
+/// The last ones, of which a stream keeps so many.
+fn keep_last(operations: &mut Vec<OperationId>) {
+    operations.drain(..operations.len().saturating_sub(RECENT));
+}
+
 fn stream_of(profile: &Profile, id: OperationId) -> StreamId {
     let work = profile.store.work(&profile.store.operations[id.at()]);
     (work.process, work.place.context, work.place.stream)
@@ -421,187 +485,40 @@ fn kind_of(profile: &Profile, id: OperationId) -> u32 {
     }
 }
 
-fn median(mut values: Vec<u64>) -> Option<u64> {
-    let at = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable(at).1)
-}
-
-/// The usual lag of each class of edges.
-struct Usual {
-    /// The median of those that decided when something started.
-    median: FxHashMap<u32, u64>,
-    /// The least of all.
-    least: FxHashMap<u32, u64>,
-}
-
-impl Usual {
-    fn of(&self, edge: &Edge) -> u64 {
-        let least = || self.least.get(&edge.class).copied().unwrap_or_default();
-        let unseen = || match edge.link {
-            Link::Stream(_) | Link::Event(_) | Link::Graph(_) => least().min(QUEUED_NS),
-            _ => least(),
-        };
-        self.median.get(&edge.class).copied().unwrap_or_else(unseen).min(edge.lag)
+/// Collectives of several ranks: none ends before the last one has begun. What a rank's kernel takes until then is no work of
+/// it. One point for all arrivals keeps the edges as many as the ranks.
+fn add_collectives(builder: &mut Builder<'_>) {
+    if builder.store.processes.len() < 2 {
+        return;
     }
-
-    fn learn(&mut self, samples: FxHashMap<u32, Vec<u64>>) {
-        for (class, lags) in samples {
-            self.median.extend(median(lags).map(|lag| (class, lag)));
-        }
-    }
-}
-
-/// Decides which edge each operation waited for last: it keeps its measured lag. The others get the usual lag of their
-/// class, or the measured one if that is less.
-fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<usize>]) {
-    let mut usual = Usual { median: FxHashMap::default(), least: FxHashMap::default() };
-    for edge in starts.iter().flat_map(|edges| &builder.edges[edges.clone()]) {
-        let least = usual.least.entry(edge.class).or_insert(edge.lag);
-        *least = edge.lag.min(*least);
-    }
-    // Launches first: an operation follows another for sure only where the launch had had its time.
-    let is_launch = |edge: &Edge| matches!(edge.link, Link::Launch(_));
-    for launches in [true, false] {
-        let mut samples: FxHashMap<u32, Vec<u64>> = FxHashMap::default();
-        for edges in starts {
-            let edges = &builder.edges[edges.clone()];
-            let begun = |edge: &Edge| {
-                let launched = if is_launch(edge) && !launches { usual.of(edge) } else { 0 };
-                builder.times[edge.from as usize] + launched
-            };
-            let Some(last) = edges.iter().max_by_key(|edge| begun(edge)) else { continue };
-            if is_launch(last) == launches {
-                samples.entry(last.class).or_default().push(last.lag);
-            }
-        }
-        usual.learn(samples);
-    }
-    let device_ends = DeviceEnds::new(builder);
-    let gap = usual.median.values().copied().min().unwrap_or_default().min(DEVICE_SLACK_NS);
-    let mut more = Vec::new();
-    for range in starts {
-        let edges = &mut builder.edges[range.clone()];
-        for edge in edges.iter_mut() {
-            edge.lag = usual.of(edge);
-        }
-        let reached = |edge: &Edge| builder.times[edge.from as usize] + edge.lag;
-        let Some(at) = (0..edges.len()).max_by_key(|at| (reached(&edges[*at]), *at)) else {
+    let profile = builder.profile;
+    let rows = profile.collective_rows();
+    let matches = Matches::of(profile);
+    let mut transfers: FxHashMap<u32, u64> = FxHashMap::default();
+    for matched in matches.all.iter().filter(|matched| matched.function.waits_for_all()) {
+        let operations = matched.members.iter().filter_map(|member| rows[member.row].operation);
+        let starts: Vec<(OperationId, u32)> =
+            operations.map(|id| (id, builder.start_of(id))).collect();
+        let Some(latest_ns) = starts.iter().map(|(_, start)| builder.time(*start)).max() else {
             continue;
         };
-        let (to, explained) = (edges[at].to, reached(&edges[at]));
-        let start_ns = builder.times[to as usize];
-        let is_late = start_ns > explained + gap + DEVICE_SLACK_NS;
-        let held = is_late.then(|| device_ends.before(builder, to, start_ns)).flatten();
-        match held
-            .filter(|(_, end_ns)| *end_ns > explained && start_ns - end_ns <= gap + DEVICE_SLACK_NS)
-        {
-            Some((end, _)) => more.push((end, to)),
-            None => {
-                let edge = &mut builder.edges[range.start + at];
-                edge.lag = start_ns - builder.times[edge.from as usize];
-                builder.assumptions.late_starts += u64::from(is_late);
+        let all = builder.add_point(latest_ns);
+        let (arrival, transfer) = (builder.class(11, [0; 3]), builder.class(12, [0; 3]));
+        for (id, start) in starts {
+            // It ended before the last one began, as far as clocks agree.
+            if !builder.add(all, start + 1, Link::Transfer(id), transfer) {
+                continue;
+            }
+            transfers.insert(start + 1, builder.time(start + 1) - latest_ns);
+            builder.add(start, all, Link::Arrival(id), arrival);
+            if let Some(edge) = builder.edges.last_mut() {
+                edge.lag = 0;
             }
         }
+        builder.assumptions.collectives += 1;
     }
-    for (end, to) in more {
-        let class = builder.class(6, [0; 3]);
-        let id = device_ends.operation(to);
-        builder.assumptions.inferred_on_device += 1;
-        builder.add(end, to, Link::Device(id), class);
-    }
-}
-
-/// The operations of each device by their ends.
-struct DeviceEnds {
-    by_device: FxHashMap<(u32, u32), Vec<(u64, OperationId)>>,
-    first: u32,
-}
-
-impl DeviceEnds {
-    fn new(builder: &Builder<'_>) -> Self {
-        let store = builder.store;
-        let mut by_device: FxHashMap<(u32, u32), Vec<(u64, OperationId)>> = FxHashMap::default();
-        for (id, row) in (0..).map(OperationId).zip(&store.operations) {
-            let (work, Some(time)) = (store.work(row), row.time()) else { continue };
-            by_device.entry((work.process, work.place.device)).or_default().push((time.end_ns, id));
-        }
-        by_device.values_mut().for_each(|ends| ends.sort_unstable());
-        Self { by_device, first: builder.start_of(OperationId(0)) }
-    }
-
-    fn operation(&self, start: u32) -> OperationId {
-        OperationId((start - self.first) / 2)
-    }
-
-    /// The end of the operation that ended last before one of its device starts.
-    fn before(&self, builder: &Builder<'_>, start: u32, start_ns: u64) -> Option<(u32, u64)> {
-        let store = builder.store;
-        let id = self.operation(start);
-        let work = store.work(&store.operations[id.at()]);
-        let ends = self.by_device.get(&(work.process, work.place.device))?;
-        let after = ends.partition_point(|(end, _)| *end <= start_ns);
-        let (end_ns, other) = *ends.get(after.checked_sub(1)?)?;
-        (other != id).then(|| (builder.start_of(other) + 1, end_ns))
-    }
-}
-
-/// Divides the time of waiting calls into what they wait and what they take by themselves.
-fn fit_returns(builder: &mut Builder<'_>, returns: &[Return]) {
-    let store = builder.store;
-    let mut least: FxHashMap<u32, u64> = FxHashMap::default();
-    for call in store.calls.iter().filter(|call| store.call_kind(call).has_returned) {
-        let least = least.entry(call.kind.0).or_insert(u64::MAX);
-        *least = call.time.ns().min(*least);
-    }
-    let mut samples: FxHashMap<u32, Vec<u64>> = FxHashMap::default();
-    let lasts = returns.iter().filter_map(|of| {
-        let edges = &builder.edges[of.edges.clone()];
-        let edge = edges.iter().max_by_key(|edge| builder.times[edge.from as usize])?;
-        let is_waited_for =
-            builder.times[edge.from as usize] > store.calls[of.call.at()].time.start_ns;
-        Some((of, *edge, is_waited_for))
-    });
-    let lasts: Vec<_> = lasts.collect();
-    for (_, edge, _) in lasts.iter().filter(|(.., is_waited_for)| *is_waited_for) {
-        samples.entry(edge.class).or_default().push(edge.lag);
-    }
-    let mut usual = Usual { median: FxHashMap::default(), least: FxHashMap::default() };
-    usual.learn(samples);
-    for (of, last, is_waited_for) in lasts {
-        for edge in &mut builder.edges[of.edges.clone()] {
-            edge.lag =
-                if is_waited_for && edge.from == last.from { last.lag } else { usual.of(edge) };
-        }
-        if !is_waited_for {
-            continue;
-        }
-        let call = &store.calls[of.call.at()];
-        let waited = call.time.ns().saturating_sub(last.lag);
-        // A blocking copy first submits its operation.
-        let began = match last.link {
-            Link::Wait(id)
-                if store.call_kind(&store.calls[id.at()]).class != CallClass::Synchronize =>
-            {
-                builder.time(last.from - 1).saturating_sub(call.time.start_ns)
-            }
-            _ => 0,
-        };
-        let least = least.get(&call.kind.0).copied().unwrap_or_default();
-        let own = (call.time.ns() - waited + began).min(least);
-        let (thread, time) = (call.thread, call.time);
-        keep_own_time(builder, thread, (time.start_ns, time.end_ns), own);
-    }
-}
-
-/// Gives the own time of a thread between two times this length, at its beginning.
-fn keep_own_time(builder: &mut Builder<'_>, thread: ThreadId, time: (u64, u64), mut own_ns: u64) {
-    let points = &builder.threads[thread.at()];
-    let (Some(first), Some(last)) = (points.from(time.0), points.from(time.1)) else { return };
-    for point in first + 1..=last {
-        if let Some(edge) = builder.own_time_to(point) {
-            edge.lag = edge.lag.min(own_ns);
-            own_ns -= edge.lag;
-        }
+    for edge in builder.edges.iter_mut().filter(|edge| matches!(edge.link, Link::Work(_))) {
+        edge.lag = transfers.get(&edge.to).map_or(edge.lag, |ns| edge.lag.min(*ns));
     }
 }
 

@@ -8,8 +8,9 @@ use std::ops::Range as Span;
 use rustc_hash::FxHashMap;
 
 use super::Assumptions;
+use super::intervention::DOMAIN_NAME;
 use crate::base::order;
-use crate::join::tables::{CallId, Interval, OperationId, RangeId, Store, ThreadId};
+use crate::join::tables::{CallId, Interval, NameId, OperationId, RangeId, Store, ThreadId};
 use crate::profile::Profile;
 use crate::query::Timeline;
 
@@ -30,6 +31,10 @@ pub(super) enum Link {
     Event(OperationId),
     /// The operation starts when another of the device ends, and nothing else explains when. Inferred.
     Device(OperationId),
+    /// A collective has begun in all ranks only after this operation of one of them has.
+    Arrival(OperationId),
+    /// The operation ends after its collective has begun in all ranks: the transfer.
+    Transfer(OperationId),
     /// The call returns after an operation.
     Wait(CallId),
     /// The range continues a range of another thread.
@@ -135,6 +140,8 @@ pub(super) struct Builder<'p> {
     /// The edge of the thread's own time that leads to a point.
     own_time: Vec<u32>,
     classes: FxHashMap<ClassKey, u32>,
+    /// The domain of delays that the program inserted.
+    inserted: Option<NameId>,
     pub(super) assumptions: Assumptions,
 }
 
@@ -154,6 +161,7 @@ impl<'p> Builder<'p> {
             first_operation: 0,
             own_time: Vec::new(),
             classes: FxHashMap::default(),
+            inserted: store.names.find(DOMAIN_NAME),
             assumptions: Assumptions::default(),
         };
         builder.add_threads();
@@ -207,7 +215,11 @@ impl<'p> Builder<'p> {
                 let (call, range) = piece.map_or((None, None), |piece| (piece.call, piece.range));
                 let node = range.map_or(NONE, |id| self.profile.tree.of_range[id.at()].0);
                 let kind = call.map_or(NONE, |id| self.store.calls[id.at()].kind.0);
-                let class = self.class(0, [kind, node, before]);
+                let class = match range.filter(|id| self.is_inserted(*id)) {
+                    // As long as it was made to be, unlike others of its kind.
+                    Some(id) => self.class(10, [id.0, call.map_or(NONE, |id| id.0), 0]),
+                    None => self.class(0, [kind, node, before]),
+                };
                 before = kind;
                 self.own_time[point as usize + 1] = self.edges.len() as u32;
                 let (lag, link) = (pair[1] - pair[0], Link::Host { call, range });
@@ -215,6 +227,12 @@ impl<'p> Builder<'p> {
             }
         }
         self.threads.push(ThreadPoints { times, first });
+    }
+
+    /// Whether a range is a delay that the program inserted.
+    fn is_inserted(&self, id: RangeId) -> bool {
+        let label = self.store.ranges[id.at()].label;
+        self.inserted.is_some() && self.store.labels[label.at()].domain == self.inserted
     }
 
     fn add_operations(&mut self) {
@@ -289,14 +307,26 @@ impl<'p> Builder<'p> {
         self.time(end) <= to_ns
     }
 
+    /// Gives operations that were moved their new lengths.
+    pub(super) fn measure_moved(&mut self) {
+        for edge in &mut self.edges {
+            if matches!(edge.link, Link::Work(_)) {
+                edge.lag = self.times[edge.to as usize] - self.times[edge.from as usize];
+            }
+        }
+    }
+
+    /// A point that is of no thread and no operation.
+    pub(super) fn add_point(&mut self, ns: u64) -> u32 {
+        self.times.push(ns);
+        // CAST: points are counted in 32 bits.
+        self.times.len() as u32 - 1
+    }
+
     /// Orders points and edges. Costs a sort of each.
     pub(super) fn finish(self) -> Graph {
         let Self { times, mut edges, threads, first_operation, classes, mut assumptions, .. } =
             self;
-        // Operations that were moved are shorter.
-        for edge in edges.iter_mut().filter(|edge| matches!(edge.link, Link::Work(_))) {
-            edge.lag = times[edge.to as usize] - times[edge.from as usize];
-        }
         order::sort_by_number(&mut edges, |edge| edge.to.into());
         let rank = ranks(times.len(), &mut edges, &mut assumptions);
         let mut order: Vec<u32> = (0..times.len() as u32).collect();

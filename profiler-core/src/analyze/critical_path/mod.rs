@@ -34,17 +34,24 @@
 //!
 //! # What is not recorded
 //! What an event was recorded after, the edges of a graph, and when a thread waits for another are inferred;
-//! [`Assumptions`] counts it. A thread's time outside calls is taken for work of that thread. Waits of one rank
-//! for another are part of the collective kernel.
+//! [`Assumptions`] counts it. A thread's time outside calls is taken for work of that thread. Ranks wait for each other in
+//! collectives whose kernels are known; other waits of one rank for another are part of the kernel.
 //!
 //! # The model's error
-//! [`Dependencies::replay_error`] fits the host's delays on odd steps and replays the even ones with them.
+//! [`Dependencies::replay_error`] fits the host's delays on odd steps and replays the even ones with them. A program can put the
+//! model to the test: an [`Intervention`] delays half of its steps at one place, and [`Dependencies::responses`] compares what
+//! that did with what the model predicts.
 
 mod edges;
+mod events;
+mod fit;
 mod graph;
+mod graph_edges;
+mod intervention;
 mod path;
 mod predict;
 mod replay;
+mod response;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -59,9 +66,11 @@ use crate::join::range_tree::NodeId;
 use crate::join::tables::{CallId, Interval, OperationId, RangeId};
 use crate::profile::{Profile, Range, RangeNode};
 use graph::Graph;
+pub use intervention::Intervention;
 pub use path::{CriticalPath, PathKind, PathRow, Segment};
 pub use predict::{Change, Prediction};
 pub use replay::ReplayError;
+pub use response::{Agreement, Confidence, Response};
 
 /// What was inferred to make the graph, and what did not fit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -78,9 +87,13 @@ pub struct Assumptions {
     pub unmatched: u64,
     /// Operations of a graph that follow the one that ended last before: the graph's edges are not recorded.
     pub inferred_in_graphs: u64,
+    /// Operations of a graph with known dependencies ([`Config::graph_dependencies`](cupti::Config::graph_dependencies)).
+    pub recorded_in_graphs: u64,
     /// Waits for events, of streams and of the host, whose work was inferred: the operation of another stream that ended
     /// last before.
     pub inferred_events: u64,
+    /// Waits for events, of streams and of the host, whose recording is known (CUPTI's kind `CUDA_EVENT`).
+    pub recorded_events: u64,
     /// Waits of streams for events without such an operation: they delayed nothing.
     pub events_without_source: u64,
     /// Operations that started when another of their device ended, for no other known reason.
@@ -91,6 +104,10 @@ pub struct Assumptions {
     pub overlapping_in_stream: u64,
     /// Operations that started later than any known reason explains.
     pub late_starts: u64,
+    /// Collectives of several ranks, which no rank ends before all have begun.
+    pub collectives: u64,
+    /// By how much clocks may be off, in nanoseconds: of the GPUs and the host, or of hosts if that is more.
+    pub clock_error_ns: u64,
     /// Ranges, and inferred calls, that continue a range of another thread.
     pub hand_overs: u64,
 }
@@ -194,7 +211,7 @@ impl<'a> Dependencies<'a> {
         // Operations without times are at 0.
         let start = order.iter().copied().find(|point| self.graph.time(*point) != 0)?;
         let end = *order.last()?;
-        Some(Window { start, end, host_end: end })
+        Some(Window { start, end, host_end: end, gpu_end: end, process: 0 })
     }
 
     /// From the start of a range to its end or that of its last operation.
@@ -208,8 +225,13 @@ impl<'a> Dependencies<'a> {
         let ends = ends.filter(|id| store.operations[id.at()].time().is_some());
         let ends = ends.map(|id| self.graph.start_of(id) + 1);
         let last = ends.max_by_key(|point| self.graph.time(*point));
-        let is_later = |end: &u32| self.graph.time(*end) > self.graph.time(host_end);
-        Some(Window { start, end: last.filter(is_later).unwrap_or(host_end), host_end })
+        let gpu_end = last.unwrap_or(host_end);
+        let end = match self.graph.time(gpu_end) > self.graph.time(host_end) {
+            true => gpu_end,
+            false => host_end,
+        };
+        let process = store.threads[range.thread.at()].process;
+        Some(Window { start, end, host_end, gpu_end, process })
     }
 
     fn interval(&self, window: &Window) -> Interval {
@@ -235,6 +257,9 @@ struct Window {
     end: u32,
     /// The end of the range on its thread.
     host_end: u32,
+    /// The end of its last operation, or that of the range if it has none: one of the two is `end`.
+    gpu_end: u32,
+    process: u32,
 }
 
 /// The critical path, the model's error and the best changes of a run.
@@ -245,6 +270,10 @@ pub struct Outlook {
     pub path: CriticalPath,
     /// How well a replay matches steps whose delays it has not seen; `None` with fewer than four steps.
     pub replay: Option<ReplayError>,
+    /// What inserted delays did: see [`Intervention`].
+    pub responses: Vec<Response>,
+    /// How far the predictions can be trusted, by the model's error and these.
+    pub confidence: Confidence,
     /// The changes that bring most, the best first.
     pub changes: Vec<Prediction>,
     /// What the graph was made with.
@@ -260,9 +289,13 @@ const CHANGES: usize = 10;
 impl Dependencies<'_> {
     /// The path, the model's error and the ten best changes.
     pub fn outlook(&self) -> Outlook {
+        let (replay, responses) = (self.replay_error(), self.responses());
+        let confidence = Confidence::of(replay.as_ref(), &responses);
         Outlook {
             path: self.path_of(self.steps_path(), &self.windows()),
-            replay: self.replay_error(),
+            replay,
+            responses,
+            confidence,
             changes: self.best_changes(CHANGES),
             assumptions: self.graph.assumptions,
             clock: Duration::from_nanos(self.clock_ns()),

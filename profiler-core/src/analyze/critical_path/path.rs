@@ -318,7 +318,8 @@ impl Dependencies<'_> {
             sums.parts += 1;
             *sums.kinds.entry(kind).or_default() += ns;
             sums.work = self.work_of(edge).or(sums.work);
-            if !is_activity {
+            // What a collective transfers is counted with its kernel.
+            if !is_activity && !matches!(edge.link, Link::Transfer(_)) {
                 sums.total = sums.total.saturating_add(ns);
                 sums.all_parts += 1;
             }
@@ -352,7 +353,7 @@ impl Dependencies<'_> {
     }
 
     fn work_of(&self, edge: &Edge) -> Option<WorkId> {
-        let Link::Work(id) = edge.link else { return None };
+        let (Link::Work(id) | Link::Transfer(id)) = edge.link else { return None };
         Some(self.profile.store.operations[id.at()].work)
     }
 
@@ -360,16 +361,18 @@ impl Dependencies<'_> {
         match edge.link {
             Link::Host { call: Some(_), .. } => PathKind::Call,
             Link::Host { call: None, .. } => PathKind::Host,
-            Link::Work(id) => match self.profile.operation(id).kind() {
+            Link::Work(id) | Link::Transfer(id) => match self.profile.operation(id).kind() {
                 OperationKind::Kernel => PathKind::Kernel,
                 OperationKind::Copy => PathKind::Copy,
                 OperationKind::Memset => PathKind::Memset,
                 OperationKind::Graph => PathKind::Graph,
             },
             Link::Launch(_) => PathKind::Launch,
-            Link::Stream(_) | Link::Graph(_) | Link::Event(_) | Link::Device(_) => {
-                PathKind::Schedule
-            }
+            Link::Stream(_)
+            | Link::Graph(_)
+            | Link::Event(_)
+            | Link::Device(_)
+            | Link::Arrival(_) => PathKind::Schedule,
             Link::Wait(_) => PathKind::Return,
             Link::HandOver(_) | Link::Join(_) => PathKind::HandOver,
         }
@@ -382,11 +385,13 @@ impl Dependencies<'_> {
             Link::Host { call: Some(call), .. } => {
                 Key::Call(store.call_kind(&store.calls[call.at()]).name)
             }
-            Link::Work(id) => match &store.work(&store.operations[id.at()]).what {
-                What::Kernel { names, .. } => Key::Kernel(names.name),
-                What::Copy(copy) => Key::Copy(copy.kind),
-                _ => Key::Other(kind),
-            },
+            Link::Work(id) | Link::Transfer(id) => {
+                match &store.work(&store.operations[id.at()]).what {
+                    What::Kernel { names, .. } => Key::Kernel(names.name),
+                    What::Copy(copy) => Key::Copy(copy.kind),
+                    _ => Key::Other(kind),
+                }
+            }
             _ => Key::Other(kind),
         }
     }
@@ -425,6 +430,8 @@ pub(super) fn operation_of(edge: &Edge) -> Option<OperationId> {
         | Link::Stream(id)
         | Link::Graph(id)
         | Link::Event(id)
+        | Link::Arrival(id)
+        | Link::Transfer(id)
         | Link::Device(id) => Some(id),
         _ => None,
     }

@@ -50,6 +50,11 @@ pub enum Change {
         /// The number of threads.
         threads: u32,
     },
+    /// The host does not wait in a range: its synchronisations are removed.
+    NoWait {
+        /// The range.
+        path: String,
+    },
     /// The host waits once in each outermost instance of a range: its last wait stays.
     OneWait {
         /// The range.
@@ -293,7 +298,8 @@ impl Dependencies<'_> {
                 });
                 changed.at_least = total / u64::from((*threads).max(1));
             }
-            Change::OneWait { path } => self.wait_once(path, changed),
+            Change::NoWait { path } => self.remove_waits(path, 0, changed),
+            Change::OneWait { path } => self.remove_waits(path, 1, changed),
             Change::NoEvents { path } => {
                 let is_in = self.is_in(path);
                 for (at, edge) in self.graph.edges.iter().enumerate() {
@@ -371,22 +377,17 @@ impl Dependencies<'_> {
         calls
     }
 
-    fn wait_once(&self, path: &str, changed: &mut Changed) {
+    /// Removes all waits but the last ones of each thread in each instance.
+    fn remove_waits(&self, path: &str, kept: usize, changed: &mut Changed) {
         let store = &self.profile.store;
         let mut removed: FxHashSet<CallId> = FxHashSet::default();
         for mut calls in self.calls_of(path).into_values() {
             calls.retain(|id| {
                 store.call_kind(&store.calls[id.at()]).class == CallClass::Synchronize
             });
-            // Each thread keeps its own last one.
-            for (at, id) in calls.iter().enumerate() {
-                let thread = store.calls[id.at()].thread;
-                if calls[at + 1..]
-                    .first()
-                    .is_some_and(|next| store.calls[next.at()].thread == thread)
-                {
-                    removed.insert(*id);
-                }
+            let thread = |id: &CallId| store.calls[id.at()].thread;
+            for calls in calls.chunk_by(|call, next| thread(call) == thread(next)) {
+                removed.extend(&calls[..calls.len().saturating_sub(kept)]);
             }
         }
         self.remove_calls(&removed, changed);
@@ -599,15 +600,23 @@ impl Dependencies<'_> {
 
 /// The median of the times that steps took after the one before had ended.
 fn median_length(windows: &[Window], time: impl Fn(u32) -> u64) -> u64 {
-    let mut before = 0;
-    let mut lengths: Vec<u64> = Vec::with_capacity(windows.len());
-    for window in windows {
-        let end = time(window.end);
-        lengths.push(end.saturating_sub(time(window.start).max(before)));
-        before = end.max(before);
-    }
+    let mut lengths = lengths(windows, time);
     lengths.sort_unstable();
     lengths.get(lengths.len() / 2).copied().unwrap_or_default()
+}
+
+/// The times that steps took after the one before of their process had ended.
+pub(super) fn lengths(windows: &[Window], time: impl Fn(u32) -> u64) -> Vec<u64> {
+    let mut before: FxHashMap<u32, u64> = FxHashMap::default();
+    let length = |window: &Window| {
+        let before = before.entry(window.process).or_default();
+        // A change may have one of the two end later that ended first.
+        let end = time(window.host_end).max(time(window.gpu_end));
+        let start = time(window.start).max(*before);
+        *before = end.max(*before);
+        end.saturating_sub(start)
+    };
+    windows.iter().map(length).collect()
 }
 
 fn is_launch(class: CallClass) -> bool {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::graph::{Edge, Graph, Link};
@@ -96,7 +97,7 @@ impl Fitted {
 
     fn lag(&self, edge: &Edge) -> u64 {
         match (edge.link, self.sums[edge.class as usize]) {
-            (Link::Work(_), _) | (_, (_, 0)) => edge.lag,
+            (Link::Work(_) | Link::Transfer(_), _) | (_, (_, 0)) => edge.lag,
             (_, (sum, count)) => sum / count,
         }
     }
@@ -137,10 +138,17 @@ impl Dependencies<'_> {
             return None;
         }
         let part = |window: &Window| graph.slice(self.interval(window));
-        let fitted = Fitted::of(graph, windows.iter().skip(1).step_by(2).map(part));
+        // Of each process its own odd and even steps.
+        let mut numbers: FxHashMap<u32, usize> = FxHashMap::default();
+        let (odd, even): (Vec<Window>, Vec<Window>) = windows.into_iter().partition(|window| {
+            let number = numbers.entry(window.process).or_default();
+            *number += 1;
+            number.is_multiple_of(2)
+        });
+        let fitted = Fitted::of(graph, odd.iter().map(part));
         let mut earliest = Vec::new();
         let (mut deviations, mut without, mut measured) = (Vec::new(), Vec::new(), Vec::new());
-        for window in windows.iter().step_by(2) {
+        for window in &even {
             let (part, time) = (part(window), self.interval(window));
             let length = time.ns().max(1) as f64;
             let mut deviation = |end: u32, lag: &dyn Fn(&Edge) -> u64| {

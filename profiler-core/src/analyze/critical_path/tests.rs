@@ -6,7 +6,9 @@ use cupti::CallClass;
 
 use super::*;
 use crate::analyze::diagnosis::tests::{Job, Program, US, steps};
+use crate::analyze::ranks::tests::Writer;
 use crate::base::units::nanoseconds;
+use crate::join::graph_nodes::GraphDependencies;
 use crate::join::tables::{self, Interval, KernelNames, What, Work};
 use crate::query::tests::programs;
 
@@ -35,15 +37,86 @@ impl Program {
         *own = end.max(*own);
     }
 
+    /// A stream records event 1. With CUPTI from 12.8 the recording has an id of its own.
+    fn record_event(&mut self, stream: u32, has_sync_ids: bool) -> Recorded {
+        let correlation_id = self.next_id;
+        // The call has no class, so that no log has it.
+        (self.next_id, self.now) = (self.next_id + 1, self.now + US);
+        let sync_id = has_sync_ids.then_some(u64::from(correlation_id) + 1_000);
+        self.store.event_records.push(tables::EventRecord {
+            process: 0,
+            context: 1,
+            stream,
+            event: 1,
+            correlation_id,
+            sync_id,
+        });
+        Recorded { end_ns: self.streams.get(&stream).copied().unwrap_or(0), sync_id }
+    }
+
+    /// A stream waits for what was recorded; the call takes 1 us.
+    fn wait_recorded(&mut self, stream: u32, of: Recorded) {
+        self.wait_event(stream, u32::MAX);
+        self.store.synchronizations.last_mut().unwrap().record.event_sync_id = of.sync_id;
+        let own = self.streams.entry(stream).or_default();
+        *own = of.end_ns.max(*own);
+    }
+
+    /// The host waits for what was recorded, and goes on 2 us later.
+    fn synchronize_recorded(&mut self, of: Recorded) {
+        let mut record = cupti::Synchronization::default();
+        record.kind = cupti::SynchronizationKind::Event;
+        (record.context, record.event, record.event_sync_id) = (1, Some(1), of.sync_id);
+        record.correlation_id = self.next_id;
+        let until = of.end_ns.max(self.now) + 2 * US;
+        self.call("cuEventSynchronize", CallClass::Synchronize, until);
+        let row = tables::Synchronization { record, call: None, process: 0 };
+        self.store.synchronizations.push(row);
+    }
+
+    /// What an [`Intervention`] leaves behind: a range in which 1 us passes and what is inserted.
+    fn intervene(&mut self, name: &str, delay_ns: u64, within: impl FnOnce(&mut Self)) {
+        let id = RangeId(self.store.ranges.len() as u32);
+        self.range(name, within);
+        let domain = self.store.names.intern(intervention::DOMAIN_NAME);
+        let label = self.store.ranges[id.at()].label;
+        self.store.labels[label.at()].domain = Some(domain);
+        let payload = Some(nvtx::Payload::U64(delay_ns));
+        let details = tables::Details { payload, within: None, fields: Vec::new() };
+        self.store.details.insert(tables::Subject::Range(id), details);
+    }
+
+    fn delay_host(&mut self, ns: u64) {
+        self.intervene("host delay", ns, |p| p.host(US + ns));
+    }
+
+    /// Nodes 101, 102, ... are copies of 1, 2, ...; these pairs of originals were reported as node and dependency.
+    fn dependencies_of_graph(&mut self, pairs: &[(u64, u64)]) {
+        let event = |kind, node, original_node, at_ns| {
+            let mut event = cupti::GraphEvent::from_words([0; 7]);
+            (event.kind, event.at_ns) = (kind, at_ns);
+            (event.node, event.original_node) = (node, original_node);
+            event
+        };
+        let created = |(node, other): &(u64, u64)| {
+            event(cupti::GraphEventKind::DependencyCreated, *node, *other, 1)
+        };
+        let copies =
+            (1..=20).map(|node| event(cupti::GraphEventKind::NodeCloned, 100 + node, node, 2));
+        let events: Vec<cupti::GraphEvent> = pairs.iter().map(created).chain(copies).collect();
+        self.store.graph_dependencies.insert(0, GraphDependencies::new(events.iter()));
+    }
+
     /// A launch of a graph: kernels by their start after the first and their length.
     fn graph(&mut self, stream: u32, nodes: &[(&'static str, u64, u64)]) {
         let free = self.streams.get(&stream).copied().unwrap_or(0);
         let begin = (self.now + 5 * US).max(free);
         let correlation_id = self.next_id;
         self.call("cuGraphLaunch", CallClass::GraphLaunch, self.now + 6 * US);
-        for (name, start, ns) in nodes {
+        for (node, (name, start, ns)) in (101..).zip(nodes) {
             let mut details = cupti::Kernel::default();
             (details.place.context, details.place.stream) = (1, stream);
+            details.graph_node = cupti::GraphNode::new(1, node);
             let name = self.store.names.intern(name);
             let names = KernelNames { name, demangled: None, short: None };
             let work = Work::new(What::Kernel { names, details }, details.place);
@@ -54,6 +127,13 @@ impl Program {
             *end = time.end_ns.max(*end);
         }
     }
+}
+
+/// A recording of event 1.
+#[derive(Clone, Copy)]
+struct Recorded {
+    end_ns: u64,
+    sync_id: Option<u64>,
 }
 
 fn us(count: u64) -> Duration {
@@ -118,6 +198,277 @@ fn path_leads_through_streams_events_and_graphs() {
     assert!(text.contains("kernel 88.1 %, host 8.8 %, launch latency 2.2 %"), "{text}");
 }
 
+/// Starts are moved to the host's clock, and ends follow after the measured time: clocks that run apart leave some
+/// nanoseconds between the end of a kernel and the start of the one that follows it, in either direction.
+#[test]
+fn path_is_the_same_where_clocks_run_apart() {
+    for drift in [2, -2] {
+        let mut program = steps(streams_and_a_graph);
+        for (at, row) in program.store.operations.iter_mut().enumerate() {
+            let by = drift * (at % 6) as i64;
+            let time = row.time().unwrap();
+            let [start_ns, end_ns] =
+                [time.start_ns, time.end_ns].map(|ns| ns.saturating_add_signed(by));
+            *row = tables::Operation::new(
+                row.work,
+                Some(Interval { start_ns, end_ns }),
+                row.correlation_id,
+            );
+        }
+        let profile = program.profile();
+        let dependencies = profile.dependencies();
+        let assumptions = dependencies.assumptions();
+        let inferred = (assumptions.inferred_events, assumptions.inferred_in_graphs);
+        assert_eq!((inferred, assumptions.late_starts), ((20, 20), 0), "{drift}: {assumptions}");
+        let path = dependencies.critical_path_of("step").unwrap();
+        for (name, each) in
+            [("first", 100), ("second", 50), ("beside", 0), ("g1", 20), ("short", 0), ("g3", 30)]
+        {
+            let row = path.row(PathKind::Kernel, name).unwrap();
+            let off = row.on_path.abs_diff(us(20 * each));
+            assert!(off < us(1), "{drift}: {name}\n{path}");
+        }
+    }
+}
+
+/// No launch of `second` is ever waited for, so that its latency is not known. The least one is in a step in which clocks put
+/// 3 ns between the kernels: the launch does not decide when `second` starts there either.
+#[test]
+fn launch_that_never_decides_is_on_no_path() {
+    let mut step = 0;
+    let mut program = steps(|p| {
+        p.kernel_through("cuLaunchKernel", 7, "first", 100 * US);
+        p.host(if step == 5 { 20 * US } else { 0 });
+        p.kernel_through("cuLaunchKernelEx", 7, "second", 50 * US);
+        p.wait();
+        step += 1;
+    });
+    let row = &mut program.store.operations[2 * 5 + 1];
+    let Interval { start_ns, end_ns } = row.time().unwrap();
+    let time = Interval { start_ns: start_ns + 3, end_ns: end_ns + 3 };
+    *row = tables::Operation::new(row.work, Some(time), row.correlation_id);
+    let profile = program.profile();
+    let path = profile.dependencies().critical_path_of("step").unwrap();
+    for (name, each) in [("first", 100), ("second", 50)] {
+        assert_eq!(path.row(PathKind::Kernel, name).unwrap().on_path, us(20 * each), "{path}");
+    }
+}
+
+/// The event was recorded before `later`, and `second` is on a stream whose only work is a wait for one that waited. What the
+/// other streams had when the waits were called would be `later`, which ends after `second` began.
+#[test]
+fn recorded_events_lead_to_what_they_were_recorded_after() {
+    for has_sync_ids in [true, false] {
+        let step = |p: &mut Program| {
+            p.kernel_through("cuLaunchKernel", 7, "first", 100 * US);
+            let first = p.record_event(7, has_sync_ids);
+            p.kernel_through("cuLaunchKernel", 7, "later", 200 * US);
+            p.wait_recorded(9, first);
+            // Again, of a stream without work.
+            let again = p.record_event(9, has_sync_ids);
+            p.wait_recorded(8, Recorded { end_ns: first.end_ns, ..again });
+            p.kernel_through("cuLaunchKernel", 8, "second", 400 * US);
+            let second = p.record_event(8, has_sync_ids);
+            p.kernel_through("cuLaunchKernel", 8, "unneeded", US);
+            p.synchronize_recorded(second);
+            p.host(10 * US);
+            p.wait_for(None);
+        };
+        let profile = steps(step).profile();
+        let dependencies = profile.dependencies();
+        let expected = Assumptions { recorded_events: 60, ..Assumptions::default() };
+        assert_eq!(*dependencies.assumptions(), expected);
+        assert_eq!(
+            expected.to_string(),
+            "all dependencies are recorded; 60 waits for events with a known recording"
+        );
+        let path = dependencies.critical_path_of("step").unwrap();
+        let on_path = |name| path.row(PathKind::Kernel, name).unwrap().on_path;
+        let names = ["first", "later", "second", "unneeded"];
+        assert_eq!(names.map(on_path), [100, 0, 400, 0].map(|each| us(20 * each)), "{path}");
+        let slack = |name| path.row(PathKind::Kernel, name).unwrap().slack;
+        // From 305 and 506 to 519 us. The last wait never waited, so that its return takes no time.
+        assert_eq!((slack("later"), slack("unneeded")), (Some(us(214)), Some(us(13))), "{path}");
+        // What `first` becomes `second` gains.
+        let change = Change::Kernel { name: "first".to_owned(), times: 2.0 };
+        assert_eq!(dependencies.predict(change).saved(), us(50));
+    }
+}
+
+/// An event that lies before all work of its stream delays nothing.
+#[test]
+fn recorded_events_without_work_before_them_delay_nothing() {
+    let profile = steps(|p| {
+        let nothing = p.record_event(20, true);
+        p.kernel_through("cuLaunchKernel", 7, "other", 100 * US);
+        p.wait_recorded(8, nothing);
+        p.kernel_through("cuLaunchKernel", 8, "free", 150 * US);
+        p.wait_for(None);
+    })
+    .profile();
+    let dependencies = profile.dependencies();
+    let expected = Assumptions { recorded_events: 20, ..Assumptions::default() };
+    assert_eq!(*dependencies.assumptions(), expected);
+    let path = dependencies.critical_path_of("step").unwrap();
+    assert_eq!(path.row(PathKind::Kernel, "other").unwrap().on_path, us(0), "{path}");
+}
+
+/// 20 steps of two ranks, which compute for 300 and 700 us, reduce together for 50 us and wait for that.
+fn two_ranks() -> Profile {
+    let mut store = tables::Store::default();
+    let info: crate::record::recording::RecordingInfo = serde_json::from_value(serde_json::json!({
+        "recorded_at_s": 0, "cupti_version": 0, "cuda_driver_version": 0,
+        "driver_release": null, "recorder_version": "", "devices": [],
+    }))
+    .unwrap();
+    let (step_ns, end_ns) = (1_000 * US, 21_000 * US);
+    for rank in 0..2 {
+        let thread = tables::ThreadId(rank);
+        let process = 100 + rank;
+        store.threads.push(tables::Thread { id: process, process, name: None, priority: None });
+        let recorded = tables::RecordedProcess {
+            rank: Some(rank),
+            host: 0,
+            window_ns: (step_ns, end_ns),
+            windows_ns: vec![(step_ns, end_ns)],
+            info: info.clone(),
+            health: crate::join::health::Health::default(),
+        };
+        let recorded = Some(Box::new(recorded));
+        store.processes.push(tables::Process { id: process, name: None, recorded });
+        let (next_id, open) = (0, Vec::new());
+        let mut writer = Writer { store: &mut store, process, thread, device: rank, next_id, open };
+        for number in 1..=20 {
+            let start = number * step_ns;
+            let at = |us: u64| start + us * US;
+            let computed = if rank == 0 { 305 } else { 705 };
+            writer.open.clear();
+            writer.range("step", start, at(760));
+            writer.open = vec![RangeId(writer.store.ranges.len() as u32 - 1)];
+            writer.call_between("cuLaunchKernelEx", CallClass::KernelLaunch, at(1), at(3));
+            writer.kernel_of_call("gemm", at(5), at(computed));
+            writer.call_between("cuLaunchKernelEx", CallClass::KernelLaunch, at(3), at(5));
+            let name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)";
+            writer.kernel_of_call(name, at(computed), at(755));
+            writer.collective(at(5) + 100, number, rank.into(), 2);
+            writer.call_between("cuStreamSynchronize", CallClass::Synchronize, at(6), at(757));
+            let mut record = cupti::Synchronization::default();
+            record.kind = cupti::SynchronizationKind::Stream;
+            (record.context, record.stream) = (1, Some(7));
+            record.correlation_id = writer.store.calls.last().unwrap().correlation_id;
+            let row = tables::Synchronization { record, call: None, process };
+            writer.store.synchronizations.push(row);
+        }
+    }
+    store.operations.sort_by_key(tables::Operation::start_ns);
+    let window_ns = (step_ns, end_ns);
+    store.session =
+        tables::Session { window_ns, windows_ns: vec![window_ns], ..tables::Session::default() };
+    Profile::from_store(store, info, crate::join::health::Health::default())
+}
+
+/// The path of a step of the fast rank leads to the slow one, which determines its length.
+#[test]
+fn path_leads_through_collectives_to_the_last_rank() {
+    let profile = two_ranks();
+    let dependencies = profile.dependencies().with_steps("step").unwrap();
+    let assumptions = dependencies.assumptions();
+    assert_eq!((assumptions.collectives, assumptions.contradicted), (20, 0), "{assumptions}");
+    assert_eq!(
+        assumptions.to_string(),
+        "all dependencies are recorded; 20 collectives of several ranks"
+    );
+    let path = dependencies.critical_path_of("step").unwrap();
+    // Of both ranks.
+    assert_eq!((path.instances, path.length), (40, us(40 * 760)));
+    let row = |name: &str| path.rows().iter().find(|row| row.name.starts_with(name)).unwrap();
+    assert_eq!(row("gemm").on_path, us(40 * 700), "{path}");
+    assert_eq!(row("ncclDevKernel").on_path, us(40 * 50), "{path}");
+    // The fast one may start 400 us later. It transfers for 50 us, and waits for 400. Each step counts what both ranks do.
+    assert_eq!(row("gemm").slack, Some(us(400)), "{path}");
+    assert_eq!(row("ncclDevKernel").total, us(80 * 50), "{path}");
+    let segments = path.segments();
+    let processes: Vec<u32> = segments
+        .iter()
+        .filter_map(|segment| {
+            segment.operation(&profile).filter(|_| segment.kind() == PathKind::Kernel)
+        })
+        .map(|operation| operation.process_id())
+        .collect();
+    assert_eq!(processes.iter().filter(|id| **id == 101).count(), 60, "{processes:?}");
+    let faster = |times| Change::Kernel { name: "gemm".to_owned(), times };
+    let prediction = dependencies.predict(faster(2.0));
+    assert_eq!((prediction.before, prediction.saved()), (us(760), us(350)), "{prediction}");
+    assert_eq!(dependencies.predict(faster(0.5)).after, us(760 + 700));
+    let nothing = dependencies.predict(Change::RangeGpu { path: "none".to_owned(), times: 2.0 });
+    assert_eq!(nothing.saved(), us(0));
+    // Ten of each rank, with the delays of its other ten.
+    let error = dependencies.replay_error().unwrap();
+    assert_eq!((error.steps, error.measured), (20, us(760)));
+    assert!(error.largest < 1e-9, "{error}");
+}
+
+/// Two chains of a graph, with 1 us between nodes: `a` 24.5 us and `b`, beside `c` 10 us, an empty node, `d` 13 us and `e`. When `e` starts, `a`
+/// ended last, and so it would be taken for what `e` waits for.
+#[test]
+fn dependencies_of_graphs_lead_to_what_a_node_waits_for() {
+    let step = |p: &mut Program| {
+        let half = US / 2;
+        p.graph(
+            7,
+            &[
+                ("a", 0, 24 * US + half),
+                ("c", 0, 10 * US),
+                ("d", 11 * US, 13 * US),
+                ("e", 25 * US, 40 * US),
+                ("b", 26 * US, 10 * US),
+            ],
+        );
+        p.wait();
+    };
+    let faster = || Change::Kernel { name: "c".to_owned(), times: 10.0 };
+    let inferred = steps(step).profile();
+    let inferred = inferred.dependencies();
+    assert_eq!(
+        (inferred.assumptions().inferred_in_graphs, inferred.predict(faster()).saved()),
+        (60, us(0))
+    );
+    // Of `b`, `d` through the empty node 9, and `e`; in either order of the pairs.
+    let pairs = [(5, 1), (9, 2), (3, 9), (4, 3)];
+    for is_reversed in [false, true] {
+        let mut program = steps(step);
+        let pairs = pairs.map(|(node, other)| match is_reversed {
+            true => (other, node),
+            false => (node, other),
+        });
+        program.dependencies_of_graph(&pairs);
+        let profile = program.profile();
+        let dependencies = profile.dependencies();
+        let expected = Assumptions { recorded_in_graphs: 100, ..Assumptions::default() };
+        assert_eq!(*dependencies.assumptions(), expected);
+        let path = dependencies.critical_path_of("step").unwrap();
+        let on_path = |name| path.row(PathKind::Kernel, name).unwrap().on_path;
+        let each = [0, 0, 10, 13, 40];
+        assert_eq!(
+            ["a", "b", "c", "d", "e"].map(on_path),
+            each.map(|each| us(20 * each)),
+            "{path}"
+        );
+        assert_eq!(dependencies.predict(faster()).saved(), us(9));
+        // `b` ends at 36 us of 65, and `a` half a microsecond earlier than `b` needs.
+        let slack = |name| path.row(PathKind::Kernel, name).unwrap().slack.unwrap();
+        assert!(slack("b") >= us(29) && slack("a") >= us(29), "{path}");
+    }
+    // A graph that contains one node twice, and one without pairs that ran one after the other, are inferred.
+    let mut program = steps(|p| {
+        p.graph(7, &[("a", 0, 10 * US), ("b", 5 * US, 10 * US)]);
+        p.wait();
+    });
+    program.dependencies_of_graph(&[(2, 1)]);
+    let profile = program.profile();
+    assert_eq!(profile.dependencies().assumptions().recorded_in_graphs, 0);
+}
+
 #[test]
 fn assumptions_are_counted() {
     let profile = steps(streams_and_a_graph).profile();
@@ -146,10 +497,9 @@ fn assumptions_are_counted() {
 #[track_caller]
 fn compare(before: impl FnMut(&mut Program), change: Change, after: impl FnMut(&mut Program)) {
     let [before, after] = [steps(before).profile(), steps(after).profile()];
-    let [measured, after] = [&before, &after].map(|profile| {
-        let dependencies = profile.dependencies().with_steps("step").unwrap();
-        dependencies.critical_path_of("step").unwrap().length.as_secs_f64() / 20.0
-    });
+    let dependencies = before.dependencies();
+    let measured = dependencies.critical_path_of("step").unwrap().length.as_secs_f64() / 20.0;
+    let after = after.dependencies().with_steps("step").unwrap().clock_ns() as f64 / 1e9;
     let prediction = before.dependencies().with_steps("step").unwrap().predict(change);
     assert!((prediction.before.as_secs_f64() / measured - 1.0).abs() < 1e-9);
     let predicted = prediction.after.as_secs_f64();
@@ -178,6 +528,9 @@ fn predictions_are_what_changed_programs_take() {
     compare(kernels(10, 40 * US, false), faster, kernels(10, 20 * US, false));
     let faster = Change::RangeGpu { path: path(), times: 4.0 };
     compare(kernels(10, 40 * US, true), faster, kernels(10, 10 * US, true));
+    compare(kernels(10, 60 * US, true), Change::NoWait { path: path() }, |p| {
+        (0..10).for_each(|_| p.kernel(60 * US));
+    });
     let once = Change::OneWait { path: path() };
     compare(kernels(10, 50 * US, true), once, kernels(10, 50 * US, false));
     let host = |each: u64| {
@@ -200,6 +553,36 @@ fn predictions_are_what_changed_programs_take() {
         p.wait();
     };
     compare(launches, Change::OneGraph { path: path() }, graph);
+    // Ten copies of 100 kB at 50 GB/s, beside one of all their bytes.
+    let copies = |times: u64| {
+        move |p: &mut Program| {
+            for _ in 0..times {
+                let bytes = 1_000_000 / times;
+                p.launch(7, Job::In(bytes, false), bytes / 50);
+            }
+            p.kernel(60 * US);
+            p.wait();
+        }
+    };
+    compare(copies(10), Change::OneCopy { path: path() }, copies(1));
+    // A blocking copy of 4 MB at 10 GB/s, beside one at 50 GB/s that returns at once, and with the kernels hiding that.
+    let loads = |is_pageable: bool, ns: u64| {
+        move |p: &mut Program| {
+            p.host(5 * US);
+            p.launch(7, Job::In(4 << 20, is_pageable), ns);
+            p.kernel(300 * US);
+            p.wait();
+        }
+    };
+    let pinned_ns = (4 << 20) / 50;
+    compare(loads(true, (4 << 20) / 10), Change::Pinned, loads(false, pinned_ns));
+    let ahead = |p: &mut Program| {
+        p.host(5 * US);
+        p.launch(8, Job::In(4 << 20, false), pinned_ns);
+        p.kernel(300 * US);
+        p.wait_for(Some(7));
+    };
+    compare(loads(true, (4 << 20) / 10), Change::CopiesAhead, ahead);
     let events = |waits: bool| {
         move |p: &mut Program| {
             for stream in 10..14 {
@@ -260,6 +643,154 @@ fn replay_without_a_change_is_the_recording() {
             assert!(path.rows().iter().all(|row| row.on_path <= row.total.max(path.length)));
         }
         let _ = dependencies.outlook().to_string();
+    }
+}
+
+/// Half of 20 steps get a delay of 60 us; the response of the only place.
+fn response(mut step: impl FnMut(&mut Program, u64)) -> (Response, Outlook) {
+    let mut number = 0;
+    let profile = steps(|p| {
+        let is_delayed = (number / 2 + number) % 2 == 1;
+        number += 1;
+        step(p, if is_delayed { 60 * US } else { 0 });
+    })
+    .profile();
+    let outlook = profile.dependencies().with_steps("step").unwrap().outlook();
+    assert_eq!(outlook.responses.len(), 1, "{outlook}");
+    (outlook.responses[0].clone(), outlook)
+}
+
+#[test]
+fn responses_to_delays_are_the_constructed_ones() {
+    let prepare = |p: &mut Program, delay: u64| {
+        p.range("prepare", |p| {
+            p.host(20 * US);
+            p.delay_host(delay);
+        });
+    };
+    // All of it shows: the host waits for the kernel.
+    let (shown, outlook) = response(|p, delay| {
+        prepare(p, delay);
+        p.kernel(100 * US);
+        p.wait();
+    });
+    assert_eq!((shown.measured, shown.low, shown.high, shown.predicted), (1.0, 1.0, 1.0, 1.0));
+    assert_eq!(
+        (shown.path.as_str(), shown.is_on_gpu, shown.delay),
+        ("step/prepare", false, us(60))
+    );
+    assert_eq!((shown.delayed, shown.undelayed), (10, 10));
+    assert_eq!((shown.agreement(), outlook.confidence), (Agreement::Agrees, Confidence::High));
+    assert_eq!(
+        shown.to_string(),
+        "host delayed by 60.00 us in step/prepare: 10 of 20 steps are longer by 100 % of it (100 % to \
+         100 %), predicted 100 %: the model agrees"
+    );
+    // Nothing shows: the kernel takes longer.
+    let (hidden, _) = response(|p, delay| {
+        p.kernel(300 * US);
+        prepare(p, delay);
+        p.wait();
+    });
+    assert_eq!((hidden.measured, hidden.predicted), (0.0, 0.0));
+    assert_eq!(hidden.agreement(), Agreement::Agrees);
+    // Half of it shows: the kernel ends at 105 us, without the delay the host waits from 75 us on.
+    let (half, _) = response(|p, delay| {
+        p.kernel(100 * US);
+        p.host(50 * US);
+        prepare(p, delay);
+        p.wait();
+    });
+    assert!((half.measured - 0.5).abs() < 1e-9 && half.predicted == 0.5, "{half}");
+    // A longer kernel, in the shadow of another stream by half of the delay.
+    let (gpu, _) = response(|p, delay| {
+        p.kernel_through("cuLaunchKernel", 9, "beside", 134 * US);
+        p.intervene("GPU delay", delay, |p| p.kernel(US + delay));
+        p.kernel(99 * US);
+        p.wait();
+    });
+    assert!(gpu.is_on_gpu);
+    assert!((gpu.measured - 0.5).abs() < 1e-9 && gpu.predicted == 0.5, "{gpu}");
+}
+
+/// Random steps, delayed by the host at a random place: what the simulation does, and what the graph of its recording says.
+#[test]
+fn responses_of_random_programs_are_predicted() {
+    let mut rng = fastrand::Rng::with_seed(25);
+    let (mut near, mut hidden, mut partly, mut all) = (0, 0, 0, 0);
+    for _ in 0..400 {
+        let jobs: Vec<(u32, u32, u64)> = (0..rng.usize(4..12))
+            .map(|_| (rng.u32(0..8), rng.u32(1..4), rng.u64(1..60) * US))
+            .collect();
+        let place = rng.usize(0..jobs.len());
+        let (response, outlook) = response(|p, delay| {
+            for (at, (job, stream, ns)) in jobs.iter().enumerate() {
+                if at == place {
+                    p.delay_host(delay);
+                }
+                match job {
+                    0 => p.host(*ns),
+                    1 => p.wait_for(Some(*stream)),
+                    2 => p.wait(),
+                    3 => p.launch(*stream, Job::In(1 << 20, true), *ns),
+                    4 => p.wait_event(*stream, *stream % 3 + 1),
+                    // Long enough to hide a delay.
+                    _ => p.kernel_through("cuLaunchKernel", *stream, "work", 3 * *ns),
+                }
+            }
+            p.wait();
+        });
+        all += 1;
+        hidden += u32::from(response.measured < 0.1);
+        partly += u32::from((0.1..0.9).contains(&response.measured));
+        match (response.measured - response.predicted).abs() < 0.1 {
+            true => near += 1,
+            false => println!("{response}\n{jobs:?} at {place}\n{}", outlook.assumptions),
+        }
+    }
+    println!("{near} of {all} within 0.1; {hidden} hidden, {partly} in part");
+    assert!(near * 100 >= all * 95, "{near} of {all}");
+    assert!(hidden > 50 && partly > 20, "{hidden} hidden, {partly} in part");
+}
+
+/// A step that begins on the beat of a timer, which no recording has: the model takes the wait for work.
+#[test]
+fn response_that_differs_lowers_the_confidence() {
+    let (response, outlook) = response(|p, delay| {
+        let start = p.now;
+        p.delay_host(delay);
+        p.kernel(40 * US);
+        p.wait();
+        p.now = start + 5_000 * US;
+    });
+    assert_eq!((response.measured, response.predicted), (0.0, 1.0), "{response}");
+    assert_eq!(response.agreement(), Agreement::Disagrees);
+    assert!(response.to_string().ends_with("predicted 100 %: the model is wrong there"));
+    assert_eq!(Confidence::of(outlook.replay.as_ref(), &[]), Confidence::High, "{outlook}");
+    assert_eq!(outlook.confidence, Confidence::Medium);
+    assert!(outlook.to_string().contains("\nconfidence in predictions: medium\n"), "{outlook}");
+    let twice = [response.clone(), response];
+    assert_eq!(Confidence::of(outlook.replay.as_ref(), &twice), Confidence::Low);
+    assert_eq!(Confidence::of(None, &twice), Confidence::Unknown);
+}
+
+#[test]
+fn wide_bounds_decide_nothing() {
+    let (mut response, _) = response(|p, delay| {
+        p.delay_host(delay);
+        p.kernel(40 * US);
+        p.wait();
+    });
+    for (measured, low, high, expected) in [
+        (1.0, 0.85, 1.15, Agreement::Agrees),
+        (1.0, 0.5, 1.5, Agreement::Undecided),
+        (1.0, f64::NEG_INFINITY, f64::INFINITY, Agreement::Undecided),
+        (0.85, 0.83, 0.95, Agreement::Undecided),
+        (0.8, 0.7, 0.89, Agreement::Disagrees),
+        (1.3, 1.2, 1.4, Agreement::Disagrees),
+    ] {
+        (response.measured, response.low, response.high) = (measured, low, high);
+        assert_eq!(response.agreement(), expected, "{measured} {low} {high}");
     }
 }
 

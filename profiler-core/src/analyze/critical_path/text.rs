@@ -3,7 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Assumptions, Change, CriticalPath, Outlook, PathRow, Prediction, ReplayError};
+use super::{
+    Agreement, Assumptions, Change, CriticalPath, Outlook, PathRow, Prediction, ReplayError,
+    Response,
+};
 use crate::base::table::{Layout, Table};
 use crate::base::units::{NAME_WIDTH, PATH_WIDTH, number, shortened, time};
 
@@ -84,6 +87,7 @@ impl fmt::Display for Change {
             Self::Ahead { path: of, threads } => {
                 write!(f, "host's part of {} ahead on {threads} threads", path(of))
             }
+            Self::NoWait { path: of } => write!(f, "no waits of the host in {}", path(of)),
             Self::OneWait { path: of } => write!(f, "only the last wait in each {}", path(of)),
             Self::NoEvents { path: of } => write!(f, "no waits of streams in {}", path(of)),
             Self::OneGraph { path: of } => write!(f, "launches in each {} as one graph", path(of)),
@@ -122,6 +126,31 @@ impl fmt::Display for ReplayError {
     }
 }
 
+impl fmt::Display for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.is_on_gpu { "GPU" } else { "host" };
+        let place = shortened(&self.path, PATH_WIDTH);
+        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+        write!(
+            f,
+            "{what} delayed by {} in {place}: {} of {} steps are longer by {} of it",
+            time(self.delay),
+            self.delayed,
+            self.delayed + self.undelayed,
+            percent(self.measured)
+        )?;
+        if self.low.is_finite() {
+            write!(f, " ({} to {})", percent(self.low), percent(self.high))?;
+        }
+        write!(f, ", predicted {}: ", percent(self.predicted))?;
+        f.write_str(match self.agreement() {
+            Agreement::Agrees => "the model agrees",
+            Agreement::Disagrees => "the model is wrong there",
+            Agreement::Undecided => "undecided, more steps or a longer delay decide",
+        })
+    }
+}
+
 impl fmt::Display for Assumptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = [
@@ -141,8 +170,20 @@ impl fmt::Display for Assumptions {
         let counts = counts.iter().filter(|(count, _)| *count != 0);
         let texts: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
         match texts.is_empty() {
-            true => f.write_str("all dependencies are recorded"),
-            false => write!(f, "assumptions: {}", texts.join(", ")),
+            true => f.write_str("all dependencies are recorded")?,
+            false => write!(f, "assumptions: {}", texts.join(", "))?,
+        }
+        let known = [
+            (self.recorded_in_graphs, "operations of graphs with known dependencies"),
+            (self.recorded_events, "waits for events with a known recording"),
+            (self.collectives, "collectives of several ranks"),
+        ];
+        for (count, what) in known.iter().filter(|(count, _)| *count != 0) {
+            write!(f, "; {count} {what}")?;
+        }
+        match self.clock_error_ns {
+            0 => Ok(()),
+            ns => write!(f, "; clocks are off by up to {}", time(Duration::from_nanos(ns))),
         }
     }
 }
@@ -163,6 +204,10 @@ impl Outlook {
             Some(error) => format!("\n{error}"),
             None => "\nthe model's error is not known: fewer than four steps".to_owned(),
         };
+        for response in &self.responses {
+            text.push_str(&format!("\n{response}"));
+        }
+        text.push_str(&format!("\nconfidence in predictions: {}", self.confidence));
         text.push_str(match self.changes.is_empty() {
             true => "\nno single change of those tried would save 0.5 %",
             false => "\nchanges by what each saves alone in a replay:",

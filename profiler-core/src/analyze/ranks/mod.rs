@@ -18,7 +18,7 @@
 
 mod exposed;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};

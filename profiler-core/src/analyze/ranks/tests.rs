@@ -47,13 +47,13 @@ const PLANTS: [Plant; 6] =
     [Plant::Sleep, Plant::Kernel, Plant::Longer, Plant::Loader, Plant::Throttled, Plant::Copy];
 
 /// A rank that records, with its thread.
-struct Writer<'a> {
-    store: &'a mut Store,
-    process: u32,
-    thread: ThreadId,
-    device: u32,
-    next_id: u32,
-    open: Vec<RangeId>,
+pub(crate) struct Writer<'a> {
+    pub(crate) store: &'a mut Store,
+    pub(crate) process: u32,
+    pub(crate) thread: ThreadId,
+    pub(crate) device: u32,
+    pub(crate) next_id: u32,
+    pub(crate) open: Vec<RangeId>,
 }
 
 impl Writer<'_> {
@@ -69,7 +69,7 @@ impl Writer<'_> {
         LabelId(at as u32)
     }
 
-    fn range(&mut self, name: &str, start_ns: u64, end_ns: u64) {
+    pub(crate) fn range(&mut self, name: &str, start_ns: u64, end_ns: u64) {
         let label = self.label(name, None);
         let parent = self.open.last().copied().into();
         let time = Interval { start_ns, end_ns };
@@ -84,6 +84,16 @@ impl Writer<'_> {
 
     /// A call that ends as its work starts.
     fn call(&mut self, name: &str, class: CallClass, start_ns: u64) {
+        self.call_between(name, class, start_ns - 2 * US, start_ns);
+    }
+
+    pub(crate) fn call_between(
+        &mut self,
+        name: &str,
+        class: CallClass,
+        start_ns: u64,
+        end_ns: u64,
+    ) {
         let kind = CallKind {
             name: self.store.names.intern(name),
             api: Api::Driver,
@@ -98,7 +108,7 @@ impl Writer<'_> {
         let kind = self.store.intern_call_kind(kind);
         self.next_id += 1;
         self.store.calls.push(tables::Call {
-            time: Interval { start_ns: start_ns - 2 * US, end_ns: start_ns },
+            time: Interval { start_ns, end_ns },
             correlation_id: self.next_id,
             kind,
             thread: self.thread,
@@ -120,6 +130,11 @@ impl Writer<'_> {
 
     fn kernel(&mut self, name: &str, start_ns: u64, end_ns: u64) {
         self.call("cuLaunchKernelEx", CallClass::KernelLaunch, start_ns);
+        self.kernel_of_call(name, start_ns, end_ns);
+    }
+
+    /// A kernel of the last call.
+    pub(crate) fn kernel_of_call(&mut self, name: &str, start_ns: u64, end_ns: u64) {
         let mut details = cupti::Kernel::default();
         let place = self.place();
         (details.grid, details.block, details.place) = ([100, 1, 1], [128, 1, 1], place);
@@ -139,7 +154,7 @@ impl Writer<'_> {
         self.operation(work, start_ns, end_ns);
     }
 
-    fn collective(&mut self, at_ns: u64, sequence: u64, rank: u64, ranks: u64) {
+    pub(crate) fn collective(&mut self, at_ns: u64, sequence: u64, rank: u64, ranks: u64) {
         let label = self.label("AllReduce", Some(COLLECTIVES_DOMAIN));
         let id = MarkId(self.store.marks.len() as u32);
         let parent = self.open.last().copied();

@@ -335,6 +335,10 @@ impl Appender {
             return;
         }
         self.uncovered += (self.bytes.len() - before.length) as u64;
+        if segment.clock.step_ns() != 0 {
+            // The clock was set in this segment, and in no other.
+            self.add_readings([segment.clock.start, segment.clock.stop]);
+        }
         if extent != Extent::OpenOnes && self.covers(taken) {
             self.add_readings([segment.clock.start, segment.clock.stop]);
             self.write_state(taken.attributes, taken.missing_kinds, losses);

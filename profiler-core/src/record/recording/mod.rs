@@ -88,44 +88,82 @@ pub struct Recording {
 
 /// Clock readings that map CUPTI's timestamps to `CLOCK_MONOTONIC`: sorted, at least two.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Clocks(Vec<Reading>);
+pub(crate) struct Clocks {
+    readings: Vec<Reading>,
+    /// The readings after which CUPTI's clock was set before the next one, the first [`MOST_STEPS`].
+    steps: Vec<usize>,
+}
+
+/// A damaged file may have any number of steps, and each record is compared with them.
+const MOST_STEPS: usize = 16;
 
 impl Clocks {
     pub(crate) fn new(readings: Vec<Reading>) -> Self {
-        Self(readings)
+        let mut clocks = Self { readings, steps: Vec::new() };
+        let pairs = 0..clocks.readings.len().saturating_sub(1);
+        let steps = pairs.filter(|first| clocks.between(*first).step_ns() != 0);
+        clocks.steps = steps.take(MOST_STEPS).collect();
+        clocks
     }
 
     fn readings(&self) -> &[Reading] {
-        &self.0
+        &self.readings
     }
 
     fn between(&self, first: usize) -> Clock {
         let none = Reading { at_ns: 0, offset_ns: 0 };
-        let at = |at: usize| self.0.get(at).or(self.0.last()).copied().unwrap_or(none);
+        let at =
+            |at: usize| self.readings.get(at).or(self.readings.last()).copied().unwrap_or(none);
         Clock { start: at(first), stop: at(first + 1) }
     }
 
     /// The only pair of readings, if there are no others.
     pub(crate) fn only(&self) -> Option<Clock> {
-        (self.0.len() <= 2).then(|| self.between(0))
+        (self.readings.len() <= 2).then(|| self.between(0))
     }
 
     /// Converts a CUPTI timestamp to `CLOCK_MONOTONIC`.
     #[inline]
     pub(crate) fn monotonic_ns(&self, cupti_ns: u64) -> u64 {
-        let begun = match self.0.len() {
+        if !self.steps.is_empty()
+            && let Some(at_ns) = self.beside_steps(cupti_ns)
+        {
+            return at_ns;
+        }
+        self.within(0, self.readings.len(), cupti_ns)
+    }
+
+    /// The same by readings from `begin` to before `end`.
+    #[inline]
+    fn within(&self, begin: usize, end: usize, cupti_ns: u64) -> u64 {
+        let begun = match end - begin {
             0..=2 => 1,
-            _ => self.0.partition_point(|reading| {
+            _ => self.readings[begin..end].partition_point(|reading| {
                 cupti_ns.wrapping_add_signed(reading.offset_ns.wrapping_neg()) >= reading.at_ns
             }),
         };
-        let last = self.0.len().saturating_sub(2);
-        self.between(begun.saturating_sub(1).min(last)).monotonic_ns(cupti_ns)
+        let last = (end - begin).saturating_sub(2);
+        self.between(begin + begun.saturating_sub(1).min(last)).monotonic_ns(cupti_ns)
+    }
+
+    /// The same where the clock was set: a timestamp is of the readings between which it lies. `None` if it lies between none.
+    #[cold]
+    fn beside_steps(&self, cupti_ns: u64) -> Option<u64> {
+        let lies = |first: usize, last: usize| {
+            let at_ns = self.within(first, last + 1, cupti_ns);
+            let between = self.readings[first].at_ns..=self.readings[last].at_ns;
+            between.contains(&at_ns).then_some(at_ns)
+        };
+        let begins = [0].into_iter().chain(self.steps.iter().map(|step| step + 1));
+        let ends = self.steps.iter().copied().chain([self.readings.len() - 1]);
+        let runs = begins.zip(ends).filter(|(first, last)| first < last);
+        let around_steps = self.steps.iter().map(|step| (*step, step + 1));
+        runs.chain(around_steps).find_map(|(first, last)| lies(first, last))
     }
 
     /// The largest step of CUPTI's clock between two readings.
     pub(crate) fn step_ns(&self) -> u64 {
-        let steps = (0..self.0.len().saturating_sub(1)).map(|first| self.between(first).step_ns());
+        let steps = self.steps.iter().map(|first| self.between(*first).step_ns());
         steps.max().unwrap_or(0)
     }
 }
@@ -206,6 +244,12 @@ impl Recording {
     /// How long the session was on.
     pub(crate) fn duration(&self) -> Duration {
         Duration::from_nanos(self.window_ns.1.saturating_sub(self.window_ns.0))
+    }
+
+    /// The number of kernels, copies and memsets.
+    pub(crate) fn operations(&self) -> u64 {
+        let ids = self.records.iter().filter_map(|record| segment::operation_id(&record));
+        ids.count() as u64
     }
 
     /// Calls that had not returned at the end.

@@ -1,0 +1,217 @@
+//! What does recording cost an AllReduce? Two ranks, back to back, paired and interleaved.
+//!
+//! ```text
+//! all_reduce --bench [--rounds 10] [--modes none,again,raw,waiting,library,plugin] --gpuprof GPUPROF --library LIBRARY
+//! ```
+//!
+//! | mode | what records |
+//! | --- | --- |
+//! | `none`, `again` | nothing, twice |
+//! | `raw` | CUPTI from C++ with the same kinds and callbacks: `raw_cupti.cpp` |
+//! | `waiting` | the injection library with NCCL's plugin, not switched on |
+//! | `library` | the injection library, everything, without the plugin |
+//! | `plugin` | the injection library, everything, with the plugin |
+//!
+//! Each measurement is a process of its own, this program started again with `--mode`, in the modes of the library under
+//! `gpuprof run`. It has a thread and a rank for each of two GPUs, which reduce 128 KiB to 4 MiB. The rounds go through all modes,
+//! each starting with another one, and what is compared is compared within a round. Needs libnccl.so (2.26 or newer).
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program that prints what it measured"
+)]
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::Instant;
+
+use cudarc::driver::CudaContext;
+use cudarc::nccl::{Comm, Id, ReduceOp};
+use gpu_profiler_benches::process_bench::{self, Arguments, Result};
+use gpu_profiler_benches::stats::{self, Rounds, median};
+use serde::{Deserialize, Serialize};
+
+#[path = "raw.rs"]
+mod raw;
+use raw::{Raw, raw_library_for};
+
+const RANKS: usize = 2;
+const KIBIBYTES: [usize; 4] = [128, 512, 1024, 4096];
+const WARM_UP: usize = 200;
+const BATCHES: usize = 40;
+/// Of a batch, after which the stream is waited for.
+const REDUCTIONS: usize = 50;
+
+/// Microseconds of an AllReduce of each size, as a process prints them: medians of its batches.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Sample {
+    us: [f64; KIBIBYTES.len()],
+}
+
+#[derive(Debug, Clone)]
+struct Options {
+    mode: Option<String>,
+    modes: Vec<String>,
+    rounds: usize,
+    gpuprof: Option<PathBuf>,
+    library: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let modes = ["none", "again", "raw", "waiting", "library", "plugin"];
+        let modes = modes.map(str::to_owned).to_vec();
+        Self { mode: None, modes, rounds: 10, gpuprof: None, library: None }
+    }
+}
+
+impl Arguments for Options {
+    type Mode = String;
+
+    fn read(&mut self, name: &str, value: &mut dyn FnMut() -> Result<String>) -> Result<bool> {
+        match name {
+            "--mode" => self.mode = Some(value()?),
+            "--modes" => self.modes = value()?.split(',').map(str::to_owned).collect(),
+            "--rounds" => self.rounds = value()?.parse::<usize>()?.max(1),
+            "--gpuprof" => self.gpuprof = Some(std::path::absolute(value()?)?),
+            "--library" => self.library = Some(std::path::absolute(value()?)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn mode(&self) -> Option<&String> {
+        self.mode.as_ref()
+    }
+}
+
+fn main() -> ExitCode {
+    let line = |mode: &String, _: &Options| Ok(serde_json::to_string(&measure(mode)?)?);
+    process_bench::run("all_reduce", unavailable, line, compare)
+}
+
+fn unavailable() -> Option<String> {
+    if let Some(why) = gpu_profiler_tests::cuda::unavailable() {
+        return Some(why);
+    }
+    match CudaContext::device_count() {
+        Ok(devices) if devices >= RANKS as i32 => None,
+        Ok(devices) => Some(format!("it needs {RANKS} GPUs, and {devices} are visible")),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+fn measure(mode: &str) -> Result<Sample> {
+    let raw = (mode == "raw").then(Raw::start).transpose()?;
+    let id = Id::new().map_err(|error| format!("ncclGetUniqueId: {error:?}"))?;
+    let ranks: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..RANKS)
+            .map(|rank| scope.spawn(move || reduce(rank, id).map_err(|error| error.to_string())))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err("panicked".into())))
+            .collect()
+    });
+    let us = ranks.into_iter().collect::<std::result::Result<Vec<_>, _>>()?[0];
+    if let Some(raw) = raw {
+        let [_, _, dropped, _] = raw.stop()?;
+        if dropped != 0 {
+            return Err(format!("{dropped} records dropped").into());
+        }
+    }
+    Ok(Sample { us })
+}
+
+/// Microseconds of an AllReduce of each size.
+fn reduce(rank: usize, id: Id) -> Result<[f64; KIBIBYTES.len()]> {
+    let stream = CudaContext::new(rank)?.new_stream()?;
+    let nccl = |what: &str, error| format!("{what} of rank {rank}: {error:?}");
+    let comm = Comm::from_rank(stream.clone(), rank, RANKS, id)
+        .map_err(|error| nccl("ncclCommInitRank", error))?;
+    let mut medians = [0.0; KIBIBYTES.len()];
+    for (of_size, kibibytes) in medians.iter_mut().zip(KIBIBYTES) {
+        let mut values = stream.alloc_zeros::<f32>(kibibytes << 8)?;
+        let mut batch = |reductions: usize| -> Result<f64> {
+            let began = Instant::now();
+            for _ in 0..reductions {
+                comm.all_reduce_in_place(&mut values, &ReduceOp::Sum)
+                    .map_err(|error| nccl("ncclAllReduce", error))?;
+            }
+            stream.synchronize()?;
+            Ok(began.elapsed().as_secs_f64() * 1e6 / reductions as f64)
+        };
+        batch(WARM_UP)?;
+        let times = (0..BATCHES).map(|_| batch(REDUCTIONS)).collect::<Result<Vec<_>>>()?;
+        *of_size = median(&times);
+    }
+    Ok(medians)
+}
+
+fn compare(options: &Options) -> Result<ExitCode> {
+    let scratch = env::temp_dir().join(format!("all_reduce-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch)?;
+    let mut modes = options.modes.clone();
+    let raw = raw_library_for(&mut modes, &scratch);
+    let mut samples: Vec<(String, usize, Sample)> = Vec::new();
+    let mut failed = false;
+    for round in 0..options.rounds {
+        for place in 0..modes.len() {
+            let mode = &modes[(place + round) % modes.len()];
+            let mut command = command(mode, options, &scratch.join(format!("{mode}-{round}")))?;
+            if let Some(raw) = &raw {
+                command.env("RAW_CUPTI", raw);
+            }
+            match process_bench::sample::<Sample>(&mut command) {
+                Ok(sample) => samples.push((mode.clone(), round, sample)),
+                Err(error) => {
+                    println!("ERROR: round {}: {mode}: {error}", round + 1);
+                    failed = true;
+                }
+            }
+        }
+    }
+    let _ = std::fs::remove_dir_all(&scratch);
+    for (index, kibibytes) in KIBIBYTES.into_iter().enumerate() {
+        println!(
+            "\nus an AllReduce of {kibibytes} KiB: median (min to max); against none and raw within a round, 95 % interval of the median"
+        );
+        for mode in &modes {
+            let of = |mode: &str| -> Rounds {
+                let of_mode = samples.iter().filter(|sample| sample.0 == mode);
+                of_mode.map(|(_, round, sample)| (*round, sample.us[index])).collect()
+            };
+            let others = ["none", "raw"].into_iter().filter(|other| other != mode);
+            let others: Vec<_> = others.map(|other| (other, of(other))).collect();
+            println!("{mode:<10}{}", stats::compared(&of(mode), &others));
+        }
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// This program in a mode, under `gpuprof run` where that is the library's.
+fn command(mode: &str, options: &Options, folder: &Path) -> Result<Command> {
+    let own = env::current_exe()?;
+    if !["waiting", "library", "plugin"].contains(&mode) {
+        let mut command = Command::new(own);
+        command.args(["--mode", mode]);
+        return Ok(command);
+    }
+    let of = |path: &Option<PathBuf>, name: &str| {
+        path.clone().ok_or_else(|| format!("mode {mode} needs --{name}"))
+    };
+    let mut command = Command::new(of(&options.gpuprof, "gpuprof")?);
+    command.args(["run", "--quiet", "--inject"]).arg(of(&options.library, "library")?);
+    command.arg("--output").arg(folder);
+    if mode == "waiting" {
+        command.args(["--start", "wait"]);
+    }
+    if mode == "library" {
+        // Its own word for no plugin.
+        command.env("NCCL_PROFILER_PLUGIN", "none");
+    }
+    command.arg("--").arg(own).args(["--mode", mode]);
+    Ok(command)
+}

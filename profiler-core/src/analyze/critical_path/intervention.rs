@@ -1,0 +1,131 @@
+//! Delays that a program inserts into itself, so that the model's answer can be compared with what happens.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nvtx::Domain;
+
+use crate::base::units::nanoseconds;
+
+/// The domain of the ranges in which a delay was inserted, or could have been.
+pub(super) const DOMAIN_NAME: &str = "gpu-profiler interventions";
+static DOMAIN: Domain = Domain::new(DOMAIN_NAME);
+
+/// The longest delay: a program that inserts one goes on.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The number of interventions so far: each has its own order of steps.
+static CREATED: AtomicU64 = AtomicU64::new(0);
+
+/// An experiment: half of a program's steps have a delay at one place. [`Dependencies::responses`](super::Dependencies::responses) compares by how much of
+/// it these steps are longer with what the model predicts from the others.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use profiler_core::Profiler;
+/// use profiler_core::critical_path::Intervention;
+///
+/// # fn load() {}
+/// # fn train() {}
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// let intervention = Intervention::new(Duration::from_micros(200));
+/// let profiler = Profiler::builder().build()?;
+/// let ((), profile) = profiler.record(|| {
+///     for _ in 0..100 {
+///         let _step = nvtx::range("step");
+///         intervention.next_step();
+///         {
+///             let _load = nvtx::range("load");
+///             load();
+///             intervention.delay_host(); // in "step/load"
+///         }
+///         train();
+///     }
+/// })?;
+/// for response in profile.dependencies().responses() {
+///     println!("{response}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Which steps have the delay is drawn in pairs, always in the same order. All steps have a range at the place (domain
+/// `gpu-profiler interventions`, payload in nanoseconds, 0 without a delay), so that both halves cost the same otherwise. Without a
+/// profiler or tool that listens for ranges nothing is delayed. Any thread may call the methods; they take no lock.
+///
+/// This is the only part of the library that changes what the program does, and only where the program calls it.
+#[derive(Debug)]
+pub struct Intervention {
+    delay: Duration,
+    /// Distinguishes the order of this one from that of others.
+    salt: u64,
+    /// The number of steps that began.
+    steps: AtomicU64,
+    /// When graphs were last made, as of the step's beginning.
+    graphs_made_ns: AtomicU64,
+}
+
+impl Intervention {
+    /// A delay of this length, at most a second. Long delays are measured best; short ones keep what else bounds the step.
+    #[must_use]
+    pub fn new(delay: Duration) -> Self {
+        Self {
+            delay: delay.min(LONGEST),
+            salt: CREATED.fetch_add(1, Ordering::Relaxed),
+            steps: AtomicU64::new(0),
+            graphs_made_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// The next step begins: this decides whether it has the delay. Before the first call nothing is delayed.
+    pub fn next_step(&self) {
+        self.graphs_made_ns.store(cupti::graphs_last_made_ns(), Ordering::Relaxed);
+        self.steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Keeps this thread busy, if the step has the delay. Does nothing in a step in which the process has made nodes of a graph, which
+    /// it does while a stream is captured.
+    pub fn delay_host(&self) {
+        let Some(delay) = self.delay_now() else { return };
+        let _range = DOMAIN.event("host delay").payload(nanoseconds(delay)).range();
+        let start = Instant::now();
+        while start.elapsed() < delay {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Has the program launch a kernel that takes as long as the delay, if the step has it, and a short one otherwise: `launch` gets
+    /// the time, which is 0 without a delay, and launches in both cases. The kernel should do nothing but watch a clock.
+    ///
+    /// A kernel that is launched while its stream is captured would be in the graph for good. Only the program knows its
+    /// stream, so `is_capturing` asks `cuStreamIsCapturing` for it; nothing is launched if it is true, nor in a step in which
+    /// the process has made nodes of a graph.
+    pub fn delay_gpu(&self, is_capturing: impl FnOnce() -> bool, launch: impl FnOnce(Duration)) {
+        let Some(delay) = self.delay_now() else { return };
+        if is_capturing() {
+            return;
+        }
+        let _range = DOMAIN.event("GPU delay").payload(nanoseconds(delay)).range();
+        launch(delay);
+    }
+
+    /// The delay of this step, which may be 0; `None` if the step is to be left alone.
+    fn delay_now(&self) -> Option<Duration> {
+        let step = self.steps.load(Ordering::Relaxed).checked_sub(1)?;
+        let made_ns = self.graphs_made_ns.load(Ordering::Relaxed);
+        if !DOMAIN.is_enabled() || cupti::graphs_last_made_ns() != made_ns {
+            return None;
+        }
+        let is_delayed = (step & 1 == 1) ^ (mixed(step / 2 + (self.salt << 32)) & 1 == 1);
+        Some(if is_delayed { self.delay } else { Duration::ZERO })
+    }
+}
+
+/// The finalizer of SplitMix64: each bit of the result depends on all of the number.
+fn mixed(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

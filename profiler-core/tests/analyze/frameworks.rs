@@ -1,0 +1,80 @@
+//! Recordings of burn and tch on an H100, beside what runs of 20 steps counted there whose modules ran alone and synchronised.
+
+use std::path::Path;
+
+use profiler_core::{Profile, Recording};
+
+fn profile(name: &str) -> Profile {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/frameworks-h100");
+    let recording = Recording::load(folder.join(format!("{name}.gpuprof"))).unwrap();
+    let profile = Profile::from_recording(recording).with_inferred_ranges();
+    profile.health().assert_complete();
+    profile
+}
+
+/// Kernels of all instances of ranges with this path: exact, shared and inferred.
+fn kernels(profile: &Profile, path: &str) -> [u64; 3] {
+    let ranges = profile.ranges().filter(|range| range.node().path() == path);
+    ranges.fold([0; 3], |[exact, shared, inferred], range| {
+        [
+            exact + range.inclusive().kernels,
+            shared + range.shared().kernels,
+            inferred + range.inferred().kernels,
+        ]
+    })
+}
+
+#[test]
+fn every_module_of_burn_has_the_kernels_that_it_has_alone() {
+    let profile = profile("burn");
+    assert_eq!((profile.totals().kernels, profile.outside_ranges().kernels), (208, 0));
+    // Kernels of this first step, and of 20 steps alone, whose other 19 are equal to each other.
+    for (path, first, alone) in [
+        ("step", 208, 4_730),
+        ("step/data", 0, 0),
+        ("step/forward", 38, 570),
+        ("step/forward/conv1", 5, 62),
+        ("step/forward/conv2", 5, 62),
+        ("step/forward/pool", 2, 40),
+        ("step/forward/norm", 11, 182),
+        ("step/forward/fc1", 4, 42),
+        ("step/forward/fc2", 4, 42),
+        ("step/loss", 9, 180),
+        ("step/backward", 71, 1_420),
+        ("step/optimizer", 90, 2_560),
+    ] {
+        assert_eq!(kernels(&profile, path), [first, 0, 0], "{path}");
+        assert_eq!((alone - first) % 19, 0, "{path}");
+    }
+}
+
+#[test]
+fn every_fused_kernel_of_burn_has_a_range() {
+    let profile = profile("burn-fusion");
+    assert_eq!((profile.totals().kernels, profile.outside_ranges().kernels), (90, 0));
+    let of = |path: &str| kernels(&profile, path);
+    assert_eq!(of("step"), [90, 0, 0]);
+    // What fusion saves: most of the optimizer's kernels, and some of each other part.
+    let parts = ["step/data", "step/forward", "step/loss", "step/backward", "step/optimizer"];
+    assert_eq!(parts.map(|path| of(path)[0]), [0, 31, 6, 43, 10]);
+}
+
+#[test]
+fn every_module_of_tch_has_the_kernels_that_it_has_alone() {
+    let profile = profile("tch");
+    // Of 20 steps alone; the optimizer's first step makes its state.
+    for (path, alone) in [
+        ("step/forward", 280),
+        ("step/forward/conv1", 40),
+        ("step/forward/conv2", 40),
+        ("step/forward/norm", 20),
+        ("step/forward/pool", 40),
+        ("step/forward/fc1", 40),
+        ("step/forward/fc2", 60),
+        ("step/loss", 40),
+    ] {
+        assert_eq!(kernels(&profile, path), [alone / 10, 0, 0], "{path}");
+    }
+    assert_eq!(kernels(&profile, "step/backward"), [2, 0, 44], "460 in 20 steps alone");
+    assert_eq!(kernels(&profile, "no_grad"), [18, 0, 0]);
+}
