@@ -1,4 +1,5 @@
-//! Recordings of burn and tch on an H100, beside what runs of 20 steps counted there whose modules ran alone and synchronised.
+//! Recordings of burn, tch and cudarc on an H100, those of burn and tch beside what runs of 20 steps counted there whose modules ran
+//! alone and synchronised.
 
 use std::path::Path;
 
@@ -77,4 +78,29 @@ fn every_module_of_tch_has_the_kernels_that_it_has_alone() {
     }
     assert_eq!(kernels(&profile, "step/backward"), [2, 0, 44], "460 in 20 steps alone");
     assert_eq!(kernels(&profile, "no_grad"), [18, 0, 0]);
+}
+
+/// Four workers that replay a graph of six layers for each of 200 requests.
+#[cfg(feature = "pprof")]
+#[test]
+fn every_replayed_kernel_of_cudarc_has_the_layer_of_its_capture() {
+    use std::collections::BTreeMap;
+
+    let file = include_bytes!("../recordings/frameworks-h100/cudarc.gpuprof.gz");
+    let recording = Recording::read_from(flate2::read::GzDecoder::new(&file[..]), 1 << 20).unwrap();
+    let profile = Profile::from_recording(recording);
+    profile.health().assert_complete();
+    let requests: Vec<_> = profile.ranges().filter(|range| range.name() == "request").collect();
+    assert_eq!(requests.len(), 200);
+    assert!(requests.iter().all(|range| range.inclusive().kernels == 6));
+    let mut by_stream = BTreeMap::<_, u64>::new();
+    for kernel in profile.kernels() {
+        assert_eq!(kernel.captured_in().map(|range| range.name()), Some("layer"));
+        assert_eq!(kernel.range().map(|range| range.name()), Some("replay"));
+        *by_stream.entry(kernel.stream()).or_default() += 1;
+    }
+    // What the program printed for its workers, each with a stream of its own.
+    let mut counts: Vec<u64> = by_stream.into_values().collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [270, 282, 318, 330]);
 }
