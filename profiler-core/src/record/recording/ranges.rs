@@ -262,6 +262,9 @@ struct Thread {
     labels: FxHashMap<(u32, Option<u32>, u32, Option<u32>), u64>,
     /// All texts, except field values beyond [`VALUES`].
     texts: FxHashMap<Box<str>, u32>,
+    /// The index of the empty text, which most units are. To compare it in the map takes 160 ns: glibc's `memcmp` for AVX-512 loads
+    /// nothing from the address of nothing.
+    empty: Option<u32>,
     /// Bytes left for field values.
     room: usize,
     /// Details of the next entry, without its slot.
@@ -385,6 +388,7 @@ impl Thread {
             recent: Default::default(),
             labels: FxHashMap::default(),
             texts: FxHashMap::default(),
+            empty: None,
             room: VALUES,
             pending_details: Vec::new(),
             open: Vec::with_capacity(32),
@@ -457,19 +461,29 @@ impl Thread {
     }
 
     fn text(&mut self, text: &str) -> u32 {
-        if let Some(&index) = self.texts.get(text) {
-            return index;
-        }
+        let known = if text.is_empty() { self.empty } else { self.texts.get(text).copied() };
+        known.unwrap_or_else(|| self.new_text(text))
+    }
+
+    #[cold]
+    fn new_text(&mut self, text: &str) -> u32 {
         let texts = &mut self.shared.texts.lock().texts;
         // CAST: more texts do not fit into memory.
         let index = texts.len() as u32;
         texts.push(text.to_owned());
-        self.texts.insert(text.into(), index);
+        if text.is_empty() {
+            self.empty = Some(index);
+        } else {
+            self.texts.insert(text.into(), index);
+        }
         index
     }
 
     /// The index of a field value, if it is known or there is room for it.
     fn value(&mut self, value: &str) -> Option<u32> {
+        if value.is_empty() {
+            return Some(self.text(value));
+        }
         if let Some(&index) = self.texts.get(value) {
             return Some(index);
         }
