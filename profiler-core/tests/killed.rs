@@ -175,9 +175,14 @@ fn fork_under_load() {
             // SAFETY: the child's status is written to a variable of this frame.
             while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
                 if begun.elapsed() > Duration::from_secs(20) {
+                    println!("child {round} hangs");
+                    for task in std::fs::read_dir(format!("/proc/{child}/task")).unwrap() {
+                        let task = task.unwrap().path();
+                        let of = |name: &str| std::fs::read_to_string(task.join(name));
+                        println!("{}: {:?}, {:?}", task.display(), of("syscall"), of("wchan"));
+                    }
                     // SAFETY: a signal to the child, which has not been waited for.
                     unsafe { libc::kill(child, libc::SIGKILL) };
-                    println!("child {round} hangs");
                     std::process::exit(1);
                 }
                 std::thread::sleep(Duration::from_micros(100));
@@ -222,12 +227,16 @@ fn start(scene: &str, file: &Path, script: &str) -> Child {
     command.env(SCENE, scene).env(FILE, file).stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// Runs a scene to its end. Returns what it said last.
+/// Runs a scene to its end. Returns the number that it said last; what else it said is printed.
 fn run(scene: &str, file: &Path, script: &str) -> (u64, ExitStatus) {
     let mut child = start(scene, file, script);
     let mut said = Vec::new();
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-        said.extend(line.unwrap().trim().parse::<u64>());
+        let line = line.unwrap();
+        match line.trim().parse::<u64>() {
+            Ok(number) => said.push(number),
+            Err(_) => println!("{line}"),
+        }
     }
     (*said.last().unwrap(), child.wait().unwrap())
 }
