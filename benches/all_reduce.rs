@@ -157,19 +157,16 @@ fn compare(options: &Options) -> Result<ExitCode> {
     let raw = raw_library_for(&mut modes, &scratch);
     let mut samples: Vec<(String, usize, Sample)> = Vec::new();
     let mut failed = false;
-    for round in 0..options.rounds {
-        for place in 0..modes.len() {
-            let mode = &modes[(place + round) % modes.len()];
-            let mut command = command(mode, options, &scratch.join(format!("{mode}-{round}")))?;
-            if let Some(raw) = &raw {
-                command.env("RAW_CUPTI", raw);
-            }
-            match process_bench::sample::<Sample>(&mut command) {
-                Ok(sample) => samples.push((mode.clone(), round, sample)),
-                Err(error) => {
-                    println!("ERROR: round {}: {mode}: {error}", round + 1);
-                    failed = true;
-                }
+    for (round, mode) in process_bench::turns(options.rounds, &modes) {
+        let mut command = command(mode, options, &scratch.join(format!("{mode}-{round}")))?;
+        if let Some(raw) = &raw {
+            command.env("RAW_CUPTI", raw);
+        }
+        match process_bench::sample::<Sample>(&mut command) {
+            Ok(sample) => samples.push((mode.clone(), round, sample)),
+            Err(error) => {
+                println!("ERROR: round {}: {mode}: {error}", round + 1);
+                failed = true;
             }
         }
     }
@@ -178,15 +175,11 @@ fn compare(options: &Options) -> Result<ExitCode> {
         println!(
             "\nus an AllReduce of {kibibytes} KiB: median (min to max); against none and raw within a round, 95 % interval of the median"
         );
-        for mode in &modes {
-            let of = |mode: &str| -> Rounds {
-                let of_mode = samples.iter().filter(|sample| sample.0 == mode);
-                of_mode.map(|(_, round, sample)| (*round, sample.us[index])).collect()
-            };
-            let others = ["none", "raw"].into_iter().filter(|other| other != mode);
-            let others: Vec<_> = others.map(|other| (other, of(other))).collect();
-            println!("{mode:<10}{}", stats::compared(&of(mode), &others));
-        }
+        let of = |mode: &str| -> Rounds {
+            let of_mode = samples.iter().filter(|sample| sample.0 == mode);
+            of_mode.map(|(_, round, sample)| (*round, sample.us[index])).collect()
+        };
+        print!("{}", stats::beside_none_and_raw(&modes, of));
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -281,29 +281,26 @@ fn compare(options: &Options) -> Result<ExitCode> {
     let raw = raw_library_for(&mut modes, &scratch);
     let mut samples: Vec<Sample> = Vec::new();
     let mut failed = false;
-    for round in 0..options.rounds {
-        for place in 0..modes.len() {
-            let mode = &modes[(place + round) % modes.len()];
-            let mut command = Command::new(env::current_exe()?);
-            command.args(["--mode", mode, "--seconds", &options.seconds.to_string()]);
-            command.args(["--nodes", &options.nodes.to_string()]);
-            if let Some(raw) = &raw {
-                command.env("RAW_CUPTI", raw);
-            }
-            let sample = match process_bench::sample::<Sample>(&mut command) {
-                Ok(sample) => sample,
-                Err(error) => {
-                    println!("ERROR: {mode}: {error}");
-                    failed = true;
-                    continue;
-                }
-            };
-            if let Some(lost) = &sample.lost {
-                println!("ERROR: round {}: {mode}: {lost}", round + 1);
-                failed = true;
-            }
-            samples.push(Sample { round, ..sample });
+    for (round, mode) in process_bench::turns(options.rounds, &modes) {
+        let mut command = Command::new(env::current_exe()?);
+        command.args(["--mode", mode, "--seconds", &options.seconds.to_string()]);
+        command.args(["--nodes", &options.nodes.to_string()]);
+        if let Some(raw) = &raw {
+            command.env("RAW_CUPTI", raw);
         }
+        let sample = match process_bench::sample::<Sample>(&mut command) {
+            Ok(sample) => sample,
+            Err(error) => {
+                println!("ERROR: {mode}: {error}");
+                failed = true;
+                continue;
+            }
+        };
+        if let Some(lost) = &sample.lost {
+            println!("ERROR: round {}: {mode}: {lost}", round + 1);
+            failed = true;
+        }
+        samples.push(Sample { round, ..sample });
     }
     let _ = std::fs::remove_dir_all(&scratch);
     print_tables(&modes, &samples);
@@ -324,15 +321,11 @@ fn print_tables(modes: &[String], samples: &[Sample]) {
         println!(
             "\n{name}: median (min to max); against none and raw within a round, 95 % interval of the median"
         );
-        for mode in modes {
-            let of = |mode: &str| -> Rounds {
-                let of_mode = samples.iter().filter(|sample| sample.mode == mode);
-                of_mode.map(|sample| (sample.round, value(sample))).collect()
-            };
-            let others = ["none", "raw"].into_iter().filter(|other| other != mode);
-            let others: Vec<_> = others.map(|other| (other, of(other))).collect();
-            println!("{mode:<10}{}", stats::compared(&of(mode), &others));
-        }
+        let of = |mode: &str| -> Rounds {
+            let of_mode = samples.iter().filter(|sample| sample.mode == mode);
+            of_mode.map(|sample| (sample.round, value(sample))).collect()
+        };
+        print!("{}", stats::beside_none_and_raw(modes, of));
     }
     for mode in modes {
         let own: Vec<&Sample> = samples.iter().filter(|sample| sample.mode == *mode).collect();

@@ -541,31 +541,28 @@ fn compare(options: &Options) -> Result<ExitCode> {
     let mut samples: Vec<Sample> = Vec::new();
     let mut failed = Vec::new();
     let mut lost = false;
-    for round in 0..options.rounds {
-        for place in 0..modes.len() {
-            let mode = modes[(place + round) % modes.len()];
-            if failed.contains(&mode) {
-                continue;
+    for (round, &mode) in process_bench::turns(options.rounds, &modes) {
+        if failed.contains(&mode) {
+            continue;
+        }
+        match setup.measure(mode, options) {
+            Ok(sample) => {
+                let sample = Sample { mode: mode.name().into(), round, ..sample };
+                if let Some(lines) = &mut lines {
+                    writeln!(lines, "{}", serde_json::to_string(&sample)?)?;
+                }
+                eprintln!(
+                    "launch_cost: round {}: {}: {:.0} ns",
+                    round + 1,
+                    mode.name(),
+                    sample.ns_per_launch
+                );
+                lost |= report_losses(mode, &sample);
+                samples.push(sample);
             }
-            match setup.measure(mode, options) {
-                Ok(sample) => {
-                    let sample = Sample { mode: mode.name().into(), round, ..sample };
-                    if let Some(lines) = &mut lines {
-                        writeln!(lines, "{}", serde_json::to_string(&sample)?)?;
-                    }
-                    eprintln!(
-                        "launch_cost: round {}: {}: {:.0} ns",
-                        round + 1,
-                        mode.name(),
-                        sample.ns_per_launch
-                    );
-                    lost |= report_losses(mode, &sample);
-                    samples.push(sample);
-                }
-                Err(error) => {
-                    println!("ERROR: round {}: {}: {error}", round + 1, mode.name());
-                    failed.push(mode);
-                }
+            Err(error) => {
+                println!("ERROR: round {}: {}: {error}", round + 1, mode.name());
+                failed.push(mode);
             }
         }
     }

@@ -57,6 +57,14 @@ pub fn run<A: Arguments>(
     })
 }
 
+/// Each round with each of the modes, by turns: every round begins with another mode.
+pub fn turns<M>(rounds: usize, modes: &[M]) -> impl Iterator<Item = (usize, &M)> {
+    let count = modes.len();
+    (0..rounds).flat_map(move |round| {
+        (0..count).map(move |place| (round, &modes[(place + round) % count]))
+    })
+}
+
 /// The sample that a measuring process prints, as a line of JSON.
 ///
 /// # Errors
@@ -86,4 +94,16 @@ fn arguments<A: Arguments>(name: &str) -> Result<Option<A>> {
         }
     }
     Ok(measures.then_some(arguments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::turns;
+
+    #[test]
+    fn every_round_begins_with_another_mode() {
+        let all: Vec<_> = turns(3, &['a', 'b']).map(|(round, mode)| (round, *mode)).collect();
+        assert_eq!(all, [(0, 'a'), (0, 'b'), (1, 'b'), (1, 'a'), (2, 'a'), (2, 'b')]);
+        assert_eq!(turns::<char>(2, &[]).count(), 0);
+    }
 }

@@ -61,6 +61,18 @@ pub fn compared(own: &Rounds, others: &[(&str, Rounds)]) -> String {
     text
 }
 
+/// A line for each mode: its values compared with those of `none` and of `raw` in the same rounds.
+#[must_use]
+pub fn beside_none_and_raw(modes: &[String], of: impl Fn(&str) -> Rounds) -> String {
+    let mut text = String::new();
+    for mode in modes {
+        let others = ["none", "raw"].into_iter().filter(|other| other != mode);
+        let others: Vec<_> = others.map(|other| (other, of(other))).collect();
+        text += &format!("{mode:<10}{}\n", compared(&of(mode), &others));
+    }
+    text
+}
+
 const RESAMPLES: usize = 10_000;
 const SEED: u64 = 23;
 

@@ -213,7 +213,7 @@ impl Config {
         self.stacks_after
     }
 
-    /// Whether CUPTI is first called at the first resume: nothing is to be logged, watched or set before.
+    /// Whether the first resume makes the first call into CUPTI: nothing is to be logged, watched or set before it.
     pub(crate) fn attaches_later(&self) -> bool {
         let is_idle = self.start_paused && !self.calls_in_pauses && !self.watches_switch();
         is_idle && !self.latency_timestamps
@@ -376,8 +376,8 @@ settings! {
     /// Logs dependencies between nodes of CUDA graphs too, with `graph_events`: a callback and two id look-ups for each. No GPU
     /// has shown yet for which ways of making a graph CUPTI reports them.
     graph_dependencies: bool,
-    /// Starts paused; [`Collector::resume`](crate::Collector::resume) begins, and makes the first call into CUPTI, unless
-    /// something is to be logged or watched in the pause.
+    /// Starts paused. The first [`Collector::resume`](crate::Collector::resume) makes the first call into CUPTI, unless something is
+    /// to be logged or watched in the pause.
     start_paused: bool,
     /// Logs calls and graph events in pauses too, where records are disabled: some 77 ns a call on an H200. A resume then enables
     /// the kinds alone, and graphs that were captured in a pause have their nodes attributed later.

@@ -96,9 +96,11 @@ impl Collector {
     /// this process.
     ///
     /// Costs milliseconds; the first start in a process, and contexts made before it, cost more. Earlier work is not
-    /// recorded. With [`Config::start_paused`] CUPTI is called for the first time by [`resume`](Self::resume), which then has this
-    /// cost and these errors, unless something is to be logged or watched in the pause: launches of CUDA graphs get dearer
-    /// with CUPTI's first call and stay so (0.3 us for each node with 13.0).
+    /// recorded.
+    ///
+    /// With [`Config::start_paused`] the first [`resume`](Self::resume) makes the first call into CUPTI. It then has this cost and these
+    /// errors. CUPTI's first call makes launches of CUDA graphs dearer for the rest of the process, by 0.3 to 0.4 us a node with 13.0
+    /// (docs/measurements.md). A collection that logs or watches something in the pause calls CUPTI at its start.
     ///
     /// # Errors
     /// [`is_busy`](Error::is_busy) if another tool or another collector holds CUPTI;

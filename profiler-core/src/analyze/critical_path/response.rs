@@ -118,7 +118,7 @@ impl Response {
 #[derive(Debug, Default)]
 struct Place {
     ranges: Vec<RangeId>,
-    /// What was asked for.
+    /// The delays that the program asked for, in nanoseconds.
     payload_ns: u64,
     /// The time in the ranges, or of the operations that were submitted in them.
     host_ns: u64,

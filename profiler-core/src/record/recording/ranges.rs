@@ -262,8 +262,8 @@ struct Thread {
     labels: FxHashMap<(u32, Option<u32>, u32, Option<u32>), u64>,
     /// All texts, except field values beyond [`VALUES`].
     texts: FxHashMap<Box<str>, u32>,
-    /// The index of the empty text, which most units are. To compare it in the map takes 160 ns: glibc's `memcmp` for AVX-512 loads
-    /// nothing from the address of nothing.
+    /// The index of the empty text, which is the unit of most fields. It is not in the map: there, comparing two empty texts takes
+    /// 160 ns with glibc's `memcmp` for AVX-512, since the address of an empty `Box<str>` is not mapped.
     empty: Option<u32>,
     /// Bytes left for field values.
     room: usize,

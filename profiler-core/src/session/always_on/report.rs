@@ -155,8 +155,8 @@ impl AlwaysOnReport {
     }
 }
 
-/// With so many windows that had work, 95 % intervals contained the truth in 94 to 96 % of draws from recordings of real GPUs; with
-/// fewer in 80 to 99 %.
+/// From so many windows with work on, 95 % intervals contained the truth in 94 to 96 % of draws from recordings of real GPUs. Of a handful
+/// of windows they did in 71 to 98 % (docs/measurements.md).
 const ENOUGH_WINDOWS: u64 = 40;
 
 /// A time with its bounds, for people.
