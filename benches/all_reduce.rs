@@ -7,7 +7,7 @@
 //! | mode | what records |
 //! | --- | --- |
 //! | `none`, `again` | nothing, twice |
-//! | `raw` | CUPTI from C++ with the same kinds and callbacks: `raw_cupti.cpp` |
+//! | `raw` | CUPTI from C++ with the same callbacks and the kinds of the same records, synchronisations among them: `raw_cupti.cpp` |
 //! | `waiting` | the injection library with NCCL's plugin, not switched on |
 //! | `library` | the injection library, everything, without the plugin |
 //! | `plugin` | the injection library, everything, with the plugin |

@@ -12,7 +12,7 @@
 //! | `budget` | `AlwaysOn` with its budget of 3 % of the time, told of a load of 500,000 launches a second; `budget1` and `budget10` with 1 and 10 % |
 //! | `early` | the same budget with windows from the decode loop on, as if the load came unforeseen: launches of the service are dearer |
 //! | `full` | `Profiler::start`, everything |
-//! | `raw` | CUPTI from C++ with the same kinds and callbacks: `raw_cupti.cpp` |
+//! | `raw` | CUPTI from C++ with the same callbacks and the kinds of the same records, synchronisations among them: `raw_cupti.cpp` |
 //!
 //! Each measurement is a process of its own, this program started again with `--mode`. It measures three things for
 //! `--seconds` each: replays a second of a graph of `--nodes` kernels of 1 to 5 us, as a decode loop launches it;

@@ -12,7 +12,7 @@
 //! | --- | --- |
 //! | `none` | nothing |
 //! | `full` | `Profiler::start` |
-//! | `raw` | CUPTI from C++ with the same kinds and callbacks, the limit: `raw_cupti.cpp` |
+//! | `raw` | CUPTI from C++ with the same callbacks and the kinds of the same records, synchronisations among them: `raw_cupti.cpp` |
 //!
 //! The value of a point is the time of a launch, with the wait for the GPU at the end: in each thread for `threads`, of a replay by its nodes
 //! for `nodes`. For `operations` it is that of `full` alone, with the bytes that the session added to the process for each operation, the

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         ("managed_memory_tells_of_its_pages", managed_memory),
         ("copies_between_devices_name_both", copies_between_devices),
         ("calls_are_tied_to_an_id_of_the_program", external_ids),
+        ("waits_made_from_calls_are_those_of_cupti", waits_from_calls),
         ("ranges_that_cupti_records_enclose_their_kernels", markers),
     ])
     .exit_code()
@@ -45,6 +46,61 @@ fn with_kinds(kinds: &[ActivityKind]) -> Config {
 
 fn every_kind_that_can_be_had() {
     in_a_process(|command| command.env(PART, "kinds"));
+}
+
+/// All ways to wait, once with records that CUPTI writes and once with those made from calls.
+fn waits_from_calls() {
+    const SPIN_NS: u64 = 3_000_000;
+    let gpu = Gpu::get();
+    let streams = [gpu.stream(), gpu.stream()];
+    let event = gpu.event();
+    let library = Library::open().unwrap();
+    let collected = |from_calls: bool| {
+        let config = Config::new().synchronizations_from_calls(from_calls);
+        let collector = Collector::start(&library, &config).unwrap();
+        for (at, stream) in streams.into_iter().enumerate() {
+            gpu.launch_spin(stream, SPIN_NS);
+            gpu.synchronize(stream);
+            gpu.record(event, stream);
+            gpu.wait(streams[1 - at], event);
+            gpu.launch_spin(stream, SPIN_NS);
+            gpu.record(event, stream);
+            gpu.synchronize_event(event);
+            gpu.launch_spin(streams[1 - at], SPIN_NS);
+            gpu.synchronize_context();
+        }
+        let collected = collector.stop().unwrap();
+        let wait = |record| match record {
+            Record::Synchronization(wait) => Some(wait),
+            _ => None,
+        };
+        let mut waits: Vec<_> = collected.records.iter().filter_map(wait).collect();
+        waits.sort_unstable_by_key(|wait| wait.correlation_id);
+        for wait in &waits {
+            let call = collected.calls.iter().flat_map(|thread| &thread.calls);
+            let call = call.into_iter().find(|call| call.correlation_id == wait.correlation_id);
+            let call = call.expect("each has its call");
+            let start_ns = collected.clock.monotonic_ns(wait.span.start_ns);
+            let end_ns = collected.clock.monotonic_ns(wait.span.end_ns);
+            let within = call.start_ns <= start_ns + 1_000 && end_ns <= call.end_ns.unwrap() + 1_000;
+            assert!(within, "{wait:?} is not within {call:?}");
+        }
+        waits
+    };
+    let (theirs, made) = (collected(false), collected(true));
+    // CUPTI gives streams to some waits that wait for none.
+    let place = |wait: &cupti::Synchronization| {
+        use cupti::SynchronizationKind::{Stream, StreamWaitEvent};
+        let stream = wait.stream.filter(|_| matches!(wait.kind, Stream | StreamWaitEvent));
+        let takes = wait.span.end_ns - wait.span.start_ns;
+        (wait.kind, wait.context, stream, takes > SPIN_NS / 2)
+    };
+    let of = |waits: &[cupti::Synchronization]| waits.iter().map(place).collect::<Vec<_>>();
+    assert_eq!(of(&made), of(&theirs));
+    assert_eq!(made.len(), 8);
+    for (made, theirs) in made.iter().zip(&theirs) {
+        eprintln!("{theirs:?}, from its call {} ns", made.span.end_ns - made.span.start_ns);
+    }
 }
 
 fn in_a_process(set: impl FnOnce(&mut std::process::Command) -> &mut std::process::Command) {

@@ -23,6 +23,7 @@ use crate::sys::functions::{DRIVER_CALLS, LoggedCall, RUNTIME_CALLS};
 use crate::sys::os;
 use crate::tables;
 use crate::thread_log::{Reader, ThreadLog, Writer};
+use crate::waits::{self, Wait, WaitReader, WaitWriter};
 
 /// The functions of one API, by CUPTI's callback id.
 macro_rules! functions {
@@ -201,6 +202,8 @@ struct Logs {
     calls: Arc<Mutex<Reader<WORDS>>>,
     /// Made with the thread's first graph event.
     graphs: Option<Arc<Mutex<GraphReader>>>,
+    /// Made with the thread's first wait.
+    waits: Option<Arc<Mutex<WaitReader>>>,
 }
 
 impl Logs {
@@ -209,6 +212,7 @@ impl Logs {
         // No callback takes these locks.
         self.calls.lock().is_done()
             && self.graphs.as_ref().is_none_or(|graphs| graphs.lock().is_done())
+            && self.waits.as_ref().is_none_or(|waits| waits.lock().is_done())
     }
 }
 
@@ -306,6 +310,7 @@ struct Thread {
     epoch: Epoch,
     writer: Writer<WORDS>,
     graphs: Option<GraphWriter>,
+    waits: Option<WaitWriter>,
     /// Calls that were entered and have not returned, outermost first.
     open: Vec<Open>,
     /// How many of them were entered before a pause: those may have returned unseen.
@@ -376,6 +381,7 @@ pub(crate) struct Read {
     pub(crate) calls: Vec<ThreadCalls>,
     pub(crate) runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
     pub(crate) graphs: Vec<ThreadGraphs>,
+    pub(crate) waits: Vec<Wait>,
     pub(crate) panics: u64,
     pub(crate) unlogged: u64,
 }
@@ -395,10 +401,13 @@ pub(crate) fn take() -> Read {
 
 fn take_all(logs: &[Logs]) -> Read {
     let read = read(logs, u64::MAX, Part::Rest);
-    for Logs { calls, graphs, .. } in logs {
+    for Logs { calls, graphs, waits, .. } in logs {
         calls.lock().let_go();
         if let Some(graphs) = graphs {
             graphs.lock().let_go();
+        }
+        if let Some(waits) = waits {
+            waits.lock().let_go();
         }
     }
     read
@@ -437,7 +446,8 @@ pub(crate) fn held_bytes() -> u64 {
     let logs = LOGS.lock().clone();
     let of = |logs: &Logs| {
         let graphs = logs.graphs.as_ref().map_or(0, |graphs| graphs.lock().log().held_bytes());
-        logs.log.held_bytes() + graphs
+        let waits = logs.waits.as_ref().map_or(0, |waits| waits.lock().log().held_bytes());
+        logs.log.held_bytes() + graphs + waits
     };
     logs.iter().map(of).sum()
 }
@@ -459,7 +469,7 @@ fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
     let (panics, unlogged) = (PANICS.load(Ordering::Relaxed), UNLOGGED.load(Ordering::Relaxed));
     let mut read = Read { panics, unlogged, ..Read::default() };
     let gives_most = matches!(part, Part::Finished | Part::Rest);
-    for Logs { thread_id, thread_name, calls: reader, graphs, .. } in logs {
+    for Logs { thread_id, thread_name, calls: reader, graphs, waits, .. } in logs {
         let mut reader = reader.lock();
         let mut calls = tables::with_capacity(if gives_most { reader.len() } else { 0 });
         let mut runtime_calls = Vec::new();
@@ -498,6 +508,9 @@ fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
                 read.graphs.push(graphs);
             }
         }
+        if let Some(waits) = waits.as_ref().filter(|_| gives_most) {
+            Wait::read(&mut waits.lock(), until_ns, part == Part::Finished, &mut read.waits);
+        }
     }
     read
 }
@@ -534,7 +547,7 @@ fn register(epoch: Epoch) -> Option<Thread> {
     let log = writer.log();
     let calls = Arc::new(Mutex::new(log.reader(Some(END))));
     let (thread_id, thread_name) = (thread_id(), os::thread_name());
-    let logs = Logs { thread_id, thread_name, log, calls, graphs: None };
+    let logs = Logs { thread_id, thread_name, log, calls, graphs: None, waits: None };
     let mut all = LOGS.lock();
     // A collection's logs are taken with this lock after it has ended.
     if !State::load().epoch().same_collection(epoch) {
@@ -543,7 +556,8 @@ fn register(epoch: Epoch) -> Option<Thread> {
     all.push(logs);
     drop(all);
     let (open, submitted) = (Vec::with_capacity(16), Submitted::none());
-    Some(Thread { epoch, writer, graphs: None, open, before_pause: 0, submitted })
+    let (graphs, waits) = (None, None);
+    Some(Thread { epoch, writer, graphs, waits, open, before_pause: 0, submitted })
 }
 
 /// The thread's logs where it has none of this collection, or was last seen before a pause.
@@ -628,6 +642,39 @@ pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result:
     });
 }
 
+/// Logs what a driver call waited for that returns now. Nothing happens if the call was not logged.
+#[cold]
+#[inline(never)]
+pub(crate) fn waited(state: State, id: u32, wait: Wait) {
+    let end_ns = os::monotonic_ns();
+    let id = id_word(Api::Driver, id, wait.correlation_id);
+    // Without the thread's state its enter was not logged, and was counted.
+    let _ = with_thread(|thread| {
+        let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == state.epoch()) else {
+            return;
+        };
+        let Some(open) = thread.open[thread.before_pause..].iter().rfind(|open| open.id == id) else {
+            return;
+        };
+        let start_ns = thread.writer.get(open.slot, START);
+        let log = &thread.writer.log();
+        let writer = thread.waits.get_or_insert_with(|| {
+            let writer = WaitWriter::new();
+            let reader = waits::reader(&writer);
+            of_log(log, |logs| logs.waits = Some(Arc::new(Mutex::new(reader))));
+            writer
+        });
+        writer.push(Wait { start_ns, end_ns, ..wait }.to_words());
+    });
+}
+
+/// Changes the entry of a thread's logs.
+fn of_log(log: &Arc<ThreadLog<WORDS>>, change: impl FnOnce(&mut Logs)) {
+    if let Some(logs) = LOGS.lock().iter_mut().find(|logs| Arc::ptr_eq(&logs.log, log)) {
+        change(logs);
+    }
+}
+
 /// Sets whether the driver call that this thread has begun waits in its callback: such a call has submitted nothing.
 #[cold]
 pub(crate) fn set_waiting(id: u32, correlation_id: u32, waits: bool) {
@@ -675,9 +722,8 @@ pub(crate) fn graph_event(state: State, event: GraphEvent) {
         let log = &thread.writer.log();
         let writer = thread.graphs.get_or_insert_with(|| {
             let writer = GraphWriter::new();
-            if let Some(logs) = LOGS.lock().iter_mut().find(|logs| Arc::ptr_eq(&logs.log, log)) {
-                logs.graphs = Some(Arc::new(Mutex::new(graphs::reader(&writer))));
-            }
+            let reader = graphs::reader(&writer);
+            of_log(log, |logs| logs.graphs = Some(Arc::new(Mutex::new(reader))));
             writer
         });
         graphs::note(event.kind, event.at_ns);
@@ -736,6 +782,10 @@ mod tests {
         assert_eq!(Call::from_words(open.to_words()), open);
     }
 
+    fn logs(log: Arc<ThreadLog<WORDS>>, calls: Arc<Mutex<Reader<WORDS>>>) -> Logs {
+        Logs { thread_id: 1, thread_name: None, log, calls, graphs: None, waits: None }
+    }
+
     #[test]
     fn a_thread_that_goes_on_keeps_a_chunk_of_a_collection_that_has_ended() {
         let (mut writer, mut graph_writer) = (Writer::new(), GraphWriter::new());
@@ -749,7 +799,7 @@ mod tests {
         }
         assert!(log.held_bytes() > 2 * chunks.0 && graph_writer.log().held_bytes() > 2 * chunks.1);
         let read =
-            take_all(&[Logs { thread_id: 1, thread_name: None, log: log.clone(), calls, graphs }]);
+            take_all(&[Logs { graphs, ..logs(log.clone(), calls) }]);
         assert_eq!((read.calls[0].calls.len(), read.graphs[0].events.len()), (20_000, 20_000));
         assert_eq!((log.held_bytes(), graph_writer.log().held_bytes()), chunks);
         drop((writer, graph_writer));
@@ -761,7 +811,7 @@ mod tests {
         let mut writer = Writer::new();
         let log = writer.log();
         let calls = Arc::new(Mutex::new(log.reader(Some(END))));
-        let logs = [Logs { thread_id: 1, thread_name: None, log, calls, graphs: None }];
+        let logs = [logs(log, calls)];
         let ends = |until_ns, part| -> Vec<_> {
             let read = read(&logs, until_ns, part);
             read.calls.iter().flat_map(|t| &t.calls).map(|call| call.end_ns).collect()

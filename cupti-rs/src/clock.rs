@@ -102,6 +102,23 @@ impl Clock {
         first.wrapping_add_signed((change as i64).wrapping_neg())
     }
 
+    /// The timestamp that CUPTI would write at this [`now_ns`] time: what [`monotonic_ns`](Self::monotonic_ns) leads back, to a
+    /// nanosecond where the clock was not set between the readings.
+    pub(crate) fn cupti_ns(&self, at_ns: u64) -> u64 {
+        let change = self.stop.offset_ns.wrapping_sub(self.start.offset_ns);
+        let at_stop = at_ns.wrapping_add_signed(self.stop.offset_ns);
+        if change.unsigned_abs() > STEP_NS && self.step_ns() != 0 {
+            let at_start = at_ns.wrapping_add_signed(self.start.offset_ns);
+            return if self.monotonic_ns(at_start) == at_ns { at_start } else { at_stop };
+        }
+        let between = self.stop.at_ns.saturating_sub(self.start.at_ns).max(1);
+        let elapsed = at_ns.saturating_sub(self.start.at_ns) as f64;
+        // The line's slope is over CUPTI's time.
+        let elapsed = elapsed / (1.0 - change as f64 / between as f64);
+        let change = change as f64 * (elapsed / between as f64).min(1.0);
+        at_ns.wrapping_add_signed(self.start.offset_ns).wrapping_add_signed(change as i64)
+    }
+
     /// By how much CUPTI's clock was set between the readings; 0 if it was not. A timestamp in between for which both offsets
     /// lead to a time between the readings is then wrong by up to this.
     pub fn step_ns(&self) -> u64 {
@@ -161,6 +178,20 @@ mod tests {
         assert_eq!(drifting.monotonic_ns(2_000_700), 2_000_000);
         assert_eq!(drifting.monotonic_ns(1_500_600), 1_500_000);
         assert_eq!(drifting.step_ns(), 0);
+    }
+
+    #[test]
+    fn a_time_leads_to_its_timestamp_and_back() {
+        let hour = 3_600_000_000_000;
+        for stop in [(2_000_000_000, 700), (2_000_000_000, -400_000), (2_000_000_000, 500)] {
+            let clock = clock((1_000_000, 500), stop);
+            for at in [0, 1_000_000, 1_000_001, 7_000_003, 1_999_999_999, 2_000_000_000, 9_000_000_000] {
+                let back = clock.monotonic_ns(clock.cupti_ns(at));
+                assert!(back.abs_diff(at) <= 1, "{at} {back} {stop:?}");
+            }
+        }
+        let set = clock((1_000_000, 500), (9_000_000, 500 + hour));
+        assert_eq!(set.monotonic_ns(set.cupti_ns(2_000_000)), 2_000_000);
     }
 
     #[test]

@@ -46,6 +46,7 @@ pub struct Config {
     pub(crate) stacks_after: Option<Duration>,
     pub(crate) graph_events: bool,
     pub(crate) graph_dependencies: bool,
+    pub(crate) synchronizations_from_calls: bool,
     pub(crate) callbacks: Option<Callbacks>,
     pub(crate) start_paused: bool,
     pub(crate) calls_in_pauses: bool,
@@ -86,6 +87,7 @@ impl Default for Config {
             stacks_after: None,
             graph_events: false,
             graph_dependencies: false,
+            synchronizations_from_calls: true,
             callbacks: None,
             start_paused: false,
             calls_in_pauses: false,
@@ -157,6 +159,12 @@ impl Config {
                     .is_some_and(|time| self.stacks_after.is_none_or(|own| own > time)),
                 "it takes no stacks, or those of longer gaps alone",
             ),
+            (
+                self.writes_synchronizations()
+                    && other.asks_for(ActivityKind::SYNCHRONIZATION)
+                    && !other.writes_synchronizations(),
+                "it makes its synchronisations from calls, without events",
+            ),
             (other.graph_events && !self.graph_events, "it does not log graph events"),
             (
                 other.graph_dependencies && !self.graph_dependencies,
@@ -192,6 +200,18 @@ impl Config {
     /// Whether records of this kind are requested.
     pub fn asks_for(&self, kind: ActivityKind) -> bool {
         self.kinds.iter().any(|(asked, _)| *asked == kind)
+    }
+
+    /// Whether records of waits are made from calls. Those of events name events as CUPTI's records of waits do.
+    pub(crate) fn writes_synchronizations(&self) -> bool {
+        self.synchronizations_from_calls
+            && self.asks_for(ActivityKind::SYNCHRONIZATION)
+            && !self.asks_for(ActivityKind::CUDA_EVENT)
+    }
+
+    /// Whether CUPTI is to write records of this kind.
+    pub(crate) fn enables(&self, kind: ActivityKind) -> bool {
+        kind != ActivityKind::SYNCHRONIZATION || !self.writes_synchronizations()
     }
 
     /// Whether a filter selects the records of this kind.
@@ -376,6 +396,13 @@ settings! {
     /// Logs dependencies between nodes of CUDA graphs too, with `graph_events`: a callback and two id look-ups for each. No GPU
     /// has shown yet for which ways of making a graph CUPTI reports them.
     graph_dependencies: bool,
+    /// Makes the records of the kind [`SYNCHRONIZATION`](ActivityKind::SYNCHRONIZATION) from the calls that wait, if that kind
+    /// is collected: CUPTI's own make other calls of the program dearer, too (docs/decisions/053-synchronisations-from-calls.md).
+    /// They have kind, context, stream, correlation id, and times from the call's begin to its end.
+    /// [`event`](crate::record::Synchronization::event) is `None`, and queries of streams and calls that fail have none.
+    /// With the kind [`CUDA_EVENT`](ActivityKind::CUDA_EVENT) CUPTI writes them all the same. A call that waits costs an id
+    /// look-up more.
+    synchronizations_from_calls: bool,
     /// Starts paused. The first [`Collector::resume`](crate::Collector::resume) makes the first call into CUPTI, unless something is
     /// to be logged or watched in the pause.
     start_paused: bool,

@@ -80,6 +80,7 @@ pub mod sys;
 pub mod tables;
 pub mod thread_log;
 mod version;
+mod waits;
 
 /// For the injection library. Not for use by hand; may change at any time.
 #[doc(hidden)]

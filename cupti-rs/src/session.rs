@@ -29,9 +29,13 @@ pub(crate) const SWITCHED_ON: u64 = 1 << 5;
 pub(crate) const GATED: u64 = 1 << 6;
 /// Launches wait, because kinds are being disabled.
 pub(crate) const HELD: u64 = 1 << 7;
+/// What calls wait for is logged.
+pub(crate) const WAITS: u64 = 1 << 8;
 
-const FLAGS: u64 = 0xff;
-const STRETCH: u64 = 1 << 8;
+const FLAGS: u64 = 0x1ff;
+const STRETCH: u64 = 1 << 9;
+/// The bits of the stretch.
+const STRETCHES: u64 = 0xffff_fe00;
 const NUMBER: u32 = 32;
 
 static STATE: AtomicU64 = AtomicU64::new(0);
@@ -94,9 +98,9 @@ pub(crate) fn begin(flags: u64) {
 /// Resumes the collection with a new stretch.
 pub(crate) fn resume() {
     let next = |state: u64| {
-        // The stretch wraps within its 24 bits and leaves the number alone.
-        let stretch = state.wrapping_add(STRETCH) & 0xffff_ff00;
-        Some(state & !0xffff_ff00 | stretch | ON)
+        // The stretch wraps within its 23 bits and leaves the number alone.
+        let stretch = state.wrapping_add(STRETCH) & STRETCHES;
+        Some(state & !STRETCHES | stretch | ON)
     };
     graph_gate::begin();
     let _ = STATE.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);

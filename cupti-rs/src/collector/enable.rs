@@ -94,6 +94,7 @@ impl Collector {
             flag(self.handler.is_some(), session::HANDLER)
                 | flag(self.config.runtime_calls, session::RUNTIME_CALLS)
                 | flag(self.config.graph_events, session::GRAPHS)
+                | flag(self.config.writes_synchronizations(), session::WAITS)
                 | flag(self.config.watches_switch(), session::SWITCH)
                 | flag(!self.config.profiler_switch, session::SWITCHED_ON)
                 | flag(self.library.version().hangs_over_graphs(), session::GATED),
@@ -211,7 +212,7 @@ impl Collector {
             self.turn_callbacks_on()?;
         }
         self.missing_kinds.clear();
-        for &(kind, required) in &self.config.kinds {
+        for &(kind, required) in self.config.kinds.iter().filter(|(kind, _)| self.config.enables(*kind)) {
             let refused = match self.counters_refused {
                 Some(code) if kind == ActivityKind::UNIFIED_MEMORY_COUNTER => Some(code),
                 _ => self.enable(kind)?,
@@ -289,7 +290,7 @@ impl Collector {
     pub(super) fn turn_off(&self) {
         let api = &self.library.api;
         for &(kind, _) in &self.config.kinds {
-            if !self.missing_kinds.contains(&kind) {
+            if self.config.enables(kind) && !self.missing_kinds.contains(&kind) {
                 api.disable_kind(kind.0);
             }
         }

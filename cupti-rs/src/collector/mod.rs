@@ -26,6 +26,7 @@ use crate::session;
 use crate::sys::abi::CuptiResult;
 use crate::sys::api::Api;
 use crate::sys::safe::Subscription;
+use crate::waits;
 pub use collected::{Collected, Losses, UnfinishedCalls};
 use enable::Undo;
 pub(crate) use lease::CollectorLease;
@@ -477,7 +478,9 @@ impl Collector {
         }
     }
 
-    fn collected(&self, cut: Cut, read: calls::Read, log: Log, losses: Losses) -> Collected {
+    fn collected(&self, cut: Cut, read: calls::Read, mut log: Log, losses: Losses) -> Collected {
+        let enabled_ns = self.enabled_ns(cut.at_ns);
+        waits::write(&read.waits, &enabled_ns, &cut.clock, self.library.version(), &mut log);
         Collected {
             version: self.library.version(),
             window_ns: (self.start_ns, cut.at_ns),

@@ -123,6 +123,7 @@ pub struct FakeCall {
     correlation: u32,
     context: u32,
     bytes: u64,
+    stream: Option<u32>,
     symbol: Option<&'static CStr>,
     kept: u64,
     /// A launch whose callback began and returned in one period of recording kernels.
@@ -131,8 +132,9 @@ pub struct FakeCall {
 
 impl FakeCall {
     pub(super) fn new(domain: u32, id: u32, correlation: u32) -> Self {
-        let (context, bytes, symbol) = (1, 1, None);
-        Self { domain, id, correlation, context, bytes, symbol, kept: 0, is_recorded: false }
+        let (context, bytes, stream, symbol) = (1, 1, None, None);
+        let is_recorded = false;
+        Self { domain, id, correlation, context, bytes, stream, symbol, kept: 0, is_recorded }
     }
 
     /// A call of a driver function, by its name with its version, such as `cuMemAlloc_v2`. Without a correlation id it gets the
@@ -153,6 +155,8 @@ impl FakeCall {
         in_context(id: u32) context = id;
         /// The value of every size in the parameter block, which is 1 otherwise.
         with_bytes(bytes: u64) bytes = bytes;
+        /// The stream that is the first parameter.
+        of_stream(id: u32) stream = Some(id);
         /// The name of the kernel that it launches.
         launching(kernel: &'static CStr) symbol = Some(kernel);
     }
@@ -205,7 +209,8 @@ impl FakeCall {
 
     /// The driver call that captures this work.
     pub(super) fn capturing(work: &Work, correlation: u32) -> Self {
-        Self { bytes: work.bytes(), ..Self::driver(work.function(), Some(correlation)) }
+        let (bytes, context, stream) = (work.bytes(), work.context(), work.waits_for());
+        Self { bytes, context, stream, ..Self::driver(work.function(), Some(correlation)) }
     }
 
     /// The whole call, which returns this result; `within` runs before it returns. Returns its correlation id.
@@ -218,9 +223,16 @@ impl FakeCall {
         correlation
     }
 
+    /// The parameter block: sizes, and first the stream.
+    fn params(&self) -> [u64; 8] {
+        let mut params = [self.bytes; 8];
+        params[0] = self.stream.map_or(self.bytes, u64::from);
+        params
+    }
+
     /// The call begins.
     pub(super) fn enter(&mut self) {
-        let params = [self.bytes; 8];
+        let params = self.params();
         let data = self.data(API_ENTER, Some(&params), None);
         let before = STATE.lock().recording_of_kernels();
         // SAFETY: a live CUpti_CallbackData, whose parameter block has room for all sizes that are read.
@@ -238,7 +250,8 @@ impl FakeCall {
             STATE.lock().launching -= 1;
         }
         tie(self.domain, self.id, self.correlation);
-        let data = self.data(API_ENTER + 1, None, Some(&result));
+        let params = self.params();
+        let data = self.data(API_ENTER + 1, Some(&params), Some(&result));
         // SAFETY: a live CUpti_CallbackData, which points to a live result.
         unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
     }

@@ -80,6 +80,9 @@ pub struct Builder {
 static TURN: Mutex<()> = Mutex::new(());
 
 impl Fake {
+    /// The id of the default stream of each thread.
+    pub const PER_THREAD_STREAM: u32 = 1_000;
+
     /// CUPTI 13.0.1 with one GPU.
     #[must_use]
     pub fn new() -> Self {
@@ -223,7 +226,8 @@ impl Fake {
     fn call(&self, name: &str, result: u32, work: &[Work]) -> u32 {
         let mut call = FakeCall::driver(name, None);
         if let Some(work) = work.first() {
-            call = call.with_bytes(work.bytes());
+            call = call.with_bytes(work.bytes()).in_context(work.context());
+            call = work.waits_for().into_iter().fold(call, FakeCall::of_stream);
             call = work.name().into_iter().fold(call, FakeCall::launching);
         }
         call.returning(result, |correlation| {

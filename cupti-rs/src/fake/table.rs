@@ -378,11 +378,13 @@ impl FakeApi for Fake {
     unsafe fn get_stream_id(
         _context: *mut c_void,
         stream: *mut c_void,
-        _per_thread: u8,
+        per_thread: u8,
         id: *mut u32,
     ) -> Outcome {
+        let own = stream.is_null() && per_thread != 0;
+        let of = if own { Fake::PER_THREAD_STREAM } else { stream as usize as u32 };
         // SAFETY: the caller passes a live place.
-        unsafe { id.write(stream as usize as u32) };
+        unsafe { id.write(of) };
         Ok(())
     }
 

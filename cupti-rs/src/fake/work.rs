@@ -145,6 +145,15 @@ impl Work {
         !matches!(self.what, What::Synchronize { .. } | What::RecordEvent(_))
     }
 
+    pub(super) fn context(&self) -> u32 {
+        self.context
+    }
+
+    /// The stream that is the first parameter of its call, of calls that wait.
+    pub(super) fn waits_for(&self) -> Option<u32> {
+        matches!(self.what, What::Synchronize { of: 2 | 3, .. }).then_some(self.stream)
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         match self.what {
             What::Memcpy { bytes, .. } | What::Memset { bytes } => bytes,

@@ -57,6 +57,7 @@ pub use memory::{
 };
 pub use module::{Function, Jit, JitEntry, JitOperation, Module};
 pub use overhead::{CommandBufferFull, Overhead, OverheadKind};
+pub(crate) use synchronization::NO_ID;
 pub use synchronization::{CudaEvent, Synchronization, SynchronizationKind};
 pub use transfer::{CopyKind, MemDecompress, Memcpy, MemoryKind, Memset, Peers};
 

@@ -6,7 +6,7 @@ use super::fields::record;
 use super::{GraphNode, Span};
 
 /// `CUPTI_SYNCHRONIZATION_INVALID_VALUE`: no stream, no event.
-const NO_ID: u32 = u32::MAX;
+pub(crate) const NO_ID: u32 = u32::MAX;
 
 /// The type of a wait (`CUpti_ActivitySynchronizationType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -18,7 +18,11 @@ use crate::calls::{self, DriverFunction, RuntimeFunction};
 use crate::graph_gate;
 use crate::graphs::{self, GraphEvent, GraphEventKind};
 use crate::launch_hold;
-use crate::session::{self, GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State};
+use crate::record::NO_ID;
+use crate::session::{
+    self, GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS,
+};
+use crate::waits::{self, Wait, Waiting};
 
 /// `CUpti_CallbackFunc`.
 ///
@@ -131,6 +135,18 @@ impl<'a> ApiData<'a> {
         Some((call.sizes.iter().any(is_zero), submits))
     }
 
+    /// CUPTI's id of the stream, of a driver call whose first parameter is one.
+    fn stream(self, is_per_thread: bool) -> Option<u32> {
+        if self.data.function_params.is_null() {
+            return None;
+        }
+        // SAFETY: not null, and so the parameter block of this call, which begins with a CUstream by the caller's word.
+        let stream = unsafe { self.data.function_params.cast::<*mut c_void>().read() };
+        // SAFETY: the context that CUPTI gave to the callback that runs, and a stream that the driver took from the program for
+        // a call that succeeded.
+        unsafe { stream_id(self.data.context, stream, is_per_thread) }
+    }
+
     fn class(self) -> CallClass {
         if self.domain == DOMAIN_DRIVER_API {
             DriverFunction(self.id).class()
@@ -185,12 +201,30 @@ impl<'a> ApiData<'a> {
 fn log_driver_call(state: State, call: ApiData<'_>) {
     let (id, correlation) = (call.id, call.data.correlation_id);
     if !call.is_entering() {
+        if state.has(WAITS)
+            && let Some(waiting) = waits::waiting(id)
+        {
+            log_wait(state, call, waiting);
+        }
         calls::exit(state, calls::Api::Driver, id, correlation, call.result());
     } else if let Some((is_empty, submits)) = call.begins() {
         calls::enter(state, calls::Api::Driver, id, correlation, is_empty, submits);
         if launch_hold::is_held() {
             wait_logged(call);
         }
+    }
+}
+
+/// Logs what a call waited for, if it succeeded.
+#[inline(never)]
+fn log_wait(state: State, call: ApiData<'_>, waiting: Waiting) {
+    if call.result() == 0 {
+        let stream = if waiting.has_stream { call.stream(waiting.is_per_thread) } else { None };
+        let (context, correlation_id) = (call.data.context_uid, call.data.correlation_id);
+        let (kind, stream) = (waiting.kind, stream.unwrap_or(NO_ID));
+        let (start_ns, end_ns) = (0, 0);
+        let wait = Wait { kind, correlation_id, context, stream, start_ns, end_ns };
+        calls::waited(state, call.id, wait);
     }
 }
 
@@ -308,7 +342,7 @@ fn event(state: State, payload: &Payload) {
             let context_id = unsafe { context_id(data.context) };
             let stream_id = match id {
                 // SAFETY: so are both of these.
-                SYNCHRONIZE_STREAM => unsafe { stream_id(data.context, data.stream) },
+                SYNCHRONIZE_STREAM => unsafe { stream_id(data.context, data.stream, false) },
                 _ => None,
             };
             Callback::Synchronize(Synchronized { stream_id, context_id })
@@ -388,7 +422,7 @@ impl<'a> ResourceEvent<'a> {
             | RESOURCE_STREAM_DESTROY_STARTING
             | RESOURCE_STREAM_ATTRIBUTE_CHANGED => {
                 // SAFETY: CUPTI gave this context and this stream in the callback that runs.
-                unsafe { stream_id(self.data.context, self.data.stream) }
+                unsafe { stream_id(self.data.context, self.data.stream, false) }
             }
             _ => None,
         }
@@ -474,11 +508,15 @@ unsafe fn context_id(context: *mut c_void) -> Option<u32> {
 }
 
 /// # Safety
-/// `context` is null or a context, and `stream` one of its streams, that CUPTI gave to the callback that runs.
-unsafe fn stream_id(context: *mut c_void, stream: *mut c_void) -> Option<u32> {
+/// `context` is null or a context that CUPTI gave to the callback that runs, and `stream` a live stream of it.
+unsafe fn stream_id(
+    context: *mut c_void,
+    stream: *mut c_void,
+    is_per_thread: bool,
+) -> Option<u32> {
     let api = POOL.api().filter(|_| !context.is_null())?;
     let mut id = 0;
     // SAFETY: both are live by the caller's promise; a null stream is the default one; `id` is a live u32.
-    let code = unsafe { (api.get_stream_id)(context, stream, 0, &mut id) };
+    let code = unsafe { (api.get_stream_id)(context, stream, is_per_thread.into(), &mut id) };
     (code == CuptiResult::SUCCESS).then_some(id)
 }

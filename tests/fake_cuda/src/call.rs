@@ -63,10 +63,12 @@ pub(crate) struct Shape {
     pub(crate) bytes: usize,
     /// The kernel that it launches.
     pub(crate) kernel: Option<&'static CStr>,
+    /// The stream that waits or is waited for, by CUPTI's id.
+    pub(crate) stream: Option<u32>,
 }
 
 impl Shape {
-    pub(crate) const NONE: Self = Self { bytes: 1, kernel: None };
+    pub(crate) const NONE: Self = Self { bytes: 1, kernel: None, stream: None };
 }
 
 /// A call of a driver function; `body` gets its correlation id.
@@ -92,6 +94,7 @@ fn framed(call: FakeCall, shape: Shape, body: impl FnOnce(u32) -> Outcome) -> CU
     let call = call.in_context(current_context().unwrap_or_default());
     let call = call.with_bytes(shape.bytes as u64);
     let call = shape.kernel.into_iter().fold(call, FakeCall::launching);
+    let call = shape.stream.into_iter().fold(call, FakeCall::of_stream);
     let mut result = CUresult::CUDA_SUCCESS;
     call.run(|correlation| {
         result = body(correlation).err().unwrap_or(CUresult::CUDA_SUCCESS);

@@ -20,6 +20,11 @@ fn create(flags: c_uint) -> Outcome<CUstream> {
     Ok(handle(stream.id))
 }
 
+/// CUPTI's id of a stream.
+fn id(stream: CUstream) -> Option<u32> {
+    machine().stream(stream.number()).ok().map(|stream| stream.id)
+}
+
 /// What a capture is at.
 fn status(is_capturing: bool) -> CUstreamCaptureStatus {
     if is_capturing {
@@ -59,14 +64,14 @@ driver! { checked symbols;
         fake().resource(ResourceKind::STREAM_DESTROY_STARTING, stream.context, stream.id);
         Ok(())
     }
-    cuStreamSynchronize(stream: CUstream) |correlation| {
+    cuStreamSynchronize(stream: CUstream) [stream: id(stream)] |correlation| {
         streams::synchronize(stream.number(), correlation)
     }
     cuStreamQuery(stream: CUstream) |_| {
         let stream = machine().stream(stream.number())?;
         streams::query(fake().stream_end_ns(stream.id))
     }
-    cuStreamWaitEvent(stream: CUstream, event: CUevent, _flags: c_uint) |correlation| {
+    cuStreamWaitEvent(stream: CUstream, event: CUevent, _flags: c_uint) [stream: id(stream)] |correlation| {
         streams::wait_event(stream.number(), event.number(), correlation)
     }
     cuStreamGetFlags(stream: CUstream, flags: *mut c_uint) |_| {
