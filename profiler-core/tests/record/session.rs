@@ -4,7 +4,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use cupti::ActivityKind;
+use cupti::{ActivityKind, Config};
 use cupti::fake::{Fake, Work};
 use nvtx::range;
 use profiler_core::profile::{Attribution, Totals};
@@ -393,7 +393,10 @@ fn dropping_a_running_profiler_frees_the_place() {
 #[test]
 fn every_loss_shows_in_health_and_report() {
     let fake = Fake::new();
-    let profile = record(&fake, || {
+    // Those made from calls cannot be lost.
+    let config = Config::new().synchronizations_from_calls(false);
+    let builder = Profiler::builder().library(fake.library().unwrap()).config(config);
+    let program = || {
         fake.drop_records(3);
         fake.launch(Work::kernel(c"fine"));
         fake.raw_record(ActivityKind::STREAM, 24);
@@ -408,7 +411,8 @@ fn every_loss_shows_in_health_and_report() {
         fake.lose_timestamps();
         fake.launch(Work::kernel(c"timeless"));
         fake.raw_record(ActivityKind(99), 128);
-    });
+    };
+    let ((), profile) = builder.build().unwrap().record(program).unwrap();
     let health = profile.health();
     assert!(!health.is_complete());
     assert_eq!(health.dropped_by_cupti, 3);
