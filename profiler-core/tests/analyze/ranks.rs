@@ -36,6 +36,26 @@ fn planted_straggler_is_named_with_its_kernel() {
     assert!(sizes.contains(&(1 << 20, 50)) && sizes.contains(&(1 << 19, 50)), "{sizes:?}");
 }
 
+/// What a killed rank had recorded is compared; the others' later collectives have no match.
+#[test]
+fn rank_that_was_killed_is_compared_until_then() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/nccl-2xh100");
+    let bytes = std::fs::read(folder.join("rank-1.gpuprof")).unwrap();
+    let [first, whole] = recordings();
+    let cut = Recording::from_bytes(&bytes[..bytes.len() * 2 / 3]).unwrap();
+    let profile = Profile::from_recordings([first, cut]).unwrap();
+    assert!(!profile.health().is_complete(), "{}", profile.health());
+    let ranks = profile.ranks();
+    let later = 2 * STEPS as u64 - ranks.matched;
+    assert!(ranks.matched > 16 && later > 0, "{ranks}");
+    assert!(ranks.unmatched >= later, "{ranks}");
+    let [straggler] = &ranks.stragglers[..] else { panic!("{ranks}") };
+    assert_eq!(straggler.rank, 1, "{ranks}");
+    // A rank of which nothing is left is missing: the others have no match.
+    let alone = Profile::from_recording(whole).ranks();
+    assert_eq!((alone.matched, alone.stragglers.len()), (0, 0), "{alone}");
+}
+
 /// The same recordings as those of two hosts, whose clocks are one: the true offset and drift are 0.
 #[test]
 fn clocks_of_hosts_are_aligned_by_the_ends_of_real_collectives() {
