@@ -230,9 +230,10 @@ class Training:
                 if delay == "loader":
                     time.sleep(seconds)
             with range_("forward"):
-                if delay == "kernel":
-                    self.torch.cuda._sleep(int(seconds * self.hertz))
                 loss = self.model(self.batch).square().mean()
+                if delay == "kernel":
+                    # Behind others: at the start of a step the GPU waits for the host, and the kernel would cost less than its length.
+                    self.torch.cuda._sleep(int(seconds * self.hertz))
             with range_("backward"):
                 loss.backward()
             with range_("optimizer"):

@@ -217,11 +217,18 @@ impl Stragglers<'_> {
         let devices: Vec<u32> = devices.into_iter().collect();
         let counted = pieces.iter().filter(|piece| piece.part != Part::Communication);
         let times = counted.map(|piece| (piece.device, piece.part, piece.time.ns()));
-        let (part, excess) =
-            Excess::of(own, &devices, times).largest().unwrap_or((Part::Unknown, 0.0));
+        let kernels = Kernels::of(profile, own, &devices, late.span);
+        let parts = Excess::of(own, &devices, times);
+        // Kernels that run beside a collective that waits are slower in the other ranks, which may hide the one that is longer in this.
+        let longest = kernels.times.largest().map(|(_, excess)| (Part::Kernels, excess));
+        let (part, excess) = parts
+            .all()
+            .chain(longest)
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .unwrap_or((Part::Unknown, 0.0));
         let cause = match part {
             _ if excess < LEAST_EXPLAINED * late.late_ns => LateCause::Unknown,
-            Part::Kernels => self.longer_kernel(own, &devices, late.span),
+            Part::Kernels => self.longer_kernel(own, &devices, &kernels),
             Part::Copies => LateCause::Copies,
             Part::Unknown => LateCause::Unknown,
             _ => {
@@ -247,6 +254,33 @@ impl Stragglers<'_> {
             deviations: late.deviations,
             cause,
         }
+    }
+}
+
+/// Kernels besides collectives, by name.
+struct Kernels {
+    times: Excess<NameId>,
+    calls: Excess<NameId>,
+}
+
+impl Kernels {
+    fn of(profile: &Profile, own: u32, devices: &[u32], span: Interval) -> Self {
+        // Of a late rank, the kernel before the first collective may reach into the span.
+        let operations = &profile.store.operations;
+        let first = operations.partition_point(|operation| operation.start_ns() < span.start_ns);
+        let end = operations.partition_point(|operation| operation.start_ns() < span.end_ns);
+        let kernels = || {
+            operations[first..end.max(first)].iter().filter_map(|operation| {
+                let work = profile.store.work(operation);
+                let What::Kernel { names, .. } = &work.what else { return None };
+                let time = operation.time()?;
+                let is_collective = profile.collective_kernels().contains(operation.work);
+                let ns = time.end_ns.min(span.end_ns).saturating_sub(time.start_ns);
+                (!is_collective).then_some((work.place.device, names.name, ns))
+            })
+        };
+        let each = kernels().map(|(device, name, _)| (device, name, 1));
+        Self { times: Excess::of(own, devices, kernels()), calls: Excess::of(own, devices, each) }
     }
 }
 
@@ -276,37 +310,21 @@ impl<K: Copy + Eq + std::hash::Hash> Excess<K> {
         of[self.own] as f64 - median(&others).unwrap_or(0.0)
     }
 
+    fn all(&self) -> impl Iterator<Item = (K, f64)> {
+        self.sums.iter().map(|(key, of)| (*key, self.excess(of)))
+    }
+
     fn largest(&self) -> Option<(K, f64)> {
-        let all = self.sums.iter().map(|(key, of)| (*key, self.excess(of)));
-        all.max_by(|a, b| a.1.total_cmp(&b.1))
+        self.all().max_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
 
 impl Stragglers<'_> {
     /// The kernel whose time is longest by the other ranks', or the clock that makes all of them longer.
-    fn longer_kernel(&self, own: u32, devices: &[u32], span: Interval) -> LateCause {
-        let profile = self.profile;
-        // Of a late rank, the kernel before the first collective may reach into the span.
-        let operations = &profile.store.operations;
-        let first = operations.partition_point(|operation| operation.start_ns() < span.start_ns);
-        let end = operations.partition_point(|operation| operation.start_ns() < span.end_ns);
-        let kernels = || {
-            operations[first..end.max(first)].iter().filter_map(|operation| {
-                let work = profile.store.work(operation);
-                let What::Kernel { names, .. } = &work.what else { return None };
-                let time = operation.time()?;
-                let is_collective = profile.collective_kernels().contains(operation.work);
-                let end_ns = time.end_ns.min(span.end_ns);
-                let ns = end_ns.saturating_sub(time.start_ns);
-                (!is_collective).then_some((work.place.device, names.name, ns))
-            })
-        };
-        let times = Excess::of(own, devices, kernels());
-        let each = kernels().map(|(device, name, _)| (device, name, 1));
-        let calls = Excess::of(own, devices, each);
-        let largest: Option<(NameId, f64)> = times.largest();
-        let Some((name, _)) = largest else { return LateCause::Unknown };
-        let kernel = kernel_names::displayed(profile.store.names.get(name), None);
+    fn longer_kernel(&self, own: u32, devices: &[u32], kernels: &Kernels) -> LateCause {
+        let Kernels { times, calls } = kernels;
+        let Some((name, _)) = times.largest() else { return LateCause::Unknown };
+        let kernel = kernel_names::displayed(self.profile.store.names.get(name), None);
         let more = calls.sums.get(&name).map_or(0.0, |of| calls.excess(of));
         let own_calls = calls.sums.get(&name).map_or(0, |of| of[calls.own]) as f64;
         if own_calls > EXTRA * (own_calls - more) {

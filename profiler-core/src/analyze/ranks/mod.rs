@@ -61,7 +61,7 @@ pub struct Rank {
     /// The time in matched collectives before the last rank arrived.
     #[serde(rename = "waited_ns", serialize_with = "as_ns")]
     pub waited: Duration,
-    /// The time by which it arrived after all others.
+    /// The waits of others that its last arrivals added.
     #[serde(rename = "late_ns", serialize_with = "as_ns")]
     pub late: Duration,
     /// Matched collectives, and those at which it arrived last.
@@ -298,7 +298,7 @@ fn speed_ups(matches: &Matches, ranks: &[Rank]) -> Option<SpeedUps> {
     let (mut balance, mut stragglers) = (0.0, 0.0);
     for matched in &matches.all {
         let count = matched.members.len() as f64;
-        let waits = matched.members.iter().map(|member| member.exposed_wait_ns);
+        let waits = matched.members.iter().map(|member| member.added_wait_ns);
         balance += waits.sum::<u64>() as f64 / count;
         stragglers += matched.last_costs_ns() as f64;
     }

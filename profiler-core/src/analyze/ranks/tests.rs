@@ -529,13 +529,9 @@ fn stragglers_are_those_of_each_instance_of_a_range() {
     }
 }
 
-/// Ranks whose collectives run beside the backward pass, as in DDP. One delay makes every collective of the step wait, and only the
-/// last wait costs time.
-#[test]
-fn waits_beside_other_work_make_no_rank_late() {
-    const BUCKETS: u64 = 8;
-    const BUCKET: u64 = 400 * US;
-    const DELAY: u64 = 300 * US;
+/// Two ranks whose collectives run beside the backward pass, as in DDP. Rank 1 is held up at the start of each step, by its host or by a
+/// kernel. While rank 0 waits in a collective, its kernels may be slower, until it is no longer ahead.
+fn overlapping(by_kernel: bool, slows_down: bool) -> Profile {
     let mut store = Store::default();
     let step = BUCKETS * BUCKET + DELAY + 200 * US;
     let end = BASE + 50 * step;
@@ -556,36 +552,62 @@ fn waits_beside_other_work_make_no_rank_late() {
         let mut writer = Writer { store: &mut store, process, thread, device, next_id, open };
         for number in 0..50 {
             let start = BASE + number * step;
-            writer.range("checkpoint", start, start + DELAY * u64::from(rank));
+            if by_kernel && rank == 1 {
+                writer.kernel("spin", start + 10 * US, start + DELAY + 10 * US);
+            } else {
+                writer.range("checkpoint", start, start + DELAY * u64::from(rank));
+            }
             // Both reduce a bucket once the later rank has it.
-            let ready =
-                |rank: u64, bucket: u64| start + 10 * US + DELAY * rank + (bucket + 1) * BUCKET;
+            let ready = |rank: u32, bucket: u64| {
+                let slower = if slows_down { DELAY * bucket / (BUCKETS - 1) } else { 0 };
+                let late = if rank == 1 { DELAY } else { slower };
+                start + 10 * US + (bucket + 1) * BUCKET + late
+            };
             for bucket in 0..BUCKETS {
-                let done = ready(rank.into(), bucket);
-                writer.kernel("gemm", done - BUCKET + 3 * US, done);
+                let done = ready(rank, bucket);
+                let from = match bucket {
+                    0 => done - BUCKET,
+                    _ => ready(rank, bucket - 1),
+                };
+                writer.kernel("gemm", from + 3 * US, done);
                 let before = if bucket == 0 { 0 } else { ready(1, bucket - 1) + TRANSFER };
+                let at = done.max(before);
                 let name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)";
-                writer.kernel(name, done.max(before), ready(1, bucket) + TRANSFER);
-                writer.collective(
-                    done.max(before) + 100,
-                    number * BUCKETS + bucket,
-                    rank.into(),
-                    2,
-                );
+                writer.kernel(name, at, ready(1, bucket) + TRANSFER);
+                writer.collective(at + 100, number * BUCKETS + bucket, rank.into(), 2);
             }
         }
     }
     store.operations.sort_by_key(tables::Operation::start_ns);
     store.session =
         Session { window_ns: (BASE, end), windows_ns: vec![(BASE, end)], ..Session::default() };
-    let profile = Profile::from_store(store, Simulation::info(), Health::default());
-    let ranks = profile.ranks();
-    assert_eq!(ranks.matched, 50 * BUCKETS);
-    let [straggler] = &ranks.stragglers[..] else { panic!("{ranks}") };
-    assert_eq!(straggler.rank, 1, "{ranks}");
-    assert_eq!(straggler.cause, LateCause::HostGap { range: Some("checkpoint".to_owned()) });
-    let late_us = straggler.late.as_micros() / 50;
-    assert!((295..=330).contains(&late_us), "{late_us} us a step: {ranks}");
+    Profile::from_store(store, Simulation::info(), Health::default())
+}
+
+const BUCKETS: u64 = 8;
+const BUCKET: u64 = 400 * US;
+const DELAY: u64 = 300 * US;
+
+/// One delay makes every collective of a step wait, and is counted once.
+#[test]
+fn delay_before_overlapping_collectives_is_counted_once() {
+    for (by_kernel, slows_down) in [(false, false), (false, true), (true, false), (true, true)] {
+        let case = format!("by a kernel: {by_kernel}, slows down: {slows_down}");
+        let ranks = overlapping(by_kernel, slows_down).ranks();
+        assert_eq!(ranks.matched, 50 * BUCKETS);
+        let [straggler] = &ranks.stragglers[..] else { panic!("{case}: {ranks}") };
+        assert_eq!(straggler.rank, 1, "{case}: {ranks}");
+        let expected = match by_kernel {
+            // The first one precedes the first collective.
+            true => LateCause::ExtraKernel { kernel: "spin".to_owned(), calls: 49 },
+            false => LateCause::HostGap { range: Some("checkpoint".to_owned()) },
+        };
+        assert_eq!(straggler.cause, expected, "{case}: {ranks}");
+        let late_us = straggler.late.as_micros() / 50;
+        assert!((290..=330).contains(&late_us), "{case}: {late_us} us a step: {ranks}");
+        // The waits that are hidden are waits all the same.
+        assert!(ranks.ranks[0].waited.as_micros() / 50 > 3 * 300, "{case}: {ranks}");
+    }
 }
 
 /// How far two H100 of a real run arrived apart at collectives that nothing held up, as shares of a step.
