@@ -191,6 +191,8 @@ struct Simulation {
     /// Collectives of a step; the noise and the delay precede the first.
     collectives: usize,
     without: Option<usize>,
+    /// A rank that is killed, and before which step.
+    killed: Option<(usize, usize)>,
     /// Differences between the arrivals of two ranks, as shares of a step, in place of normal noise.
     differences: Vec<f64>,
     /// By how much the clock of each host is behind, and slow in parts per million.
@@ -210,6 +212,7 @@ impl Simulation {
             window_steps: 0,
             collectives: 1,
             without: None,
+            killed: None,
             differences: Vec::new(),
             hosts: vec![(0, 0.0)],
             apart_ns: 0,
@@ -278,6 +281,9 @@ impl Simulation {
             let (next_id, open) = (0, Vec::new());
             let mut writer = Writer { store: &mut store, process, thread, device, next_id, open };
             for (number, (start, noise, latest)) in steps.iter().enumerate() {
+                if self.killed == Some((rank, number)) {
+                    break;
+                }
                 if self.window_steps != 0 && number % self.window_steps == 0 {
                     writer.open.clear();
                     let next = steps.get(number + self.window_steps);
@@ -670,6 +676,21 @@ fn rank_that_is_missing_is_said_and_the_others_are_compared() {
     let ranks = alone.profile(&mut Rng::with_seed(3)).ranks();
     assert_eq!((ranks.matched, ranks.unmatched, ranks.speed_ups), (0, 50, None));
     assert!(ranks.stragglers.is_empty() && ranks.missing.len() == 1);
+}
+
+#[test]
+fn rank_that_was_killed_is_compared_until_then() {
+    let mut simulation = Simulation::new(2);
+    simulation.plant = Some((1, Plant::Sleep, 400 * US));
+    simulation.killed = Some((1, 30));
+    let ranks = simulation.profile(&mut Rng::with_seed(3)).ranks();
+    assert_eq!((ranks.matched, ranks.unmatched), (30, 20), "{ranks}");
+    assert!(is_named(&ranks, 1, Plant::Sleep), "{ranks}");
+    // The others go on.
+    (simulation.ranks, simulation.killed) = (3, Some((1, 45)));
+    let ranks = simulation.profile(&mut Rng::with_seed(3)).ranks();
+    assert_eq!((ranks.matched, ranks.unmatched), (50, 0), "{ranks}");
+    assert!(is_named(&ranks, 1, Plant::Sleep) && ranks.missing.is_empty(), "{ranks}");
 }
 
 #[test]
