@@ -9,13 +9,17 @@ use profiler_core::profile::Collective;
 
 use crate::args::{FileArgs, FormatArgs, OutputFormat as _, RanksFormat};
 use crate::failure::{Failure, note};
-use crate::input;
 use crate::tables::write_json;
+use crate::{input, suggest};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RanksArgs {
     #[command(flatten)]
     format: FormatArgs<RanksFormat>,
+    /// Also the stragglers in each instance of these ranges, such as an epoch: a name or a path, `*` for any
+    /// text
+    #[arg(long, value_name = "PATH")]
+    range: Option<String>,
     #[command(flatten)]
     io: FileArgs,
 }
@@ -29,13 +33,28 @@ pub(crate) fn ranks(args: RanksArgs) -> Result<(), Failure> {
             args.io.file.display()
         ));
     }
-    output.write_in(format.is_for_people(), |out| {
-        match format {
-            RanksFormat::Text => out.show(&profile.ranks())?,
-            RanksFormat::Json => write_json(out, &profile.ranks())?,
-            RanksFormat::Csv => write_csv(out, &profile)?,
-        }
-        Ok(())
+    if args.range.is_some() && format == RanksFormat::Csv {
+        return Err(Failure::Usage(
+            "--range adds stragglers to the report: leave out --format csv, which has a line for each collective"
+                .to_owned(),
+        ));
+    }
+    if format == RanksFormat::Csv {
+        return output.write_in(false, |out| Ok(write_csv(out, &profile)?));
+    }
+    let report = match &args.range {
+        Some(path) => profile.ranks_by_range(path).ok_or_else(|| {
+            Failure::Usage(format!(
+                "{} has no range {path}; `gpuprof report` shows them{}",
+                args.io.file.display(),
+                suggest::range(&profile, path)
+            ))
+        })?,
+        None => profile.ranks(),
+    };
+    output.write_in(format.is_for_people(), |out| match format {
+        RanksFormat::Json => write_json(out, &report),
+        _ => out.show(&report),
     })
 }
 

@@ -215,6 +215,35 @@ fn manifests_give_processes_their_names_and_ranks() {
 }
 
 #[test]
+fn ranks_are_judged_in_each_instance_of_a_range() {
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler-core/tests/recordings/nccl-2xh100");
+    let report = ran(&["ranks", "--range", "late", "--format=json"], &folder);
+    assert_eq!(report.status, 0, "{}", report.error);
+    let report: Value = serde_json::from_slice(&report.out).unwrap();
+    let windows = report["windows"].as_array().unwrap();
+    assert_eq!(windows.len(), 50);
+    for (number, window) in windows.iter().enumerate() {
+        assert_eq!(
+            (&window["path"], &window["number"], &window["collectives"]),
+            (&json!("late"), &json!(number), &json!(1))
+        );
+        // One collective is too few to name a rank.
+        assert_eq!(window["stragglers"], json!([]));
+    }
+    let text = ran(&["ranks", "--range", "late"], &folder);
+    assert!(text.text().contains("in 0 of 50 instances of the range"), "{}", text.text());
+    let whole = ran(&["ranks", "--format=json"], &folder);
+    let whole: Value = serde_json::from_slice(&whole.out).unwrap();
+    assert_eq!((&whole["windows"], &whole["matched"]), (&json!([]), &report["matched"]));
+    let unknown = ran(&["ranks", "--range", "lat"], &folder);
+    let said = (unknown.status, unknown.error.contains("has no range lat; `gpuprof report` shows"));
+    assert_eq!(said, (2, true), "{}", unknown.error);
+    let csv = ran(&["ranks", "--range", "late", "--format=csv"], &folder);
+    assert!(csv.status == 2 && csv.error.contains("leave out --format csv"), "{}", csv.error);
+}
+
+#[test]
 fn processes_without_their_recording_are_told() {
     let run = run();
     manifest(

@@ -3,12 +3,14 @@
     python ranks.py --library libgpuprof_inject.so --gpuprof gpuprof [--nsys NSYS] [--out FOLDER] [SCENE...]
     python ranks.py ... --rust all_reduce [SCENE...]
     python ranks.py ... --bench [--rounds N]
+    python ranks.py ... --windows [--pairs N]
 
 `--rust` names the built example all_reduce of frameworks/cudarc, the scene `rust`, whose ranks are threads of one process.
 
 Needs two GPUs, PyTorch and NCCL 2.26 or newer. A line for each scene; exits with 1 if anything differs. `--nsys` also runs the scenes of
 `OF_NSYS` under Nsight Systems, and compares calls and bytes with those of NCCL's NVTX ranges there. `--bench` measures AllReduce
-with and without the plugin, and under a full recording, by turns in processes of their own.
+with and without the plugin, and under a full recording, by turns in processes of their own. `--windows` records one training whose steps
+are in windows of 50, of which every other one has a straggler, and counts in how many `gpuprof ranks --range` names it, with its cause.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import csv
 import glob
 import json
 import os
+import random
 import sqlite3
 import statistics
 import subprocess
@@ -29,6 +32,10 @@ ENVIRONMENT = {"NCCL_NVLS_ENABLE": "0", "TORCH_NCCL_ENABLE_MONITORING": "0"}
 STEPS = 50
 DELAY_US = 2000
 SIZES = [128 << 10, 512 << 10, 1 << 20, 4 << 20]
+# Of the windows: the least delay by the time of a step, and by the natural skew.
+LEAST_DELAY, TIMES_SKEW = 0.05, 3
+# What holds a rank up: the cause that is expected, and how the range or kernel ends or begins.
+CAUSES = {"sleep": ("host_gap", "checkpoint"), "kernel": ("extra_kernel", "spin_kernel"), "loader": ("data", "load batch")}
 # Programs whose calls nsys is asked for, too.
 OF_NSYS = ["reduce", "ddp", "fsdp", "pipeline"]
 
@@ -116,12 +123,9 @@ def pipeline(counted):
     counted.done()
 
 
-def delayed(counted):
-    """Rank 1 comes late by a kernel of known length: it spins on the GPU's own clock."""
-    torch, dist = counted.torch, counted.dist
-    x = torch.ones(1 << 18, device="cuda")
-    y = torch.ones(1 << 24, device="cuda")
-    # How many cycles a microsecond has.
+def cycles_per_us(torch):
+    """How many cycles of the GPU's clock a microsecond has."""
+
     def spin(cycles):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
@@ -131,7 +135,15 @@ def delayed(counted):
         return begin.elapsed_time(end) * 1000
 
     spin(100_000_000)
-    per_us = 100_000_000 / spin(100_000_000)
+    return 100_000_000 / spin(100_000_000)
+
+
+def delayed(counted):
+    """Rank 1 comes late by a kernel of known length: it spins on the GPU's own clock."""
+    torch, dist = counted.torch, counted.dist
+    x = torch.ones(1 << 18, device="cuda")
+    y = torch.ones(1 << 24, device="cuda")
+    per_us = cycles_per_us(torch)
     lengths = []
     for _ in range(STEPS):
         # Both ranks start together: after a barrier that ends on both GPUs at once, when all that follows is queued.
@@ -194,6 +206,148 @@ def split(counted):
     counted.done()
 
 
+class Training:
+    """A model under DistributedDataParallel, whose step can be held up. The loss is read in each step, as training loops do."""
+
+    def __init__(self, counted):
+        torch = self.torch = counted.torch
+        self.dist = counted.dist
+        layers = []
+        for _ in range(6):
+            layers += [torch.nn.Linear(2048, 2048, bias=False), torch.nn.GELU()]
+        # In single precision: tensor cores at full load reach the limit of power, which slows one GPU more than the other.
+        model = torch.nn.Sequential(*layers).cuda()
+        self.model = torch.nn.parallel.DistributedDataParallel(model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
+        self.batch = torch.randn(2048, 2048, device="cuda")
+        self.hertz = 1e6 * cycles_per_us(torch)
+
+    def step(self, delay=None, seconds=0.0):
+        """A step of the training, held up by as many seconds."""
+        range_ = self.torch.cuda.nvtx.range
+        with range_("step"):
+            with range_("load batch"):
+                if delay == "loader":
+                    time.sleep(seconds)
+            with range_("forward"):
+                loss = self.model(self.batch).square().mean()
+                if delay == "kernel":
+                    # Behind others: at the start of a step the GPU waits for the host, and the kernel would cost less than its length.
+                    self.torch.cuda._sleep(int(seconds * self.hertz))
+            with range_("backward"):
+                loss.backward()
+            with range_("optimizer"):
+                self.optimizer.step()
+                self.optimizer.zero_grad(set_to_none=True)
+            loss.item()
+            with range_("checkpoint"):
+                if delay == "sleep":
+                    time.sleep(seconds)
+
+    def all_ranks(self, value):
+        """The values of both ranks."""
+        mine = self.torch.tensor([value], device="cuda", dtype=self.torch.float64)
+        values = [self.torch.zeros_like(mine) for _ in range(2)]
+        self.dist.all_gather(values, mine)
+        return [float(value.item()) for value in values]
+
+
+def natural(training):
+    """Seconds of a step, and by how much the ranks are apart at the end of a forward pass, which they begin together: medians of 100."""
+    torch = training.torch
+    lengths, skews = [], []
+    for _ in range(100):
+        began = time.monotonic()
+        training.step()
+        lengths.append(time.monotonic() - began)
+        with torch.no_grad():
+            training.model.module(training.batch)
+        torch.cuda.synchronize()
+        both = training.all_ranks(time.monotonic())
+        skews.append(abs(both[0] - both[1]))
+    return statistics.median(lengths), statistics.median(skews)
+
+
+def windows(counted):
+    """Windows of 50 steps, of which every other one has a straggler: which rank, and what holds it up, are drawn by a seed."""
+    training = Training(counted)
+    for _ in range(20):
+        training.step()
+    step_s, skew_s = natural(training)
+    # Both ranks plan with the numbers of rank 0.
+    step_s, skew_s = (training.all_ranks(value)[0] for value in (step_s, skew_s))
+    seconds = max(LEAST_DELAY * step_s, TIMES_SKEW * skew_s)
+    pairs = int(os.environ["WINDOW_PAIRS"])
+    planted = plan(pairs)
+    for rank, cause in planted:
+        for delay in (None, cause if counted.rank == rank else None):
+            with counted.torch.cuda.nvtx.range("window"):
+                for _ in range(STEPS):
+                    training.step(delay, seconds)
+    counted.done(step_us=step_s * 1e6, skew_us=skew_s * 1e6, delay_us=seconds * 1e6)
+
+
+def plan(pairs):
+    """The rank that is late, and what holds it up, in the second window of each pair."""
+    draw = random.Random(24)
+    return [(draw.randrange(2), draw.choice(sorted(CAUSES))) for _ in range(pairs)]
+
+
+def straggler(report, late):
+    """The rank of a straggler, its cause, and the range or kernel."""
+    return report["ranks"][late["rank"]]["rank"], late["cause"], late.get("range") or late.get("kernel") or ""
+
+
+def check_windows(arguments):
+    folder = os.path.join(arguments.out, "windows")
+    os.environ["WINDOW_PAIRS"] = str(arguments.pairs)
+    began = time.monotonic()
+    done = launch(arguments, "windows", folder)
+    if done.returncode != 0:
+        print(f"FAILED status {done.returncode}: {done.stderr[-1500:]}")
+        return 1
+    said = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    ran = time.monotonic() - began
+    judge = [arguments.gpuprof, "ranks", "--range", "window", "--format", "json", folder]
+    report = json.loads(subprocess.run(judge, capture_output=True, text=True, check=True).stdout)
+    with open(os.path.join(arguments.out, "windows.json"), "w") as file:
+        json.dump({"said": said, "report": report}, file)
+    print(
+        f"{ran:.0f} s run, {time.monotonic() - began - ran:.0f} s read; step {said['step_us']:.0f} us, natural skew {said['skew_us']:.1f} us, "
+        f"delay {said['delay_us']:.0f} us; {report['matched']} matched, {report['unmatched']} not"
+    )
+    planted = plan(arguments.pairs)
+    found = {window["number"]: window for window in report["windows"]}
+    if sorted(found) != list(range(2 * arguments.pairs)):
+        print(f"FAILED {len(found)} windows instead of {2 * arguments.pairs}")
+        return 1
+    named, wrong = collections.Counter(), 0
+    for at, (rank, cause) in enumerate(planted):
+        for number in (2 * at, 2 * at + 1):
+            window = found[number]
+            late = [straggler(report, one) for one in window["stragglers"]]
+            shares = [f"{100 * one['share']:.1f} % {one['deviations']:.1f} dev" for one in window["stragglers"]]
+            if number % 2 == 0:
+                wrong += bool(late)
+                if late:
+                    print(f"       balanced window {number}: {late} {shares}")
+                continue
+            expected, place = CAUSES[cause]
+            is_right = [one[:2] for one in late] == [(rank, expected)] and place in late[0][2]
+            named[cause] += is_right
+            if not is_right:
+                print(f"       window {number} with rank {rank}, {cause}: {late} {shares}")
+    of = collections.Counter(cause for _, cause in planted)
+    total, least = sum(named.values()), 0.95 * arguments.pairs
+    causes = ", ".join(f"{cause} {named[cause]} of {of[cause]}" for cause in sorted(of))
+    failed = total < least or wrong > 0.01 * arguments.pairs
+    print(
+        f"{'FAILED' if failed else 'ok':6} named with cause in {total} of {arguments.pairs} windows ({causes}); "
+        f"a rank named in {wrong} of {arguments.pairs} balanced windows"
+    )
+    return int(failed)
+
+
 def bench_rank():
     """The median time of an AllReduce of each size, back to back."""
     counted = Counted()
@@ -249,7 +403,7 @@ def launch(arguments, scene, folder, plugin=None):
         environment["NCCL_PROFILER_PLUGIN"] = plugin
     # A run that hangs leaves time for the others.
     left = max(arguments.until - time.monotonic(), 1)
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=min(left, 90))
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=min(left, 90 if scene != "windows" else 200))
 
 
 def ranks(arguments, folder, format_):
@@ -390,11 +544,15 @@ def main():
     parser.add_argument("--out", default=None)
     parser.add_argument("--bench", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--windows", action="store_true")
+    parser.add_argument("--pairs", type=int, default=100, help="of windows, one balanced and one not")
     parser.add_argument("--seconds", type=float, default=230, help="after which scenes end")
     parser.add_argument("scenes", nargs="*")
     arguments = parser.parse_args()
     if arguments.rank_of == "bench":
         return bench_rank()
+    if arguments.rank_of == "windows":
+        return windows(Counted())
     if arguments.rank_of:
         return SCENES[arguments.rank_of](Counted())
     arguments.out = os.path.abspath(arguments.out or tempfile.mkdtemp(prefix="ranks-"))
@@ -402,6 +560,8 @@ def main():
     arguments.until = time.monotonic() + (float("inf") if arguments.bench else arguments.seconds)
     if arguments.bench:
         return bench(arguments)
+    if arguments.windows:
+        return check_windows(arguments)
     failed = 0
     for scene in arguments.scenes or [*SCENES, *(["rust"] if arguments.rust else [])]:
         began = time.monotonic()

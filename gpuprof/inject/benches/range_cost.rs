@@ -102,6 +102,43 @@ fn pairs(when: &str) {
     });
 }
 
+/// A range as NCCL has it around `ncclAllReduce`: with the communicator, the bytes and the operation by a schema.
+fn ranges_with_values(when: &str) {
+    if function(slot::schema_register).is_none() {
+        return;
+    }
+    const FIRST_SCHEMA: usize = 1 << 24;
+    const U64: usize = 18;
+    let get = |place| {
+        let function = function(place).unwrap();
+        move |one: usize, other: usize| unsafe { function(one, other, 0, 0, 0, 0) }
+    };
+    let domain = get(slot::domain_create)(c"NCCL".as_ptr().addr(), 0);
+    let names = [c"NCCL communicator ID", c"Message size [bytes]", c"Reduction operation"];
+    let entries = names.map(|name| [0, U64, name.as_ptr().addr(), 0, 0, 0, 0, 0]);
+    // NCCL has as many schemas, with numbers of its own.
+    let schemas: Vec<usize> = (0..16)
+        .map(|number| {
+            let entries = (entries.as_ptr().addr(), entries.len());
+            let name = c"schema".as_ptr().addr();
+            let id = FIRST_SCHEMA + number;
+            let schema = [0x1fe, name, 1, 0, entries.0, entries.1, 24, 0, id, 0];
+            get(slot::schema_register)(domain, schema.as_ptr().addr())
+        })
+        .collect();
+    let values = [7_u64, 1 << 20, 0];
+    let block = [schemas[2], size_of_val(&values), values.as_ptr().addr()];
+    let string = get(slot::register_string)(domain, c"ncclAllReduce".as_ptr().addr());
+    let extended = 0xdfbd_0009 | 1 << 32;
+    let block = block.as_ptr().addr() as u64;
+    let event = [3 | 48 << 16, 0, extended, block, 3, string as u64];
+    let (push, pop) = (get(slot::domain_range_push_ex), get(slot::domain_range_pop));
+    measure(&format!("{when}: a range of NCCL with its values"), || {
+        push(domain, black_box(event.as_ptr().addr()));
+        pop(domain, 0);
+    });
+}
+
 fn collectives(when: &str, path: &str) {
     let mut nccl = Nccl::load(path.as_ref(), 5, (7, 0, 2)).unwrap();
     measure(&format!("{when}: a collective of NCCL"), || nccl.group(&["AllReduce/1024"], || {}));
@@ -112,6 +149,9 @@ fn play(path: &str) {
     let library = unsafe { Library::new(path) }.unwrap();
     let initialize = unsafe { library.get::<Initialize>(b"InitializeInjectionNvtx2") }.unwrap();
     let attached = unsafe { initialize(Some(export)) };
+    let extension = b"InitializeInjectionNvtxExtension";
+    let extension = unsafe { library.get::<client::InitializeExtension>(extension) }.unwrap();
+    client::extend(*extension, client::PAYLOAD, &client::EXTENSIONS[2], client::SLOTS);
     if attached == 0 {
         pairs("not to be recorded");
         return collectives("not to be recorded", path);
@@ -121,6 +161,7 @@ fn play(path: &str) {
     let init = unsafe { driver.get::<unsafe extern "C" fn(u32) -> c_int>(b"cuInit") }.unwrap();
     assert_eq!(unsafe { init(0) }, 0);
     pairs("recorded");
+    ranges_with_values("recorded");
     collectives("recorded", path);
 }
 

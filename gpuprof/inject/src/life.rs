@@ -163,6 +163,7 @@ struct OfFile;
 impl Windows for OfFile {
     fn begin(&self) {
         let Some(life) = LIFE.get() else { return };
+        mode::resume();
         life.control.cancel(Task::Rest);
         if let Some(file) = &*life.file.read_recursive() {
             // A refusal leaves the session paused; the library's thread tries again.
@@ -182,6 +183,7 @@ impl Windows for OfFile {
         if let Some(file) = &*life.file.read_recursive() {
             file.end_window();
         }
+        life.pause_mode();
         life.control.put_off(Task::Rest, REST_AFTER);
         life.control.plan(Task::Describe, DESCRIBE_AFTER);
     }
@@ -192,6 +194,13 @@ impl Windows for OfFile {
 }
 
 impl Life {
+    /// Notes that no window is open. A process that is always on records its calls all the same.
+    fn pause_mode(&self) {
+        if self.options.always_on.is_none() {
+            mode::pause();
+        }
+    }
+
     /// Reads the options and claims names in the run folder. `None` where there is nothing to write to; with why the options are
     /// invalid, if they are.
     fn describe() -> Option<(Life, Option<String>)> {
@@ -231,6 +240,9 @@ impl Life {
             Some(Stop::Ranges(most)) => Some(u64::from(most.get())),
             _ => None,
         };
+        if !is_on {
+            self.pause_mode();
+        }
         switch::install(Switch::new(is_on, range, instances, Box::new(OfFile)));
         let path = self.folder.recording(&self.manifest.lock());
         let file = self.record(&path, is_on)?;

@@ -12,6 +12,8 @@ const ON: u8 = 2;
 const OFF: u8 = 4;
 /// Flag beside [`ON`]: names of ranges may start or stop the recording.
 const ARMED: u8 = 8;
+/// Flag beside [`ON`]: no window of the recording is open, and calls are not recorded.
+const PAUSED: u8 = 16;
 
 static MODE: AtomicU8 = AtomicU8::new(DORMANT);
 
@@ -33,6 +35,12 @@ impl Mode {
     #[inline]
     pub(crate) fn is_armed(self) -> bool {
         self.0 & ARMED != 0
+    }
+
+    /// Whether calls are not recorded: events that describe a call are of no use.
+    #[inline]
+    pub(crate) fn is_paused(self) -> bool {
+        self.0 & PAUSED != 0
     }
 
     /// Whether events are of use at all.
@@ -58,7 +66,17 @@ pub(crate) fn await_recording() {
 /// Passes events to the observer, unless the library is off.
 pub(crate) fn turn_on(is_armed: bool) {
     let on = if is_armed { ON | ARMED } else { ON };
-    change(|mode| (mode != OFF).then_some(on));
+    change(|mode| (mode != OFF).then_some(on | mode & PAUSED));
+}
+
+/// A window of the recording begins.
+pub(crate) fn resume() {
+    change(|mode| Some(mode & !PAUSED));
+}
+
+/// No window is open until [`resume`].
+pub(crate) fn pause() {
+    change(|mode| (mode != OFF).then_some(mode | PAUSED));
 }
 
 /// Compares no names of ranges any more.

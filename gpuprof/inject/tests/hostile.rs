@@ -20,8 +20,8 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use client::{EXTENSIONS, MODULES, SLOTS, call};
 use gpuprof_inject::__private::{counts, observe_with};
 use nvtx::abi::{
-    Callbacks, EXPORT_CALLBACKS, EventAttributes, GetExportTable, Module, ModuleInfo, Place,
-    Segment, Slot, SlotAddress, slot,
+    Callbacks, EXPORT_CALLBACKS, EventAttributes, GetExportTable, Module, ModuleInfo, Place, Slot,
+    SlotAddress, slot,
 };
 use nvtx::observer::{
     CounterSample, DeferredEvent, Mark, Named, Observer, RangeStart, SyncStep, Token,
@@ -145,25 +145,14 @@ fn attached() -> MutexGuard<'static, ()> {
     observe_with(&*COUNTED);
     CASE.set(Case::Whole);
     assert_eq!(unsafe { InitializeInjectionNvtx2(Some(export)) }, 1);
-    for (module, number) in [(2, 0x0104), (4, 0x0102)] {
+    for (module, number) in [client::PAYLOAD, (4, 0x0102)] {
         assert_eq!(extend(module, number, &EXTENSIONS[usize::from(module)], SLOTS), 1);
     }
     turn
 }
 
 fn extend(module: u16, compatibility: u16, slots: &[Slot], count: usize) -> c_int {
-    let mut segment = Segment { id: 0, slot_count: count, slots: slots.as_ptr() };
-    let mut info = ModuleInfo {
-        nvtx_version: 3,
-        struct_size: size_of::<ModuleInfo>() as u16,
-        module,
-        compatibility,
-        segment_count: 1,
-        segments: &raw mut segment,
-        get_export_function: null(),
-        info: null(),
-    };
-    unsafe { InitializeInjectionNvtxExtension(&raw mut info) }
+    client::extend(InitializeInjectionNvtxExtension, (module, compatibility), slots, count)
 }
 
 /// All functions of the tables, and how many of their arguments may be anything.

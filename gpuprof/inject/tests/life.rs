@@ -696,6 +696,25 @@ fn collective_without_a_launch_has_no_kernel() {
     assert_eq!(collectives(&profile), expected);
 }
 
+/// Sends and receives are counted on in a pause: other ranks may record them.
+#[test]
+fn collectives_are_recorded_in_windows_alone() {
+    let run = Run::new().with("GPUPROF_START", "range=step");
+    let outcome = run.play(
+        "init communicator=5/1/0/2 group=AllReduce/1 group=Send/5/0 push=step group=AllReduce/2 \
+         group=Send/6/0+Recv/6/0 sync pop group=AllReduce/3 group=Send/7/0 push=step group=Send/8/0 sync pop",
+    );
+    assert_eq!(outcome.stdout, format!("mask {}\n", 2 | 4 | 2048));
+    let profile = outcome.profile(&outcome.processes[0]);
+    let expected = [
+        r#"AllReduce 1, 8 B in "step": KERNEL of 1"#,
+        r#"Send 1, 24 B in "step": KERNEL of 2"#,
+        r#"Recv 0, 24 B in "step": KERNEL of 2"#,
+        r#"Send 3, 32 B in "step": KERNEL of 1"#,
+    ];
+    assert_eq!(collectives(&profile), expected.map(|line| line.replace("KERNEL", GENERIC)));
+}
+
 /// Null, unknown types, other contexts, texts that are missing.
 #[test]
 fn nonsense_of_nccl_is_counted_and_harmless() {

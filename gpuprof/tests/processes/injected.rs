@@ -231,7 +231,7 @@ fn programs_that_a_script_starts_are_ranks_of_one_report() {
 }
 
 #[test]
-fn collectives_of_ranks_are_matched_and_the_late_rank_is_named() {
+fn collectives_of_ranks_are_matched() {
     let folder = Folder::new();
     compile(&folder, &format!("{OWN}/collectives.c"));
     let script = "RANK=0 ./collectives & RANK=1 ./collectives; wait";

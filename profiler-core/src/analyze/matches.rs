@@ -1,10 +1,13 @@
 //! Collectives of several ranks matched: by communicator, function and sequence number.
 
+use std::collections::BTreeMap;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::order;
+use crate::join::busy::united;
 use crate::join::collectives::{CollectiveFunction, CollectiveKey, CollectiveRow};
-use crate::join::tables::{Interval, OperationId};
+use crate::join::tables::{Interval, OperationId, What};
 use crate::profile::Profile;
 
 /// A process on a device.
@@ -22,6 +25,8 @@ pub(crate) struct Member {
     /// Index of [`Profile::collective_rows`].
     pub(crate) row: usize,
     pub(crate) time: Interval,
+    /// The part of its wait for the last arrival that delays since the communicator's collective before have added.
+    pub(crate) added_wait_ns: u64,
 }
 
 /// A collective with the kernels of at least two participants.
@@ -58,10 +63,11 @@ impl Match {
         end.unwrap_or(0).saturating_sub(self.latest_ns)
     }
 
-    /// The time that the last arrival costs: what the others would wait less if it came with the last but one.
+    /// The time that the last arrival costs: what the others would wait less if it came with the last but one. In a step whose
+    /// collectives overlap its backward pass, one delay makes all of them wait, and costs its own length.
     pub(crate) fn last_costs_ns(&self) -> u64 {
-        let waits = self.members.iter().map(|member| self.wait_ns(member));
         // A kernel that ended before, as a small send may, did not wait.
+        let waits = self.members.iter().map(|member| member.added_wait_ns);
         (self.latest_ns - self.second_ns).min(waits.max().unwrap_or(0))
     }
 
@@ -69,7 +75,7 @@ impl Match {
     pub(crate) fn margin_ns(&self, member: &Member) -> f64 {
         match member.time.start_ns == self.latest_ns {
             true => self.last_costs_ns() as f64,
-            false => member.time.start_ns as f64 - self.latest_ns as f64,
+            false => -(member.added_wait_ns as f64),
         }
     }
 }
@@ -85,7 +91,7 @@ pub(crate) struct Matches {
 }
 
 impl Matches {
-    /// Costs a sort of the collectives; memory is proportional to them.
+    /// Costs a sort of the collectives and a pass over operations; memory is proportional to both.
     pub(crate) fn of(profile: &Profile) -> Self {
         let rows = profile.collective_rows();
         let mut keyed: Vec<(CollectiveKey, usize)> =
@@ -111,7 +117,7 @@ impl Matches {
                 });
                 // A repeated key is a communicator with the hash of an earlier one.
                 if members.iter().all(|member| member.participant != participant) {
-                    members.push(Member { participant, row: *at, time });
+                    members.push(Member { participant, row: *at, time, added_wait_ns: 0 });
                 }
             }
             if members.len() < 2 {
@@ -125,7 +131,100 @@ impl Matches {
         }
         matches.unmatched = (rows.len() - matched) as u64;
         order::sort_by_number(&mut matches.all, |matched| matched.latest_ns);
+        matches.add_waits(&Covered::kernels_by_device(profile));
         matches
+    }
+
+    /// Finds the added part of each wait. `kernels` are those beside collectives.
+    ///
+    /// A rank that waits while its kernels go on is still ahead after the collective, and will wait for the same delay at the next one.
+    /// By how much it is ahead is not known: the collective that waits slows its kernels down. It is by no more than the wait without
+    /// the part in which no kernel ran, so that only a longer wait at the next collective is by another delay.
+    fn add_waits(&mut self, kernels: &BTreeMap<u32, Covered>) {
+        let mut before: FxHashMap<(u64, usize), Before> = FxHashMap::default();
+        for matched in &mut self.all {
+            let latest_ns = matched.latest_ns;
+            for member in &mut matched.members {
+                let Interval { start_ns, end_ns } = member.time;
+                let wait = Interval { start_ns, end_ns: end_ns.min(latest_ns).max(start_ns) };
+                let device = self.participants[member.participant].device;
+                let hidden_ns = kernels.get(&device).map_or(0, |covered| covered.within(wait));
+                let before = before.entry((matched.communicator, member.participant)).or_default();
+                member.added_wait_ns = wait.ns().saturating_sub(before.ahead_ns);
+                // Queued behind the collective before, it starts with it in all ranks, whichever is ahead.
+                let is_queued = start_ns <= before.end_ns.saturating_add(QUEUED_NS);
+                let known_ns = if is_queued { before.ahead_ns } else { 0 };
+                let exposed_ns = wait.ns().saturating_sub(hidden_ns);
+                before.ahead_ns = wait.ns().max(known_ns).saturating_sub(exposed_ns);
+                before.end_ns = end_ns;
+            }
+        }
+    }
+}
+
+/// A member of a communicator after its last collective.
+#[derive(Debug, Default)]
+struct Before {
+    end_ns: u64,
+    /// By how much it may still be ahead of the rank that came last.
+    ahead_ns: u64,
+}
+
+/// The longest time from the end of a kernel to the start of the next one that was queued behind it.
+const QUEUED_NS: u64 = 10_000;
+
+/// Disjoint times in order, with the sum of those before each.
+#[derive(Debug, Default)]
+pub(crate) struct Covered {
+    times: Vec<Interval>,
+    before: Vec<u64>,
+}
+
+impl Covered {
+    /// The times of operations besides collectives, by device.
+    pub(crate) fn by_device(profile: &Profile) -> BTreeMap<u32, Self> {
+        Self::those(profile, |_| true)
+    }
+
+    /// The times of kernels besides collectives, by device.
+    fn kernels_by_device(profile: &Profile) -> BTreeMap<u32, Self> {
+        Self::those(profile, |what| matches!(what, What::Kernel { .. }))
+    }
+
+    fn those(profile: &Profile, are_meant: impl Fn(&What) -> bool) -> BTreeMap<u32, Self> {
+        let store = &profile.store;
+        let kernels = profile.collective_kernels();
+        let mut others: BTreeMap<u32, Vec<Interval>> = BTreeMap::new();
+        for operation in &store.operations {
+            let Some(time) = operation.time() else { continue };
+            if !kernels.contains(operation.work) && are_meant(&store.work(operation).what) {
+                others.entry(store.work(operation).place.device).or_default().push(time);
+            }
+        }
+        others.into_iter().map(|(device, times)| (device, Self::new(times))).collect()
+    }
+
+    fn new(times: Vec<Interval>) -> Self {
+        let times = united(times);
+        let mut sum = 0;
+        let before = times.iter().map(|time| {
+            sum += time.ns();
+            sum - time.ns()
+        });
+        Self { before: before.collect(), times }
+    }
+
+    /// The covered time before a moment.
+    fn until(&self, ns: u64) -> u64 {
+        let next = self.times.partition_point(|time| time.start_ns < ns);
+        let Some(last) = next.checked_sub(1) else { return 0 };
+        let time = self.times[last];
+        self.before[last] + ns.min(time.end_ns).saturating_sub(time.start_ns)
+    }
+
+    /// The covered part of a time.
+    pub(crate) fn within(&self, time: Interval) -> u64 {
+        self.until(time.end_ns).saturating_sub(self.until(time.start_ns))
     }
 }
 

@@ -36,6 +36,19 @@ fn planted_straggler_is_named_with_its_kernel() {
     assert!(sizes.contains(&(1 << 20, 50)) && sizes.contains(&(1 << 19, 50)), "{sizes:?}");
 }
 
+/// The file of a killed rank ends early: here with the ranges of 62 collectives, whose kernels would have come later.
+#[test]
+fn rank_whose_file_was_cut_is_compared_with_nobody() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/nccl-2xh100");
+    let bytes = std::fs::read(folder.join("rank-1.gpuprof")).unwrap();
+    let cut = Recording::from_bytes(&bytes[..bytes.len() * 2 / 3]).unwrap();
+    let [first, _] = recordings();
+    let profile = Profile::from_recordings([first, cut]).unwrap();
+    assert!(!profile.health().is_complete(), "{}", profile.health());
+    let ranks = profile.ranks();
+    assert_eq!((ranks.matched, ranks.unmatched, ranks.stragglers.len()), (0, 100 + 62, 0));
+}
+
 /// The same recordings as those of two hosts, whose clocks are one: the true offset and drift are 0.
 #[test]
 fn clocks_of_hosts_are_aligned_by_the_ends_of_real_collectives() {

@@ -33,9 +33,13 @@ fn grouped(fake: &Fake, function: &'static str, bytes: u64) {
 
 /// What the plugin records.
 fn plugin_mark(function: &'static str, sequence: u64, rank: u64) {
+    plugin_mark_of(COMMUNICATOR, function, sequence, rank);
+}
+
+fn plugin_mark_of(communicator: u64, function: &'static str, sequence: u64, rank: u64) {
     PLUGIN
         .event(function)
-        .field("communicator", COMMUNICATOR, "")
+        .field("communicator", communicator, "")
         .field("rank", rank, "")
         .field("ranks", 2u64, "")
         .field("sequence", sequence, "")
@@ -124,4 +128,64 @@ fn events_of_the_plugin_survive_a_merge_and_a_file() {
         // NCCL's own range is not the program's.
         assert_eq!(one.range().unwrap().name(), "step");
     }
+}
+
+/// A communicator that is split in two, one of which is destroyed; a later one has its hash and counts from 0 again.
+#[test]
+fn communicators_that_are_split_and_destroyed_are_matched_each_by_itself() {
+    const SPLIT: [u64; 2] = [7, 8];
+    let of_rank = |rank: u64| {
+        let recorded = recording(|fake| {
+            let reduce = |communicator, sequence| {
+                let _step = range("step");
+                kernel(fake);
+                plugin_mark_of(communicator, "AllReduce", sequence, rank);
+            };
+            reduce(COMMUNICATOR, 0);
+            for sequence in 0..4 {
+                reduce(SPLIT[0], sequence);
+                reduce(SPLIT[1], sequence);
+            }
+            reduce(COMMUNICATOR, 1);
+            (0..2).for_each(|sequence| reduce(SPLIT[0], sequence));
+        });
+        as_process(&recorded, 100 + rank as u32)
+    };
+    let profile = Profile::from_recordings([of_rank(0), of_rank(1)]).unwrap();
+    profile.health().assert_complete();
+    let ranks = profile.ranks();
+    // What repeats a number of its communicator is not matched with what had it before.
+    assert_eq!((ranks.matched, ranks.unmatched), (2 + 4 + 4, 2 * 2), "{ranks}");
+    let counts: Vec<(u64, u64)> = {
+        let groups = ranks.collectives.iter();
+        let mut counts: Vec<_> = groups.map(|group| (group.communicator, group.count)).collect();
+        counts.sort_unstable();
+        counts
+    };
+    assert_eq!(counts, [(SPLIT[0], 4), (SPLIT[1], 4), (COMMUNICATOR, 2)]);
+    assert!(ranks.missing.is_empty() && ranks.without_plugin.is_empty(), "{ranks}");
+}
+
+/// One rank loaded a plugin and the other did not, both from the first collective on.
+#[test]
+fn rank_without_the_plugin_is_matched_by_the_ranges_of_nccl() {
+    let of_rank = |rank: u64| {
+        let recorded = recording(|fake| {
+            for sequence in 0..3 {
+                let _step = range("step");
+                let _reduce = nccl_range("ncclAllReduce", 4096);
+                kernel(fake);
+                if rank == 0 {
+                    plugin_mark("AllReduce", sequence, rank);
+                }
+            }
+        });
+        as_process(&recorded, 100 + rank as u32)
+    };
+    let ranks = Profile::from_recordings([of_rank(0), of_rank(1)]).unwrap().ranks();
+    assert_eq!((ranks.matched, ranks.unmatched), (3, 0), "{ranks}");
+    let [without] = &ranks.without_plugin[..] else { panic!("{ranks}") };
+    assert!(without.contains("process 101: 3 collectives from NCCL's NVTX ranges"), "{ranks}");
+    // The ranges have no rank.
+    assert_eq!(ranks.missing.len(), 1, "{ranks}");
 }

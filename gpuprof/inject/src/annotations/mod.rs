@@ -19,7 +19,7 @@ use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nvtx::observer::{Named, Observer, RangeStart};
-use nvtx::{Color, Field, Payload, ResourceId};
+use nvtx::{Color, Payload, ResourceId};
 
 pub(crate) use self::counter::{
     CounterDescription, batch as counter_batch, no_value as counter_no_value,
@@ -263,9 +263,4 @@ pub(crate) fn name_object(object: &Named<'_>, name: Name<'_>) {
 pub(crate) fn create_resource(domain: usize, id: ResourceId, name: Name<'_>) -> usize {
     name_object(&Named::Resource { id, domain: Domain::of(domain).name }, name);
     names::handle(names::Kind::Resource, 0)
-}
-
-/// An empty field, to be replaced.
-fn no_field<'a>() -> Field<'a> {
-    Field::new("", false, "")
 }

@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 
+use arrayvec::ArrayVec;
 use cupti::clock::now_ns;
 use nvtx::Field;
 use nvtx::observer::RangeStart;
@@ -53,6 +54,17 @@ struct Communicator {
     name: Box<str>,
     /// How many sends and receives there were, by peer.
     exchanges: Mutex<FxHashMap<(bool, i32), u64>>,
+}
+
+impl Communicator {
+    /// The number of a send or receive among those of its direction with its peer.
+    fn next_exchange(&self, exchange: &Collective<'_>) -> u64 {
+        let is_send = matches!(exchange.function, Text::Bytes(b"Send"));
+        let mut exchanges = self.exchanges.lock();
+        let next = exchanges.entry((is_send, exchange.other_rank)).or_default();
+        *next += 1;
+        *next - 1
+    }
 }
 
 static COMMUNICATORS: boxcar::Vec<Communicator> = boxcar::Vec::new();
@@ -111,17 +123,24 @@ fn communicator(handle: usize) -> Option<&'static Communicator> {
 
 /// This thread is about to launch a kernel of a communicator.
 pub(crate) fn begin_launch(handle: usize) {
-    if Mode::load().is_on() {
+    let mode = Mode::load();
+    if mode.is_on() && !mode.is_paused() {
         let _ = LAUNCH.try_with(|launch| launch.set((handle, now_ns())));
     }
 }
 
-/// Records a collective, whose kernel this thread has launched.
+/// Records a collective, whose kernel this thread has launched. Of one whose launch is not recorded, since the recording is paused, only
+/// the number is counted.
 pub(crate) fn record(handle: usize, collective: &Collective<'_>) {
-    if !Mode::load().is_on() {
+    let mode = Mode::load();
+    if !mode.is_on() {
         return;
     }
     let Some(communicator) = communicator(handle) else { return };
+    let sequence = collective.sequence.unwrap_or_else(|| communicator.next_exchange(collective));
+    if mode.is_paused() {
+        return;
+    }
     let function = collective.function.decoded();
     if function.is_empty() {
         count(&COUNTS.unreadable_events);
@@ -130,12 +149,6 @@ pub(crate) fn record(handle: usize, collective: &Collective<'_>) {
     // NCCL reports work of graphs, and of programs that block on launches, on a thread of the driver.
     let launch = LAUNCH.try_with(Cell::get).ok();
     let launch_ns = launch.filter(|launch| launch.0 == handle).map(|launch| launch.1);
-    let sequence = collective.sequence.unwrap_or_else(|| {
-        let mut exchanges = communicator.exchanges.lock();
-        let next = exchanges.entry((&*function == "Send", collective.other_rank)).or_default();
-        *next += 1;
-        *next - 1
-    });
     let kind = match collective.datatype {
         Text::Bytes(text) => TYPES.iter().find(|kind| kind.0 == text),
         Text::Wide(_) => None,
@@ -159,17 +172,12 @@ pub(crate) fn record(handle: usize, collective: &Collective<'_>) {
         (fields::OTHER_RANK, u64::try_from(collective.other_rank).ok(), ""),
         (fields::LAUNCH, launch_ns, "ns"),
     ];
-    let mut all = [super::no_field(); 12];
     let numbers =
         numbers.into_iter().filter_map(|(name, value, unit)| Some(Field::new(name, value?, unit)));
     let texts = texts.into_iter().filter_map(|(name, text)| Some(Field::new(name, text?, "")));
-    let mut used = 0;
-    for (slot, field) in all.iter_mut().zip(numbers.chain(texts)) {
-        *slot = field;
-        used += 1;
-    }
+    let all: ArrayVec<Field<'_>, 12> = numbers.chain(texts).collect();
     let mut mark = RangeStart::new(&function);
     mark.domain = Some(COLLECTIVES_DOMAIN);
-    mark.fields = &all[..used];
+    mark.fields = &all;
     observer().mark(&mark);
 }

@@ -3,13 +3,15 @@
 //! A schema is flattened when it is registered, so that an event only copies numbers. What cannot be read is counted with each
 //! payload: pointers, arrays of unknown length, long arrays, unions, and types without a Rust equivalent.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
+use arrayvec::ArrayVec;
 use nvtx::abi::{BYTE, BYTES, FLOP, FLOPS, TYPE_INFO, WORK_SCHEMA};
 use nvtx::{Field, FieldValue, Payload};
 
 use super::domain::Domain;
-use super::{Block, Name, Text, changing, names, no_field};
+use super::{Block, Name, Text, changing, names};
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
@@ -131,16 +133,37 @@ pub(crate) struct Schema {
 
 static SCHEMAS: boxcar::Vec<&'static Schema> = boxcar::Vec::new();
 
+/// A schema that the program numbers, as a thread found it last.
+#[derive(Clone, Copy)]
+struct Found {
+    domain: u32,
+    id: u64,
+    /// How many schemas the domain had: a later one may have the same number.
+    known: usize,
+    schema: &'static Schema,
+}
+
+thread_local!(static FOUND: Cell<Option<Found>> = const { Cell::new(None) });
+
 impl Schema {
     /// The schema of an id in a domain.
     pub(super) fn of(domain: &Domain, id: u64) -> Option<&'static Schema> {
         if let Some(index) = id.checked_sub(FIRST_DYNAMIC) {
             return SCHEMAS.get(usize::try_from(index).ok()?).copied();
         }
-        let last_first = (0..domain.schemas.count()).rev();
-        let mut known = last_first.filter_map(|index| domain.schemas.get(index));
-        let (_, index) = known.find(|(known, _)| *known == id)?;
-        SCHEMAS.get(*index).copied()
+        let known = domain.schemas.count();
+        let found = FOUND.try_with(Cell::get).ok().flatten();
+        let is_it =
+            |found: &Found| (found.domain, found.id, found.known) == (domain.number, id, known);
+        if let Some(found) = found.filter(is_it) {
+            return Some(found.schema);
+        }
+        let mut last_first = (0..known).rev().filter_map(|index| domain.schemas.get(index));
+        let (_, index) = last_first.find(|(of, _)| *of == id)?;
+        let schema = *SCHEMAS.get(*index)?;
+        let found = Found { domain: domain.number, id, known, schema };
+        let _ = FOUND.try_with(|last| last.set(Some(found)));
+        Some(schema)
     }
 }
 
@@ -480,8 +503,7 @@ impl Value {
 
 /// What the payloads of an event hold.
 pub(super) struct Values<'a> {
-    fields: [Field<'a>; MOST_FIELDS],
-    len: usize,
+    fields: ArrayVec<Field<'a>, MOST_FIELDS>,
     payload: Option<Payload>,
     /// Whether the event has a name of its own.
     has_name: bool,
@@ -491,8 +513,8 @@ pub(super) struct Values<'a> {
 
 impl<'a> Values<'a> {
     pub(super) fn new(has_name: bool) -> Values<'a> {
-        let fields = [no_field(); MOST_FIELDS];
-        Values { fields, len: 0, payload: None, has_name, name: None, schema_name: None }
+        let fields = ArrayVec::new();
+        Values { fields, payload: None, has_name, name: None, schema_name: None }
     }
 
     /// Reads a payload.
@@ -549,17 +571,13 @@ impl<'a> Values<'a> {
     }
 
     fn add(&mut self, name: &'static str, value: FieldValue<'a>, unit: &'static str) {
-        match self.fields.get_mut(self.len) {
-            Some(place) => {
-                *place = Field::new(name, value, unit);
-                self.len += 1;
-            }
-            None => count(&COUNTS.unread_values),
+        if self.fields.try_push(Field::new(name, value, unit)).is_err() {
+            count(&COUNTS.unread_values);
         }
     }
 
     pub(super) fn fields(&self) -> &[Field<'a>] {
-        &self.fields[..self.len]
+        &self.fields
     }
 
     pub(super) fn payload(&self) -> Option<Payload> {

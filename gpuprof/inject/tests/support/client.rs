@@ -11,7 +11,10 @@ use std::mem;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::Ordering;
 
-use nvtx::abi::{Callbacks, EXPORT_CALLBACKS, GetExportTable, Module, Place, Slot, SlotAddress};
+use nvtx::abi::{
+    Callbacks, EXPORT_CALLBACKS, GetExportTable, Module, ModuleInfo, Place, Segment, Slot,
+    SlotAddress,
+};
 
 /// The slots of each module: as many as an extension has in NVTX's headers.
 pub(crate) const SLOTS: usize = 63;
@@ -22,6 +25,32 @@ pub(crate) static EXTENSIONS: [[Slot; SLOTS]; 5] =
     [const { [const { Slot::new(null_mut()) }; SLOTS] }; 5];
 
 pub(crate) type Initialize = unsafe extern "C" fn(Option<GetExportTable>) -> c_int;
+
+pub(crate) type InitializeExtension = unsafe extern "C" fn(*mut ModuleInfo) -> c_int;
+
+/// Has a library fill the slots of an extension.
+pub(crate) fn extend(
+    initialize: InitializeExtension,
+    (module, compatibility): (u16, u16),
+    slots: &[Slot],
+    count: usize,
+) -> c_int {
+    let mut segment = Segment { id: 0, slot_count: count, slots: slots.as_ptr() };
+    let mut info = ModuleInfo {
+        nvtx_version: 3,
+        struct_size: size_of::<ModuleInfo>() as u16,
+        module,
+        compatibility,
+        segment_count: 1,
+        segments: &raw mut segment,
+        get_export_function: null(),
+        info: null(),
+    };
+    unsafe { initialize(&raw mut info) }
+}
+
+/// The payload extension, and its version.
+pub(crate) const PAYLOAD: (u16, u16) = (2, 0x0104);
 
 /// The slots of a module. The first is never used.
 pub(crate) unsafe extern "C" fn module_table(

@@ -6,8 +6,8 @@ use super::Run;
 use super::clock::Part;
 use super::finding::{Finding, FindingKind};
 use super::sign::Sign;
-use super::straggler::stragglers;
-use crate::analyze::matches::Matches;
+use super::straggler::Stragglers;
+use crate::analyze::matches::{Match, Matches};
 use crate::base::statistics::ratio;
 use crate::base::units::time;
 
@@ -59,7 +59,9 @@ impl Run<'_> {
             time(Duration::from_nanos(mean as u64)),
             matches.all.len(),
         );
-        let title = match stragglers(self.profile, &self.clock.pieces, matches).first() {
+        let stragglers = Stragglers::new(self.profile, self.clock, &matches.participants);
+        let all: Vec<&Match> = matches.all.iter().collect();
+        let title = match stragglers.among(&all).first() {
             Some(straggler) => format!(
                 "{start}; {} is late by {}, since {}",
                 name(straggler.rank),

@@ -81,7 +81,7 @@ pub use evidence::{Evidence, IdleStack, Moment};
 pub use finding::{Finding, FindingKind, Place};
 use shape::Shapes;
 pub use sign::{Sign, SignSide, SignUnit};
-pub(crate) use straggler::stragglers;
+pub(crate) use straggler::Stragglers;
 pub use straggler::{LateCause, Straggler};
 pub use thresholds::Thresholds;
 use verdict::Scope;

@@ -1,13 +1,15 @@
 //! The rank for which the others wait, and why it is late.
 
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::clock::{Part, Piece};
-use crate::analyze::matches::{Match, Matches, Participant};
+use super::clock::{Clock, Part};
+use crate::analyze::matches::{Match, Participant};
 use crate::base::hodges_lehmann::median;
 use crate::base::kernel_names;
 use crate::base::statistics::as_ns;
@@ -129,15 +131,33 @@ struct Late {
     deviations: f64,
 }
 
-/// The straggler of each communicator that has one, the latest first, with the index of its participant as its rank.
-pub(crate) fn stragglers(profile: &Profile, pieces: &[Piece], matches: &Matches) -> Vec<Straggler> {
-    let explained = |late| explained(late, profile, pieces, &matches.participants);
-    late(matches).into_iter().map(explained).collect()
+/// Finds stragglers, of a whole run or of parts of it.
+pub(crate) struct Stragglers<'a> {
+    profile: &'a Profile,
+    clock: &'a Clock,
+    participants: &'a [Participant],
+    device_clocks: OnceCell<Vec<DeviceClocks>>,
 }
 
-fn late(matches: &Matches) -> Vec<Late> {
+impl<'a> Stragglers<'a> {
+    pub(crate) fn new(
+        profile: &'a Profile,
+        clock: &'a Clock,
+        participants: &'a [Participant],
+    ) -> Self {
+        Self { profile, clock, participants, device_clocks: OnceCell::new() }
+    }
+
+    /// The straggler of each communicator that has one, the latest first, with the index of its participant as its rank. Matches are
+    /// by latest arrival. Costs, besides a pass over them, one over what ran in the time of each communicator with a straggler.
+    pub(crate) fn among(&self, matches: &[&Match]) -> Vec<Straggler> {
+        late(matches).into_iter().map(|late| self.explained(late)).collect()
+    }
+}
+
+fn late(matches: &[&Match]) -> Vec<Late> {
     let mut communicators: FxHashMap<u64, Vec<&Match>> = FxHashMap::default();
-    for matched in &matches.all {
+    for matched in matches {
         communicators.entry(matched.communicator).or_default().push(matched);
     }
     let mut late: Vec<Late> = communicators
@@ -186,61 +206,82 @@ fn late_of(communicator: u64, all: &[&Match]) -> Option<Late> {
     Some(Late { participant, communicator, members, late_ns, span, deviations })
 }
 
-/// Finds why a rank is late: the part of its clock that is longer than in the other ranks.
-fn explained(
-    late: Late,
-    profile: &Profile,
-    pieces: &[Piece],
-    participants: &[Participant],
-) -> Straggler {
-    let own = participants[late.participant].device;
-    let mut devices: Vec<u32> = late.members.iter().map(|at| participants[*at].device).collect();
-    devices.sort_unstable();
-    devices.dedup();
-    let parts = Excess::of(
-        own,
-        &devices,
-        pieces.iter().filter_map(|piece| {
-            let ns = within(piece.time, late.span);
-            (ns != 0 && piece.part != Part::Communication).then_some((piece.device, piece.part, ns))
-        }),
-    );
-    let (part, excess) = parts.largest().unwrap_or((Part::Unknown, 0.0));
-    let cause = match part {
-        _ if excess < LEAST_EXPLAINED * late.late_ns => LateCause::Unknown,
-        Part::Kernels => longer_kernel(profile, own, &devices, late.span),
-        Part::Copies => LateCause::Copies,
-        Part::Unknown => LateCause::Unknown,
-        _ => {
-            let nodes = Excess::of(
-                own,
-                &devices,
-                pieces.iter().filter_map(|piece| {
-                    let ns = within(piece.time, late.span);
+impl Stragglers<'_> {
+    /// Finds why a rank is late: the part of its clock that is longer than in the other ranks.
+    fn explained(&self, late: Late) -> Straggler {
+        let profile = self.profile;
+        let own = self.participants[late.participant].device;
+        let devices = late.members.iter().map(|at| self.participants[*at].device);
+        let devices: BTreeSet<u32> = devices.collect();
+        let pieces = self.clock.within(&[late.span], &devices);
+        let devices: Vec<u32> = devices.into_iter().collect();
+        let counted = pieces.iter().filter(|piece| piece.part != Part::Communication);
+        let times = counted.map(|piece| (piece.device, piece.part, piece.time.ns()));
+        let kernels = Kernels::of(profile, own, &devices, late.span);
+        let parts = Excess::of(own, &devices, times);
+        // Kernels that run beside a collective that waits are slower in the other ranks, which may hide the one that is longer in this.
+        let longest = kernels.times.largest().map(|(_, excess)| (Part::Kernels, excess));
+        let (part, excess) = parts
+            .all()
+            .chain(longest)
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .unwrap_or((Part::Unknown, 0.0));
+        let cause = match part {
+            _ if excess < LEAST_EXPLAINED * late.late_ns => LateCause::Unknown,
+            Part::Kernels => self.longer_kernel(own, &devices, &kernels),
+            Part::Copies => LateCause::Copies,
+            Part::Unknown => LateCause::Unknown,
+            _ => {
+                let of_part = pieces.iter().filter(|piece| piece.part == part);
+                let nodes = of_part.map(|piece| {
                     let node = piece.range.map(|range| profile.tree.of_range[range.at()]);
-                    (ns != 0 && piece.part == part).then_some((piece.device, node, ns))
-                }),
-            );
-            let node: Option<NodeId> = nodes.largest().and_then(|(node, _)| node);
-            let range = node.map(|id| profile.node(id).cut_path());
-            match part {
-                Part::Loading => LateCause::Data { range },
-                _ => LateCause::HostGap { range },
+                    (piece.device, node, piece.time.ns())
+                });
+                let nodes = Excess::of(own, &devices, nodes);
+                let node: Option<NodeId> = nodes.largest().and_then(|(node, _)| node);
+                let range = node.map(|id| profile.node(id).cut_path());
+                match part {
+                    Part::Loading => LateCause::Data { range },
+                    _ => LateCause::HostGap { range },
+                }
             }
+        };
+        Straggler {
+            rank: late.participant,
+            communicator: late.communicator,
+            late: Duration::from_nanos(late.late_ns as u64),
+            share: late.late_ns / late.span.ns().max(1) as f64,
+            deviations: late.deviations,
+            cause,
         }
-    };
-    Straggler {
-        rank: late.participant,
-        communicator: late.communicator,
-        late: Duration::from_nanos(late.late_ns as u64),
-        share: late.late_ns / late.span.ns().max(1) as f64,
-        deviations: late.deviations,
-        cause,
     }
 }
 
-fn within(time: Interval, span: Interval) -> u64 {
-    time.end_ns.min(span.end_ns).saturating_sub(time.start_ns.max(span.start_ns))
+/// Kernels besides collectives, by name.
+struct Kernels {
+    times: Excess<NameId>,
+    calls: Excess<NameId>,
+}
+
+impl Kernels {
+    fn of(profile: &Profile, own: u32, devices: &[u32], span: Interval) -> Self {
+        // Of a late rank, the kernel before the first collective may reach into the span.
+        let operations = &profile.store.operations;
+        let first = operations.partition_point(|operation| operation.start_ns() < span.start_ns);
+        let end = operations.partition_point(|operation| operation.start_ns() < span.end_ns);
+        let kernels = || {
+            operations[first..end.max(first)].iter().filter_map(|operation| {
+                let work = profile.store.work(operation);
+                let What::Kernel { names, .. } = &work.what else { return None };
+                let time = operation.time()?;
+                let is_collective = profile.collective_kernels().contains(operation.work);
+                let ns = time.end_ns.min(span.end_ns).saturating_sub(time.start_ns);
+                (!is_collective).then_some((work.place.device, names.name, ns))
+            })
+        };
+        let each = kernels().map(|(device, name, _)| (device, name, 1));
+        Self { times: Excess::of(own, devices, kernels()), calls: Excess::of(own, devices, each) }
+    }
 }
 
 /// Times by device and key.
@@ -269,47 +310,38 @@ impl<K: Copy + Eq + std::hash::Hash> Excess<K> {
         of[self.own] as f64 - median(&others).unwrap_or(0.0)
     }
 
+    fn all(&self) -> impl Iterator<Item = (K, f64)> {
+        self.sums.iter().map(|(key, of)| (*key, self.excess(of)))
+    }
+
     fn largest(&self) -> Option<(K, f64)> {
-        let all = self.sums.iter().map(|(key, of)| (*key, self.excess(of)));
-        all.max_by(|a, b| a.1.total_cmp(&b.1))
+        self.all().max_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
 
-/// The kernel whose time is longest by the other ranks', or the clock that makes all of them longer.
-fn longer_kernel(profile: &Profile, own: u32, devices: &[u32], span: Interval) -> LateCause {
-    let kernels = || {
-        profile.store.operations.iter().filter_map(|operation| {
-            let work = profile.store.work(operation);
-            let What::Kernel { names, .. } = &work.what else { return None };
-            let time = operation.time()?;
-            // Of a late rank, the kernel before the first collective may reach into the span.
-            let is_in = (span.start_ns..span.end_ns).contains(&time.start_ns);
-            let is_collective = profile.collective_kernels().contains(operation.work);
-            let is_counted = is_in && !is_collective;
-            is_counted.then_some((work.place.device, names.name, within(time, span)))
-        })
-    };
-    let times = Excess::of(own, devices, kernels());
-    let calls = Excess::of(own, devices, kernels().map(|(device, name, _)| (device, name, 1)));
-    let largest: Option<(NameId, f64)> = times.largest();
-    let Some((name, _)) = largest else { return LateCause::Unknown };
-    let kernel = kernel_names::displayed(profile.store.names.get(name), None);
-    let more = calls.sums.get(&name).map_or(0.0, |of| calls.excess(of));
-    let own_calls = calls.sums.get(&name).map_or(0, |of| of[calls.own]) as f64;
-    if own_calls > EXTRA * (own_calls - more) {
-        return LateCause::ExtraKernel { kernel, calls: more as u64 };
+impl Stragglers<'_> {
+    /// The kernel whose time is longest by the other ranks', or the clock that makes all of them longer.
+    fn longer_kernel(&self, own: u32, devices: &[u32], kernels: &Kernels) -> LateCause {
+        let Kernels { times, calls } = kernels;
+        let Some((name, _)) = times.largest() else { return LateCause::Unknown };
+        let kernel = kernel_names::displayed(self.profile.store.names.get(name), None);
+        let more = calls.sums.get(&name).map_or(0.0, |of| calls.excess(of));
+        let own_calls = calls.sums.get(&name).map_or(0, |of| of[calls.own]) as f64;
+        if own_calls > EXTRA * (own_calls - more) {
+            return LateCause::ExtraKernel { kernel, calls: more as u64 };
+        }
+        self.slower_clock(own, devices).unwrap_or(LateCause::LongerKernel { kernel })
     }
-    slower_clock(profile, own, devices).unwrap_or(LateCause::LongerKernel { kernel })
-}
 
-fn slower_clock(profile: &Profile, own: u32, devices: &[u32]) -> Option<LateCause> {
-    let clocks: Vec<DeviceClocks> = profile.device_clocks();
-    let of = |device: u32| clocks.iter().find(|clocks| clocks.device == device);
-    let others = devices.iter().filter(|device| **device != own);
-    let mut others: Vec<f64> = others.filter_map(|device| of(*device)?.sm_hz).collect();
-    others.sort_by(f64::total_cmp);
-    let own_clocks = of(own)?;
-    let is_slower = own_clocks.sm_hz? < SLOWER_CLOCK * median(&others)?;
-    let by = own_clocks.slowed_by.first().map(|slowed| slowed.by);
-    is_slower.then_some(LateCause::SlowerClock { device: own, by })
+    fn slower_clock(&self, own: u32, devices: &[u32]) -> Option<LateCause> {
+        let clocks = self.device_clocks.get_or_init(|| self.profile.device_clocks());
+        let of = |device: u32| clocks.iter().find(|clocks| clocks.device == device);
+        let others = devices.iter().filter(|device| **device != own);
+        let mut others: Vec<f64> = others.filter_map(|device| of(*device)?.sm_hz).collect();
+        others.sort_by(f64::total_cmp);
+        let own_clocks = of(own)?;
+        let is_slower = own_clocks.sm_hz? < SLOWER_CLOCK * median(&others)?;
+        let by = own_clocks.slowed_by.first().map(|slowed| slowed.by);
+        is_slower.then_some(LateCause::SlowerClock { device: own, by })
+    }
 }

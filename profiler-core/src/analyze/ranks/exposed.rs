@@ -1,15 +1,14 @@
 //! Exposed and hidden communication, by range.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use crate::analyze::matches::Covered;
 use crate::base::statistics::as_ns;
-use crate::join::busy::united;
 use crate::join::range_tree::NodeId;
-use crate::join::tables::{Interval, OperationId, RangeId};
+use crate::join::tables::{OperationId, RangeId};
 use crate::profile::Profile;
 
 /// The communication of a range, summed over its instances and ranks.
@@ -35,50 +34,11 @@ impl RangeCommunication {
     }
 }
 
-/// Disjoint times in order, with the sum of those before each.
-#[derive(Debug, Default)]
-pub(super) struct Covered {
-    times: Vec<Interval>,
-    before: Vec<u64>,
-}
-
-impl Covered {
-    pub(super) fn new(times: Vec<Interval>) -> Self {
-        let times = united(times);
-        let mut sum = 0;
-        let before = times.iter().map(|time| {
-            sum += time.ns();
-            sum - time.ns()
-        });
-        Self { before: before.collect(), times }
-    }
-
-    /// The covered time before a moment.
-    fn until(&self, ns: u64) -> u64 {
-        let next = self.times.partition_point(|time| time.start_ns < ns);
-        let Some(last) = next.checked_sub(1) else { return 0 };
-        let time = self.times[last];
-        self.before[last] + ns.min(time.end_ns).saturating_sub(time.start_ns)
-    }
-
-    pub(super) fn within(&self, time: Interval) -> u64 {
-        self.until(time.end_ns).saturating_sub(self.until(time.start_ns))
-    }
-}
-
 /// Longest exposed time first. Costs two passes over operations.
 pub(super) fn by_range(profile: &Profile) -> Vec<RangeCommunication> {
     let store = &profile.store;
     let kernels = profile.collective_kernels();
-    let mut others: BTreeMap<u32, Vec<Interval>> = BTreeMap::new();
-    for operation in &store.operations {
-        let Some(time) = operation.time() else { continue };
-        if !kernels.contains(operation.work) {
-            others.entry(store.work(operation).place.device).or_default().push(time);
-        }
-    }
-    let covered: BTreeMap<u32, Covered> =
-        others.into_iter().map(|(device, times)| (device, Covered::new(times))).collect();
+    let covered = Covered::by_device(profile);
     // The range of the thread that enqueued it; without NCCL's events, that of the launch.
     let enqueued: FxHashMap<OperationId, Option<RangeId>> = profile
         .collective_rows()

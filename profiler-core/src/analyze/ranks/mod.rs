@@ -20,6 +20,7 @@ mod exposed;
 #[cfg(test)]
 pub(crate) mod tests;
 mod text;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,13 +28,14 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::analyze::diagnosis::{Clock, Part, Thresholds, amdahl, stragglers};
+use crate::analyze::diagnosis::{Clock, Part, Stragglers, Thresholds, amdahl};
 pub use crate::analyze::diagnosis::{LateCause, Straggler};
 use crate::analyze::matches::{Match, Matches};
 use crate::base::statistics::{as_ns, ratio};
 use crate::join::tables::Interval;
 use crate::profile::{CollectiveFunction, HostClock, Profile};
 pub use exposed::RangeCommunication;
+pub use windows::RankWindow;
 
 /// A rank: a process on a device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -59,7 +61,7 @@ pub struct Rank {
     /// The time in matched collectives before the last rank arrived.
     #[serde(rename = "waited_ns", serialize_with = "as_ns")]
     pub waited: Duration,
-    /// The time by which it arrived after all others.
+    /// The waits of others that its last arrivals added.
     #[serde(rename = "late_ns", serialize_with = "as_ns")]
     pub late: Duration,
     /// Matched collectives, and those at which it arrived last.
@@ -139,10 +141,12 @@ pub struct SpeedUps {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Ranks {
-    /// Ranks in order; indices in [`stragglers`](Self::stragglers) refer to them.
+    /// Ranks in order; indices in stragglers refer to them.
     pub ranks: Vec<Rank>,
     /// Ranks for which others wait time and again, the latest first; at most one of each communicator.
     pub stragglers: Vec<Straggler>,
+    /// The instances of the range that [`Profile::ranks_by_range`] names, in order; else none.
+    pub windows: Vec<RankWindow>,
     /// Matched collectives, longest time first.
     pub collectives: Vec<CollectiveGroup>,
     /// Exposed and hidden communication by range, longest exposed first.
@@ -170,14 +174,33 @@ impl Profile {
     /// Matches the collectives of the profile's processes. Costs that of a [diagnosis](Self::diagnose)'s clock and a sort of the
     /// collectives; memory is proportional to both.
     pub fn ranks(&self) -> Ranks {
+        self.ranks_and(|_, _| Vec::new())
+    }
+
+    /// As [`ranks`](Self::ranks), and the stragglers in each instance of a range: an epoch, or some steps. `path` is a name, a path, or
+    /// a pattern with `*` for any text, of which the outermost ranges count. `None` if there are none. Costs a sort of their instances
+    /// more, and for each straggler a pass over what ran in its instance.
+    pub fn ranks_by_range(&self, path: &str) -> Option<Ranks> {
+        let instances = windows::Instances::of(self, path)?;
+        Some(self.ranks_and(|stragglers, matches| instances.windows(self, stragglers, matches)))
+    }
+
+    fn ranks_and(
+        &self,
+        windows: impl FnOnce(&Stragglers<'_>, &Matches) -> Vec<RankWindow>,
+    ) -> Ranks {
         let matches = Matches::of(self);
         let clock = Clock::new(self, &Thresholds::new());
-        let stragglers = stragglers(self, &clock.pieces, &matches);
+        let stragglers = Stragglers::new(self, &clock, &matches.participants);
+        let windows = windows(&stragglers, &matches);
+        let all: Vec<&Match> = matches.all.iter().collect();
+        let stragglers = stragglers.among(&all);
         let ranks = ranks(self, &matches, &clock);
         let mut report = Ranks {
             speed_ups: speed_ups(&matches, &ranks),
             ranks,
             stragglers,
+            windows,
             collectives: groups(self, &matches),
             ranges: exposed::by_range(self),
             hosts: self.hosts().to_vec(),
@@ -208,7 +231,9 @@ impl Ranks {
         let mut places = vec![0; order.len()];
         order.iter().enumerate().for_each(|(place, at)| places[*at] = place);
         self.ranks.sort_by_key(key);
-        self.stragglers.iter_mut().for_each(|straggler| straggler.rank = places[straggler.rank]);
+        let of_windows = self.windows.iter_mut().flat_map(|window| &mut window.stragglers);
+        let all = self.stragglers.iter_mut().chain(of_windows);
+        all.for_each(|straggler| straggler.rank = places[straggler.rank]);
     }
 }
 
@@ -273,7 +298,7 @@ fn speed_ups(matches: &Matches, ranks: &[Rank]) -> Option<SpeedUps> {
     let (mut balance, mut stragglers) = (0.0, 0.0);
     for matched in &matches.all {
         let count = matched.members.len() as f64;
-        let waits = matched.members.iter().map(|member| matched.wait_ns(member));
+        let waits = matched.members.iter().map(|member| member.added_wait_ns);
         balance += waits.sum::<u64>() as f64 / count;
         stragglers += matched.last_costs_ns() as f64;
     }

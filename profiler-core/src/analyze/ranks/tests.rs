@@ -186,9 +186,13 @@ struct Simulation {
     /// The standard deviation of the time of a rank in a step.
     noise_ns: f64,
     plant: Option<(usize, Plant, u64)>,
+    /// The steps of a range around them; every other one has no delay. 0 without such ranges.
+    window_steps: usize,
     /// Collectives of a step; the noise and the delay precede the first.
     collectives: usize,
     without: Option<usize>,
+    /// A rank that is killed, and before which step.
+    killed: Option<(usize, usize)>,
     /// Differences between the arrivals of two ranks, as shares of a step, in place of normal noise.
     differences: Vec<f64>,
     /// By how much the clock of each host is behind, and slow in parts per million.
@@ -205,8 +209,10 @@ impl Simulation {
             step_ns: 5_000 * US,
             noise_ns: 20_000.0,
             plant: None,
+            window_steps: 0,
             collectives: 1,
             without: None,
+            killed: None,
             differences: Vec::new(),
             hosts: vec![(0, 0.0)],
             apart_ns: 0,
@@ -247,12 +253,9 @@ impl Simulation {
         let gap = 20 * US;
         let mut steps = Vec::with_capacity(self.steps);
         let mut now = BASE;
-        for _ in 0..self.steps {
+        for number in 0..self.steps {
             let noise: Vec<u64> = (0..self.ranks).map(|_| self.noise(rng)).collect();
-            let extra = |rank: usize| match self.plant {
-                Some((planted, _, ns)) if planted == rank => ns,
-                _ => 0,
-            };
+            let extra = |rank: usize| self.planted(rank, number).map_or(0, |(_, _, ns)| ns);
             let work = |rank: usize| self.step_ns + noise[rank] + extra(rank);
             let latest = now + (0..self.ranks).map(work).max().unwrap();
             steps.push((now, noise, latest));
@@ -278,6 +281,15 @@ impl Simulation {
             let (next_id, open) = (0, Vec::new());
             let mut writer = Writer { store: &mut store, process, thread, device, next_id, open };
             for (number, (start, noise, latest)) in steps.iter().enumerate() {
+                if self.killed == Some((rank, number)) {
+                    break;
+                }
+                if self.window_steps != 0 && number % self.window_steps == 0 {
+                    writer.open.clear();
+                    let next = steps.get(number + self.window_steps);
+                    writer.range("window", *start, next.map_or(now, |(start, ..)| *start));
+                    writer.open.push(RangeId(writer.store.ranges.len() as u32 - 1));
+                }
                 let apart = if self.apart_ns == 0 { 0 } else { rng.u64(..self.apart_ns) };
                 self.step(&mut writer, rank, number, (*start, noise[rank], *latest, apart));
             }
@@ -289,6 +301,12 @@ impl Simulation {
         store.session =
             Session { window_ns: (BASE, now), windows_ns: vec![(BASE, now)], ..Session::default() };
         store
+    }
+
+    /// What holds a rank up in a step.
+    fn planted(&self, rank: usize, number: usize) -> Option<(usize, Plant, u64)> {
+        let is_held_up = self.window_steps == 0 || number / self.window_steps % 2 == 1;
+        self.plant.filter(|plant| plant.0 == rank && is_held_up)
     }
 
     /// The time of one rank in one step beyond the shortest.
@@ -328,7 +346,7 @@ impl Simulation {
         number: usize,
         (start, noise, latest, apart): (u64, u64, u64, u64),
     ) {
-        let planted = self.plant.filter(|plant| plant.0 == rank);
+        let planted = self.planted(rank, number);
         let extra =
             |kind: Plant| planted.filter(|plant| plant.1 == kind).map_or(0, |plant| plant.2);
         let end = latest + self.collectives as u64 * (TRANSFER + 20 * US);
@@ -418,7 +436,13 @@ fn waits_transfers_and_bandwidths_are_those_of_the_simulation() {
 
 fn is_named(ranks: &Ranks, rank: usize, plant: Plant) -> bool {
     let [straggler] = &ranks.stragglers[..] else { return false };
-    let path = |path: &Option<String>, name: &str| path.as_deref() == Some(name);
+    is_it(ranks, straggler, rank, plant)
+}
+
+fn is_it(ranks: &Ranks, straggler: &Straggler, rank: usize, plant: Plant) -> bool {
+    let path = |path: &Option<String>, name: &str| {
+        path.as_deref().is_some_and(|path| path.trim_start_matches("window/") == name)
+    };
     let is_cause = match (&straggler.cause, plant) {
         (LateCause::HostGap { range }, Plant::Sleep) => path(range, "step/optimizer"),
         (LateCause::Data { range }, Plant::Loader) => path(range, "step/load"),
@@ -470,6 +494,125 @@ fn planted_stragglers_are_named_and_balanced_windows_are_not() {
             let named = named.count();
             assert!(named >= 95, "{named} of 100 with {plant:?}, {ranks} ranks, noise {noise}");
         }
+    }
+}
+
+#[test]
+fn stragglers_are_those_of_each_instance_of_a_range() {
+    for plant in [Plant::Sleep, Plant::Kernel, Plant::Loader] {
+        let mut simulation = Simulation::new(3);
+        (simulation.steps, simulation.window_steps, simulation.collectives) = (200, 20, 2);
+        simulation.plant = Some((1, plant, 300 * US));
+        let profile = simulation.profile(&mut Rng::with_seed(6));
+        assert!(profile.ranks_by_range("epoch").is_none());
+        let ranks = profile.ranks_by_range("win*").unwrap();
+        assert_eq!(ranks.windows.len(), 10);
+        for window in &ranks.windows {
+            assert_eq!((&*window.path, window.collectives), ("window", 40));
+            match &window.stragglers[..] {
+                [] => assert_eq!(window.number % 2, 0, "{window:?}"),
+                [late] => {
+                    let is_named = is_it(&ranks, late, 1, plant);
+                    assert!(window.number % 2 == 1 && is_named, "{window:?}");
+                    let late_us = late.late.as_micros();
+                    assert!((4_000..8_000).contains(&late_us), "{window:?}");
+                }
+                more => panic!("{more:?}"),
+            }
+        }
+        let edges: Vec<Duration> =
+            ranks.windows.iter().flat_map(|window| [window.start, window.end]).collect();
+        assert!(edges.is_sorted(), "{edges:?}");
+        let text = ranks.to_string();
+        assert!(text.contains("in 5 of 10 instances of the range a rank is later"), "{text}");
+        assert!(profile.ranks().windows.is_empty());
+        // A range that is entered once is the whole run.
+        simulation.window_steps = 0;
+        let profile = simulation.profile(&mut Rng::with_seed(6));
+        let ranks = profile.ranks_by_range("step").unwrap();
+        assert!(ranks.windows.len() == 200, "{}", ranks.windows.len());
+        assert!(ranks.windows.iter().all(|window| window.stragglers.is_empty()));
+    }
+}
+
+/// Two ranks whose collectives run beside the backward pass, as in DDP. Rank 1 is held up at the start of each step, by its host or by a
+/// kernel. While rank 0 waits in a collective, its kernels may be slower, until it is no longer ahead.
+fn overlapping(by_kernel: bool, slows_down: bool) -> Profile {
+    let mut store = Store::default();
+    let step = BUCKETS * BUCKET + DELAY + 200 * US;
+    let end = BASE + 50 * step;
+    for rank in 0..2_u32 {
+        let (process, thread) = (100 + rank, ThreadId(rank));
+        store.threads.push(tables::Thread { id: process, process, name: None, priority: None });
+        let recorded = tables::RecordedProcess {
+            rank: Some(rank),
+            host: 0,
+            window_ns: (BASE, end),
+            windows_ns: vec![(BASE, end)],
+            info: Simulation::info(),
+            health: Health::default(),
+        };
+        let recorded = Some(Box::new(recorded));
+        store.processes.push(tables::Process { id: process, name: None, recorded });
+        let (next_id, open, device) = (0, Vec::new(), rank);
+        let mut writer = Writer { store: &mut store, process, thread, device, next_id, open };
+        for number in 0..50 {
+            let start = BASE + number * step;
+            if by_kernel && rank == 1 {
+                writer.kernel("spin", start + 10 * US, start + DELAY + 10 * US);
+            } else {
+                writer.range("checkpoint", start, start + DELAY * u64::from(rank));
+            }
+            // Both reduce a bucket once the later rank has it.
+            let ready = |rank: u32, bucket: u64| {
+                let slower = if slows_down { DELAY * bucket / (BUCKETS - 1) } else { 0 };
+                let late = if rank == 1 { DELAY } else { slower };
+                start + 10 * US + (bucket + 1) * BUCKET + late
+            };
+            for bucket in 0..BUCKETS {
+                let done = ready(rank, bucket);
+                let from = match bucket {
+                    0 => done - BUCKET,
+                    _ => ready(rank, bucket - 1),
+                };
+                writer.kernel("gemm", from + 3 * US, done);
+                let before = if bucket == 0 { 0 } else { ready(1, bucket - 1) + TRANSFER };
+                let at = done.max(before);
+                let name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)";
+                writer.kernel(name, at, ready(1, bucket) + TRANSFER);
+                writer.collective(at + 100, number * BUCKETS + bucket, rank.into(), 2);
+            }
+        }
+    }
+    store.operations.sort_by_key(tables::Operation::start_ns);
+    store.session =
+        Session { window_ns: (BASE, end), windows_ns: vec![(BASE, end)], ..Session::default() };
+    Profile::from_store(store, Simulation::info(), Health::default())
+}
+
+const BUCKETS: u64 = 8;
+const BUCKET: u64 = 400 * US;
+const DELAY: u64 = 300 * US;
+
+/// One delay makes every collective of a step wait, and is counted once.
+#[test]
+fn delay_before_overlapping_collectives_is_counted_once() {
+    for (by_kernel, slows_down) in [(false, false), (false, true), (true, false), (true, true)] {
+        let case = format!("by a kernel: {by_kernel}, slows down: {slows_down}");
+        let ranks = overlapping(by_kernel, slows_down).ranks();
+        assert_eq!(ranks.matched, 50 * BUCKETS);
+        let [straggler] = &ranks.stragglers[..] else { panic!("{case}: {ranks}") };
+        assert_eq!(straggler.rank, 1, "{case}: {ranks}");
+        let expected = match by_kernel {
+            // The first one precedes the first collective.
+            true => LateCause::ExtraKernel { kernel: "spin".to_owned(), calls: 49 },
+            false => LateCause::HostGap { range: Some("checkpoint".to_owned()) },
+        };
+        assert_eq!(straggler.cause, expected, "{case}: {ranks}");
+        let late_us = straggler.late.as_micros() / 50;
+        assert!((290..=330).contains(&late_us), "{case}: {late_us} us a step: {ranks}");
+        // The waits that are hidden are waits all the same.
+        assert!(ranks.ranks[0].waited.as_micros() / 50 > 3 * 300, "{case}: {ranks}");
     }
 }
 
@@ -533,6 +676,21 @@ fn rank_that_is_missing_is_said_and_the_others_are_compared() {
     let ranks = alone.profile(&mut Rng::with_seed(3)).ranks();
     assert_eq!((ranks.matched, ranks.unmatched, ranks.speed_ups), (0, 50, None));
     assert!(ranks.stragglers.is_empty() && ranks.missing.len() == 1);
+}
+
+#[test]
+fn rank_that_was_killed_is_compared_until_then() {
+    let mut simulation = Simulation::new(2);
+    simulation.plant = Some((1, Plant::Sleep, 400 * US));
+    simulation.killed = Some((1, 30));
+    let ranks = simulation.profile(&mut Rng::with_seed(3)).ranks();
+    assert_eq!((ranks.matched, ranks.unmatched), (30, 20), "{ranks}");
+    assert!(is_named(&ranks, 1, Plant::Sleep), "{ranks}");
+    // The others go on.
+    (simulation.ranks, simulation.killed) = (3, Some((1, 45)));
+    let ranks = simulation.profile(&mut Rng::with_seed(3)).ranks();
+    assert_eq!((ranks.matched, ranks.unmatched), (50, 0), "{ranks}");
+    assert!(is_named(&ranks, 1, Plant::Sleep) && ranks.missing.is_empty(), "{ranks}");
 }
 
 #[test]

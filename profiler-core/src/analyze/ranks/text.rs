@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{CollectiveGroup, Ranks, Straggler};
+use super::{CollectiveGroup, RankWindow, Ranks, Straggler};
 use crate::base::table::{Layout, Table};
 use crate::base::text::{printable, shortened};
 use crate::base::units::{NAME_WIDTH, bytes, time};
@@ -27,6 +27,27 @@ impl Ranks {
             100.0 * straggler.share,
             straggler.cause
         )
+    }
+
+    fn table_of_windows(&self, layout: Layout) -> String {
+        let header = ["range", "number", "from", "to", "collectives", "straggler"];
+        let mut rows = Table::new(header, 1);
+        for window in self.late_windows().take(SHOWN) {
+            let first = window.stragglers.first().map(|straggler| self.describe(straggler));
+            rows.add_row([
+                shortened(&window.path, NAME_WIDTH),
+                window.number.to_string(),
+                time(window.start),
+                time(window.end),
+                window.collectives.to_string(),
+                first.unwrap_or_default(),
+            ]);
+        }
+        rows.render(layout)
+    }
+
+    fn late_windows(&self) -> impl Iterator<Item = &RankWindow> {
+        self.windows.iter().filter(|window| !window.stragglers.is_empty())
     }
 
     fn table_of_ranks(&self, layout: Layout) -> String {
@@ -191,6 +212,18 @@ impl fmt::Display for Ranks {
             write!(f, "\nnothing ran on GPU {}", devices.join(", "))?;
         }
         let layout = Layout::of(f);
+        if !self.windows.is_empty() {
+            let late = self.late_windows().count();
+            let all = self.windows.len();
+            write!(
+                f,
+                "\nin {late} of {all} instances of the range a rank is later than the others"
+            )?;
+            if late != 0 {
+                write!(f, "\n\n{}", self.table_of_windows(layout))?;
+                rest(f, late)?;
+            }
+        }
         if !self.ranks.is_empty() {
             write!(f, "\n\n{}", self.table_of_ranks(layout))?;
             rest(f, self.ranks.len())?;

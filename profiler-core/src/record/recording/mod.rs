@@ -14,6 +14,7 @@ pub(crate) mod ranges;
 pub(crate) mod segment;
 mod slots;
 pub(crate) mod tag;
+mod text_index;
 mod write;
 
 use std::fs;
