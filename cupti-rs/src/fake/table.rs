@@ -376,13 +376,15 @@ impl FakeApi for Fake {
     }
 
     unsafe fn get_stream_id(
-        _context: *mut c_void,
+        context: *mut c_void,
         stream: *mut c_void,
-        _per_thread: u8,
+        per_thread: u8,
         id: *mut u32,
     ) -> Outcome {
+        let stream = if stream.is_null() && per_thread != 0 { 2 } else { stream as u64 };
+        let found = super::program::stream_id(context as usize as u32, stream);
         // SAFETY: the caller passes a live place.
-        unsafe { id.write(stream as usize as u32) };
+        unsafe { id.write(found.ok_or(CuptiResult::INVALID_STREAM)?) };
         Ok(())
     }
 
