@@ -160,8 +160,12 @@ pub(crate) fn synchronise_at_boundaries(synchronise: fn()) {
 /// For each device, the kernels of each innermost range.
 fn by_device(profile: &Profile) -> Vec<(u32, BTreeMap<String, u64>)> {
     let of = |device: u32| {
-        let groups = profile.query().device(device).kernels().by_range();
-        groups.iter().map(|group| (group.key().to_string(), group.count())).collect()
+        let mut paths = BTreeMap::new();
+        for group in profile.query().device(device).kernels().by_range().iter() {
+            let path = group.key().node().map_or("outside ranges".to_owned(), |node| node.path());
+            *paths.entry(path).or_default() += group.count();
+        }
+        paths
     };
     let devices = profile.query().kernels().by_device();
     let mut devices: Vec<_> = devices.iter().map(|group| *group.key()).collect();

@@ -2,7 +2,7 @@
 """Runs what is to be shown of candle, burn, cudarc and tch on a GPU, in less than 8 minutes, and prints one JSON.
 
 usage: frameworks/on_gpu.py FOLDER [--seconds S] [--steps N] [--rounds N] [--nsys NSYS] [--kernels FOLDER] [--only NAME,...]
-                            [--faults] [--devices N]
+                            [--faults] [--devices N] [--record FOLDER]
 
 FOLDER holds `examples/` with `gpt`, `train`, `digits` and `server`, and `tests/` with the tests of the packages: frameworks/bundle
 makes it. Those that are missing, or do not fit into the time, are named in the result. Burn compiles its kernels for minutes, unless
@@ -19,11 +19,12 @@ there. For each example:
 With one of these options the examples run only if `--only` names them:
 
   --faults      PASS or FAIL of each test of a fault: the framework's error goes through, and the profile has what is missing
+  --record F    writes candle.gpuprof.gz, a small recording of candle's GPT for the tests of the profiler, and what the program printed
   --devices N   PASS or FAIL of a GPT whose layers are on N GPUs, each with the kernels that it has on one, and of each test of two
 
 What a program prints, and what its threads did when it took too long, goes to standard error. Only Python's own modules are used.
 """
-import argparse, glob, importlib.util, json, os, shutil, site, sqlite3, statistics, subprocess, sys, tempfile, time
+import argparse, glob, gzip, importlib.util, json, os, shutil, site, sqlite3, statistics, subprocess, sys, tempfile, time
 
 import thread_dump
 
@@ -37,9 +38,10 @@ parser.add_argument("--kernels", type=os.path.abspath)
 parser.add_argument("--only")
 parser.add_argument("--faults", action="store_true")
 parser.add_argument("--devices", type=int)
+parser.add_argument("--record", type=os.path.abspath)
 options = parser.parse_args()
 if options.only is None:
-    options.only = "" if options.faults or options.devices else "gpt,server,digits,train,train-fusion"
+    options.only = "" if options.faults or options.devices or options.record else "gpt,server,digits,train,train-fusion"
 options.folder = os.path.abspath(options.folder)
 if options.kernels is None and os.path.isdir(os.path.join(options.folder, "kernels")):
     options.kernels = os.path.join(options.folder, "kernels")
@@ -227,13 +229,15 @@ def tests(by_package, work, counts=False):
 
 def several_devices(work):
     """A GPT on several GPUs: where its layers ran, and whether each range has the kernels that it has on one GPU."""
+    if not os.path.exists(example("gpt")):
+        return {"missing": example("gpt")}
     layers = 2 * options.devices
     command = [example("gpt"), "--checks", "--steps", "3", "--layers", str(layers)]
     result = {"result": "FAIL"}
     try:
         on_one = checks(run(command, 60, work))
         ours = checks(run([*command, "--devices", str(options.devices)], 60, work))
-    except (TooLong, RuntimeError, OSError) as error:
+    except (TooLong, RuntimeError) as error:
         return {**result, "because": str(error)}
     by_device = {int(device): ranges for device, ranges in ours["by_device"].items()}
     by_layer = {n: {device: sum(count for path, count in ranges.items() if f"layer {n}" in path.split("/"))
@@ -247,6 +251,24 @@ def several_devices(work):
     if is_right and all(found.get(n // 2, 0) > 0 for n, found in by_layer.items()):
         result["result"] = "PASS"
     return result
+
+
+def record(work):
+    """A recording of candle's GPT, small enough to be committed."""
+    if not os.path.exists(example("gpt")):
+        return {"missing": example("gpt")}
+    os.makedirs(options.record, exist_ok=True)
+    saved, kept = os.path.join(work, "candle.gpuprof"), os.path.join(options.record, "candle.gpuprof.gz")
+    command = [example("gpt"), "--steps", "2", "--layers", "2", "--tokens", "3", "--save", saved]
+    try:
+        text = run(command, 60, work)
+    except (TooLong, RuntimeError) as error:
+        return {"because": str(error)}
+    with open(saved, "rb") as recording, gzip.open(kept, "wb", 9) as file:
+        shutil.copyfileobj(recording, file)
+    with open(os.path.join(options.record, "candle.txt"), "w") as file:
+        file.write(text)
+    return {"file": kept, "bytes": os.path.getsize(kept)}
 
 
 def show(name, program, own, first, work):
@@ -321,6 +343,8 @@ def main():
             file.write(f'[compilation.cache]\nfile = "{options.kernels or os.path.join(work, "kernels")}"\n')
         if options.faults:
             results["faults"] = tests(FAULTS, work)
+        if options.record:
+            results["record"] = record(work)
         if options.devices:
             results["devices"] = {"gpt": several_devices(work), **tests(TWO_DEVICES, work, counts=True)}
         for name in filter(None, options.only.split(",")):
