@@ -26,7 +26,11 @@ pub(crate) fn alone_with(test: &str, variables: &[(&str, &str)]) -> Option<Strin
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let out = text(&output.stdout) + &text(&output.stderr);
     assert!(output.status.success() && out.contains("1 passed"), "{out}");
-    out.lines().filter(|line| line.starts_with("checks ")).for_each(|line| println!("{line}"));
+    let checks: Vec<_> = out.lines().filter(|line| line.starts_with("checks ")).collect();
+    // On lines of their own: the harness begins one with the test's name.
+    if !checks.is_empty() {
+        println!("\n{}", checks.join("\n"));
+    }
     Some(out)
 }
 
@@ -55,7 +59,7 @@ fn gpus() -> usize {
 pub(crate) fn print_by_device(counts: &[(&str, impl Debug)]) {
     let counts: Vec<_> =
         counts.iter().map(|(name, by_device)| format!("{name:?}: {by_device:?}")).collect();
-    println!("checks {{\"by_device\": {{{}}}}}", counts.join(", "));
+    println!("\nchecks {{\"by_device\": {{{}}}}}", counts.join(", "));
 }
 
 /// The names by which programs load the driver.

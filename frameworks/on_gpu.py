@@ -231,8 +231,8 @@ def several_devices(work):
     """A GPT on several GPUs: where its layers ran, and whether each range has the kernels that it has on one GPU."""
     if not os.path.exists(example("gpt")):
         return {"missing": example("gpt")}
-    layers = 2 * options.devices
-    command = [example("gpt"), "--checks", "--steps", "3", "--layers", str(layers)]
+    layers, steps = 2 * options.devices, 3
+    command = [example("gpt"), "--checks", "--steps", str(steps), "--layers", str(layers)]
     result = {"result": "FAIL"}
     try:
         on_one = checks(run(command, 60, work))
@@ -243,8 +243,10 @@ def several_devices(work):
     by_layer = {n: {device: sum(count for path, count in ranges.items() if f"layer {n}" in path.split("/"))
                     for device, ranges in by_device.items()} for n in range(layers)}
     elsewhere = sum(count for n, found in by_layer.items() for device, count in found.items() if device != n // 2)
-    differ = {path: [counts[0], ours["ranges"].get(path, [0])[0]] for path, counts in on_one["ranges"].items()
-              if counts[0] != ours["ranges"].get(path, [0])[0]}
+    # The gradient of a copy to another device is added to one of zeros.
+    more = {path: steps * (options.devices - 1) for path in ("step", "step/backward")}
+    rows = {path: [counts[0] + more.get(path, 0), ours["ranges"].get(path, [0])[0]] for path, counts in on_one["ranges"].items()}
+    differ = {path: row for path, row in rows.items() if row[0] != row[1]}
     result.update(by_layer=by_layer, elsewhere=elsewhere, differ=differ, on_streams=ours["on_streams"],
                   kernels=[ours["kernels"] - ours["outside"], ours["kernels"]], on_one=on_one["kernels"], complete=ours["complete"])
     is_right = elsewhere == 0 and not differ and ours["complete"] and sum(ours["on_streams"]) == ours["kernels"]
@@ -259,7 +261,7 @@ def record(work):
         return {"missing": example("gpt")}
     os.makedirs(options.record, exist_ok=True)
     saved, kept = os.path.join(work, "candle.gpuprof"), os.path.join(options.record, "candle.gpuprof.gz")
-    command = [example("gpt"), "--steps", "2", "--layers", "2", "--tokens", "3", "--save", saved]
+    command = [example("gpt"), "--steps", "1", "--layers", "2", "--tokens", "3", "--save", saved]
     try:
         text = run(command, 60, work)
     except (TooLong, RuntimeError) as error:
