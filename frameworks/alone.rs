@@ -3,6 +3,7 @@
 
 // Each program uses a part of it.
 #![allow(dead_code)]
+#![allow(clippy::print_stdout, reason = "it prints what on_gpu.py reads")]
 
 use std::fmt::Debug;
 use std::path::PathBuf;
