@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use profiler_core::Profile;
 
+/// The value of an option: the next argument.
+pub(crate) type Value<'a> = dyn FnMut() -> Result<String, String> + 'a;
+
 /// Options of all examples.
 pub(crate) struct Options {
     /// Profiles nothing: ranges are for tools that read NVTX alone.
@@ -24,10 +27,11 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The program's options; `own` takes those of the example and returns false for others.
+    /// The program's options; `own` takes those of the example, with their values from the arguments after them, and returns
+    /// false for others.
     pub(crate) fn parse(
         steps: usize,
-        mut own: impl FnMut(&str) -> bool,
+        mut own: impl FnMut(&str, &mut Value<'_>) -> Result<bool, Box<dyn Error>>,
     ) -> Result<Self, Box<dyn Error>> {
         let mut options = Self {
             plain: false,
@@ -46,7 +50,7 @@ impl Options {
                 "--checks" => options.checks = true,
                 "--steps" => options.steps = value()?.parse()?,
                 "--save" => options.save = Some(value()?),
-                other if own(other) => {}
+                other if own(other, &mut value)? => {}
                 other => return Err(format!("unknown option: {other}").into()),
             }
         }
@@ -67,8 +71,13 @@ impl Options {
             println!("{} steps: median {median:?}, from {first:?} to {last:?}", sorted.len());
         }
         let ns: Vec<_> = times.iter().map(Duration::as_nanos).collect();
+        self.check("step_ns", &format!("{ns:?}"));
+    }
+
+    /// Prints a line for `on_gpu.py`, with a value in JSON.
+    pub(crate) fn check(&self, name: &str, value: &str) {
         if self.checks {
-            println!("checks {{\"step_ns\": {ns:?}}}");
+            println!("checks {{{name:?}: {value}}}");
         }
     }
 
@@ -98,13 +107,39 @@ impl Options {
             let by_time = if self.alone { format!(", {by_time} by time") } else { String::new() };
             println!("{path}: {exact} kernels, {shared} shared, {inferred} inferred{by_time}");
         }
-        if self.checks {
-            print_checks(profile, &ranges);
+        let by_device = by_device(profile);
+        if let [_, _, ..] = by_device[..] {
+            for (device, paths) in &by_device {
+                println!("\non device {device}:");
+                paths.iter().for_each(|(path, count)| println!("{path}: {count} kernels"));
+            }
         }
+        self.print_checks(profile, &ranges, &by_device);
         if let Some(file) = &self.save {
             profile.save(file)?;
         }
         Ok(())
+    }
+
+    /// Each line is JSON after its first word.
+    fn print_checks(
+        &self,
+        profile: &Profile,
+        ranges: &BTreeMap<String, [u64; 4]>,
+        by_device: &[(u32, BTreeMap<String, u64>)],
+    ) {
+        let (totals, outside) = (profile.totals(), profile.outside_ranges());
+        self.check("kernels", &totals.kernels.to_string());
+        self.check("outside", &outside.kernels.to_string());
+        self.check("kernel_ns", &totals.kernel_ns.to_string());
+        self.check("outside_ns", &outside.kernel_ns.to_string());
+        self.check("complete", &profile.health().is_complete().to_string());
+        self.check("ranges", &format!("{ranges:?}"));
+        let devices: Vec<_> =
+            by_device.iter().map(|(device, paths)| format!("\"{device}\": {paths:?}")).collect();
+        self.check("by_device", &format!("{{{}}}", devices.join(", ")));
+        let names: Vec<_> = profile.kernels().map(|kernel| kernel.name()).collect();
+        self.check("order", &format!("{names:?}"));
     }
 }
 
@@ -122,21 +157,18 @@ pub(crate) fn synchronise_at_boundaries(synchronise: fn()) {
     profiler_core::session::on_context_change(changed);
 }
 
-/// Each line is JSON after its first word.
-fn print_checks(profile: &Profile, ranges: &BTreeMap<String, [u64; 4]>) {
-    let (totals, outside) = (profile.totals(), profile.outside_ranges());
-    let rows: Vec<_> =
-        ranges.iter().map(|(path, counts)| format!("{path:?}: {counts:?}")).collect();
-    println!(
-        "checks {{\"kernels\": {}, \"outside\": {}, \"kernel_ns\": {}, \"outside_ns\": {}, \"complete\": {}, \
-         \"ranges\": {{{}}}}}",
-        totals.kernels,
-        outside.kernels,
-        totals.kernel_ns,
-        outside.kernel_ns,
-        profile.health().is_complete(),
-        rows.join(", ")
-    );
-    let names: Vec<_> = profile.kernels().map(|kernel| kernel.name()).collect();
-    println!("checks {{\"order\": {names:?}}}");
+/// For each device, the kernels of each innermost range.
+fn by_device(profile: &Profile) -> Vec<(u32, BTreeMap<String, u64>)> {
+    let of = |device: u32| {
+        let mut paths = BTreeMap::new();
+        for group in profile.query().device(device).kernels().by_range().iter() {
+            let path = group.key().node().map_or("outside ranges".to_owned(), |node| node.path());
+            *paths.entry(path).or_default() += group.count();
+        }
+        paths
+    };
+    let devices = profile.query().kernels().by_device();
+    let mut devices: Vec<_> = devices.iter().map(|group| *group.key()).collect();
+    devices.sort_unstable();
+    devices.into_iter().map(|device| (device, of(device))).collect()
 }

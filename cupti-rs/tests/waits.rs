@@ -132,8 +132,9 @@ fn the_default_stream_of_a_thread_is_asked_for() {
     FakeCall::driver("cuStreamSynchronize_ptsz", None).of_stream(0).run(|_| 0);
     FakeCall::driver("cuStreamSynchronize", None).of_stream(0).run(|_| 0);
     let collected = collector.stop().unwrap();
+    // The handle of the thread's own default stream.
     let streams: Vec<_> = waits(&collected).iter().map(|wait| wait.stream).collect();
-    assert_eq!(streams, [Some(Fake::PER_THREAD_STREAM), Some(0)]);
+    assert_eq!(streams, [Some(2), Some(0)]);
 }
 
 #[test]

@@ -80,9 +80,6 @@ pub struct Builder {
 static TURN: Mutex<()> = Mutex::new(());
 
 impl Fake {
-    /// The id of the default stream of each thread.
-    pub const PER_THREAD_STREAM: u32 = 1_000;
-
     /// CUPTI 13.0.1 with one GPU.
     #[must_use]
     pub fn new() -> Self {

@@ -1,10 +1,31 @@
 //! What a libcuda needs of the fake: work within calls of its own, the time of each stream, graphs by their launches.
 
+use std::sync::OnceLock;
+
 use super::state::STATE;
 use super::{Fake, FakeExec, FakeGraph, Work, calls};
 use crate::sys::abi::RESOURCE_GRAPH_DESTROY_STARTING;
 
+/// Finds a stream's number by its context (0 for the current one) and its handle.
+type StreamNumbers = fn(u32, u64) -> Option<u32>;
+
+static STREAM_NUMBERS: OnceLock<StreamNumbers> = OnceLock::new();
+
+/// The number of a stream in records: its handle, unless the driver knows better.
+pub(super) fn stream_id(context: u32, handle: u64) -> Option<u32> {
+    match STREAM_NUMBERS.get() {
+        Some(number) => number(context, handle),
+        None => u32::try_from(handle).ok(),
+    }
+}
+
 impl Fake {
+    /// Has CUPTI ask the driver for the numbers of streams, as the special handles of default streams have none of their own.
+    /// The first driver stays.
+    pub fn number_streams(&self, number: fn(context: u32, handle: u64) -> Option<u32>) {
+        STREAM_NUMBERS.get_or_init(|| number);
+    }
+
     /// CUPTI's time.
     pub fn now_ns(&self) -> u64 {
         STATE.lock().now()

@@ -376,15 +376,15 @@ impl FakeApi for Fake {
     }
 
     unsafe fn get_stream_id(
-        _context: *mut c_void,
+        context: *mut c_void,
         stream: *mut c_void,
         per_thread: u8,
         id: *mut u32,
     ) -> Outcome {
-        let own = stream.is_null() && per_thread != 0;
-        let of = if own { Fake::PER_THREAD_STREAM } else { stream as usize as u32 };
+        let stream = if stream.is_null() && per_thread != 0 { 2 } else { stream as u64 };
+        let found = super::program::stream_id(context as usize as u32, stream);
         // SAFETY: the caller passes a live place.
-        unsafe { id.write(of) };
+        unsafe { id.write(found.ok_or(CuptiResult::INVALID_STREAM)?) };
         Ok(())
     }
 

@@ -179,10 +179,10 @@ fn run<B: AutodiffBackend<Device = CudaDevice>>(
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (mut fusion, mut boundaries) = (false, false);
-    let options = Options::parse(10, |option| {
+    let options = Options::parse(10, |option, _| {
         fusion |= option == "--fusion";
         boundaries |= option == "--boundaries";
-        matches!(option, "--fusion" | "--boundaries")
+        Ok(matches!(option, "--fusion" | "--boundaries"))
     })?;
     if fusion {
         run::<Autodiff<burn::backend::Cuda>>(&options, boundaries)

@@ -30,7 +30,9 @@ type Fused = Cuda;
 
 #[path = "../../alone.rs"]
 mod alone;
-use alone::{alone, alone_with};
+use alone::{
+    DRIVER, Hidden, alone, alone_with, alone_with_two_devices, is_on_gpu, print_by_device,
+};
 
 /// The names of the ranges that a kernel belongs to.
 fn ranges_of(kernel: &GpuOperation<'_>) -> BTreeSet<String> {
@@ -256,11 +258,9 @@ fn kernels_of_autotune_are_apart_from_those_of_the_operation() {
     assert!(2 * of_nvrtc > compiled.len(), "{compiled:?}");
 }
 
-/// In a process of its own for the test of this name; `None` in others, and on a machine with one GPU.
+/// In a process of its own for the test of this name; `None` in others.
 fn two_devices(test: &str) -> Option<[CudaDevice; 2]> {
-    let is_alone = alone_with(test, &[("FAKE_CUDA_DEVICES", "2")]).is_none();
-    let has_one = fs::exists("/dev/nvidiactl").unwrap() && !fs::exists("/dev/nvidia1").unwrap();
-    (is_alone && !has_one).then(|| [CudaDevice::new(0), CudaDevice::new(1)])
+    alone_with_two_devices(test).then(|| [CudaDevice::new(0), CudaDevice::new(1)])
 }
 
 #[test]
@@ -283,12 +283,14 @@ fn threads_with_a_device_each_keep_their_ranges() {
     });
     let profile = profiler.finish().unwrap();
     profile.health().assert_complete();
-    for device in 0..2 {
-        let of_device =
-            |name: &str| profile.query().device(device).in_range(name).kernels().iter().count();
-        assert_eq!(of_device("outer"), 200, "{profile}");
-        assert!(of_device("fused") > 0, "{profile}");
-    }
+    let of = |name: &str| {
+        let on =
+            |device: u32| profile.query().device(device).in_range(name).kernels().iter().count();
+        [0, 1].map(on)
+    };
+    print_by_device(&[("outer", of("outer")), ("fused", of("fused"))]);
+    assert_eq!(of("outer"), [200; 2], "{profile}");
+    assert!(of("fused").iter().all(|count| *count > 0), "{profile}");
     assert_eq!(profile.outside_ranges().kernels, 2, "{profile}");
 }
 
@@ -307,8 +309,10 @@ fn model_on_two_devices_keeps_its_ranges() {
     let on = |device: u32, name: &str| {
         profile.query().device(device).in_range(name).kernels().iter().count()
     };
-    assert_eq!([on(0, "first half"), on(1, "second half")], [40, 20], "{profile}");
-    assert_eq!(on(1, "first half"), 0, "{profile}");
+    let counts = ["first half", "second half"].map(|half| [0, 1].map(|device| on(device, half)));
+    print_by_device(&[("first half", counts[0]), ("second half", counts[1])]);
+    assert_eq!([counts[0][0], counts[1][1]], [40, 20], "{profile}");
+    assert_eq!(counts[0][1], 0, "{profile}");
     assert_eq!(profile.outside_ranges().kernels, 0, "{profile}");
 }
 
@@ -384,10 +388,10 @@ fn errors_and_panics_of_burn_go_through_and_end_their_range() {
 #[test]
 fn program_without_a_driver_gets_burns_own_panic() {
     const TEST: &str = "program_without_a_driver_gets_burns_own_panic";
-    if alone_with(TEST, &[("LD_LIBRARY_PATH", "")]).is_some() {
-        return;
-    }
-    if fs::exists("/dev/nvidiactl").unwrap() {
+    let hidden = Hidden::new(DRIVER);
+    // The fake's driver and its CUPTI are one file.
+    let path = if is_on_gpu() { hidden.path() } else { String::new() };
+    if alone_with(TEST, &[("LD_LIBRARY_PATH", &path)]).is_some() {
         return;
     }
     let error = gpu_profiler_burn::start([CudaDevice::default()]).map(drop).unwrap_err();

@@ -6,9 +6,9 @@
 //! cargo run --release --example gpt -- --save gpt.gpuprof
 //! ```
 //!
-//! `--plain` profiles nothing; with `--nvtx`, too, its spans are ranges for other tools. `--steps N` sets the steps. `--alone`
-//! waits for the GPU wherever a range begins or ends, and counts
-//! kernels by time alone: what every module launches, by another way.
+//! `--plain` profiles nothing; with `--nvtx`, too, its spans are ranges for other tools. `--steps N`, `--layers N` and `--tokens N`
+//! set the size, `--devices N` puts an equal part of the layers on each of so many GPUs. `--alone` waits for the GPU wherever a
+//! range begins or ends, and counts kernels by time alone: what every module launches, by another way.
 
 #[path = "../../checks.rs"]
 mod checks;
@@ -23,14 +23,13 @@ use candle_nn::{
     loss, ops,
 };
 use checks::Options;
-use gpu_profiler_candle::InRange;
+use gpu_profiler_candle::{InRange, QueryDevice};
 use tracing::{Span, info_span, trace_span};
 use tracing_subscriber::layer::SubscriberExt;
 
 const VOCABULARY: usize = 256;
 const WIDTH: usize = 128;
 const HEADS: usize = 4;
-const LAYERS: usize = 4;
 const CONTEXT: usize = 64;
 const BATCH: usize = 8;
 
@@ -100,12 +99,14 @@ struct Block {
     norm: (Norm, Norm),
     attention: Attention,
     mlp: (Linear, Linear),
+    device: Device,
     span: Span,
     span_mlp: Span,
 }
 
 impl Block {
     fn new(builder: VarBuilder<'_>) -> Result<Self> {
+        let device = builder.device().clone();
         let norm = |name: &str| Norm::new(builder.pp(name));
         let mlp = (
             linear(WIDTH, 4 * WIDTH, builder.pp("up"))?,
@@ -113,7 +114,8 @@ impl Block {
         );
         let attention = Attention::new(builder.pp("attention"))?;
         let (span, span_mlp) = (trace_span!("layer"), trace_span!("mlp"));
-        Ok(Self { norm: (norm("norm1")?, norm("norm2")?), attention, mlp, span, span_mlp })
+        let norm = (norm("norm1")?, norm("norm2")?);
+        Ok(Self { norm, attention, mlp, device, span, span_mlp })
     }
 
     fn forward(
@@ -123,6 +125,9 @@ impl Block {
         cache: Option<&mut Option<(Tensor, Tensor)>>,
     ) -> Result<Tensor> {
         let _entered = self.span.enter();
+        let x = &x.to_device(&self.device)?;
+        let mask = mask.map(|mask| mask.to_device(&self.device)).transpose()?;
+        let mask = mask.as_ref();
         let x = (x + self.attention.forward(&self.norm.0.forward(x)?, mask, cache)?)?;
         let _mlp = self.span_mlp.enter();
         let y = self.mlp.0.forward(&self.norm.1.forward(&x)?)?.gelu()?;
@@ -144,14 +149,19 @@ struct Gpt {
 type Cache = Vec<Option<(Tensor, Tensor)>>;
 
 impl Gpt {
-    fn new(builder: VarBuilder<'_>) -> Result<Self> {
-        let block = |n: usize| Block::new(builder.pp(format!("layer{n}")));
+    /// A model with this many layers, the first of them on the first device, the last, and what comes after it, on the last one.
+    fn new(builder: VarBuilder<'_>, layers: usize, devices: &[Device]) -> Result<Self> {
+        let block = |n: usize| {
+            let device = devices[n * devices.len() / layers].clone();
+            Block::new(builder.pp(format!("layer{n}")).set_device(device))
+        };
+        let last = builder.clone().set_device(devices[devices.len() - 1].clone());
         Ok(Self {
             tokens: embedding(VOCABULARY, WIDTH, builder.pp("tokens"))?,
             positions: embedding(CONTEXT, WIDTH, builder.pp("positions"))?,
-            blocks: (0..LAYERS).map(block).collect::<Result<_>>()?,
-            norm: Norm::new(builder.pp("norm"))?,
-            head: linear(WIDTH, VOCABULARY, builder.pp("head"))?,
+            blocks: (0..layers).map(block).collect::<Result<_>>()?,
+            norm: Norm::new(last.pp("norm"))?,
+            head: linear(WIDTH, VOCABULARY, last.pp("head"))?,
             span: trace_span!("gpt"),
             span_embedding: trace_span!("embedding"),
             span_head: trace_span!("head"),
@@ -182,7 +192,13 @@ fn mask(count: usize, device: &Device) -> Result<Tensor> {
     Tensor::from_iter((0..count).flat_map(row), device)?.reshape((count, count))
 }
 
-fn train(model: &Gpt, variables: &VarMap, device: &Device, steps: usize) -> Result<Vec<Duration>> {
+fn train(
+    model: &Gpt,
+    variables: &VarMap,
+    devices: &[Device],
+    steps: usize,
+) -> Result<Vec<Duration>> {
+    let device = &devices[0];
     let mut times = Vec::new();
     let parameters = ParamsAdamW { lr: 1e-3, ..ParamsAdamW::default() };
     let mut optimizer = AdamW::new(variables.all_vars(), parameters)?.in_range("optimizer");
@@ -197,17 +213,20 @@ fn train(model: &Gpt, variables: &VarMap, device: &Device, steps: usize) -> Resu
         })?;
         let loss = info_span!("forward").in_scope(|| {
             let logits = model.forward(&input.contiguous()?, 0, None)?.flatten_to(1)?;
-            info_span!("loss").in_scope(|| loss::cross_entropy(&logits, &target.flatten_all()?))
+            info_span!("loss").in_scope(|| {
+                let target = target.flatten_all()?.to_device(logits.device())?;
+                loss::cross_entropy(&logits, &target)
+            })
         })?;
         optimizer.backward_step(&loss)?;
-        device.synchronize()?;
+        devices.iter().try_for_each(Device::synchronize)?;
         times.push(start.elapsed());
     }
     Ok(times)
 }
 
 fn generate(model: &Gpt, device: &Device, prompt: &[u32], tokens: usize) -> Result<Vec<u32>> {
-    let mut cache: Cache = vec![None; LAYERS];
+    let mut cache: Cache = vec![None; model.blocks.len()];
     let mut text = prompt.to_vec();
     let mut next = Tensor::new(prompt, device)?.unsqueeze(0)?;
     for token in 0..tokens {
@@ -222,40 +241,66 @@ fn generate(model: &Gpt, device: &Device, prompt: &[u32], tokens: usize) -> Resu
     Ok(text)
 }
 
+/// The size of what is done.
+struct Size {
+    layers: usize,
+    tokens: usize,
+    devices: usize,
+}
+
 /// What the model does: training, and tokens one by one.
-fn run(options: &Options, device: &Device) -> Result<()> {
+fn run(options: &Options, size: &Size, devices: &[Device]) -> Result<()> {
     let variables = VarMap::new();
-    let model = Gpt::new(VarBuilder::from_varmap(&variables, DType::F32, device))?;
+    let builder = VarBuilder::from_varmap(&variables, DType::F32, &devices[0]);
+    let model = Gpt::new(builder, size.layers, devices)?;
     options.doing("training");
-    options.print_times(&train(&model, &variables, device, options.steps)?);
+    options.print_times(&train(&model, &variables, devices, options.steps)?);
     options.doing("generating");
-    let text = generate(&model, device, &[1, 8, 15], 16)?;
+    let text = generate(&model, &devices[0], &[1, 8, 15], size.tokens)?;
     println!("generated {} tokens\n", text.len() - 3);
     Ok(())
 }
 
 fn main() -> std::result::Result<(), Box<dyn Error>> {
     let mut nvtx_alone = false;
-    let options = Options::parse(5, |option| {
-        nvtx_alone |= option == "--nvtx";
-        option == "--nvtx"
+    let mut size = Size { layers: 4, tokens: 16, devices: 1 };
+    let options = Options::parse(5, |option, value| {
+        match option {
+            "--nvtx" => nvtx_alone = true,
+            "--layers" => size.layers = value()?.parse()?,
+            "--tokens" => size.tokens = value()?.parse()?,
+            "--devices" => size.devices = value()?.parse()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
     })?;
+    if !(1..=size.layers).contains(&size.devices) {
+        return Err("--devices needs a number from 1 to that of the layers".into());
+    }
+    let devices = || (0..size.devices).map(Device::new_cuda).collect::<Result<Vec<_>>>();
     if options.plain {
         if nvtx_alone {
             let spans = nvtx::NvtxLayer::new().marks(false).instances(true);
             tracing::subscriber::set_global_default(tracing_subscriber::registry().with(spans))?;
         }
-        return Ok(run(&options, &Device::new_cuda(0)?)?);
+        return Ok(run(&options, &size, &devices()?)?);
     }
     let profiler = gpu_profiler_candle::start()?; // before the model is built
-    let device = Device::new_cuda(0)?;
+    let devices = devices()?;
     if options.alone {
-        static DEVICE: OnceLock<Device> = OnceLock::new();
-        DEVICE.get_or_init(|| device.clone());
-        checks::synchronise_at_boundaries(|| drop(DEVICE.get().map(Device::synchronize)));
+        static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+        DEVICES.get_or_init(|| devices.clone());
+        checks::synchronise_at_boundaries(|| {
+            drop(DEVICES.get().map(|devices| devices.iter().try_for_each(Device::synchronize)));
+        });
     }
-    run(&options, &device)?;
+    run(&options, &size, &devices)?;
     let profile = profiler.finish()?;
     println!("{}", profile.steps("token").warm());
+    let on_stream = |device| Ok(profile.query().on_device(device)?.kernels().count());
+    let on_streams =
+        devices.iter().map(on_stream).collect::<std::result::Result<Vec<_>, Box<dyn Error>>>()?;
+    println!("kernels on the streams of the devices: {on_streams:?}");
+    options.check("on_streams", &format!("{on_streams:?}"));
     options.finish(&profile)
 }

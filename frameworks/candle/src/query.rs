@@ -6,9 +6,8 @@ use profiler_core::query::Query;
 
 /// Queries of the work on a device of candle's, which is a stream.
 pub trait QueryDevice: Sized {
-    /// Selects the operations of this device and its stream: of the thread's default stream for
-    /// [`Device::new_cuda`](candle_core::Device::new_cuda), or one of its own for `new_cuda_with_stream`. Of the CPU it selects
-    /// nothing.
+    /// Selects the operations of this device and its stream: for [`Device::new_cuda`](candle_core::Device::new_cuda) the default
+    /// stream of the thread that calls this, or one of its own for `new_cuda_with_stream`. Of the CPU it selects nothing.
     ///
     /// # Errors
     /// CUPTI is not to be had here, or refuses the stream.

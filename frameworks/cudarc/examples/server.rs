@@ -27,36 +27,8 @@ const LAYERS: usize = 6;
 const REQUESTS: u64 = 200;
 const ELEMENTS: usize = 1 << 16;
 
-/// `x[i] = x[i] * s` for every device since sm_50, so that no compiler is needed.
-const SCALE: &str = r"
-.version 6.0
-.target sm_50
-.address_size 64
-.visible .entry scale(.param .u64 x, .param .f32 s, .param .u32 n)
-{
-    .reg .pred %p;
-    .reg .f32 %f<3>;
-    .reg .b32 %r<6>;
-    .reg .b64 %rd<4>;
-    ld.param.u64 %rd1, [x];
-    ld.param.f32 %f1, [s];
-    ld.param.u32 %r1, [n];
-    mov.u32 %r2, %ctaid.x;
-    mov.u32 %r3, %ntid.x;
-    mov.u32 %r4, %tid.x;
-    mad.lo.u32 %r5, %r2, %r3, %r4;
-    setp.ge.u32 %p, %r5, %r1;
-    @%p bra DONE;
-    cvta.to.global.u64 %rd2, %rd1;
-    mul.wide.u32 %rd3, %r5, 4;
-    add.u64 %rd2, %rd2, %rd3;
-    ld.global.f32 %f2, [%rd2];
-    mul.f32 %f2, %f2, %f1;
-    st.global.f32 [%rd2], %f2;
-DONE:
-    ret;
-}
-";
+/// `x[i] = x[i] * s`.
+const SCALE: &str = include_str!("scale.ptx");
 
 /// A worker's stream and the graph of one request, with the kernel that the graph launches: a graph does not keep its module loaded.
 struct Worker {

@@ -11,7 +11,8 @@ use crate::sys;
 pub trait QueryStream: Sized {
     /// Selects the operations of this stream and its device. Several streams select those of any.
     ///
-    /// The profile has to be of this process. The default stream is a stream as others are.
+    /// The profile has to be of this process. The default stream is a stream as others are. `per_thread_stream` is a stream of
+    /// each thread: the one of the thread that calls this.
     ///
     /// ```no_run
     /// use gpu_profiler_cudarc::QueryStream;

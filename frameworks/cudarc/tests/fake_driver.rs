@@ -4,8 +4,9 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::time::Duration;
-use std::{env, fs, panic};
+use std::{env, fs, panic, thread};
 
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::{
@@ -18,30 +19,28 @@ use gpu_profiler_cudarc::{
 use profiler_core::profile::Attribution;
 use profiler_core::{Profile, Profiler, exactly, expect};
 
-/// Runs the test of this name again, on the fake; true in that second process.
-fn on_fake(test: &str) -> bool {
-    on_fake_with(test, &[])
+#[path = "../../alone.rs"]
+mod alone;
+use alone::{DRIVER, Hidden, alone_with, is_on_gpu, print_by_device};
+
+/// Runs the test of this name again, on the fake or on a GPU; true in that second process.
+fn on_driver(test: &str) -> bool {
+    on_driver_with(test, &[])
 }
 
-fn on_fake_with(test: &str, variables: &[(&str, &str)]) -> bool {
-    if env::var_os("ON_FAKE_CUDA").is_some() {
-        return true;
+fn on_driver_with(test: &str, variables: &[(&str, &str)]) -> bool {
+    if is_on_gpu() || env::var_os("TEST_RUNS_ALONE").is_some() {
+        return alone_with(test, variables).is_none();
     }
     let folder: PathBuf = env::temp_dir().join(format!("cudarc-{test}-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     fake_cuda::install(&folder).unwrap();
-    let output = Command::new(env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env("ON_FAKE_CUDA", "1")
-        .env("LD_LIBRARY_PATH", &folder)
-        .envs(variables.iter().copied())
-        .output()
-        .unwrap();
+    let path = folder.to_str().unwrap();
+    let variables: Vec<_> =
+        [("LD_LIBRARY_PATH", path)].into_iter().chain(variables.iter().copied()).collect();
+    let is_second = alone_with(test, &variables).is_none();
     fs::remove_dir_all(&folder).unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let out = text(&output.stdout) + &text(&output.stderr);
-    assert!(output.status.success() && out.contains("1 passed"), "{out}");
-    false
+    is_second
 }
 
 /// A stream with a kernel to launch on it.
@@ -60,8 +59,13 @@ impl Program {
     }
 
     fn on(context: &Arc<CudaContext>) -> Self {
-        let stream = context.new_stream().unwrap();
-        let module = context.load_module(Ptx::from_src("// the fake has any function")).unwrap();
+        Self::on_stream(context.new_stream().unwrap())
+    }
+
+    fn on_stream(stream: Arc<CudaStream>) -> Self {
+        let context = stream.context();
+        let module =
+            context.load_module(Ptx::from_src(include_str!("../examples/scale.ptx"))).unwrap();
         let kernel = module.load_function("scale").unwrap();
         let data = stream.alloc_zeros::<f32>(64).unwrap();
         Self { stream, kernel, data }
@@ -69,8 +73,8 @@ impl Program {
 
     fn launch(&mut self) -> Result<(), DriverError> {
         let mut launch = self.stream.launch_builder(&self.kernel);
-        launch.arg(&mut self.data);
-        // SAFETY: the fake runs no kernel.
+        launch.arg(&mut self.data).arg(&0.5_f32).arg(&64_u32);
+        // SAFETY: the kernel takes a pointer to 64 floats, a float and their number.
         unsafe { launch.launch(LaunchConfig::for_num_elems(64)) }.map(drop)
     }
 }
@@ -81,7 +85,7 @@ fn kernels(profile: &Profile, range: &str) -> u64 {
 
 #[test]
 fn queries_select_the_work_of_a_stream_by_its_own_type() {
-    if !on_fake("queries_select_the_work_of_a_stream_by_its_own_type") {
+    if !on_driver("queries_select_the_work_of_a_stream_by_its_own_type") {
         return;
     }
     let context = CudaContext::new(0).unwrap();
@@ -110,8 +114,43 @@ fn queries_select_the_work_of_a_stream_by_its_own_type() {
 }
 
 #[test]
+fn default_stream_of_a_thread_is_that_of_the_thread_that_asks() {
+    if !on_driver("default_stream_of_a_thread_is_that_of_the_thread_that_asks") {
+        return;
+    }
+    let context = CudaContext::new(0).unwrap();
+    let profiler = Profiler::builder().build().unwrap();
+    profiler.start().unwrap();
+    let launch = |count: usize| {
+        let mut program = Program::on_stream(context.per_thread_stream());
+        (0..count).for_each(|_| program.launch().unwrap());
+        program.stream.synchronize().unwrap();
+        program.stream
+    };
+    let stream = launch(2);
+    let (ended, is_ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let (launched, is_launched) = mpsc::channel();
+        let other = scope.spawn(move || {
+            launch(3);
+            launched.send(()).unwrap();
+            // The thread keeps its stream until the profile was asked.
+            is_ended.recv().unwrap();
+        });
+        is_launched.recv().unwrap();
+        let profile = profiler.stop().unwrap();
+        profile.health().assert_complete();
+        assert_eq!(profile.kernels().count(), 5);
+        let own = profile.query().on_stream(&stream).unwrap().kernels();
+        assert_eq!(own.iter().count(), 2, "{profile}");
+        ended.send(()).unwrap();
+        other.join().unwrap();
+    });
+}
+
+#[test]
 fn captured_graphs_keep_the_ranges_of_their_nodes_and_of_their_launches() {
-    if !on_fake("captured_graphs_keep_the_ranges_of_their_nodes_and_of_their_launches") {
+    if !on_driver("captured_graphs_keep_the_ranges_of_their_nodes_and_of_their_launches") {
         return;
     }
     let mut program = Program::new();
@@ -145,7 +184,7 @@ fn captured_graphs_keep_the_ranges_of_their_nodes_and_of_their_launches() {
 
 #[test]
 fn captures_that_fail_leave_the_stream_as_it_was() {
-    if !on_fake("captures_that_fail_leave_the_stream_as_it_was") {
+    if !on_driver("captures_that_fail_leave_the_stream_as_it_was") {
         return;
     }
     let mut program = Program::new();
@@ -175,7 +214,7 @@ fn captures_that_fail_leave_the_stream_as_it_was() {
 #[test]
 fn events_time_ranges_by_path() {
     let kernel = [("FAKE_CUDA_KERNEL_NS", "100000")];
-    if !on_fake_with("events_time_ranges_by_path", &kernel) {
+    if !on_driver_with("events_time_ranges_by_path", &kernel) {
         return;
     }
     let mut program = Program::new();
@@ -209,7 +248,7 @@ fn events_time_ranges_by_path() {
 #[test]
 fn session_is_a_profile_where_cupti_is_and_says_so_where_it_is_not() {
     const TEST: &str = "session_is_a_profile_where_cupti_is_and_says_so_where_it_is_not";
-    if !on_fake(TEST) {
+    if !on_driver(TEST) {
         return;
     }
     let mut program = Program::new();
@@ -241,7 +280,7 @@ fn session_is_a_profile_where_cupti_is_and_says_so_where_it_is_not() {
 
 #[test]
 fn errors_of_the_driver_go_through_and_are_counted() {
-    if !on_fake("errors_of_the_driver_go_through_and_are_counted") {
+    if !on_driver("errors_of_the_driver_go_through_and_are_counted") {
         return;
     }
     let mut program = Program::new();
@@ -264,7 +303,7 @@ fn errors_of_the_driver_go_through_and_are_counted() {
 
 #[test]
 fn sessions_overlap_and_devices_are_apart() {
-    if !on_fake_with("sessions_overlap_and_devices_are_apart", &[("FAKE_CUDA_DEVICES", "2")]) {
+    if !on_driver_with("sessions_overlap_and_devices_are_apart", &[("FAKE_CUDA_DEVICES", "2")]) {
         return;
     }
     let contexts = [0, 1].map(|ordinal| CudaContext::new(ordinal).unwrap());
@@ -289,19 +328,22 @@ fn sessions_overlap_and_devices_are_apart() {
     for (profile, names) in [(&first, ["first", "both"]), (&second, ["both", "second"])] {
         profile.health().assert_complete();
         assert_eq!(names.map(|name| kernels(profile, name)), [2, 2], "{profile}");
-        let on = |device: u32| profile.query().device(device).kernels().iter().count();
-        assert_eq!([on(0), on(1), profile.kernels().count()], [2, 2, 4], "{profile}");
+        let on = |device: u32, name: &str| {
+            profile.query().device(device).in_range(name).kernels().iter().count()
+        };
+        let counts = names.map(|name| [0, 1].map(|device| on(device, name)));
+        print_by_device(&[(names[0], counts[0]), (names[1], counts[1])]);
+        assert_eq!((counts, profile.kernels().count()), ([[1, 1]; 2], 4), "{profile}");
     }
 }
 
 #[test]
 fn program_without_a_driver_is_told_so_and_not_ended() {
-    if env::var_os("ON_FAKE_CUDA").is_none()
-        && !on_fake_with(
-            "program_without_a_driver_is_told_so_and_not_ended",
-            &[("LD_LIBRARY_PATH", "/nonexistent")],
-        )
-    {
+    const TEST: &str = "program_without_a_driver_is_told_so_and_not_ended";
+    let hidden = Hidden::new(DRIVER);
+    // The fake's driver and its CUPTI are one file.
+    let path = if is_on_gpu() { hidden.path() } else { String::new() };
+    if alone_with(TEST, &[("LD_LIBRARY_PATH", &path)]).is_some() {
         return;
     }
     let error = Profiler::builder().build().map(drop).unwrap_err();

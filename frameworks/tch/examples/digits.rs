@@ -84,9 +84,9 @@ fn train(device: Device, steps: usize) -> Result<Vec<Duration>, tch::TchError> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut on_cpu = false;
-    let options = Options::parse(20, |option| {
+    let options = Options::parse(20, |option, _| {
         on_cpu |= option == "--cpu";
-        option == "--cpu"
+        Ok(option == "--cpu")
     })?;
     let device = if on_cpu { Device::Cpu } else { Device::cuda_if_available() };
     options.doing(&format!("training on {device:?}, before the session"));

@@ -20,7 +20,7 @@ use tch::{Device, Kind, Tensor};
 
 #[path = "../../alone.rs"]
 mod alone;
-use alone::{alone, alone_with};
+use alone::{DRIVER, Hidden, alone, alone_with, is_on_gpu};
 
 /// Every range by its path, with the number of its instances.
 fn ranges(profile: &Profile) -> Vec<(String, u64)> {
@@ -37,6 +37,11 @@ fn ranges(profile: &Profile) -> Vec<(String, u64)> {
 
 fn expected(rows: &[(&str, u64)]) -> Vec<(String, u64)> {
     rows.iter().map(|(path, count)| ((*path).to_owned(), *count)).collect()
+}
+
+/// The GPU, if there is one that is not a fake.
+fn device() -> Device {
+    if is_on_gpu() { Device::Cuda(0) } else { Device::Cpu }
 }
 
 #[test]
@@ -101,7 +106,7 @@ fn panics_of_tch_go_through_and_end_their_range() {
     }
     let profiler = gpu_profiler_tch::start().unwrap();
     let fails = nn::func(|x| x.view([3, 3])).in_range("fails");
-    let input = Tensor::zeros([2, 2], (Kind::Float, Device::Cpu));
+    let input = Tensor::zeros([2, 2], (Kind::Float, device()));
     let panic = catch_unwind(AssertUnwindSafe(|| fails.forward(&input))).map(drop).unwrap_err();
     let text = panic.downcast_ref::<String>().unwrap();
     assert!(text.contains("shape '[3, 3]' is invalid"), "{text}");
@@ -109,7 +114,7 @@ fn panics_of_tch_go_through_and_end_their_range() {
     let refused = {
         let _step = nvtx::range("step");
         let _before = &input + 1.0;
-        Tensor::f_zeros([1 << 30, 1 << 30], (Kind::Float, Device::Cpu)).map(drop).unwrap_err()
+        Tensor::f_zeros([1 << 30, 1 << 30], (Kind::Float, device())).map(drop).unwrap_err()
     };
     assert!(refused.to_string().contains("alloc"), "{refused}");
     let _after = nvtx::range("after");
@@ -126,11 +131,9 @@ fn sessions_overlap_and_threads_with_models_of_their_own_keep_their_ranges() {
         return;
     }
     let pass = |name: &str| {
-        let variables = nn::VarStore::new(Device::Cpu);
+        let variables = nn::VarStore::new(device());
         let model = nn::linear(variables.root(), 4, 4, Default::default()).in_range(name);
-        backward(
-            &model.forward(&Tensor::ones([2, 4], (Kind::Float, Device::Cpu))).sum(Kind::Float),
-        );
+        backward(&model.forward(&Tensor::ones([2, 4], (Kind::Float, device()))).sum(Kind::Float));
     };
     let first = gpu_profiler_tch::start().unwrap();
     pass("first");
@@ -151,18 +154,19 @@ fn sessions_overlap_and_threads_with_models_of_their_own_keep_their_ranges() {
             |path: &str| ranges(profile).iter().find(|(found, _)| found == path).map(|row| row.1);
         assert_eq!([of(name), of("both"), of("backward")], [Some(count), Some(4), Some(5)]);
         assert_eq!(of("none"), None);
+        let kernels =
+            [name, "both"].map(|name| profile.range(name).map_or(0, |range| range.kernels()));
+        assert_eq!(kernels.map(|count| count > 0), [is_on_gpu(); 2], "{profile}");
     }
 }
 
 #[test]
 fn program_without_a_driver_trains_and_the_session_says_why_it_did_not_start() {
     const TEST: &str = "program_without_a_driver_trains_and_the_session_says_why_it_did_not_start";
+    let hidden = Hidden::new(DRIVER);
     // A folder without libcuda. PyTorch itself needs the libraries beside it.
-    let path = env::var("WITHOUT_DRIVER").unwrap();
+    let path = if is_on_gpu() { hidden.path() } else { env::var("WITHOUT_DRIVER").unwrap() };
     if alone_with(TEST, &[("LD_LIBRARY_PATH", &path)]).is_some() {
-        return;
-    }
-    if fs::exists("/dev/nvidiactl").unwrap() {
         return;
     }
     let error = gpu_profiler_tch::start().map(drop).unwrap_err();

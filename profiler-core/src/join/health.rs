@@ -558,7 +558,7 @@ impl fmt::Display for Health {
             ("entries of spans that are older than the layer", self.unknown_span_entries),
             ("of 5 levels of spans disabled by filters", self.disabled_span_levels),
             (
-                "layer for which no span was created: install it before the model is built",
+                "layer for which no span was created: if the model has spans, install it before the model is built",
                 self.layers_without_spans,
             ),
             ("devices of several processes known by their ordinal alone", self.devices_by_ordinal),

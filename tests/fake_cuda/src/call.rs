@@ -1,6 +1,7 @@
 //! Calls of the driver API: whether the process may make them, and their frame in CUPTI.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::ffi::CStr;
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,6 +25,17 @@ thread_local! {
     static CONTEXTS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
     /// The correlation id of the runtime call in which the thread is; 0 if in none.
     static RUNTIME_CALL: Cell<u32> = const { Cell::new(0) };
+    static OWN_STREAMS: RefCell<OwnStreams> = RefCell::default();
+}
+
+/// The thread's own default stream in each context. They end with the thread.
+#[derive(Default)]
+struct OwnStreams(HashMap<u32, u32>);
+
+impl Drop for OwnStreams {
+    fn drop(&mut self) {
+        machine().forget_streams(self.0.values().copied());
+    }
 }
 
 /// `cuInit`: the first call runs `inject` once, on its thread; other threads wait for it, and calls within it pass.
@@ -41,6 +53,10 @@ pub(crate) fn initialize(inject: impl FnOnce()) -> Outcome {
             return Err(CUresult::CUDA_ERROR_NO_DEVICE);
         }
         OWNER.store(own, Ordering::Release);
+        fake().number_streams(|context, handle| {
+            let context = if context == 0 { current_context()? } else { context };
+            machine().stream_of(context, handle).ok().map(|stream| stream.id)
+        });
         inject();
         IS_READY.store(true, Ordering::Release);
     }
@@ -117,6 +133,16 @@ pub(crate) fn current_context() -> Option<u32> {
 /// The same, or the error of a call that needs one.
 pub(crate) fn context() -> Outcome<u32> {
     current_context().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+}
+
+/// The thread's own default stream in a context, if it was made.
+pub(crate) fn own_stream(context: u32) -> Option<u32> {
+    OWN_STREAMS.try_with(|streams| streams.borrow().0.get(&context).copied()).ok().flatten()
+}
+
+/// Keeps the thread's own default stream in a context.
+pub(crate) fn set_own_stream(context: u32, stream: u32) {
+    let _ = OWN_STREAMS.try_with(|streams| streams.borrow_mut().0.insert(context, stream));
 }
 
 /// Makes a context current instead of the present one; `None` for none.

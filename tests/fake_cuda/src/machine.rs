@@ -13,11 +13,13 @@ use cupti::MemoryKind;
 use cupti::fake::Work;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::call::{Outcome, context};
+use crate::call::{Outcome, context, own_stream, set_own_stream};
 use crate::graphs::{Exec, Graph};
 
 /// The bytes of each device.
 pub(crate) const DEVICE_BYTES: usize = 139 << 30;
+/// The handle of the thread's own default stream; those below are the context's.
+const OWN_STREAM: u64 = 2;
 /// The most threads of a block.
 pub(crate) const BLOCK_THREADS: u32 = 1024;
 
@@ -236,16 +238,42 @@ impl Machine {
         self.stream(id.into())
     }
 
-    /// The stream of a handle. The three special handles are the current context's default stream.
-    pub(crate) fn stream(&self, handle: u64) -> Outcome<Stream> {
-        let id = if handle <= 2 {
-            let context = context()?;
-            let found = self.contexts.get(&context).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
-            found.default_stream
-        } else {
-            u32::try_from(handle).map_err(|_| CUresult::CUDA_ERROR_INVALID_HANDLE)?
+    /// The stream of a handle in the current context.
+    pub(crate) fn stream(&mut self, handle: u64) -> Outcome<Stream> {
+        // A stream has its own context: its handle needs none to be current.
+        let context = if handle <= OWN_STREAM { context()? } else { 0 };
+        self.stream_of(context, handle)
+    }
+
+    /// The stream of a handle; one of the special handles is a default stream of this context.
+    pub(crate) fn stream_of(&mut self, context: u32, handle: u64) -> Outcome<Stream> {
+        let id = match handle {
+            OWN_STREAM => self.own_stream(context)?,
+            0..OWN_STREAM => {
+                let found = self.contexts.get(&context);
+                found.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.default_stream
+            }
+            _ => u32::try_from(handle).map_err(|_| CUresult::CUDA_ERROR_INVALID_HANDLE)?,
         };
         self.streams.get(&id).copied().ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// The thread's own default stream, which is made when it is first used.
+    fn own_stream(&mut self, context: u32) -> Outcome<u32> {
+        let device = self.device_of(context)?;
+        if let Some(id) = own_stream(context).filter(|id| self.streams.contains_key(id)) {
+            return Ok(id);
+        }
+        let id = self.add_stream(context, device, false, false);
+        set_own_stream(context, id);
+        Ok(id)
+    }
+
+    /// Forgets streams of a thread that ended.
+    pub(crate) fn forget_streams(&mut self, ids: impl Iterator<Item = u32>) {
+        for id in ids {
+            self.streams.remove(&id);
+        }
     }
 
     /// Replaces what is known of a stream.
@@ -256,7 +284,7 @@ impl Machine {
     /// Removes a stream.
     pub(crate) fn remove_stream(&mut self, handle: u64) -> Outcome<Stream> {
         let stream = self.stream(handle)?;
-        if stream.is_default {
+        if stream.is_default || handle == OWN_STREAM {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         self.streams.remove(&stream.id);

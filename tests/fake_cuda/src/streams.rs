@@ -101,7 +101,7 @@ pub(crate) fn record(event: u64, stream: u64) -> Outcome {
 /// Has a stream wait for an event. A wait for an event of a capture takes the stream into it.
 pub(crate) fn wait_event(stream: u64, event: u64, correlation: u32) -> Outcome {
     let (mut stream, event) = {
-        let machine = machine();
+        let mut machine = machine();
         (machine.stream(stream)?, machine.event(event)?)
     };
     if event.capture.is_some() {

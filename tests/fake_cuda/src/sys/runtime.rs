@@ -91,19 +91,24 @@ fn runtime(name: &str, shape: Shape, body: impl FnOnce() -> Outcome) -> c_int {
     result
 }
 
+/// The handle of the thread's own default stream for none.
+fn own_if_none(stream: CUstream) -> CUstream {
+    if stream.is_null() { handle(2_u32) } else { stream }
+}
+
 /// Declares functions that programs call instead of others where the default stream is one of the thread (nvcc's
-/// `--default-stream per-thread`). All default streams of the fake are one.
+/// `--default-stream per-thread`).
 macro_rules! per_thread {
-    ($($name:ident = $function:ident($($argument:ident: $type:ty),*);)*) => {$(
+    ($($name:ident = $function:ident($($argument:ident: $type:ty),*; $stream:ident);)*) => {$(
         #[doc = concat!("`", stringify!($function), "` with the thread's default stream.")]
         ///
         /// # Safety
         /// As CUDA documents the function.
         #[allow(non_snake_case)]
         #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            // SAFETY: the caller's own arguments.
-            unsafe { $function($($argument),*) }
+        pub(crate) unsafe extern "C" fn $name($($argument: $type,)* $stream: CUstream) -> c_int {
+            // SAFETY: the caller's own arguments, and the handle of a stream that every thread has.
+            unsafe { $function($($argument,)* own_if_none($stream)) }
         }
     )*};
 }
@@ -354,12 +359,12 @@ pub(crate) unsafe extern "C" fn __cudaLaunchKernel(
 
 per_thread! {
     __cudaLaunchKernel_ptsz = __cudaLaunchKernel(
-        kernel: *const c_void, grid: Extent, block: Extent, arguments: *mut *mut c_void, shared: usize, stream: CUstream
+        kernel: *const c_void, grid: Extent, block: Extent, arguments: *mut *mut c_void, shared: usize; stream
     );
-    cudaMallocAsync_ptsz = cudaMallocAsync(place: *mut *mut c_void, bytes: usize, stream: CUstream);
-    cudaFreeAsync_ptsz = cudaFreeAsync(pointer: *mut c_void, stream: CUstream);
-    cudaMemsetAsync_ptsz = cudaMemsetAsync(to: *mut c_void, value: c_int, count: usize, stream: CUstream);
-    cudaStreamSynchronize_ptsz = cudaStreamSynchronize(stream: CUstream);
+    cudaMallocAsync_ptsz = cudaMallocAsync(place: *mut *mut c_void, bytes: usize; stream);
+    cudaFreeAsync_ptsz = cudaFreeAsync(pointer: *mut c_void; stream);
+    cudaMemsetAsync_ptsz = cudaMemsetAsync(to: *mut c_void, value: c_int, count: usize; stream);
+    cudaStreamSynchronize_ptsz = cudaStreamSynchronize(; stream);
 }
 
 /// `cudaGetErrorName`.
