@@ -1,4 +1,4 @@
-//! Recordings of burn, tch and cudarc on an H100, those of burn and tch beside what runs of 20 steps counted there whose modules ran
+//! Recordings of burn, tch and cudarc on an H100 and of candle on an H200, those of burn and tch beside what runs of 20 steps counted there whose modules ran
 //! alone and synchronised.
 
 use std::path::Path;
@@ -103,4 +103,62 @@ fn every_replayed_kernel_of_cudarc_has_the_layer_of_its_capture() {
     let mut counts: Vec<u64> = by_stream.into_values().collect();
     counts.sort_unstable();
     assert_eq!(counts, [270, 282, 318, 330]);
+}
+
+/// Kernels in ranges of this path by where they come from: candle's own, and those of cuBLAS.
+#[cfg(feature = "pprof")]
+fn own_and_products(profile: &Profile, path: &str) -> [usize; 2] {
+    let is_product =
+        |name: &str| ["gemm", "gemv", "cutlass", "splitK"].iter().any(|part| name.contains(part));
+    let within = |kernel: &profiler_core::profile::Kernel<'_>| {
+        kernel.range().is_some_and(|range| {
+            let found = range.node().path();
+            found.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    };
+    let mut counts = [0; 2];
+    for kernel in profile.kernels().filter(within) {
+        counts[usize::from(is_product(kernel.name()))] += 1;
+    }
+    counts
+}
+
+/// A GPT of two layers, trained for a step and asked for three tokens. The counts follow from its source: `ops::layer_norm_slow`
+/// is 11 kernels of candle's, a linear layer a product and an addition.
+#[cfg(feature = "pprof")]
+#[test]
+fn every_module_of_candle_has_the_kernels_of_its_source() {
+    let file = include_bytes!("../recordings/frameworks-h100/candle.gpuprof.gz");
+    let recording = Recording::read_from(flate2::read::GzDecoder::new(&file[..]), 4 << 20).unwrap();
+    let profile = Profile::from_recording(recording);
+    profile.health().assert_complete();
+    let forward = "step/forward/gpt";
+    let check = |path: &str, own: usize, products: usize| {
+        let [found_own, found_products] = own_and_products(&profile, path);
+        assert_eq!(found_own, own, "{path}");
+        // A product may be split over the inner dimension, which takes a second kernel.
+        assert!((products..=2 * products).contains(&found_products), "{path}: {found_products}");
+    };
+    check("step/data", 0, 0);
+    check(&format!("{forward}/embedding"), 3, 0);
+    for n in 0..2 {
+        let layer = format!("{forward}/layer {n}");
+        check(&format!("{layer}/norm 0"), 11, 0);
+        // Three copies of heads, scale, mask, five of a softmax, a copy; two of linear layers.
+        check(&format!("{layer}/attention"), 3 + 1 + 1 + 5 + 1 + 2, 4);
+        // A norm, two linear layers, GELU and the addition of the input.
+        check(&format!("{layer}/mlp"), 11 + 2 + 1 + 1, 2);
+        check(&layer, 11 + 13 + 1 + 15, 6);
+    }
+    check(&format!("{forward}/head"), 11 + 1, 1);
+    // Six of a logarithmic softmax, a gather, a sum, its scale, and a copy of the targets.
+    check("step/forward/loss", 6 + 1 + 1 + 1 + 1, 0);
+    // And a copy of the input.
+    check("step/forward", 3 + 2 * 40 + 12 + 10 + 1, 2 * 6 + 1);
+    check("token/sample", 3, 0);
+    let layers = [0, 1].map(|n| own_and_products(&profile, &format!("token/gpt/layer {n}")));
+    assert_eq!(layers[0], layers[1]);
+    // Outside ranges are the kernels that initialise the parameters.
+    let roots: Vec<_> = profile.roots().map(|root| root.name().to_owned()).collect();
+    assert_eq!(roots, ["step", "token"]);
 }
