@@ -1,7 +1,7 @@
 //! Critical paths and predictions of recordings from a GPU, beside what the changed programs took; and of a program of
 //! the fake with threads.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,19 +30,31 @@ fn pairs() -> Vec<(&'static str, [&'static str; 2], Option<Change>)> {
     ];
     let case_studies =
         [("loader", Some(loading(8))), ("bf16", None), ("batched", None), ("optimizer", None)];
+    // The median step is one without a log.
+    let overlaps = [
+        ("loss-read", Some(Change::Pinned)),
+        ("log-wait", Some(Change::NoWait { path: "step/log".to_owned() })),
+        ("workspace", Some(Change::NoAllocations { path: step() })),
+        ("late-event", Some(Change::NoEvents { path: step() })),
+    ];
     let of = |states| move |(name, change)| (name, states, change);
     let anti_patterns =
         anti_patterns.into_iter().map(of(["diseases/NAME-ill", "diseases/NAME-cured"]));
     let case_studies =
         case_studies.into_iter().map(of(["case-studies/NAME-before", "case-studies/NAME-after"]));
-    anti_patterns.chain(case_studies).collect()
+    let overlaps = overlaps.into_iter().map(of(["overlaps/NAME-before", "overlaps/NAME-after"]));
+    let pairs = anti_patterns.chain(case_studies).chain(overlaps);
+    // Without a recording of both there is nothing to compare.
+    pairs.filter(|(name, states, _)| states.iter().all(|state| file(name, state).exists())).collect()
+}
+
+fn file(name: &str, state: &str) -> PathBuf {
+    let file = format!("tests/recordings/{}.gpuprof", state.replace("NAME", name));
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
 fn recordings(name: &str, states: [&str; 2]) -> [Profile; 2] {
-    states.map(|state| {
-        let file = format!("tests/recordings/{}.gpuprof", state.replace("NAME", name));
-        Profile::load(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
-    })
+    states.map(|state| Profile::load(file(name, state)).unwrap())
 }
 
 fn step_time(profile: &Profile) -> f64 {

@@ -595,6 +595,22 @@ fn predictions_are_what_changed_programs_take() {
         }
     };
     compare(events(true), Change::NoEvents { path: path() }, events(false));
+    // The driver waits for the kernel before it frees.
+    let memory = |is_own: bool| {
+        move |p: &mut Program| {
+            if is_own {
+                p.call("cuMemAlloc_v2", CallClass::Alloc, p.now + 50 * US);
+            }
+            p.kernel(300 * US);
+            if is_own {
+                p.call("cuMemFree_v2", CallClass::Free, p.streams[&7] + 20 * US);
+            }
+            p.host(200 * US);
+            p.kernel(100 * US);
+            p.wait();
+        }
+    };
+    compare(memory(true), Change::NoAllocations { path: path() }, memory(false));
 }
 
 #[test]

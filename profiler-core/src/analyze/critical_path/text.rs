@@ -89,6 +89,9 @@ impl fmt::Display for Change {
             }
             Self::NoWait { path: of } => write!(f, "no waits of the host in {}", path(of)),
             Self::OneWait { path: of } => write!(f, "only the last wait in each {}", path(of)),
+            Self::NoAllocations { path: of } => {
+                write!(f, "no allocations in {}, from a pool", path(of))
+            }
             Self::NoEvents { path: of } => write!(f, "no waits of streams in {}", path(of)),
             Self::OneGraph { path: of } => write!(f, "launches in each {} as one graph", path(of)),
             Self::OneCopy { path: of } => write!(f, "copies in each {} as one", path(of)),
