@@ -118,10 +118,7 @@ mod tests {
         assert_eq!(change("ahead:load=4"), Ok(Change::Ahead { path: name("load"), threads: 4 }));
         assert_eq!(change("no-wait:step"), Ok(Change::NoWait { path: name("step") }));
         assert_eq!(change("one-wait:step"), Ok(Change::OneWait { path: name("step") }));
-        assert_eq!(
-            change("no-allocations:step"),
-            Ok(Change::NoAllocations { path: name("step") })
-        );
+        assert_eq!(change("no-allocations:step"), Ok(Change::NoAllocations { path: name("step") }));
         assert_eq!(change("copies-ahead"), Ok(Change::CopiesAhead));
         for wrong in [
             "",

@@ -16,6 +16,10 @@ pub(super) const REMOVED: u64 = u64::MAX;
 ///
 /// The own times of threads, the latencies of launches and the other delays between two activities are the means of
 /// odd steps, by what precedes and follows; the times of operations are measured. Even steps are replayed with them.
+///
+/// How far a step is off by itself has two parts: what the model gets wrong, and by how much steps vary, which no delays of
+/// other steps can know. [`median_step`](Self::median_step) is the first, without the second as far as the steps are many: predictions are
+/// of the median step, too. [`spread`](Self::spread) is the second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ReplayError {
@@ -23,8 +27,14 @@ pub struct ReplayError {
     pub steps: u64,
     /// Steps of unusual length, which are neither fitted nor replayed.
     pub unusual: u64,
-    /// The median deviation from the measured length, as a share of it.
+    /// The deviation of the median replayed length from the median measured one, as a share of it: the error of "how long does a
+    /// step take".
+    pub median_step: f64,
+    /// The median deviation of a step from its measured length, as a share of it.
     pub median: f64,
+    /// The median deviation of a measured step from the median of the odd ones: what a model without an error is off by, step by
+    /// step, unless operations are what varies.
+    pub spread: f64,
     /// The largest.
     pub largest: f64,
     /// The median deviation if threads and the GPU did not depend on each other.
@@ -147,35 +157,55 @@ impl Dependencies<'_> {
         });
         let fitted = Fitted::of(graph, odd.iter().map(part));
         let mut earliest = Vec::new();
-        let (mut deviations, mut without, mut measured) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut replayed, mut without) = (Vec::new(), Vec::new());
         for window in &even {
             let (part, time) = (part(window), self.interval(window));
-            let length = time.ns().max(1) as f64;
-            let mut deviation = |end: u32, lag: &dyn Fn(&Edge) -> u64| {
+            let mut length = |end: u32, lag: &dyn Fn(&Edge) -> u64| {
                 graph.replay(part.clone(), window.start, |_, edge| lag(edge), &mut earliest);
-                let predicted = earliest[end as usize].saturating_sub(time.start_ns) as f64;
+                let length = earliest[end as usize].saturating_sub(time.start_ns);
                 graph.forget(part.clone(), &mut earliest);
-                (predicted - length).abs() / length
+                length
             };
-            deviations.push(deviation(window.end, &|edge| fitted.lag(edge)));
-            without.push(deviation(window.host_end, &|edge| match edge.link.is_activity() {
+            replayed.push(length(window.end, &|edge| fitted.lag(edge)));
+            without.push(length(window.host_end, &|edge| match edge.link.is_activity() {
                 true => fitted.lag(edge),
                 false => REMOVED,
             }));
-            measured.push(time.ns());
         }
-        let middle = |values: &mut Vec<f64>| {
-            values.sort_by(f64::total_cmp);
-            values[values.len() / 2]
+        let lengths =
+            |of: &[Window]| of.iter().map(|window| self.interval(window).ns().max(1)).collect();
+        let (others, measured): (Vec<u64>, Vec<u64>) = (lengths(&odd), lengths(&even));
+        let usual = middle(others)?;
+        let deviations = |of: &[u64]| {
+            of.iter().zip(&measured).map(|(of, measured)| deviation(*of, *measured)).collect()
         };
-        measured.sort_unstable();
+        let single: Vec<f64> = deviations(&replayed);
+        let largest = single.iter().copied().fold(0.0, f64::max);
+        let median = middle(measured.clone())?;
         Some(ReplayError {
-            steps: deviations.len() as u64,
+            steps: even.len() as u64,
             unusual: unusual as u64,
-            median: middle(&mut deviations),
-            largest: deviations.last().copied().unwrap_or_default(),
-            without_edges: middle(&mut without),
-            measured: Duration::from_nanos(measured[measured.len() / 2]),
+            median_step: deviation(middle(replayed)?, median),
+            median: middle_share(single)?,
+            spread: middle_share(deviations(&vec![usual; even.len()]))?,
+            largest,
+            without_edges: middle_share(deviations(&without))?,
+            measured: Duration::from_nanos(median),
         })
     }
+}
+
+/// By how much a time is off, as a share of the measured one.
+fn deviation(of: u64, measured: u64) -> f64 {
+    of.abs_diff(measured) as f64 / measured as f64
+}
+
+fn middle(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}
+
+fn middle_share(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
 }
