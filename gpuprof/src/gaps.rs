@@ -76,7 +76,7 @@ fn ns(time: Duration) -> u64 {
 
 /// The name of a kernel, or what else an operation is.
 fn name(operation: GpuOperation<'_>) -> String {
-    let kernel = operation.as_kernel().map(|kernel| kernel.name().to_owned());
+    let kernel = operation.as_kernel().map(|kernel| kernel.demangled_name());
     kernel.unwrap_or_else(|| match operation.kind() {
         OperationKind::Copy => "copy".to_owned(),
         OperationKind::Memset => "memset".to_owned(),
@@ -110,7 +110,7 @@ impl LongGap {
 
 impl fmt::Display for LongGap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = |ns: u64| humantime::format_duration(Duration::from_nanos(ns));
+        let time = |ns: u64| format!("{:.1?}", Duration::from_nanos(ns));
         let (after, stack) = (printable(&self.after), |stack: &[String]| match stack {
             [] => "not known".to_owned(),
             stack => stack.join(" < "),

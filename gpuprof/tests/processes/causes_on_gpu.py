@@ -50,6 +50,8 @@ INSIDE = {
     "compiled": [],
 }
 PYTHON = {"python": [], "unpacking": [], "sleep": ["clock_nanosleep", "select", "pselect6"]}
+# With the trampoline also what a stripped interpreter does not tell.
+NAMED_PYTHON = {**PYTHON, "collecting": []}
 
 
 def compiled(folder, arguments, name):
@@ -192,8 +194,8 @@ def main():
             ("Python", ["--host-samples=timers"], [*python, "60"], PYTHON, without_trampoline),
         ]
         if has_trampoline:
-            cases.append(("Python with -X perf", ["--host-samples=timers"], [*trampoline, "60"], PYTHON, by_function))
-            cases.append(("Python with -X perf, stacks", ["--stacks"], [*trampoline, "10", "ended"], PYTHON, ended_by))
+            cases.append(("Python with -X perf", ["--host-samples=timers"], [*trampoline, "60"], NAMED_PYTHON, by_function))
+            cases.append(("Python with -X perf, stacks", ["--stacks"], [*trampoline, "10", "ended"], NAMED_PYTHON, ended_by))
         else:
             print(f"not run: Python {sys.version.split()[0]} has no trampoline for perf, 3.12 is the first")
         failed = sum(check(arguments, folder, *case) for case in cases)

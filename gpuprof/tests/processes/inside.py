@@ -2,6 +2,7 @@
 
 Their cause has returned when they end, or with the last argument ends them itself."""
 
+import gc
 import os
 import sys
 import time
@@ -34,14 +35,24 @@ def cause_unpacking(end_gap):
     end_gap()
 
 
+def cause_collecting(end_gap):
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        gc.collect()
+    end_gap()
+
+
 def cause_sleep(end_gap):
     time.sleep(SECONDS)
     end_gap()
 
 
+CAUSES = (cause_python, cause_unpacking, cause_collecting, cause_sleep)
+# What a collection looks through.
+OBJECTS = [[number] for number in range(50000)]
 gpu = cuda.Gpu()
 warm = gpu.kernel("warm")
-kernels = {cause: gpu.kernel(cause.__name__.removeprefix("cause_")) for cause in (cause_python, cause_unpacking, cause_sleep)}
+kernels = {cause: gpu.kernel(cause.__name__.removeprefix("cause_")) for cause in CAUSES}
 gpu.launch(warm)
 time.sleep(0.1)
 for _ in range(5):

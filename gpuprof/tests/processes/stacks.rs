@@ -41,7 +41,7 @@ fn gaps_name_the_function_that_they_are_of() {
     run(&folder);
     let profile = profile(&folder, "job");
     let counts = profile.host_stacks();
-    assert_eq!((counts.missing, counts.losses.total()), (0, 0), "{counts}");
+    assert_eq!((counts.missing, counts.truncated, counts.losses.total()), (0, 0, 0), "{counts}");
     // The time of gaps, and that in which the function is on the stack.
     let mut named: BTreeMap<&str, (Duration, Duration)> = BTreeMap::new();
     for gap in profile.query().gaps(SHORTEST).iter() {
