@@ -2,8 +2,8 @@
 
     python replay.py --library libgpuprof_inject.so --gpuprof gpuprof [--steps 300] [--runs 2] [--out FOLDER] [SCENE...]
 
-Of each run it prints a line: the error of the median step, the median error of single steps, what the median of the other steps
-alone would miss by (the spread, which no model of steps removes), and the error with dependencies left out. With --out the numbers go
+Of each run it prints a line: the error of the median step, by how much the medians of the two halves of the steps differ, the median
+error of single steps, by how much steps vary, and the error with dependencies left out. With --out the numbers go
 to FOLDER/replay.json. Needs a GPU and PyTorch, the scene triton Triton and a C compiler; exits with 1 if a run fails.
 """
 
@@ -56,7 +56,7 @@ def main():
     arguments = parser.parse_args()
     arguments.library, arguments.gpuprof = os.path.abspath(arguments.library), os.path.abspath(arguments.gpuprof)
     failed, found = 0, {}
-    print(f"{'scene':<26} steps  median step  error: of it, of steps, spread, without dependencies")
+    print(f"{'scene':<26} steps  median step  error: of it, halves, of steps, spread, without dependencies")
     for scene in arguments.scenes or SCENES:
         for _ in range(arguments.runs):
             with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +67,7 @@ def main():
                     failed = 1
                     continue
             found.setdefault(scene, []).append(error)
-            percent = (100 * error[name] for name in ("median_step", "median", "spread", "without_edges"))
+            percent = (100 * error[name] for name in ("median_step", "halves", "median", "spread", "without_edges"))
             texts = "  ".join(f"{value:6.2f} %" for value in percent)
             print(f"{scene:<26} {error['steps']:5}  {error['measured_ns'] / 1e3:8.1f} us  {texts}  {error['confidence']}", flush=True)
     if arguments.out:

@@ -52,11 +52,11 @@ const HIGH: f64 = 0.02;
 const MEDIUM: f64 = 0.1;
 
 impl Confidence {
-    /// By the model's error, which is not known better than the median of a few steps that vary; each disagreement lowers it by one
-    /// level.
+    /// By the model's error, which a few steps show no better than their single errors by the root of their number; each disagreement
+    /// lowers it by one level.
     pub(super) fn of(replay: Option<&ReplayError>, responses: &[Response]) -> Self {
         let Some(replay) = replay else { return Self::Unknown };
-        let error = replay.median_step.max(replay.spread / (replay.steps as f64).sqrt());
+        let error = replay.median_step.max(replay.median / (replay.steps as f64).sqrt());
         let mut confidence = match error {
             error if error <= HIGH => Self::High,
             error if error <= MEDIUM => Self::Medium,

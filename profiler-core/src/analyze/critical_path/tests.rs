@@ -636,6 +636,23 @@ fn best_change_is_first_and_error_is_known() {
     assert_eq!(json["changes"][0]["change"]["kind"], "ahead");
 }
 
+/// Delays with a long tail, in odd steps as in even ones: their mean is no median, but the median step is known.
+#[test]
+fn median_step_is_known_where_single_steps_vary() {
+    let mut number = 0_usize;
+    let profile = steps(|p| {
+        p.host([0, 0, 5, 10, 40][number / 2 % 5] * US);
+        p.kernel(200 * US);
+        p.wait();
+        number += 1;
+    })
+    .profile();
+    let error = profile.dependencies().replay_error().unwrap();
+    assert_eq!((error.steps, error.unusual), (10, 0), "{error}");
+    assert!(error.median_step < 1e-9 && error.halves < 1e-9, "{error}");
+    assert!(error.median > 0.02 && error.spread > 0.02, "{error}");
+}
+
 #[test]
 fn replay_without_a_change_is_the_recording() {
     for (seed, _, profile) in programs(300) {

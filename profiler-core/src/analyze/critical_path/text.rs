@@ -119,10 +119,11 @@ impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "replay of {} steps with the delays of others: the median step is off by {:.2} %; single steps by {:.2} % \
-             (at most {:.2} %) and vary by {:.2} %; without dependencies {:.1} %",
+            "replay of {} steps with the delays of others: the median step is off by {:.2} %, that of two halves by \
+             {:.2} %; single steps by {:.2} % (at most {:.2} %) and vary by {:.2} %; without dependencies {:.1} %",
             self.steps,
             100.0 * self.median_step,
+            100.0 * self.halves,
             100.0 * self.median,
             100.0 * self.largest,
             100.0 * self.spread,
