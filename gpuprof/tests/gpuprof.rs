@@ -877,7 +877,11 @@ fn gaps_have_causes_and_say_that_waits_were_not_sampled() {
     assert!(times.len() == 3 && times.is_sorted_by(|a, b| a >= b), "{times:?}");
     let after = long["longest"][0]["after"].as_str().unwrap();
     let text = result_of(args([&"gaps", &"--longest=3", &recording()]));
-    assert!(text.text().contains(&format!(" before {after}, ended by not known")), "{text:?}");
+    assert!(
+        text.text().contains(&format!(" before {after}, ended by not known")),
+        "{}",
+        text.text()
+    );
 }
 
 #[test]
