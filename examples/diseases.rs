@@ -1,10 +1,11 @@
-//! Runs nine programs that are slow for a known reason, and their cured twins, and records them.
+//! Runs programs that are slow for a known reason, and the same without it, and records them.
 //!
 //! ```text
 //! cargo run --release -p gpu-profiler-examples --example diseases -- FOLDER [NAME...]
 //! ```
 //!
-//! For each it writes `NAME-ill.gpuprof` and `NAME-cured.gpuprof` into the folder, which it creates if needed, and prints how long the steps took
+//! Of each anti-pattern it writes `NAME-ill.gpuprof` and `NAME-cured.gpuprof` into the folder, which it creates if needed, and of each
+//! wait without need `NAME-before.gpuprof` and `NAME-after.gpuprof`. It prints how long the steps took
 //! without the profiler (the best of five runs) and with it.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
@@ -15,8 +16,53 @@ use std::process::ExitCode;
 
 use gpu_profiler_examples::diseases::{Disease, Measured, Program};
 use gpu_profiler_examples::mlp;
+use gpu_profiler_examples::overlaps::Overlap;
 
 const USAGE: &str = "Usage: diseases FOLDER [NAME...]";
+
+/// A program to record.
+#[derive(Clone, Copy)]
+enum Pair {
+    Disease(Disease),
+    Overlap(Overlap),
+}
+
+impl Pair {
+    fn all() -> impl Iterator<Item = Pair> {
+        let overlaps = Overlap::ALL.map(Pair::Overlap);
+        Disease::ALL.map(Pair::Disease).into_iter().chain(overlaps)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Pair::Disease(disease) => disease.name(),
+            Pair::Overlap(overlap) => overlap.name(),
+        }
+    }
+
+    fn steps(self) -> usize {
+        match self {
+            Pair::Disease(disease) => disease.steps(),
+            Pair::Overlap(overlap) => overlap.steps(),
+        }
+    }
+
+    fn program(self, after: bool) -> Result<Program, Box<dyn Error>> {
+        match self {
+            Pair::Disease(disease) => Program::new(disease, after, 0),
+            Pair::Overlap(overlap) => overlap.program(after, 0),
+        }
+    }
+
+    fn state(self, after: bool) -> &'static str {
+        match (self, after) {
+            (Pair::Disease(_), false) => "ill",
+            (Pair::Disease(_), true) => "cured",
+            (Pair::Overlap(_), false) => "before",
+            (Pair::Overlap(_), true) => "after",
+        }
+    }
+}
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
@@ -25,9 +71,8 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let names: Vec<_> = args.map(|name| name.to_string_lossy().into_owned()).collect();
-    if let Some(unknown) = names.iter().find(|name| Disease::ALL.iter().all(|d| d.name() != **name))
-    {
-        let known = Disease::ALL.map(Disease::name).join(", ");
+    if let Some(unknown) = names.iter().find(|name| Pair::all().all(|pair| pair.name() != **name)) {
+        let known = Pair::all().map(Pair::name).collect::<Vec<_>>().join(", ");
         eprintln!("diseases: there is no {unknown}; there are {known}\n{USAGE}");
         return ExitCode::from(2);
     }
@@ -39,11 +84,11 @@ fn main() -> ExitCode {
         eprintln!("diseases: cannot create the folder {}: {error}", folder.display());
         return ExitCode::FAILURE;
     }
-    let chosen = |disease: &Disease| names.is_empty() || names.iter().any(|n| n == disease.name());
-    for disease in Disease::ALL.into_iter().filter(chosen) {
-        for cured in [false, true] {
-            if let Err(error) = record(&folder, disease, cured) {
-                eprintln!("diseases: {disease}, {}: {error}", state(cured));
+    let is_chosen = |pair: &Pair| names.is_empty() || names.iter().any(|n| n == pair.name());
+    for pair in Pair::all().filter(is_chosen) {
+        for after in [false, true] {
+            if let Err(error) = record(&folder, pair, after) {
+                eprintln!("diseases: {}, {}: {error}", pair.name(), pair.state(after));
                 return ExitCode::FAILURE;
             }
         }
@@ -51,20 +96,14 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn state(cured: bool) -> &'static str {
-    if cured { "cured" } else { "ill" }
-}
-
 /// Runs one of them without the profiler and with it, and writes the recording.
-fn record(folder: &Path, disease: Disease, cured: bool) -> Result<(), Box<dyn Error>> {
-    let steps = disease.steps();
-    let Measured { alone, profiled, profile, .. } =
-        Program::new(disease, cured, 0)?.measure(steps)?;
-    let file = folder.join(format!("{disease}-{}.gpuprof", state(cured)));
+fn record(folder: &Path, pair: Pair, after: bool) -> Result<(), Box<dyn Error>> {
+    let (name, state, steps) = (pair.name(), pair.state(after), pair.steps());
+    let Measured { alone, profiled, profile, .. } = pair.program(after)?.measure(steps)?;
+    let file = folder.join(format!("{name}-{state}.gpuprof"));
     profile.save(&file)?;
     println!(
-        "{disease:<20} {:<6} {steps} steps  {:9.3} ms  profiled {:9.3} ms  {} kernels, {} copies, {} bytes",
-        state(cured),
+        "{name:<20} {state:<6} {steps} steps  {:9.3} ms  profiled {:9.3} ms  {} kernels, {} copies, {} bytes",
         1e3 * alone.as_secs_f64(),
         1e3 * profiled.as_secs_f64(),
         profile.kernels().count(),

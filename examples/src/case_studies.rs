@@ -77,13 +77,15 @@ impl CaseStudy {
     /// Inside cudarc, if a CUDA library is missing.
     pub fn program(self, after: bool, device: usize) -> Result<Program> {
         let gpu = Gpu::new(device)?;
-        Ok(Program::of(match self {
+        let context = gpu.context.clone();
+        let step = match self {
             CaseStudy::Loader => loader(gpu, if after { 8 } else { 1 })?,
             CaseStudy::Bf16 if after => products(&gpu, bf16, Dtype::Bf16, Pipe::Tensor)?,
             CaseStudy::Bf16 => products(&gpu, |x| x, Dtype::F32, Pipe::Vector)?,
             CaseStudy::Batched => small_gemms(gpu, 96, 128, after)?,
             CaseStudy::Optimizer => optimizer(&gpu, after)?,
-        }))
+        };
+        Ok(Program::of(step, context))
     }
 }
 

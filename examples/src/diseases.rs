@@ -94,7 +94,8 @@ impl fmt::Display for Disease {
 
 /// A program that is ready to run, step by step.
 pub struct Program {
-    step: Box<dyn FnMut() -> Result<()>>,
+    step: Step,
+    context: Arc<CudaContext>,
 }
 
 impl Program {
@@ -109,6 +110,7 @@ impl Program {
     /// Inside cudarc, if a CUDA library is missing.
     pub fn new(disease: Disease, cured: bool, device: usize) -> Result<Program> {
         let gpu = Gpu::new(device)?;
+        let context = gpu.context.clone();
         let step = match disease {
             Disease::LaunchBound => launch_bound(gpu, cured)?,
             Disease::SyncEveryKernel => sync_every_kernel(gpu, cured),
@@ -120,14 +122,14 @@ impl Program {
             Disease::TailEffect => tail_effect(gpu, cured)?,
             Disease::SerialStreams => serial_streams(gpu, cured)?,
         };
-        Ok(Program { step })
+        Ok(Program::of(step, context))
     }
 
-    pub(crate) fn of(step: Step) -> Program {
-        Program { step }
+    pub(crate) fn of(step: Step, context: Arc<CudaContext>) -> Program {
+        Program { step, context }
     }
 
-    /// Runs one step in the range `step` and waits for it.
+    /// Runs one step in the range `step`. Most programs wait for its work, some while the next step runs.
     ///
     /// # Errors
     /// If the GPU or a CUDA library reports one.
@@ -136,12 +138,13 @@ impl Program {
         (self.step)()
     }
 
-    /// Runs `steps` steps.
+    /// Runs `steps` steps, and waits for them.
     ///
     /// # Errors
     /// As [`step`](Program::step).
     pub fn run(&mut self, steps: usize) -> Result<()> {
-        (0..steps).try_for_each(|_| self.step())
+        (0..steps).try_for_each(|_| self.step())?;
+        Ok(self.context.synchronize()?)
     }
 
     /// Measures `steps` steps without the profiler (the best of five runs) and with it.
@@ -192,7 +195,7 @@ pub(crate) type Step = Box<dyn FnMut() -> Result<()>>;
 
 /// The GPU, a stream and the kernels.
 pub(crate) struct Gpu {
-    context: Arc<CudaContext>,
+    pub(crate) context: Arc<CudaContext>,
     module: Arc<CudaModule>,
     pub(crate) stream: Arc<CudaStream>,
     spin: CudaFunction,
@@ -223,7 +226,7 @@ impl Gpu {
     }
 
     /// Keeps `blocks` blocks busy for `time` each.
-    fn spin(&self, stream: &Arc<CudaStream>, blocks: u32, time: Duration) -> Result<()> {
+    pub(crate) fn spin(&self, stream: &Arc<CudaStream>, blocks: u32, time: Duration) -> Result<()> {
         let nanoseconds = u64::try_from(time.as_nanos())?;
         let mut launch = stream.launch_builder(&self.spin);
         launch.arg(&nanoseconds);
@@ -258,7 +261,7 @@ impl Gpu {
 }
 
 /// Page-locked host memory. The type of cudarc would add events to every copy.
-struct Pinned {
+pub(crate) struct Pinned {
     memory: *mut f32,
     len: usize,
     /// Keeps the context alive, which owns the memory.
@@ -266,7 +269,7 @@ struct Pinned {
 }
 
 impl Pinned {
-    fn new(gpu: &Gpu, len: usize) -> Result<Pinned> {
+    pub(crate) fn new(gpu: &Gpu, len: usize) -> Result<Pinned> {
         gpu.context.bind_to_thread()?;
         // SAFETY: any size is allowed, and no flags.
         let memory = unsafe { result::malloc_host(len * size_of::<f32>(), 0) }?.cast::<f32>();
@@ -275,12 +278,12 @@ impl Pinned {
         Ok(Pinned { memory, len, _context: gpu.context.clone() })
     }
 
-    fn values(&self) -> &[f32] {
+    pub(crate) fn values(&self) -> &[f32] {
         // SAFETY: `len` values, zeroed when it was made, and freed with `self`.
         unsafe { std::slice::from_raw_parts(self.memory, self.len) }
     }
 
-    fn values_mut(&mut self) -> &mut [f32] {
+    pub(crate) fn values_mut(&mut self) -> &mut [f32] {
         // SAFETY: as above, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.memory, self.len) }
     }

@@ -8,6 +8,7 @@ pub mod bound;
 pub mod case_studies;
 pub mod diseases;
 pub mod mlp;
+pub mod overlaps;
 pub mod samples;
 
 mod data;

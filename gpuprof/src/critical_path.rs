@@ -58,7 +58,7 @@ pub(crate) fn critical_path(args: CriticalPathArgs) -> Result<(), Failure> {
 
 /// What a change is called, the last without a name.
 const CHANGES: &str = "kernel:NAME=2, gpu:RANGE=2, host:RANGE=2, ahead:RANGE=4, no-wait:RANGE, one-wait:RANGE, \
-                       no-events:RANGE, one-graph:RANGE, one-copy:RANGE, pinned, copies-ahead";
+                       no-allocations:RANGE, no-events:RANGE, one-graph:RANGE, one-copy:RANGE, pinned, copies-ahead";
 
 /// A change from an argument.
 pub(crate) fn change(text: &str) -> Result<Change, String> {
@@ -92,6 +92,7 @@ pub(crate) fn change(text: &str) -> Result<Change, String> {
         }
         "no-wait" => Change::NoWait { path: path()? },
         "one-wait" => Change::OneWait { path: path()? },
+        "no-allocations" => Change::NoAllocations { path: path()? },
         "no-events" => Change::NoEvents { path: path()? },
         "one-graph" => Change::OneGraph { path: path()? },
         "one-copy" => Change::OneCopy { path: path()? },
@@ -117,6 +118,7 @@ mod tests {
         assert_eq!(change("ahead:load=4"), Ok(Change::Ahead { path: name("load"), threads: 4 }));
         assert_eq!(change("no-wait:step"), Ok(Change::NoWait { path: name("step") }));
         assert_eq!(change("one-wait:step"), Ok(Change::OneWait { path: name("step") }));
+        assert_eq!(change("no-allocations:step"), Ok(Change::NoAllocations { path: name("step") }));
         assert_eq!(change("copies-ahead"), Ok(Change::CopiesAhead));
         for wrong in [
             "",

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use profiler_core::profile::{HostSampleCounts, HostStackCounts};
-use profiler_core::query::{GapWait, Gaps, Groups, IdleCause};
+use profiler_core::formats::text::printable;
+use profiler_core::profile::{
+    GpuOperation, HostSampleCounts, HostStack, HostStackCounts, OperationKind,
+};
+use profiler_core::query::{Gap, GapSample, GapWait, Gaps, Groups, IdleCause};
 use serde::Serialize;
 
 use crate::args::{FileArgs, FormatArgs, OutputFormat as _, TextFormat};
@@ -19,6 +22,9 @@ pub(crate) struct GapsArgs {
     /// Leave out shorter gaps, as 1ms
     #[arg(long, value_name = "TIME", default_value = "20us", value_parser = humantime::parse_duration)]
     pub(crate) shortest: Duration,
+    /// Also list so many gaps, the longest first, with the operation after each and what its thread did meanwhile
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub(crate) longest: usize,
     #[command(flatten)]
     pub(crate) io: FileArgs,
 }
@@ -40,6 +46,81 @@ struct Rows<'a> {
     waits: Groups<GapWait<'a>>,
     stacks: HostStackCounts,
     samples: HostSampleCounts<'a>,
+    longest: Vec<LongGap>,
+}
+
+/// A gap, and what the thread did in it that ended it.
+#[derive(Serialize)]
+struct LongGap {
+    start_ns: u64,
+    time_ns: u64,
+    before: String,
+    after: String,
+    /// Functions at the launch that ended the gap, innermost first.
+    stack: Vec<String>,
+    samples: Vec<Part>,
+}
+
+/// What a thread did in a part of a gap.
+#[derive(Serialize)]
+struct Part {
+    time_ns: u64,
+    state: String,
+    /// Functions, innermost first.
+    stack: Vec<String>,
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The name of a kernel, or what else an operation is.
+fn name(operation: GpuOperation<'_>) -> String {
+    let kernel = operation.as_kernel().map(|kernel| kernel.demangled_name());
+    kernel.unwrap_or_else(|| match operation.kind() {
+        OperationKind::Copy => "copy".to_owned(),
+        OperationKind::Memset => "memset".to_owned(),
+        OperationKind::Graph => "graph".to_owned(),
+        _ => "operation".to_owned(),
+    })
+}
+
+fn functions(stack: Option<HostStack<'_>>) -> Vec<String> {
+    let frames = stack.map(|stack| stack.frames()).unwrap_or_default();
+    frames.iter().map(ToString::to_string).collect()
+}
+
+impl LongGap {
+    fn of(gap: &Gap<'_>) -> Self {
+        let part = |sample: &GapSample<'_>| Part {
+            time_ns: ns(sample.span.duration()),
+            state: sample.state.to_string(),
+            stack: functions(sample.stack),
+        };
+        Self {
+            start_ns: ns(gap.span().start),
+            time_ns: ns(gap.duration()),
+            before: name(gap.before()),
+            after: name(gap.after()),
+            stack: functions(gap.stack()),
+            samples: gap.samples().iter().map(part).collect(),
+        }
+    }
+}
+
+impl fmt::Display for LongGap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = |ns: u64| format!("{:.1?}", Duration::from_nanos(ns));
+        let (after, stack) = (printable(&self.after), |stack: &[String]| match stack {
+            [] => "not known".to_owned(),
+            stack => stack.join(" < "),
+        });
+        write!(f, "{} before {after}, ended by {}", time(self.time_ns), stack(&self.stack))?;
+        for part in &self.samples {
+            write!(f, "\n  {} {}: {}", time(part.time_ns), part.state, stack(&part.stack))?;
+        }
+        Ok(())
+    }
 }
 
 struct Text<'a> {
@@ -62,7 +143,8 @@ impl fmt::Display for Text<'_> {
                 "waits of the host in them: not sampled; `gpuprof run --host-samples` does that"
             )?,
         }
-        write!(f, "{}", rows.stacks)
+        write!(f, "{}", rows.stacks)?;
+        rows.longest.iter().try_for_each(|gap| write!(f, "\n\n{gap}"))
     }
 }
 
@@ -72,11 +154,12 @@ pub(crate) fn gaps(args: &GapsArgs) -> Result<(), Failure> {
     let gaps = profile.query().gaps(args.shortest);
     let rows = Rows {
         gaps: gaps.count(),
-        time_ns: u64::try_from(gaps.time().as_nanos()).unwrap_or(u64::MAX),
+        time_ns: ns(gaps.time()),
         causes: gaps.by_cause(),
         waits: gaps.waits(),
         stacks: profile.host_stacks(),
         samples: profile.host_samples(),
+        longest: gaps.longest(args.longest).iter().map(LongGap::of).collect(),
     };
     output.write_in(format.is_for_people(), |out| match format {
         TextFormat::Text => out.show(&Text { gaps: &gaps, shortest: args.shortest, rows: &rows }),

@@ -870,6 +870,18 @@ fn gaps_have_causes_and_say_that_waits_were_not_sampled() {
     assert!(all["samples"]["source"].is_null() && all["waits"].as_array().unwrap().is_empty());
     let none = result_of(args([&"gaps", &"--json", &"--shortest=1h", &recording()])).json();
     assert_eq!(none["gaps"].as_u64(), Some(0));
+    assert!(all["longest"].as_array().unwrap().is_empty());
+    let long = result_of(args([&"gaps", &"--json", &"--longest=3", &recording()])).json();
+    let times = long["longest"].as_array().unwrap().iter().map(|gap| gap["time_ns"].as_u64());
+    let times: Vec<_> = times.map(Option::unwrap).collect();
+    assert!(times.len() == 3 && times.is_sorted_by(|a, b| a >= b), "{times:?}");
+    let after = long["longest"][0]["after"].as_str().unwrap();
+    let text = result_of(args([&"gaps", &"--longest=3", &recording()]));
+    assert!(
+        text.text().contains(&format!(" before {after}, ended by not known")),
+        "{}",
+        text.text()
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
     python workloads.py SCENE
 
-The line is the last of standard output:
+The variable STEPS sets the number of steps of train, single_threaded_backward, decode and triton. The line is the last of standard output:
     ranges   how often each NVTX range was opened, by name
     kernels  how many kernels were launched while a range was open on the launching thread, by name of the innermost range, where the
              program knows it: from elementwise operations, of which each is one kernel
@@ -63,6 +63,11 @@ def done():
     torch_module().cuda.synchronize()
 
 
+def steps_of(usual):
+    """As many steps as the variable says."""
+    return int(os.environ.get("STEPS", usual))
+
+
 def train():
     """An eager training loop with ranges around its phases; the autograd thread launches the backward pass."""
     torch = torch_module()
@@ -70,8 +75,7 @@ def train():
     model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(4)]).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     data = torch.randn(64, 256)
-    steps = int(os.environ.get("STEPS", "20"))
-    for step in range(steps):
+    for step in range(steps_of(20)):
         with nvtx("step"):
             with nvtx("data"):
                 x = data.cuda()
@@ -98,7 +102,7 @@ def single_threaded_backward():
 def decode():
     """A decode loop of CUDA graphs: layers are ranges at the capture only."""
     torch = torch_module()
-    layers, tokens = 6, 50
+    layers, tokens = 6, steps_of(50)
     x = torch.zeros(1024, device="cuda")
     kernel(x)
     done()
@@ -190,13 +194,14 @@ def add_one(pointer, size, BLOCK: tl.constexpr):
         with nvtx("compile"):
             module.add_one[(4,)](x, 1000, BLOCK=256)
             EXPECTED["kernels"]["compile"] += 1
-        for _ in range(50):
+        steps = steps_of(50)
+        for _ in range(steps):
             with nvtx("triton"):
                 module.add_one[(4,)](x, 1000, BLOCK=256)
                 EXPECTED["kernels"]["triton"] += 1
                 kernel(x)
         done()
-    assert float(x[0]) == 101.0, float(x[0])
+    assert float(x[0]) == 1.0 + 2.0 * steps, float(x[0])
 
 
 @contextmanager

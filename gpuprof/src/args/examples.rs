@@ -52,7 +52,7 @@ const EXAMPLES: [(&str, &str); 20] = [
     ),
     (
         "gaps",
-        "gpuprof gaps run.gpuprof\ngpuprof gaps --shortest 1ms --json run.gpuprof | jq .waits",
+        "gpuprof gaps run.gpuprof\ngpuprof gaps --shortest 1ms --json run.gpuprof | jq .waits\ngpuprof gaps --longest 5 run.gpuprof",
     ),
     (
         "roofline",

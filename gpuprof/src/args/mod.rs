@@ -470,8 +470,8 @@ pub(crate) struct CriticalPathArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) range: Option<String>,
     /// Only what a change would bring, such as kernel:NAME=2 (twice as fast), gpu:RANGE=2, host:RANGE=2,
-    /// ahead:RANGE=4 (on four threads), no-wait:RANGE, one-wait:RANGE, no-events:RANGE, one-graph:RANGE, one-copy:RANGE,
-    /// pinned, copies-ahead
+    /// ahead:RANGE=4 (on four threads), no-wait:RANGE, one-wait:RANGE, no-allocations:RANGE, no-events:RANGE,
+    /// one-graph:RANGE, one-copy:RANGE, pinned, copies-ahead
     #[arg(long, value_name = "CHANGE", value_parser = crate::critical_path::change)]
     pub(crate) what_if: Vec<Change>,
     #[command(flatten)]

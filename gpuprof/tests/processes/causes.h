@@ -176,7 +176,8 @@ static void *compiled_code(const void *code, size_t bytes, const char *name)
     mprotect(memory, 4096, PROT_READ | PROT_EXEC);
     __builtin___clear_cache((char *)memory, (char *)memory + bytes);
     snprintf(path, sizeof path, "/tmp/perf-%d.map", (int)getpid());
-    FILE *map = fopen(path, "w");
+    static int has_map;
+    FILE *map = fopen(path, has_map++ ? "a" : "w");
     if (!map)
         exit(77);
     fprintf(map, "%lx %zx %s\n", (unsigned long)memory, bytes, name);

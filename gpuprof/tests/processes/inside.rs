@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use profiler_core::Profile;
 use profiler_core::formats::stacks::{FrameKind, StackRoot};
-use profiler_core::profile::{HostState, SampleSource};
+use profiler_core::profile::{HostFrame, HostState, SampleSource};
 use profiler_core::query::GapSample;
 
 use crate::injected::{OWN, compile, compile_with, gpuprof_run, profile};
@@ -179,10 +179,15 @@ fn waits_have_system_calls_where_perf_is_denied() {
 }
 
 /// The causes of `inside.py`, and for that which waits the system calls in which it does.
-const PYTHON_CAUSES: [Cause; 3] =
-    [("python", &[]), ("unpacking", &[]), ("sleep", &["clock_nanosleep", "select", "pselect6"])];
+const PYTHON_CAUSES: [Cause; 4] = [
+    ("python", &[]),
+    ("unpacking", &[]),
+    ("sleep", &["clock_nanosleep", "select", "pselect6"]),
+    ("collecting", &[]),
+];
 
-/// A Python without perf's trampoline: the interpreter's function, that of a library in C behind a module, or the system call.
+/// A Python without perf's trampoline: the interpreter's function, that of a library in C behind a module, or the system call. Nothing tells
+/// a collection from other work of a stripped interpreter.
 fn names_python(cause: &str, calls: &[&str], sample: &GapSample<'_>) -> bool {
     match cause {
         "python" => has_function(sample, "_PyEval_EvalFrameDefault"),
@@ -204,7 +209,74 @@ fn python_names_the_interpreter_and_libraries_inside_the_gap() {
     fake_cuda::install(&folder.path("cuda")).unwrap();
     let words = ["python3", "-B", &program, programs, "60"];
     let record = || run(&folder, &["--host-samples=timers"], &words);
-    named_in_some_run(record, &PYTHON_CAUSES, names_python);
+    named_in_some_run(record, &PYTHON_CAUSES[..3], names_python);
+}
+
+/// A Python with perf's trampoline, which writes the names of its functions: 3.12 or later. None, with the reason, if none is found.
+fn python_with_trampoline() -> Option<String> {
+    let mut candidates: Vec<String> =
+        ["python3", "python3.12", "python3.13"].map(Into::into).into();
+    if let Ok(named) = std::env::var("PYTHON_WITH_TRAMPOLINE") {
+        candidates.insert(0, named);
+    }
+    let versions = std::env::var("HOME").ok().map(|home| format!("{home}/.pyenv/versions"));
+    for version in versions.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten() {
+        candidates.extend(
+            version.ok().map(|entry| entry.path().join("bin/python3").display().to_string()),
+        );
+    }
+    let question =
+        "import sys; sys.activate_stack_trampoline('perf'); sys.deactivate_stack_trampoline()";
+    let has_it = |python: &String| {
+        let mut command = std::process::Command::new(python);
+        command.args(["-c", question]).stderr(std::process::Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let found = candidates.iter().find(|python| has_it(python)).cloned();
+    if found.is_none() {
+        eprintln!("not run: no Python of {candidates:?} has a trampoline for perf");
+    }
+    found
+}
+
+#[test]
+fn python_with_trampoline_names_its_functions() {
+    let Some(python) = python_with_trampoline() else { return };
+    let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/unmodified/programs");
+    let program = format!("{OWN}/inside.py");
+    let folder = Folder::new();
+    fs::create_dir(folder.path("cuda")).unwrap();
+    fake_cuda::install(&folder.path("cuda")).unwrap();
+    let is_cause = |frames: Vec<HostFrame<'_>>, cause: &str| {
+        let name = format!("py::cause_{cause}:inside.py");
+        frames.iter().any(|frame| frame.function == Some(&*name))
+    };
+
+    // Inside the gap, by samples: of perf where that is permitted, else by timers, which see no thread that waits.
+    let words = [&*python, "-X", "perf", "-B", &program, programs, "60"];
+    let record = || run(&folder, &["--host-samples=timers"], &words);
+    let by_timers = !is_permitted(&record());
+    named_in_some_run(record, &PYTHON_CAUSES, |cause, calls, sample| {
+        match by_timers && !calls.is_empty() {
+            true => waits_in(sample, calls),
+            false => is_cause(sample.stack.map(|stack| stack.frames()).unwrap_or_default(), cause),
+        }
+    });
+
+    // At its end, by the stack of the launch.
+    let words = [&*python, "-X", "perf", "-B", &program, programs, "10", "ended"];
+    let profile = run(&folder, &["--stacks"], &words);
+    let mut ended = 0;
+    for gap in profile.query().gaps(Duration::from_millis(5)).iter() {
+        let Some(kernel) = gap.after().as_kernel() else { continue };
+        if PYTHON_CAUSES.iter().any(|(cause, _)| *cause == kernel.name()) {
+            let stack = gap.stack().unwrap();
+            assert!(is_cause(stack.frames(), kernel.name()), "{}: {stack}", kernel.name());
+            assert!(!stack.is_truncated(), "{stack}");
+            ended += 1;
+        }
+    }
+    assert_eq!(ended, 20);
 }
 
 #[test]

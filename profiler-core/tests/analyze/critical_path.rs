@@ -1,7 +1,7 @@
 //! Critical paths and predictions of recordings from a GPU, beside what the changed programs took; and of a program of
 //! the fake with threads.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,19 +30,33 @@ fn pairs() -> Vec<(&'static str, [&'static str; 2], Option<Change>)> {
     ];
     let case_studies =
         [("loader", Some(loading(8))), ("bf16", None), ("batched", None), ("optimizer", None)];
+    // The median step is one without a log.
+    let overlaps = [
+        ("loss-read", Some(Change::Pinned)),
+        ("log-wait", Some(Change::NoWait { path: "step/log".to_owned() })),
+        ("workspace", Some(Change::NoAllocations { path: step() })),
+        ("late-event", Some(Change::NoEvents { path: step() })),
+    ];
     let of = |states| move |(name, change)| (name, states, change);
     let anti_patterns =
         anti_patterns.into_iter().map(of(["diseases/NAME-ill", "diseases/NAME-cured"]));
     let case_studies =
         case_studies.into_iter().map(of(["case-studies/NAME-before", "case-studies/NAME-after"]));
-    anti_patterns.chain(case_studies).collect()
+    let overlaps = overlaps.into_iter().map(of(["overlaps/NAME-before", "overlaps/NAME-after"]));
+    let pairs = anti_patterns.chain(case_studies).chain(overlaps);
+    // Without a recording of both there is nothing to compare.
+    pairs
+        .filter(|(name, states, _)| states.iter().all(|state| file(name, state).exists()))
+        .collect()
+}
+
+fn file(name: &str, state: &str) -> PathBuf {
+    let file = format!("tests/recordings/{}.gpuprof", state.replace("NAME", name));
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
 fn recordings(name: &str, states: [&str; 2]) -> [Profile; 2] {
-    states.map(|state| {
-        let file = format!("tests/recordings/{}.gpuprof", state.replace("NAME", name));
-        Profile::load(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
-    })
+    states.map(|state| Profile::load(file(name, state)).unwrap())
 }
 
 fn step_time(profile: &Profile) -> f64 {
@@ -68,7 +82,7 @@ fn predictions_from_the_file_before_match_the_program_after() {
         assert!((saved - predicted).abs() < 0.05, "{name}: {saved} saved, {predicted} predicted");
         expressed += 1;
     }
-    assert_eq!(expressed, 8);
+    assert_eq!(expressed, 12);
 }
 
 /// The change that was made is among the first three that are proposed.
@@ -97,43 +111,48 @@ fn changes_that_were_made_are_proposed() {
 /// Host delays are fitted on odd steps, even ones are replayed.
 #[test]
 fn replay_of_unseen_steps_is_within_a_percent() {
-    let mut errors: Vec<(f64, ReplayError)> = Vec::new();
+    let mut errors: Vec<ReplayError> = Vec::new();
     for (name, states, _) in pairs() {
         for (profile, state) in recordings(name, states).iter().zip(states) {
             let dependencies = profile.dependencies().with_steps("step").unwrap();
             let error = dependencies.replay_error().unwrap();
             println!("{state:<24} {name:<20} {error}");
-            errors.push((error.median, error));
+            errors.push(error);
         }
     }
-    assert_eq!(errors.len(), 26);
+    assert_eq!(errors.len(), 34);
     // Each recording counts by the steps that were replayed of it.
     let median = |of: fn(&ReplayError) -> f64| {
         let mut steps: Vec<f64> = Vec::new();
-        for (_, error) in &errors {
+        for error in &errors {
             steps.extend(std::iter::repeat_n(of(error), error.steps as usize));
         }
         steps.sort_by(f64::total_cmp);
         steps[steps.len() / 2]
     };
     let (with, without) = (median(|error| error.median), median(|error| error.without_edges));
-    println!("median {:.2} %, without dependencies {:.1} %", 100.0 * with, 100.0 * without);
-    assert!(with < 0.01, "{with}");
+    let of_median = median(|error| error.median_step);
+    println!(
+        "steps {:.2} %, median steps {:.2} %, without dependencies {:.1} %",
+        100.0 * with,
+        100.0 * of_median,
+        100.0 * without
+    );
+    assert!(with < 0.01 && of_median < 0.01, "{with} {of_median}");
     assert!(without > 0.05, "{without}");
 }
 
-/// Steps of PyTorch, in which the host is Python: its time varies from step to step, and no replay of others knows by how much. Where a
-/// graph is replayed, the error is small.
+/// Steps of PyTorch, in which the host is Python. The median step is what a replay of others says, within a percent of what two halves of so
+/// few steps differ by. Single steps are off by about as much as steps vary: no replay of others knows by how much this one does.
 #[test]
-fn replay_of_pytorch_steps_is_as_good_as_the_host_is_steady() {
-    for (name, most) in
-        [("decode", 0.03), ("single_threaded_backward", 0.02), ("train", 0.15), ("triton", 0.15)]
-    {
+fn replay_of_pytorch_steps_has_the_median_step_within_a_percent() {
+    for name in ["decode", "single_threaded_backward", "train", "triton"] {
         let file = format!("tests/recordings/pytorch-h100/{name}.gpuprof");
         let profile = Profile::load(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
         let error = profile.with_inferred_ranges().dependencies().replay_error().unwrap();
         println!("{name:<24} {error}");
-        assert!(error.median < most, "{name}: {error}");
+        assert!((error.median_step - error.halves).abs() < 0.01, "{name}: {error}");
+        assert!(error.median < 1.25 * error.spread, "{name}: {error}");
     }
 }
 

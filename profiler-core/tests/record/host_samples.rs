@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work};
-use profiler_core::profile::{HostState, SampleSource};
+use profiler_core::profile::{HostSampleCounts, HostState, SampleSource};
 use profiler_core::query::GapSample;
 use profiler_core::{Profile, Profiler, Recording, Sampling};
 
@@ -217,18 +217,23 @@ fn deny_perf() {
     assert_eq!(result, 0);
 }
 
-/// Threads allocate, panic and end, and libraries come and go, until there were so many samples.
-fn sample_beside_everything(sampling: Sampling, source: Option<SampleSource>) {
-    const THREADS: u64 = 8;
-    let wanted = std::env::var("HOST_SAMPLES").ok().map(|all| all.parse::<u64>().unwrap());
-    let longest = Duration::from_secs(if wanted.is_some() { 600 } else { 8 });
-    let wanted = wanted.unwrap_or(effort::rounds(40_000) as u64);
+/// Threads allocate, panic and end, and libraries come and go, for some seconds; or until there were so many samples of perf, by a
+/// thread for each CPU and a sample each 20 us of its time.
+fn sample_beside_everything(sampling: Sampling, source: Option<SampleSource>, wanted: Option<u64>) {
+    let cpus = std::thread::available_parallelism().unwrap().get() as u64;
+    let threads = if wanted.is_some() { cpus.max(8) } else { 8 };
+    let interval = Duration::from_micros(if wanted.is_some() { 20 } else { 100 });
+    let sampling = sampling.interval(interval).max_samples(1_000_000);
+    let usual = effort::rounds(40_000) as u64;
+    let is_perf = |counts: HostSampleCounts<'_>| {
+        matches!(counts.source, Some(SampleSource::Perf | SampleSource::PerfUser))
+    };
     let fake = Fake::new();
     let profiler = profiler(&fake, sampling);
     profiler.start().unwrap();
     let done = AtomicBool::new(false);
     let begun = Instant::now();
-    let launches = std::thread::scope(|scope| {
+    let (launches, ended) = std::thread::scope(|scope| {
         let (fake, done) = (&fake, &done);
         let loads = scope.spawn(|| load_libraries(done));
         let work = move |thread: u64| {
@@ -254,7 +259,7 @@ fn sample_beside_everything(sampling: Sampling, source: Option<SampleSource>) {
             }
             launches
         };
-        let threads: Vec<_> = (0..THREADS).map(|n| scope.spawn(move || work(n))).collect();
+        let threads: Vec<_> = (0..threads).map(|n| scope.spawn(move || work(n))).collect();
         let mut ended = 0;
         loop {
             let ending = (0..8).map(|_| {
@@ -266,40 +271,53 @@ fn sample_beside_everything(sampling: Sampling, source: Option<SampleSource>) {
             });
             ending.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
             ended += 8;
+            let looked = Instant::now();
             let snapshot = profiler.snapshot().unwrap();
             let counts = snapshot.host_samples();
             let so_far = counts.samples + counts.losses.buffer;
-            if so_far >= wanted || begun.elapsed() > longest {
+            let (least, seconds) = match wanted.filter(|_| is_perf(counts)) {
+                Some(wanted) => (wanted, 600),
+                None => (usual, 8),
+            };
+            if so_far >= least || begun.elapsed() > Duration::from_secs(seconds) {
                 break;
             }
-            std::thread::sleep(Duration::from_millis(200));
+            // A snapshot has all launches so far.
+            std::thread::sleep((looked.elapsed() * 4).max(Duration::from_millis(200)));
         }
         done.store(true, Ordering::Relaxed);
         loads.join().unwrap();
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>() + 2 * ended
+        let launches = threads.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>();
+        (launches + 2 * ended, ended)
     });
     let profile = profiler.stop().unwrap();
     profile.health().assert_complete();
     assert_eq!(profile.kernels().count() as u64, launches);
     let counts = profile.host_samples();
-    eprintln!("{counts} in {:?}", begun.elapsed());
+    eprintln!("{counts}, of {threads} threads and {ended} that ended, in {:?}", begun.elapsed());
+    match wanted {
+        Some(wanted) if is_perf(counts) => {
+            assert!(counts.samples + counts.losses.buffer >= wanted, "{counts}");
+        }
+        Some(wanted) => eprintln!("not run: {wanted} samples, which need perf: {counts}"),
+        None => {}
+    }
     assert!(counts.samples > 0 && counts.parts > 0, "{counts}");
     assert!(source.is_none_or(|source| counts.source == Some(source)), "{counts}");
 }
 
 #[test]
 fn samples_of_perf_beside_allocation_panics_libraries_and_ending_threads() {
-    let sampling = Sampling::host().interval(Duration::from_micros(100)).max_samples(1_000_000);
-    sample_beside_everything(sampling.timers(), None);
+    let wanted = std::env::var("HOST_SAMPLES").ok().map(|all| all.parse().unwrap());
+    sample_beside_everything(Sampling::host().timers(), None, wanted);
 }
 
 #[test]
 fn samples_of_timers_beside_allocation_panics_libraries_and_ending_threads() {
-    let sampling = Sampling::host().interval(Duration::from_micros(100)).max_samples(1_000_000);
     // On a thread of its own: what is denied stays so.
     let denied = std::thread::spawn(|| {
         deny_perf();
-        sample_beside_everything(sampling.timers(), Some(SampleSource::Timers));
+        sample_beside_everything(Sampling::host().timers(), Some(SampleSource::Timers), None);
     });
     denied.join().unwrap();
 }

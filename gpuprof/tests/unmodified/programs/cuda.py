@@ -35,8 +35,10 @@ class Gpu:
             raise RuntimeError(f"{name} returned {result}")
 
     def kernel(self, name):
+        """A kernel of this name, which does nothing."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        self.call("cuModuleLoadData", ctypes.byref(module), b"")
+        image = f".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry {name}() {{ ret; }}\n"
+        self.call("cuModuleLoadData", ctypes.byref(module), image.encode())
         self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         return function
 

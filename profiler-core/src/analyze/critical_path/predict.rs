@@ -60,6 +60,11 @@ pub enum Change {
         /// The range.
         path: String,
     },
+    /// Memory comes from a pool: calls in a range that allocate or free take no time and wait for nothing.
+    NoAllocations {
+        /// The range.
+        path: String,
+    },
     /// Streams do not wait for events in a range.
     NoEvents {
         /// The range.
@@ -204,7 +209,14 @@ impl Dependencies<'_> {
             }
         }
         for path in self.largest(&times, |times| times.waits) {
-            changes.push(Change::OneWait { path });
+            changes.push(Change::OneWait { path: path.clone() });
+            // A step without any wait has no end.
+            if Some(&path) != steps.as_ref() {
+                changes.push(Change::NoWait { path });
+            }
+        }
+        for path in self.largest(&times, |times| times.allocations) {
+            changes.push(Change::NoAllocations { path });
         }
         for path in self.largest(&times, |times| times.launches) {
             changes.push(Change::OneGraph { path });
@@ -237,6 +249,11 @@ impl Dependencies<'_> {
                 Link::Host { call: Some(call), .. } if is_launch(class(call)) => {
                     times.launches += ns;
                 }
+                Link::Host { call: Some(call), .. } | Link::Wait(call)
+                    if is_allocation(class(call)) =>
+                {
+                    times.allocations += ns;
+                }
                 Link::Launch(_) => times.launches += ns,
                 Link::Wait(call) if class(call) == CallClass::Memcpy => times.copies += ns,
                 Link::Work(id) if self.profile.operation(id).as_copy().is_some() => {
@@ -256,6 +273,7 @@ impl Dependencies<'_> {
                 times.launches += own.launches;
                 times.events += own.events;
                 times.copies += own.copies;
+                times.allocations += own.allocations;
             }
         }
         times
@@ -300,6 +318,12 @@ impl Dependencies<'_> {
             }
             Change::NoWait { path } => self.remove_waits(path, 0, changed),
             Change::OneWait { path } => self.remove_waits(path, 1, changed),
+            Change::NoAllocations { path } => {
+                let store = &self.profile.store;
+                let class = |id: &CallId| store.call_kind(&store.calls[id.at()]).class;
+                let calls = self.calls_of(path).into_values().flatten();
+                self.remove_calls(&calls.filter(|id| is_allocation(class(id))).collect(), changed);
+            }
             Change::NoEvents { path } => {
                 let is_in = self.is_in(path);
                 for (at, edge) in self.graph.edges.iter().enumerate() {
@@ -623,6 +647,10 @@ fn is_launch(class: CallClass) -> bool {
     matches!(class, CallClass::KernelLaunch | CallClass::Memcpy | CallClass::Memset)
 }
 
+fn is_allocation(class: CallClass) -> bool {
+    matches!(class, CallClass::Alloc | CallClass::Free)
+}
+
 /// What a range has on the critical path.
 #[derive(Debug, Default, Clone, Copy)]
 struct Times {
@@ -631,4 +659,5 @@ struct Times {
     launches: u64,
     events: u64,
     copies: u64,
+    allocations: u64,
 }

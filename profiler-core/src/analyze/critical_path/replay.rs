@@ -1,5 +1,6 @@
 //! The replay: when each point is reached at the earliest, with the lags of the recording or others.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -14,8 +15,14 @@ pub(super) const REMOVED: u64 = u64::MAX;
 
 /// How well the replay matches steps that its delays were not fitted on.
 ///
-/// The own times of threads, the latencies of launches and the other delays between two activities are the means of
+/// The own times of threads, the latencies of launches and the other delays between two activities are those of
 /// odd steps, by what precedes and follows; the times of operations are measured. Even steps are replayed with them.
+///
+/// How far a step is off by itself has two parts: what the model gets wrong, and by how much steps vary, which no delays of
+/// other steps can know. [`median_step`](Self::median_step) is the first, as far as the steps are many: each even step is replayed with the
+/// delays of one odd step, so that what varies together does, and the medians are compared, as predictions are of the median step, too.
+/// [`halves`](Self::halves) is what a model without an error would be off by there. For single steps delays are means of odd
+/// steps, and [`spread`](Self::spread) is by how much steps vary.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ReplayError {
@@ -23,8 +30,16 @@ pub struct ReplayError {
     pub steps: u64,
     /// Steps of unusual length, which are neither fitted nor replayed.
     pub unusual: u64,
-    /// The median deviation from the measured length, as a share of it.
+    /// The deviation of the median replayed length from the median measured one, as a share of it: the error of "how long does a
+    /// step take".
+    pub median_step: f64,
+    /// The deviation of the median odd step from the median even one, as measured: how well the median itself is known.
+    pub halves: f64,
+    /// The median deviation of a step from its measured length, as a share of it.
     pub median: f64,
+    /// The median deviation of a measured step from the median of the odd ones: what a model without an error is off by, step by
+    /// step, unless operations are what varies.
+    pub spread: f64,
     /// The largest.
     pub largest: f64,
     /// The median deviation if threads and the GPU did not depend on each other.
@@ -41,7 +56,7 @@ impl Graph {
         &self,
         part: std::ops::Range<usize>,
         start: u32,
-        lag: impl Fn(usize, &Edge) -> u64,
+        mut lag: impl FnMut(usize, &Edge) -> u64,
         earliest: &mut Vec<u64>,
     ) {
         earliest.resize(self.times.len(), REMOVED);
@@ -74,6 +89,17 @@ impl Graph {
     }
 }
 
+/// Whether an edge shows how long its class takes: own times of threads, and what decided.
+fn is_sample(graph: &Graph, edge: &Edge) -> bool {
+    let decided = edge.lag == graph.time(edge.to) - graph.time(edge.from);
+    matches!(edge.link, Link::Host { .. }) || decided
+}
+
+/// Whether the lag of an edge is measured also where others are fitted: that of operations.
+fn is_measured(edge: &Edge) -> bool {
+    matches!(edge.link, Link::Work(_) | Link::Transfer(_))
+}
+
 /// Mean lags of classes.
 struct Fitted {
     sums: Vec<(u64, u64)>,
@@ -84,8 +110,7 @@ impl Fitted {
         let mut sums = vec![(0, 0); graph.classes];
         for &point in parts.flat_map(|part| &graph.order[part]) {
             for edge in &graph.edges[graph.edges_to(point)] {
-                let decided = edge.lag == graph.time(edge.to) - graph.time(edge.from);
-                if matches!(edge.link, Link::Host { .. }) || decided {
+                if is_sample(graph, edge) {
                     let (sum, count): &mut (u64, u64) = &mut sums[edge.class as usize];
                     *sum = sum.saturating_add(edge.lag);
                     *count += 1;
@@ -96,10 +121,56 @@ impl Fitted {
     }
 
     fn lag(&self, edge: &Edge) -> u64 {
-        match (edge.link, self.sums[edge.class as usize]) {
-            (Link::Work(_) | Link::Transfer(_), _) | (_, (_, 0)) => edge.lag,
-            (_, (sum, count)) => sum / count,
+        match self.sums[edge.class as usize] {
+            _ if is_measured(edge) => edge.lag,
+            (_, 0) => edge.lag,
+            (sum, count) => sum / count,
         }
+    }
+}
+
+/// The lags of one step by their classes, in the order of its points.
+struct OneStep {
+    lags: FxHashMap<u32, VecDeque<u64>>,
+}
+
+impl OneStep {
+    fn of(graph: &Graph, part: std::ops::Range<usize>) -> Self {
+        let mut lags: FxHashMap<u32, VecDeque<u64>> = FxHashMap::default();
+        for &point in &graph.order[part] {
+            for edge in &graph.edges[graph.edges_to(point)] {
+                if is_sample(graph, edge) && !is_measured(edge) {
+                    lags.entry(edge.class).or_default().push_back(edge.lag);
+                }
+            }
+        }
+        Self { lags }
+    }
+
+    /// The lag of the next edge of another step: of the same class here, as long as there are any.
+    fn next(&mut self, graph: &Graph, edge: &Edge) -> Option<u64> {
+        let has_its_own = is_sample(graph, edge) && !is_measured(edge);
+        self.lags.get_mut(&edge.class).filter(|_| has_its_own)?.pop_front()
+    }
+}
+
+/// Odd steps, of which each even one of the same process gets another as long as there are any.
+struct Partners {
+    odd: FxHashMap<u32, VecDeque<Window>>,
+}
+
+impl Partners {
+    fn of(odd: &[Window]) -> Self {
+        let mut by_process: FxHashMap<u32, VecDeque<Window>> = FxHashMap::default();
+        for window in odd {
+            by_process.entry(window.process).or_default().push_back(*window);
+        }
+        Self { odd: by_process }
+    }
+
+    fn next(&mut self, process: u32) -> Option<Window> {
+        let odd = self.odd.get_mut(&process)?;
+        if odd.len() > 1 { odd.pop_front() } else { odd.front().copied() }
     }
 }
 
@@ -147,35 +218,63 @@ impl Dependencies<'_> {
         });
         let fitted = Fitted::of(graph, odd.iter().map(part));
         let mut earliest = Vec::new();
-        let (mut deviations, mut without, mut measured) = (Vec::new(), Vec::new(), Vec::new());
+        let mut partners = Partners::of(&odd);
+        let (mut replayed, mut single, mut without) = (Vec::new(), Vec::new(), Vec::new());
         for window in &even {
+            let partner = partners.next(window.process).map(|odd| OneStep::of(graph, part(&odd)));
             let (part, time) = (part(window), self.interval(window));
-            let length = time.ns().max(1) as f64;
-            let mut deviation = |end: u32, lag: &dyn Fn(&Edge) -> u64| {
+            let mut length = |end: u32, lag: &mut dyn FnMut(&Edge) -> u64| {
                 graph.replay(part.clone(), window.start, |_, edge| lag(edge), &mut earliest);
-                let predicted = earliest[end as usize].saturating_sub(time.start_ns) as f64;
+                let length = earliest[end as usize].saturating_sub(time.start_ns);
                 graph.forget(part.clone(), &mut earliest);
-                (predicted - length).abs() / length
+                length
             };
-            deviations.push(deviation(window.end, &|edge| fitted.lag(edge)));
-            without.push(deviation(window.host_end, &|edge| match edge.link.is_activity() {
+            single.push(length(window.end, &mut |edge| fitted.lag(edge)));
+            if let Some(mut partner) = partner {
+                replayed.push(length(window.end, &mut |edge| {
+                    partner.next(graph, edge).unwrap_or_else(|| fitted.lag(edge))
+                }));
+            }
+            without.push(length(window.host_end, &mut |edge| match edge.link.is_activity() {
                 true => fitted.lag(edge),
                 false => REMOVED,
             }));
-            measured.push(time.ns());
         }
-        let middle = |values: &mut Vec<f64>| {
-            values.sort_by(f64::total_cmp);
-            values[values.len() / 2]
+        let lengths =
+            |of: &[Window]| of.iter().map(|window| self.interval(window).ns().max(1)).collect();
+        let (others, measured): (Vec<u64>, Vec<u64>) = (lengths(&odd), lengths(&even));
+        let usual = middle(others)?;
+        let deviations = |of: &[u64]| {
+            of.iter().zip(&measured).map(|(of, measured)| deviation(*of, *measured)).collect()
         };
-        measured.sort_unstable();
+        let single: Vec<f64> = deviations(&single);
+        let largest = single.iter().copied().fold(0.0, f64::max);
+        let median = middle(measured.clone())?;
         Some(ReplayError {
-            steps: deviations.len() as u64,
+            steps: even.len() as u64,
             unusual: unusual as u64,
-            median: middle(&mut deviations),
-            largest: deviations.last().copied().unwrap_or_default(),
-            without_edges: middle(&mut without),
-            measured: Duration::from_nanos(measured[measured.len() / 2]),
+            median_step: deviation(middle(replayed)?, median),
+            halves: deviation(usual, median),
+            median: middle_share(single)?,
+            spread: middle_share(deviations(&vec![usual; even.len()]))?,
+            largest,
+            without_edges: middle_share(deviations(&without))?,
+            measured: Duration::from_nanos(median),
         })
     }
+}
+
+/// By how much a time is off, as a share of the measured one.
+fn deviation(of: u64, measured: u64) -> f64 {
+    of.abs_diff(measured) as f64 / measured as f64
+}
+
+fn middle(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}
+
+fn middle_share(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
 }

@@ -38,27 +38,29 @@ named_variants! {
     pub enum Confidence with text {
         /// There are fewer than four steps, so that the model's error is not known.
         Unknown = "unknown",
-        /// The median error of a replay is above 10 %, or inserted delays did something else than predicted.
+        /// The error of a replay's median step is above 10 %, or inserted delays did something else than predicted.
         Low = "low",
-        /// The median error of a replay is above 2 %, or one inserted delay did something else than predicted.
+        /// The error of a replay's median step is above 2 %, or one inserted delay did something else than predicted.
         Medium = "medium",
-        /// The median error of a replay is at most 2 %.
+        /// The error of a replay's median step is at most 2 %.
         High = "high",
     }
 }
 
-/// Median errors of a replay up to which confidence is high, and medium.
+/// Errors of a replay's median step up to which confidence is high, and medium.
 const HIGH: f64 = 0.02;
 const MEDIUM: f64 = 0.1;
 
 impl Confidence {
-    /// By the model's error; each disagreement lowers it by one level.
+    /// By the model's error, which a few steps show no better than their single errors by the root of their number; each disagreement
+    /// lowers it by one level.
     pub(super) fn of(replay: Option<&ReplayError>, responses: &[Response]) -> Self {
-        let mut confidence = match replay {
-            None => return Self::Unknown,
-            Some(error) if error.median <= HIGH => Self::High,
-            Some(error) if error.median <= MEDIUM => Self::Medium,
-            Some(_) => Self::Low,
+        let Some(replay) = replay else { return Self::Unknown };
+        let error = replay.median_step.max(replay.median / (replay.steps as f64).sqrt());
+        let mut confidence = match error {
+            error if error <= HIGH => Self::High,
+            error if error <= MEDIUM => Self::Medium,
+            _ => Self::Low,
         };
         let is_against = |response: &&Response| response.agreement() == Agreement::Disagrees;
         for _ in responses.iter().filter(is_against) {

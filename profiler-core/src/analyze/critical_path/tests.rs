@@ -595,6 +595,22 @@ fn predictions_are_what_changed_programs_take() {
         }
     };
     compare(events(true), Change::NoEvents { path: path() }, events(false));
+    // The driver waits for the kernel before it frees.
+    let memory = |is_own: bool| {
+        move |p: &mut Program| {
+            if is_own {
+                p.call("cuMemAlloc_v2", CallClass::Alloc, p.now + 50 * US);
+            }
+            p.kernel(300 * US);
+            if is_own {
+                p.call("cuMemFree_v2", CallClass::Free, p.streams[&7] + 20 * US);
+            }
+            p.host(200 * US);
+            p.kernel(100 * US);
+            p.wait();
+        }
+    };
+    compare(memory(true), Change::NoAllocations { path: path() }, memory(false));
 }
 
 #[test]
@@ -618,6 +634,23 @@ fn best_change_is_first_and_error_is_known() {
     let json = serde_json::to_value(&outlook).unwrap();
     assert_eq!(json["path"]["length_ns"], 20 * 407 * US);
     assert_eq!(json["changes"][0]["change"]["kind"], "ahead");
+}
+
+/// Delays with a long tail, in odd steps as in even ones: their mean is no median, but the median step is known.
+#[test]
+fn median_step_is_known_where_single_steps_vary() {
+    let mut number = 0_usize;
+    let profile = steps(|p| {
+        p.host([0, 0, 5, 10, 40][number / 2 % 5] * US);
+        p.kernel(200 * US);
+        p.wait();
+        number += 1;
+    })
+    .profile();
+    let error = profile.dependencies().replay_error().unwrap();
+    assert_eq!((error.steps, error.unusual), (10, 0), "{error}");
+    assert!(error.median_step < 1e-9 && error.halves < 1e-9, "{error}");
+    assert!(error.median > 0.02 && error.spread > 0.02, "{error}");
 }
 
 #[test]

@@ -89,6 +89,9 @@ impl fmt::Display for Change {
             }
             Self::NoWait { path: of } => write!(f, "no waits of the host in {}", path(of)),
             Self::OneWait { path: of } => write!(f, "only the last wait in each {}", path(of)),
+            Self::NoAllocations { path: of } => {
+                write!(f, "no allocations in {}, from a pool", path(of))
+            }
             Self::NoEvents { path: of } => write!(f, "no waits of streams in {}", path(of)),
             Self::OneGraph { path: of } => write!(f, "launches in each {} as one graph", path(of)),
             Self::OneCopy { path: of } => write!(f, "copies in each {} as one", path(of)),
@@ -116,11 +119,14 @@ impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "replay of {} steps with the delays of others: median error {:.2} %, largest {:.2} %; without \
-             dependencies {:.1} %",
+            "replay of {} steps with the delays of others: the median step is off by {:.2} %, that of two halves by \
+             {:.2} %; single steps by {:.2} % (at most {:.2} %) and vary by {:.2} %; without dependencies {:.1} %",
             self.steps,
+            100.0 * self.median_step,
+            100.0 * self.halves,
             100.0 * self.median,
             100.0 * self.largest,
+            100.0 * self.spread,
             100.0 * self.without_edges
         )
     }

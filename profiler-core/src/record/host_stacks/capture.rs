@@ -234,7 +234,14 @@ fn unwind(
     for (count, frame) in frames.iter_mut().enumerate() {
         // Of a return address, the call before it.
         *frame = modules.frame(address.address_for_lookup());
-        match modules.unwinder.unwind_frame(address, &mut regs, cache, &mut read) {
+        let is_compiled = count > 0 && frame.module().is_none();
+        let caller =
+            is_compiled.then(|| caller_of_trampoline(modules, &mut regs, &mut *read)).flatten();
+        let caller = match caller {
+            Some(caller) => Ok(Some(caller)),
+            None => modules.unwinder.unwind_frame(address, &mut regs, cache, &mut read),
+        };
+        match caller {
             Ok(Some(next)) => match FrameAddress::from_return_address(next) {
                 Some(next) => address = next,
                 None => return (count + 1, false),
@@ -244,6 +251,38 @@ fn unwind(
         }
     }
     (frames.len(), true)
+}
+
+/// The caller of code that was made at run time and has no frame pointer: one word of its own on the stack, then the return address.
+/// CPython's trampolines for perf are that (`sub $8, %rsp; call *%rcx`). `None` where the frame pointer leads on.
+#[cfg(target_arch = "x86_64")]
+fn caller_of_trampoline(
+    modules: &Modules,
+    regs: &mut framehop::x86_64::UnwindRegsX86_64,
+    read: &mut impl FnMut(u64) -> Result<u64, ()>,
+) -> Option<u64> {
+    let is_code = |address: u64| modules.frame(address.wrapping_sub(1)).module().is_some();
+    let (sp, fp) = (regs.sp(), regs.bp());
+    if fp >= sp
+        && let (Ok(outer), Ok(returns)) = (read(fp), read(fp.saturating_add(8)))
+        && (outer > fp || is_code(returns))
+    {
+        return None;
+    }
+    let caller = read(sp.checked_add(8)?).ok().filter(|caller| is_code(*caller))?;
+    regs.set_ip(caller);
+    regs.set_sp(sp.checked_add(16)?);
+    Some(caller)
+}
+
+/// There the frame pointer always leads on: CPython's trampolines keep it.
+#[cfg(target_arch = "aarch64")]
+fn caller_of_trampoline(
+    _modules: &Modules,
+    _regs: &mut framehop::aarch64::UnwindRegsAarch64,
+    _read: &mut impl FnMut(u64) -> Result<u64, ()>,
+) -> Option<u64> {
+    None
 }
 
 impl Capture {

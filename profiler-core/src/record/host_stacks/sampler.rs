@@ -230,6 +230,8 @@ impl Sampling {
             });
             match opened {
                 Ok((perf, kind)) => found = Some((Source::Perf(perf), kind)),
+                // It has ended.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 Err(error) => failures.push(format!("perf_event_open: {error}")),
             }
         }
