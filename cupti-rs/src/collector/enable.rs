@@ -33,7 +33,7 @@ pub(super) enum Undo {
 impl Collector {
     /// Subscribes to CUPTI and applies what lasts through pauses: settings, the handler, the profiler switch. Does nothing the second
     /// time. After an error the collection is as before.
-    pub(super) fn attach(&mut self) -> Result<(), Error> {
+    pub fn attach(&mut self) -> Result<(), Error> {
         if self.subscription.is_some() {
             return Ok(());
         }
