@@ -208,7 +208,8 @@ fn estimates(mode: &str, time: Duration) -> Result<Sample> {
     } else {
         for range in report.ranges() {
             let Some(estimate) = range.gpu_ns else { continue };
-            let of_path = [estimate.value, estimate.low, estimate.high];
+            // JSON has no infinity, which few windows have for a bound.
+            let of_path = [estimate.value, estimate.low, estimate.high.min(f64::MAX)];
             sample.paths.insert(range.path, of_path);
         }
     }

@@ -203,9 +203,10 @@ fn launches(gpu: &Gpu, streams: &[Stream], count: u64, spin_ns: u64) -> f64 {
 fn timed(gpu: &Gpu, curve: &str, point: u64, time: Duration) -> f64 {
     let count = if curve == "streams" { point } else { 1 };
     let streams: Vec<_> = (0..count).map(|_| gpu.stream()).collect();
-    let until = Instant::now() + time;
     let mut all = Vec::new();
     let mut repeat = |mut batch: Box<dyn FnMut() -> f64 + '_>| {
+        let until = Instant::now() + time;
+        all.push(batch());
         while Instant::now() < until {
             all.push(batch());
         }

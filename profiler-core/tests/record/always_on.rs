@@ -546,6 +546,7 @@ fn a_declared_cost_above_the_budget_keeps_cupti_uncalled() {
         (State::NotAttached, AttachCost::Declared(0.12))
     );
     assert_eq!((report.submissions(), report.counts().units), (0, 20), "{report}");
+    assert_eq!(report.fixed_share(), 0.0, "what is not called costs nothing: {report}");
     assert_eq!(report.ranges().next().unwrap().instances, 20);
     report.recorded().health().assert_complete();
     assert!(report.to_string().contains("CUPTI IS NOT CALLED"), "{report}");

@@ -449,7 +449,9 @@ impl Shared {
     /// Measures what passed since the last call, and compares units before and after CUPTI's first call.
     fn observe(&self) {
         let (since_ns, until_ns, mut fixed) = self.sampler.lock().observe();
-        fixed.cost_ns += self.units.take_attach_cost(until_ns.saturating_sub(since_ns));
+        if !self.stays_detached.load(Ordering::Relaxed) {
+            fixed.cost_ns += self.units.take_attach_cost(until_ns.saturating_sub(since_ns));
+        }
         self.controller.lock().observe(until_ns, since_ns, fixed);
         let (is_comparing, is_before, _) = self.units.comparison();
         if !is_comparing {

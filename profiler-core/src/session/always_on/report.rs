@@ -246,7 +246,7 @@ impl fmt::Display for AlwaysOnReport {
             State::WholeGraphs => time(exact),
             _ => estimated(estimate),
         };
-        if !matches!(self.state, State::WholeGraphs | State::CallsOnly) {
+        if !matches!(self.state, State::WholeGraphs | State::CallsOnly | State::NotAttached) {
             writeln!(
                 f,
                 "GPU times are SAMPLED in {} windows, scaled up, with 95 % intervals",
