@@ -71,7 +71,7 @@ pub struct LastingRise {
 /// What an always-on session knows so far, from [`AlwaysOnSession::snapshot`](super::AlwaysOnSession::snapshot) and
 /// [`stop`](super::AlwaysOnSession::stop).
 ///
-/// Launches and other calls are counted in full. GPU times are those of a sample, scaled up to all calls that submit
+/// Launches and other calls are counted in full, from the time on at which units were [timed](State::Comparing). GPU times are those of a sample, scaled up to all calls that submit
 /// work: [`gpu_time`](Self::gpu_time) and [`ranges`](Self::ranges) have them with 95 % confidence intervals, by
 /// [`RatioEstimator`](crate::statistics::RatioEstimator).
 #[derive(Debug, Clone)]
@@ -126,7 +126,7 @@ impl AlwaysOnReport {
         failed_calls: u64 = failed_calls;
         /// Calls in full; operations of all windows, without scaling.
         recorded: &Summary = summary;
-        /// Calls that submitted work, counted in full.
+        /// Calls that submitted work, counted in full since units were timed.
         submissions: u64 = estimates.submissions;
     }
 
