@@ -1,22 +1,24 @@
 //! What does a profiler that is always on cost a service? Throughput and latency, paired and interleaved.
 //!
 //! ```text
-//! always_on --bench [--rounds 5] [--seconds 1] [--modes none,dormant,calls,budget,full,raw] [--nodes 500]
+//! always_on --bench [--rounds 5] [--seconds 1] [--modes none,again,dormant,calls,budget,declared,full,raw] [--nodes 500]
 //! ```
 //!
 //! | mode | what records |
 //! | --- | --- |
 //! | `none` | nothing |
+//! | `again` | nothing, again: the interval of its ratio is what the others are judged against |
 //! | `dormant` | a session that is paused from its start and never switched on; its ranges are recorded |
 //! | `calls` | `AlwaysOn::calls_only` |
 //! | `budget` | `AlwaysOn` with its budget of 3 % of the time, told of a load of 500,000 launches a second; `budget1` and `budget10` with 1 and 10 % |
+//! | `declared` | the same budget, and a declared cost of CUPTI's first call of 12 %: CUPTI is never called |
 //! | `early` | the same budget with windows from the decode loop on, as if the load came unforeseen: launches of the service are dearer |
 //! | `full` | `Profiler::start`, everything |
 //! | `raw` | CUPTI from C++ with the same callbacks and the kinds of the same records, synchronisations among them: `raw_cupti.cpp` |
 //!
-//! Each measurement is a process of its own, this program started again with `--mode`. It measures three things for
-//! `--seconds` each: replays a second of a graph of `--nodes` kernels of 1 to 5 us, as a decode loop launches it;
-//! requests a second of a service whose four threads launch 12 small kernels for each, at saturation; and the 99th
+//! Each measurement is a process of its own, this program started again with `--mode`. It measures four things for
+//! `--seconds` each: replays a second of a graph of `--nodes` kernels of 1 to 5 us, as a decode loop launches it and waits for
+//! it; the same with two replays queued ahead, so that the GPU is the limit; requests a second of a service whose four threads launch 12 small kernels for each, at saturation; and the 99th
 //! percentile of its latency at 1,000 requests a second. The rounds go through all modes, each starting with another one,
 //! and what is compared is compared within a round. It fails if a session is incomplete.
 #![allow(
@@ -47,6 +49,13 @@ const KERNELS: u64 = 12;
 const PACED_PER_SECOND: u64 = 1_000;
 /// Launches a second of the service at saturation, as seen on an H100.
 const LOAD: f64 = 500_000.0;
+/// Replays that are queued before the oldest is waited for.
+const AHEAD: usize = 2;
+/// What CUPTI's first call cost a decode loop on an H100.
+const DECLARED: f64 = 0.12;
+/// The units that are compared before and after CUPTI's first call are those of the first measurement's warm-up.
+const BASELINE: Duration = Duration::from_millis(300);
+const FIRST_WARM_UP: Duration = Duration::from_millis(1_300);
 /// Before each measurement: graphs are quiet, launches are measured, clocks are up.
 const WARM_UP: Duration = Duration::from_millis(400);
 
@@ -57,6 +66,7 @@ struct Sample {
     #[serde(default)]
     round: usize,
     replays_per_second: f64,
+    queued_per_second: f64,
     requests_per_second: f64,
     p99_us: f64,
     /// What an always-on session reports of itself.
@@ -77,8 +87,8 @@ struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        let modes =
-            ["none", "dormant", "calls", "budget", "full", "raw"].map(str::to_owned).to_vec();
+        let modes = "none,again,dormant,calls,budget,declared,full,raw";
+        let modes = modes.split(',').map(str::to_owned).collect();
         Self { mode: None, modes, rounds: 5, seconds: 1.0, nodes: 500 }
     }
 }
@@ -125,10 +135,11 @@ impl Session {
         let always_on = |settings: AlwaysOn| -> Result<Self> {
             // The measurement is shorter than the watch.
             let settings = settings.graphs_quiet(Duration::from_millis(100)).watch(Duration::ZERO);
+            let settings = settings.baseline(BASELINE);
             Ok(Self::AlwaysOn(Profiler::builder().build()?.always_on(&settings)?))
         };
         Ok(match mode {
-            "none" => Self::None,
+            "none" | "again" => Self::None,
             "dormant" => {
                 let config = Config::new().start_paused(true);
                 let profiler = Profiler::builder().config(config).build()?;
@@ -139,6 +150,7 @@ impl Session {
             "budget" => always_on(AlwaysOn::new().peak_launches(LOAD))?,
             "budget1" => always_on(AlwaysOn::new().budget(0.01).peak_launches(LOAD))?,
             "budget10" => always_on(AlwaysOn::new().budget(0.1).peak_launches(LOAD))?,
+            "declared" => always_on(AlwaysOn::new().peak_launches(LOAD).attach_cost(DECLARED))?,
             "early" => always_on(AlwaysOn::new())?,
             "full" => {
                 let profiler = Profiler::builder().build()?;
@@ -197,6 +209,7 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
         mode: mode.to_owned(),
         round: 0,
         replays_per_second: 0.0,
+        queued_per_second: 0.0,
         requests_per_second: 0.0,
         p99_us: 0.0,
         report: None,
@@ -205,7 +218,8 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
     };
     let session = Session::start(mode)?;
     let time = Duration::from_secs_f64(options.seconds);
-    sample.replays_per_second = decode(&gpu, &session, options.nodes, time);
+    [sample.replays_per_second, sample.queued_per_second] =
+        decode(&gpu, &session, options.nodes, time);
     serve(&gpu, &session, WARM_UP, None);
     sample.requests_per_second = serve(&gpu, &session, time, None).0;
     let (_, mut latencies) = serve(&gpu, &session, time, Some(PACED_PER_SECOND));
@@ -216,26 +230,33 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Replays a second of a graph, one after the other, as a decode loop does.
-fn decode(gpu: &Gpu, session: &Session, nodes: u64, time: Duration) -> f64 {
+/// Replays a second of a graph as a decode loop launches it: each waited for, and with some queued ahead.
+fn decode(gpu: &Gpu, session: &Session, nodes: u64, time: Duration) -> [f64; 2] {
     let stream = gpu.stream();
     let graph = gpu.capture(stream, || {
         (0..nodes).for_each(|node| gpu.launch_spin(stream, 500 + 1_000 * (node % 5)));
     });
-    let replay = |for_time: Duration| {
-        let (start, mut replays) = (Instant::now(), 0_u64);
+    let events: Vec<_> = (0..=AHEAD).map(|_| gpu.event()).collect();
+    let replay = |name, ahead: usize, for_time: Duration| {
+        let (start, mut replays) = (Instant::now(), 0_usize);
         while start.elapsed() < for_time {
-            let _token = session.unit("decode");
+            let _token = session.unit(name);
             gpu.launch_graph(graph, stream);
-            gpu.synchronize(stream);
+            gpu.record(events[replays % events.len()], stream);
+            if replays >= ahead {
+                gpu.synchronize_event(events[(replays - ahead) % events.len()]);
+            }
             replays += 1;
         }
+        gpu.synchronize(stream);
         replays as f64 / start.elapsed().as_secs_f64()
     };
-    replay(WARM_UP);
-    let per_second = replay(time);
+    replay("decode", 0, FIRST_WARM_UP);
+    let waited = replay("decode", 0, time);
+    replay("queued", AHEAD, WARM_UP);
+    let queued = replay("queued", AHEAD, time);
     gpu.destroy_graph(graph);
-    per_second
+    [waited, queued]
 }
 
 /// Requests a second, and the latency of each in nanoseconds from the time when it was due.
@@ -310,8 +331,9 @@ fn compare(options: &Options) -> Result<ExitCode> {
 /// What is compared: its name, its value, and whether more is better.
 type Quantity = (&'static str, fn(&Sample) -> f64);
 
-const QUANTITIES: [Quantity; 3] = [
+const QUANTITIES: [Quantity; 4] = [
     ("graph replays a second", |sample| sample.replays_per_second),
+    ("queued replays a second", |sample| sample.queued_per_second),
     ("requests a second", |sample| sample.requests_per_second),
     ("p99 at 1,000 a second, us", |sample| sample.p99_us),
 ];

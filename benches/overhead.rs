@@ -5,7 +5,7 @@
 //! overhead --bench --curve streams    1 to 64 streams, launched to in turn by one thread
 //! overhead --bench --curve kernels    kernels of 1 to 1,000 us, one after the other
 //! overhead --bench --curve nodes      graphs of 10 to 5,000 kernels of 1 us
-//! overhead --bench --curve operations 10,000 to 1,000,000 launches in a session; up to `--most`
+//! overhead --bench --curve operations 10,000 to 10,000,000 launches in a session; up to `--most`, 100,000,000
 //! ```
 //!
 //! | mode | what records |
@@ -16,8 +16,9 @@
 //!
 //! The value of a point is the time of a launch, with the wait for the GPU at the end: in each thread for `threads`, of a replay by its nodes
 //! for `nodes`. For `operations` it is that of `full` alone, with the bytes that the session added to the process for each operation, the
-//! time of the stop, and that of a query by kernel. Each measurement is a process of its own, and the rounds go through all modes by
-//! turns. A ratio that grows along a curve is where it bends. It fails if a session is incomplete.
+//! time of the stop, and that of a query by kernel; 10,000,000 launches and more are measured once. Each measurement is a process of its own, and the rounds go through all modes by
+//! turns. A ratio that grows along a curve is where it bends; the last line has the points with the least and the highest. It prints a table in
+//! Markdown, and fails if a session is incomplete. With `--rounds 3 --seconds 0.3` a curve has 36 or 45 processes of some 2 s.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -28,6 +29,7 @@ use std::env;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+use cupti::Config;
 use gpu_profiler_benches::process_bench::{self, Arguments, Result};
 use gpu_profiler_benches::stats::{self, Rounds, median};
 use gpu_profiler_tests::cuda::{Gpu, Stream, unavailable};
@@ -40,6 +42,10 @@ use raw::{Raw, raw_library_for};
 
 /// Launches between two waits for a stream: queues hold 1,024.
 const BATCH: u64 = 500;
+/// From so many operations on, a point is measured in the first round alone.
+const ONCE: u64 = 10_000_000;
+/// Bytes of records that an operation may need.
+const MOST_BYTES: u64 = 400;
 const WARM_UP: Duration = Duration::from_millis(200);
 
 /// The points of a curve.
@@ -80,7 +86,7 @@ struct Options {
 impl Default for Options {
     fn default() -> Self {
         let curve = "threads".to_owned();
-        Self { mode: None, curve, point: 1, rounds: 5, seconds: 1.0, most: 1_000_000 }
+        Self { mode: None, curve, point: 1, rounds: 5, seconds: 1.0, most: ONCE }
     }
 }
 
@@ -125,7 +131,11 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
     let session = match mode {
         "none" => Session::None,
         "full" => {
-            let profiler = Profiler::builder().build()?;
+            let mut config = Config::new();
+            if options.curve == "operations" && options.point >= ONCE {
+                config = config.memory_limit(MOST_BYTES * options.point);
+            }
+            let profiler = Profiler::builder().config(config).build()?;
             profiler.start()?;
             Session::Full(Box::new(profiler))
         }
@@ -193,9 +203,10 @@ fn launches(gpu: &Gpu, streams: &[Stream], count: u64, spin_ns: u64) -> f64 {
 fn timed(gpu: &Gpu, curve: &str, point: u64, time: Duration) -> f64 {
     let count = if curve == "streams" { point } else { 1 };
     let streams: Vec<_> = (0..count).map(|_| gpu.stream()).collect();
-    let until = Instant::now() + time;
     let mut all = Vec::new();
     let mut repeat = |mut batch: Box<dyn FnMut() -> f64 + '_>| {
+        let until = Instant::now() + time;
+        all.push(batch());
         while Instant::now() < until {
             all.push(batch());
         }
@@ -252,6 +263,9 @@ fn compare(options: &Options) -> Result<ExitCode> {
     let (mut samples, mut failed): (Vec<Sample>, bool) = (Vec::new(), false);
     for round in 0..options.rounds {
         for point in &points {
+            if is_session && *point >= ONCE && round != 0 {
+                continue;
+            }
             for place in 0..modes.len() {
                 let mode = modes[(place + round) % modes.len()];
                 let mut command = Command::new(env::current_exe()?);
@@ -278,36 +292,66 @@ fn compare(options: &Options) -> Result<ExitCode> {
         }
     }
     let _ = std::fs::remove_dir_all(&scratch);
-    println!("{}: ns, median; against none and raw within a round, 95 % interval", options.curve);
-    for point in &points {
-        for mode in &modes {
-            print_row(*point, mode, &samples);
-        }
-    }
+    print_table(&options.curve, &points, &modes, &samples);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn print_row(point: u64, mode: &str, samples: &[Sample]) {
-    let at_point = || samples.iter().filter(|sample| sample.point == point);
-    let of = |mode: &str| -> Rounds {
-        let of_mode = at_point().filter(|sample| sample.mode == mode);
-        of_mode.map(|sample| (sample.round, sample.ns)).collect()
+/// A table of all points and modes, and where a recording costs least and most.
+fn print_table(curve: &str, points: &[u64], modes: &[&str], samples: &[Sample]) {
+    let is_session = curve == "operations";
+    println!("\n`--curve {curve}`; ratios within a round, with 95 % intervals\n");
+    print!("| {curve} | mode | ns, median (least to most) |");
+    let columns: &[&str] = match is_session {
+        true => &["bytes an operation", "stop, ms", "query, ms"],
+        false => &["/ none", "/ raw"],
     };
-    let own = of(mode);
-    if own.is_empty() {
-        return;
+    columns.iter().for_each(|column| print!(" {column} |"));
+    println!("\n|{}", " --- |".repeat(3 + columns.len()));
+    let mut ratios: Vec<(u64, f64)> = Vec::new();
+    for point in points {
+        let at_point = || samples.iter().filter(|sample| sample.point == *point);
+        let of = |mode: &str| -> Rounds {
+            let of_mode = at_point().filter(|sample| sample.mode == mode);
+            of_mode.map(|sample| (sample.round, sample.ns)).collect()
+        };
+        for mode in modes {
+            let own = of(mode);
+            if own.is_empty() {
+                continue;
+            }
+            let values: Vec<f64> = own.iter().map(|(_, ns)| *ns).collect();
+            let [least, most] =
+                [f64::min, f64::max].map(|of| values.iter().copied().fold(values[0], of));
+            print!("| {point} | {mode} | {:.1} ({least:.1} to {most:.1}) |", median(&values));
+            if is_session {
+                let all = at_point().filter_map(|sample| sample.session);
+                let all: Vec<[f64; 3]> = all.collect();
+                for (part, scale) in [1.0, 1e3, 1e3].into_iter().enumerate() {
+                    let values: Vec<f64> = all.iter().map(|own| scale * own[part]).collect();
+                    print!(" {:.1} |", median(&values));
+                }
+                ratios.push((*point, median(&values)));
+            } else {
+                for other in ["none", "raw"] {
+                    let ratio = (other != *mode).then(|| stats::ratio(&own, &of(other))).flatten();
+                    let text = ratio
+                        .map(|[ratio, low, high]| format!("{ratio:.3} ({low:.3} to {high:.3})"));
+                    print!(" {} |", text.unwrap_or_default());
+                }
+                if let Some([ratio, ..]) =
+                    (*mode == "full").then(|| stats::ratio(&own, &of("none"))).flatten()
+                {
+                    ratios.push((*point, ratio));
+                }
+            }
+            println!();
+        }
     }
-    let others = ["none", "raw"].into_iter().filter(|other| *other != mode);
-    let others: Vec<_> = others.map(|other| (other, of(other))).collect();
-    print!("{point:>12} {mode:<5}{}", stats::compared(&own, &others));
-    let sessions: Vec<[f64; 3]> = at_point()
-        .filter(|sample| sample.mode == mode)
-        .filter_map(|sample| sample.session)
-        .collect();
-    if !sessions.is_empty() {
-        let of = |part: usize| median(&sessions.iter().map(|all| all[part]).collect::<Vec<_>>());
-        let (bytes, stop, query) = (of(0), 1e3 * of(1), 1e3 * of(2));
-        print!("  {bytes:.0} bytes an operation, stop {stop:.1} ms, query {query:.1} ms");
+    let by_ratio = |a: &&(u64, f64), b: &&(u64, f64)| a.1.total_cmp(&b.1);
+    if let (Some(least), Some(most)) =
+        (ratios.iter().min_by(by_ratio), ratios.iter().max_by(by_ratio))
+    {
+        let what = if is_session { "ns a launch" } else { "full / none" };
+        println!("\n{what}: least {:.3} at {}, most {:.3} at {}", least.1, least.0, most.1, most.0);
     }
-    println!();
 }

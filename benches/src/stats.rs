@@ -40,6 +40,17 @@ pub fn bootstrap_median(values: &[f64], resamples: usize, seed: u64) -> (f64, f6
 /// Values by their rounds.
 pub type Rounds = Vec<(usize, f64)>;
 
+/// The median of the ratios within a round, and its 95 % interval; `None` without a common round.
+#[must_use]
+pub fn ratio(own: &Rounds, other: &Rounds) -> Option<[f64; 3]> {
+    let ratio = |(round, value): &(usize, f64)| {
+        Some(value / other.iter().find(|(of_round, _)| of_round == round)?.1)
+    };
+    let ratios: Vec<f64> = own.iter().filter_map(ratio).collect();
+    let (low, high) = bootstrap_median(&ratios, RESAMPLES, SEED);
+    (!ratios.is_empty()).then(|| [median(&ratios), low, high])
+}
+
 /// The median with the least and the largest value, and for each of the others the median of the ratios within a round with its
 /// 95 % interval: `12.0 (11.0 to 13.0)  / none 1.0400 [1.0100, 1.0700]`.
 #[must_use]
@@ -49,13 +60,8 @@ pub fn compared(own: &Rounds, others: &[(&str, Rounds)]) -> String {
     let high = values.iter().copied().fold(0.0, f64::max);
     let mut text = format!("{:>12.1} ({low:.1} to {high:.1})", median(&values));
     for (name, other) in others {
-        let ratio = |(round, value): &(usize, f64)| {
-            Some(value / other.iter().find(|(of_round, _)| of_round == round)?.1)
-        };
-        let ratios: Vec<f64> = own.iter().filter_map(ratio).collect();
-        if !ratios.is_empty() {
-            let (low, high) = bootstrap_median(&ratios, RESAMPLES, SEED);
-            text += &format!("  / {name} {:.4} [{low:.4}, {high:.4}]", median(&ratios));
+        if let Some([ratio, low, high]) = ratio(own, other) {
+            text += &format!("  / {name} {ratio:.4} [{low:.4}, {high:.4}]");
         }
     }
     text

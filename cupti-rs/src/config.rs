@@ -50,6 +50,7 @@ pub struct Config {
     pub(crate) callbacks: Option<Callbacks>,
     pub(crate) start_paused: bool,
     pub(crate) calls_in_pauses: bool,
+    pub(crate) attach_on_request: bool,
     pub(crate) profiler_switch: bool,
     pub(crate) switch_handler: Option<SwitchHandler>,
 }
@@ -91,6 +92,7 @@ impl Default for Config {
             callbacks: None,
             start_paused: false,
             calls_in_pauses: false,
+            attach_on_request: false,
             profiler_switch: false,
             switch_handler: None,
         }
@@ -233,9 +235,11 @@ impl Config {
         self.stacks_after
     }
 
-    /// Whether the first resume makes the first call into CUPTI: nothing is to be logged, watched or set before it.
-    pub(crate) fn attaches_later(&self) -> bool {
-        let is_idle = self.start_paused && !self.calls_in_pauses && !self.watches_switch();
+    /// Whether the first resume, or [`Collector::attach`](crate::Collector::attach), makes the first call into CUPTI: nothing is to be
+    /// logged, watched or set before it.
+    pub fn attaches_later(&self) -> bool {
+        let logs = self.calls_in_pauses && !self.attach_on_request;
+        let is_idle = self.start_paused && !logs && !self.watches_switch();
         is_idle && !self.latency_timestamps
     }
 
@@ -409,6 +413,10 @@ settings! {
     /// Logs calls and graph events in pauses too, where records are disabled: some 77 ns a call on an H200. A resume then enables
     /// the kinds alone, and graphs that were captured in a pause have their nodes attributed later.
     calls_in_pauses: bool,
+    /// Makes no call into CUPTI before [`Collector::attach`](crate::Collector::attach) or the first resume, even where calls are to be logged
+    /// in pauses. Calls before it are not logged, and graphs that were captured before it have no ranges by node. For a program that compares its
+    /// times before and after: CUPTI's first call makes launches of graphs dearer until the process ends.
+    attach_on_request: bool,
     /// Bounds the collection by `cudaProfilerStart` and `cudaProfilerStop` (`cuProfilerStart` and `cuProfilerStop`): from
     /// the end of a start to the beginning of a stop, for all threads. Before the first start nothing is counted.
     ///

@@ -378,6 +378,40 @@ fn a_collection_may_start_and_stop_paused() {
 }
 
 #[test]
+fn cupti_may_be_attached_on_request_before_calls_are_logged() {
+    let fake = Fake::new();
+    let config = Config::new().calls_in_pauses(true).start_paused(true).attach_on_request(true);
+    let mut collector = start(&fake, &config);
+    assert!(!collector.is_attached() && !fake.is_subscribed());
+    fake.launch(Work::kernel(c"before"));
+    collector.attach().unwrap();
+    assert!(collector.is_attached() && fake.is_subscribed() && fake.enabled_kinds().is_empty());
+    fake.launch(Work::kernel(c"attached alone"));
+    assert!(fake.enabled_callbacks().is_empty());
+    collector.log_calls().unwrap();
+    let callbacks = fake.enabled_callbacks().len();
+    assert!(callbacks > 0 && collector.is_paused());
+    collector.log_calls().unwrap();
+    let logged = fake.launch(Work::kernel(c"logged"));
+    collector.resume().unwrap();
+    assert_eq!(fake.enabled_callbacks().len(), callbacks, "a resume enables the kinds alone");
+    let within = fake.launch(Work::kernel(c"within"));
+    collector.pause().unwrap();
+    let collected = collector.stop().unwrap();
+    let ids: Vec<u32> = calls(&collected).iter().map(|call| call.correlation_id).collect();
+    assert_eq!((ids, kernels(&collected).len()), (vec![logged, within], 1));
+    assert!(nothing_lost(&collected.losses));
+
+    // The first resume attaches and logs, too; a stop needs neither.
+    let mut collector = start(&fake, &config);
+    collector.resume().unwrap();
+    fake.launch(Work::kernel(c"within"));
+    let collected = collector.stop().unwrap();
+    assert_eq!((calls(&collected).len(), kernels(&collected).len()), (1, 1));
+    assert!(calls(&start(&fake, &config).stop().unwrap()).is_empty() && !fake.is_subscribed());
+}
+
+#[test]
 fn another_tool_may_hold_cupti_until_the_first_resume() {
     let fake = Fake::new();
     let mut collector = start(&fake, &Config::new().start_paused(true));

@@ -31,9 +31,13 @@ pub(super) enum Undo {
 }
 
 impl Collector {
-    /// Subscribes to CUPTI and applies what lasts through pauses: settings, the handler, the profiler switch. Does nothing the second
-    /// time. After an error the collection is as before.
-    pub(super) fn attach(&mut self) -> Result<(), Error> {
+    /// Subscribes to CUPTI and applies what lasts through pauses: settings, the handler, the profiler switch. Enables neither records nor
+    /// callbacks, but makes launches of graphs dearer until the process ends. Does nothing the second time. Only a collection that
+    /// [attaches later](crate::Config::attaches_later) is not attached at its start.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start). The collection is as before.
+    pub fn attach(&mut self) -> Result<(), Error> {
         if self.subscription.is_some() {
             return Ok(());
         }

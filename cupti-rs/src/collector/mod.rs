@@ -144,13 +144,12 @@ impl Collector {
         // On an error the collector is dropped, which restores everything.
         if !config.attaches_later() {
             collector.attach()?;
+            collector.log_calls()?;
         } else if let Some(why) = library.unusable {
             return Err(library.refuse(why));
         }
         if !config.start_paused {
             collector.turn_on()?;
-        } else if config.calls_in_pauses {
-            collector.turn_callbacks_on()?;
         }
         collector.start_ns = collector.on_since_ns.unwrap_or_else(clock::now_ns);
         collector.flusher.begin_at(collector.start_ns);
@@ -226,6 +225,25 @@ impl Collector {
             self.enabled.push((self.turned_on_ns, clock::now_ns()));
         }
         on
+    }
+
+    /// Whether CUPTI was called: what that costs launches lasts until the process ends.
+    pub fn is_attached(&self) -> bool {
+        self.subscription.is_some()
+    }
+
+    /// Logs calls from now on, if this collection [does so in pauses](Config::calls_in_pauses) and is paused. Attaches CUPTI if that was
+    /// not done.
+    ///
+    /// # Errors
+    /// As [`attach`](Self::attach).
+    pub fn log_calls(&mut self) -> Result<(), Error> {
+        self.attach()?;
+        let logs = self.on_since_ns.is_none() && self.config.calls_in_pauses;
+        if logs && self.config.start_paused && !session::State::load().has(session::ON) {
+            self.turn_callbacks_on()?;
+        }
+        Ok(())
     }
 
     /// Whether the collection is paused.

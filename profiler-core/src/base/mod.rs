@@ -4,7 +4,10 @@ pub(crate) mod accessors;
 pub(crate) mod background;
 pub(crate) mod distribution;
 pub(crate) mod error;
-#[cfg(feature = "analysis")]
+#[cfg_attr(
+    not(feature = "analysis"),
+    expect(dead_code, reason = "paired times are compared with the analysis alone")
+)]
 pub(crate) mod hodges_lehmann;
 pub(crate) mod json;
 pub mod kept;

@@ -189,6 +189,9 @@ impl Collection {
         self.config
             .covers(request.config, missing)
             .map_err(|what| Error::new(Kind::Differs(what)))?;
+        if request.config.logs_calls_in_pauses() && !request.config.attaches_later() {
+            self.collector.log_calls()?;
+        }
         self.take()
     }
 

@@ -164,6 +164,24 @@ impl Session {
         self.with(paused).unwrap_or(false)
     }
 
+    /// Whether CUPTI was called, and whether it collects.
+    pub(crate) fn attachment(&self) -> Result<(bool, bool), Error> {
+        let of = |running: &mut Collection| {
+            Ok((running.collector.is_attached(), !running.collector.is_paused()))
+        };
+        self.with(of)
+    }
+
+    /// Makes the first call into CUPTI, which enables nothing.
+    pub(crate) fn attach(&self) -> Result<(), Error> {
+        self.with(|running| Ok(running.collector.attach()?))
+    }
+
+    /// Logs calls from now on, as its settings say.
+    pub(crate) fn log_calls(&self) -> Result<(), Error> {
+        self.with(|running| Ok(running.collector.log_calls()?))
+    }
+
     /// Begins a window now. While CUPTI collects, takes no lock that others hold for long; otherwise
     /// waits for the collection's lock up to `patience`, and turns CUPTI on.
     pub(crate) fn begin_window(&self, patience: Duration) -> Result<(), Error> {

@@ -5,7 +5,7 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use rustc_hash::FxHashMap;
 
-use super::always_on::AlwaysOnReport;
+use super::always_on::{AlwaysOnReport, State};
 use crate::base::accessors::setters;
 use crate::base::order;
 use crate::base::totals::Totals;
@@ -131,12 +131,17 @@ impl RangeMetrics {
                     .set(ns / 1e9);
             }
         }
-        for (part, share) in [
+        // What was declared costs nothing where CUPTI is not called.
+        let attached =
+            report.attach_cost().share().filter(|_| report.state() != State::NotAttached);
+        let attached = attached.map(|share| ("attach", share));
+        let shares = [
             ("windows", report.window_share()),
             ("calls", report.fixed_share()),
             ("budget", report.budget()),
             ("lasting", report.lasting_share()),
-        ] {
+        ];
+        for (part, share) in shares.into_iter().chain(attached) {
             gauge!("gpu_profiler_cost_ratio", "part" => part).set(share);
         }
         let counts = report.counts();

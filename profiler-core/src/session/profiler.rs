@@ -307,14 +307,15 @@ impl Profiler {
         self.settings.config.clone().add_kind(ActivityKind::GRAPH_TRACE)
     }
 
-    /// What it collects, calls all the time and records in windows.
-    pub(crate) fn in_windows(&self) -> Result<Config, Error> {
+    /// What it collects, calls all the time, or since CUPTI is attached on request, and records in windows.
+    pub(crate) fn in_windows(&self, attach_on_request: bool) -> Result<Config, Error> {
         if self.settings.config.asks_for(ActivityKind::GRAPH_TRACE) {
             let why = "the profiler collects graphs as intervals (GRAPH_TRACE), and CUPTI 13 loses records or \
                        crashes where that takes turns with kernels: use `whole_graphs` for the whole run, or remove the kind";
             return Err(Error::new(Kind::AlwaysOn { why: why.to_owned() }));
         }
-        Ok(self.settings.config.clone().calls_in_pauses(true).start_paused(true))
+        let config = self.settings.config.clone().calls_in_pauses(true).start_paused(true);
+        Ok(config.attach_on_request(attach_on_request))
     }
 
     /// A streaming join with this profiler's bounds.

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work};
 use cupti::{ActivityKind, Config};
-use profiler_core::session::always_on::{AlwaysOn, AlwaysOnReport, AlwaysOnSession, State};
+use profiler_core::session::always_on::{
+    AlwaysOn, AlwaysOnReport, AlwaysOnSession, AttachCost, State,
+};
 use profiler_core::statistics::RatioEstimator;
 use profiler_core::{Profile, Profiler, ProfilerBuilder};
 
@@ -26,7 +28,7 @@ fn start(fake: &Fake, settings: &AlwaysOn) -> AlwaysOnSession {
 
 /// Any number of windows, also soon after graphs of other tests were made.
 fn sampling() -> AlwaysOn {
-    AlwaysOn::new().budget(1.0).graphs_quiet(Duration::ZERO)
+    AlwaysOn::new().budget(1.0).graphs_quiet(Duration::ZERO).baseline(Duration::ZERO)
 }
 
 /// Waits until launches were measured, which the first window waits for.
@@ -34,7 +36,7 @@ fn measured(service: &AlwaysOnSession) -> AlwaysOnReport {
     let late = Instant::now() + Duration::from_secs(10);
     loop {
         let report = service.snapshot().unwrap();
-        if report.state() != State::Measuring {
+        if !matches!(report.state(), State::Measuring | State::Comparing) {
             return report;
         }
         assert!(Instant::now() < late, "nothing was measured");
@@ -114,7 +116,7 @@ fn recorded_units_are_exact_and_all_calls_count() {
 #[test]
 fn without_windows_kinds_stay_off_and_calls_count() {
     let (_turn, fake) = (turn(), Fake::new());
-    let service = start(&fake, &AlwaysOn::new().calls_only());
+    let service = start(&fake, &AlwaysOn::new().calls_only().baseline(Duration::ZERO));
     measured(&service);
     for _ in 0..20 {
         assert!(!unit(&fake, &service, "request", 3) && fake.enabled_kinds().is_empty());
@@ -236,6 +238,7 @@ fn settings_out_of_range_are_refused() {
         (AlwaysOn::new().budget(3.0), "from 0 to 1"),
         (AlwaysOn::new().rate(f64::NAN), "from 0 to 1"),
         (AlwaysOn::new().peak_launches(-1.0), "launches a second"),
+        (AlwaysOn::new().attach_cost(12.0), "attach cost of 12"),
     ] {
         let error = builder(&fake).build().unwrap().always_on(&settings).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
@@ -454,4 +457,154 @@ fn intervals_of_real_work_contain_the_truth_as_often_as_they_say() {
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     println!("{mean} of all");
     assert!((0.94..=0.96).contains(&mean), "{mean}");
+}
+
+/// Units of a decode loop until the session has compared them. CUPTI makes them `dearer`, as it does launches of graphs.
+fn compared(fake: &Fake, service: &AlwaysOnSession, dearer: Duration) -> AlwaysOnReport {
+    let late = Instant::now() + Duration::from_secs(60);
+    loop {
+        for _ in 0..50 {
+            let _unit = service.unit("decode");
+            fake.launch(Work::kernel(c"node"));
+            let attached = if fake.is_subscribed() { dearer } else { Duration::ZERO };
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_micros(400) + attached {
+                std::hint::spin_loop();
+            }
+        }
+        let report = service.snapshot().unwrap();
+        if report.state() != State::Comparing && report.submissions() > 0 {
+            return report;
+        }
+        assert!(Instant::now() < late, "{report}");
+    }
+}
+
+fn comparing() -> AlwaysOn {
+    AlwaysOn::new()
+        .graphs_quiet(Duration::ZERO)
+        .watch(Duration::ZERO)
+        .baseline(Duration::from_millis(300))
+}
+
+/// CUPTI's first call makes each unit 100 us dearer, a fifth: that is measured, exceeds the budget, and the report says what to do.
+#[test]
+fn the_cost_of_the_first_call_is_measured_by_units_and_counts() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let service = start(&fake, &comparing());
+    assert_eq!(service.snapshot().unwrap().state(), State::Comparing);
+    assert!(!fake.is_subscribed(), "no call into CUPTI before the units are timed");
+    let report = compared(&fake, &service, Duration::from_micros(100));
+    let AttachCost::Measured(cost) = report.attach_cost() else { panic!("{report}") };
+    assert!(cost.low < 0.2 && cost.high > 0.1 && cost.value > 0.05, "{report}");
+    assert!(cost.units_before > 50 && cost.units_after > 50, "{report}");
+    // It counts from the first moment on, and for as long as units come.
+    for _ in 0..20 {
+        let report = compared(&fake, &service, Duration::from_micros(100));
+        assert_eq!((report.state(), report.counts().drawn), (State::BudgetExceeded, 0), "{report}");
+    }
+    let report = service.stop().unwrap();
+    report.recorded().health().assert_complete();
+    assert!(report.fixed_share() > 0.01, "{report}");
+    // Calls count since CUPTI is attached, ranges from the start.
+    let decode = report.ranges().next().unwrap();
+    assert!(decode.submissions > 0 && decode.submissions < decode.instances, "{report}");
+    for part in ["it alone exceeds the budget", "attach_cost", "--start wait", "95 %: "] {
+        assert!(report.to_string().contains(part), "{part} is missing in:\n{report}");
+    }
+}
+
+#[test]
+fn a_first_call_that_costs_little_leaves_the_budget_to_windows() {
+    let (_turn, fake) = (turn(), Fake::new());
+    // What a busy machine takes for a cost is within this budget.
+    let service = start(&fake, &comparing().budget(0.19));
+    let late = Instant::now() + Duration::from_secs(60);
+    let report = loop {
+        let report = compared(&fake, &service, Duration::ZERO);
+        if report.sampled_windows() > 0 {
+            break report;
+        }
+        assert!(Instant::now() < late, "{report}");
+    };
+    assert!(matches!(report.attach_cost(), AttachCost::Measured(_)), "{report}");
+    let report = service.stop().unwrap();
+    report.recorded().health().assert_complete();
+    assert!(report.gpu_time().is_some(), "{report}");
+}
+
+#[test]
+fn a_declared_cost_above_the_budget_keeps_cupti_uncalled() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let service = start(&fake, &sampling().budget(0.03).attach_cost(0.12));
+    for _ in 0..20 {
+        assert!(!unit(&fake, &service, "request", 1) && !fake.is_subscribed());
+    }
+    let report = service.stop().unwrap();
+    assert_eq!(
+        (report.state(), report.attach_cost()),
+        (State::NotAttached, AttachCost::Declared(0.12))
+    );
+    assert_eq!((report.submissions(), report.counts().units), (0, 20), "{report}");
+    assert_eq!(report.fixed_share(), 0.0, "what is not called costs nothing: {report}");
+    assert_eq!(report.ranges().next().unwrap().instances, 20);
+    report.recorded().health().assert_complete();
+    assert!(report.to_string().contains("CUPTI IS NOT CALLED"), "{report}");
+
+    // Within the budget CUPTI is called at the start, and the share counts.
+    let service = start(&fake, &sampling().budget(0.15).attach_cost(0.12));
+    assert!(fake.is_subscribed());
+    let late = Instant::now() + Duration::from_secs(10);
+    while service.snapshot().unwrap().fixed_share() < 0.06 {
+        assert!(Instant::now() < late, "{}", service.snapshot().unwrap());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(service.stop().unwrap().fixed_share() < 0.13);
+}
+
+#[test]
+fn a_refused_first_call_ends_the_comparison_and_is_in_the_report() {
+    use cupti::fake::When;
+    use cupti::sys::abi::CuptiResult;
+
+    let (_turn, fake) = (turn(), Fake::new());
+    let service = start(&fake, &comparing().baseline(Duration::from_millis(50)));
+    fake.fail("cuptiSubscribe", CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, When::Always);
+    let late = Instant::now() + Duration::from_secs(20);
+    while service.snapshot().unwrap().state() == State::Comparing {
+        let _unit = service.unit("decode");
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(Instant::now() < late);
+    }
+    assert!(!unit(&fake, &service, "decode", 1));
+    let report = service.stop().unwrap();
+    assert_eq!(report.state(), State::NotAttached, "{report}");
+    assert!(
+        matches!(report.attach_cost(), AttachCost::NotMeasured(why) if why.contains("refused"))
+    );
+    assert!(report.last_error().is_some_and(profiler_core::Error::is_busy), "{report}");
+}
+
+/// Another session calls CUPTI meanwhile, or did before.
+#[test]
+fn units_are_not_compared_where_another_session_uses_cupti() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let service = start(&fake, &comparing().baseline(Duration::from_secs(600)));
+    let other = builder(&fake).build().unwrap();
+    other.start().unwrap();
+    let late = Instant::now() + Duration::from_secs(20);
+    while service.snapshot().unwrap().state() == State::Comparing {
+        assert!(Instant::now() < late);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fake.launch(Work::kernel(c"k"));
+    let second = start(&fake, &comparing());
+    let report = second.stop().unwrap();
+    assert!(report.to_string().contains("before the first unit"), "{report}");
+    other.stop().unwrap();
+    fake.launch(Work::kernel(c"k"));
+    let report = service.stop().unwrap();
+    assert!(report.to_string().contains("another session"), "{report}");
+    assert_eq!(report.submissions(), 2, "{report}");
+    report.recorded().health().assert_complete();
 }

@@ -139,7 +139,7 @@ fn an_always_on_session_has_counts_in_full_and_estimates() {
     let mut metrics = RangeMetrics::new();
     let profiler = Profiler::builder().library(fake.library().unwrap());
     let profiler = profiler.period(Duration::from_millis(5)).build().unwrap();
-    let settings = AlwaysOn::new().budget(1.0).graphs_quiet(Duration::ZERO);
+    let settings = AlwaysOn::new().budget(1.0).attach_cost(0.25).graphs_quiet(Duration::ZERO);
     let service = profiler.always_on(&settings).unwrap();
     let late = Instant::now() + Duration::from_secs(30);
     while service.snapshot().unwrap().state() == State::Measuring {
@@ -168,4 +168,5 @@ fn an_always_on_session_has_counts_in_full_and_estimates() {
     let drawn = value(&values, "gpu_profiler_windows_total", "outcome=\"drawn\"");
     assert_eq!(drawn, report.counts().drawn as f64);
     assert_eq!(value(&values, "gpu_profiler_cost_ratio", "part=\"budget\""), 1.0);
+    assert_eq!(value(&values, "gpu_profiler_cost_ratio", "part=\"attach\""), 0.25);
 }

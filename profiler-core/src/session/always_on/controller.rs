@@ -21,7 +21,7 @@ const PEAK_NS: f64 = 10e9;
 /// the process ends.
 const FIRST_SHARE: f64 = 0.75;
 /// Launches became at most 19 % dearer on all machines: above such a budget there is nothing to watch for.
-const MOST_RISE: f64 = 0.2;
+pub(super) const MOST_RISE: f64 = 0.2;
 /// A lower probability is none: its weight would decide all sums.
 const LEAST_PROBABILITY: f64 = 1e-5;
 
@@ -216,6 +216,11 @@ impl Controller {
         }
         self.fixed_is_known = true;
         self.fixed_ns += fixed.cost_ns;
+    }
+
+    /// Counts a share of the time that is lost from now on at once, and not only once it was paid.
+    pub(crate) fn expect(&mut self, share: f64) {
+        self.fixed += share.max(0.0);
     }
 
     /// Launches a second at present.

@@ -2,14 +2,15 @@
 //!
 //! [`Profiler::always_on`] starts it. [`AlwaysOn`] has the settings and an example.
 
+mod attachment;
 mod controller;
 mod launch_costs;
 mod report;
 mod sampler;
 mod units;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,10 +25,12 @@ use crate::collect::session::Session;
 use crate::join::window_sums::{WindowBounds, WindowSums};
 use crate::profile::summary::Summary;
 use crate::session::profiler::Profiler;
-use controller::{Controller, Limits};
+use attachment::{Attachment, Step};
+use controller::{Controller, Limits, MOST_RISE};
 use sampler::Sampler;
 use units::{Begun, Units};
 
+pub use attachment::{AttachCost, MeasuredShare};
 pub use report::{AlwaysOnReport, LastingRise, RangeEstimate, State, UnitCounts};
 
 /// The assumed cost of a launch after the first window, before it is measured: the most that was seen on H200 with
@@ -59,6 +62,13 @@ const ASSUMED_LAUNCH_NS: f64 = 600.0;
 /// random and recorded with the GPU work of all threads; a controller sets the probability from what windows are
 /// measured to cost. Only one unit is open at a time: others that begin meanwhile are part of it.
 ///
+/// # CUPTI's first call
+/// It makes launches of graphs dearer until the process ends, with 13.0 by 0.3 to 0.4 us a node on the host: from nothing, where launches are
+/// queued ahead, to 13 % of a decode loop that waits for each graph. So the session starts without CUPTI, times units for the
+/// [`baseline`](Self::baseline), calls CUPTI, and times units again. The budget counts the difference, and
+/// [`AlwaysOnReport::attach_cost`] has it with its interval. Nothing takes this cost back: let one process of a service measure it, and
+/// declare it in the others ([`attach_cost`](Self::attach_cost)), which then never call CUPTI if it exceeds the budget.
+///
 /// # What is measured
 /// The time to turn CUPTI on and off, in which launches wait; by how much units and launches take longer in windows;
 /// by how much launches take longer after the first window, at their lower quartile, by kind of launch and at the same rate;
@@ -80,6 +90,8 @@ pub struct AlwaysOn {
     graphs_quiet: Duration,
     watch: Duration,
     peak_launches: f64,
+    baseline: Duration,
+    attach_cost: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +119,8 @@ impl AlwaysOn {
             graphs_quiet: Duration::from_secs(1),
             watch: Duration::from_secs(30),
             peak_launches: 0.0,
+            baseline: Duration::from_secs(5),
+            attach_cost: None,
         }
     }
 
@@ -128,6 +142,13 @@ impl AlwaysOn {
         /// The launches a second that the program reaches under its highest load, if that is known. Without it, only what was seen
         /// before the first window counts.
         peak_launches(per_second: f64) peak_launches = per_second;
+        /// How long units are timed before CUPTI is called, and again afterwards: 5 s by default. Until the second side ends, ranges are recorded
+        /// and calls are not, and graphs that were captured before CUPTI was called have no ranges by node. A side lasts up to four times as
+        /// long where it has few units. Zero calls CUPTI at the start, and measures nothing. So do budgets above 20 %.
+        baseline(time: Duration) baseline = time;
+        /// The share of the program's time that CUPTI's first call costs, from 0 to 1, as a report of another run has it. CUPTI is called at the start
+        /// and this share counts; if it exceeds the budget, CUPTI is never called, and ranges alone are recorded.
+        attach_cost(share: f64) attach_cost = Some(share);
         /// Records calls and ranges alone, and never opens a window: launches are not dearer afterwards.
         calls_only() mode = Mode::CallsOnly;
         /// Records all work for the whole run, each launch of a graph as one interval, which costs the graph nothing.
@@ -137,6 +158,10 @@ impl AlwaysOn {
 
     fn check(&self) -> Result<(), Error> {
         let in_range = |share: f64| (0.0..=1.0).contains(&share);
+        if let Some(share) = self.attach_cost.filter(|share| !in_range(*share)) {
+            let why = format!("an attach cost of {share}: give a share from 0 to 1");
+            return Err(Error::new(Kind::AlwaysOn { why }));
+        }
         if !(in_range(self.budget) && in_range(self.most_rate)) {
             let (budget, rate) = (self.budget, self.most_rate);
             let why =
@@ -150,6 +175,23 @@ impl AlwaysOn {
         let why = format!("a peak of {rate} launches a second: give a number from 0 on");
         Err(Error::new(Kind::AlwaysOn { why }))
     }
+
+    /// Whether CUPTI is never called, by what the program declared.
+    fn stays_detached(&self) -> bool {
+        let is_too_dear = self.attach_cost.is_some_and(|share| share > self.budget);
+        is_too_dear && self.mode != Mode::WholeGraphs
+    }
+
+    /// How CUPTI's first call is measured, from now on.
+    fn attachment(&self) -> Attachment {
+        if let Some(share) = self.attach_cost {
+            return Attachment::declared(share);
+        }
+        if self.mode == Mode::WholeGraphs || self.baseline.is_zero() || self.budget > MOST_RISE {
+            return Attachment::without("CUPTI was called at the start");
+        }
+        Attachment::comparing(self.baseline, now_ns())
+    }
 }
 
 /// What the threads of a session share.
@@ -157,10 +199,12 @@ impl AlwaysOn {
 struct Shared {
     session: Session,
     sampler: Arc<Mutex<Sampler>>,
-    controller: Arc<Mutex<Controller>>,
+    controller: Mutex<Controller>,
     bounds: Arc<WindowBounds>,
     units: Units,
     first_window_ns: Arc<AtomicU64>,
+    /// CUPTI is never called: it costs too much, or refused.
+    stays_detached: AtomicBool,
     settings: AlwaysOn,
 }
 
@@ -184,7 +228,10 @@ impl Profiler {
         settings.check()?;
         let config = match settings.mode {
             Mode::WholeGraphs => self.whole_graphs(),
-            _ => self.in_windows()?,
+            _ => {
+                let attachment = settings.attachment();
+                self.in_windows(attachment.is_comparing() || settings.stays_detached())?
+            }
         };
         let mut join = self.streaming(0);
         let bounds = Arc::new(WindowBounds::default());
@@ -201,12 +248,13 @@ impl Profiler {
             watch_ns: settings.watch.as_nanos() as u64,
             peak_launches: settings.peak_launches,
         };
-        let controller = Controller::new(&limits, now_ns());
-        let controller = Arc::new(Mutex::new(controller));
-        let (measured, measuring) = (sampler.clone(), controller.clone());
+        let controller = Mutex::new(Controller::new(&limits, now_ns()));
+        let observer: Arc<OnceLock<Weak<Shared>>> = Arc::default();
+        let observed = observer.clone();
         let observe = move || {
-            let (since_ns, until_ns, fixed) = measured.lock().observe();
-            measuring.lock().observe(until_ns, since_ns, fixed);
+            if let Some(shared) = observed.get().and_then(Weak::upgrade) {
+                shared.observe();
+            }
         };
         let session = Session::start(&SessionRequest {
             config: &config,
@@ -214,7 +262,14 @@ impl Profiler {
             ..self.request(Retention::Nothing, Some(sampler.clone()))
         })?;
         let units = Units::default();
+        let mut attachment = settings.attachment();
+        // Another session may have called CUPTI, and the profiler's settings may need it.
+        if attachment.is_comparing() && session.attachment()?.0 {
+            attachment = Attachment::default();
+        }
+        units.compare(attachment);
         let settings = settings.clone();
+        let stays_detached = AtomicBool::new(settings.stays_detached());
         let shared = Arc::new(Shared {
             session,
             sampler,
@@ -222,8 +277,10 @@ impl Profiler {
             bounds,
             units,
             first_window_ns,
+            stays_detached,
             settings,
         });
+        let _ = observer.set(Arc::downgrade(&shared));
         let of_thread = shared.clone();
         let close = move || while of_thread.close_next() {};
         // Without the thread no window can be closed, and none is opened.
@@ -341,7 +398,8 @@ impl Shared {
         }
         self.session.check_process().ok()?;
         let mut begun = self.units.begin(name, |is_after_slow, random, counts| {
-            if self.settings.mode != Mode::Windows {
+            let is_detached = self.stays_detached.load(Ordering::Relaxed);
+            if self.settings.mode != Mode::Windows || is_detached {
                 return None;
             }
             let quiet_ns = self.settings.graphs_quiet.as_nanos() as u64;
@@ -388,6 +446,46 @@ impl Shared {
         self.units.end_unit(&begun, ns, self.settings.slow);
     }
 
+    /// Measures what passed since the last call, and compares units before and after CUPTI's first call.
+    fn observe(&self) {
+        let (since_ns, until_ns, mut fixed) = self.sampler.lock().observe();
+        if !self.stays_detached.load(Ordering::Relaxed) {
+            fixed.cost_ns += self.units.take_attach_cost(until_ns.saturating_sub(since_ns));
+        }
+        self.controller.lock().observe(until_ns, since_ns, fixed);
+        let (is_comparing, is_before, _) = self.units.comparison();
+        if !is_comparing {
+            return;
+        }
+        let Ok((is_attached, is_on)) = self.session.attachment() else { return };
+        if is_on || is_before && is_attached {
+            self.units.give_up_comparison("another session used CUPTI meanwhile", None);
+            self.log_calls();
+            return;
+        }
+        match self.units.next_step(now_ns()) {
+            Step::Nothing => {}
+            Step::Attach => match self.session.attach() {
+                Ok(()) => self.units.attached(now_ns()),
+                Err(error) => {
+                    self.stays_detached.store(true, Ordering::Relaxed);
+                    self.units.give_up_comparison("CUPTI refused its first call", Some(error));
+                }
+            },
+            Step::LogCalls => {
+                let (.., cost) = self.units.comparison();
+                self.controller.lock().expect(cost.share().unwrap_or_default());
+                self.log_calls();
+            }
+        }
+    }
+
+    fn log_calls(&self) {
+        if let Err(error) = self.session.log_calls() {
+            self.units.refuse(error);
+        }
+    }
+
     /// Closes the next window once there is one. False when the session ends.
     fn close_next(&self) -> bool {
         let Some(closing) = self.units.next_to_close() else { return false };
@@ -418,7 +516,10 @@ impl Shared {
         }
         let controller = self.controller.lock();
         let (window_share, fixed_share) = controller.shares();
+        let (is_comparing, _, attach_cost) = self.units.comparison();
         let state = match self.settings.mode {
+            _ if self.stays_detached.load(Ordering::Relaxed) => State::NotAttached,
+            _ if is_comparing => State::Comparing,
             Mode::CallsOnly => State::CallsOnly,
             Mode::WholeGraphs => State::WholeGraphs,
             Mode::Windows if controller.exceeds_budget() => State::BudgetExceeded,
@@ -431,6 +532,7 @@ impl Shared {
             budget: self.settings.budget,
             window_share,
             fixed_share,
+            attach_cost,
             launches_per_second: controller.launches_per_second(),
             rise: sampler.lasting_rise(),
             counts,

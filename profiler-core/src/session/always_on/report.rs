@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::attachment::AttachCost;
 use crate::base::accessors::getters;
 use crate::base::error::Error;
 use crate::base::ratio_estimator::Estimate;
@@ -17,6 +18,11 @@ use crate::profile::summary::Summary;
 pub enum State {
     /// Windows are opened within the budget.
     Sampling,
+    /// Units are timed before CUPTI is called and after it: [`AlwaysOn::baseline`](super::AlwaysOn::baseline). No call is recorded yet.
+    Comparing,
+    /// CUPTI is not called, because the [declared cost](super::AlwaysOn::attach_cost) exceeds the budget or CUPTI refused
+    /// ([`last_error`](AlwaysOnReport::last_error)): ranges alone are recorded.
+    NotAttached,
     /// Launches have not been measured long enough to open a window: [`AlwaysOn::watch`](super::AlwaysOn::watch).
     Measuring,
     /// The cost that is there without windows exceeds the budget: no window is opened.
@@ -65,7 +71,7 @@ pub struct LastingRise {
 /// What an always-on session knows so far, from [`AlwaysOnSession::snapshot`](super::AlwaysOnSession::snapshot) and
 /// [`stop`](super::AlwaysOnSession::stop).
 ///
-/// Launches and other calls are counted in full. GPU times are those of a sample, scaled up to all calls that submit
+/// Launches and other calls are counted in full, from the time on at which units were [timed](State::Comparing). GPU times are those of a sample, scaled up to all calls that submit
 /// work: [`gpu_time`](Self::gpu_time) and [`ranges`](Self::ranges) have them with 95 % confidence intervals, by
 /// [`RatioEstimator`](crate::statistics::RatioEstimator).
 #[derive(Debug, Clone)]
@@ -74,6 +80,7 @@ pub struct AlwaysOnReport {
     pub(super) budget: f64,
     pub(super) window_share: f64,
     pub(super) fixed_share: f64,
+    pub(super) attach_cost: AttachCost,
     pub(super) launches_per_second: f64,
     pub(super) rise: Option<LastingRise>,
     pub(super) counts: UnitCounts,
@@ -105,8 +112,10 @@ impl AlwaysOnReport {
         budget: f64 = budget;
         /// The measured share that windows cost.
         window_share: f64 = window_share;
-        /// The measured share that logging calls and dearer launches cost.
+        /// The measured share that logging calls, CUPTI's first call and dearer launches cost.
         fixed_share: f64 = fixed_share;
+        /// What CUPTI's first call costs until the process ends, at the load under which it was measured.
+        attach_cost: AttachCost = attach_cost;
         /// Launches a second at present: the mean of the last seconds.
         launches_per_second: f64 = launches_per_second;
         /// By how much launches are dearer since the first window; `None` without a window and launches after it.
@@ -117,7 +126,7 @@ impl AlwaysOnReport {
         failed_calls: u64 = failed_calls;
         /// Calls in full; operations of all windows, without scaling.
         recorded: &Summary = summary;
-        /// Calls that submitted work, counted in full.
+        /// Calls that submitted work, counted in full since units were timed.
         submissions: u64 = estimates.submissions;
     }
 
@@ -175,11 +184,15 @@ impl fmt::Display for AlwaysOnReport {
         let percent = |share: f64| format!("{:.2} %", 100.0 * share);
         let state = match self.state {
             State::Sampling => "windows are opened within the budget",
+            State::Comparing => {
+                "units are timed before and after CUPTI's first call; no call is recorded yet"
+            }
+            State::NotAttached => "CUPTI IS NOT CALLED: ranges alone are recorded",
             State::Measuring => {
                 "watching launches before the first window, which makes later ones dearer"
             }
             State::BudgetExceeded => {
-                "NO WINDOW IS OPENED: logging calls and dearer launches alone exceed the budget"
+                "NO WINDOW IS OPENED: CUPTI's first call, logging calls and dearer launches alone exceed the budget"
             }
             State::CallsOnly => "calls only: no window is opened",
             State::WholeGraphs => "all work, each graph launch as one interval: nothing is sampled",
@@ -191,6 +204,17 @@ impl fmt::Display for AlwaysOnReport {
             "cost: windows {windows}, calls and launches {fixed} of the time; budget {}",
             percent(self.budget)
         )?;
+        writeln!(f, "CUPTI's first call: {}", self.attach_cost)?;
+        if matches!(self.attach_cost, AttachCost::Measured(cost) if cost.value > self.budget) {
+            writeln!(
+                f,
+                "it alone exceeds the budget, and nothing takes it back until the process ends: in other processes of this program \
+                 declare it (`attach_cost`), so that CUPTI is not called, or start with `gpuprof run --start wait`"
+            )?;
+        }
+        if let (State::NotAttached, Some(error)) = (self.state, &self.last_error) {
+            writeln!(f, "{error}")?;
+        }
         if let Some(rise) = self.rise {
             let source = if rise.is_measured { "measured" } else { "estimated" };
             writeln!(
@@ -222,7 +246,7 @@ impl fmt::Display for AlwaysOnReport {
             State::WholeGraphs => time(exact),
             _ => estimated(estimate),
         };
-        if !matches!(self.state, State::WholeGraphs | State::CallsOnly) {
+        if !matches!(self.state, State::WholeGraphs | State::CallsOnly | State::NotAttached) {
             writeln!(
                 f,
                 "GPU times are SAMPLED in {} windows, scaled up, with 95 % intervals",

@@ -6,6 +6,7 @@ use cupti::clock::now_ns;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 
+use super::attachment::{AttachCost, Attachment, Step};
 use super::controller::{Controller, Decision};
 use super::report::UnitCounts;
 use crate::base::error::Error;
@@ -76,6 +77,7 @@ struct Inner {
     last_error: Option<Error>,
     is_after_slow: bool,
     random: u64,
+    attachment: Attachment,
     names: FxHashMap<String, usize>,
     means: Vec<Mean>,
     /// By how much units in windows took longer than the mean of others.
@@ -143,7 +145,10 @@ impl Units {
             inner.random = now_ns() ^ (u64::from(std::process::id()) << 32) | 1;
         }
         let random = draw(&mut inner.random);
-        let window = decide(inner.is_after_slow, random, &mut inner.counts);
+        let window = match inner.attachment.is_comparing() {
+            true => None,
+            false => decide(inner.is_after_slow, random, &mut inner.counts),
+        };
         if window.is_some() {
             inner.is_after_slow = false;
         }
@@ -158,6 +163,7 @@ impl Units {
             inner.counts.slow += 1;
             inner.is_after_slow = true;
         }
+        inner.attachment.add(begun.name, begun.start_ns, ns);
         let mean = inner.means.get(begun.name).copied().unwrap_or_default();
         match &begun.window {
             Some(window) => {
@@ -175,6 +181,39 @@ impl Units {
                 inner.phase = Phase::Idle;
             }
         }
+    }
+
+    /// Sets how units are compared before and after CUPTI's first call.
+    pub(super) fn compare(&self, attachment: Attachment) {
+        self.inner.lock().attachment = attachment;
+    }
+
+    /// What is to be done about CUPTI now.
+    pub(super) fn next_step(&self, now_ns: u64) -> Step {
+        self.inner.lock().attachment.tick(now_ns)
+    }
+
+    /// CUPTI has been attached.
+    pub(super) fn attached(&self, now_ns: u64) {
+        self.inner.lock().attachment.attached(now_ns);
+    }
+
+    /// Ends the comparison without a result.
+    pub(super) fn give_up_comparison(&self, why: &'static str, error: Option<Error>) {
+        let mut inner = self.inner.lock();
+        inner.attachment.give_up(why);
+        inner.last_error = error.or(inner.last_error.take());
+    }
+
+    /// Whether units are compared, and CUPTI was not called yet.
+    pub(super) fn comparison(&self) -> (bool, bool, AttachCost) {
+        let attachment = &self.inner.lock().attachment;
+        (attachment.is_comparing(), attachment.is_before(), attachment.cost())
+    }
+
+    /// What CUPTI's first call has cost since the last call of this, which was so long ago.
+    pub(super) fn take_attach_cost(&self, elapsed_ns: u64) -> f64 {
+        self.inner.lock().attachment.take_cost(elapsed_ns as f64)
     }
 
     /// Counts a window that could not be opened or closed.

@@ -1,0 +1,461 @@
+//! Does a service that is always on keep what it promises on a GPU? One check a command; each fails if it does not.
+//!
+//! ```text
+//! always_live --bench --check estimates [--rounds 20] [--seconds 1.2]
+//! always_live --bench --check load      [--rounds 3] [--seconds 7]
+//! always_live --bench --check memory    [--rounds 3] [--seconds 480]
+//! ```
+//!
+//! | `--check` | what is done | fails if |
+//! | --- | --- | --- |
+//! | `estimates` | each round is a process that does the same steps with windows drawn at a rate of a quarter; the truth is a process in which GRAPH_TRACE and kernels are on for the whole run | the 95 % interval of a range contains the truth in fewer than 18 of 20 rounds |
+//! | `load` | requests whose rate changes tenfold every half second, in processes by turns: `none`, `again`, and budgets of 1, 3 and 10 % | the lower bound of what requests took longer is above the budget, or its own account is, by more than 15 % of the budget |
+//! | `memory` | so many processes side by side, each always on and with a flight recorder that keeps 5 s, for `--seconds` in eight parts | the resident memory of the last part is 5 % and 16 MiB above that of the second, in the mean of a part |
+//!
+//! A right interval of one range contains the truth in fewer than 18 of 20 rounds in 7.5 % of checks.
+//! Graphs have nodes of 100 us, so that the gaps between nodes, which an interval of GRAPH_TRACE contains, are some 1 % of it.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program that prints what it measured"
+)]
+
+use std::collections::BTreeMap;
+use std::env;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use gpu_profiler_benches::process_bench::{self, Arguments, Result};
+use gpu_profiler_benches::stats::{self, median};
+use gpu_profiler_tests::cuda::{Gpu, Stream, unavailable};
+use profiler_core::Profiler;
+use profiler_core::session::FlightRecorder;
+use profiler_core::session::always_on::{AlwaysOn, AlwaysOnReport, AlwaysOnSession};
+use serde::{Deserialize, Serialize};
+
+/// How often the load changes, and by how much.
+const PHASE: Duration = Duration::from_millis(500);
+const TENFOLD: u32 = 10;
+/// By how much of the budget its account and its cost may be above it: what a minute may cost in simulations.
+const TOLERANCE: f64 = 0.15;
+/// Before the measured part of `load`: units are compared for twice a second, and launches are watched for one.
+const SETTLING: Duration = Duration::from_millis(3_500);
+const SECOND: Duration = Duration::from_secs(1);
+/// Parts of the time of `memory`.
+const PARTS: usize = 8;
+const MOST_GROWTH: f64 = 0.05;
+const MOST_GROWN_BYTES: f64 = (16 << 20) as f64;
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Sample {
+    mode: String,
+    #[serde(default)]
+    round: usize,
+    /// `estimates`: the GPU time of each path in nanoseconds, with its bounds.
+    paths: BTreeMap<String, [f64; 3]>,
+    windows: u64,
+    /// `load`: the mean time of a request in nanoseconds, and requests, at high and at low load; and the measured time.
+    high: [f64; 2],
+    low: [f64; 2],
+    measured_ns: f64,
+    /// What the session measured of itself since the start: windows, and without them.
+    account: Option<[f64; 2]>,
+    report: Option<String>,
+    lost: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Options {
+    mode: Option<String>,
+    check: String,
+    rounds: Option<usize>,
+    seconds: Option<f64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { mode: None, check: "estimates".to_owned(), rounds: None, seconds: None }
+    }
+}
+
+impl Arguments for Options {
+    type Mode = String;
+
+    fn read(&mut self, name: &str, value: &mut dyn FnMut() -> Result<String>) -> Result<bool> {
+        match name {
+            "--mode" => self.mode = Some(value()?),
+            "--check" => self.check = value()?,
+            "--rounds" => self.rounds = Some(value()?.parse::<usize>()?.max(1)),
+            "--seconds" => self.seconds = Some(value()?.parse::<f64>()?.clamp(0.1, 3_600.0)),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn mode(&self) -> Option<&String> {
+        self.mode.as_ref()
+    }
+}
+
+impl Options {
+    fn time(&self) -> Duration {
+        let usual = match self.check.as_str() {
+            "load" => 7.0,
+            "memory" => 480.0,
+            _ => 1.2,
+        };
+        Duration::from_secs_f64(self.seconds.unwrap_or(usual))
+    }
+
+    fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.check == "estimates" { 20 } else { 3 })
+    }
+
+    /// A process of one mode.
+    fn command(&self, mode: &str) -> Result<Command> {
+        let mut command = Command::new(env::current_exe()?);
+        command.args(["--mode", mode, "--check", &self.check]);
+        command.args(["--seconds", &self.time().as_secs_f64().to_string()]);
+        Ok(command)
+    }
+}
+
+fn main() -> ExitCode {
+    let line = |mode: &String, options: &Options| {
+        let sample = match options.check.as_str() {
+            "estimates" => estimates(mode, options.time())?,
+            "load" => load(mode, options.time())?,
+            "memory" => memory(mode, options.time())?,
+            other => return Err(format!("no check is called {other}").into()),
+        };
+        Ok(serde_json::to_string(&sample)?)
+    };
+    let check = |options: &Options| match options.check.as_str() {
+        "estimates" => check_estimates(options),
+        "load" => check_load(options),
+        "memory" => check_memory(options),
+        other => Err(format!("no check is called {other}").into()),
+    };
+    process_bench::run("always_live", unavailable, line, check)
+}
+
+fn exit(has_failed: bool) -> ExitCode {
+    println!("{}", if has_failed { "FAILED" } else { "passed" });
+    if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// What a session says of itself.
+fn describe(sample: &mut Sample, report: &AlwaysOnReport) {
+    let health = report.recorded().health();
+    sample.lost = (!health.is_complete()).then(|| health.to_string());
+    sample.windows = report.sampled_windows();
+    sample.account = Some([report.window_share(), report.fixed_share()]);
+    sample.report = Some(report.to_string());
+}
+
+// ---- Estimates
+
+/// The steps of a run are the same in each process: how many there are follows from the time, and each from its number.
+fn steps(gpu: &Gpu, count: u64, mut unit: impl FnMut(&mut dyn FnMut())) {
+    let stream = gpu.stream();
+    let graphs = [2, 5, 8, 11].map(|nodes: u64| {
+        gpu.capture(stream, || (0..nodes).for_each(|_| gpu.launch_spin(stream, 100_000)))
+    });
+    // Not in any range: first launches take longer.
+    graphs.iter().for_each(|graph| gpu.launch_graph(*graph, stream));
+    gpu.synchronize(stream);
+    std::thread::sleep(Duration::from_millis(200));
+    let mut random = fastrand::Rng::with_seed(23);
+    for _ in 0..count {
+        let (graph, kernels, each_us) =
+            (graphs[random.usize(..4)], random.u64(1..8), random.u64(10..60));
+        unit(&mut || {
+            {
+                let _decode = nvtx::range("decode");
+                gpu.launch_graph(graph, stream);
+            }
+            let _sample = nvtx::range("sample");
+            (0..kernels).for_each(|_| gpu.launch_spin(stream, 1_000 * each_us));
+            gpu.synchronize(stream);
+        });
+    }
+    graphs.into_iter().for_each(|graph| gpu.destroy_graph(graph));
+    gpu.destroy(stream);
+}
+
+fn estimates(mode: &str, time: Duration) -> Result<Sample> {
+    let gpu = Gpu::get();
+    let settings = AlwaysOn::new().graphs_quiet(Duration::from_millis(100));
+    let settings = match mode {
+        "truth" => settings.whole_graphs(),
+        _ => settings.budget(1.0).rate(0.25).watch(Duration::ZERO).baseline(Duration::ZERO),
+    };
+    let session = Profiler::builder().build()?.always_on(&settings)?;
+    // A step takes some 0.8 ms.
+    let count = (time.as_secs_f64() / 0.8e-3) as u64;
+    steps(&gpu, count, |step| {
+        let _unit = session.unit("step");
+        step();
+    });
+    let report = session.stop()?;
+    let mut sample = Sample { mode: mode.to_owned(), ..Sample::default() };
+    describe(&mut sample, &report);
+    if mode == "truth" {
+        for path in report.recorded().paths() {
+            let ns = path.inclusive().gpu_time().as_nanos() as f64;
+            sample.paths.insert(path.path(), [ns; 3]);
+        }
+    } else {
+        for range in report.ranges() {
+            let Some(estimate) = range.gpu_ns else { continue };
+            // JSON has no infinity, which few windows have for a bound.
+            let of_path = [estimate.value, estimate.low, estimate.high.min(f64::MAX)];
+            sample.paths.insert(range.path, of_path);
+        }
+    }
+    Ok(sample)
+}
+
+fn check_estimates(options: &Options) -> Result<ExitCode> {
+    let run = |mode: &str| process_bench::sample::<Sample>(&mut options.command(mode)?);
+    let (truth, again) = (run("truth")?, run("truth")?);
+    println!(
+        "| range | truth, ms | a second truth | within | estimate / truth, median | half interval / truth, median |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- |");
+    let rounds = options.rounds();
+    let samples: Vec<Sample> = (0..rounds).map(|_| run("windows")).collect::<Result<_>>()?;
+    let mut has_failed = samples.iter().chain([&truth, &again]).any(|sample| {
+        sample.lost.iter().for_each(|lost| println!("ERROR: {}: {lost}", sample.mode));
+        sample.lost.is_some()
+    });
+    for (path, [ns, ..]) in &truth.paths {
+        let of_path: Vec<&[f64; 3]> =
+            samples.iter().filter_map(|sample| sample.paths.get(path)).collect();
+        let within = of_path.iter().filter(|[_, low, high]| low <= ns && ns <= high).count();
+        let ratios: Vec<f64> = of_path.iter().map(|[value, ..]| value / ns).collect();
+        let halves: Vec<f64> =
+            of_path.iter().map(|[_, low, high]| (high - low) / 2.0 / ns).collect();
+        let second = again.paths.get(path).map_or(f64::NAN, |[ns, ..]| ns / 1e6);
+        println!(
+            "| {path} | {:.1} | {second:.1} | {within} of {rounds} | {:.3} | {:.3} |",
+            ns / 1e6,
+            median(&ratios),
+            median(&halves)
+        );
+        has_failed |= within < rounds * 18 / 20;
+    }
+    let windows: Vec<f64> = samples.iter().map(|sample| sample.windows as f64).collect();
+    println!("windows of a round, median: {}", median(&windows));
+    has_failed |= !truth.paths.contains_key("step");
+    Ok(exit(has_failed))
+}
+
+// ---- A load that changes tenfold
+
+/// A request: eight kernels of 100 us, waited for.
+fn request(gpu: &Gpu, stream: Stream) {
+    (0..8).for_each(|_| gpu.launch_spin(stream, 100_000));
+    gpu.synchronize(stream);
+}
+
+fn load(mode: &str, time: Duration) -> Result<Sample> {
+    let gpu = Gpu::get();
+    let budget = mode.strip_prefix("budget").map(str::parse::<f64>).transpose()?;
+    let session = budget.map(|percent| -> Result<AlwaysOnSession> {
+        let settings = AlwaysOn::new().budget(percent / 100.0).watch(SECOND).baseline(SECOND);
+        let settings = settings.graphs_quiet(Duration::from_millis(100));
+        Ok(Profiler::builder().build()?.always_on(&settings)?)
+    });
+    let session = session.transpose()?;
+    let mut sample = Sample { mode: mode.to_owned(), ..Sample::default() };
+    let stream = gpu.stream();
+    // The usual time of a request sets the pause at low load.
+    let begun = Instant::now();
+    (0..50).for_each(|_| request(&gpu, stream));
+    let usual = begun.elapsed() / 50;
+    let start = Instant::now();
+    while start.elapsed() < time {
+        let is_low = (start.elapsed().as_nanos() / PHASE.as_nanos()) % 2 == 1;
+        let begun = Instant::now();
+        {
+            let _unit = session.as_ref().map(|session| session.unit("request"));
+            request(&gpu, stream);
+        }
+        let took = begun.elapsed();
+        if start.elapsed() > SETTLING {
+            let of_load = if is_low { &mut sample.low } else { &mut sample.high };
+            of_load[0] += took.as_nanos() as f64;
+            of_load[1] += 1.0;
+        }
+        if is_low {
+            std::thread::sleep((usual * TENFOLD).saturating_sub(begun.elapsed()));
+        }
+    }
+    sample.measured_ns = start.elapsed().saturating_sub(SETTLING).as_nanos() as f64;
+    for of_load in [&mut sample.high, &mut sample.low] {
+        of_load[0] /= of_load[1].max(1.0);
+    }
+    if let Some(session) = session {
+        describe(&mut sample, &session.stop()?);
+    }
+    gpu.destroy(stream);
+    Ok(sample)
+}
+
+impl Sample {
+    /// Which share of the measured time requests took longer than those of `none` in the same round.
+    fn cost(&self, none: &Self) -> f64 {
+        let longer = |own: [f64; 2], other: [f64; 2]| (own[0] - other[0]) * own[1];
+        (longer(self.high, none.high) + longer(self.low, none.low)) / self.measured_ns
+    }
+}
+
+fn check_load(options: &Options) -> Result<ExitCode> {
+    let modes = ["none", "again", "budget1", "budget3", "budget10"];
+    let mut samples: Vec<Sample> = Vec::new();
+    let mut has_failed = false;
+    for (round, mode) in process_bench::turns(options.rounds(), &modes) {
+        let sample = process_bench::sample::<Sample>(&mut options.command(mode)?)?;
+        if let Some(lost) = &sample.lost {
+            println!("ERROR: round {}: {mode}: {lost}", round + 1);
+            has_failed = true;
+        }
+        samples.push(Sample { round, ..sample });
+    }
+    let of_mode = |mode: &str| -> Vec<&Sample> {
+        samples.iter().filter(|sample| sample.mode == mode).collect()
+    };
+    println!(
+        "| mode | requests longer, % of the time (95 %) | own account, %, most | windows, median | us a request, high load | low load |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for mode in modes {
+        let own = of_mode(mode);
+        let cost = |sample: &&Sample| {
+            let none = samples.iter().find(|of| of.mode == "none" && of.round == sample.round)?;
+            Some(100.0 * sample.cost(none))
+        };
+        let costs: Vec<f64> = own.iter().filter_map(cost).collect();
+        let (low, high) = stats::bootstrap_median(&costs, 10_000, 23);
+        let accounts = own.iter().filter_map(|sample| sample.account);
+        let account = accounts.map(|[windows, fixed]| 100.0 * (windows + fixed)).reduce(f64::max);
+        let of = |value: fn(&Sample) -> f64| {
+            median(&own.iter().map(|sample| value(sample)).collect::<Vec<_>>())
+        };
+        println!(
+            "| {mode} | {:.2} ({low:.2} to {high:.2}) | {} | {} | {:.1} | {:.1} |",
+            median(&costs),
+            account.map_or_else(String::new, |account| format!("{account:.2}")),
+            of(|sample| sample.windows as f64),
+            of(|sample| sample.high[0] / 1e3),
+            of(|sample| sample.low[0] / 1e3),
+        );
+        if let Some(percent) = mode.strip_prefix("budget") {
+            let most = percent.parse::<f64>()? * (1.0 + TOLERANCE);
+            has_failed |= low > most || account.is_none_or(|account| account > most);
+        }
+    }
+    for mode in modes {
+        if let Some(report) = of_mode(mode).last().and_then(|sample| sample.report.as_ref()) {
+            println!("\n{mode}:\n{report}");
+        }
+    }
+    Ok(exit(has_failed))
+}
+
+// ---- Memory
+
+/// The memory of this process that is resident.
+fn resident_bytes() -> f64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok());
+    4096.0 * pages.unwrap_or(0.0)
+}
+
+/// Requests of a graph and kernels, for so long. The parent prints the lines of the parts as they come.
+fn memory(mode: &str, time: Duration) -> Result<Sample> {
+    let gpu = Gpu::get();
+    let folder = env::temp_dir().join(format!("always_live-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let settings = AlwaysOn::new().graphs_quiet(SECOND).watch(SECOND).baseline(Duration::ZERO);
+    let session = Profiler::builder().build()?.always_on(&settings)?;
+    let keep = Profiler::builder().keep_last(Duration::from_secs(5)).build()?;
+    let recorder = keep.flight_recorder(&FlightRecorder::new(&folder).on_error())?;
+    let stream = gpu.stream();
+    let graph = gpu.capture(stream, || (0..50).for_each(|_| gpu.launch_spin(stream, 2_000)));
+    let part = time / PARTS as u32;
+    let (mut means, mut requests) = (Vec::new(), 0_u64);
+    for number in 1..=PARTS {
+        let (start, mut bytes, mut sampled) = (Instant::now(), Vec::new(), Instant::now());
+        while start.elapsed() < part {
+            let _unit = session.unit("request");
+            let _request = nvtx::event("answer").payload(requests).range();
+            gpu.launch_graph(graph, stream);
+            (0..12).for_each(|_| gpu.launch_spin(stream, 5_000));
+            gpu.synchronize(stream);
+            requests += 1;
+            if sampled.elapsed() > Duration::from_millis(200) {
+                bytes.push(resident_bytes());
+                sampled = Instant::now();
+            }
+        }
+        let mean = bytes.iter().sum::<f64>() / bytes.len().max(1) as f64;
+        println!(
+            "process {mode}: part {number} of {PARTS}, {:.0} s each: {:.1} MiB resident, {requests} requests",
+            part.as_secs_f64(),
+            mean / f64::from(1 << 20)
+        );
+        means.push(mean);
+        // A file on demand in each part; its copy in memory is gone afterwards.
+        std::fs::remove_file(recorder.write()?)?;
+    }
+    recorder.stop()?;
+    let mut sample = Sample { mode: mode.to_owned(), ..Sample::default() };
+    describe(&mut sample, &session.stop()?);
+    gpu.destroy_graph(graph);
+    std::fs::remove_dir_all(&folder)?;
+    let most = means[1] * (1.0 + MOST_GROWTH) + MOST_GROWN_BYTES;
+    if means[PARTS - 1] > most {
+        let grown = (means[PARTS - 1] - means[1]) / f64::from(1 << 20);
+        sample.lost = Some(format!("memory grew by {grown:.1} MiB after the second part"));
+    }
+    Ok(sample)
+}
+
+fn check_memory(options: &Options) -> Result<ExitCode> {
+    let start = |number: usize| -> Result<Child> {
+        let mut command = options.command(&(number + 1).to_string())?;
+        Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
+    };
+    let children: Vec<Child> = (0..options.rounds()).map(start).collect::<Result<_>>()?;
+    let follow = |mut child: Child| -> Option<Sample> {
+        let mut sample = None;
+        let lines = child.stdout.take().map(std::io::BufReader::new);
+        for line in
+            lines.into_iter().flat_map(std::io::BufRead::lines).map_while(std::io::Result::ok)
+        {
+            match serde_json::from_str(&line) {
+                Ok(last) => sample = Some(last),
+                Err(_) => println!("{line}"),
+            }
+        }
+        child.wait().ok().filter(std::process::ExitStatus::success).and(sample)
+    };
+    let samples: Vec<Option<Sample>> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            children.into_iter().map(|child| scope.spawn(move || follow(child))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
+    });
+    let mut has_failed = false;
+    for (number, sample) in samples.iter().enumerate() {
+        let why = match sample {
+            None => "it did not end well".to_owned(),
+            Some(Sample { lost: Some(lost), .. }) => lost.clone(),
+            Some(_) => continue,
+        };
+        println!("ERROR: process {}: {why}", number + 1);
+        has_failed = true;
+    }
+    Ok(exit(has_failed))
+}

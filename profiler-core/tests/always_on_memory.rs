@@ -1,0 +1,68 @@
+//! A service that is always on, beside a flight recorder, needs no more memory the longer it runs.
+#![allow(clippy::unwrap_used)] // the helpers are tests too
+
+#[path = "support/effort.rs"]
+mod effort;
+#[path = "support/folder.rs"]
+mod folder;
+
+use std::time::{Duration, Instant};
+
+use cupti::fake::{Fake, Work};
+use profiler_core::Profiler;
+use profiler_core::session::FlightRecorder;
+use profiler_core::session::always_on::AlwaysOn;
+
+/// Parts of the time. The last one is compared with the second.
+const PARTS: usize = 8;
+/// Some 50 bytes for each request of 60 s. Memory grows by some 10 MiB in the first 30 s, and not after that: the pool of buffers alone has
+/// 16 MiB, which are in use bit by bit.
+const MOST: u64 = 16 << 20;
+
+/// Bytes that the allocator has handed out.
+fn handed_out() -> u64 {
+    // SAFETY: asks the C library for its own counts.
+    let allocator = unsafe { libc::mallinfo2() };
+    (allocator.uordblks + allocator.hblkhd) as u64
+}
+
+/// For 60 s where tests are thorough, otherwise for 8 s.
+#[test]
+fn memory_of_a_service_that_is_always_on_is_flat() {
+    let folder = folder::Folder::new();
+    let is_thorough = effort::is_thorough();
+    let part = Duration::from_secs(if is_thorough { 60 } else { 8 }) / PARTS as u32;
+    let fake = Fake::new();
+    let builder = || Profiler::builder().library(fake.library().unwrap());
+    let settings = AlwaysOn::new().budget(0.1).watch(Duration::ZERO).baseline(Duration::ZERO);
+    let service = builder().build().unwrap().always_on(&settings).unwrap();
+    // A number, not a time: a busy machine changes how many there are in a second.
+    let keep = builder().keep_last_operations(10_000).build().unwrap();
+    let recorder = keep.flight_recorder(&FlightRecorder::new(&folder.0).on_error()).unwrap();
+    let (mut least, mut requests) = (Vec::new(), 0_u64);
+    for _ in 0..PARTS {
+        let (start, mut bytes) = (Instant::now(), Vec::new());
+        while start.elapsed() < part {
+            for _ in 0..20 {
+                let _unit = service.unit("request");
+                let _answer = nvtx::event("answer").payload(requests).range();
+                (0..4).for_each(|_| _ = fake.launch(Work::kernel(c"kernel")));
+                requests += 1;
+            }
+            bytes.push(handed_out());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        // A busy machine keeps the profiler's threads waiting at times, and a copy is written in between.
+        bytes.sort_unstable();
+        least.push(bytes[bytes.len() / 4]);
+        std::fs::remove_file(recorder.write().unwrap()).unwrap();
+    }
+    let grown = least[PARTS - 1].saturating_sub(least[1]);
+    let mib: Vec<u64> = least.iter().map(|bytes| bytes >> 20).collect();
+    println!("{requests} requests, MiB by part: {mib:?}");
+    assert!(grown < MOST, "{grown} bytes more: {mib:?} MiB by part, {requests} requests");
+    recorder.stop().unwrap();
+    let report = service.stop().unwrap();
+    assert_eq!(report.submissions(), 4 * requests, "{report}");
+    report.recorded().health().assert_complete();
+}
