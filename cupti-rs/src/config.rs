@@ -401,7 +401,7 @@ settings! {
     /// has shown yet for which ways of making a graph CUPTI reports them.
     graph_dependencies: bool,
     /// Makes the records of the kind [`SYNCHRONIZATION`](ActivityKind::SYNCHRONIZATION) from the calls that wait, if that kind
-    /// is collected: CUPTI's own make other calls of the program dearer, too (docs/decisions/053-synchronisations-from-calls.md).
+    /// is collected: CUPTI's own make other calls of the program dearer, too (docs/decisions/049-synchronisations-from-calls.md).
     /// They have kind, context, stream, correlation id, and times from the call's begin to its end.
     /// [`event`](crate::record::Synchronization::event) is `None`, and queries of streams and calls that fail have none.
     /// With the kind [`CUDA_EVENT`](ActivityKind::CUDA_EVENT) CUPTI writes them all the same. A call that waits costs an id

@@ -1,7 +1,7 @@
 //! Synchronisations from the calls that wait: records of the kind `SYNCHRONIZATION` that this crate writes in CUPTI's place.
 //!
 //! CUPTI's own records of that kind make all calls of the program dearer, not only those that wait
-//! (docs/decisions/053-synchronisations-from-calls.md). The callback of a call that waits knows nearly as much: the kind, the
+//! (docs/decisions/049-synchronisations-from-calls.md). The callback of a call that waits knows nearly as much: the kind, the
 //! context and the stream, but not the event.
 
 use std::sync::Arc;
