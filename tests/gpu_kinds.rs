@@ -82,7 +82,8 @@ fn waits_from_calls() {
             let call = call.expect("each has its call");
             let start_ns = collected.clock.monotonic_ns(wait.span.start_ns);
             let end_ns = collected.clock.monotonic_ns(wait.span.end_ns);
-            let within = call.start_ns <= start_ns + 1_000 && end_ns <= call.end_ns.unwrap() + 1_000;
+            let within =
+                call.start_ns <= start_ns + 1_000 && end_ns <= call.end_ns.unwrap() + 1_000;
             assert!(within, "{wait:?} is not within {call:?}");
         }
         waits

@@ -653,7 +653,8 @@ pub(crate) fn waited(state: State, id: u32, wait: Wait) {
         let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == state.epoch()) else {
             return;
         };
-        let Some(open) = thread.open[thread.before_pause..].iter().rfind(|open| open.id == id) else {
+        let Some(open) = thread.open[thread.before_pause..].iter().rfind(|open| open.id == id)
+        else {
             return;
         };
         let start_ns = thread.writer.get(open.slot, START);
@@ -798,8 +799,7 @@ mod tests {
             graph_writer.push([1; 7]);
         }
         assert!(log.held_bytes() > 2 * chunks.0 && graph_writer.log().held_bytes() > 2 * chunks.1);
-        let read =
-            take_all(&[Logs { graphs, ..logs(log.clone(), calls) }]);
+        let read = take_all(&[Logs { graphs, ..logs(log.clone(), calls) }]);
         assert_eq!((read.calls[0].calls.len(), read.graphs[0].events.len()), (20_000, 20_000));
         assert_eq!((log.held_bytes(), graph_writer.log().held_bytes()), chunks);
         drop((writer, graph_writer));

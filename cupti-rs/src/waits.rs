@@ -85,11 +85,7 @@ impl Wait {
                 to.push(wait);
             }
         };
-        if take {
-            reader.drain(until_ns, visit)
-        } else {
-            reader.rest(visit)
-        }
+        if take { reader.drain(until_ns, visit) } else { reader.rest(visit) }
     }
 
     /// Writes the record at the end of `bytes`, as a library lays it out whose records have this length.

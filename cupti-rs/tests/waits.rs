@@ -97,7 +97,8 @@ fn a_wait_is_in_one_drain_a_snapshot_or_the_stop() {
     let snapshot = collector.snapshot().unwrap();
     let third = fake.launch(Work::synchronize_event());
     let stopped = collector.stop().unwrap();
-    let ids = |collected| waits(collected).iter().map(|wait| wait.correlation_id).collect::<Vec<_>>();
+    let ids =
+        |collected| waits(collected).iter().map(|wait| wait.correlation_id).collect::<Vec<_>>();
     assert_eq!((ids(&drained), ids(&snapshot)), (vec![first], vec![second]));
     assert_eq!(ids(&stopped), [second, third]);
     let strides = |collected: &Collected| collected.records.strides().collect::<Vec<_>>();

@@ -216,7 +216,9 @@ impl Collector {
             self.turn_callbacks_on()?;
         }
         self.missing_kinds.clear();
-        for &(kind, required) in self.config.kinds.iter().filter(|(kind, _)| self.config.enables(*kind)) {
+        for &(kind, required) in
+            self.config.kinds.iter().filter(|(kind, _)| self.config.enables(*kind))
+        {
             let refused = match self.counters_refused {
                 Some(code) if kind == ActivityKind::UNIFIED_MEMORY_COUNTER => Some(code),
                 _ => self.enable(kind)?,

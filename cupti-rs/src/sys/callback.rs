@@ -19,9 +19,7 @@ use crate::graph_gate;
 use crate::graphs::{self, GraphEvent, GraphEventKind};
 use crate::launch_hold;
 use crate::record::NO_ID;
-use crate::session::{
-    self, GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS,
-};
+use crate::session::{self, GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS};
 use crate::waits::{self, Wait, Waiting};
 
 /// `CUpti_CallbackFunc`.
@@ -509,11 +507,7 @@ unsafe fn context_id(context: *mut c_void) -> Option<u32> {
 
 /// # Safety
 /// `context` is null or a context that CUPTI gave to the callback that runs, and `stream` a live stream of it.
-unsafe fn stream_id(
-    context: *mut c_void,
-    stream: *mut c_void,
-    is_per_thread: bool,
-) -> Option<u32> {
+unsafe fn stream_id(context: *mut c_void, stream: *mut c_void, is_per_thread: bool) -> Option<u32> {
     let api = POOL.api().filter(|_| !context.is_null())?;
     let mut id = 0;
     // SAFETY: both are live by the caller's promise; a null stream is the default one; `id` is a live u32.

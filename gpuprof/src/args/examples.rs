@@ -32,7 +32,10 @@ const EXAMPLES: [(&str, &str); 20] = [
         "kernels",
         "gpuprof kernels run.gpuprof\ngpuprof kernels --by-range --class 'my_mlp*=gemm' run.gpuprof",
     ),
-    ("ranks", "gpuprof ranks run.gpurun\ngpuprof ranks --range epoch run.gpurun\ngpuprof ranks --format csv -o collectives.csv run.gpurun"),
+    (
+        "ranks",
+        "gpuprof ranks run.gpurun\ngpuprof ranks --range epoch run.gpurun\ngpuprof ranks --format csv -o collectives.csv run.gpurun",
+    ),
     ("tracks", "gpuprof tracks --by-range run.gpuprof"),
     (
         "tensor-cores",

@@ -4,8 +4,8 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use cupti::{ActivityKind, Config};
 use cupti::fake::{Fake, Work};
+use cupti::{ActivityKind, Config};
 use nvtx::range;
 use profiler_core::profile::{Attribution, Totals};
 use profiler_core::{Profile, Profiler};
