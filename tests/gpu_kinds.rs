@@ -79,7 +79,7 @@ fn waits_from_calls() {
         for wait in &waits {
             let call = collected.calls.iter().flat_map(|thread| &thread.calls);
             let call = call.into_iter().find(|call| call.correlation_id == wait.correlation_id);
-            let call = call.expect("each has its call");
+            let call = call.unwrap();
             let start_ns = collected.clock.monotonic_ns(wait.span.start_ns);
             let end_ns = collected.clock.monotonic_ns(wait.span.end_ns);
             let within =
