@@ -1,13 +1,14 @@
 //! Inferred ranges of calls outside all ranges: of the thread that waited in a range meanwhile.
 //!
 //! PyTorch's autograd thread, for one, launches while the caller of `backward` waits in its range.
-//! No record says so; three facts together suggest it:
+//! No record says so; four facts together suggest it:
 //!
 //! - the call was made outside all ranges, by a helper, a thread without an open range;
 //! - another thread of the process was in one segment of one range during the whole call, and made
 //!   no call itself meanwhile;
 //! - both threads [take turns](Encounters::take_turns) in the whole recording: calls of threads that
-//!   work at the same time overlap now and then.
+//!   work at the same time overlap now and then;
+//! - the helper opens no ranges of that name and domain itself, as the workers of a pool do.
 //!
 //! With two such threads nothing is inferred. Exact attribution is never changed: the ranges go to a
 //! table of their own. Costs a sort of segments and of calls outside ranges, and a pass over each.
@@ -15,12 +16,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::order;
 use crate::join::attribute::{Encounters, Inference};
 use crate::join::segments::{Piece, innermost};
-use crate::join::tables::{CallId, Interval, Maybe, RangeId, Store, ThreadId};
+use crate::join::tables::{CallId, Interval, LabelId, Maybe, RangeId, Store, ThreadId};
 
 /// The inferred ranges of a store.
 #[derive(Debug, Default)]
@@ -81,11 +82,17 @@ pub(crate) fn infer(store: &Store) -> Inferred {
         }
     }
     let mut inferred = Inferred::default();
+    if segments.is_empty() {
+        return inferred;
+    }
+    // Which ranges each thread opens.
+    let opened: FxHashSet<_> =
+        store.ranges.iter().map(|range| (range.thread, range.label)).collect();
     for (process, mut segments) in segments {
         let Some(mut calls) = helpers.remove(&process) else { continue };
         order::sort_by_number(&mut segments, |(_, piece)| piece.time.start_ns);
         order::sort_by_number(&mut calls, |call| store.calls[call.at()].time.start_ns);
-        infer_process(store, &lanes, &segments, &calls, &mut inferred);
+        infer_process(store, &lanes, &opened, &segments, &calls, &mut inferred);
     }
     inferred
 }
@@ -104,6 +111,7 @@ fn time_of(store: &Store, call: CallId) -> Interval {
 fn infer_process(
     store: &Store,
     lanes: &[Lane],
+    opened: &FxHashSet<(ThreadId, LabelId)>,
     segments: &[(ThreadId, Piece<RangeId>)],
     calls: &[CallId],
     inferred: &mut Inferred,
@@ -131,7 +139,9 @@ fn infer_process(
         };
         let waiting = open.iter().filter(|open| {
             let is_throughout = open.segment.time.end_ns >= time.end_ns;
-            is_throughout && !open.is_in_call && take_turns(helper, open.thread)
+            let is_peer = || opened.contains(&(helper, store.ranges[open.segment.of.at()].label));
+            let waits = is_throughout && !open.is_in_call;
+            waits && !is_peer() && take_turns(helper, open.thread)
         });
         match Inference::of(waiting.map(|open| open.segment.of)) {
             Inference::None => {}
@@ -219,7 +229,7 @@ mod tests {
     use cupti::CallClass;
 
     use super::*;
-    use crate::join::tables::{Api, Call, CallKind, Label, LabelId, Range, Thread};
+    use crate::join::tables::{Api, Call, CallKind, Label, Range, Thread};
 
     fn store(threads: u32) -> Store {
         let mut store = Store::default();
@@ -318,6 +328,18 @@ mod tests {
         add_calls(&mut store, 1, None, [100, 200].into_iter());
         store.calls[1].kind = unknown;
         assert_eq!(count(&store, range), 1);
+    }
+
+    /// Workers of a pool with a request each: what one does between its own requests is none of another's.
+    #[test]
+    fn thread_with_such_ranges_of_its_own_is_no_helper() {
+        let mut store = store(3);
+        let range = add_range(&mut store, 0, (0, 1_000));
+        add_range(&mut store, 1, (2_000, 3_000));
+        add_calls(&mut store, 1, None, [100, 200].into_iter());
+        assert_eq!((count(&store, range), infer(&store).undecided), (0, 0));
+        add_calls(&mut store, 2, None, std::iter::once(300));
+        assert_eq!(count(&store, range), 1, "a thread without ranges is one");
     }
 
     #[test]
