@@ -57,7 +57,8 @@ impl fmt::Display for SynchronizationKind {
 }
 
 record! {
-    /// A wait (`SYNCHRONIZATION`), in host time. The call with its correlation id has the thread.
+    /// A wait (`SYNCHRONIZATION`), in host time. The call with its correlation id has the thread. By default such records are
+    /// made from calls and lack the event ([`Config::synchronizations_from_calls`](crate::Config::synchronizations_from_calls)).
     #[derive(Default)]
     Synchronization, raw, f of synchronization {
         /// The type (`type`).

@@ -12,6 +12,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use clap::{Arg, CommandFactory as _};
 use nix::errno::Errno;
 use nix::sys::prctl::{set_child_subreaper, set_dumpable};
 use nix::sys::signal::{Signal, kill};
@@ -21,7 +22,9 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
 use signal_hook::low_level::emulate_default_handler;
 
+use crate::args::Args;
 use crate::failure::{Failure, note};
+use crate::suggest;
 
 /// The statuses of shells for programs that cannot be run, and those that are not found.
 const NOT_EXECUTABLE: u8 = 126;
@@ -44,6 +47,23 @@ const CHILDREN: Duration = Duration::from_millis(50);
 /// later.
 const LATE: Duration = Duration::from_millis(500);
 
+/// There is no such program: it may have been meant for an option.
+fn not_found(name: &OsStr) -> Failure {
+    let word = name.to_string_lossy();
+    let Some(option) = word.strip_prefix("--") else {
+        return Failure::Run(NOT_FOUND, format!("{word}: there is no such program"));
+    };
+    let mut command = Args::command();
+    let run = command.find_subcommand_mut("run");
+    let options = run.into_iter().flat_map(|run| run.get_opts()).filter_map(Arg::get_long);
+    let known: Vec<String> = options.map(|known| format!("--{known}")).collect();
+    let option = option.split('=').next().unwrap_or_default();
+    let meant = suggest::among(&format!("--{option}"), known.iter().map(String::as_str));
+    Failure::Usage(format!(
+        "--{option} is no option of `gpuprof run` and no program: `gpuprof run --help` lists the options{meant}"
+    ))
+}
+
 pub(super) struct Program {
     words: Vec<OsString>,
     /// Where it was found.
@@ -54,9 +74,7 @@ impl Program {
     /// Finds the program as a shell does, and refuses one that would ignore the library.
     pub(super) fn new(words: Vec<OsString>) -> Result<Self, Failure> {
         let name = words.first().map(OsString::as_os_str).unwrap_or_default();
-        let found = find(name).ok_or_else(|| {
-            Failure::Run(NOT_FOUND, format!("{}: there is no such program", name.display()))
-        })?;
+        let found = find(name).ok_or_else(|| not_found(name))?;
         if let Some(why) = ignores_libraries(&found) {
             return Err(Failure::Run(
                 NOT_EXECUTABLE,

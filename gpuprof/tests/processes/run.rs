@@ -257,6 +257,15 @@ fn programs_that_cannot_be_run_have_the_statuses_of_shells() {
 }
 
 #[test]
+fn word_that_is_no_option_is_not_taken_for_a_program() {
+    let folder = Folder::new();
+    let ran = run(&folder, &["--durations", "5"], &["true"]);
+    let failure = ran.failure(2);
+    assert!(failure.contains("--durations is no option of `gpuprof run`"), "{failure}");
+    assert!(failure.contains("did you mean --duration?"), "{failure}");
+}
+
+#[test]
 fn programs_with_the_rights_of_others_are_refused() {
     if !nix::unistd::geteuid().is_root() {
         println!("skipped: only root can give a program to another user");
