@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cupti::fake::{Fake, Work};
+use cupti::fake::{Fake, FakeCall, Work};
 use cupti::{ActivityKind, Config};
 use profiler_core::critical_path::{Change, Intervention, PathKind, ReplayError};
 use profiler_core::query::Step;
@@ -165,12 +165,13 @@ fn busy(time: Duration) {
 fn synchronize(fake: &Fake, stream: u32) {
     let since = fake.now_ns();
     let until = fake.stream_end_ns(stream);
-    let id = fake.call_around("cuStreamSynchronize", || {
+    FakeCall::driver("cuStreamSynchronize", None).of_stream(stream).run(|id| {
         while fake.now_ns() < until {
             thread::yield_now();
         }
+        fake.waited(&Work::synchronize().on_stream(stream), id, since);
+        0
     });
-    fake.waited(&Work::synchronize().on_stream(stream), id, since);
 }
 
 fn record(fake: &Fake, config: Config, program: impl FnOnce()) -> Profile {
