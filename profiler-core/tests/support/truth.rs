@@ -1022,7 +1022,22 @@ impl Generator {
             let marks = self.books.marks.iter().filter(|mark| mark.0 == worker);
             outcome.marks.push(marks.map(|mark| (key(mark.1), self.spot(mark.2))).collect());
             let calls = self.calls(session).filter(|call| call.worker == worker);
-            let waiting = calls.clone().map(|call| call.waiting.clone());
+            // A thread that opens such ranges itself does nothing for another one's.
+            let own: BTreeSet<_> = here
+                .clone()
+                .filter(|range| range.spot.0 == worker)
+                .map(|range| key(range.label))
+                .collect();
+            let peers: BTreeSet<_> = here
+                .clone()
+                .filter(|range| own.contains(&key(range.label)))
+                .map(|range| range.spot)
+                .collect();
+            let waiting = calls.clone().map(|call| {
+                let mut waiting = call.waiting.clone();
+                waiting.ranges.retain(|spot| !peers.contains(spot));
+                waiting
+            });
             outcome.waiting.push(waiting.collect());
             let row = |call: &CallTruth| CallRow {
                 function: call.function.to_owned(),
