@@ -204,7 +204,7 @@ impl Config {
         self.kinds.iter().any(|(asked, _)| *asked == kind)
     }
 
-    /// Whether records of waits are made from calls. Those of events name events as CUPTI's records of waits do.
+    /// Whether records of waits are made from calls. They lack the event, which those of recorded events are joined by.
     pub(crate) fn writes_synchronizations(&self) -> bool {
         self.synchronizations_from_calls
             && self.asks_for(ActivityKind::SYNCHRONIZATION)
@@ -397,8 +397,8 @@ settings! {
     /// Logs events of CUDA graphs ([`Collected::graphs`](crate::Collected::graphs)): a callback and up to three id
     /// look-ups for each node that is made or copied, nothing for a launch.
     graph_events: bool,
-    /// Logs dependencies between nodes of CUDA graphs too, with `graph_events`: a callback and two id look-ups for each. No GPU
-    /// has shown yet for which ways of making a graph CUPTI reports them.
+    /// Logs dependencies between nodes of CUDA graphs too, with `graph_events`: a callback and two id look-ups for each. An
+    /// H200 with CUPTI 13.0.1 reported those of a captured graph; other ways of making one were not tried.
     graph_dependencies: bool,
     /// Makes the records of the kind [`SYNCHRONIZATION`](ActivityKind::SYNCHRONIZATION) from the calls that wait, if that kind
     /// is collected: CUPTI's own make other calls of the program dearer, too (docs/decisions/049-synchronisations-from-calls.md).

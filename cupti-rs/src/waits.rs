@@ -59,7 +59,7 @@ const END: usize = 3;
 pub(crate) type WaitWriter = Writer<WORDS>;
 pub(crate) type WaitReader = Reader<WORDS>;
 
-/// The reader of a thread's waits. One has finished when it is written.
+/// The reader of a thread's waits. A wait has finished when it is written.
 pub(crate) fn reader(writer: &WaitWriter) -> WaitReader {
     writer.log().reader(Some(END))
 }
