@@ -3,14 +3,14 @@
 //! ```text
 //! always_live --bench --check estimates [--rounds 20] [--seconds 1.2]
 //! always_live --bench --check load      [--rounds 3] [--seconds 7]
-//! always_live --bench --check memory    [--rounds 3] [--seconds 480]
+//! always_live --bench --check memory    [--rounds 3] [--seconds 480] [--without recorder|graph]
 //! ```
 //!
 //! | `--check` | what is done | fails if |
 //! | --- | --- | --- |
 //! | `estimates` | each round is a process that does the same steps with windows drawn at a rate of a quarter; the truth is a process in which GRAPH_TRACE and kernels are on for the whole run | the 95 % interval of a range contains the truth in fewer than 18 of 20 rounds |
 //! | `load` | requests whose rate changes tenfold every half second, in processes by turns: `none`, `again`, and budgets of 1, 3 and 10 % | the lower bound of what requests took longer is above the budget, or its own account is, by more than 15 % of the budget |
-//! | `memory` | so many processes side by side, each always on and with a flight recorder that keeps 5 s, for `--seconds` in eight parts | the resident memory of the last part is 5 % and 16 MiB above that of the second, in the mean of a part |
+//! | `memory` | so many processes side by side, each always on and with a flight recorder that keeps 5 s, for `--seconds` in eight parts; without the recorder, or without graphs, on request | the resident memory of the last part is 5 % and 16 MiB above that of the second, in the mean of a part |
 //!
 //! A right interval of one range contains the truth in fewer than 18 of 20 rounds in 7.5 % of checks.
 //! Graphs have nodes of 100 us, so that the gaps between nodes, which an interval of GRAPH_TRACE contains, are some 1 % of it.
@@ -70,11 +70,18 @@ struct Options {
     check: String,
     rounds: Option<usize>,
     seconds: Option<f64>,
+    without: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { mode: None, check: "estimates".to_owned(), rounds: None, seconds: None }
+        Self {
+            mode: None,
+            check: "estimates".to_owned(),
+            rounds: None,
+            seconds: None,
+            without: None,
+        }
     }
 }
 
@@ -86,6 +93,7 @@ impl Arguments for Options {
             "--mode" => self.mode = Some(value()?),
             "--check" => self.check = value()?,
             "--rounds" => self.rounds = Some(value()?.parse::<usize>()?.max(1)),
+            "--without" => self.without = Some(value()?),
             "--seconds" => self.seconds = Some(value()?.parse::<f64>()?.clamp(0.1, 3_600.0)),
             _ => return Ok(false),
         }
@@ -116,6 +124,7 @@ impl Options {
         let mut command = Command::new(env::current_exe()?);
         command.args(["--mode", mode, "--check", &self.check]);
         command.args(["--seconds", &self.time().as_secs_f64().to_string()]);
+        command.args(self.without.iter().flat_map(|part| ["--without", part]));
         Ok(command)
     }
 }
@@ -125,7 +134,7 @@ fn main() -> ExitCode {
         let sample = match options.check.as_str() {
             "estimates" => estimates(mode, options.time())?,
             "load" => load(mode, options.time())?,
-            "memory" => memory(mode, options.time())?,
+            "memory" => memory(mode, options)?,
             other => return Err(format!("no check is called {other}").into()),
         };
         Ok(serde_json::to_string(&sample)?)
@@ -374,24 +383,27 @@ fn resident_bytes() -> f64 {
 }
 
 /// Requests of a graph and kernels, for so long. The parent prints the lines of the parts as they come.
-fn memory(mode: &str, time: Duration) -> Result<Sample> {
+fn memory(mode: &str, options: &Options) -> Result<Sample> {
+    let with = |part: &str| options.without.as_deref() != Some(part);
     let gpu = Gpu::get();
     let folder = env::temp_dir().join(format!("always_live-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let settings = AlwaysOn::new().graphs_quiet(SECOND).watch(SECOND).baseline(Duration::ZERO);
     let session = Profiler::builder().build()?.always_on(&settings)?;
     let keep = Profiler::builder().keep_last(Duration::from_secs(5)).build()?;
-    let recorder = keep.flight_recorder(&FlightRecorder::new(&folder).on_error())?;
+    let settings = FlightRecorder::new(&folder).on_error();
+    let recorder = with("recorder").then(|| keep.flight_recorder(&settings)).transpose()?;
     let stream = gpu.stream();
-    let graph = gpu.capture(stream, || (0..50).for_each(|_| gpu.launch_spin(stream, 2_000)));
-    let part = time / PARTS as u32;
+    let capture = || gpu.capture(stream, || (0..50).for_each(|_| gpu.launch_spin(stream, 2_000)));
+    let graph = with("graph").then(capture);
+    let part = options.time() / PARTS as u32;
     let (mut means, mut requests) = (Vec::new(), 0_u64);
     for number in 1..=PARTS {
         let (start, mut bytes, mut sampled) = (Instant::now(), Vec::new(), Instant::now());
         while start.elapsed() < part {
             let _unit = session.unit("request");
             let _request = nvtx::event("answer").payload(requests).range();
-            gpu.launch_graph(graph, stream);
+            graph.iter().for_each(|graph| gpu.launch_graph(*graph, stream));
             (0..12).for_each(|_| gpu.launch_spin(stream, 5_000));
             gpu.synchronize(stream);
             requests += 1;
@@ -408,12 +420,14 @@ fn memory(mode: &str, time: Duration) -> Result<Sample> {
         );
         means.push(mean);
         // A file on demand in each part; its copy in memory is gone afterwards.
-        std::fs::remove_file(recorder.write()?)?;
+        if let Some(recorder) = &recorder {
+            std::fs::remove_file(recorder.write()?)?;
+        }
     }
-    recorder.stop()?;
+    recorder.map(|recorder| recorder.stop()).transpose()?;
     let mut sample = Sample { mode: mode.to_owned(), ..Sample::default() };
     describe(&mut sample, &session.stop()?);
-    gpu.destroy_graph(graph);
+    graph.into_iter().for_each(|graph| gpu.destroy_graph(graph));
     std::fs::remove_dir_all(&folder)?;
     let most = means[1] * (1.0 + MOST_GROWTH) + MOST_GROWN_BYTES;
     if means[PARTS - 1] > most {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! always_on --bench [--rounds 5] [--seconds 1] [--modes none,again,dormant,calls,budget,declared,full,raw] [--nodes 500]
+//!                   [--only decode|service]
 //! ```
 //!
 //! | mode | what records |
@@ -15,6 +16,7 @@
 //! | `early` | the same budget with windows from the decode loop on, as if the load came unforeseen: launches of the service are dearer |
 //! | `full` | `Profiler::start`, everything |
 //! | `raw` | CUPTI from C++ with the same callbacks and the kinds of the same records, synchronisations among them: `raw_cupti.cpp` |
+//! | `subscribed`, `callbacks` | CUPTI from C++ without records: a subscriber alone, and with empty callbacks of the same calls; on request |
 //!
 //! Each measurement is a process of its own, this program started again with `--mode`. It measures four things for
 //! `--seconds` each: replays a second of a graph of `--nodes` kernels of 1 to 5 us, as a decode loop launches it and waits for
@@ -53,9 +55,9 @@ const LOAD: f64 = 500_000.0;
 const AHEAD: usize = 2;
 /// What CUPTI's first call cost a decode loop on an H100.
 const DECLARED: f64 = 0.12;
-/// The units that are compared before and after CUPTI's first call are those of the first measurement's warm-up.
-const BASELINE: Duration = Duration::from_millis(300);
-const FIRST_WARM_UP: Duration = Duration::from_millis(1_300);
+/// The units that are compared before and after CUPTI's first call, and with logged calls, are those of the first measurement's warm-up.
+const BASELINE: Duration = Duration::from_millis(400);
+const FIRST_WARM_UP: Duration = Duration::from_millis(2_000);
 /// Before each measurement: graphs are quiet, launches are measured, clocks are up.
 const WARM_UP: Duration = Duration::from_millis(400);
 
@@ -83,13 +85,20 @@ struct Options {
     rounds: usize,
     seconds: f64,
     nodes: u64,
+    only: Option<String>,
+}
+
+impl Options {
+    fn measures(&self, part: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == part)
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
         let modes = "none,again,dormant,calls,budget,declared,full,raw";
         let modes = modes.split(',').map(str::to_owned).collect();
-        Self { mode: None, modes, rounds: 5, seconds: 1.0, nodes: 500 }
+        Self { mode: None, modes, rounds: 5, seconds: 1.0, nodes: 500, only: None }
     }
 }
 
@@ -102,6 +111,7 @@ impl Arguments for Options {
             "--modes" => self.modes = value()?.split(',').map(str::to_owned).collect(),
             "--rounds" => self.rounds = value()?.parse::<usize>()?.max(1),
             "--seconds" => self.seconds = value()?.parse::<f64>()?.clamp(0.01, 60.0),
+            "--only" => self.only = Some(value()?),
             "--nodes" => self.nodes = value()?.parse::<u64>()?.max(1),
             _ => return Ok(false),
         }
@@ -158,6 +168,7 @@ impl Session {
                 Self::Full(profiler)
             }
             "raw" => Self::Raw(Raw::start()?),
+            "subscribed" | "callbacks" => Self::Raw(Raw::without_records(mode == "callbacks")?),
             other => return Err(format!("no mode is called {other}").into()),
         })
     }
@@ -218,14 +229,20 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
     };
     let session = Session::start(mode)?;
     let time = Duration::from_secs_f64(options.seconds);
-    [sample.replays_per_second, sample.queued_per_second] =
-        decode(&gpu, &session, options.nodes, time);
-    serve(&gpu, &session, WARM_UP, None);
-    sample.requests_per_second = serve(&gpu, &session, time, None).0;
-    let (_, mut latencies) = serve(&gpu, &session, time, Some(PACED_PER_SECOND));
-    latencies.sort_unstable();
-    let rank = (latencies.len() * 99 / 100).min(latencies.len().saturating_sub(1));
-    sample.p99_us = latencies.get(rank).map_or(f64::NAN, |ns| *ns as f64 / 1e3);
+    let is_first = !options.measures("decode");
+    if !is_first {
+        [sample.replays_per_second, sample.queued_per_second] =
+            decode(&gpu, &session, options.nodes, time);
+    }
+    if options.measures("service") {
+        let warm_up = if is_first { FIRST_WARM_UP } else { WARM_UP };
+        serve(&gpu, &session, warm_up, None);
+        sample.requests_per_second = serve(&gpu, &session, time, None).0;
+        let (_, mut latencies) = serve(&gpu, &session, time, Some(PACED_PER_SECOND));
+        latencies.sort_unstable();
+        let rank = (latencies.len() * 99 / 100).min(latencies.len().saturating_sub(1));
+        sample.p99_us = latencies.get(rank).map_or(f64::NAN, |ns| *ns as f64 / 1e3);
+    }
     session.stop(&mut sample)?;
     Ok(sample)
 }
@@ -306,6 +323,7 @@ fn compare(options: &Options) -> Result<ExitCode> {
         let mut command = Command::new(env::current_exe()?);
         command.args(["--mode", mode, "--seconds", &options.seconds.to_string()]);
         command.args(["--nodes", &options.nodes.to_string()]);
+        command.args(options.only.iter().flat_map(|only| ["--only", only]));
         if let Some(raw) = &raw {
             command.env("RAW_CUPTI", raw);
         }
@@ -340,6 +358,10 @@ const QUANTITIES: [Quantity; 4] = [
 
 fn print_tables(modes: &[String], samples: &[Sample]) {
     for (name, value) in QUANTITIES {
+        if samples.iter().all(|sample| value(sample) == 0.0) {
+            // Not measured.
+            continue;
+        }
         println!(
             "\n{name}: median (min to max); against none and raw within a round, 95 % interval of the median"
         );

@@ -13,17 +13,28 @@ use gpu_profiler_benches::process_bench::Result;
 pub(crate) struct Raw(ManuallyDrop<libloading::Library>);
 
 impl Raw {
-    /// Starts with the library that `RAW_CUPTI` names.
+    /// Records everything, with the library that `RAW_CUPTI` names.
     pub(crate) fn start() -> Result<Self> {
+        let ids: Vec<u32> = DRIVER_CALLS.iter().map(|call| call.id).collect();
+        Self::start_with(&ids, true)
+    }
+
+    /// Subscribes, with empty callbacks of all calls if they are wanted, and no records.
+    #[allow(dead_code, reason = "not every benchmark measures it")]
+    pub(crate) fn without_records(callbacks: bool) -> Result<Self> {
+        let ids: Vec<u32> = DRIVER_CALLS.iter().map(|call| call.id).collect();
+        Self::start_with(if callbacks { &ids } else { &[] }, false)
+    }
+
+    fn start_with(ids: &[u32], records: bool) -> Result<Self> {
         let path = env::var_os("RAW_CUPTI").ok_or("RAW_CUPTI names no library")?;
         // SAFETY: the user named this library; it and libcupti have ordinary initialisers.
         let raw = Self(ManuallyDrop::new(unsafe { libloading::Library::new(path) }?));
-        type Start = unsafe extern "C" fn(*const u32, usize) -> i32;
+        type Start = unsafe extern "C" fn(*const u32, usize, bool) -> i32;
         // SAFETY: this is the function's type in `raw_cupti.cpp`.
         let start = unsafe { raw.0.get::<Start>(b"raw_start\0") }?;
-        let ids: Vec<u32> = DRIVER_CALLS.iter().map(|call| call.id).collect();
         // SAFETY: as many ids lie there as the length says; they are not kept.
-        match unsafe { start(ids.as_ptr(), ids.len()) } {
+        match unsafe { start(ids.as_ptr(), ids.len(), records) } {
             0 => Ok(raw),
             code => Err(format!("raw_start gives CUPTI's error {code}").into()),
         }
@@ -53,20 +64,24 @@ impl Raw {
     }
 }
 
-/// The library of mode `raw`, if that is one of these modes. Where it cannot be had, says why and leaves the mode out.
+/// The modes of CUPTI from C++.
+const RAW_MODES: [&str; 3] = ["raw", "subscribed", "callbacks"];
+
+/// The library of the modes of CUPTI from C++, if there is one among these. Where it cannot be had, says why and leaves the modes out.
 #[allow(dead_code, reason = "not every benchmark can do without the mode")]
 #[allow(clippy::print_stderr, reason = "a program that prints what it measured")]
 pub(crate) fn raw_library_for<M: AsRef<str>>(
     modes: &mut Vec<M>,
     scratch: &Path,
 ) -> Option<PathBuf> {
-    if !modes.iter().any(|mode| mode.as_ref() == "raw") {
+    let is_raw = |mode: &M| RAW_MODES.contains(&mode.as_ref());
+    if !modes.iter().any(is_raw) {
         return None;
     }
     raw_library(scratch)
         .inspect_err(|why| {
             eprintln!("raw is left out: {why}");
-            modes.retain(|mode| mode.as_ref() != "raw");
+            modes.retain(|mode| !is_raw(mode));
         })
         .ok()
 }

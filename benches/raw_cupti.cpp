@@ -194,7 +194,8 @@ bool failed(const char *function, CUptiResult code) {
     return true;
 }
 
-CUptiResult enable(const uint32_t *driver_cbids, size_t n) {
+/// Callbacks of these calls; and the kinds, if records are wanted.
+CUptiResult enable(const uint32_t *driver_cbids, size_t n, bool with_records) {
     uint8_t zeroed = 1;
     size_t size = sizeof zeroed;
     CUptiResult code = cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &zeroed);
@@ -211,6 +212,9 @@ CUptiResult enable(const uint32_t *driver_cbids, size_t n) {
         if (code != CUPTI_ERROR_INVALID_PARAMETER && failed("cuptiEnableCallback", code)) {
             return code;
         }
+    }
+    if (!with_records) {
+        return CUPTI_SUCCESS;
     }
     code = cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED);
     if (failed("cuptiEnableCallback", code)) {
@@ -261,8 +265,9 @@ uint32_t raw_version() {
     return cuptiGetVersion(&version) == CUPTI_SUCCESS ? version : 0;
 }
 
-/// Starts collecting. Gives 0, or CUPTI's error code after saying on stderr what failed; then everything is put back.
-int32_t raw_start(const uint32_t *driver_cbids, size_t n) {
+/// Starts collecting: callbacks of these calls, and records unless they are not wanted. Gives 0, or CUPTI's error code after
+/// saying on stderr what failed; then everything is put back.
+int32_t raw_start(const uint32_t *driver_cbids, size_t n, bool with_records) {
     if (!prepare()) {
         return CUPTI_ERROR_OUT_OF_MEMORY;
     }
@@ -276,7 +281,7 @@ int32_t raw_start(const uint32_t *driver_cbids, size_t n) {
     if (failed("cuptiSubscribe", code)) {
         return code;
     }
-    code = enable(driver_cbids, n);
+    code = enable(driver_cbids, n, with_records);
     if (code != CUPTI_SUCCESS) {
         disable();
     }

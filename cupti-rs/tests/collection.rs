@@ -402,6 +402,27 @@ fn cupti_may_be_attached_on_request_before_calls_are_logged() {
     assert_eq!((ids, kernels(&collected).len()), (vec![logged, within], 1));
     assert!(nothing_lost(&collected.losses));
 
+    // Logging ends and begins again, in pauses alone.
+    let mut collector = start(&fake, &config);
+    collector.log_calls().unwrap();
+    let mut logged = vec![fake.launch(Work::kernel(c"logged"))];
+    collector.stop_logging();
+    assert!(!collector.logs_calls() && fake.enabled_callbacks().is_empty());
+    assert!(collector.is_attached() && fake.is_subscribed());
+    fake.launch(Work::kernel(c"not logged"));
+    collector.log_calls().unwrap();
+    assert!(collector.logs_calls() && fake.enabled_callbacks().len() == callbacks);
+    logged.push(fake.launch(Work::kernel(c"logged again")));
+    collector.stop_logging();
+    collector.resume().unwrap();
+    collector.stop_logging();
+    assert!(collector.logs_calls(), "a window logs its calls");
+    logged.push(fake.launch(Work::kernel(c"within")));
+    let collected = collector.stop().unwrap();
+    let ids: Vec<u32> = calls(&collected).iter().map(|call| call.correlation_id).collect();
+    assert_eq!((ids, kernels(&collected).len()), (logged, 1));
+    assert!(nothing_lost(&collected.losses));
+
     // The first resume attaches and logs, too; a stop needs neither.
     let mut collector = start(&fake, &config);
     collector.resume().unwrap();

@@ -246,6 +246,20 @@ impl Collector {
         Ok(())
     }
 
+    /// Logs no more calls until [`log_calls`](Self::log_calls) or the next [`resume`](Self::resume). Does nothing outside a pause. CUPTI
+    /// stays attached.
+    pub fn stop_logging(&mut self) {
+        if self.is_paused() && session::State::load().has(session::ON) {
+            session::pause();
+            self.turn_callbacks_off();
+        }
+    }
+
+    /// Whether calls are logged now.
+    pub fn logs_calls(&self) -> bool {
+        self.is_attached() && session::State::load().has(session::ON)
+    }
+
     /// Whether the collection is paused.
     pub fn is_paused(&self) -> bool {
         self.on_since_ns.is_none()

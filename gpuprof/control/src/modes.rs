@@ -40,7 +40,7 @@ impl fmt::Display for Budget {
 }
 
 /// Calls recorded all the time, and GPU work in windows within a budget. As text, with commas between: the budget or `calls-only`, then
-/// `rate=SHARE`, `slow=SECONDS`, `watch=SECONDS`, `peak-launches=COUNT`.
+/// `rate=SHARE`, `slow=SECONDS`, `watch=SECONDS`, `peak-launches=COUNT`, `attach-cost=SHARE`, `baseline=SECONDS`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct AlwaysOn {
@@ -54,21 +54,36 @@ pub struct AlwaysOn {
     pub watch: Option<Duration>,
     /// The launches a second of the highest load.
     pub peak_launches: Option<f64>,
+    /// The share of the time that CUPTI's first call costs. Above the budget CUPTI is never called.
+    pub attach_cost: Option<f64>,
+    /// How long ranges are timed before CUPTI's first call, after it, and with logged calls; without it CUPTI is called at the start.
+    pub baseline: Option<Duration>,
 }
 
 impl AlwaysOn {
     /// Windows within this budget; without one, calls only.
     pub fn new(budget: Option<Budget>) -> Self {
-        Self { budget, rate: None, slow: None, watch: None, peak_launches: None }
+        let (rate, slow, watch) = (None, None, None);
+        let (peak_launches, attach_cost, baseline) = (None, None, None);
+        Self { budget, rate, slow, watch, peak_launches, attach_cost, baseline }
     }
 
-    pub(crate) fn has_settings(&self) -> bool {
-        *self != Self::new(self.budget)
+    /// Whether there are settings of windows beside the budget.
+    pub fn has_settings_of_windows(&self) -> bool {
+        let Self { rate, slow, watch, peak_launches, .. } = self;
+        rate.is_some() || slow.is_some() || watch.is_some() || peak_launches.is_some()
+    }
+
+    /// Whether CUPTI is not called at the start.
+    pub fn attaches_later(&self) -> bool {
+        // The default of the library for calls alone.
+        let budget = self.budget.map_or(0.03, |budget| budget.share());
+        self.baseline.is_some() || self.attach_cost.is_some_and(|share| share > budget)
     }
 }
 
 const ALWAYS_ON: &str = "give a share of time from 0% to 100%, as 3%, or calls-only; then with commas \
-                         rate=SHARE, slow=SECONDS, watch=SECONDS, peak-launches=COUNT";
+                         rate=SHARE, slow=SECONDS, watch=SECONDS, peak-launches=COUNT, attach-cost=SHARE, baseline=SECONDS";
 
 impl FromStr for AlwaysOn {
     type Err = String;
@@ -87,6 +102,8 @@ impl FromStr for AlwaysOn {
                 "rate" => settings.rate = Some(share(number()?)?),
                 "slow" => settings.slow = Some(seconds(value)?),
                 "watch" => settings.watch = Some(seconds(value)?),
+                "attach-cost" => settings.attach_cost = Some(share(number()?)?),
+                "baseline" => settings.baseline = Some(seconds(value)?),
                 "peak-launches" => settings.peak_launches = Some(launches(number()?)?),
                 _ => return Err(ALWAYS_ON.to_owned()),
             }
@@ -97,7 +114,7 @@ impl FromStr for AlwaysOn {
 
 fn share(share: f64) -> Result<f64, String> {
     let is_share = (0.0..=1.0).contains(&share);
-    is_share.then_some(share).ok_or_else(|| format!("a rate of {share} is no share from 0 to 1"))
+    is_share.then_some(share).ok_or_else(|| format!("{share} is no share from 0 to 1"))
 }
 
 fn launches(count: f64) -> Result<f64, String> {
@@ -117,6 +134,8 @@ impl fmt::Display for AlwaysOn {
             ("slow", seconds(self.slow)),
             ("watch", seconds(self.watch)),
             ("peak-launches", self.peak_launches),
+            ("attach-cost", self.attach_cost),
+            ("baseline", seconds(self.baseline)),
         ] {
             if let Some(value) = value {
                 write!(f, ",{key}={value}")?;
@@ -221,12 +240,27 @@ mod tests {
 
     #[test]
     fn texts_round_trip() {
-        let text = "0.5%,rate=0.1,slow=0.2,watch=5,peak-launches=50000";
+        let text =
+            "0.5%,rate=0.1,slow=0.2,watch=5,peak-launches=50000,attach-cost=0.004,baseline=2";
         let settings: AlwaysOn = text.parse().unwrap();
         assert_eq!((settings.rate, settings.slow), (Some(0.1), Some(Duration::from_millis(200))));
-        assert_eq!((settings.to_string().as_str(), settings.has_settings()), (text, true));
+        assert_eq!(
+            (settings.to_string().as_str(), settings.has_settings_of_windows()),
+            (text, true)
+        );
         let plain: AlwaysOn = "calls-only".parse().unwrap();
-        assert_eq!((plain.to_string().as_str(), plain.has_settings()), ("calls-only", false));
+        assert_eq!(plain.to_string(), "calls-only");
+        for (text, of_windows, later) in [
+            ("calls-only", false, false),
+            ("calls-only,attach-cost=0.2", false, true),
+            ("1%,attach-cost=0.005", false, false),
+            ("1%,attach-cost=0.02,watch=1", true, true),
+            ("3%,baseline=1", false, true),
+        ] {
+            let settings: AlwaysOn = text.parse().unwrap();
+            assert_eq!(settings.has_settings_of_windows(), of_windows, "{text}");
+            assert_eq!(settings.attaches_later(), later, "{text}");
+        }
         assert_eq!((Budget::default().share(), Budget::default().to_string()), (0.03, "3%".into()));
         for text in ["seconds=0.5", "operations=100000"] {
             assert_eq!(text.parse::<KeepLast>().unwrap().to_string(), text);
@@ -251,6 +285,8 @@ mod tests {
             ("3%,slow=soon", "not a number of seconds"),
             ("3%,peak-launches=-1", "launches a second"),
             ("3%,peak-launches=NaN", "launches a second"),
+            ("3%,attach-cost=3", "no share"),
+            ("3%,baseline=soon", "not a number of seconds"),
         ] {
             assert!(always_on(text).contains(why), "{text}: {}", always_on(text));
         }

@@ -231,7 +231,10 @@ impl Options {
             if settings.slow.is_some() && !matches!(self.start, Start::Range(_)) {
                 return of("slow units are ranges: name them with GPUPROF_START=range=NAME");
             }
-            if settings.budget.is_none() && settings.has_settings() {
+            if settings.baseline.is_some() && !matches!(self.start, Start::Range(_)) {
+                return of("what is timed are ranges: name them with GPUPROF_START=range=NAME");
+            }
+            if settings.budget.is_none() && settings.has_settings_of_windows() {
                 return of(
                     "without windows there is nothing to draw: leave out rate, slow, watch and peak-launches",
                 );
@@ -509,6 +512,7 @@ mod tests {
         for (variables, why) in [
             (&[(ALWAYS_ON_VARIABLE, "3%,slow=1")][..], "slow units are ranges"),
             (&[(ALWAYS_ON_VARIABLE, "calls-only,rate=0.1")], "nothing to draw"),
+            (&[(ALWAYS_ON_VARIABLE, "3%,baseline=1")], "what is timed are ranges"),
             (&[(KEEP_LAST_VARIABLE, "seconds=1"), (ALWAYS_ON_VARIABLE, "3%")], "the last part"),
             (&[(KEEP_LAST_VARIABLE, "seconds=1"), (START_VARIABLE, "range=a")], "the last part"),
             (&[(GRAPHS_VARIABLE, "whole"), (ALWAYS_ON_VARIABLE, "3%")], "for a whole run"),

@@ -83,8 +83,11 @@ pub(crate) fn start(
 
 /// The settings of the session.
 fn of(settings: &Settings) -> AlwaysOn {
-    let Settings { budget, rate, slow, watch, peak_launches, .. } = *settings;
-    let mut all = AlwaysOn::new();
+    let Settings { budget, rate, slow, watch, peak_launches, attach_cost, baseline, .. } =
+        *settings;
+    // A program that was not changed may capture its graphs at the start.
+    let mut all = AlwaysOn::new().baseline(baseline.unwrap_or_default());
+    all = attach_cost.into_iter().fold(all, AlwaysOn::attach_cost);
     all = match budget {
         Some(budget) => all.budget(budget.share()),
         None => all.calls_only(),

@@ -959,6 +959,16 @@ fn settings_of_windows_are_those_of_the_variable() {
     assert!(windows == 0 && report.contains("watching launches"), "{report}");
     let (windows, report) = wait("10%,watch=0,peak-launches=1000000");
     assert!(windows == 0 && report.contains("NO WINDOW IS OPENED"), "{report}");
+    // CUPTI's first call: declared above the budget, within it, and timed by ranges.
+    let (windows, report) = wait("3%,watch=0,attach-cost=0.12");
+    assert!(windows == 0 && report.contains("CUPTI IS NOT CALLED"), "{report}");
+    let (_, report) = wait("100%,watch=0,attach-cost=0.12");
+    assert!(report.contains("CUPTI's first call: 12.00 % of the time (declared)"), "{report}");
+    let (_, report) = wait("10%,watch=0,baseline=0.1");
+    for cost in ["CUPTI's first call: ", "logging calls: "] {
+        let line = report.lines().find(|line| line.starts_with(cost)).unwrap();
+        assert!(line.contains("% of the time (95 %: "), "{report}");
+    }
 }
 
 #[test]

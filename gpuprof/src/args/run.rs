@@ -54,6 +54,15 @@ pub(crate) struct RunArgs {
     /// exceed the budget there [default: the most while they are watched]
     #[arg(long, value_name = "COUNT", requires = "always_on", value_parser = at_least_zero)]
     pub(crate) peak_launches: Option<f64>,
+    /// With --always-on, the share of the program's time that CUPTI's first call costs, from 0 to 1, as a report of another run
+    /// has it: above the budget CUPTI is never called, and ranges alone are recorded
+    #[arg(long, value_name = "SHARE", requires = "always_on", value_parser = share)]
+    pub(crate) attach_cost: Option<f64>,
+    /// With --always-on and --range, time the ranges for this long before CUPTI's first call, again after it, and once more with
+    /// logged calls: the report has what these cost. Graphs that are captured before have no ranges by node [default: CUPTI is
+    /// called at the start, and this is not measured]
+    #[arg(long, value_name = "TIME", requires = "always_on", value_parser = humantime::parse_duration)]
+    pub(crate) baseline: Option<Duration>,
     /// Keep only the last part, in memory: a time, as 10s, or a number of GPU operations, as 100000. It is written at the
     /// end, by `gpuprof snapshot`, and by --slow and --on-error
     #[arg(long, value_name = "TIME|COUNT", conflicts_with_all = ["always_on", "range", "duration", "ranges"], value_parser = keep_last)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use gpuprof_control::manifest::{Ended, Run};
-use gpuprof_control::{AlwaysOn, LOG_VARIABLE, Options, RunFolder, Start};
+use gpuprof_control::{LOG_VARIABLE, Options, RunFolder, Start};
 
 use crate::args::RunArgs;
 use crate::failure::{Failure, note};
@@ -156,6 +156,7 @@ fn options(args: &mut RunArgs) -> Result<Options, Failure> {
         (Some(settings), _) => {
             (settings.rate, settings.watch) = (args.rate, args.watch);
             settings.peak_launches = args.peak_launches;
+            (settings.attach_cost, settings.baseline) = (args.attach_cost, args.baseline);
             settings.slow = slow.first().map(|(_, time)| *time);
             if !matches!(options.start, Start::Now | Start::Range(_)) {
                 return usage(
@@ -167,7 +168,10 @@ fn options(args: &mut RunArgs) -> Result<Options, Failure> {
                     "with --always-on, --slow NAME=TIME is of the range of --range NAME: give both, once",
                 );
             }
-            if settings.budget.is_none() && *settings != AlwaysOn::new(None) {
+            if settings.baseline.is_some() && range.is_none() {
+                return usage("--baseline times the ranges of --range NAME: give both");
+            }
+            if settings.budget.is_none() && settings.has_settings_of_windows() {
                 return usage(
                     "--always-on=calls-only opens no window: leave out --rate, --watch, --peak-launches and --slow",
                 );

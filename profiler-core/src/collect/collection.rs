@@ -295,6 +295,14 @@ impl Collection {
         Ok(self.collector.pause()?)
     }
 
+    /// Logs no more calls, if no other session needs them. Whether they are not logged now.
+    pub(super) fn stop_logging(&mut self) -> bool {
+        if self.views.len() == 1 && !self.is_on() {
+            self.collector.stop_logging();
+        }
+        !self.collector.logs_calls()
+    }
+
     /// Marks the session's end. The returned waiter is used without the collection's lock.
     pub(super) fn leave(&mut self, id: u64) -> Result<Waiter, Error> {
         self.view(id)?.see_signals();

@@ -37,6 +37,17 @@ pub(crate) struct Session {
     stacks: SessionStacks,
 }
 
+/// What CUPTI is used for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CuptiUse {
+    /// It was called.
+    pub(crate) is_attached: bool,
+    /// It collects.
+    pub(crate) is_on: bool,
+    /// Calls are logged.
+    pub(crate) logs: bool,
+}
+
 /// The stacks of a session, if it takes any.
 #[derive(Debug, Default)]
 struct SessionStacks {
@@ -164,10 +175,15 @@ impl Session {
         self.with(paused).unwrap_or(false)
     }
 
-    /// Whether CUPTI was called, and whether it collects.
-    pub(crate) fn attachment(&self) -> Result<(bool, bool), Error> {
+    /// What CUPTI is used for now.
+    pub(crate) fn cupti_use(&self) -> Result<CuptiUse, Error> {
         let of = |running: &mut Collection| {
-            Ok((running.collector.is_attached(), !running.collector.is_paused()))
+            let collector = &running.collector;
+            Ok(CuptiUse {
+                is_attached: collector.is_attached(),
+                is_on: !collector.is_paused(),
+                logs: collector.logs_calls(),
+            })
         };
         self.with(of)
     }
@@ -180,6 +196,11 @@ impl Session {
     /// Logs calls from now on, as its settings say.
     pub(crate) fn log_calls(&self) -> Result<(), Error> {
         self.with(|running| Ok(running.collector.log_calls()?))
+    }
+
+    /// Logs no more calls, if this is the only session and it is in no window. Whether they are not logged now.
+    pub(crate) fn stop_logging(&self) -> Result<bool, Error> {
+        self.with(|running| Ok(running.stop_logging()))
     }
 
     /// Begins a window now. While CUPTI collects, takes no lock that others hold for long; otherwise

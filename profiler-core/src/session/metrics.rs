@@ -144,6 +144,7 @@ impl RangeMetrics {
         for (part, share) in shares.into_iter().chain(attached) {
             gauge!("gpu_profiler_cost_ratio", "part" => part).set(share);
         }
+        gauge!("gpu_profiler_logged_ratio").set(report.logged_share());
         let counts = report.counts();
         let now = [
             ("drawn", counts.drawn),

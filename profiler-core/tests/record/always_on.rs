@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cupti::fake::{Fake, Work};
 use cupti::{ActivityKind, Config};
 use profiler_core::session::always_on::{
-    AlwaysOn, AlwaysOnReport, AlwaysOnSession, AttachCost, State,
+    AlwaysOn, AlwaysOnReport, AlwaysOnSession, State, TimedCost,
 };
 use profiler_core::statistics::RatioEstimator;
 use profiler_core::{Profile, Profiler, ProfilerBuilder};
@@ -495,7 +495,7 @@ fn the_cost_of_the_first_call_is_measured_by_units_and_counts() {
     assert_eq!(service.snapshot().unwrap().state(), State::Comparing);
     assert!(!fake.is_subscribed(), "no call into CUPTI before the units are timed");
     let report = compared(&fake, &service, Duration::from_micros(100));
-    let AttachCost::Measured(cost) = report.attach_cost() else { panic!("{report}") };
+    let TimedCost::Measured(cost) = report.attach_cost() else { panic!("{report}") };
     assert!(cost.low < 0.2 && cost.high > 0.1 && cost.value > 0.05, "{report}");
     assert!(cost.units_before > 50 && cost.units_after > 50, "{report}");
     // It counts from the first moment on, and for as long as units come.
@@ -514,6 +514,56 @@ fn the_cost_of_the_first_call_is_measured_by_units_and_counts() {
     }
 }
 
+/// Logged calls make each unit 100 us dearer, a fifth, as in a service at saturation: they are not logged until few units come.
+#[test]
+fn calls_are_not_logged_while_that_costs_more_than_the_budget() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let service = start(&fake, &comparing());
+    let unit = || {
+        let _unit = service.unit("request");
+        fake.launch(Work::kernel(c"k"));
+        let logged = if fake.enabled_callbacks().is_empty() { 0 } else { 100 };
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_micros(400 + logged) {
+            std::hint::spin_loop();
+        }
+    };
+    let until = |state: State, pause: Duration| {
+        let late = Instant::now() + Duration::from_secs(60);
+        loop {
+            (0..20).for_each(|_| {
+                unit();
+                std::thread::sleep(pause);
+            });
+            let report = service.snapshot().unwrap();
+            if report.state() == state {
+                return report;
+            }
+            assert!(Instant::now() < late, "{report}");
+        }
+    };
+    let report = until(State::RangesOnly, Duration::ZERO);
+    let TimedCost::Measured(cost) = report.logging_cost() else { panic!("{report}") };
+    assert!(cost.low < 0.2 && cost.high > 0.1 && cost.value > 0.05, "{report}");
+    assert!(fake.enabled_callbacks().is_empty() && fake.is_subscribed(), "CUPTI stays attached");
+    let (submissions, logged) = (report.submissions(), report.logged_share());
+    assert!(submissions > 0 && logged > 0.0 && logged < 1.0, "{report}");
+    let instances = |report: &AlwaysOnReport| report.ranges().next().unwrap().instances;
+    let report = until(State::RangesOnly, Duration::ZERO);
+    assert_eq!(report.submissions(), submissions, "{report}");
+    assert!(instances(&report) > submissions && report.counts().drawn == 0, "{report}");
+    for part in ["CALLS ARE NOT LOGGED", "logging calls: ", "calls were logged for "] {
+        assert!(report.to_string().contains(part), "{part} is missing in:\n{report}");
+    }
+    // Few units: 100 us of each are less than the budget.
+    until(State::Sampling, Duration::from_millis(20));
+    assert!(!fake.enabled_callbacks().is_empty());
+    unit();
+    let report = service.stop().unwrap();
+    report.recorded().health().assert_complete();
+    assert!(report.submissions() > submissions, "{report}");
+}
+
 #[test]
 fn a_first_call_that_costs_little_leaves_the_budget_to_windows() {
     let (_turn, fake) = (turn(), Fake::new());
@@ -527,7 +577,7 @@ fn a_first_call_that_costs_little_leaves_the_budget_to_windows() {
         }
         assert!(Instant::now() < late, "{report}");
     };
-    assert!(matches!(report.attach_cost(), AttachCost::Measured(_)), "{report}");
+    assert!(matches!(report.attach_cost(), TimedCost::Measured(_)), "{report}");
     let report = service.stop().unwrap();
     report.recorded().health().assert_complete();
     assert!(report.gpu_time().is_some(), "{report}");
@@ -543,7 +593,7 @@ fn a_declared_cost_above_the_budget_keeps_cupti_uncalled() {
     let report = service.stop().unwrap();
     assert_eq!(
         (report.state(), report.attach_cost()),
-        (State::NotAttached, AttachCost::Declared(0.12))
+        (State::NotAttached, TimedCost::Declared(0.12))
     );
     assert_eq!((report.submissions(), report.counts().units), (0, 20), "{report}");
     assert_eq!(report.fixed_share(), 0.0, "what is not called costs nothing: {report}");
@@ -579,9 +629,7 @@ fn a_refused_first_call_ends_the_comparison_and_is_in_the_report() {
     assert!(!unit(&fake, &service, "decode", 1));
     let report = service.stop().unwrap();
     assert_eq!(report.state(), State::NotAttached, "{report}");
-    assert!(
-        matches!(report.attach_cost(), AttachCost::NotMeasured(why) if why.contains("refused"))
-    );
+    assert!(matches!(report.attach_cost(), TimedCost::NotMeasured(why) if why.contains("refused")));
     assert!(report.last_error().is_some_and(profiler_core::Error::is_busy), "{report}");
 }
 

@@ -22,6 +22,11 @@ const PEAK_NS: f64 = 10e9;
 const FIRST_SHARE: f64 = 0.75;
 /// Launches became at most 19 % dearer on all machines: above such a budget there is nothing to watch for.
 pub(super) const MOST_RISE: f64 = 0.2;
+/// Logged calls may cost this share of the budget, whatever else costs.
+const LEAST_LOGGING: f64 = 0.1;
+/// Calls are logged again once that would cost this share of what is left for it, and at the earliest after the time.
+const LOG_AGAIN: f64 = 0.75;
+const LOG_AGAIN_NS: u64 = 5_000_000_000;
 /// A lower probability is none: its weight would decide all sums.
 const LEAST_PROBABILITY: f64 = 1e-5;
 
@@ -71,6 +76,11 @@ pub(crate) struct Controller {
     unit_rate: f64,
     fixed: f64,
     fixed_is_known: bool,
+    /// What logged calls cost a nanosecond, or would; whether they are logged, and since when.
+    logging: f64,
+    logs: bool,
+    logs_since_ns: u64,
+    logged_ns: f64,
     launch_rate: f64,
     window_ns: f64,
     windows: u64,
@@ -84,8 +94,12 @@ pub(crate) struct Controller {
 pub(crate) struct FixedCost {
     /// Launches in it.
     pub(crate) launches: u64,
-    /// What logging calls cost, and by how much launches took longer than before the first window.
+    /// What CUPTI's first call cost, and by how much launches took longer than before the first window.
     pub(crate) cost_ns: f64,
+    /// What logging calls cost, or would have.
+    pub(crate) logging_ns: f64,
+    /// Whether they were logged.
+    pub(crate) logs: bool,
 }
 
 impl Controller {
@@ -105,6 +119,10 @@ impl Controller {
             unit_rate: 0.0,
             fixed: 0.0,
             fixed_is_known: false,
+            logging: 0.0,
+            logs: true,
+            logs_since_ns: now_ns,
+            logged_ns: 0.0,
             launch_rate: 0.0,
             window_ns: FIRST_WINDOW_NS,
             windows: 0,
@@ -129,14 +147,24 @@ impl Controller {
     /// The share of time that passes for fixed costs: with those that a first window would bring.
     pub(crate) fn fixed_share(&self) -> f64 {
         let assumed = if self.has_opened { 0.0 } else { self.launch_rate * self.assumed_launch_ns };
-        self.fixed + assumed
+        let logging = if self.logs { self.logging } else { 0.0 };
+        self.fixed + logging + assumed
     }
 
-    /// Whether fixed costs alone exceed the budget, or would after a first window at the highest rate of launches.
+    /// Whether calls should be logged from now on, if times of units show what that costs.
+    pub(crate) fn wants_calls(&self) -> bool {
+        let room = (self.budget - self.fixed).max(LEAST_LOGGING * self.budget);
+        if self.logs {
+            return self.logging <= room;
+        }
+        self.now_ns >= self.logs_since_ns + LOG_AGAIN_NS && self.logging <= LOG_AGAIN * room
+    }
+
+    /// Whether fixed costs alone exceed the budget, or would with logged calls or after a first window at the highest rate of launches.
     pub(crate) fn exceeds_budget(&self) -> bool {
         let lasting = self.peak_launch_rate * self.assumed_launch_ns;
         let is_too_dear = !self.has_opened && lasting > FIRST_SHARE * self.budget;
-        self.fixed_is_known && (is_too_dear || self.fixed_share() > self.budget)
+        !self.logs || self.fixed_is_known && (is_too_dear || self.fixed_share() > self.budget)
     }
 
     /// Whether launches are watched before the first window.
@@ -206,6 +234,10 @@ impl Controller {
         }
         let weight = if self.fixed_is_known { 1.0 - (-elapsed / FIXED_NS).exp() } else { 1.0 };
         self.fixed += weight * (fixed.cost_ns / elapsed - self.fixed);
+        self.logging += weight * (fixed.logging_ns / elapsed - self.logging);
+        if fixed.logs != self.logs {
+            (self.logs, self.logs_since_ns) = (fixed.logs, now_ns);
+        }
         let launch_rate = fixed.launches as f64 / elapsed;
         self.launch_rate += weight * (launch_rate - self.launch_rate);
         self.slow_launch_rate +=
@@ -216,11 +248,28 @@ impl Controller {
         }
         self.fixed_is_known = true;
         self.fixed_ns += fixed.cost_ns;
+        if fixed.logs {
+            self.fixed_ns += fixed.logging_ns;
+            self.logged_ns += elapsed;
+        }
     }
 
-    /// Counts a share of the time that is lost from now on at once, and not only once it was paid.
-    pub(crate) fn expect(&mut self, share: f64) {
-        self.fixed += share.max(0.0);
+    /// Counts shares of the time that are lost from now on at once, and not only once they were paid: of CUPTI's first call, and of logged
+    /// calls.
+    pub(crate) fn expect(&mut self, attach: f64, logging: f64) {
+        self.fixed += attach.max(0.0);
+        self.logging = self.logging.max(logging);
+    }
+
+    /// Whether calls are logged.
+    pub(crate) fn logs_calls(&self) -> bool {
+        self.logs
+    }
+
+    /// The share of the time since the start in which calls were logged.
+    pub(crate) fn logged_share(&self) -> f64 {
+        let age = self.now_ns.saturating_sub(self.start_ns).max(1) as f64;
+        (self.logged_ns / age).min(1.0)
     }
 
     /// Launches a second at present.
@@ -341,9 +390,10 @@ mod tests {
                 self.costs.add(self.kind, phase, rate, ns);
             }
             let rise_ns = self.costs.rise(self.kind, rate).ns;
-            let each_ns = self.logging_ns + if self.windows > 0 { rise_ns } else { 0.0 };
-            let cost_ns = self.launches as f64 * each_ns;
-            let fixed = FixedCost { launches: self.launches, cost_ns };
+            let each_ns = if self.windows > 0 { rise_ns } else { 0.0 };
+            let launches = self.launches as f64;
+            let (cost_ns, logging_ns) = (launches * each_ns, launches * self.logging_ns);
+            let fixed = FixedCost { launches: self.launches, cost_ns, logging_ns, logs: true };
             self.controller.observe(self.now_ns, self.observed_ns, fixed);
             (self.observed_ns, self.launches) = (self.now_ns, 0);
         }
@@ -481,12 +531,54 @@ mod tests {
         assert!(run.windows > later);
     }
 
+    /// A service at saturation, and then a twentieth of its load: calls that cost more than the budget are not logged, until they do not.
+    #[test]
+    fn calls_are_logged_while_that_costs_less_than_the_budget() {
+        let mut controller = Controller::new(&Limits { watch_ns: 0, ..LIMITS }, 0);
+        let (mut logs, mut changes) = (true, Vec::new());
+        for tenth in 1..=1_200 {
+            let is_saturated = (200..600).contains(&tenth);
+            // 8 % of the time at saturation, 0.4 % otherwise.
+            let logging_ns = 100e6 * if is_saturated { 0.08 } else { 0.004 };
+            let launches = if logs { 100 } else { 0 };
+            let now_ns = tenth * SECOND / 10;
+            let fixed = FixedCost { launches, cost_ns: 500e3, logging_ns, logs };
+            controller.observe(now_ns, now_ns - SECOND / 10, fixed);
+            if controller.wants_calls() != logs {
+                logs = !logs;
+                changes.push((tenth, logs));
+            }
+            if !controller.logs_calls() {
+                assert_eq!(controller.offer(now_ns, 0.0), Decision::ExceedsBudget);
+                assert!(!controller.may_open(now_ns));
+            }
+        }
+        let [(stopped, false), (again, true)] = changes[..] else { panic!("{changes:?}") };
+        assert!((200..220).contains(&stopped) && (600..640).contains(&again), "{changes:?}");
+        let logged = (stopped + 1_200 - again) as f64 / 1_200.0;
+        assert!((controller.logged_share() - logged).abs() < 0.01);
+        // What was paid: the first call all the time, and calls while they were logged.
+        let (_, fixed) = controller.shares();
+        assert!(fixed < 0.005 + 0.004 + 0.08 * 20.0 / 1_200.0, "{fixed}");
+
+        // Where the first call alone exceeds the budget, calls that cost next to nothing are logged all the same.
+        for (share, wants) in [(0.002, true), (0.01, false)] {
+            let mut controller = Controller::new(&LIMITS, 0);
+            let logging_ns = share * SECOND as f64;
+            let fixed = FixedCost { launches: 1, cost_ns: 120e6, logging_ns, logs: true };
+            (1..10).for_each(|s| controller.observe(s * SECOND, (s - 1) * SECOND, fixed));
+            assert_eq!(controller.wants_calls(), wants, "{share}");
+            assert!(controller.exceeds_budget());
+        }
+    }
+
     #[test]
     fn a_slow_unit_may_open_a_window_within_the_budget() {
         let limits = Limits { most_rate: 0.0, watch_ns: 0, ..LIMITS };
         let mut controller = Controller::new(&limits, 0);
         assert!(!controller.may_open(SECOND), "the load is not known yet");
-        controller.observe(SECOND, 0, FixedCost { launches: 10, cost_ns: 1_000.0 });
+        let fixed = FixedCost { launches: 10, cost_ns: 1_000.0, logging_ns: 0.0, logs: true };
+        controller.observe(SECOND, 0, fixed);
         assert_eq!(controller.offer(SECOND, 0.0), Decision::Skip, "its rate is 0");
         let mut opened = 0;
         for millisecond in 1_000..61_000 {

@@ -2,7 +2,7 @@
 //!
 //! [`Profiler::always_on`] starts it. [`AlwaysOn`] has the settings and an example.
 
-mod attachment;
+mod comparison;
 mod controller;
 mod launch_costs;
 mod report;
@@ -21,16 +21,16 @@ use crate::base::accessors::setters;
 use crate::base::background::Background;
 use crate::base::error::{Error, Kind};
 use crate::collect::request::{Retention, SessionRequest};
-use crate::collect::session::Session;
+use crate::collect::session::{CuptiUse, Session};
 use crate::join::window_sums::{WindowBounds, WindowSums};
 use crate::profile::summary::Summary;
 use crate::session::profiler::Profiler;
-use attachment::{Attachment, Step};
+use comparison::{Comparison, Step};
 use controller::{Controller, Limits, MOST_RISE};
 use sampler::Sampler;
 use units::{Begun, Units};
 
-pub use attachment::{AttachCost, MeasuredShare};
+pub use comparison::{MeasuredShare, TimedCost};
 pub use report::{AlwaysOnReport, LastingRise, RangeEstimate, State, UnitCounts};
 
 /// The assumed cost of a launch after the first window, before it is measured: the most that was seen on H200 with
@@ -72,8 +72,12 @@ const ASSUMED_LAUNCH_NS: f64 = 600.0;
 /// # What is measured
 /// The time to turn CUPTI on and off, in which launches wait; by how much units and launches take longer in windows;
 /// by how much launches take longer after the first window, at their lower quartile, by kind of launch and at the same rate;
-/// and 77 ns for each logged call, which a process cannot measure itself. Where logging and dearer launches alone exceed the
-/// budget, no window is opened.
+/// and what logging calls costs: units are timed for a third [`baseline`](Self::baseline) with logged calls, and 77 ns a call are
+/// the least. Where logging and dearer launches alone exceed the budget, no window is opened.
+///
+/// # Calls that cost too much
+/// Where times of units show that logging calls costs more than the budget leaves, as in a service at saturation, calls are not logged
+/// ([`State::RangesOnly`]) until it would cost less at the present load. [`AlwaysOnReport::logged_share`] has for how much of the time they were.
 ///
 /// # The first window
 /// It makes all later launches dearer until the process ends. So launches are [watched](Self::watch) first, and the highest
@@ -142,9 +146,9 @@ impl AlwaysOn {
         /// The launches a second that the program reaches under its highest load, if that is known. Without it, only what was seen
         /// before the first window counts.
         peak_launches(per_second: f64) peak_launches = per_second;
-        /// How long units are timed before CUPTI is called, and again afterwards: 5 s by default. Until the second side ends, ranges are recorded
-        /// and calls are not, and graphs that were captured before CUPTI was called have no ranges by node. A side lasts up to four times as
-        /// long where it has few units. Zero calls CUPTI at the start, and measures nothing. So do budgets above 20 %.
+        /// How long units are timed before CUPTI is called, again afterwards, and once more with logged calls: 5 s each by default. Until the second
+        /// side ends, ranges are recorded and calls are not, and graphs that were captured before CUPTI was called have no ranges by node. A side
+        /// lasts up to four times as long where it has few units. Zero calls CUPTI at the start, and measures nothing. So do budgets above 20 %.
         baseline(time: Duration) baseline = time;
         /// The share of the program's time that CUPTI's first call costs, from 0 to 1, as a report of another run has it. CUPTI is called at the start
         /// and this share counts; if it exceeds the budget, CUPTI is never called, and ranges alone are recorded.
@@ -182,15 +186,18 @@ impl AlwaysOn {
         is_too_dear && self.mode != Mode::WholeGraphs
     }
 
-    /// How CUPTI's first call is measured, from now on.
-    fn attachment(&self) -> Attachment {
-        if let Some(share) = self.attach_cost {
-            return Attachment::declared(share);
+    /// What units are compared for, from now on.
+    fn comparison(&self) -> Comparison {
+        let is_left_out =
+            self.mode == Mode::WholeGraphs || self.baseline.is_zero() || self.budget > MOST_RISE;
+        match self.attach_cost.map(TimedCost::Declared) {
+            Some(declared) if is_left_out || self.stays_detached() => {
+                Comparison::with_attach_cost(declared, "calls were logged from the start, or never")
+            }
+            Some(declared) => Comparison::of_logging(declared, self.baseline, now_ns()),
+            None if is_left_out => Comparison::without("CUPTI was called at the start"),
+            None => Comparison::of_all(self.baseline, now_ns()),
         }
-        if self.mode == Mode::WholeGraphs || self.baseline.is_zero() || self.budget > MOST_RISE {
-            return Attachment::without("CUPTI was called at the start");
-        }
-        Attachment::comparing(self.baseline, now_ns())
     }
 }
 
@@ -229,8 +236,8 @@ impl Profiler {
         let config = match settings.mode {
             Mode::WholeGraphs => self.whole_graphs(),
             _ => {
-                let attachment = settings.attachment();
-                self.in_windows(attachment.is_comparing() || settings.stays_detached())?
+                let is_before = settings.comparison().is_before();
+                self.in_windows(is_before || settings.stays_detached())?
             }
         };
         let mut join = self.streaming(0);
@@ -262,12 +269,14 @@ impl Profiler {
             ..self.request(Retention::Nothing, Some(sampler.clone()))
         })?;
         let units = Units::default();
-        let mut attachment = settings.attachment();
+        let mut comparison = settings.comparison();
+        let cupti = session.cupti_use()?;
         // Another session may have called CUPTI, and the profiler's settings may need it.
-        if attachment.is_comparing() && session.attachment()?.0 {
-            attachment = Attachment::default();
+        if comparison.is_before() && cupti.is_attached {
+            comparison.give_up("CUPTI was called before the first unit");
+            session.log_calls()?;
         }
-        units.compare(attachment);
+        units.compare(comparison);
         let settings = settings.clone();
         let stays_detached = AtomicBool::new(settings.stays_detached());
         let shared = Arc::new(Shared {
@@ -446,25 +455,45 @@ impl Shared {
         self.units.end_unit(&begun, ns, self.settings.slow);
     }
 
-    /// Measures what passed since the last call, and compares units before and after CUPTI's first call.
+    /// Measures what passed since the last call, compares units, and decides whether calls are logged.
     fn observe(&self) {
         let (since_ns, until_ns, mut fixed) = self.sampler.lock().observe();
-        if !self.stays_detached.load(Ordering::Relaxed) {
-            fixed.cost_ns += self.units.take_attach_cost(until_ns.saturating_sub(since_ns));
+        let is_detached = self.stays_detached.load(Ordering::Relaxed);
+        let cupti = self.session.cupti_use().unwrap_or_default();
+        let charged = self.units.take_cost(until_ns.saturating_sub(since_ns));
+        if !is_detached {
+            fixed.cost_ns += charged.attach_ns;
         }
-        self.controller.lock().observe(until_ns, since_ns, fixed);
-        let (is_comparing, is_before, _) = self.units.comparison();
-        if !is_comparing {
-            return;
+        fixed.logging_ns = fixed.logging_ns.max(charged.logging_ns.unwrap_or_default());
+        fixed.logs = cupti.logs;
+        let wants_calls = {
+            let mut controller = self.controller.lock();
+            controller.observe(until_ns, since_ns, fixed);
+            controller.wants_calls()
+        };
+        let (is_comparing, is_before) = self.units.is_comparing();
+        if is_comparing {
+            self.compare(is_before, cupti);
+        } else if !cupti.is_on && self.units.next_step(now_ns()) == Step::Again {
+            self.log(true);
+            self.units.compare_again(now_ns());
+        } else if charged.logging_ns.is_some()
+            && self.settings.mode == Mode::Windows
+            && wants_calls != cupti.logs
+        {
+            self.log(wants_calls);
         }
-        let Ok((is_attached, is_on)) = self.session.attachment() else { return };
-        if is_on || is_before && is_attached {
+    }
+
+    /// Goes on with the comparison of units.
+    fn compare(&self, is_before: bool, cupti: CuptiUse) {
+        if cupti.is_on || is_before && cupti.is_attached {
             self.units.give_up_comparison("another session used CUPTI meanwhile", None);
-            self.log_calls();
+            self.log(true);
             return;
         }
         match self.units.next_step(now_ns()) {
-            Step::Nothing => {}
+            Step::Nothing | Step::Again => {}
             Step::Attach => match self.session.attach() {
                 Ok(()) => self.units.attached(now_ns()),
                 Err(error) => {
@@ -472,16 +501,35 @@ impl Shared {
                     self.units.give_up_comparison("CUPTI refused its first call", Some(error));
                 }
             },
+            Step::StopLogging => match self.session.stop_logging() {
+                Ok(true) => self.units.attached(now_ns()),
+                stopped => {
+                    let why = "another session logs calls";
+                    self.units.give_up_comparison(why, stopped.err());
+                }
+            },
             Step::LogCalls => {
-                let (.., cost) = self.units.comparison();
-                self.controller.lock().expect(cost.share().unwrap_or_default());
-                self.log_calls();
+                let [attach, _] = self.units.costs();
+                self.controller.lock().expect(attach.share().unwrap_or_default(), 0.0);
+                self.log(true);
+                self.units.logging(now_ns());
+            }
+            Step::Conclude => {
+                self.log(true);
+                let [_, logging] = self.units.costs();
+                let TimedCost::Measured(share) = logging else { return };
+                if share.low > 0.0 {
+                    self.controller.lock().expect(0.0, share.value);
+                }
             }
         }
     }
 
-    fn log_calls(&self) {
-        if let Err(error) = self.session.log_calls() {
+    /// Logs calls from now on, or no more.
+    fn log(&self, calls: bool) {
+        let stop = || self.session.stop_logging().map(drop);
+        let done = if calls { self.session.log_calls() } else { stop() };
+        if let Err(error) = done {
             self.units.refuse(error);
         }
     }
@@ -516,12 +564,14 @@ impl Shared {
         }
         let controller = self.controller.lock();
         let (window_share, fixed_share) = controller.shares();
-        let (is_comparing, _, attach_cost) = self.units.comparison();
+        let (is_comparing, _) = self.units.is_comparing();
+        let [attach_cost, logging_cost] = self.units.costs();
         let state = match self.settings.mode {
             _ if self.stays_detached.load(Ordering::Relaxed) => State::NotAttached,
             _ if is_comparing => State::Comparing,
             Mode::CallsOnly => State::CallsOnly,
             Mode::WholeGraphs => State::WholeGraphs,
+            Mode::Windows if !controller.logs_calls() => State::RangesOnly,
             Mode::Windows if controller.exceeds_budget() => State::BudgetExceeded,
             Mode::Windows if controller.is_watching() => State::Measuring,
             Mode::Windows => State::Sampling,
@@ -533,6 +583,8 @@ impl Shared {
             window_share,
             fixed_share,
             attach_cost,
+            logging_cost,
+            logged_share: controller.logged_share(),
             launches_per_second: controller.launches_per_second(),
             rise: sampler.lasting_rise(),
             counts,

@@ -6,7 +6,7 @@ use cupti::clock::now_ns;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 
-use super::attachment::{AttachCost, Attachment, Step};
+use super::comparison::{Charged, Comparison, Step, TimedCost};
 use super::controller::{Controller, Decision};
 use super::report::UnitCounts;
 use crate::base::error::Error;
@@ -77,7 +77,7 @@ struct Inner {
     last_error: Option<Error>,
     is_after_slow: bool,
     random: u64,
-    attachment: Attachment,
+    comparison: Comparison,
     names: FxHashMap<String, usize>,
     means: Vec<Mean>,
     /// By how much units in windows took longer than the mean of others.
@@ -145,7 +145,7 @@ impl Units {
             inner.random = now_ns() ^ (u64::from(std::process::id()) << 32) | 1;
         }
         let random = draw(&mut inner.random);
-        let window = match inner.attachment.is_comparing() {
+        let window = match inner.comparison.is_comparing() {
             true => None,
             false => decide(inner.is_after_slow, random, &mut inner.counts),
         };
@@ -163,7 +163,7 @@ impl Units {
             inner.counts.slow += 1;
             inner.is_after_slow = true;
         }
-        inner.attachment.add(begun.name, begun.start_ns, ns);
+        inner.comparison.add(begun.name, begun.start_ns, ns);
         let mean = inner.means.get(begun.name).copied().unwrap_or_default();
         match &begun.window {
             Some(window) => {
@@ -183,37 +183,53 @@ impl Units {
         }
     }
 
-    /// Sets how units are compared before and after CUPTI's first call.
-    pub(super) fn compare(&self, attachment: Attachment) {
-        self.inner.lock().attachment = attachment;
+    /// Sets what units are compared for.
+    pub(super) fn compare(&self, comparison: Comparison) {
+        self.inner.lock().comparison = comparison;
     }
 
     /// What is to be done about CUPTI now.
     pub(super) fn next_step(&self, now_ns: u64) -> Step {
-        self.inner.lock().attachment.tick(now_ns)
+        self.inner.lock().comparison.tick(now_ns)
     }
 
     /// CUPTI has been attached.
     pub(super) fn attached(&self, now_ns: u64) {
-        self.inner.lock().attachment.attached(now_ns);
+        self.inner.lock().comparison.attached(now_ns);
+    }
+
+    /// Calls are logged.
+    pub(super) fn logging(&self, now_ns: u64) {
+        self.inner.lock().comparison.logging(now_ns);
+    }
+
+    /// Calls are logged, and are compared again with their lack.
+    pub(super) fn compare_again(&self, now_ns: u64) {
+        self.inner.lock().comparison.again(now_ns);
     }
 
     /// Ends the comparison without a result.
     pub(super) fn give_up_comparison(&self, why: &'static str, error: Option<Error>) {
         let mut inner = self.inner.lock();
-        inner.attachment.give_up(why);
+        inner.comparison.give_up(why);
         inner.last_error = error.or(inner.last_error.take());
     }
 
     /// Whether units are compared, and CUPTI was not called yet.
-    pub(super) fn comparison(&self) -> (bool, bool, AttachCost) {
-        let attachment = &self.inner.lock().attachment;
-        (attachment.is_comparing(), attachment.is_before(), attachment.cost())
+    pub(super) fn is_comparing(&self) -> (bool, bool) {
+        let comparison = &self.inner.lock().comparison;
+        (comparison.is_comparing(), comparison.is_before())
     }
 
-    /// What CUPTI's first call has cost since the last call of this, which was so long ago.
-    pub(super) fn take_attach_cost(&self, elapsed_ns: u64) -> f64 {
-        self.inner.lock().attachment.take_cost(elapsed_ns as f64)
+    /// What CUPTI's first call costs, and what logging calls does.
+    pub(super) fn costs(&self) -> [TimedCost; 2] {
+        let comparison = &self.inner.lock().comparison;
+        [comparison.attach_cost(), comparison.logging_cost()]
+    }
+
+    /// What both have cost since the last call of this, which was so long ago.
+    pub(super) fn take_cost(&self, elapsed_ns: u64) -> Charged {
+        self.inner.lock().comparison.take_cost(elapsed_ns as f64)
     }
 
     /// Counts a window that could not be opened or closed.

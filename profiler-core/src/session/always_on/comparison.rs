@@ -1,0 +1,605 @@
+//! What CUPTI's first call and logging calls cost the program: times of units without them and with them.
+//!
+//! A state machine without a clock: every method gets the time. Three sides, one after the other, are divided into blocks of time. Medians
+//! of blocks are compared by ranks, so that a load that varies from block to block widens the interval.
+
+use std::fmt;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use crate::base::hodges_lehmann::{Factor, Ranks, median};
+
+/// Blocks with units on each side.
+const BLOCKS: usize = 10;
+/// Blocks with units of a name on each side, or it is not compared: bounds of 95 % need 4.
+const FEWEST: usize = 4;
+/// The times of a block that its medians are of. Further units are left out.
+const MOST_UNITS: usize = 4_096;
+/// A side ends after so many times its length, whatever it has.
+const PATIENCE: u64 = 4;
+/// Logging is compared again where names that were not compared had most of the time of units: the first time after so many sides,
+/// and each time after twice as long, so often.
+const AGAIN_AFTER: u64 = 4;
+const MOST_AGAIN: u32 = 8;
+/// The probability beyond each bound.
+const TAIL: f64 = 0.025;
+
+/// A cost of recording that times of units show, as a share of the time: [`AlwaysOnReport::attach_cost`](super::AlwaysOnReport::attach_cost)
+/// and [`logging_cost`](super::AlwaysOnReport::logging_cost).
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum TimedCost {
+    /// Units are timed without it, or with it.
+    Comparing,
+    /// Nothing was compared, for this reason.
+    NotMeasured(&'static str),
+    /// The difference of host times of units without it and with it.
+    Measured(MeasuredShare),
+    /// The share of the time that the program declared.
+    Declared(f64),
+}
+
+/// A share of the time that units were measured to take longer. Below 0 they were faster.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct MeasuredShare {
+    /// The share.
+    pub value: f64,
+    /// The bounds of its 95 % interval, if the load was the same on both sides.
+    pub low: f64,
+    /// The upper one.
+    pub high: f64,
+    /// Units without it.
+    pub units_before: u64,
+    /// Units with it.
+    pub units_after: u64,
+}
+
+impl TimedCost {
+    /// The share of the time, as far as it is known.
+    pub fn share(&self) -> Option<f64> {
+        match self {
+            Self::Measured(measured) => Some(measured.value),
+            Self::Declared(share) => Some(*share),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for TimedCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+        match self {
+            Self::Comparing => f.write_str("units are timed without it and with it"),
+            Self::NotMeasured(why) => write!(f, "not measured: {why}"),
+            Self::Declared(share) => write!(f, "{} of the time (declared)", percent(*share)),
+            Self::Measured(MeasuredShare { value, low, high, units_before, units_after }) => {
+                let [value, low, high] = [*value, *low, *high].map(percent);
+                write!(
+                    f,
+                    "{value} of the time (95 %: {low} to {high}; {units_before} units before, {units_after} after)"
+                )
+            }
+        }
+    }
+}
+
+/// What is to be done now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Nothing,
+    /// Attach CUPTI, then call [`Comparison::attached`].
+    Attach,
+    /// Log calls from now on, then call [`Comparison::logging`].
+    LogCalls,
+    /// Log no calls from now on, then call [`Comparison::attached`].
+    StopLogging,
+    /// All sides are compared. Log calls from now on.
+    Conclude,
+    /// Log calls from now on, then call [`Comparison::again`].
+    Again,
+}
+
+/// The side that is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Without CUPTI.
+    Before,
+    /// CUPTI is attached, and nothing is enabled.
+    Attached,
+    /// Calls are logged.
+    Logging,
+    Done,
+}
+
+/// The units of one name: medians of blocks on each side, and their time on it.
+#[derive(Debug, Clone, Default)]
+struct OfName {
+    medians: [Vec<f64>; 3],
+    busy_ns: [f64; 3],
+    /// By how much a unit takes longer for CUPTI's first call, and for logged calls.
+    longer_ns: [f64; 2],
+    /// Whether logged calls were compared.
+    is_compared: bool,
+}
+
+/// One side: when it began, its open block, and how many have had units.
+#[derive(Debug, Default)]
+struct Side {
+    since_ns: u64,
+    block_since_ns: u64,
+    times: FxHashMap<usize, Vec<f64>>,
+    count: usize,
+    blocks: usize,
+    units: u64,
+}
+
+impl Side {
+    fn begin(since_ns: u64) -> Self {
+        Self { since_ns, block_since_ns: since_ns, ..Self::default() }
+    }
+}
+
+/// What passed since it was asked for last.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Charged {
+    /// For CUPTI's first call.
+    pub(super) attach_ns: f64,
+    /// For logged calls, or what they would have cost; `None` if it was not measured.
+    pub(super) logging_ns: Option<f64>,
+}
+
+/// The comparison of units without CUPTI, with it, and with logged calls.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    phase: Phase,
+    side_ns: u64,
+    side: Side,
+    /// Units and length of each side that has ended.
+    units: [u64; 3],
+    passed_ns: [u64; 3],
+    /// Logged calls come before their lack: CUPTI is attached, and graphs may be captured at the start.
+    logs_first: bool,
+    names: Vec<OfName>,
+    attach: TimedCost,
+    logging: TimedCost,
+    /// For each cost, since it was asked for.
+    charged_ns: [f64; 2],
+    /// The time of units whose logged calls were compared, and of others, since then.
+    compared_ns: f64,
+    other_ns: f64,
+    concluded_ns: u64,
+    times_again: u32,
+}
+
+impl Default for Comparison {
+    fn default() -> Self {
+        Self::without("CUPTI was called before the first unit")
+    }
+}
+
+impl Comparison {
+    /// Compares sides of this length.
+    pub(super) fn of_all(baseline: Duration, now_ns: u64) -> Self {
+        Self {
+            phase: Phase::Before,
+            side_ns: u64::try_from(baseline.as_nanos()).unwrap_or(u64::MAX),
+            side: Side::begin(now_ns),
+            units: [0; 3],
+            passed_ns: [0; 3],
+            logs_first: false,
+            names: Vec::new(),
+            attach: TimedCost::Comparing,
+            logging: TimedCost::Comparing,
+            charged_ns: [0.0; 2],
+            compared_ns: 0.0,
+            other_ns: 0.0,
+            concluded_ns: 0,
+            times_again: 0,
+        }
+    }
+
+    /// Compares logging alone: calls are logged from the start, and what attaching CUPTI costs is known or not to be known.
+    pub(super) fn of_logging(attach: TimedCost, baseline: Duration, now_ns: u64) -> Self {
+        let (phase, logs_first) = (Phase::Logging, true);
+        Self { phase, logs_first, attach, ..Self::of_all(baseline, now_ns) }
+    }
+
+    /// Compares nothing.
+    pub(super) fn without(why: &'static str) -> Self {
+        Self::with_attach_cost(TimedCost::NotMeasured(why), why)
+    }
+
+    /// Compares nothing, with what the first call is said to cost.
+    pub(super) fn with_attach_cost(attach: TimedCost, why: &'static str) -> Self {
+        let logging = TimedCost::NotMeasured(why);
+        Self { phase: Phase::Done, attach, logging, ..Self::of_all(Duration::ZERO, 0) }
+    }
+
+    pub(super) fn is_comparing(&self) -> bool {
+        self.phase != Phase::Done
+    }
+
+    /// Whether CUPTI is still to be called.
+    pub(super) fn is_before(&self) -> bool {
+        self.phase == Phase::Before
+    }
+
+    /// What CUPTI's first call costs.
+    pub(super) fn attach_cost(&self) -> TimedCost {
+        self.attach
+    }
+
+    /// What logging calls costs.
+    pub(super) fn logging_cost(&self) -> TimedCost {
+        self.logging
+    }
+
+    fn block_ns(&self) -> u64 {
+        self.side_ns / BLOCKS as u64
+    }
+
+    /// Adds a unit of the name in this row.
+    pub(super) fn add(&mut self, name: usize, start_ns: u64, ns: u64) {
+        if self.phase == Phase::Done {
+            let of_name = self.names.get(name);
+            if let Some(of_name) = of_name {
+                self.charged_ns[0] += of_name.longer_ns[0];
+                self.charged_ns[1] += of_name.longer_ns[1];
+            }
+            let is_compared = of_name.is_some_and(|of_name| of_name.is_compared);
+            let total = if is_compared { &mut self.compared_ns } else { &mut self.other_ns };
+            *total += ns as f64;
+            return;
+        }
+        if start_ns < self.side.since_ns {
+            return;
+        }
+        self.close_block(start_ns + ns);
+        self.names.resize_with(self.names.len().max(name + 1), OfName::default);
+        self.names[name].busy_ns[self.phase as usize] += ns as f64;
+        self.side.units += 1;
+        if self.side.count < MOST_UNITS {
+            self.side.count += 1;
+            self.side.times.entry(name).or_default().push(ns as f64);
+        }
+    }
+
+    /// Ends the block if its time has passed.
+    fn close_block(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.side.block_since_ns) < self.block_ns() {
+            return;
+        }
+        self.side.block_since_ns = now_ns;
+        self.side.blocks += usize::from(self.side.count != 0);
+        self.side.count = 0;
+        for (name, mut times) in self.side.times.drain() {
+            times.sort_unstable_by(f64::total_cmp);
+            self.names[name].medians[self.phase as usize].extend(median(&times));
+        }
+    }
+
+    /// What is to be done, some times a block.
+    pub(super) fn tick(&mut self, now_ns: u64) -> Step {
+        if self.phase == Phase::Done {
+            return self.tick_after(now_ns);
+        }
+        if now_ns < self.side.since_ns {
+            return Step::Nothing;
+        }
+        self.close_block(now_ns);
+        let passed_ns = now_ns - self.side.since_ns;
+        let is_over = passed_ns / PATIENCE >= self.side_ns;
+        if self.side.blocks < BLOCKS && !is_over {
+            return Step::Nothing;
+        }
+        self.units[self.phase as usize] = self.side.units;
+        self.passed_ns[self.phase as usize] = passed_ns;
+        match self.phase {
+            Phase::Before => Step::Attach,
+            Phase::Attached if !self.logs_first => {
+                self.attach = self.compare(0);
+                Step::LogCalls
+            }
+            Phase::Logging if self.logs_first => Step::StopLogging,
+            _ => {
+                self.logging = self.compare(1);
+                self.phase = Phase::Done;
+                (self.concluded_ns, self.compared_ns, self.other_ns) = (now_ns, 0.0, 0.0);
+                Step::Conclude
+            }
+        }
+    }
+
+    /// The load may have become another.
+    fn tick_after(&mut self, now_ns: u64) -> Step {
+        let wait_ns = (AGAIN_AFTER * self.side_ns) << self.times_again;
+        let is_due = now_ns.saturating_sub(self.concluded_ns) >= wait_ns;
+        // A side of no length: nothing is compared.
+        if self.side_ns == 0 || self.times_again >= MOST_AGAIN || !is_due {
+            return Step::Nothing;
+        }
+        let is_other = self.other_ns > self.compared_ns;
+        (self.concluded_ns, self.compared_ns, self.other_ns) = (now_ns, 0.0, 0.0);
+        if is_other { Step::Again } else { Step::Nothing }
+    }
+
+    /// Calls are logged, and are compared again with their lack.
+    pub(super) fn again(&mut self, now_ns: u64) {
+        self.times_again += 1;
+        self.logs_first = true;
+        for of_name in &mut self.names {
+            of_name.medians[1..].iter_mut().for_each(Vec::clear);
+            of_name.busy_ns = [0.0; 3];
+        }
+        self.logging(now_ns);
+    }
+
+    /// CUPTI is attached, and logs no calls. Launches waited for that, so the next block of time is left out.
+    pub(super) fn attached(&mut self, now_ns: u64) {
+        (self.phase, self.side) = (Phase::Attached, Side::begin(now_ns + self.block_ns()));
+    }
+
+    /// Calls are logged.
+    pub(super) fn logging(&mut self, now_ns: u64) {
+        (self.phase, self.side) = (Phase::Logging, Side::begin(now_ns + self.block_ns()));
+    }
+
+    /// Ends the comparison.
+    pub(super) fn give_up(&mut self, why: &'static str) {
+        for cost in [&mut self.attach, &mut self.logging] {
+            if *cost == TimedCost::Comparing {
+                *cost = TimedCost::NotMeasured(why);
+            }
+        }
+        self.phase = Phase::Done;
+    }
+
+    /// Compares a side with the one that has a thing more turned on.
+    fn compare(&mut self, side: usize) -> TimedCost {
+        let passed_ns = self.passed_ns[side + 1].max(1) as f64;
+        let (mut ranks, mut any) = (Ranks::default(), false);
+        let [mut value, mut low, mut high] = [0.0; 3];
+        for OfName { medians, busy_ns, longer_ns, is_compared } in &mut self.names {
+            let (before, after) = (&medians[side], &medians[side + 1]);
+            if before.len() < FEWEST || after.len() < FEWEST {
+                continue;
+            }
+            let Some(factor) = Factor::of([before, after], false, TAIL, &mut ranks) else {
+                continue;
+            };
+            any = true;
+            *is_compared |= side == 1;
+            let mut sorted = after.clone();
+            sorted.sort_unstable_by(f64::total_cmp);
+            // Units are open one at a time, so these are shares of the time that passes. Bounds are added up, which is on the safe side.
+            let share = busy_ns[side + 1] / passed_ns;
+            let added = |ratio: f64| share * (1.0 - 1.0 / ratio.max(f64::MIN_POSITIVE));
+            value += added(factor.ratio);
+            low += added(factor.low);
+            high += added(factor.high);
+            longer_ns[side] = median(&sorted).unwrap_or_default() * (1.0 - 1.0 / factor.ratio);
+        }
+        if any {
+            let (units_before, units_after) = (self.units[side], self.units[side + 1]);
+            TimedCost::Measured(MeasuredShare { value, low, high, units_before, units_after })
+        } else {
+            TimedCost::NotMeasured("too few units without it or with it")
+        }
+    }
+
+    /// What both cost since the last call, which was so long ago.
+    pub(super) fn take_cost(&mut self, elapsed_ns: f64) -> Charged {
+        let charged_ns = std::mem::take(&mut self.charged_ns).map(|ns| ns.max(0.0));
+        Charged {
+            attach_ns: match self.attach {
+                TimedCost::Declared(share) => share * elapsed_ns,
+                _ => charged_ns[0],
+            },
+            // What may be nothing is not counted, nor reason to go without calls.
+            logging_ns: match self.logging {
+                TimedCost::Measured(share) if self.phase == Phase::Done => {
+                    Some(if share.low > 0.0 { charged_ns[1] } else { 0.0 })
+                }
+                _ => None,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: u64 = 1_000_000;
+
+    /// Runs units until all sides are compared. `unit_ns` gets the time, how many things were turned on (CUPTI, then calls), and a random
+    /// number; `pause_ns` is between them.
+    fn compare(
+        seed: u64,
+        pause_ns: u64,
+        mut unit_ns: impl FnMut(u64, u64, f64) -> u64,
+    ) -> Comparison {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut comparison = Comparison::of_all(Duration::from_secs(1), 0);
+        let (mut now_ns, mut next_tick_ns, mut turned_on) = (0, 0, 0);
+        loop {
+            let ns = unit_ns(now_ns, turned_on, random.f64());
+            comparison.add(0, now_ns, ns);
+            now_ns += ns + pause_ns;
+            if now_ns < next_tick_ns {
+                continue;
+            }
+            next_tick_ns = now_ns + 50 * MILLISECOND;
+            match comparison.tick(now_ns) {
+                Step::Nothing => assert!(comparison.is_comparing()),
+                Step::Attach => {
+                    assert!(comparison.is_before());
+                    now_ns += 20 * MILLISECOND;
+                    comparison.attached(now_ns);
+                    turned_on = 1;
+                }
+                Step::LogCalls => {
+                    assert!(turned_on == 1 && comparison.attach_cost() != TimedCost::Comparing);
+                    comparison.logging(now_ns);
+                    turned_on = 2;
+                }
+                Step::StopLogging | Step::Again => panic!("calls are logged last"),
+                Step::Conclude => return comparison,
+            }
+            assert!(now_ns < 60_000 * MILLISECOND);
+        }
+    }
+
+    fn measured(cost: TimedCost) -> MeasuredShare {
+        match cost {
+            TimedCost::Measured(measured) => measured,
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn planted_rises_are_within_their_intervals_in_95_of_100_runs() {
+        // 1.44 ms become 1.60 ms and then 1.68 ms; every tenth takes twice as long, and the load drifts from block to block.
+        let planted = [1.0 - 1.44 / 1.6, 1.0 - 1.6 / 1.68];
+        let (mut within, mut sums) = ([0; 2], [0.0; 2]);
+        for seed in 0..100 {
+            let mut drift = fastrand::Rng::with_seed(1_000 + seed);
+            let loads: Vec<f64> = (0..200).map(|_| 0.98 + 0.04 * drift.f64()).collect();
+            let comparison = compare(seed, 0, |now_ns, turned_on, draw| {
+                let base = [1.44e6, 1.6e6, 1.68e6][turned_on as usize];
+                let long = if draw < 0.1 { 2.0 } else { 1.0 };
+                let load = loads[(now_ns / (100 * MILLISECOND)) as usize % loads.len()];
+                (base * long * load * (0.99 + 0.02 * draw)) as u64
+            });
+            let costs = [comparison.attach_cost(), comparison.logging_cost()];
+            for (which, cost) in costs.into_iter().enumerate() {
+                let share = measured(cost);
+                sums[which] += share.value;
+                let planted = planted[which];
+                within[which] += u32::from(share.low <= planted && planted <= share.high);
+                assert!(share.high - share.low < 0.05, "{cost}");
+            }
+        }
+        for which in [0, 1] {
+            assert!(within[which] >= 91, "{within:?} of 100");
+            assert!((sums[which] / 100.0 - planted[which]).abs() < 0.002, "{sums:?}");
+        }
+    }
+
+    #[test]
+    fn what_units_cost_more_is_charged_by_unit() {
+        // Half of the time is between units.
+        let unit = |_, turned_on, _| [1_000_000, 1_250_000, 1_500_000][turned_on as usize];
+        let mut comparison = compare(1, 1_375_000, unit);
+        let share = measured(comparison.logging_cost()).value;
+        assert!((share - 1_500.0 / 2_875.0 / 6.0).abs() < 0.01, "{}", comparison.logging_cost());
+        let nothing = Charged { attach_ns: 0.0, logging_ns: Some(0.0) };
+        assert_eq!(comparison.take_cost(1e9), nothing, "no unit since");
+        (0..8).for_each(|_| comparison.add(0, 0, 1_500_000));
+        comparison.add(7, 0, 1_500_000);
+        let Charged { attach_ns, logging_ns } = comparison.take_cost(1e9);
+        assert!((attach_ns - 2e6).abs() < 1.0, "{attach_ns}");
+        assert!(logging_ns.is_some_and(|ns| (ns - 2e6).abs() < 1.0), "{logging_ns:?}");
+        assert_eq!(comparison.take_cost(1e9), nothing);
+        let text = comparison.attach_cost().to_string();
+        assert!(text.contains("units before") && text.contains(" % of the time (95 %: "), "{text}");
+    }
+
+    #[test]
+    fn units_that_do_not_change_cost_nothing() {
+        let mut comparison = compare(3, 0, |_, _, draw| (1e6 * (0.9 + 0.2 * draw)) as u64);
+        for cost in [comparison.attach_cost(), comparison.logging_cost()] {
+            let share = measured(cost);
+            assert!(share.low <= 0.0 && share.high >= 0.0 && share.high < 0.02, "{share:?}");
+        }
+        comparison.add(0, 0, 1_000_000);
+        assert_eq!(comparison.take_cost(1e9).logging_ns, Some(0.0), "it may be nothing");
+    }
+
+    #[test]
+    fn too_few_units_are_not_compared() {
+        // Each takes longer than a side.
+        let comparison = compare(4, 0, |_, _, _| 3_000 * MILLISECOND);
+        for cost in [comparison.attach_cost(), comparison.logging_cost()] {
+            assert!(matches!(cost, TimedCost::NotMeasured(why) if why.contains("few")), "{cost}");
+        }
+        // Without a unit the sides end, too.
+        let mut comparison = Comparison::of_all(Duration::from_secs(1), 0);
+        assert_eq!(comparison.tick(3_900 * MILLISECOND), Step::Nothing);
+        assert_eq!(comparison.tick(4_000 * MILLISECOND), Step::Attach);
+        comparison.attached(4_001 * MILLISECOND);
+        assert_eq!(comparison.tick(8_000 * MILLISECOND), Step::Nothing);
+        assert_eq!(comparison.tick(8_200 * MILLISECOND), Step::LogCalls);
+        comparison.logging(8_201 * MILLISECOND);
+        assert_eq!(comparison.tick(12_200 * MILLISECOND), Step::Nothing);
+        assert_eq!(comparison.tick(12_400 * MILLISECOND), Step::Conclude);
+        assert_eq!(comparison.attach_cost().share(), None);
+        assert_eq!(comparison.take_cost(1e9), Charged::default());
+    }
+
+    #[test]
+    fn a_load_of_other_names_is_compared_again() {
+        let mut comparison = compare(5, 0, |_, _, _| 1_000_000);
+        let start = comparison.concluded_ns / MILLISECOND;
+        let mut run = |name: usize, from: u64, ms: u64, unit_ns: u64| {
+            let from = start + from;
+            (from..from + ms).for_each(|at| comparison.add(name, at * MILLISECOND, unit_ns));
+            let step = comparison.tick((from + ms) * MILLISECOND);
+            match step {
+                Step::Again => comparison.again((from + ms) * MILLISECOND),
+                Step::StopLogging => comparison.attached((from + ms) * MILLISECOND),
+                _ => {}
+            }
+            (step, comparison.take_cost(1e9).logging_ns)
+        };
+        assert_eq!(run(0, 0, 4_000, 900_000), (Step::Nothing, Some(0.0)), "the same name");
+        assert_eq!(run(3, 4_000, 3_000, 900_000).0, Step::Nothing, "not long enough");
+        assert_eq!(run(3, 7_000, 1_000, 900_000).0, Step::Again);
+        assert_eq!(run(3, 8_200, 1_200, 900_000), (Step::StopLogging, None));
+        assert_eq!(run(3, 9_600, 1_200, 800_000).0, Step::Conclude);
+        let (step, charged_ns) = run(3, 11_000, 1_000, 900_000);
+        let charged_ns = charged_ns.unwrap_or_default() / 1_000.0;
+        assert!(step == Step::Nothing && (charged_ns - 1e5).abs() < 1.0, "{charged_ns}");
+        // It is known now; one that has too few units is tried ever less often.
+        assert_eq!(run(3, 12_000, 60_000, 900_000).0, Step::Nothing);
+        let (mut steps, mut at) = (0, 80_000);
+        for _ in 0..10_000 {
+            steps += u64::from(run(9, at, 1, 3_000 * MILLISECOND).0 == Step::Again);
+            at += 4_000;
+        }
+        assert_eq!(steps, u64::from(MOST_AGAIN) - 1);
+    }
+
+    #[test]
+    fn a_declared_share_is_charged_by_time() {
+        let declared = TimedCost::Declared(0.02);
+        let mut comparison = Comparison::with_attach_cost(declared, "no side");
+        assert!(!comparison.is_comparing());
+        let charged = comparison.take_cost(1e9);
+        assert!((charged.attach_ns - 2e7).abs() < 1.0 && charged.logging_ns.is_none());
+        assert_eq!(declared.to_string(), "2.00 % of the time (declared)");
+        // Logging is compared beside it.
+        let mut comparison = Comparison::of_logging(declared, Duration::from_secs(1), 0);
+        assert!(comparison.is_comparing() && !comparison.is_before());
+        for number in 0..1_200 {
+            comparison.add(0, number * MILLISECOND, 500_000);
+        }
+        assert_eq!(comparison.tick(1_200 * MILLISECOND), Step::StopLogging);
+        comparison.attached(1_200 * MILLISECOND);
+        for number in 1_300..2_500 {
+            comparison.add(0, number * MILLISECOND, 400_000);
+        }
+        assert_eq!(comparison.tick(2_500 * MILLISECOND), Step::Conclude);
+        let share = measured(comparison.logging_cost());
+        assert!((share.value - 0.1).abs() < 1e-3 && share.units_before == 1_200, "{share:?}");
+        assert_eq!(comparison.attach_cost(), declared);
+
+        let mut comparison = Comparison::of_logging(declared, Duration::from_secs(1), 0);
+        comparison.give_up("another session");
+        assert_eq!(comparison.logging_cost(), TimedCost::NotMeasured("another session"));
+        assert_eq!(comparison.attach_cost(), declared);
+    }
+}
