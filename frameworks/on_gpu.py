@@ -24,7 +24,7 @@ With one of these options the examples run only if `--only` names them:
 
 What a program prints, and what its threads did when it took too long, goes to standard error. Only Python's own modules are used.
 """
-import argparse, glob, gzip, importlib.util, json, os, shutil, site, sqlite3, statistics, subprocess, sys, tempfile, time
+import argparse, collections, glob, gzip, importlib.util, json, os, shutil, site, sqlite3, statistics, subprocess, sys, tempfile, time
 
 import thread_dump
 
@@ -247,7 +247,10 @@ def several_devices(work):
     more = {path: steps * (options.devices - 1) for path in ("step", "step/backward")}
     rows = {path: [counts[0] + more.get(path, 0), ours["ranges"].get(path, [0])[0]] for path, counts in on_one["ranges"].items()}
     differ = {path: row for path, row in rows.items() if row[0] != row[1]}
-    result.update(by_layer=by_layer, elsewhere=elsewhere, differ=differ, on_streams=ours["on_streams"],
+    # By name, those that one GPU has not as often, and the other way round.
+    names = collections.Counter(ours["order"])
+    names.subtract(on_one["order"])
+    result.update(names={name: count for name, count in names.items() if count}, by_layer=by_layer, elsewhere=elsewhere, differ=differ, on_streams=ours["on_streams"],
                   kernels=[ours["kernels"] - ours["outside"], ours["kernels"]], on_one=on_one["kernels"], complete=ours["complete"])
     is_right = elsewhere == 0 and not differ and ours["complete"] and sum(ours["on_streams"]) == ours["kernels"]
     if is_right and all(found.get(n // 2, 0) > 0 for n, found in by_layer.items()):

@@ -21,7 +21,10 @@
 /// twice the unit's share of the weighted size, as the jackknife does to first order: Royall and Cumberland,
 /// *An empirical study of the ratio estimator and estimators of its variance* (1981). The interval is that of
 /// Student's t, with the degrees of freedom that the fourth powers of the residuals give (Satterthwaite 1946).
-/// A unit with probability 1 adds no variance. It holds sums alone, however many units are added.
+///
+/// Where the sizes of drawn units, each divided by its probability, add up to less than the total size, some units could not be
+/// drawn. They count as units that were left out at random, so that each probability is times this share. A unit with probability 1 adds
+/// no variance if all could be drawn. It holds sums alone, however many units are added.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RatioEstimator {
     units: u64,
@@ -29,12 +32,12 @@ pub struct RatioEstimator {
     pilot: f64,
     size: f64,
     amount: f64,
-    /// Weighted sums of products: size with size, size with amount, amount with amount.
-    squares: [f64; 3],
-    /// The same, each times the weighted size of its unit.
-    leverages: [f64; 3],
-    /// Sums of products of four, from the fourth power of size to that of amount.
-    fourths: [f64; 5],
+    /// Sums of products, size with size, size with amount, amount with amount: over the square of the probability, and over the probability.
+    squares: [[f64; 3]; 2],
+    /// The same, each times the size of its unit over its probability.
+    leverages: [[f64; 3]; 2],
+    /// Sums of products of four, from the fourth power of size to that of amount: over the fourth, third and second power of the probability.
+    fourths: [[f64; 5]; 3],
 }
 
 /// An estimated total, from [`RatioEstimator::estimate`].
@@ -60,7 +63,6 @@ impl RatioEstimator {
             return;
         }
         let probability = if probability > 0.0 && probability <= 1.0 { probability } else { 1.0 };
-        let weight = (1.0 - probability) / (probability * probability);
         if self.size == 0.0 && size > 0.0 {
             // All units before had no size.
             self.pilot = amount / size;
@@ -70,15 +72,19 @@ impl RatioEstimator {
         self.size += size / probability;
         self.amount += amount / probability;
         let products = [size * size, size * amount, amount * amount];
-        for (row, product) in products.into_iter().enumerate() {
-            self.squares[row] += weight * product;
-            self.leverages[row] += weight * product * size / probability;
+        for (power, weight) in [probability.powi(-2), probability.recip()].into_iter().enumerate() {
+            for (row, product) in products.into_iter().enumerate() {
+                self.squares[power][row] += weight * product;
+                self.leverages[power][row] += weight * product * size / probability;
+            }
         }
         let [sizes, both, amounts] = products;
         let products =
             [sizes * sizes, sizes * both, sizes * amounts, both * amounts, amounts * amounts];
-        for (sum, product) in self.fourths.iter_mut().zip(products) {
-            *sum += weight * weight * product;
+        for (sums, power) in self.fourths.iter_mut().zip([-4, -3, -2]) {
+            for (sum, product) in sums.iter_mut().zip(products) {
+                *sum += probability.powi(power) * product;
+            }
         }
     }
 
@@ -95,27 +101,35 @@ impl RatioEstimator {
         }
         let ratio = self.amount / self.size;
         let value = (self.pilot + ratio) * total_size;
-        let residuals = |[sizes, both, amounts]: [f64; 3]| {
+        // The share of the size whose units could be drawn.
+        let share = (self.size / total_size).min(1.0);
+        let residuals = |[full, finite]: [[f64; 3]; 2]| {
+            let [sizes, both, amounts] = [0, 1, 2].map(|row| full[row] - share * finite[row]);
             (amounts - 2.0 * ratio * both + ratio * ratio * sizes).max(0.0)
         };
         let (squares, leverages) = (residuals(self.squares), residuals(self.leverages));
-        let half = if self.squares == [0.0; 3] {
+        let [full, finite] = self.squares;
+        let half = if (0..3).all(|row| full[row] - share * finite[row] == 0.0) {
             0.0
         } else if self.units == 1 {
             f64::INFINITY
         } else {
             let variance = squares + 2.0 * leverages / self.size;
-            self.quantile(ratio, squares) * (total_size / self.size) * variance.sqrt()
+            self.quantile(ratio, share, squares) * (total_size / self.size) * variance.sqrt()
         };
         let low = (value - half).max(0.0);
         Some(Estimate { value, low, high: value + half, units: self.units })
     }
 
     /// The quantile of Student's t. For equal weights and normal residuals the degrees of freedom are about the units.
-    fn quantile(&self, ratio: f64, squares: f64) -> f64 {
+    fn quantile(&self, ratio: f64, share: f64, squares: f64) -> f64 {
         const BINOMIAL: [f64; 5] = [1.0, -4.0, 6.0, -4.0, 1.0];
-        let powers = (0..5).map(|row| ratio.powi(4 - row) * BINOMIAL[row as usize]);
-        let fourths: f64 = powers.zip(self.fourths).map(|(factor, sum)| factor * sum).sum();
+        let [full, mixed, finite] = self.fourths;
+        let of_row = |row: usize| {
+            let sum = full[row] - 2.0 * share * mixed[row] + share * share * finite[row];
+            ratio.powi(4 - row as i32) * BINOMIAL[row] * sum
+        };
+        let fourths: f64 = (0..5).map(of_row).sum();
         let most = self.units - 1;
         let degrees = if fourths > 0.0 { 3.0 * squares * squares / fourths } else { most as f64 };
         t_975((degrees as u64).clamp(2.min(most), most))
@@ -184,6 +198,27 @@ mod tests {
         sums.add(0.5, 0.0, 0.0);
         let one = sums.estimate(100.0).unwrap();
         assert_eq!((one.units, one.low, one.high), (1, 0.0, f64::INFINITY));
+    }
+
+    /// Units that overlap an open one cannot be drawn, and their size is in the total: a quarter of them can be, with a probability of 0.8.
+    #[test]
+    fn units_that_could_not_be_drawn_widen_the_interval() {
+        let mut random = fastrand::Rng::with_seed(29);
+        let mut within = 0;
+        for _ in 0..2_000 {
+            let (mut sums, mut size, mut amount) = (RatioEstimator::default(), 0.0, 0.0);
+            for _ in 0..800 {
+                let own = 1.0 + f64::from(random.u32(..8));
+                let of_unit = own * (0.5 + random.f64());
+                (size, amount) = (size + own, amount + of_unit);
+                if random.f64() < 0.25 && random.f64() < 0.8 {
+                    sums.add(0.8, own, of_unit);
+                }
+            }
+            let total = sums.estimate(size).unwrap();
+            within += u32::from(total.low <= amount && amount <= total.high);
+        }
+        assert!((1_880..=1_920).contains(&within), "{within} of 2,000");
     }
 
     /// By hand: weights 2 (4 - 2 = 2 and (1 - 0.5) / 0.25 = 2), sizes 1 and 1, amounts 1 and 3.
