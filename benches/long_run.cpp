@@ -9,8 +9,8 @@
 //   long_run SECONDS FLUSH_MS KINDS CALLBACKS THREADS GRAPH CYCLE
 //     FLUSH_MS 0: never; KINDS: k kernels, s synchronisation, m copies and memsets, o overhead; CALLBACKS: 0 none, 1 of
 //     launches, 2 of graph nodes that are made and copied, 3 both; GRAPH 1: a graph of 100 nodes is captured and
-//     instantiated before and never launched, 2: and destroyed at once; CYCLE 1: every 3 s all kinds are turned off and on,
-//     2: and the subscription is ended and begun anew
+//     instantiated before and never launched, 2: and destroyed at once, 3: and launched after every 200 kernels; CYCLE 1: every 3 s all
+//     kinds are turned off and on, 2: and the subscription is ended and begun anew, 3: kinds are on for every fourth FLUSH_MS
 
 #include <cuda.h>
 #include <cupti.h>
@@ -146,9 +146,9 @@ int main(int count, char **arguments) {
             check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
             CUstream stream;
             check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+            CUgraphExec executable = nullptr;
             if (with_graph != 0) {
                 CUgraph graph;
-                CUgraphExec executable;
                 check(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
                 for (int j = 0; j < 100; ++j) {
                     check(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr), "cuLaunchKernel");
@@ -161,6 +161,9 @@ int main(int count, char **arguments) {
                 }
             }
             while (!over) {
+                if (with_graph == 3) {
+                    check(cuGraphLaunch(executable, stream), "cuGraphLaunch");
+                }
                 for (int j = 0; j < 200; ++j) {
                     check(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr), "cuLaunchKernel");
                 }
@@ -172,7 +175,7 @@ int main(int count, char **arguments) {
     const auto start = std::chrono::steady_clock::now();
     auto since = [&](auto from) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count(); };
     double next = 0, next_cycle = 3, slowest = 0, flushing = 0;
-    int flushes = 0;
+    int flushes = 0, periods = 0;
     while (since(start) < seconds) {
         if (flush_ms > 0) {
             const auto flush = std::chrono::steady_clock::now();
@@ -182,7 +185,12 @@ int main(int count, char **arguments) {
             flushing += took;
             flushes += 1;
         }
-        if (cycle != 0 && since(start) >= next_cycle) {
+        if (cycle == 3) {
+            turn_off();
+            if (++periods % 4 == 0) {
+                turn_on();
+            }
+        } else if (cycle != 0 && since(start) >= next_cycle) {
             turn_off();
             turn_on();
             next_cycle += 3;

@@ -1,11 +1,12 @@
-//! A service that is always on, beside a flight recorder, needs no more memory the longer it runs.
-#![allow(clippy::unwrap_used)] // the helpers are tests too
+//! A service that is always on, alone or beside a flight recorder, needs no more memory the longer it runs.
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // the helpers are tests too
 
 #[path = "support/effort.rs"]
 mod effort;
 #[path = "support/folder.rs"]
 mod folder;
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work};
@@ -26,9 +27,24 @@ fn handed_out() -> u64 {
     (allocator.uordblks + allocator.hblkhd) as u64
 }
 
-/// For 60 s where tests are thorough, otherwise for 8 s.
+/// Tests of this program run one at a time: what they compare is the process's.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The collection is on all the time.
+#[test]
+fn memory_of_a_service_beside_a_flight_recorder_is_flat() {
+    memory_is_flat(true);
+}
+
+/// Each window turns the collection on and off.
 #[test]
 fn memory_of_a_service_that_is_always_on_is_flat() {
+    memory_is_flat(false);
+}
+
+/// For 60 s where tests are thorough, otherwise for 8 s.
+fn memory_is_flat(is_recorded: bool) {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let folder = folder::Folder::new();
     let is_thorough = effort::is_thorough();
     let part = Duration::from_secs(if is_thorough { 60 } else { 8 }) / PARTS as u32;
@@ -38,7 +54,8 @@ fn memory_of_a_service_that_is_always_on_is_flat() {
     let service = builder().build().unwrap().always_on(&settings).unwrap();
     // A number, not a time: a busy machine changes how many there are in a second.
     let keep = builder().keep_last_operations(10_000).build().unwrap();
-    let recorder = keep.flight_recorder(&FlightRecorder::new(&folder.0).on_error()).unwrap();
+    let recorder = || keep.flight_recorder(&FlightRecorder::new(&folder.0).on_error()).unwrap();
+    let recorder = is_recorded.then(recorder);
     let (mut least, mut requests) = (Vec::new(), 0_u64);
     for _ in 0..PARTS {
         let (start, mut bytes) = (Instant::now(), Vec::new());
@@ -55,14 +72,20 @@ fn memory_of_a_service_that_is_always_on_is_flat() {
         // A busy machine keeps the profiler's threads waiting at times, and a copy is written in between.
         bytes.sort_unstable();
         least.push(bytes[bytes.len() / 4]);
-        std::fs::remove_file(recorder.write().unwrap()).unwrap();
+        if let Some(recorder) = &recorder {
+            std::fs::remove_file(recorder.write().unwrap()).unwrap();
+        }
     }
     let grown = least[PARTS - 1].saturating_sub(least[1]);
-    let mib: Vec<u64> = least.iter().map(|bytes| bytes >> 20).collect();
-    println!("{requests} requests, MiB by part: {mib:?}");
-    assert!(grown < MOST, "{grown} bytes more: {mib:?} MiB by part, {requests} requests");
-    recorder.stop().unwrap();
+    let kib: Vec<u64> = least.iter().map(|bytes| bytes >> 10).collect();
+    println!("{requests} requests, KiB by part: {kib:?}");
+    assert!(grown < MOST, "{grown} bytes more: {kib:?} KiB by part, {requests} requests");
+    if let Some(recorder) = recorder {
+        recorder.stop().unwrap();
+    }
     let report = service.stop().unwrap();
+    assert!(report.counts().drawn > 0, "{report}");
+    println!("{} windows", report.counts().drawn);
     assert_eq!(report.submissions(), 4 * requests, "{report}");
     report.recorded().health().assert_complete();
 }

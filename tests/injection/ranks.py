@@ -4,6 +4,7 @@
     python ranks.py ... --rust all_reduce [SCENE...]
     python ranks.py ... --bench [--rounds N]
     python ranks.py ... --windows [--pairs N]
+    python ranks.py ... --aligned [SCENE...]
 
 `--rust` names the built example all_reduce of frameworks/cudarc, the scene `rust`, whose ranks are threads of one process.
 
@@ -11,6 +12,8 @@ Needs two GPUs, PyTorch and NCCL 2.26 or newer. A line for each scene; exits wit
 `OF_NSYS` under Nsight Systems, and compares calls and bytes with those of NCCL's NVTX ranges there. `--bench` measures AllReduce
 with and without the plugin, and under a full recording, by turns in processes of their own. `--windows` records one training whose steps
 are in windows of 50, of which every other one has a straggler, and counts in how many `gpuprof ranks --range` names it, with its cause.
+`--aligned` compares the time of the transfer, by function and bytes, with the length of the kernels in a run in which both GPUs begin each
+collective together, behind a barrier; and with `--nsys` these lengths with those that Nsight Systems has of such a run.
 """
 
 import argparse
@@ -38,6 +41,11 @@ LEAST_DELAY, TIMES_SKEW = 0.05, 3
 CAUSES = {"sleep": ("host_gap", "checkpoint"), "kernel": ("extra_kernel", "spin_kernel"), "loader": ("data", "load batch")}
 # Programs whose calls nsys is asked for, too.
 OF_NSYS = ["reduce", "ddp", "fsdp", "pipeline"]
+# Programs whose collectives can be aligned, and how far their transfer may be from the aligned one: a share, or microseconds.
+ALIGNED = ["reduce", "fsdp", "pipeline"]
+MOST_OFF, MOST_OFF_US = 0.05, 3
+# Tells a rank to align its collectives, by a barrier of so many bytes.
+ALIGN, BARRIER_BYTES = "RANKS_ALIGN", 4
 
 
 class Counted:
@@ -52,6 +60,14 @@ class Counted:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
         self.calls = collections.Counter()
+        self.barrier = torch.zeros(BARRIER_BYTES // 4, device="cuda") if os.environ.get(ALIGN) else None
+
+    def align(self):
+        """If collectives are aligned: the next one is queued behind a barrier, which ends on both GPUs at once."""
+        if self.barrier is not None:
+            self.torch.cuda.synchronize()
+            self.torch.cuda._sleep(1_000_000)
+            self.dist.all_reduce(self.barrier)
 
     def count(self, function, tensor):
         self.calls[f"{function} {tensor.numel() * tensor.element_size()}"] += 1
@@ -71,6 +87,7 @@ def reduce(counted):
     for _ in range(STEPS):
         with torch.cuda.nvtx.range("step"):
             for tensor in tensors:
+                counted.align()
                 with torch.cuda.nvtx.range(f"reduce {tensor.numel() * 4}"):
                     dist.all_reduce(tensor)
                 counted.count("AllReduce", tensor)
@@ -97,9 +114,11 @@ def fsdp(counted):
     shard = torch.ones(1 << 18, device="cuda")
     whole = torch.ones(1 << 19, device="cuda")
     for _ in range(STEPS):
+        counted.align()
         with torch.cuda.nvtx.range("gather"):
             dist.all_gather_into_tensor(whole, shard)
         counted.count("AllGather", shard)
+        counted.align()
         with torch.cuda.nvtx.range("scatter"):
             dist.reduce_scatter_tensor(shard, whole)
         counted.count("ReduceScatter", shard)
@@ -112,12 +131,10 @@ def pipeline(counted):
     x = torch.ones(1 << 16, device="cuda")
     for _ in range(STEPS):
         with torch.cuda.nvtx.range("stage"):
-            if counted.rank == 0:
-                dist.send(x, 1)
-                dist.recv(x, 1)
-            else:
-                dist.recv(x, 0)
-                dist.send(x, 0)
+            counted.align()
+            dist.send(x, 1) if counted.rank == 0 else dist.recv(x, 0)
+            counted.align()
+            dist.recv(x, 1) if counted.rank == 0 else dist.send(x, 0)
         counted.count("Send", x)
         counted.count("Recv", x)
     counted.done()
@@ -348,6 +365,73 @@ def check_windows(arguments):
     return int(failed)
 
 
+def lengths(rows):
+    """The lengths of kernels in microseconds by function and bytes, of both ranks, without barriers. What is sent is what is received."""
+    of = collections.defaultdict(list)
+    for row in rows:
+        if row["start_ns"] and row["end_ns"] and int(row["bytes"]) != BARRIER_BYTES:
+            function = row["function"].replace("Recv", "Send")
+            of[f"{function} {row['bytes']}"].append((int(row["end_ns"]) - int(row["start_ns"])) / 1000)
+    return of
+
+
+def nsys_lengths(arguments, scene, rows):
+    """The same from a capture of nsys: its kernels of NCCL on each device are those of the rank, one after the other."""
+    report = os.path.join(arguments.out, f"{scene}-aligned-nsys")
+    capture(arguments, scene, report)
+    ours = {rank: sorted((row for row in rows if int(row["rank"]) == rank and row["start_ns"]), key=lambda row: int(row["start_ns"]))
+            for rank in (0, 1)}
+    of = []
+    with sqlite3.connect(f"{report}.sqlite") as file:
+        for rank in (0, 1):
+            query = (
+                "SELECT k.start, k.end FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName "
+                "WHERE s.value LIKE 'ncclDevKernel%' AND k.deviceId = ? ORDER BY k.start"
+            )
+            theirs = file.execute(query, (rank,)).fetchall()
+            if len(theirs) != len(ours[rank]):
+                raise ValueError(f"nsys has {len(theirs)} kernels of NCCL on GPU {rank}, we have {len(ours[rank])}")
+            of += [{**row, "start_ns": str(start), "end_ns": str(end)} for row, (start, end) in zip(ours[rank], theirs)]
+    return lengths(of)
+
+
+def check_aligned(arguments, scene):
+    """The transfer of a run as it is, beside the lengths of kernels in a run whose collectives are aligned."""
+    folder = os.path.join(arguments.out, f"{scene}-as-it-is")
+    aligned = os.path.join(arguments.out, f"{scene}-aligned")
+    runs = [launch(arguments, scene, folder)]
+    os.environ[ALIGN] = "1"
+    try:
+        runs.append(launch(arguments, scene, aligned))
+        for done in runs:
+            if done.returncode != 0:
+                return [f"status {done.returncode}: {done.stderr[-1500:]}"], ""
+        rows = list(csv.DictReader(ranks(arguments, aligned, "csv").splitlines()))
+        truth = {call: statistics.median(us) for call, us in lengths(rows).items()}
+        theirs = nsys_lengths(arguments, scene, rows) if arguments.nsys else {}
+    finally:
+        del os.environ[ALIGN]
+    report = json.loads(ranks(arguments, folder, "json"))
+    found = {f"{group['function'].replace('Recv', 'Send')} {group['bytes']}": group["transfer_ns"] / 1000 for group in report["collectives"]}
+    errors, text = [], ""
+    for call, us in sorted(truth.items()):
+        own = found.get(call)
+        if own is None:
+            errors.append(f"{call} is not in {sorted(found)}")
+            continue
+        text += f"\n       {call} B: transfer {own:.2f} us, aligned {us:.2f} us"
+        if abs(own - us) > max(MOST_OFF * us, MOST_OFF_US):
+            errors.append(f"{call}: transfer of {own:.2f} us is too far from {us:.2f}")
+        if call in theirs:
+            other = statistics.median(theirs[call])
+            text += f", nsys aligned {other:.2f} us"
+            if abs(other - us) > max(MOST_OFF * us, MOST_OFF_US):
+                errors.append(f"{call}: {us:.2f} us is too far from nsys's {other:.2f}")
+    if not truth:
+        errors.append("no collective has a kernel")
+    return errors, text
+
+
 def bench_rank():
     """The median time of an AllReduce of each size, back to back."""
     counted = Counted()
@@ -421,14 +505,19 @@ def counts_of(rows):
     return calls
 
 
-def nsys_counts(arguments, scene):
-    """Calls of each function with bytes of both ranks, from NCCL's NVTX ranges in a capture of nsys."""
-    report = os.path.join(arguments.out, f"{scene}-nsys")
+def capture(arguments, scene, report):
+    """A capture of nsys, exported."""
     quiet = {"env": {**os.environ, **ENVIRONMENT}, "capture_output": True, "text": True, "check": True, "timeout": 120}
     profile = [arguments.nsys, "profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "-f", "true", "-o", report]
     subprocess.run([*profile, *torchrun(scene)], **quiet)
     export = [arguments.nsys, "export", "--type", "sqlite", "--include-json", "true", "-f", "true", "-o", f"{report}.sqlite", f"{report}.nsys-rep"]
     subprocess.run(export, **quiet)
+
+
+def nsys_counts(arguments, scene):
+    """Calls of each function with bytes of both ranks, from NCCL's NVTX ranges in a capture of nsys."""
+    report = os.path.join(arguments.out, f"{scene}-nsys")
+    capture(arguments, scene, report)
     calls = collections.Counter()
     with sqlite3.connect(f"{report}.sqlite") as file:
         query = (
@@ -545,6 +634,7 @@ def main():
     parser.add_argument("--bench", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--windows", action="store_true")
+    parser.add_argument("--aligned", action="store_true")
     parser.add_argument("--pairs", type=int, default=100, help="of windows, one balanced and one not")
     parser.add_argument("--seconds", type=float, default=230, help="after which scenes end")
     parser.add_argument("scenes", nargs="*")
@@ -563,10 +653,11 @@ def main():
     if arguments.windows:
         return check_windows(arguments)
     failed = 0
-    for scene in arguments.scenes or [*SCENES, *(["rust"] if arguments.rust else [])]:
+    judge, scenes = (check_aligned, ALIGNED) if arguments.aligned else (check, [*SCENES, *(["rust"] if arguments.rust else [])])
+    for scene in arguments.scenes or scenes:
         began = time.monotonic()
         try:
-            errors, text = check(arguments, scene)
+            errors, text = judge(arguments, scene)
         except (subprocess.SubprocessError, ValueError, KeyError) as error:
             errors, text = [repr(error), getattr(error, "stderr", None) or ""], ""
         failed += bool(errors)
