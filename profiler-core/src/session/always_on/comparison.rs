@@ -96,7 +96,7 @@ pub(super) enum Step {
     LogCalls,
     /// Log no calls from now on, then call [`Comparison::attached`].
     StopLogging,
-    /// All sides are compared. Log calls from now on.
+    /// All sides are compared. Log calls from now on, count what they cost, then call [`Comparison::conclude`].
     Conclude,
     /// Log calls from now on, then call [`Comparison::again`].
     Again,
@@ -306,11 +306,15 @@ impl Comparison {
             Phase::Logging if self.logs_first => Step::StopLogging,
             _ => {
                 self.logging = self.compare(1);
-                self.phase = Phase::Done;
-                (self.concluded_ns, self.compared_ns, self.other_ns) = (now_ns, 0.0, 0.0);
                 Step::Conclude
             }
         }
+    }
+
+    /// The comparison is over: units may be drawn.
+    pub(super) fn conclude(&mut self, now_ns: u64) {
+        self.phase = Phase::Done;
+        (self.concluded_ns, self.compared_ns, self.other_ns) = (now_ns, 0.0, 0.0);
     }
 
     /// The load may have become another.
@@ -447,7 +451,10 @@ mod tests {
                     turned_on = 2;
                 }
                 Step::StopLogging | Step::Again => panic!("calls are logged last"),
-                Step::Conclude => return comparison,
+                Step::Conclude => {
+                    comparison.conclude(now_ns);
+                    return comparison;
+                }
             }
             assert!(now_ns < 60_000 * MILLISECOND);
         }
@@ -536,6 +543,9 @@ mod tests {
         comparison.logging(8_201 * MILLISECOND);
         assert_eq!(comparison.tick(12_200 * MILLISECOND), Step::Nothing);
         assert_eq!(comparison.tick(12_400 * MILLISECOND), Step::Conclude);
+        assert!(comparison.is_comparing());
+        comparison.conclude(12_400 * MILLISECOND);
+        assert!(!comparison.is_comparing());
         assert_eq!(comparison.attach_cost().share(), None);
         assert_eq!(comparison.take_cost(1e9), Charged::default());
     }
@@ -551,6 +561,7 @@ mod tests {
             match step {
                 Step::Again => comparison.again((from + ms) * MILLISECOND),
                 Step::StopLogging => comparison.attached((from + ms) * MILLISECOND),
+                Step::Conclude => comparison.conclude((from + ms) * MILLISECOND),
                 _ => {}
             }
             (step, comparison.take_cost(1e9).logging_ns)

@@ -22,8 +22,8 @@ const PEAK_NS: f64 = 10e9;
 const FIRST_SHARE: f64 = 0.75;
 /// Launches became at most 19 % dearer on all machines: above such a budget there is nothing to watch for.
 pub(super) const MOST_RISE: f64 = 0.2;
-/// Logged calls may cost this share of the budget, whatever else costs.
-const LEAST_LOGGING: f64 = 0.1;
+/// Logged calls may cost this share of the budget where other costs alone exceed it.
+const BEYOND: f64 = 0.5;
 /// Calls are logged again once that would cost this share of what is left for it, and at the earliest after the time.
 const LOG_AGAIN: f64 = 0.75;
 const LOG_AGAIN_NS: u64 = 5_000_000_000;
@@ -153,7 +153,8 @@ impl Controller {
 
     /// Whether calls should be logged from now on, if times of units show what that costs.
     pub(crate) fn wants_calls(&self) -> bool {
-        let room = (self.budget - self.fixed).max(LEAST_LOGGING * self.budget);
+        let left = self.budget - self.fixed;
+        let room = if left > 0.0 { left } else { BEYOND * self.budget };
         if self.logs {
             return self.logging <= room;
         }
@@ -562,7 +563,7 @@ mod tests {
         assert!(fixed < 0.005 + 0.004 + 0.08 * 20.0 / 1_200.0, "{fixed}");
 
         // Where the first call alone exceeds the budget, calls that cost next to nothing are logged all the same.
-        for (share, wants) in [(0.002, true), (0.01, false)] {
+        for (share, wants) in [(0.01, true), (0.02, false)] {
             let mut controller = Controller::new(&LIMITS, 0);
             let logging_ns = share * SECOND as f64;
             let fixed = FixedCost { launches: 1, cost_ns: 120e6, logging_ns, logs: true };

@@ -212,6 +212,8 @@ struct Shared {
     first_window_ns: Arc<AtomicU64>,
     /// CUPTI is never called: it costs too much, or refused.
     stays_detached: AtomicBool,
+    /// Held by the thread that observes.
+    observing: Mutex<()>,
     settings: AlwaysOn,
 }
 
@@ -287,6 +289,7 @@ impl Profiler {
             units,
             first_window_ns,
             stays_detached,
+            observing: Mutex::default(),
             settings,
         });
         let _ = observer.set(Arc::downgrade(&shared));
@@ -457,6 +460,8 @@ impl Shared {
 
     /// Measures what passed since the last call, compares units, and decides whether calls are logged.
     fn observe(&self) {
+        // Taking a segment and a snapshot may do so at once; a time that one leaves out is in the next.
+        let Some(_observing) = self.observing.try_lock() else { return };
         let (since_ns, until_ns, mut fixed) = self.sampler.lock().observe();
         let is_detached = self.stays_detached.load(Ordering::Relaxed);
         let cupti = self.session.cupti_use().unwrap_or_default();
@@ -515,12 +520,14 @@ impl Shared {
                 self.units.logging(now_ns());
             }
             Step::Conclude => {
+                // Logging that costs too much ends with the next observation; until then no window opens.
                 self.log(true);
-                let [_, logging] = self.units.costs();
-                let TimedCost::Measured(share) = logging else { return };
-                if share.low > 0.0 {
+                if let [_, TimedCost::Measured(share)] = self.units.costs()
+                    && share.low > 0.0
+                {
                     self.controller.lock().expect(0.0, share.value);
                 }
+                self.units.conclude(now_ns());
             }
         }
     }

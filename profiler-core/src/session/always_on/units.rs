@@ -203,6 +203,11 @@ impl Units {
         self.inner.lock().comparison.logging(now_ns);
     }
 
+    /// The comparison is over: units may be drawn.
+    pub(super) fn conclude(&self, now_ns: u64) {
+        self.inner.lock().comparison.conclude(now_ns);
+    }
+
     /// Calls are logged, and are compared again with their lack.
     pub(super) fn compare_again(&self, now_ns: u64) {
         self.inner.lock().comparison.again(now_ns);
