@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! always_live --bench --check estimates [--rounds 20] [--seconds 1.2]
-//! always_live --bench --check load      [--rounds 3] [--seconds 7]
+//! always_live --bench --check load      [--rounds 3] [--seconds 9]
 //! always_live --bench --check memory    [--rounds 3] [--seconds 480] [--without recorder,graph,windows]
 //! ```
 //!
@@ -38,8 +38,8 @@ const PHASE: Duration = Duration::from_millis(500);
 const TENFOLD: u32 = 10;
 /// By how much of the budget its account and its cost may be above it: what a minute may cost in simulations.
 const TOLERANCE: f64 = 0.15;
-/// Before the measured part of `load`: units are compared for twice a second, and launches are watched for one.
-const SETTLING: Duration = Duration::from_millis(3_500);
+/// Before the measured part of `load`: units are compared for some 4.5 s, and launches are watched for one.
+const SETTLING: Duration = Duration::from_millis(5_500);
 const SECOND: Duration = Duration::from_secs(1);
 /// Parts of the time of `memory`.
 const PARTS: usize = 8;
@@ -108,7 +108,7 @@ impl Arguments for Options {
 impl Options {
     fn time(&self) -> Duration {
         let usual = match self.check.as_str() {
-            "load" => 7.0,
+            "load" => 9.0,
             "memory" => 480.0,
             _ => 1.2,
         };

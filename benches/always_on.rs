@@ -56,8 +56,8 @@ const AHEAD: usize = 2;
 /// What CUPTI's first call cost a decode loop on an H100.
 const DECLARED: f64 = 0.12;
 /// The units that are compared before and after CUPTI's first call, and with logged calls, are those of the first measurement's warm-up.
-const BASELINE: Duration = Duration::from_millis(400);
-const FIRST_WARM_UP: Duration = Duration::from_millis(2_000);
+const BASELINE: Duration = Duration::from_millis(1_000);
+const FIRST_WARM_UP: Duration = Duration::from_millis(5_000);
 /// Before each measurement: graphs are quiet, launches are measured, clocks are up.
 const WARM_UP: Duration = Duration::from_millis(400);
 

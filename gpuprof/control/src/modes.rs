@@ -56,7 +56,7 @@ pub struct AlwaysOn {
     pub peak_launches: Option<f64>,
     /// The share of the time that CUPTI's first call costs. Above the budget CUPTI is never called.
     pub attach_cost: Option<f64>,
-    /// How long ranges are timed before CUPTI's first call, after it, and with logged calls; without it CUPTI is called at the start.
+    /// How long ranges are timed before CUPTI's first call, and after it; without it CUPTI is called at the start.
     pub baseline: Option<Duration>,
 }
 

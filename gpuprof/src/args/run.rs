@@ -58,8 +58,8 @@ pub(crate) struct RunArgs {
     /// has it: above the budget CUPTI is never called, and ranges alone are recorded
     #[arg(long, value_name = "SHARE", requires = "always_on", value_parser = share)]
     pub(crate) attach_cost: Option<f64>,
-    /// With --always-on and --range, time the ranges for this long before CUPTI's first call, again after it, and once more with
-    /// logged calls: the report has what these cost. Graphs that are captured before have no ranges by node [default: CUPTI is
+    /// With --always-on and --range, time the ranges for this long before CUPTI's first call, and again after it: the report has
+    /// what it costs. Graphs that are captured before have no ranges by node [default: CUPTI is
     /// called at the start, and this is not measured]
     #[arg(long, value_name = "TIME", requires = "always_on", value_parser = humantime::parse_duration)]
     pub(crate) baseline: Option<Duration>,

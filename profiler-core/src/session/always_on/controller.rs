@@ -151,14 +151,29 @@ impl Controller {
         self.fixed + logging + assumed
     }
 
+    /// What logged calls may cost.
+    fn room_for_calls(&self) -> f64 {
+        let left = self.budget - self.fixed;
+        if left > 0.0 { left } else { BEYOND * self.budget }
+    }
+
+    /// Whether logged calls cost no more than they may.
+    pub(crate) fn affords_calls(&self) -> bool {
+        self.logging <= self.room_for_calls()
+    }
+
     /// Whether calls should be logged from now on, if times of units show what that costs.
     pub(crate) fn wants_calls(&self) -> bool {
-        let left = self.budget - self.fixed;
-        let room = if left > 0.0 { left } else { BEYOND * self.budget };
-        if self.logs {
-            return self.logging <= room;
+        let is_due = self.now_ns >= self.logs_since_ns + LOG_AGAIN_NS;
+        let room = self.room_for_calls();
+        if self.logs { self.affords_calls() } else { is_due && self.logging <= LOG_AGAIN * room }
+    }
+
+    /// Calls are logged from now on, or not.
+    pub(crate) fn log_calls(&mut self, now_ns: u64, logs: bool) {
+        if logs != self.logs {
+            (self.logs, self.logs_since_ns) = (logs, now_ns);
         }
-        self.now_ns >= self.logs_since_ns + LOG_AGAIN_NS && self.logging <= LOG_AGAIN * room
     }
 
     /// Whether fixed costs alone exceed the budget, or would with logged calls or after a first window at the highest rate of launches.
@@ -236,9 +251,7 @@ impl Controller {
         let weight = if self.fixed_is_known { 1.0 - (-elapsed / FIXED_NS).exp() } else { 1.0 };
         self.fixed += weight * (fixed.cost_ns / elapsed - self.fixed);
         self.logging += weight * (fixed.logging_ns / elapsed - self.logging);
-        if fixed.logs != self.logs {
-            (self.logs, self.logs_since_ns) = (fixed.logs, now_ns);
-        }
+        self.log_calls(now_ns, fixed.logs);
         let launch_rate = fixed.launches as f64 / elapsed;
         self.launch_rate += weight * (launch_rate - self.launch_rate);
         self.slow_launch_rate +=

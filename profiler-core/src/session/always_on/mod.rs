@@ -72,8 +72,8 @@ const ASSUMED_LAUNCH_NS: f64 = 600.0;
 /// # What is measured
 /// The time to turn CUPTI on and off, in which launches wait; by how much units and launches take longer in windows;
 /// by how much launches take longer after the first window, at their lower quartile, by kind of launch and at the same rate;
-/// and what logging calls costs: units are timed for a third [`baseline`](Self::baseline) with logged calls, and 77 ns a call are
-/// the least. Where logging and dearer launches alone exceed the budget, no window is opened.
+/// and what logging calls costs: units are timed for twice the [`baseline`](Self::baseline) with logged calls and without, by turns, and 77 ns a
+/// call are the least. Where logging and dearer launches alone exceed the budget, no window is opened.
 ///
 /// # Calls that cost too much
 /// Where times of units show that logging calls costs more than the budget leaves, as in a service at saturation, calls are not logged
@@ -146,9 +146,9 @@ impl AlwaysOn {
         /// The launches a second that the program reaches under its highest load, if that is known. Without it, only what was seen
         /// before the first window counts.
         peak_launches(per_second: f64) peak_launches = per_second;
-        /// How long units are timed before CUPTI is called, again afterwards, and once more with logged calls: 5 s each by default. Until the second
-        /// side ends, ranges are recorded and calls are not, and graphs that were captured before CUPTI was called have no ranges by node. A side
-        /// lasts up to four times as long where it has few units. Zero calls CUPTI at the start, and measures nothing. So do budgets above 20 %.
+        /// How long units are timed before CUPTI is called, and again afterwards: 5 s each by default. Then calls are logged and not, by turns of a tenth of this,
+        /// for twice as long. Until the second side ends, ranges are recorded and calls are not, and graphs that were captured before CUPTI was called, or while
+        /// calls were not logged, have no ranges by node. A side lasts up to four times as long where it has few units. Zero calls CUPTI at the start, and measures nothing. So do budgets above 20 %.
         baseline(time: Duration) baseline = time;
         /// The share of the program's time that CUPTI's first call costs, from 0 to 1, as a report of another run has it. CUPTI is called at the start
         /// and this share counts; if it exceeds the budget, CUPTI is never called, and ranges alone are recorded.
@@ -507,12 +507,16 @@ impl Shared {
                 }
             },
             Step::StopLogging => match self.session.stop_logging() {
-                Ok(true) => self.units.attached(now_ns()),
+                Ok(true) => self.units.silent(now_ns()),
                 stopped => {
                     let why = "another session logs calls";
                     self.units.give_up_comparison(why, stopped.err());
                 }
             },
+            Step::LogAgain => {
+                self.log(true);
+                self.units.logging(now_ns());
+            }
             Step::LogCalls => {
                 let [attach, _] = self.units.costs();
                 self.controller.lock().expect(attach.share().unwrap_or_default(), 0.0);
@@ -520,13 +524,15 @@ impl Shared {
                 self.units.logging(now_ns());
             }
             Step::Conclude => {
-                // Logging that costs too much ends with the next observation; until then no window opens.
-                self.log(true);
+                let mut affords_calls = true;
                 if let [_, TimedCost::Measured(share)] = self.units.costs()
                     && share.low > 0.0
                 {
-                    self.controller.lock().expect(0.0, share.value);
+                    let mut controller = self.controller.lock();
+                    controller.expect(0.0, share.value);
+                    affords_calls = controller.affords_calls();
                 }
+                self.log(affords_calls || self.settings.mode != Mode::Windows);
                 self.units.conclude(now_ns());
             }
         }
@@ -534,10 +540,13 @@ impl Shared {
 
     /// Logs calls from now on, or no more.
     fn log(&self, calls: bool) {
-        let stop = || self.session.stop_logging().map(drop);
-        let done = if calls { self.session.log_calls() } else { stop() };
-        if let Err(error) = done {
-            self.units.refuse(error);
+        let logs = match calls {
+            true => self.session.log_calls().map(|()| true),
+            false => self.session.stop_logging().map(|is_stopped| !is_stopped),
+        };
+        match logs {
+            Ok(logs) => self.controller.lock().log_calls(now_ns(), logs),
+            Err(error) => self.units.refuse(error),
         }
     }
 

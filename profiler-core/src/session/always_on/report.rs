@@ -18,7 +18,7 @@ use crate::profile::summary::Summary;
 pub enum State {
     /// Windows are opened within the budget.
     Sampling,
-    /// Units are timed before CUPTI is called, after it, and with logged calls: [`AlwaysOn::baseline`](super::AlwaysOn::baseline).
+    /// Units are timed before CUPTI is called, after it, and with logged calls and without: [`AlwaysOn::baseline`](super::AlwaysOn::baseline).
     Comparing,
     /// Calls are not logged at present, as times of units show that this costs more than the budget leaves: ranges alone are recorded.
     RangesOnly,

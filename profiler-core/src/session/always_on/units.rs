@@ -203,6 +203,11 @@ impl Units {
         self.inner.lock().comparison.logging(now_ns);
     }
 
+    /// Calls are not logged for now.
+    pub(super) fn silent(&self, now_ns: u64) {
+        self.inner.lock().comparison.silent(now_ns);
+    }
+
     /// The comparison is over: units may be drawn.
     pub(super) fn conclude(&self, now_ns: u64) {
         self.inner.lock().comparison.conclude(now_ns);
