@@ -35,6 +35,29 @@ pub enum State {
     WholeGraphs,
 }
 
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sampling => "windows are opened within the budget",
+            Self::Comparing => {
+                "units are timed before and after CUPTI's first call, and with logged calls"
+            }
+            Self::RangesOnly => {
+                "CALLS ARE NOT LOGGED: that costs more than the budget leaves; ranges alone are recorded"
+            }
+            Self::NotAttached => "CUPTI IS NOT CALLED: ranges alone are recorded",
+            Self::Measuring => {
+                "watching launches before the first window, which makes later ones dearer"
+            }
+            Self::BudgetExceeded => {
+                "NO WINDOW IS OPENED: CUPTI's first call, logging calls and dearer launches alone exceed the budget"
+            }
+            Self::CallsOnly => "calls only: no window is opened",
+            Self::WholeGraphs => "all work, each graph launch as one interval: nothing is sampled",
+        })
+    }
+}
+
 /// Counts of steps and requests, and of windows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -187,28 +210,13 @@ fn estimated(estimate: Option<Estimate>) -> String {
     format!("{} ({} to {high})", of(value), of(low))
 }
 
-impl fmt::Display for AlwaysOnReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |share: f64| format!("{:.2} %", 100.0 * share);
-        let state = match self.state {
-            State::Sampling => "windows are opened within the budget",
-            State::Comparing => {
-                "units are timed before and after CUPTI's first call, and with logged calls"
-            }
-            State::RangesOnly => {
-                "CALLS ARE NOT LOGGED: that costs more than the budget leaves; ranges alone are recorded"
-            }
-            State::NotAttached => "CUPTI IS NOT CALLED: ranges alone are recorded",
-            State::Measuring => {
-                "watching launches before the first window, which makes later ones dearer"
-            }
-            State::BudgetExceeded => {
-                "NO WINDOW IS OPENED: CUPTI's first call, logging calls and dearer launches alone exceed the budget"
-            }
-            State::CallsOnly => "calls only: no window is opened",
-            State::WholeGraphs => "all work, each graph launch as one interval: nothing is sampled",
-        };
-        writeln!(f, "Always on: {state}")?;
+/// A share for people.
+fn percent(share: f64) -> String {
+    format!("{:.2} %", 100.0 * share)
+}
+
+impl AlwaysOnReport {
+    fn write_costs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (windows, fixed) = (percent(self.window_share), percent(self.fixed_share));
         writeln!(
             f,
@@ -245,6 +253,14 @@ impl fmt::Display for AlwaysOnReport {
                 self.launches_per_second
             )?;
         }
+        Ok(())
+    }
+}
+
+impl fmt::Display for AlwaysOnReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Always on: {}", self.state)?;
+        self.write_costs(f)?;
         let counts = &self.counts;
         writeln!(
             f,
