@@ -122,8 +122,8 @@ const OUTCOME: usize = 3;
 const END: usize = 4;
 const CAPTURED: u64 = 1 << 32;
 const EMPTY: u64 = 1 << 33;
-/// A flag of the outcome, in the log alone: the call's end was not seen and its thread has ended; `END` is when the thread
-/// ended.
+/// A flag of the outcome, in the log alone: the call's end was not seen and is not waited for, as its thread has ended or has seen pauses
+/// since; `END` is when that was found.
 const LEFT_OPEN: u64 = 1 << 34;
 /// As above: the call waits in its callback and has submitted nothing.
 const WAITS: u64 = 1 << 35;
@@ -336,20 +336,26 @@ impl Submitted {
 }
 
 impl Drop for Thread {
-    /// The thread ends, or goes on in another collection. Calls that did not return, as far as was seen, stay so, and their
-    /// entries have finished: the log can be taken out and freed.
+    /// The thread ends, or goes on in another collection.
     fn drop(&mut self) {
+        self.leave_open(self.open.len());
+    }
+}
+
+impl Thread {
+    /// Forgets the outermost calls of those that did not return, as far as was seen: they stay so, and their entries have finished, so that
+    /// the log can be read on and freed.
+    #[cold]
+    fn leave_open(&mut self, count: usize) {
         let now = os::monotonic_ns();
         // The innermost first: an entry must not finish before those inside it.
-        for open in self.open.iter().rev() {
+        for open in self.open.drain(..count).rev() {
             let flags = self.writer.get(open.slot, OUTCOME);
             self.writer.set(open.slot, OUTCOME, flags | LEFT_OPEN);
             self.writer.set(open.slot, END, now);
         }
     }
-}
 
-impl Thread {
     /// The innermost call that is under way.
     fn innermost(&self) -> Option<&Open> {
         self.open.get(self.before_pause..)?.last()
@@ -570,6 +576,8 @@ fn renew(thread: &mut Option<Thread>, epoch: Epoch) -> Option<&mut Thread> {
         None => register(epoch)?,
     };
     known.epoch = epoch;
+    // Those from before one pause may be under way and enclose this call; others would pile up.
+    known.leave_open(known.before_pause);
     known.before_pause = known.open.len();
     Some(thread.insert(known))
 }

@@ -287,6 +287,42 @@ fn a_drain_in_a_pause_ends_at_the_pause() {
     assert_eq!((kernels(&last).len(), last.windows_ns.len()), (1, 2));
 }
 
+/// A service that waits for the GPU most of the time is in such a call at each of many pauses.
+#[test]
+fn calls_that_return_in_pauses_do_not_pile_up() {
+    let fake = Fake::new();
+    let mut collector = start(&fake, &Config::new().calls_in_pauses(true).start_paused(true));
+    let mut drained = 0;
+    for _ in 0..100 {
+        collector.log_calls().unwrap();
+        fake.call_around("cuStreamSynchronize", || collector.stop_logging());
+        let read = collector.drain().unwrap();
+        assert!(read.calls.iter().flat_map(|t| &t.calls).all(|call| call.end_ns.is_none()));
+        drained += ids(&read.calls).len();
+    }
+    let unfinished = collector.unfinished_calls(cupti::clock::now_ns());
+    assert!(ids(&unfinished.calls).len() <= 2, "{} are kept", ids(&unfinished.calls).len());
+    assert!(unfinished.seen_from_ns == u64::MAX, "nothing is logged: all may have returned");
+    let rest = collector.stop().unwrap();
+    assert_eq!(drained + ids(&rest.calls).len(), 100, "each once");
+}
+
+#[test]
+fn calls_from_before_a_pause_are_told_from_those_under_way() {
+    let fake = Fake::new();
+    let mut collector = start(&fake, &Config::new());
+    let before = fake.call_around("cuStreamSynchronize", || collector.pause().unwrap());
+    collector.resume().unwrap();
+    fake.call_around("cuCtxSynchronize", || {
+        let unfinished = collector.unfinished_calls(cupti::clock::now_ns());
+        let calls: Vec<_> = unfinished.calls.iter().flat_map(|t| &t.calls).collect();
+        assert_eq!((calls.len(), calls[0].correlation_id), (2, before));
+        let is_seen: Vec<_> =
+            calls.iter().map(|call| call.start_ns >= unfinished.seen_from_ns).collect();
+        assert_eq!(is_seen, [false, true]);
+    });
+}
+
 #[test]
 fn one_can_wait_for_the_gpu_without_a_stop() {
     let fake = Fake::new();

@@ -1,7 +1,7 @@
 //! The result of a collection: its logs, the times they cover, and what was lost.
 
 use crate::attribute::AttributeSetting;
-use crate::calls::{RuntimeFunction, ThreadCalls};
+use crate::calls::{Call, RuntimeFunction, ThreadCalls};
 use crate::clock::{self, Clock};
 use crate::graphs::ThreadGraphs;
 use crate::kind::ActivityKind;
@@ -114,4 +114,15 @@ pub struct UnfinishedCalls {
     pub calls: Vec<ThreadCalls>,
     /// The calls of the runtime API, by thread, if requested.
     pub runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
+    /// When calls were last logged from on, in [`clock::now_ns`] time; `u64::MAX` while none is. Calls that began before may have
+    /// returned in a pause, unseen.
+    pub seen_from_ns: u64,
+}
+
+impl UnfinishedCalls {
+    /// The driver calls that did not return in a pause, unseen: those that began since calls were last logged from on.
+    pub fn surely_under_way(&self) -> impl Iterator<Item = &Call> {
+        let calls = self.calls.iter().flat_map(|thread| &thread.calls);
+        calls.filter(|call| call.start_ns >= self.seen_from_ns)
+    }
 }

@@ -348,10 +348,10 @@ impl Collector {
     /// [Flushes](Self::flush). Waits neither for the GPU nor for threads of the program, except one that makes its first
     /// call meanwhile. A drain contains
     /// - every record that arrived since the drain before;
-    /// - every call that had returned by the end of [`Collected::window_ns`] and was in no earlier drain, so that each has
-    ///   an end. An unfinished call is in [`unfinished_calls`](Self::unfinished_calls) until the drain after its return, or
-    ///   the stop. A call whose end fell into a [`pause`](Self::pause) stays there until the stop, which returns it without
-    ///   an end;
+    /// - every call that had returned by the end of [`Collected::window_ns`] and was in no earlier drain, with its end. An
+    ///   unfinished call is in [`unfinished_calls`](Self::unfinished_calls) until the drain after its return, or the stop. A call whose
+    ///   end fell into a [`pause`](Self::pause) stays there until its thread calls again after a later pause, or ends, and is returned
+    ///   without an end then;
     /// - every graph event since the drain before.
     ///
     /// A record and its call may be in different drains. A call is logged before its records exist: the call of a record
@@ -413,7 +413,8 @@ impl Collector {
         // What a drain left was unfinished at its end, also a call whose end was logged in the moment after.
         let part = if at_ns <= cursor.until_ns { Part::Left } else { Part::UnderWay };
         let read = calls::read_until(at_ns, part);
-        UnfinishedCalls { calls: read.calls, runtime_calls: read.runtime_calls }
+        let seen_from_ns = if self.logs_calls() { self.logged_from_ns } else { u64::MAX };
+        UnfinishedCalls { calls: read.calls, runtime_calls: read.runtime_calls, seen_from_ns }
     }
 
     /// Returns the bytes that the collection holds in memory for what was not drained: records, and the logs of calls and

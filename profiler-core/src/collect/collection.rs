@@ -312,8 +312,8 @@ impl Collection {
     /// Whether calls that the session saw before its stop have not returned.
     pub(super) fn has_calls_under_way(&mut self, id: u64) -> Result<bool, Error> {
         let left_ns = self.view(id)?.left_ns.unwrap_or(u64::MAX);
-        let open = self.collector.unfinished_calls(now_ns()).calls;
-        Ok(open.iter().flat_map(|thread| &thread.calls).any(|call| call.start_ns < left_ns))
+        let open = self.collector.unfinished_calls(now_ns());
+        Ok(open.surely_under_way().any(|call| call.start_ns < left_ns))
     }
 
     pub(super) fn waiter(&self) -> Waiter {
@@ -436,8 +436,8 @@ impl Collection {
         }
         // A call in progress belongs to the window in which it began.
         let at_ns = self.taken_until_ns;
-        let open = self.collector.unfinished_calls(at_ns).calls;
-        let starts = open.iter().flat_map(|thread| &thread.calls).map(|call| call.start_ns);
+        let open = self.collector.unfinished_calls(at_ns);
+        let starts = open.surely_under_way().map(|call| call.start_ns);
         let oldest_ns = starts.min().unwrap_or(at_ns);
         let mut needed_ns = at_ns;
         for view in &mut self.views {

@@ -196,8 +196,9 @@ impl Sink for StreamingJoin {
         self.settle(segment);
         self.ranges.end(segment, &mut self.sums);
         if let Some(windows) = &mut self.windows {
-            let open = taken.open_calls.calls.iter().flat_map(|thread| &thread.calls);
-            let until_ns = open.map(|call| call.start_ns).min().unwrap_or(segment.until_ns);
+            let open = taken.open_calls.surely_under_way();
+            let submits = open.filter(|call| submits_work(call.function.class()));
+            let until_ns = submits.map(|call| call.start_ns).min().unwrap_or(segment.until_ns);
             windows.settle(until_ns, &self.sums.tables);
         }
         self.health.pending_calls = self.calls.len() as u64;
@@ -451,7 +452,8 @@ impl StreamingJoin {
         let (mut settled, mut quiet) = (Vec::new(), Vec::new());
         let mut waits_since_ns = None;
         for (id, pending) in self.calls.iter() {
-            let end_ns = pending.expected.end_ns.unwrap_or(now_ns);
+            // Without an end the call may have returned at any time since, unseen.
+            let end_ns = pending.expected.end_ns.unwrap_or(pending.last_ns);
             let after_ns = end_ns.saturating_add(GRACE_NS);
             let longest_ns = match pending.expected.expects_records() {
                 true if answered_ns > end_ns => LONGEST_WAIT_NS,
