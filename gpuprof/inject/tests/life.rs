@@ -965,10 +965,10 @@ fn settings_of_windows_are_those_of_the_variable() {
     assert!(windows == 0 && report.contains("CUPTI IS NOT CALLED"), "{report}");
     let (_, report) = wait("100%,watch=0,attach-cost=0.12");
     assert!(report.contains("CUPTI's first call: 12.00 % of the time (declared)"), "{report}");
-    let (_, report) = wait_for("10%,watch=0,baseline=0.1", 100);
+    let (_, report) = wait_for("10%,watch=0,baseline=0.1", 150);
     let line = |cost| report.lines().find(|line| line.starts_with(cost)).unwrap();
     assert!(line("CUPTI's first call: ").contains("% of the time (95 %: "), "{report}");
-    assert!(line("logging calls: ").contains("another session logs calls"), "{report}");
+    assert!(line("logging calls: ").contains("% of the time (95 %: "), "{report}");
 }
 
 #[test]

@@ -87,6 +87,13 @@ impl Factor {
         Some(Self { ratio: median(&ratios)?, low, high })
     }
 
+    /// The same with bounds that are so many times as far from it, as ratios are.
+    pub(crate) fn widened(self, times: f64) -> Self {
+        let Self { ratio, low, high } = self;
+        let far = |bound: f64| ratio * (bound / ratio).powf(times);
+        Self { ratio, low: far(low), high: far(high) }
+    }
+
     /// The fewest times a side that have bounds; `None` if [`MOST`] have none.
     pub(crate) fn fewest(paired: bool, tail: f64, ranks: &mut Ranks) -> Option<usize> {
         (1..=MOST).find(|&count| match paired {

@@ -222,6 +222,9 @@ impl Collection {
             carried_over,
             panics_before: self.observing.switch.panics(),
             sink: request.sink.clone(),
+            reads_pauses: request.config.logs_calls_in_pauses()
+                && (request.keep != Retention::Nothing
+                    || request.sink.as_ref().is_some_and(|sink| sink.lock().reads_pauses())),
         });
         if let (Some(sink), Some(view)) = (&request.sink, self.views.last_mut()) {
             sink.lock().begin(&SessionStart {
@@ -295,9 +298,10 @@ impl Collection {
         Ok(self.collector.pause()?)
     }
 
-    /// Logs no more calls, if no other session needs them. Whether they are not logged now.
+    /// Logs no more calls, if one session at most needs them and none is in a window. Whether they are not logged now.
     pub(super) fn stop_logging(&mut self) -> bool {
-        if self.views.len() == 1 && !self.is_on() {
+        let readers = self.views.iter().filter(|view| view.reads_pauses).count();
+        if readers <= 1 && !self.is_on() {
             self.collector.stop_logging();
         }
         !self.collector.logs_calls()

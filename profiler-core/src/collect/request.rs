@@ -50,6 +50,11 @@ pub(crate) trait Sink: std::fmt::Debug + Send {
 
     /// When the longest-waiting call without a record returned.
     fn waits_since_ns(&self) -> Option<u64>;
+
+    /// Whether it uses calls that are logged in pauses.
+    fn reads_pauses(&self) -> bool {
+        false
+    }
 }
 
 pub(crate) type Then = Arc<dyn Fn() + Send + Sync>;

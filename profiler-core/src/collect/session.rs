@@ -198,7 +198,7 @@ impl Session {
         self.with(|running| Ok(running.collector.log_calls()?))
     }
 
-    /// Logs no more calls, if this is the only session and it is in no window. Whether they are not logged now.
+    /// Logs no more calls, if no other session reads them and none is in a window. Whether they are not logged now.
     pub(crate) fn stop_logging(&self) -> Result<bool, Error> {
         self.with(|running| Ok(running.stop_logging()))
     }

@@ -58,6 +58,8 @@ pub(super) struct View {
     pub(super) carried_over: CarriedOver,
     pub(super) panics_before: u64,
     pub(super) sink: Option<Arc<Mutex<dyn Sink>>>,
+    /// Whether calls that are logged in pauses are its own: a file has those of its windows.
+    pub(super) reads_pauses: bool,
 }
 
 impl View {

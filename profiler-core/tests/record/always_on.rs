@@ -11,6 +11,8 @@ use profiler_core::session::always_on::{
 use profiler_core::statistics::RatioEstimator;
 use profiler_core::{Profile, Profiler, ProfilerBuilder};
 
+use crate::folder::Folder;
+
 /// The fake's collection is the process's, too.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -521,6 +523,25 @@ fn the_cost_of_the_first_call_is_measured_by_units_and_counts() {
 fn calls_are_not_logged_while_that_costs_more_than_the_budget() {
     let (_turn, fake) = (turn(), Fake::new());
     let service = start(&fake, &comparing());
+    logging_stops_and_begins(&fake, service);
+}
+
+/// As `gpuprof run --always-on` has it: a file holds what happens in windows, and needs no call outside them.
+#[test]
+fn a_file_of_windows_does_not_keep_calls_logged() {
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
+    let path = folder.0.join("run.gpuprof");
+    let config = Config::new().start_paused(true).calls_in_pauses(true).attach_on_request(true);
+    let profiler = builder(&fake).config(config).build().unwrap();
+    let file = profiler.record_to(&path).unwrap();
+    logging_stops_and_begins(&fake, profiler.always_on(&comparing()).unwrap());
+    file.finish().unwrap();
+    let profile = Profile::load(&path).unwrap();
+    profile.health().assert_complete();
+    assert_eq!(profile.calls().count(), 0, "the file was in no window");
+}
+
+fn logging_stops_and_begins(fake: &Fake, service: AlwaysOnSession) {
     let unit = || {
         let _unit = service.unit("request");
         fake.launch(Work::kernel(c"k"));
@@ -569,6 +590,7 @@ fn calls_are_not_logged_while_that_costs_more_than_the_budget() {
 /// A session whose comparison of units leaves a budget to windows, and its report once a window is in the estimates. `within` sees each
 /// session that is begun: other work on the machine may seem to be a cost of recording, which that session keeps to.
 fn sampled(fake: &Fake, within: impl Fn(&AlwaysOnSession)) -> (AlwaysOnSession, AlwaysOnReport) {
+    let mut refused = Vec::new();
     for _ in 0..5 {
         let service = start(fake, &comparing().budget(0.19));
         within(&service);
@@ -576,7 +598,7 @@ fn sampled(fake: &Fake, within: impl Fn(&AlwaysOnSession)) -> (AlwaysOnSession, 
         loop {
             let report = compared(fake, &service, Duration::ZERO);
             if matches!(report.state(), State::BudgetExceeded | State::RangesOnly) {
-                println!("{report}");
+                refused.push(report.to_string());
                 break;
             }
             if report.sampled_windows() > 0 {
@@ -585,7 +607,7 @@ fn sampled(fake: &Fake, within: impl Fn(&AlwaysOnSession)) -> (AlwaysOnSession, 
             assert!(Instant::now() < late, "{report}");
         }
     }
-    panic!("no session of five opened a window");
+    panic!("no session of five opened a window: {refused:#?}");
 }
 
 #[test]

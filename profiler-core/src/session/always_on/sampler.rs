@@ -154,4 +154,8 @@ impl Sink for Sampler {
     fn waits_since_ns(&self) -> Option<u64> {
         self.join.waits_since_ns()
     }
+
+    fn reads_pauses(&self) -> bool {
+        true
+    }
 }
