@@ -7,10 +7,11 @@
 //
 //   nvcc -O2 -std=c++17 long_run.cpp -I<cuda>/extras/CUPTI/include -L<cuda>/extras/CUPTI/lib64 -lcupti -lcuda -lpthread -o long_run
 //   long_run SECONDS FLUSH_MS KINDS CALLBACKS THREADS GRAPH CYCLE
-//     FLUSH_MS 0: never; KINDS: k kernels, s synchronisation, m copies and memsets, o overhead; CALLBACKS: 0 none, 1 of
+//     FLUSH_MS 0: never, below 0: with CUPTI_ACTIVITY_FLAG_FLUSH_FORCED; KINDS: k kernels, s synchronisation, m copies and memsets, o overhead; CALLBACKS: 0 none, 1 of
 //     launches, 2 of graph nodes that are made and copied, 3 both; GRAPH 1: a graph of 100 nodes is captured and
 //     instantiated before and never launched, 2: and destroyed at once, 3: and launched after every 200 kernels; CYCLE 1: every 3 s all
-//     kinds are turned off and on, 2: and the subscription is ended and begun anew, 3: kinds are on for every fourth FLUSH_MS
+//     kinds are turned off and on, 2: and the subscription is ended and begun anew, 3: kinds are on for every fourth FLUSH_MS,
+//     4: every 3 s the callbacks are turned off and on, 5: those of graph nodes are turned off after 3 s, for good
 
 #include <cuda.h>
 #include <cupti.h>
@@ -102,21 +103,25 @@ int main(int count, char **arguments) {
     check(cuModuleGetFunction(&nothing, module, "nothing"), "cuModuleGetFunction");
 
     CUpti_SubscriberHandle subscriber = nullptr;
+    const auto turn_callbacks = [&](int which, uint32_t on) {
+        if ((which & 1) != 0) {
+            for (CUpti_driver_api_trace_cbid id : {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize}) {
+                check(cuptiEnableCallback(on, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id), "cuptiEnableCallback");
+            }
+        }
+        if ((which & 2) != 0) {
+            for (CUpti_CallbackIdResource id : {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
+                                                CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING, CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED}) {
+                check(cuptiEnableCallback(on, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id), "cuptiEnableCallback");
+            }
+        }
+    };
     const auto turn_on = [&] {
         if (subscriber == nullptr) {
             check(cuptiSubscribe(&subscriber, callback, nullptr), "cuptiSubscribe");
         }
         check(cuptiActivityRegisterCallbacks(requested, completed), "cuptiActivityRegisterCallbacks");
-        if ((callbacks & 1) != 0) {
-            check(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel), "cuptiEnableCallback");
-            check(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize), "cuptiEnableCallback");
-        }
-        if ((callbacks & 2) != 0) {
-            for (CUpti_CallbackIdResource id : {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
-                                                CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING, CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED}) {
-                check(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id), "cuptiEnableCallback");
-            }
-        }
+        turn_callbacks(callbacks, 1);
         auto enable = [&](char letter, CUpti_ActivityKind kind) {
             if (std::strchr(kinds, letter) != nullptr) {
                 check(cuptiActivityEnable(kind), "cuptiActivityEnable");
@@ -177,9 +182,10 @@ int main(int count, char **arguments) {
     double next = 0, next_cycle = 3, slowest = 0, flushing = 0;
     int flushes = 0, periods = 0;
     while (since(start) < seconds) {
-        if (flush_ms > 0) {
+        if (flush_ms != 0) {
             const auto flush = std::chrono::steady_clock::now();
-            check(cuptiActivityFlushAll(0), "cuptiActivityFlushAll");
+            const uint32_t flags = flush_ms < 0 ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0;
+            check(cuptiActivityFlushAll(flags), "cuptiActivityFlushAll");
             const double took = since(flush) * 1e3;
             slowest = std::max(slowest, took);
             flushing += took;
@@ -191,8 +197,15 @@ int main(int count, char **arguments) {
                 turn_on();
             }
         } else if (cycle != 0 && since(start) >= next_cycle) {
-            turn_off();
-            turn_on();
+            if (cycle < 3) {
+                turn_off();
+                turn_on();
+            } else if (cycle == 4) {
+                turn_callbacks(callbacks, 0);
+                turn_callbacks(callbacks, 1);
+            } else {
+                turn_callbacks(callbacks & 2, 0);
+            }
             next_cycle += 3;
         }
         if (since(start) >= next) {
@@ -204,7 +217,7 @@ int main(int count, char **arguments) {
             slowest = flushing = 0;
             flushes = 0;
         }
-        std::this_thread::sleep_for(std::chrono::milliseconds(flush_ms > 0 ? flush_ms : 50));
+        std::this_thread::sleep_for(std::chrono::milliseconds(flush_ms != 0 ? std::abs(flush_ms) : 50));
     }
     over = true;
     for (auto &worker : workers) {
