@@ -15,8 +15,10 @@ fn scraped(recorder: &PrometheusRecorder) -> BTreeMap<(String, String), f64> {
     let mut values = BTreeMap::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (series, value) = line.rsplit_once(' ').unwrap();
-        let (name, labels) = series.split_once('{').unwrap();
-        let labels = labels.strip_suffix('}').unwrap();
+        let (name, labels) = match series.split_once('{') {
+            Some((name, labels)) => (name, labels.strip_suffix('}').unwrap()),
+            None => (series, ""),
+        };
         assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "{line}");
         let known = values.insert((name.to_owned(), labels.to_owned()), value.parse().unwrap());
         assert_eq!(known, None, "{line} is there twice");
@@ -169,4 +171,7 @@ fn an_always_on_session_has_counts_in_full_and_estimates() {
     assert_eq!(drawn, report.counts().drawn as f64);
     assert_eq!(value(&values, "gpu_profiler_cost_ratio", "part=\"budget\""), 1.0);
     assert_eq!(value(&values, "gpu_profiler_cost_ratio", "part=\"attach\""), 0.25);
+    let logged = value(&values, "gpu_profiler_logged_ratio", "");
+    assert_eq!(logged, report.logged_share());
+    assert_eq!(logged, 1.0, "calls were logged all the time");
 }

@@ -80,6 +80,8 @@ pub(crate) struct Controller {
     logging: f64,
     logs: bool,
     logs_since_ns: u64,
+    /// The time that observations were of, and that in which calls were logged.
+    observed_ns: f64,
     logged_ns: f64,
     launch_rate: f64,
     window_ns: f64,
@@ -122,6 +124,7 @@ impl Controller {
             logging: 0.0,
             logs: true,
             logs_since_ns: now_ns,
+            observed_ns: 0.0,
             logged_ns: 0.0,
             launch_rate: 0.0,
             window_ns: FIRST_WINDOW_NS,
@@ -262,6 +265,7 @@ impl Controller {
         }
         self.fixed_is_known = true;
         self.fixed_ns += fixed.cost_ns;
+        self.observed_ns += elapsed;
         if fixed.logs {
             self.fixed_ns += fixed.logging_ns;
             self.logged_ns += elapsed;
@@ -280,10 +284,13 @@ impl Controller {
         self.logs
     }
 
-    /// The share of the time since the start in which calls were logged.
+    /// The share of the time from the start to the last observation in which calls were logged.
     pub(crate) fn logged_share(&self) -> f64 {
-        let age = self.now_ns.saturating_sub(self.start_ns).max(1) as f64;
-        (self.logged_ns / age).min(1.0)
+        if self.observed_ns > 0.0 {
+            self.logged_ns / self.observed_ns
+        } else {
+            f64::from(u8::from(self.logs))
+        }
     }
 
     /// Launches a second at present.
