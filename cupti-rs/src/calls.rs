@@ -122,8 +122,8 @@ const OUTCOME: usize = 3;
 const END: usize = 4;
 const CAPTURED: u64 = 1 << 32;
 const EMPTY: u64 = 1 << 33;
-/// A flag of the outcome, in the log alone: the call's end was not seen and is not waited for, as its thread has ended or has seen pauses
-/// since; `END` is when that was found.
+/// A flag of the outcome, in the log alone: the call's return was not seen, and is waited for no longer. Its thread has ended, or called again
+/// after two pauses; `END` is when it did.
 const LEFT_OPEN: u64 = 1 << 34;
 /// As above: the call waits in its callback and has submitted nothing.
 const WAITS: u64 = 1 << 35;
@@ -343,8 +343,8 @@ impl Drop for Thread {
 }
 
 impl Thread {
-    /// Forgets the outermost calls of those that did not return, as far as was seen: they stay so, and their entries have finished, so that
-    /// the log can be read on and freed.
+    /// Forgets so many of the outermost calls whose return was not seen. Their entries finish without an end, so that the log can be read on and
+    /// freed.
     #[cold]
     fn leave_open(&mut self, count: usize) {
         let now = os::monotonic_ns();

@@ -114,13 +114,13 @@ pub struct UnfinishedCalls {
     pub calls: Vec<ThreadCalls>,
     /// The calls of the runtime API, by thread, if requested.
     pub runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
-    /// When calls were last logged from on, in [`clock::now_ns`] time; `u64::MAX` while none is. Calls that began before may have
-    /// returned in a pause, unseen.
+    /// When logging began after the last pause, in [`clock::now_ns`] time; `u64::MAX` while no call is logged. A call that began earlier may
+    /// have returned in a pause, where its return is not seen.
     pub seen_from_ns: u64,
 }
 
 impl UnfinishedCalls {
-    /// The driver calls that did not return in a pause, unseen: those that began since calls were last logged from on.
+    /// The driver calls that began after the last pause. None of them can have returned unseen.
     pub fn surely_under_way(&self) -> impl Iterator<Item = &Call> {
         let calls = self.calls.iter().flat_map(|thread| &thread.calls);
         calls.filter(|call| call.start_ns >= self.seen_from_ns)

@@ -587,8 +587,8 @@ fn logging_stops_and_begins(fake: &Fake, service: AlwaysOnSession) {
     assert!(report.submissions() > submissions, "{report}");
 }
 
-/// A session whose comparison of units leaves a budget to windows, and its report once a window is in the estimates. `within` sees each
-/// session that is begun: other work on the machine may seem to be a cost of recording, which that session keeps to.
+/// A session whose comparison of units leaves a budget to windows, and its report once a window is in the estimates. On a busy machine
+/// other work may look like a cost of recording, and that session opens none: the next one is begun. `within` sees each of them.
 fn sampled(fake: &Fake, within: impl Fn(&AlwaysOnSession)) -> (AlwaysOnSession, AlwaysOnReport) {
     let mut refused = Vec::new();
     for _ in 0..5 {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::comparison::{MeasuredShare, TimedCost};
+use super::comparison::{MeasuredShare, TimedCost, percent};
 use crate::base::accessors::getters;
 use crate::base::error::Error;
 use crate::base::ratio_estimator::Estimate;
@@ -208,11 +208,6 @@ fn estimated(estimate: Option<Estimate>) -> String {
     }
     let high = if high.is_finite() { of(high) } else { "?".to_owned() };
     format!("{} ({} to {high})", of(value), of(low))
-}
-
-/// A share for people.
-fn percent(share: f64) -> String {
-    format!("{:.2} %", 100.0 * share)
 }
 
 impl AlwaysOnReport {
