@@ -88,7 +88,7 @@ pub(super) fn record(work: &Work, correlation: u32, times: (u64, u64), node: Opt
             state.forgotten -= 1;
             return;
         }
-        if state.timestamps_lost { (0, 0) } else { times }
+        state.timestamps.of(times)
     };
     if let Some(record) = work.record(version(), correlation, times, node) {
         buffers::write(&record);

@@ -56,7 +56,7 @@ use crate::sys::field::Family;
 use crate::sys::functions::*;
 use crate::version::Version;
 pub use calls::FakeCall;
-use state::STATE;
+use state::{STATE, Timestamps};
 pub use work::Work;
 pub use written::Written;
 
@@ -411,7 +411,12 @@ impl Fake {
 
     /// From now on operations have no timestamps, as when device buffers run out.
     pub fn lose_timestamps(&self) {
-        STATE.lock().timestamps_lost = true;
+        STATE.lock().timestamps = Timestamps::Lost;
+    }
+
+    /// From now on operations end before they start, as in some records that CUPTI 13.0 writes while its device buffers run out.
+    pub fn reverse_timestamps(&self) {
+        STATE.lock().timestamps = Timestamps::Reversed;
     }
 
     /// Makes the next returned buffer state this many bytes fewer than were written.

@@ -21,6 +21,26 @@ pub(super) fn version() -> Version {
     Version(VERSION.load(Ordering::Relaxed))
 }
 
+/// What records say of an operation's times.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) enum Timestamps {
+    #[default]
+    Right,
+    Lost,
+    Reversed,
+}
+
+impl Timestamps {
+    /// The start and the end in the record of an operation with these.
+    pub(super) fn of(self, (start, end): (u64, u64)) -> (u64, u64) {
+        match self {
+            Self::Right => (start, end),
+            Self::Lost => (0, 0),
+            Self::Reversed => (end, start),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) holder: Option<String>,
@@ -51,7 +71,8 @@ pub(super) struct State {
     pub(super) flush_takes: Duration,
     pub(super) flushes: u64,
     pub(super) dropped: usize,
-    pub(super) timestamps_lost: bool,
+    /// From the times of an operation to those in its record.
+    pub(super) timestamps: Timestamps,
     /// Whether a library that needs a buffer got none.
     pub(super) crashed: bool,
     pub(super) correlation: u32,

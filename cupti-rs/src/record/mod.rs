@@ -417,9 +417,9 @@ pub struct Span {
 }
 
 impl Span {
-    /// False if CUPTI has no times.
+    /// False if CUPTI has no times, or an end before the start: CUPTI 13.0 writes some such records while its device buffers run out.
     pub fn is_known(self) -> bool {
-        self.start_ns != 0 && self.end_ns != 0
+        self.start_ns != 0 && self.start_ns <= self.end_ns
     }
 }
 

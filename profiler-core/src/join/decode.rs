@@ -693,6 +693,8 @@ fn read_records(
                     let ns = record.span.end_ns.saturating_sub(record.span.start_ns);
                     record.span.start_ns = clock.monotonic_ns(record.span.start_ns);
                     record.span.end_ns = record.span.start_ns.saturating_add(ns);
+                } else {
+                    record.span = cupti::Span::default();
                 }
                 store.synchronizations.push(Synchronization { record, call: None, process: 0 });
                 continue;

@@ -65,8 +65,8 @@ pub struct Health {
     pub unknown_range_entries: u64,
     /// Bytes that could not be divided into records.
     pub unreadable_bytes: u64,
-    /// GPU operations without timestamps: CUPTI ran out of device buffers, or a stop gave up
-    /// waiting.
+    /// GPU operations without timestamps, or with an end before the start: CUPTI ran out of device
+    /// buffers, or a stop gave up waiting.
     pub zero_timestamps: u64,
     /// Records dropped by CUPTI, by its own count.
     pub dropped_by_cupti: u64,

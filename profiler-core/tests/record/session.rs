@@ -410,25 +410,27 @@ fn every_loss_shows_in_health_and_report() {
         fake.call_only("cuStreamQuery", 600);
         fake.lose_timestamps();
         fake.launch(Work::kernel(c"timeless"));
+        fake.reverse_timestamps();
+        fake.launch(Work::kernel(c"backwards"));
         fake.raw_record(ActivityKind(99), 128);
     };
     let ((), profile) = builder.build().unwrap().record(program).unwrap();
     let health = profile.health();
     assert!(!health.is_complete());
     assert_eq!(health.dropped_by_cupti, 3);
-    assert_eq!((health.kernels.records, health.kernels.matched_records), (3, 2));
-    assert_eq!((health.kernels.calls, health.kernels.matched_calls), (3, 2));
+    assert_eq!((health.kernels.records, health.kernels.matched_records), (4, 3));
+    assert_eq!((health.kernels.calls, health.kernels.matched_calls), (4, 3));
     assert_eq!((health.copies.records, health.copies.matched_records), (1, 0));
     assert_eq!((health.synchronizations.calls, health.synchronizations.matched_calls), (1, 0));
     assert_eq!((health.memsets.calls, health.failed_calls, health.captured_calls), (0, 1, 1));
-    assert_eq!((health.zero_timestamps, health.unreadable_bytes >= 128), (1, true));
+    assert_eq!((health.zero_timestamps, health.unreadable_bytes >= 128), (2, true));
     assert_eq!((health.unused_records, health.unknown_records), (1, 0));
     let report = profile.to_string();
     for part in [
         "INCOMPLETE",
-        "kernels 2 of 3 records and 2 of 3 calls",
+        "kernels 3 of 4 records and 3 of 4 calls",
         "3 records dropped by CUPTI",
-        "1 operations without timestamps",
+        "2 operations without timestamps",
         "1 failed calls",
         "1 calls captured into graphs",
     ] {

@@ -421,6 +421,28 @@ fn a_record_of_a_call_from_before_is_no_loss() {
     assert!(profile.kernels().all(|kernel| kernel.name() != "from before"));
 }
 
+/// CUPTI 13.0 was seen to write such records while its device buffers run out.
+#[test]
+fn a_kernel_that_ends_before_it_starts_has_no_time() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let profiler = builder(&fake).build().unwrap();
+    let work = || {
+        fake.launch(Work::kernel(c"kernel").taking_ns(700));
+        fake.reverse_timestamps();
+        fake.launch(Work::kernel(c"kernel").taking_ns(900));
+    };
+    let summing = profiler.summarize().unwrap();
+    let ((), profile) = profiler.record(work).unwrap();
+    let summary = summing.stop().unwrap();
+    for (totals, health) in
+        [(profile.totals(), profile.health()), (summary.totals(), summary.health())]
+    {
+        assert_eq!((totals.kernels, totals.gpu_time()), (2, Duration::from_nanos(700)));
+        assert_eq!((health.zero_timestamps, health.is_complete()), (1, false), "{health}");
+        assert_eq!((health.kernels.records, health.kernels.matched_records), (2, 2), "{health}");
+    }
+}
+
 #[test]
 fn what_ran_when_a_session_paused_is_waited_for_at_its_stop() {
     let (_turn, fake) = (turn(), Fake::new());
