@@ -399,6 +399,12 @@ fn tick(background: &Background, period: Duration, then: Option<Then>) -> Arc<Ti
     ticker
 }
 
+/// Holds the collection, as the profiler's own threads do while they are busy.
+#[cfg(test)]
+pub(crate) fn hold_collection() -> impl Drop {
+    COLLECTION.lock()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU64;

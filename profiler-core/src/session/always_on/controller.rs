@@ -204,22 +204,20 @@ impl Controller {
             return Decision::Skip;
         }
         let probability = self.probability();
-        if draw < probability {
-            self.has_opened = true;
-            Decision::Open { probability }
-        } else {
-            Decision::Skip
-        }
+        if draw < probability { Decision::Open { probability } } else { Decision::Skip }
     }
 
     /// Whether a window that is not drawn may open now: for a unit that is of interest by itself.
     pub(crate) fn may_open(&mut self, now_ns: u64) -> bool {
         self.advance(now_ns);
-        let may = !self.is_watching()
+        !self.is_watching()
             && !self.exceeds_budget()
-            && self.balance_ns + self.budget * HORIZON_NS > self.window_ns;
-        self.has_opened |= may;
-        may
+            && self.balance_ns + self.budget * HORIZON_NS > self.window_ns
+    }
+
+    /// A window is open: launches are dearer from now on.
+    pub(crate) fn opened(&mut self) {
+        self.has_opened = true;
     }
 
     fn probability(&self) -> f64 {
@@ -394,6 +392,7 @@ mod tests {
                     assert!(probability > 0.0 && probability <= 1.0);
                     // From half to one and a half times the mean.
                     let cost = window_ns * (0.5 + self.random.f64());
+                    self.controller.opened();
                     self.pay(cost);
                     self.windows += 1;
                     self.controller.closed(self.now_ns, cost);
@@ -605,6 +604,7 @@ mod tests {
         for millisecond in 1_000..61_000 {
             if controller.may_open(millisecond * 1_000_000) {
                 opened += 1;
+                controller.opened();
                 controller.closed(millisecond * 1_000_000, 10e6);
             }
         }

@@ -28,7 +28,7 @@ use crate::session::profiler::Profiler;
 use comparison::{Comparison, Step};
 use controller::{Controller, Limits, MOST_RISE};
 use sampler::Sampler;
-use units::{Begun, Units};
+use units::{Begun, OpenWindow, Units};
 
 pub use comparison::{MeasuredShare, TimedCost};
 pub use report::{AlwaysOnReport, LastingRise, RangeEstimate, State, UnitCounts};
@@ -423,25 +423,38 @@ impl Shared {
             }
             units::decide(&mut self.controller.lock(), now_ns, is_after_slow, random, counts)
         })?;
-        if let Some(window) = &mut begun.window {
-            let since_ns = now_ns();
-            let _ = self.first_window_ns.fetch_min(since_ns, Ordering::Relaxed);
-            match self.session.begin_window(units::PATIENCE) {
-                Ok(()) => {
-                    if let Some(probability) = window.probability {
-                        self.bounds.begin(probability);
-                    }
-                    window.begin_ns = now_ns().saturating_sub(since_ns);
-                }
-                Err(error) => {
-                    self.session.end_window();
-                    begun.window = None;
-                    self.units.refuse(error);
-                }
-            }
-        }
+        begun.window = begun.window.and_then(|window| self.open(window));
         begun.start_ns = now_ns();
         Some(begun)
+    }
+
+    /// Opens a window for the unit that begins. `None` if it could not be opened.
+    fn open(&self, mut window: OpenWindow) -> Option<OpenWindow> {
+        let since_ns = now_ns();
+        // No other unit begins meanwhile.
+        let before_ns = self.first_window_ns.fetch_min(since_ns, Ordering::Relaxed);
+        let opened = self.session.begin_window(units::PATIENCE);
+        match &opened {
+            // Launches cost what they did.
+            Err(error) if error.is_before_cupti() => {
+                self.first_window_ns.store(before_ns, Ordering::Relaxed);
+            }
+            _ => self.controller.lock().opened(),
+        }
+        match opened {
+            Ok(()) => {
+                if let Some(probability) = window.probability {
+                    self.bounds.begin(probability);
+                }
+                window.begin_ns = now_ns().saturating_sub(since_ns);
+                Some(window)
+            }
+            Err(error) => {
+                self.session.end_window();
+                self.units.refuse_window(&window, error);
+                None
+            }
+        }
     }
 
     fn end(&self, begun: Begun) {
@@ -609,5 +622,40 @@ impl Shared {
             summary,
             estimates,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cupti::fake::{Fake, Work};
+
+    use super::*;
+    use crate::collect::session::hold_collection;
+
+    #[test]
+    fn a_window_that_could_not_be_opened_is_not_the_first() {
+        let fake = Fake::new();
+        let builder = Profiler::builder().library(fake.library().unwrap());
+        let profiler = builder.period(Duration::from_millis(5)).build().unwrap();
+        let settings = AlwaysOn::new().budget(1.0).baseline(Duration::ZERO);
+        let service = profiler.always_on(&settings.graphs_quiet(Duration::ZERO)).unwrap();
+        while service.snapshot().unwrap().state() != State::Sampling {
+            fake.launch(Work::kernel(c"kernel"));
+        }
+        let shared = &service.shared;
+        let has_opened = || shared.first_window_ns.load(Ordering::Relaxed) != u64::MAX;
+        {
+            let _busy = hold_collection();
+            while shared.units.counts().0.refused < 3 {
+                assert!(!service.unit("request").is_recorded());
+            }
+        }
+        let (counts, _) = shared.units.counts();
+        assert_eq!((counts.drawn, has_opened()), (0, false), "{counts:?}");
+        assert!(shared.controller.lock().fixed_share() > 0.0, "what a first window brings counts");
+        while !service.unit("request").is_recorded() {}
+        assert!(has_opened());
+        let counts = service.stop().unwrap().counts();
+        assert_eq!((counts.drawn, counts.refused >= 3), (1, true), "{counts:?}");
     }
 }

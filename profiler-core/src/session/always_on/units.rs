@@ -242,11 +242,19 @@ impl Units {
         self.inner.lock().comparison.take_cost(elapsed_ns as f64)
     }
 
+    /// Counts a window that could not be opened among those, and not among those of their kind.
+    pub(super) fn refuse_window(&self, window: &OpenWindow, error: Error) {
+        let mut inner = self.inner.lock();
+        match window.probability {
+            Some(_) => inner.counts.drawn -= 1,
+            None => inner.counts.after_slow -= 1,
+        }
+        inner.refuse(error);
+    }
+
     /// Counts a window that could not be opened or closed.
     pub(super) fn refuse(&self, error: Error) {
-        let mut inner = self.inner.lock();
-        inner.counts.refused += 1;
-        inner.last_error = Some(error);
+        self.inner.lock().refuse(error);
     }
 
     /// Waits for a window to close. `None` when the session ends.
@@ -282,6 +290,11 @@ impl Units {
 }
 
 impl Inner {
+    fn refuse(&mut self, error: Error) {
+        self.counts.refused += 1;
+        self.last_error = Some(error);
+    }
+
     fn row(&mut self, name: &str) -> usize {
         if let Some(row) = self.names.get(name) {
             return *row;
