@@ -2,14 +2,15 @@
 //
 // Threads launch an empty kernel all the time and wait for it every 200 launches; meanwhile `cuptiActivityFlushAll(0)` is
 // called every so many milliseconds, as whoever takes records out while a program runs has to. Each line gives the
-// seconds since the start, the launches, the records that came, the process's memory, the memory that the C library has
-// handed out, and how long a flush took, on average and at most.
+// seconds since the start, the launches, the records that came, how many of kernels have no times or end before they start, the
+// process's memory, the memory that the C library has handed out, device memory in use, and how long a flush took, on average and at most.
 //
 //   nvcc -O2 -std=c++17 long_run.cpp -I<cuda>/extras/CUPTI/include -L<cuda>/extras/CUPTI/lib64 -lcupti -lcuda -lpthread -o long_run
-//   long_run SECONDS FLUSH_MS KINDS CALLBACKS THREADS GRAPH CYCLE
+//   long_run SECONDS FLUSH_MS KINDS CALLBACKS THREADS GRAPH CYCLE POOL
 //     FLUSH_MS 0: never, below 0: with CUPTI_ACTIVITY_FLAG_FLUSH_FORCED; KINDS: k kernels, s synchronisation, m copies and memsets, o overhead; CALLBACKS: 0 none, 1 of
 //     launches, 2 of graph nodes that are made and copied, 3 both; GRAPH 1: a graph of 100 nodes is captured and
-//     instantiated before and never launched, 2: and destroyed at once, 3: and launched after every 200 kernels; CYCLE 1: every 3 s all
+//     instantiated before and never launched, 2: and destroyed at once, 3: and launched after every 200 kernels, 4: 500 nodes, and
+//     nothing else is launched; POOL: the most device buffers, 0 for CUPTI's own number; CYCLE 1: every 3 s all
 //     kinds are turned off and on, 2: and the subscription is ended and begun anew, 3: kinds are on for every fourth FLUSH_MS,
 //     4: every 3 s the callbacks are turned off and on, 5: those of graph nodes are turned off after 3 s, for good
 
@@ -31,7 +32,7 @@ namespace {
 
 constexpr size_t BUFFER_BYTES = size_t{1} << 20;
 
-std::atomic<uint64_t> records{0}, launches{0}, buffers{0};
+std::atomic<uint64_t> records{0}, untimed{0}, reversed{0}, launches{0}, buffers{0};
 std::atomic<bool> over{false};
 std::mutex lock;
 std::vector<uint8_t *> ready;
@@ -61,6 +62,15 @@ void CUPTIAPI completed(CUcontext, uint32_t, uint8_t *buffer, size_t, size_t val
     uint64_t count = 0;
     while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
         ++count;
+        if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+            // The first fields have been the same in all versions since 5.
+            const auto *kernel = reinterpret_cast<const CUpti_ActivityKernel9 *>(record);
+            if (kernel->start == 0 || kernel->end == 0) {
+                ++untimed;
+            } else if (kernel->end < kernel->start) {
+                ++reversed;
+            }
+        }
     }
     records += count;
     const std::lock_guard<std::mutex> held(lock);
@@ -90,6 +100,7 @@ int main(int count, char **arguments) {
     const char *kinds = argument(3, "kmso");
     const int callbacks = std::atoi(argument(4, "1"));
     const int threads = std::atoi(argument(5, "4")), with_graph = std::atoi(argument(6, "0")), cycle = std::atoi(argument(7, "0"));
+    size_t pool = std::strtoul(argument(8, "0"), nullptr, 10);
 
     check(cuInit(0), "cuInit");
     CUdevice device;
@@ -102,6 +113,12 @@ int main(int count, char **arguments) {
     CUfunction nothing;
     check(cuModuleGetFunction(&nothing, module, "nothing"), "cuModuleGetFunction");
 
+    if (pool != 0) {
+        size_t bytes = sizeof pool;
+        check(cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, &bytes, &pool), "cuptiActivitySetAttribute");
+    }
+    size_t free_before = 0, free_now = 0, whole = 0;
+    check(cuMemGetInfo(&free_before, &whole), "cuMemGetInfo");
     CUpti_SubscriberHandle subscriber = nullptr;
     const auto turn_callbacks = [&](int which, uint32_t on) {
         if ((which & 1) != 0) {
@@ -155,7 +172,7 @@ int main(int count, char **arguments) {
             if (with_graph != 0) {
                 CUgraph graph;
                 check(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
-                for (int j = 0; j < 100; ++j) {
+                for (int j = 0; j < (with_graph == 4 ? 500 : 100); ++j) {
                     check(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr), "cuLaunchKernel");
                 }
                 check(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
@@ -166,14 +183,14 @@ int main(int count, char **arguments) {
                 }
             }
             while (!over) {
-                if (with_graph == 3) {
+                if (with_graph >= 3) {
                     check(cuGraphLaunch(executable, stream), "cuGraphLaunch");
                 }
-                for (int j = 0; j < 200; ++j) {
+                for (int j = 0; j < 200 && with_graph != 4; ++j) {
                     check(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr), "cuLaunchKernel");
                 }
                 check(cuStreamSynchronize(stream), "cuStreamSynchronize");
-                launches += 200;
+                launches += with_graph == 4 ? 500 : 200;
             }
         });
     }
@@ -209,9 +226,12 @@ int main(int count, char **arguments) {
             next_cycle += 3;
         }
         if (since(start) >= next) {
-            std::printf("%5.1f s, %lu launches, %lu records, %zu MiB resident, %zu MiB handed out, %lu buffers, flush %.1f ms, at most %.1f ms\n",
-                        since(start), launches.load(), records.load(), resident_kib() >> 10, mallinfo2().uordblks >> 20,
-                        buffers.load(), flushing / std::max(flushes, 1), slowest);
+            check(cuMemGetInfo(&free_now, &whole), "cuMemGetInfo");
+            std::printf("%5.1f s, %lu launches, %lu records, %lu without times, %lu reversed, %zu MiB resident, %zu MiB handed out, %ld MiB of the device, "
+                        "%lu buffers, flush %.1f ms, at most %.1f ms\n",
+                        since(start), launches.load(), records.load(), untimed.load(), reversed.load(), resident_kib() >> 10,
+                        mallinfo2().uordblks >> 20, (static_cast<long>(free_before) - static_cast<long>(free_now)) >> 20, buffers.load(),
+                        flushing / std::max(flushes, 1), slowest);
             std::fflush(stdout);
             next += 5;
             slowest = flushing = 0;
@@ -224,6 +244,6 @@ int main(int count, char **arguments) {
         worker.join();
     }
     check(cuptiActivityFlushAll(0), "cuptiActivityFlushAll");
-    std::printf("end: %lu launches, %lu records, %zu MiB resident, %zu MiB handed out\n", launches.load(), records.load(),
-                resident_kib() >> 10, mallinfo2().uordblks >> 20);
+    std::printf("end: %lu launches, %lu records, %lu without times, %lu reversed, %zu MiB resident, %zu MiB handed out\n", launches.load(), records.load(),
+                untimed.load(), reversed.load(), resident_kib() >> 10, mallinfo2().uordblks >> 20);
 }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cupti::{Collector, Config, Library, Record};
+use cupti::{Attribute, Collector, Config, Library, Record};
 use gpu_profiler_tests::cuda::Gpu;
 use gpu_profiler_tests::harness;
 use profiler_core::Profiler;
@@ -28,6 +28,7 @@ fn main() -> ExitCode {
     harness::run(&[
         ("eight_threads_lose_nothing", eight_threads_lose_nothing),
         ("a_long_run_is_summed_up_in_flat_memory", a_long_run_is_summed_up_in_flat_memory),
+        ("kernels_whose_times_ran_out_are_counted", kernels_whose_times_ran_out_are_counted),
     ])
     .exit_code()
 }
@@ -245,4 +246,38 @@ fn a_long_run_is_summed_up_in_flat_memory() {
     let of_cupti = if graphs { steps * 200 * CUPTI_BYTES_A_LAUNCH } else { 0 };
     let grown = most.saturating_sub(early);
     assert!(grown < (64 << 20) + of_cupti, "{} MiB more", mib(grown));
+}
+
+/// CUPTI 13.0 was reported to write records without times once the nodes of graphs have filled its device buffers: after 25 million
+/// with its own limit of 250 buffers, after 900,000 with 8 (parca-dev/parcagpu#23).
+fn kernels_whose_times_ran_out_are_counted() {
+    const NODES: u64 = 500;
+    const LAUNCHES: u64 = 4_000;
+    let first = Gpu::get();
+    let config = Config::new()
+        .attribute(Attribute::DeviceBuffersReady, 2)
+        .attribute(Attribute::DeviceBufferLimit, 8);
+    let builder = Profiler::builder().config(config).period(Duration::from_millis(50));
+    let sums = builder.build().unwrap().summarize().unwrap();
+    // CUPTI reads the limit when a context is created.
+    let gpu = first.in_another_context();
+    gpu.make_current();
+    let stream = gpu.stream();
+    let graph = gpu.capture(stream, || (0..NODES).for_each(|_| gpu.launch_empty(stream)));
+    for launch in 0..LAUNCHES {
+        gpu.launch_graph(graph, stream);
+        if launch % 10 == 9 {
+            gpu.synchronize(stream);
+        }
+    }
+    gpu.destroy_graph(graph);
+    gpu.destroy(stream);
+    let summary = sums.stop().unwrap();
+    first.make_current();
+    let mut health = summary.health().clone();
+    eprintln!("{} of {} kernels have no times", health.zero_timestamps, NODES * LAUNCHES);
+    assert_eq!(summary.totals().kernels, NODES * LAUNCHES);
+    assert_eq!(health.is_complete(), health.zero_timestamps == 0, "{health}");
+    health.zero_timestamps = 0;
+    health.assert_complete();
 }
