@@ -52,6 +52,8 @@ const fillSliced = runner();
 let tables = null;
 let shown = null;
 let selectedThen = null;
+/** The panel whose content is being made, or was the last to be. */
+let filling = null;
 /** Makes the content of the open tab, unless it is that of this scope already. */
 const refresh = () => {
   const { model, rows, tab, selected } = state;
@@ -64,9 +66,12 @@ const refresh = () => {
   const whole = scope.kind === "whole";
   const content = () => contentOf(model, rows.lanes, scope);
   const fill = (generator, done) => {
-    byId(`panel-${tab}`).setAttribute("aria-busy", "true");
+    // Of a tab that was left before it was filled.
+    filling?.removeAttribute("aria-busy");
+    filling = byId(`panel-${tab}`);
+    filling.setAttribute("aria-busy", "true");
     fillSliced(generator, (result) => {
-      byId(`panel-${tab}`).removeAttribute("aria-busy");
+      filling.removeAttribute("aria-busy");
       done(result);
       emit("filled");
     });
