@@ -342,8 +342,8 @@ fn requests_on_many_threads_share_windows() {
     report.recorded().health().assert_complete();
     assert_eq!(report.submissions(), threads * 400);
     assert_eq!(counts.units + counts.overlapping, threads * 100);
+    assert_eq!(report.sampled_windows(), counts.drawn, "{report}");
     // On a busy machine a thread of the profiler may hold a window up.
-    assert_eq!(report.sampled_windows() + counts.refused, counts.drawn, "{report}");
     assert!(report.sampled_windows() > counts.refused, "{report}");
 }
 

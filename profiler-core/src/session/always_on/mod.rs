@@ -446,12 +446,13 @@ impl Shared {
                 if let Some(probability) = window.probability {
                     self.bounds.begin(probability);
                 }
+                self.units.opened(&window);
                 window.begin_ns = now_ns().saturating_sub(since_ns);
                 Some(window)
             }
             Err(error) => {
                 self.session.end_window();
-                self.units.refuse_window(&window, error);
+                self.units.refuse(error);
                 None
             }
         }

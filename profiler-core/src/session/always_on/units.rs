@@ -101,11 +101,9 @@ pub(super) fn decide(
 ) -> Option<OpenWindow> {
     match controller.offer(now_ns, random) {
         Decision::Open { probability } => {
-            counts.drawn += 1;
             Some(OpenWindow { probability: Some(probability), begin_ns: 0 })
         }
         Decision::Skip if is_after_slow && controller.may_open(now_ns) => {
-            counts.after_slow += 1;
             Some(OpenWindow { probability: None, begin_ns: 0 })
         }
         Decision::Skip => None,
@@ -242,19 +240,20 @@ impl Units {
         self.inner.lock().comparison.take_cost(elapsed_ns as f64)
     }
 
-    /// Counts a window that could not be opened among those, and not among those of their kind.
-    pub(super) fn refuse_window(&self, window: &OpenWindow, error: Error) {
-        let mut inner = self.inner.lock();
+    /// Counts a window that is open.
+    pub(super) fn opened(&self, window: &OpenWindow) {
+        let counts = &mut self.inner.lock().counts;
         match window.probability {
-            Some(_) => inner.counts.drawn -= 1,
-            None => inner.counts.after_slow -= 1,
+            Some(_) => counts.drawn += 1,
+            None => counts.after_slow += 1,
         }
-        inner.refuse(error);
     }
 
     /// Counts a window that could not be opened or closed.
     pub(super) fn refuse(&self, error: Error) {
-        self.inner.lock().refuse(error);
+        let mut inner = self.inner.lock();
+        inner.counts.refused += 1;
+        inner.last_error = Some(error);
     }
 
     /// Waits for a window to close. `None` when the session ends.
@@ -290,11 +289,6 @@ impl Units {
 }
 
 impl Inner {
-    fn refuse(&mut self, error: Error) {
-        self.counts.refused += 1;
-        self.last_error = Some(error);
-    }
-
     fn row(&mut self, name: &str) -> usize {
         if let Some(row) = self.names.get(name) {
             return *row;
