@@ -10,9 +10,10 @@
 //     FLUSH_MS 0: never, below 0: with CUPTI_ACTIVITY_FLAG_FLUSH_FORCED; KINDS: k kernels, s synchronisation, m copies and memsets, o overhead; CALLBACKS: 0 none, 1 of
 //     launches, 2 of graph nodes that are made and copied, 3 both; GRAPH 1: a graph of 100 nodes is captured and
 //     instantiated before and never launched, 2: and destroyed at once, 3: and launched after every 200 kernels, 4: 500 nodes, and
-//     nothing else is launched; POOL: the most device buffers, 0 for CUPTI's own number; CYCLE 1: every 3 s all
+//     nothing else is launched; CYCLE 1: every 3 s all
 //     kinds are turned off and on, 2: and the subscription is ended and begun anew, 3: kinds are on for every fourth FLUSH_MS,
-//     4: every 3 s the callbacks are turned off and on, 5: those of graph nodes are turned off after 3 s, for good
+//     4: every 3 s the callbacks are turned off and on, 5: those of graph nodes are turned off after 3 s, for good; POOL: the
+//     most device buffers, 0 for CUPTI's own number
 
 #include <cuda.h>
 #include <cupti.h>
@@ -63,7 +64,7 @@ void CUPTIAPI completed(CUcontext, uint32_t, uint8_t *buffer, size_t, size_t val
     while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
         ++count;
         if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
-            // The first fields have been the same in all versions since 5.
+            // Start and end lie where they did in all versions since CUpti_ActivityKernel3 (cupti-rs/facts).
             const auto *kernel = reinterpret_cast<const CUpti_ActivityKernel9 *>(record);
             if (kernel->start == 0 || kernel->end == 0) {
                 ++untimed;

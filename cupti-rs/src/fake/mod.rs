@@ -414,7 +414,7 @@ impl Fake {
         STATE.lock().timestamps = Timestamps::Lost;
     }
 
-    /// From now on operations end before they start, as in some records that CUPTI 13.0 writes while its device buffers run out.
+    /// From now on operations end before they start, as was reported of CUPTI 13.0 once its device buffers are full.
     pub fn reverse_timestamps(&self) {
         STATE.lock().timestamps = Timestamps::Reversed;
     }

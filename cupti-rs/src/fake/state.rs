@@ -21,7 +21,7 @@ pub(super) fn version() -> Version {
     Version(VERSION.load(Ordering::Relaxed))
 }
 
-/// What records say of an operation's times.
+/// Which times the record of an operation has.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum Timestamps {
     #[default]
@@ -31,7 +31,7 @@ pub(super) enum Timestamps {
 }
 
 impl Timestamps {
-    /// The start and the end in the record of an operation with these.
+    /// The start and the end in the record of an operation that began and ended then.
     pub(super) fn of(self, (start, end): (u64, u64)) -> (u64, u64) {
         match self {
             Self::Right => (start, end),
@@ -71,7 +71,6 @@ pub(super) struct State {
     pub(super) flush_takes: Duration,
     pub(super) flushes: u64,
     pub(super) dropped: usize,
-    /// From the times of an operation to those in its record.
     pub(super) timestamps: Timestamps,
     /// Whether a library that needs a buffer got none.
     pub(super) crashed: bool,

@@ -417,7 +417,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// False if CUPTI has no times, or an end before the start: CUPTI 13.0 writes some such records while its device buffers run out.
+    /// False if CUPTI has no times, or an end before the start: both were reported of CUPTI 13.0 once its device buffers are full.
     pub fn is_known(self) -> bool {
         self.start_ns != 0 && self.start_ns <= self.end_ns
     }

@@ -421,7 +421,7 @@ fn a_record_of_a_call_from_before_is_no_loss() {
     assert!(profile.kernels().all(|kernel| kernel.name() != "from before"));
 }
 
-/// CUPTI 13.0 was seen to write such records while its device buffers run out.
+/// As was reported of CUPTI 13.0 once its device buffers are full: parca-dev/parcagpu#23.
 #[test]
 fn a_kernel_that_ends_before_it_starts_has_no_time() {
     let (_turn, fake) = (turn(), Fake::new());
