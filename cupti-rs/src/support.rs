@@ -259,6 +259,14 @@ impl Support {
         advice.extend(errors.into_iter().flatten().next().map(sentence));
         if let Ok(cupti) = &self.cupti {
             advice.extend(cupti.warnings.iter().map(sentence));
+            if cupti.version.keeps_launches() {
+                advice.push(format!(
+                    "CUPTI {} keeps some 30 bytes of every launch once a CUDA graph was captured: for runs of hours, have \
+                     CUPTI_LIBRARY_PATH name a libcupti of 13.4 or later (package nvidia-cuda-cupti), which a driver of \
+                     CUDA 13.0 serves, too.",
+                    cupti.version
+                ));
+            }
         }
         match &self.holder {
             Holder::ThisCrate => advice.push("Stop the collector that runs to start another.".into()),
@@ -513,6 +521,25 @@ mod tests {
         assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\u{200b}']), "{shown:?}");
         assert!(!shown.lines().any(|line| line.starts_with("GPU 1")), "{shown}");
         assert_eq!(shown.matches("\\u{1b}[2J").count(), 7, "{shown}");
+    }
+
+    #[test]
+    fn a_cupti_that_keeps_launches_is_told_of_with_the_way_out() {
+        let advice = |number| {
+            let mut support = support();
+            if let Ok(cupti) = &mut support.cupti {
+                cupti.version = Version(number);
+            }
+            support.advice()
+        };
+        for keeps in [130_001, 130_101, 130_300] {
+            let advice = advice(keeps);
+            let [text] = &advice[..] else { panic!("{advice:?}") };
+            assert!(text.contains("13.4") && text.contains("CUPTI_LIBRARY_PATH"), "{text}");
+        }
+        for keeps_none in [26, 28, 130_400, 130_500] {
+            assert_eq!(advice(keeps_none), Vec::<String>::new(), "{keeps_none}");
+        }
     }
 
     /// What stands in the way of each.

@@ -48,6 +48,12 @@ impl Version {
         matches!(self.0, 27 | 28) && kind > ActivityKind::CONFIDENTIAL_COMPUTE_ROTATION
     }
 
+    /// Whether CUPTI keeps 24 bytes of every launch once a CUDA graph was captured: seen with 13.0 to 13.3, and neither with
+    /// 12.8 and 12.9 nor with 13.4 and 13.5.
+    pub(crate) fn keeps_launches(self) -> bool {
+        (130_000..130_400).contains(&self.0)
+    }
+
     /// Whether a flush while other threads launch graphs can hang: that was seen with 12.8 and 12.9, and not with 13.0.
     pub(crate) fn hangs_over_graphs(self) -> bool {
         self.0 < 130_000
