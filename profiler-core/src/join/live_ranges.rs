@@ -144,6 +144,8 @@ impl<T> Remembered<T> {
 pub(crate) struct LiveRanges {
     ranges: FxHashMap<u64, LiveRange>,
     remembered: Remembered<Position>,
+    /// What open calls are attributed to. A call whose return was not seen may come after any number of other ranges.
+    held: FxHashMap<u64, (Position, bool)>,
     /// The outer range on another thread, logged before the range begins, perhaps in an earlier
     /// segment.
     handed: FxHashMap<u64, u64>,
@@ -197,8 +199,19 @@ impl LiveRanges {
         let logs = self.first_log..;
         Owner::of(tag, &logs, |tag| match self.position_of_range(tag) {
             Some(position) => Some((position.clone(), false)),
-            None => self.position_of_context(tag),
+            None => self.position_of_context(tag).or_else(|| self.held.get(&tag.0).cloned()),
         })
+    }
+
+    /// Keeps what the tags of open calls resolve to, until the next call of this.
+    pub(crate) fn hold(&mut self, tags: impl Iterator<Item = u64>) {
+        let mut held = FxHashMap::default();
+        for tag in tags {
+            if let Owner::Range { range, is_partial } = self.owner(tag) {
+                held.insert(tag, (range, is_partial));
+            }
+        }
+        self.held = held;
     }
 
     #[inline]

@@ -194,6 +194,8 @@ impl Sink for StreamingJoin {
         }
         self.retry_early(segment.until_ns);
         self.settle(segment);
+        let open = taken.open_calls.calls.iter().flat_map(|thread| &thread.calls);
+        self.ranges.hold(open.map(|call| call.word));
         self.ranges.end(segment, &mut self.sums);
         if let Some(windows) = &mut self.windows {
             let open = taken.open_calls.surely_under_way();

@@ -632,6 +632,7 @@ mod tests {
 
     use super::*;
     use crate::collect::session::hold_collection;
+    use crate::join::live_ranges::REMEMBERED;
 
     #[test]
     fn a_window_that_could_not_be_opened_is_not_the_first() {
@@ -658,5 +659,34 @@ mod tests {
         assert!(has_opened());
         let counts = service.stop().unwrap().counts();
         assert_eq!((counts.drawn, counts.refused >= 3), (1, true), "{counts:?}");
+    }
+
+    /// A thread is in a call when logging stops, and more ranges than are remembered end until its log can be read.
+    #[test]
+    fn a_call_that_returned_unseen_is_one_of_its_range() {
+        let fake = Fake::new();
+        let builder = Profiler::builder().library(fake.library().unwrap());
+        let profiler = builder.period(Duration::from_millis(5)).build().unwrap();
+        let settings = AlwaysOn::new().calls_only().baseline(Duration::ZERO);
+        let service = profiler.always_on(&settings).unwrap();
+        while service.snapshot().unwrap().state() != State::CallsOnly {
+            fake.launch(Work::kernel(c"outside"));
+        }
+        std::thread::scope(|scope| {
+            let serve = || {
+                let unit = service.unit("request");
+                let stop = || assert!(service.shared.session.stop_logging().unwrap());
+                fake.call_around("cuStreamSynchronize", stop);
+                drop(unit);
+                (0..=REMEMBERED).for_each(|_| drop(nvtx::range("later")));
+                // They are read before the thread ends.
+                drop(service.snapshot().unwrap());
+            };
+            scope.spawn(serve);
+        });
+        let report = service.stop().unwrap();
+        report.recorded().health().assert_complete();
+        let totals = report.recorded().paths().find(|path| path.path() == "request").unwrap();
+        assert_eq!(totals.exclusive().synchronizations, 1, "{report}");
     }
 }
