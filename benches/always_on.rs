@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! always_on --bench [--rounds 5] [--seconds 1] [--modes none,again,dormant,calls,budget,declared,full,raw] [--nodes 500]
-//!                   [--only decode|service]
+//!                   [--only decode|service] [--settle 5]
 //! ```
 //!
 //! | mode | what records |
@@ -21,7 +21,8 @@
 //! Each measurement is a process of its own, this program started again with `--mode`. It measures four things for
 //! `--seconds` each: replays a second of a graph of `--nodes` kernels of 1 to 5 us, as a decode loop launches it and waits for
 //! it; the same with two replays queued ahead, so that the GPU is the limit; requests a second of a service whose four threads launch 12 small kernels for each, at saturation; and the 99th
-//! percentile of its latency at 1,000 requests a second. The rounds go through all modes, each starting with another one,
+//! percentile of its latency at 1,000 requests a second. Before the first of them the same load runs for `--settle` seconds, in which
+//! an always-on session compares units; it compares them for five seconds a side with 25, as a service does. The rounds go through all modes, each starting with another one,
 //! and what is compared is compared within a round. It fails if a session is incomplete.
 #![allow(
     clippy::print_stdout,
@@ -55,10 +56,10 @@ const LOAD: f64 = 500_000.0;
 const AHEAD: usize = 2;
 /// What CUPTI's first call cost a decode loop on an H100.
 const DECLARED: f64 = 0.12;
-/// The units that are compared before and after CUPTI's first call, and with logged calls, are those of the first measurement's warm-up.
-const BASELINE: Duration = Duration::from_millis(1_000);
-const FIRST_WARM_UP: Duration = Duration::from_millis(5_000);
-/// Before each measurement: graphs are quiet, launches are measured, clocks are up.
+/// The units that are compared before and after CUPTI's first call, and with logged calls, are those of the first measurement's
+/// warm-up: a fifth of it for each side.
+const SIDES: u32 = 5;
+/// Before each other measurement: graphs are quiet, launches are measured, clocks are up.
 const WARM_UP: Duration = Duration::from_millis(400);
 
 /// One measurement, as its process prints it.
@@ -86,11 +87,17 @@ struct Options {
     seconds: f64,
     nodes: u64,
     only: Option<String>,
+    settle: f64,
 }
 
 impl Options {
     fn measures(&self, part: &str) -> bool {
         self.only.as_deref().is_none_or(|only| only == part)
+    }
+
+    /// How long the first load runs before it is measured.
+    fn settle(&self) -> Duration {
+        Duration::from_secs_f64(self.settle)
     }
 }
 
@@ -98,7 +105,7 @@ impl Default for Options {
     fn default() -> Self {
         let modes = "none,again,dormant,calls,budget,declared,full,raw";
         let modes = modes.split(',').map(str::to_owned).collect();
-        Self { mode: None, modes, rounds: 5, seconds: 1.0, nodes: 500, only: None }
+        Self { mode: None, modes, rounds: 5, seconds: 1.0, nodes: 500, only: None, settle: 5.0 }
     }
 }
 
@@ -112,6 +119,7 @@ impl Arguments for Options {
             "--rounds" => self.rounds = value()?.parse::<usize>()?.max(1),
             "--seconds" => self.seconds = value()?.parse::<f64>()?.clamp(0.01, 60.0),
             "--only" => self.only = Some(value()?),
+            "--settle" => self.settle = value()?.parse::<f64>()?.clamp(1.0, 120.0),
             "--nodes" => self.nodes = value()?.parse::<u64>()?.max(1),
             _ => return Ok(false),
         }
@@ -141,11 +149,11 @@ enum Session {
 }
 
 impl Session {
-    fn start(mode: &str) -> Result<Self> {
+    fn start(mode: &str, settle: Duration) -> Result<Self> {
         let always_on = |settings: AlwaysOn| -> Result<Self> {
             // The measurement is shorter than the watch.
             let settings = settings.graphs_quiet(Duration::from_millis(100)).watch(Duration::ZERO);
-            let settings = settings.baseline(BASELINE);
+            let settings = settings.baseline(settle / SIDES);
             Ok(Self::AlwaysOn(Profiler::builder().build()?.always_on(&settings)?))
         };
         Ok(match mode {
@@ -227,15 +235,15 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
         measured: None,
         lost: None,
     };
-    let session = Session::start(mode)?;
+    let session = Session::start(mode, options.settle())?;
     let time = Duration::from_secs_f64(options.seconds);
     let is_first = !options.measures("decode");
     if !is_first {
         [sample.replays_per_second, sample.queued_per_second] =
-            decode(&gpu, &session, options.nodes, time);
+            decode(&gpu, &session, options, time);
     }
     if options.measures("service") {
-        let warm_up = if is_first { FIRST_WARM_UP } else { WARM_UP };
+        let warm_up = if is_first { options.settle() } else { WARM_UP };
         serve(&gpu, &session, warm_up, None);
         sample.requests_per_second = serve(&gpu, &session, time, None).0;
         let (_, mut latencies) = serve(&gpu, &session, time, Some(PACED_PER_SECOND));
@@ -248,10 +256,10 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
 }
 
 /// Replays a second of a graph as a decode loop launches it: each waited for, and with some queued ahead.
-fn decode(gpu: &Gpu, session: &Session, nodes: u64, time: Duration) -> [f64; 2] {
+fn decode(gpu: &Gpu, session: &Session, options: &Options, time: Duration) -> [f64; 2] {
     let stream = gpu.stream();
     let graph = gpu.capture(stream, || {
-        (0..nodes).for_each(|node| gpu.launch_spin(stream, 500 + 1_000 * (node % 5)));
+        (0..options.nodes).for_each(|node| gpu.launch_spin(stream, 500 + 1_000 * (node % 5)));
     });
     let events: Vec<_> = (0..=AHEAD).map(|_| gpu.event()).collect();
     let replay = |name, ahead: usize, for_time: Duration| {
@@ -268,7 +276,7 @@ fn decode(gpu: &Gpu, session: &Session, nodes: u64, time: Duration) -> [f64; 2] 
         gpu.synchronize(stream);
         replays as f64 / start.elapsed().as_secs_f64()
     };
-    replay("decode", 0, FIRST_WARM_UP);
+    replay("decode", 0, options.settle());
     let waited = replay("decode", 0, time);
     replay("queued", AHEAD, WARM_UP);
     let queued = replay("queued", AHEAD, time);
@@ -323,6 +331,7 @@ fn compare(options: &Options) -> Result<ExitCode> {
         let mut command = Command::new(env::current_exe()?);
         command.args(["--mode", mode, "--seconds", &options.seconds.to_string()]);
         command.args(["--nodes", &options.nodes.to_string()]);
+        command.args(["--settle", &options.settle.to_string()]);
         command.args(options.only.iter().flat_map(|only| ["--only", only]));
         if let Some(raw) = &raw {
             command.env("RAW_CUPTI", raw);
