@@ -22,7 +22,7 @@
 //! `--seconds` each: replays a second of a graph of `--nodes` kernels of 1 to 5 us, as a decode loop launches it and waits for
 //! it; the same with two replays queued ahead, so that the GPU is the limit; requests a second of a service whose four threads launch 12 small kernels for each, at saturation; and the 99th
 //! percentile of its latency at 1,000 requests a second. Before the first of them the same load runs for `--settle` seconds, in which
-//! an always-on session compares units; it compares them for five seconds a side with 25, as a service does. The rounds go through all modes, each starting with another one,
+//! an always-on session compares units, five seconds a side with 25, as in production; the others run for at most 5. The rounds go through all modes, each starting with another one,
 //! and what is compared is compared within a round. It fails if a session is incomplete.
 #![allow(
     clippy::print_stdout,
@@ -58,7 +58,8 @@ const AHEAD: usize = 2;
 const DECLARED: f64 = 0.12;
 /// The units that are compared before and after CUPTI's first call, and with logged calls, are those of the first measurement's
 /// warm-up: a fifth of it for each side.
-const SIDES: u32 = 5;
+const SIDES: f64 = 5.0;
+const DEFAULT_SETTLE: f64 = 5.0;
 /// Before each other measurement: graphs are quiet, launches are measured, clocks are up.
 const WARM_UP: Duration = Duration::from_millis(400);
 
@@ -95,9 +96,13 @@ impl Options {
         self.only.as_deref().is_none_or(|only| only == part)
     }
 
-    /// How long the first load runs before it is measured.
-    fn settle(&self) -> Duration {
-        Duration::from_secs_f64(self.settle)
+    /// How long the first load runs before it is measured: where units are compared, as long as was asked for.
+    fn settle(&self, session: &Session) -> Duration {
+        let seconds = match session {
+            Session::AlwaysOn(_) => self.settle,
+            _ => self.settle.min(DEFAULT_SETTLE),
+        };
+        Duration::from_secs_f64(seconds)
     }
 }
 
@@ -105,7 +110,15 @@ impl Default for Options {
     fn default() -> Self {
         let modes = "none,again,dormant,calls,budget,declared,full,raw";
         let modes = modes.split(',').map(str::to_owned).collect();
-        Self { mode: None, modes, rounds: 5, seconds: 1.0, nodes: 500, only: None, settle: 5.0 }
+        Self {
+            mode: None,
+            modes,
+            rounds: 5,
+            seconds: 1.0,
+            nodes: 500,
+            only: None,
+            settle: DEFAULT_SETTLE,
+        }
     }
 }
 
@@ -149,11 +162,11 @@ enum Session {
 }
 
 impl Session {
-    fn start(mode: &str, settle: Duration) -> Result<Self> {
+    fn start(mode: &str, settle: f64) -> Result<Self> {
         let always_on = |settings: AlwaysOn| -> Result<Self> {
             // The measurement is shorter than the watch.
             let settings = settings.graphs_quiet(Duration::from_millis(100)).watch(Duration::ZERO);
-            let settings = settings.baseline(settle / SIDES);
+            let settings = settings.baseline(Duration::from_secs_f64(settle / SIDES));
             Ok(Self::AlwaysOn(Profiler::builder().build()?.always_on(&settings)?))
         };
         Ok(match mode {
@@ -235,7 +248,7 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
         measured: None,
         lost: None,
     };
-    let session = Session::start(mode, options.settle())?;
+    let session = Session::start(mode, options.settle)?;
     let time = Duration::from_secs_f64(options.seconds);
     let is_first = !options.measures("decode");
     if !is_first {
@@ -243,7 +256,7 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
             decode(&gpu, &session, options, time);
     }
     if options.measures("service") {
-        let warm_up = if is_first { options.settle() } else { WARM_UP };
+        let warm_up = if is_first { options.settle(&session) } else { WARM_UP };
         serve(&gpu, &session, warm_up, None);
         sample.requests_per_second = serve(&gpu, &session, time, None).0;
         let (_, mut latencies) = serve(&gpu, &session, time, Some(PACED_PER_SECOND));
@@ -276,7 +289,7 @@ fn decode(gpu: &Gpu, session: &Session, options: &Options, time: Duration) -> [f
         gpu.synchronize(stream);
         replays as f64 / start.elapsed().as_secs_f64()
     };
-    replay("decode", 0, options.settle());
+    replay("decode", 0, options.settle(session));
     let waited = replay("decode", 0, time);
     replay("queued", AHEAD, WARM_UP);
     let queued = replay("queued", AHEAD, time);
