@@ -562,8 +562,9 @@ fn check(recorded: Recorded) -> Checked {
         let profile = Profile::from_recording(recording).with_inferred_ranges();
         let seen = Seen::new(&profile, None, &threads);
         seen.check_inferred(truth);
-        compare(&seen.outcome(truth.summaries.keys().cloned()), truth, what);
         let health = profile.health();
+        let what = format!("{what} ({health}; {} records before it)", health.records_before);
+        compare(&seen.outcome(truth.summaries.keys().cloned()), truth, &what);
         assert_eq!((health.lost_ranges, health.calls_in_unknown_ranges), (0, 0), "{health}");
     }
     compare_maps(&paths(&summary), &of_sums.nodes, "paths of the summary");
