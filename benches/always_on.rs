@@ -96,7 +96,7 @@ impl Options {
         self.only.as_deref().is_none_or(|only| only == part)
     }
 
-    /// How long the first load runs before it is measured: where units are compared, as long as was asked for.
+    /// The warm-up of the first load: `--settle` for always-on sessions, which compare units in it, and at most 5 s for others.
     fn settle(&self, session: &Session) -> Duration {
         let seconds = match session {
             Session::AlwaysOn(_) => self.settle,

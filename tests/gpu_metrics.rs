@@ -1,4 +1,4 @@
-//! What the `metrics` facade is told of a GPU: sums by range against what was launched, and devices against NVML.
+//! Published metrics on a GPU: sums by range equal what the program launched, and device metrics are those that NVML reads.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test
 
 use std::process::ExitCode;
@@ -96,6 +96,7 @@ fn sums_by_range() {
     );
 }
 
+/// All devices, before and after two seconds of load on one of them.
 fn devices() {
     let gpu = Gpu::get();
     let nvml = Nvml::init().unwrap();

@@ -203,7 +203,7 @@ impl LiveRanges {
         })
     }
 
-    /// Keeps what the tags of open calls resolve to, until the next call of this.
+    /// Keeps the positions of these tags of open calls, in place of those that were kept before.
     pub(crate) fn hold(&mut self, tags: impl Iterator<Item = u64>) {
         let mut held = FxHashMap::default();
         for tag in tags {
