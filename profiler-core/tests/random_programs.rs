@@ -252,6 +252,9 @@ impl<'a> Seen<'a> {
         let all = self.profile.operations();
         for operation in all.filter(|operation| self.is_of(operation.process_id())) {
             let ns = u64::try_from(operation.gpu_time().unwrap().as_nanos()).unwrap();
+            // What was recorded without the clock seems to begin decades later.
+            let latest = self.profile.duration() + Duration::from_secs(1);
+            assert!(operation.start().unwrap() < latest, "{operation:?}");
             let (kind, id, bytes) = if let Some(kernel) = operation.as_kernel() {
                 let id: u64 = kernel.name()[1..].parse().unwrap();
                 (Kind::Kernel, id, 0)

@@ -350,6 +350,37 @@ mod tests {
         }
     }
 
+    /// The stop is called, a segment is taken that ends later, and then the stop is known: no segment ends at a window's end.
+    #[test]
+    fn file_has_its_clock_though_a_segment_overtook_the_stop() {
+        let mut run = Run::new(&Config::new());
+        // So this session is not the last one, whose stop reads the clock.
+        let beside = Session::start(&SessionRequest {
+            library: &run.fake.library().unwrap(),
+            config: &Config::new(),
+            keep: Retention::Nothing,
+            sink: None,
+            samplings: &[],
+            period: Duration::from_secs(3600),
+            then: None,
+        });
+        run.step();
+        // A record without a call counts if it began before the stop.
+        run.fake.unseen(&Work::memset(8).on_stream(99));
+        std::thread::sleep(Duration::from_millis(1));
+        let called_ns = now_ns();
+        run.take();
+        let recording = run.session.stop(called_ns).unwrap();
+        run.sink.lock().finish(&recording);
+        run.write();
+        let profile = Profile::from_bytes(&run.file).unwrap();
+        let starts: Vec<Duration> =
+            profile.operations().map(|operation| operation.start().unwrap()).collect();
+        assert_eq!(starts.len(), 2, "{starts:?}");
+        assert!(starts.iter().all(|start| *start < profile.duration()), "{starts:?}");
+        drop(beside);
+    }
+
     fn names(profile: &Profile) -> Vec<String> {
         profile.ranges().map(|range| range.name().to_owned()).collect()
     }

@@ -357,6 +357,23 @@ fn largest_size_ends_a_file_and_counts_what_is_missing() {
     assert_eq!(profile.health().unwritten_entries, totals.unwritten_entries);
 }
 
+/// Nothing is flushed, and the limit is reached before the first second is over.
+#[test]
+fn file_that_is_full_soon_has_its_clock() {
+    let run = Run::new();
+    let profiler = builder(&run.fake).period(Duration::from_millis(1)).max_file_bytes(300_000);
+    let file = profiler.build().unwrap().record_to(&run.path).unwrap();
+    while !file.totals().is_full {
+        run.step();
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    file.finish().unwrap();
+    let profile = Profile::load(&run.path).unwrap();
+    let starts: Vec<Duration> = profile.kernels().map(|kernel| kernel.start().unwrap()).collect();
+    assert!(starts.len() > 10, "{}", starts.len());
+    assert!(starts.iter().all(|start| *start < profile.duration()), "{:?}", starts.last());
+}
+
 /// Names, contexts and process ranges of many threads, each of which ends.
 #[test]
 fn threads_that_end_leave_nothing_behind() {

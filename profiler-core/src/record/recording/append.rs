@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use cupti::{
-    ActivityKind, AttributeSetting, Call, Function, Reading, RecordBytes, RuntimeFunction,
+    ActivityKind, AttributeSetting, Call, Clock, Function, Reading, RecordBytes, RuntimeFunction,
     ThreadCalls, UnfinishedCalls,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -170,6 +170,8 @@ pub(crate) struct Appender {
     new_windows_ns: Vec<(u64, u64)>,
     new_readings: Vec<Reading>,
     last_reading_ns: Option<u64>,
+    /// The clock of the last segment: the next state has it, since GPU times mean nothing without.
+    clock: Option<Clock>,
     losses: Losses,
     /// The end of the last state, and bytes behind it.
     state_ns: u64,
@@ -242,6 +244,7 @@ impl Appender {
             new_windows_ns: Vec::new(),
             new_readings: Vec::new(),
             last_reading_ns: None,
+            clock: None,
             losses: Losses::default(),
             state_ns: start.start_ns,
             uncovered: 0,
@@ -339,8 +342,8 @@ impl Appender {
             // The clock was set in this segment, and in no other.
             self.add_readings([segment.clock.start, segment.clock.stop]);
         }
+        self.clock = Some(segment.clock);
         if extent != Extent::OpenOnes && self.covers(taken) {
-            self.add_readings([segment.clock.start, segment.clock.stop]);
             self.write_state(taken.attributes, taken.missing_kinds, losses);
         }
     }
@@ -356,6 +359,12 @@ impl Appender {
             || self.uncovered >= UNCOVERED_BYTES
             || self.uncovered != 0 && since_ns >= UNCOVERED_NS
             || !taken.windows_ns.is_empty() && since_ns >= QUIET_NS
+    }
+
+    fn add_clock(&mut self) {
+        if let Some(Clock { start, stop }) = self.clock.take() {
+            self.add_readings([start, stop]);
+        }
     }
 
     /// Adds the readings that are later than those in the file.
@@ -406,6 +415,7 @@ impl Appender {
         missing_kinds: &[ActivityKind],
         losses: Losses,
     ) {
+        self.add_clock();
         let readings = std::mem::take(&mut self.new_readings);
         let state = State {
             window_ns: (self.start_ns, self.until_ns),
@@ -690,6 +700,8 @@ impl Appender {
             self.write_withheld();
             self.add_last(recording);
             self.add_windows(&recording.windows_ns, u64::MAX);
+            // Before later readings: of earlier ones none is added.
+            self.add_clock();
             self.add_readings(recording.clocks.readings().iter().copied());
             self.until_ns = recording.window_ns.1;
             self.pending_from_ns = recording.pending_from_ns;
