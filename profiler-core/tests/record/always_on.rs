@@ -83,10 +83,9 @@ fn recorded_units_are_exact_and_all_calls_count() {
     report.recorded().health().assert_complete();
     let counts = report.counts();
     assert!((50..=350).contains(&recorded), "{text}");
-    // On a busy machine a thread of the profiler may hold a window up: it is lost, and counted.
-    let refused = counts.refused;
-    assert_eq!((counts.drawn, report.sampled_windows()), (recorded + refused, recorded), "{text}");
-    assert!(refused * 10 < recorded, "{text}");
+    assert_eq!((counts.drawn, report.sampled_windows()), (recorded, recorded), "{text}");
+    // On a busy machine a thread of the profiler may hold a window up: it is none, and is counted.
+    assert!(counts.refused * 10 < recorded, "{text}");
     assert_eq!(counts.units + counts.overlapping, 400, "{text}");
     // What was recorded is what the windows launched; calls count in full.
     assert_eq!(report.recorded().totals().kernels, kernels, "{text}");
