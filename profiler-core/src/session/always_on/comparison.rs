@@ -155,13 +155,15 @@ impl Side {
     }
 }
 
-/// What passed since it was asked for last.
+/// What passed since the last call of [`Comparison::take_cost`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Charged {
     /// For CUPTI's first call.
     pub(super) attach_ns: f64,
     /// For logged calls, or what they would have cost; `None` if it was not measured.
     pub(super) logging_ns: Option<f64>,
+    /// The time of the units that ended.
+    pub(super) units_ns: f64,
 }
 
 /// The comparison of units without CUPTI, with it, and with logged calls.
@@ -179,8 +181,9 @@ pub(super) struct Comparison {
     names: Vec<OfName>,
     attach: TimedCost,
     logging: TimedCost,
-    /// For each cost, since it was asked for.
+    /// Each cost, and the time of units, since the last call of `take_cost`.
     charged_ns: [f64; 2],
+    units_ns: f64,
     /// The time of units whose logged calls were compared, and of others, since then.
     compared_ns: f64,
     other_ns: f64,
@@ -209,6 +212,7 @@ impl Comparison {
             attach: TimedCost::Comparing,
             logging: TimedCost::Comparing,
             charged_ns: [0.0; 2],
+            units_ns: 0.0,
             compared_ns: 0.0,
             other_ns: 0.0,
             concluded_ns: 0,
@@ -257,6 +261,7 @@ impl Comparison {
 
     /// Adds a unit of the name in this row.
     pub(super) fn add(&mut self, name: usize, start_ns: u64, ns: u64) {
+        self.units_ns += ns as f64;
         if self.phase == Phase::Done {
             let of_name = self.names.get(name);
             if let Some(of_name) = of_name {
@@ -448,6 +453,7 @@ impl Comparison {
                 }
                 _ => None,
             },
+            units_ns: std::mem::take(&mut self.units_ns),
         }
     }
 }
@@ -565,11 +571,13 @@ mod tests {
         let mut comparison = compare(1, 1_375_000, unit);
         let share = measured(comparison.logging_cost()).value;
         assert!((share - 1_500.0 / 2_875.0 / 6.0).abs() < 0.01, "{}", comparison.logging_cost());
-        let nothing = Charged { attach_ns: 0.0, logging_ns: Some(0.0) };
+        comparison.take_cost(1e9);
+        let nothing = Charged { attach_ns: 0.0, logging_ns: Some(0.0), units_ns: 0.0 };
         assert_eq!(comparison.take_cost(1e9), nothing, "no unit since");
         (0..8).for_each(|_| comparison.add(0, 0, 1_500_000));
         comparison.add(7, 0, 1_500_000);
-        let Charged { attach_ns, logging_ns } = comparison.take_cost(1e9);
+        let Charged { attach_ns, logging_ns, units_ns } = comparison.take_cost(1e9);
+        assert!((units_ns - 9.0 * 1.5e6).abs() < 1.0, "{units_ns}");
         assert!((attach_ns - 2e6).abs() < 1.0, "{attach_ns}");
         assert!(logging_ns.is_some_and(|ns| (ns - 2e6).abs() < 1.0), "{logging_ns:?}");
         assert_eq!(comparison.take_cost(1e9), nothing);

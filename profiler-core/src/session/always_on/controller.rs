@@ -78,6 +78,9 @@ pub(crate) struct Controller {
     fixed_is_known: bool,
     /// What logged calls cost a nanosecond, or would; whether they are logged, and since when.
     logging: f64,
+    /// What they cost while they were logged, and the time of units meanwhile; both fade.
+    logged_cost_ns: f64,
+    logged_units_ns: f64,
     logs: bool,
     logs_since_ns: u64,
     /// The time that observations were of, and that in which calls were logged.
@@ -98,9 +101,11 @@ pub(crate) struct FixedCost {
     pub(crate) launches: u64,
     /// What CUPTI's first call cost, and by how much launches took longer than before the first window.
     pub(crate) cost_ns: f64,
-    /// What logging calls cost, or would have.
+    /// What logging calls cost, or would have as far as units show it.
     pub(crate) logging_ns: f64,
-    /// Whether they were logged.
+    /// The time of the units that ended in it.
+    pub(crate) units_ns: f64,
+    /// Whether calls were logged.
     pub(crate) logs: bool,
 }
 
@@ -122,6 +127,8 @@ impl Controller {
             fixed: 0.0,
             fixed_is_known: false,
             logging: 0.0,
+            logged_cost_ns: 0.0,
+            logged_units_ns: 0.0,
             logs: true,
             logs_since_ns: now_ns,
             observed_ns: 0.0,
@@ -251,7 +258,8 @@ impl Controller {
         }
         let weight = if self.fixed_is_known { 1.0 - (-elapsed / FIXED_NS).exp() } else { 1.0 };
         self.fixed += weight * (fixed.cost_ns / elapsed - self.fixed);
-        self.logging += weight * (fixed.logging_ns / elapsed - self.logging);
+        let logging_ns = self.logging_ns(elapsed, fixed);
+        self.logging += weight * (logging_ns / elapsed - self.logging);
         self.log_calls(now_ns, fixed.logs);
         let launch_rate = fixed.launches as f64 / elapsed;
         self.launch_rate += weight * (launch_rate - self.launch_rate);
@@ -268,6 +276,22 @@ impl Controller {
             self.fixed_ns += fixed.logging_ns;
             self.logged_ns += elapsed;
         }
+    }
+
+    /// What logging calls cost in this time, or would have: where they are not logged, at least what they cost units when they were.
+    fn logging_ns(&mut self, elapsed: f64, fixed: FixedCost) -> f64 {
+        if fixed.logs {
+            let faded = (-elapsed / FIXED_NS).exp();
+            self.logged_cost_ns = faded * self.logged_cost_ns + fixed.logging_ns;
+            self.logged_units_ns = faded * self.logged_units_ns + fixed.units_ns;
+            return fixed.logging_ns;
+        }
+        let of_units = if self.logged_units_ns > 0.0 {
+            self.logged_cost_ns / self.logged_units_ns
+        } else {
+            0.0
+        };
+        fixed.logging_ns.max(of_units * fixed.units_ns)
     }
 
     /// Counts shares of the time that are lost from now on at once, and not only once they were paid: of CUPTI's first call, and of logged
@@ -413,7 +437,13 @@ mod tests {
             let each_ns = if self.windows > 0 { rise_ns } else { 0.0 };
             let launches = self.launches as f64;
             let (cost_ns, logging_ns) = (launches * each_ns, launches * self.logging_ns);
-            let fixed = FixedCost { launches: self.launches, cost_ns, logging_ns, logs: true };
+            let fixed = FixedCost {
+                launches: self.launches,
+                cost_ns,
+                logging_ns,
+                units_ns: 0.0,
+                logs: true,
+            };
             self.controller.observe(self.now_ns, self.observed_ns, fixed);
             (self.observed_ns, self.launches) = (self.now_ns, 0);
         }
@@ -562,7 +592,7 @@ mod tests {
             let logging_ns = 100e6 * if is_saturated { 0.08 } else { 0.004 };
             let launches = if logs { 100 } else { 0 };
             let now_ns = tenth * SECOND / 10;
-            let fixed = FixedCost { launches, cost_ns: 500e3, logging_ns, logs };
+            let fixed = FixedCost { launches, cost_ns: 500e3, logging_ns, units_ns: 0.0, logs };
             controller.observe(now_ns, now_ns - SECOND / 10, fixed);
             if controller.wants_calls() != logs {
                 logs = !logs;
@@ -585,11 +615,39 @@ mod tests {
         for (share, wants) in [(0.01, true), (0.02, false)] {
             let mut controller = Controller::new(&LIMITS, 0);
             let logging_ns = share * SECOND as f64;
-            let fixed = FixedCost { launches: 1, cost_ns: 120e6, logging_ns, logs: true };
+            let fixed =
+                FixedCost { launches: 1, cost_ns: 120e6, logging_ns, units_ns: 0.0, logs: true };
             (1..10).for_each(|s| controller.observe(s * SECOND, (s - 1) * SECOND, fixed));
             assert_eq!(controller.wants_calls(), wants, "{share}");
             assert!(controller.exceeds_budget());
         }
+    }
+
+    /// Units do not show what logged calls cost, but 600,000 a second take 4.6 % of the time at 77 ns each. How many there are is known
+    /// only while they are logged.
+    #[test]
+    fn calls_are_not_logged_again_at_the_load_at_which_that_was_too_dear() {
+        let mut controller = Controller::new(&Limits { watch_ns: 0, ..LIMITS }, 0);
+        let (mut logs, mut changes) = (true, Vec::new());
+        for tenth in 1..=1_200 {
+            let load = if tenth <= 900 { 1.0 } else { 0.1 };
+            let launches = if logs { (60_000.0 * load) as u64 } else { 0 };
+            let now_ns = tenth * SECOND / 10;
+            let fixed = FixedCost {
+                launches,
+                cost_ns: 0.0,
+                logging_ns: 77.0 * launches as f64,
+                units_ns: 90e6 * load,
+                logs,
+            };
+            controller.observe(now_ns, now_ns - SECOND / 10, fixed);
+            if controller.wants_calls() != logs {
+                logs = !logs;
+                changes.push((tenth, logs));
+            }
+        }
+        let [(stopped, false), (again, true)] = changes[..] else { panic!("{changes:?}") };
+        assert!(stopped < 20 && (900..950).contains(&again), "{changes:?}");
     }
 
     #[test]
@@ -597,7 +655,13 @@ mod tests {
         let limits = Limits { most_rate: 0.0, watch_ns: 0, ..LIMITS };
         let mut controller = Controller::new(&limits, 0);
         assert!(!controller.may_open(SECOND), "the load is not known yet");
-        let fixed = FixedCost { launches: 10, cost_ns: 1_000.0, logging_ns: 0.0, logs: true };
+        let fixed = FixedCost {
+            launches: 10,
+            cost_ns: 1_000.0,
+            logging_ns: 0.0,
+            units_ns: 0.0,
+            logs: true,
+        };
         controller.observe(SECOND, 0, fixed);
         assert_eq!(controller.offer(SECOND, 0.0), Decision::Skip, "its rate is 0");
         let mut opened = 0;

@@ -484,6 +484,7 @@ impl Shared {
             fixed.cost_ns += charged.attach_ns;
         }
         fixed.logging_ns = fixed.logging_ns.max(charged.logging_ns.unwrap_or_default());
+        fixed.units_ns = charged.units_ns;
         fixed.logs = cupti.logs;
         let wants_calls = {
             let mut controller = self.controller.lock();

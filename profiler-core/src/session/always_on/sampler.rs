@@ -106,6 +106,7 @@ impl Sampler {
             launches: self.launches,
             cost_ns: self.dearer_ns,
             logging_ns: self.calls as f64 * CALLBACKS_NS,
+            units_ns: 0.0,
             logs: true,
         };
         let since_ns = std::mem::replace(&mut self.observed_ns, self.until_ns);
