@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! always_on --bench [--rounds 5] [--seconds 1] [--modes none,again,dormant,calls,budget,declared,full,raw] [--nodes 500]
-//!                   [--only decode|service] [--settle 5]
+//!                   [--only decode|service] [--settle 5] [--within]
 //! ```
 //!
 //! | mode | what records |
@@ -24,6 +24,9 @@
 //! percentile of its latency at 1,000 requests a second. Before the first of them the same load runs for `--settle` seconds, in which
 //! an always-on session compares units, five seconds a side with 25, as in production; the others run for at most 5. The rounds go through all modes, each starting with another one,
 //! and what is compared is compared within a round. It fails if a session is incomplete.
+//!
+//! Processes differ by several percent. `--within` measures the service at saturation alone, before the session of each process begins and after its
+//! `--settle`, and prints the ratio of both: that of `none` is what time changes by itself.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -60,6 +63,8 @@ const DECLARED: f64 = 0.12;
 /// warm-up: a fifth of it for each side.
 const SIDES: f64 = 5.0;
 const DEFAULT_SETTLE: f64 = 5.0;
+/// Rates at saturation are of pieces of this length, each with threads and streams of its own: where those run decides the rate of a piece.
+const PIECE: Duration = Duration::from_millis(200);
 /// Before each other measurement: graphs are quiet, launches are measured, clocks are up.
 const WARM_UP: Duration = Duration::from_millis(400);
 
@@ -72,6 +77,9 @@ struct Sample {
     replays_per_second: f64,
     queued_per_second: f64,
     requests_per_second: f64,
+    /// By those before the session, if that is measured.
+    #[serde(default)]
+    within: f64,
     p99_us: f64,
     /// What an always-on session reports of itself.
     report: Option<String>,
@@ -89,11 +97,13 @@ struct Options {
     nodes: u64,
     only: Option<String>,
     settle: f64,
+    within: bool,
 }
 
 impl Options {
     fn measures(&self, part: &str) -> bool {
-        self.only.as_deref().is_none_or(|only| only == part)
+        let only = if self.within { Some("service") } else { self.only.as_deref() };
+        only.is_none_or(|only| only == part)
     }
 
     /// The warm-up of the first load: `--settle` for always-on sessions, which compare units in it, and at most 5 s for others.
@@ -118,6 +128,7 @@ impl Default for Options {
             nodes: 500,
             only: None,
             settle: DEFAULT_SETTLE,
+            within: false,
         }
     }
 }
@@ -133,6 +144,7 @@ impl Arguments for Options {
             "--seconds" => self.seconds = value()?.parse::<f64>()?.clamp(0.01, 60.0),
             "--only" => self.only = Some(value()?),
             "--settle" => self.settle = value()?.parse::<f64>()?.clamp(1.0, 120.0),
+            "--within" => self.within = true,
             "--nodes" => self.nodes = value()?.parse::<u64>()?.max(1),
             _ => return Ok(false),
         }
@@ -243,13 +255,19 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
         replays_per_second: 0.0,
         queued_per_second: 0.0,
         requests_per_second: 0.0,
+        within: 0.0,
         p99_us: 0.0,
         report: None,
         measured: None,
         lost: None,
     };
-    let session = Session::start(mode, options.settle)?;
     let time = Duration::from_secs_f64(options.seconds);
+    let before = options.within.then(|| {
+        let none = Session::None;
+        serve(&gpu, &none, options.settle(&none), None);
+        saturated(&gpu, &none, time)
+    });
+    let session = Session::start(mode, options.settle)?;
     let is_first = !options.measures("decode");
     if !is_first {
         [sample.replays_per_second, sample.queued_per_second] =
@@ -258,11 +276,15 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
     if options.measures("service") {
         let warm_up = if is_first { options.settle(&session) } else { WARM_UP };
         serve(&gpu, &session, warm_up, None);
-        sample.requests_per_second = serve(&gpu, &session, time, None).0;
-        let (_, mut latencies) = serve(&gpu, &session, time, Some(PACED_PER_SECOND));
-        latencies.sort_unstable();
-        let rank = (latencies.len() * 99 / 100).min(latencies.len().saturating_sub(1));
-        sample.p99_us = latencies.get(rank).map_or(f64::NAN, |ns| *ns as f64 / 1e3);
+        sample.requests_per_second = saturated(&gpu, &session, time);
+        if let Some(before) = before {
+            sample.within = sample.requests_per_second / before;
+        } else {
+            let (_, mut latencies) = serve(&gpu, &session, time, Some(PACED_PER_SECOND));
+            latencies.sort_unstable();
+            let rank = (latencies.len() * 99 / 100).min(latencies.len().saturating_sub(1));
+            sample.p99_us = latencies.get(rank).map_or(f64::NAN, |ns| *ns as f64 / 1e3);
+        }
     }
     session.stop(&mut sample)?;
     Ok(sample)
@@ -295,6 +317,13 @@ fn decode(gpu: &Gpu, session: &Session, options: &Options, time: Duration) -> [f
     let queued = replay("queued", AHEAD, time);
     gpu.destroy_graph(graph);
     [waited, queued]
+}
+
+/// Requests a second at saturation: the mean of pieces that are this long together.
+fn saturated(gpu: &Gpu, session: &Session, time: Duration) -> f64 {
+    let pieces = time.as_nanos().div_ceil(PIECE.as_nanos()).max(1);
+    let rates = (0..pieces).map(|_| serve(gpu, session, PIECE, None).0);
+    rates.sum::<f64>() / pieces as f64
 }
 
 /// Requests a second, and the latency of each in nanoseconds from the time when it was due.
@@ -346,6 +375,7 @@ fn compare(options: &Options) -> Result<ExitCode> {
         command.args(["--nodes", &options.nodes.to_string()]);
         command.args(["--settle", &options.settle.to_string()]);
         command.args(options.only.iter().flat_map(|only| ["--only", only]));
+        command.args(options.within.then_some("--within"));
         if let Some(raw) = &raw {
             command.env("RAW_CUPTI", raw);
         }
@@ -371,10 +401,11 @@ fn compare(options: &Options) -> Result<ExitCode> {
 /// What is compared: its name, its value, and whether more is better.
 type Quantity = (&'static str, fn(&Sample) -> f64);
 
-const QUANTITIES: [Quantity; 4] = [
+const QUANTITIES: [Quantity; 5] = [
     ("graph replays a second", |sample| sample.replays_per_second),
     ("queued replays a second", |sample| sample.queued_per_second),
     ("requests a second", |sample| sample.requests_per_second),
+    ("requests a second by those before the session, %", |sample| 100.0 * sample.within),
     ("p99 at 1,000 a second, us", |sample| sample.p99_us),
 ];
 
