@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::env;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use cupti::callbacks::{ResourceKind, Site};
 use cupti::{
     ActivityKind, ApiFilter, Attribute, Call, CallClass, Callback, Callbacks, Collected, Collector,
     Config, DriverFunction, GraphEvent, GraphEventKind, Kernel, Library, Record, RecordBytes,
-    calls,
+    calls, clock,
 };
 use gpu_profiler_examples::mlp::Mlp;
 use gpu_profiler_tests::cuda::{DEFAULT, Gpu};
@@ -45,6 +45,10 @@ fn main() -> ExitCode {
         ("settings_are_made_and_put_back", settings_are_made_and_put_back),
         ("few_buffers_lose_nothing_uncounted", few_buffers_lose_nothing_uncounted),
         ("a_pause_collects_nothing_and_loses_nothing", a_pause_collects_nothing_and_loses_nothing),
+        (
+            "threads_that_were_in_calls_at_a_pause_are_seen_after_it",
+            threads_that_were_in_calls_at_a_pause_are_seen_after_it,
+        ),
         ("the_profiler_switch_bounds_what_counts", the_profiler_switch_bounds_what_counts),
         ("a_handler_sees_calls_and_resources", a_handler_sees_calls_and_resources),
         ("this_crate_makes_no_driver_calls", this_crate_makes_no_driver_calls),
@@ -279,6 +283,69 @@ fn a_pause_collects_nothing_and_loses_nothing() {
     assert!(kernels.iter().all(|kernel| kernel.span.is_known()));
     assert!(logged.values().all(|call| collected.was_on(call.start_ns)));
     assert_eq!(collected.windows_ns.len(), 21);
+}
+
+/// Whenever callbacks are turned off, threads are in calls, most of them waiting for the GPU.
+fn threads_that_were_in_calls_at_a_pause_are_seen_after_it() {
+    const THREADS: usize = 4;
+    const PAUSES: usize = 20;
+    const PERIOD: Duration = Duration::from_millis(10);
+    const REQUESTS: usize = 500;
+    const LAUNCHES: usize = 12;
+    type Turn = fn(&mut Collector);
+    let gpu = warm();
+    let cases: [(&str, Config, Turn, Turn); 2] = [
+        ("pauses", Config::new(), |c| c.pause().unwrap(), |c| c.resume().unwrap()),
+        (
+            "times without logging",
+            Config::new().start_paused(true).calls_in_pauses(true),
+            Collector::stop_logging,
+            |c| c.log_calls().unwrap(),
+        ),
+    ];
+    for (case, config, turn_off, turn_on) in cases {
+        let mut collector = start(&config);
+        let is_last = AtomicBool::new(false);
+        // The thread, and from when on it launched what is counted.
+        let serve = || {
+            gpu.make_current();
+            let stream = gpu.stream();
+            let (mut requests, mut since_ns) = (0, 0);
+            while requests < REQUESTS {
+                if is_last.load(Ordering::Acquire) {
+                    requests += 1;
+                    since_ns = if since_ns == 0 { clock::now_ns() } else { since_ns };
+                }
+                (0..LAUNCHES).for_each(|_| gpu.launch_empty(stream));
+                gpu.synchronize(stream);
+            }
+            gpu.destroy(stream);
+            (calls::thread_id(), since_ns)
+        };
+        let threads: HashMap<u32, u64> = std::thread::scope(|scope| {
+            turn_on(&mut collector);
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(serve)).collect();
+            for _ in 0..PAUSES {
+                std::thread::sleep(PERIOD);
+                turn_off(&mut collector);
+                std::thread::sleep(PERIOD);
+                turn_on(&mut collector);
+            }
+            is_last.store(true, Ordering::Release);
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let collected = collector.stop().unwrap();
+        let logged = threads.iter().map(|(id, since_ns)| {
+            let of_thread = collected.calls.iter().filter(|calls| calls.thread_id == *id);
+            let calls = of_thread.flat_map(|thread| &thread.calls);
+            let is_counted = |call: &&Call| {
+                call.start_ns >= *since_ns && call.function.class() == CallClass::KernelLaunch
+            };
+            calls.filter(is_counted).count()
+        });
+        let logged: Vec<usize> = logged.collect();
+        assert_eq!(logged, [REQUESTS * LAUNCHES; THREADS], "launches of each thread after {case}");
+    }
 }
 
 fn the_profiler_switch_bounds_what_counts() {
