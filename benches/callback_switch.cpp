@@ -21,6 +21,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <initializer_list>
 #include <string>
 #include <thread>
 #include <vector>
@@ -85,6 +86,14 @@ int main(int count, char **arguments) {
     const std::chrono::milliseconds turn(std::atoi(argument(2, "100")));
     const std::string how = argument(3, "ids"), work = argument(4, "both");
     const int threads = std::atoi(argument(5, "4"));
+    const auto is_one_of = [](const std::string &word, std::initializer_list<const char *> words) {
+        return std::find(words.begin(), words.end(), word) != words.end();
+    };
+    if (times < 1 || threads < 1 || !is_one_of(work, {"both", "launches", "waits"}) ||
+        !is_one_of(how, {"ids", "many", "launches", "waits", "domain", "again", "parked", "kept"})) {
+        std::fprintf(stderr, "usage: callback_switch TIMES MS HOW WORK THREADS, as the head of callback_switch.cpp describes them\n");
+        return 2;
+    }
 
     check(cuInit(0), "cuInit");
     CUdevice device;

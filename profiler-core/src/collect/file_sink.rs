@@ -350,7 +350,7 @@ mod tests {
         }
     }
 
-    /// The stop is called, a segment is taken that ends later, and then the stop is known: no segment ends at a window's end.
+    /// A segment is taken between the call of a stop and its effect. It ends after the call, so no later segment shows the end of a window.
     #[test]
     fn file_has_its_clock_though_a_segment_overtook_the_stop() {
         let mut run = Run::new(&Config::new());

@@ -170,7 +170,7 @@ pub(crate) struct Appender {
     new_windows_ns: Vec<(u64, u64)>,
     new_readings: Vec<Reading>,
     last_reading_ns: Option<u64>,
-    /// The clock of the last segment: the next state has it, since GPU times mean nothing without.
+    /// The clock readings of the last segment, until a state contains them. Without readings, GPU timestamps cannot be converted.
     clock: Option<Clock>,
     losses: Losses,
     /// The end of the last state, and bytes behind it.
@@ -361,6 +361,7 @@ impl Appender {
             || !taken.windows_ns.is_empty() && since_ns >= QUIET_NS
     }
 
+    /// Adds the clock readings of the last segment, once.
     fn add_clock(&mut self) {
         if let Some(Clock { start, stop }) = self.clock.take() {
             self.add_readings([start, stop]);
@@ -700,7 +701,7 @@ impl Appender {
             self.write_withheld();
             self.add_last(recording);
             self.add_windows(&recording.windows_ns, u64::MAX);
-            // Before later readings: of earlier ones none is added.
+            // First the older readings: those before the last one are dropped.
             self.add_clock();
             self.add_readings(recording.clocks.readings().iter().copied());
             self.until_ns = recording.window_ns.1;
