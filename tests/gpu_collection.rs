@@ -49,6 +49,7 @@ fn main() -> ExitCode {
             "threads_that_were_in_calls_at_a_pause_are_seen_after_it",
             threads_that_were_in_calls_at_a_pause_are_seen_after_it,
         ),
+        ("settings_last_through_pauses", settings_last_through_pauses),
         ("the_profiler_switch_bounds_what_counts", the_profiler_switch_bounds_what_counts),
         ("a_handler_sees_calls_and_resources", a_handler_sees_calls_and_resources),
         ("this_crate_makes_no_driver_calls", this_crate_makes_no_driver_calls),
@@ -285,25 +286,26 @@ fn a_pause_collects_nothing_and_loses_nothing() {
     assert_eq!(collected.windows_ns.len(), 21);
 }
 
-/// Whenever callbacks are turned off, threads are in calls, most of them waiting for the GPU.
+/// Whenever callbacks are turned off, threads are in calls, nearly always waiting for the GPU.
 fn threads_that_were_in_calls_at_a_pause_are_seen_after_it() {
     const THREADS: usize = 4;
-    const PAUSES: usize = 20;
+    const PAUSES: usize = 10;
     const PERIOD: Duration = Duration::from_millis(10);
-    const REQUESTS: usize = 500;
+    const REQUESTS: usize = 100;
     const LAUNCHES: usize = 12;
+    const KERNEL_NS: u64 = 100_000;
     type Turn = fn(&mut Collector);
     let gpu = warm();
-    let cases: [(&str, Config, Turn, Turn); 2] = [
-        ("pauses", Config::new(), |c| c.pause().unwrap(), |c| c.resume().unwrap()),
-        (
-            "times without logging",
-            Config::new().start_paused(true).calls_in_pauses(true),
-            Collector::stop_logging,
-            |c| c.log_calls().unwrap(),
-        ),
+    let pauses: [Turn; 2] = [|c| c.pause().unwrap(), |c| c.resume().unwrap()];
+    let logging: [Turn; 2] = [Collector::stop_logging, |c| c.log_calls().unwrap()];
+    let calls_alone = Config::new().start_paused(true).calls_in_pauses(true);
+    let cases = [
+        // First: once records were enabled in a process, CUPTI hardly loses threads.
+        ("times without logging", calls_alone, false, logging),
+        ("pauses", Config::new(), true, pauses),
+        ("pauses with a switch", Config::new().on_profiler_switch(|_| {}), true, pauses),
     ];
-    for (case, config, turn_off, turn_on) in cases {
+    for (case, config, has_records, [turn_off, turn_on]) in cases {
         let mut collector = start(&config);
         let is_last = AtomicBool::new(false);
         // The thread, and from when on it launched what is counted.
@@ -316,7 +318,7 @@ fn threads_that_were_in_calls_at_a_pause_are_seen_after_it() {
                     requests += 1;
                     since_ns = if since_ns == 0 { clock::now_ns() } else { since_ns };
                 }
-                (0..LAUNCHES).for_each(|_| gpu.launch_empty(stream));
+                (0..LAUNCHES).for_each(|_| gpu.launch_spin(stream, KERNEL_NS));
                 gpu.synchronize(stream);
             }
             gpu.destroy(stream);
@@ -335,17 +337,46 @@ fn threads_that_were_in_calls_at_a_pause_are_seen_after_it() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         let collected = collector.stop().unwrap();
-        let logged = threads.iter().map(|(id, since_ns)| {
-            let of_thread = collected.calls.iter().filter(|calls| calls.thread_id == *id);
+        let logged = |(thread, since_ns): (&u32, &u64)| -> Vec<u32> {
+            let of_thread = collected.calls.iter().filter(|calls| calls.thread_id == *thread);
             let calls = of_thread.flat_map(|thread| &thread.calls);
             let is_counted = |call: &&Call| {
                 call.start_ns >= *since_ns && call.function.class() == CallClass::KernelLaunch
             };
-            calls.filter(is_counted).count()
-        });
-        let logged: Vec<usize> = logged.collect();
-        assert_eq!(logged, [REQUESTS * LAUNCHES; THREADS], "launches of each thread after {case}");
+            calls.filter(is_counted).map(|call| call.correlation_id).collect()
+        };
+        let logged: Vec<Vec<u32>> = threads.iter().map(logged).collect();
+        let counts: Vec<usize> = logged.iter().map(Vec::len).collect();
+        assert_eq!(counts, [REQUESTS * LAUNCHES; THREADS], "launches of each thread after {case}");
+        let ids: HashSet<u32> = logged.into_iter().flatten().collect();
+        assert_eq!(ids.len(), THREADS * REQUESTS * LAUNCHES, "ids of launches after {case}");
+        if has_records {
+            let recorded = kernels(&collected);
+            let recorded = recorded.iter().filter(|kernel| ids.contains(&kernel.correlation_id));
+            assert_eq!(recorded.count(), ids.len(), "kernels of these launches after {case}");
+        }
     }
+}
+
+fn settings_last_through_pauses() {
+    let gpu = warm();
+    let mut collector = start(&Config::new().latency_timestamps(true).launch_attributes(true));
+    for _ in 0..3 {
+        gpu.launch_empty(DEFAULT);
+        gpu.synchronize_context();
+        collector.pause().unwrap();
+        gpu.launch_empty(DEFAULT);
+        gpu.synchronize_context();
+        collector.resume().unwrap();
+    }
+    let collected = collector.stop().unwrap();
+    let details = collected.records.iter().filter_map(|record| match record {
+        Record::Kernel(kernel) => Some(kernel.details()),
+        _ => None,
+    });
+    let details: Vec<_> = details.collect();
+    assert_eq!(details.len(), 3);
+    assert!(details.iter().all(|kernel| kernel.queued_ns > 0), "{details:?}");
 }
 
 fn the_profiler_switch_bounds_what_counts() {

@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use cupti::fake::{Arrival, Fake, Settings, When, Work, Written};
+use cupti::fake::{Arrival, Fake, FakeCall, Settings, When, Work, Written};
 use cupti::record::{ExternalCorrelationKind, UnifiedMemoryKind};
 use cupti::sys::abi::CuptiResult;
 use cupti::sys::generated::unified_memory_counter::{COUNTER_KIND, VALUE};
 use cupti::{
-    ActivityKind, ApiFilter, Attribute, Call, Callback, Callbacks, Collected, Collector, Config,
-    DriverFunction, Losses, Record, RuntimeFunction, clock,
+    ActivityKind, ApiFilter, Attribute, Call, CallClass, Callback, Callbacks, Collected, Collector,
+    Config, DriverFunction, Losses, Record, RuntimeFunction, clock,
 };
 
 fn start(fake: &Fake, config: &Config) -> Collector {
@@ -585,6 +585,62 @@ fn the_handler_of_the_switch_runs_in_pauses_and_may_resume() {
     // The handler decides what a stop does.
     assert_eq!(names, ["first", "second"]);
     assert_eq!((collected.losses.before_switch, collected.windows_ns.len()), (0, 1));
+}
+
+/// Turns callbacks off while the thread is in a call, and on after it.
+fn turn_within_a_call(fake: &Fake, collector: &mut Collector, [off, on]: [fn(&mut Collector); 2]) {
+    FakeCall::driver("cuStreamSynchronize", None).run(|_| {
+        off(collector);
+        0
+    });
+    fake.launch(Work::kernel(c"while it is off"));
+    on(collector);
+}
+
+/// CUPTI takes a call whose function is disabled before it returns for one that goes on: the calls after it get its correlation
+/// id, and after three of them none of that thread is called back.
+#[test]
+fn threads_that_are_in_calls_at_a_pause_are_seen_after_it() {
+    let pauses: [fn(&mut Collector); 2] = [|c| c.pause().unwrap(), |c| c.resume().unwrap()];
+    let logging: [fn(&mut Collector); 2] = [Collector::stop_logging, |c| c.log_calls().unwrap()];
+    let calls_alone = Config::new().calls_in_pauses(true).start_paused(true);
+    let switched = Config::new().on_profiler_switch(|_| {});
+    let cases = [(Config::new(), pauses), (calls_alone, logging), (switched, pauses)];
+    for (config, turns) in cases {
+        let fake = Fake::new();
+        let mut collector = start(&fake, &config);
+        turns[1](&mut collector);
+        for _ in 0..5 {
+            turn_within_a_call(&fake, &mut collector, turns);
+        }
+        let launched: Vec<u32> = (0..3).map(|_| fake.launch(Work::kernel(c"k"))).collect();
+        let collected = collector.stop().unwrap();
+        let calls = calls(&collected);
+        let launches = calls.iter().filter(|call| call.function.class() == CallClass::KernelLaunch);
+        let seen: Vec<u32> = launches.map(|call| call.correlation_id).collect();
+        assert_eq!(seen, launched, "{config:?}");
+        assert_eq!(launched[2], launched[0] + 2, "{config:?}");
+        assert!(!fake.is_subscribed());
+    }
+}
+
+#[test]
+fn a_tool_that_takes_cupti_while_callbacks_are_turned_off_is_named() {
+    let fake = Fake::new();
+    let mut collector = start(&fake, &Config::new());
+    fake.fail("cuptiSubscribe", CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, When::Once);
+    collector.pause().unwrap();
+    assert!(!fake.is_subscribed());
+    fake.fail("cuptiSubscribe", CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, When::Once);
+    let error = collector.resume().unwrap_err();
+    assert!(error.is_busy(), "{error}");
+    assert!(collector.is_paused() && fake.enabled_kinds().is_empty());
+    // It has gone.
+    collector.resume().unwrap();
+    fake.launch(Work::kernel(c"k"));
+    let collected = collector.stop().unwrap();
+    assert_eq!((calls(&collected).len(), kernels(&collected).len()), (1, 1));
+    assert!(!fake.is_subscribed());
 }
 
 #[test]

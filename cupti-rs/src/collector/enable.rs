@@ -38,10 +38,12 @@ impl Collector {
     /// # Errors
     /// As [`start`](Self::start). The collection is as before.
     pub fn attach(&mut self) -> Result<(), Error> {
-        if self.subscription.is_some() {
+        if self.subscription.is_none() {
+            self.subscription = Some(self.library.api.subscribe_callback()?);
+        }
+        if self.has_attached {
             return Ok(());
         }
-        self.subscription = Some(self.library.api.subscribe_callback()?);
         self.flusher.attach();
         let attached = match self.library.unusable {
             Some(why) => Err(self.library.refuse(why)),
@@ -315,16 +317,21 @@ impl Collector {
         }
     }
 
-    /// Disables the callbacks that [`turn_callbacks_on`](Self::turn_callbacks_on) enabled, except those of the switch.
-    pub(super) fn turn_callbacks_off(&self) {
-        for &id in &self.callbacks {
-            if !(self.config.watches_switch() && SWITCH.contains(&id)) {
-                let _ = self.enable_callback(id, false);
-            }
-        }
+    /// Ends the subscription with its callbacks enabled, and begins one without. Where a switch is watched nothing changes: what
+    /// the program turns meanwhile would be missed, maybe from within this very callback.
+    ///
+    /// Callbacks are not disabled one by one: CUPTI takes a call whose callback is disabled before it returns for one that goes
+    /// on (13.0 and 13.5). Calls after it get its correlation id, and a thread with three of them is not called back again, by
+    /// later subscriptions neither (docs/decisions/051).
+    ///
+    /// If another tool subscribes in between, the collection is as it was, and the next [`attach`](Self::attach) fails.
+    pub(super) fn turn_callbacks_off(&mut self) {
         if self.config.watches_switch() {
-            // Disabling a whole domain disabled them, too.
-            SWITCH.iter().for_each(|&id| _ = self.enable_callback(id, true));
+            return;
+        }
+        if let Some(subscription) = self.subscription.take() {
+            subscription.end();
+            self.subscription = self.library.api.subscribe_callback().ok();
         }
     }
 

@@ -182,7 +182,11 @@ impl Collector {
         self.flusher.flush()
     }
 
-    /// Disables records and callbacks until [`resume`](Self::resume); keeps what was collected. Does nothing in a pause.
+    /// Disables records and ends callbacks until [`resume`](Self::resume); keeps what was collected. Does nothing in a pause.
+    ///
+    /// The functions that were watched go on passing through CUPTI: empty launches stay 3 to 6 % slower than before (H100).
+    /// Another tool can take CUPTI in the 15 us in which one subscription ends and another begins. Where a
+    /// [switch](Config::profiler_switch) is watched, callbacks stay enabled and do nothing.
     ///
     /// Waits for the GPU as [`stop`](Self::stop) does: work that is unfinished when its kind is disabled may get its end
     /// only when the kind is enabled again. A call that another thread is in may be logged without its end. Calls that
@@ -229,7 +233,7 @@ impl Collector {
 
     /// Whether CUPTI was called: what that costs launches lasts until the process ends.
     pub fn is_attached(&self) -> bool {
-        self.subscription.is_some()
+        self.has_attached
     }
 
     /// Logs calls from now on, if this collection [does so in pauses](Config::calls_in_pauses) and is paused. Attaches CUPTI if that was
@@ -241,13 +245,17 @@ impl Collector {
         self.attach()?;
         let logs = self.on_since_ns.is_none() && self.config.calls_in_pauses;
         if logs && self.config.start_paused && !session::State::load().has(session::ON) {
-            self.turn_callbacks_on()?;
+            let on = self.turn_callbacks_on();
+            if on.is_err() {
+                self.stop_logging();
+            }
+            return on;
         }
         Ok(())
     }
 
     /// Logs no more calls until [`log_calls`](Self::log_calls) or the next [`resume`](Self::resume). Does nothing outside a pause. CUPTI
-    /// stays attached.
+    /// stays attached, and launches stay dearer, as in a [pause](Self::pause).
     pub fn stop_logging(&mut self) {
         if self.is_paused() && session::State::load().has(session::ON) {
             session::pause();
@@ -473,10 +481,7 @@ impl Collector {
 
     /// Compares the clocks; before CUPTI is attached with the one that it reads.
     fn read_clock(&self) -> Result<Reading, Error> {
-        match self.subscription {
-            Some(_) => clock::read(&self.library),
-            None => Ok(clock::read_realtime()),
-        }
+        if self.has_attached { clock::read(&self.library) } else { Ok(clock::read_realtime()) }
     }
 
     /// Adds the records that CUPTI dropped since the last reading.
@@ -560,7 +565,7 @@ impl Collector {
     /// them.
     fn end(&mut self) -> Vec<(u64, bool)> {
         self.ended = true;
-        if self.subscription.is_some() {
+        if self.has_attached {
             self.disable();
         }
         self.flusher.end();

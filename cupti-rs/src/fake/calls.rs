@@ -21,6 +21,9 @@ use crate::sys::os;
 /// Whether there ever was an external id: every call reads this.
 pub(super) static ANY_EXTERNAL_ID: AtomicBool = AtomicBool::new(false);
 
+/// CUPTI does not call back on a thread that it believes in so many calls, as seen with 13.0 and 13.5.
+const DEPTH: usize = 3;
+
 /// The names of driver and runtime functions by id; unpublished ones are numbered.
 pub(super) fn names(domain: u32) -> &'static [CString] {
     static NAMES: LazyLock<[Vec<CString>; 2]> = LazyLock::new(|| {
@@ -102,10 +105,7 @@ pub(super) fn record(work: &Work, correlation: u32, times: (u64, u64), node: Opt
 unsafe fn call_back(domain: u32, id: u32, data: *const c_void) -> bool {
     let callback = {
         let state = STATE.lock();
-        let wanted = |_: &CallbackFunc| {
-            state.callback_ids.contains(&(domain, id)) || state.domains.contains(&domain)
-        };
-        state.callback.filter(wanted)
+        state.callback.filter(|_| state.enabled.has(domain, id))
     };
     if let Some(callback) = callback {
         // SAFETY: the subscriber's callback; the data has its type by the caller's promise.
@@ -126,15 +126,29 @@ pub struct FakeCall {
     stream: Option<u32>,
     symbol: Option<&'static CStr>,
     kept: u64,
+    /// It passed through CUPTI when it began.
+    is_hooked: bool,
+    /// CUPTI believes the thread in too many calls to call back for another.
+    is_silent: bool,
     /// A launch whose callback began and returned in one period of recording kernels.
     is_recorded: bool,
 }
 
 impl FakeCall {
     pub(super) fn new(domain: u32, id: u32, correlation: u32) -> Self {
-        let (context, bytes, stream, symbol) = (1, 1, None, None);
-        let is_recorded = false;
-        Self { domain, id, correlation, context, bytes, stream, symbol, kept: 0, is_recorded }
+        Self {
+            domain,
+            id,
+            correlation,
+            context: 1,
+            bytes: 1,
+            stream: None,
+            symbol: None,
+            kept: 0,
+            is_hooked: false,
+            is_silent: false,
+            is_recorded: false,
+        }
     }
 
     /// A call of a driver function, by its name with its version, such as `cuMemAlloc_v2`. Without a correlation id it gets the
@@ -215,12 +229,13 @@ impl FakeCall {
 
     /// The whole call, which returns this result; `within` runs before it returns. Returns its correlation id.
     pub(super) fn returning(self, result: u32, within: impl FnOnce(u32)) -> u32 {
-        let correlation = self.correlation;
+        let mut known = 0;
         self.run(|correlation| {
+            known = correlation;
             within(correlation);
             result
         });
-        correlation
+        known
     }
 
     /// The parameter block: sizes, and first the stream.
@@ -230,13 +245,34 @@ impl FakeCall {
         params
     }
 
+    /// CUPTI learns of the call. On a thread that it believes in another one it has that one's correlation id.
+    fn open(&mut self) {
+        let state = STATE.lock();
+        self.is_hooked = state.hooks.has(self.domain, self.id);
+        if !self.is_hooked || state.left_open.is_empty() {
+            return;
+        }
+        let Some(open) = state.left_open.get(&os::thread_id()) else { return };
+        (self.correlation, self.is_silent) = (open[0], open.len() >= DEPTH);
+    }
+
+    /// CUPTI learns that the call returned, unless its function was disabled meanwhile.
+    fn close(&mut self) {
+        let mut state = STATE.lock();
+        if self.is_hooked && !self.is_silent && !state.hooks.has(self.domain, self.id) {
+            state.left_open.entry(os::thread_id()).or_default().push(self.correlation);
+        }
+    }
+
     /// The call begins.
     pub(super) fn enter(&mut self) {
+        self.open();
         let params = self.params();
         let data = self.data(API_ENTER, Some(&params), None);
         let before = STATE.lock().recording_of_kernels();
         // SAFETY: a live CUpti_CallbackData, whose parameter block has room for all sizes that are read.
-        let is_seen = unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
+        let is_seen =
+            !self.is_silent && unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
         if is_seen && self.launches() {
             let mut state = STATE.lock();
             self.is_recorded = before.is_some() && before == state.recording_of_kernels();
@@ -252,8 +288,11 @@ impl FakeCall {
         tie(self.domain, self.id, self.correlation);
         let params = self.params();
         let data = self.data(API_ENTER + 1, Some(&params), Some(&result));
-        // SAFETY: a live CUpti_CallbackData, which points to a live result.
-        unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
+        if !self.is_silent {
+            // SAFETY: a live CUpti_CallbackData, which points to a live result.
+            unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
+        }
+        self.close();
     }
 }
 

@@ -463,8 +463,8 @@ impl Fake {
     /// The callbacks that are on: (domain, id), and (domain, `u32::MAX`) for a whole one.
     pub fn enabled_callbacks(&self) -> Vec<(u32, u32)> {
         let state = STATE.lock();
-        let whole = state.domains.iter().map(|&domain| (domain, u32::MAX));
-        state.callback_ids.iter().copied().chain(whole).collect()
+        let whole = state.enabled.domains.iter().map(|&domain| (domain, u32::MAX));
+        state.enabled.ids.iter().copied().chain(whole).collect()
     }
 
     /// Whether calls of this driver function have activity records.

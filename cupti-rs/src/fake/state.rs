@@ -47,8 +47,12 @@ pub(super) struct State {
     pub(super) clock_offset: i64,
     pub(super) subscribed: bool,
     pub(super) callback: Option<CallbackFunc>,
-    pub(super) callback_ids: BTreeSet<(u32, u32)>,
-    pub(super) domains: BTreeSet<u32>,
+    /// What the subscriber enabled.
+    pub(super) enabled: Callbacks,
+    /// The functions that pass through CUPTI: what any subscriber enabled and none disabled. The end of a subscription disables nothing.
+    pub(super) hooks: Callbacks,
+    /// The calls whose functions were disabled before they returned, by thread: CUPTI believes it in them for ever.
+    pub(super) left_open: HashMap<u32, Vec<u32>>,
     pub(super) requested: Option<BufferRequested>,
     pub(super) completed: Option<BufferCompleted>,
     pub(super) kinds: BTreeSet<u32>,
@@ -87,6 +91,32 @@ pub(super) struct State {
     pub(super) streams: HashMap<u32, u64>,
     /// External correlation ids, by thread and kind.
     pub(super) external_ids: BTreeMap<(u32, u32), Vec<u64>>,
+}
+
+/// Callbacks by domain and id, and whole domains.
+#[derive(Debug, Default)]
+pub(super) struct Callbacks {
+    pub(super) ids: BTreeSet<(u32, u32)>,
+    pub(super) domains: BTreeSet<u32>,
+}
+
+impl Callbacks {
+    pub(super) fn has(&self, domain: u32, id: u32) -> bool {
+        self.ids.contains(&(domain, id)) || self.domains.contains(&domain)
+    }
+
+    pub(super) fn switch(&mut self, domain: u32, id: u32, on: bool) {
+        let _ = if on { self.ids.insert((domain, id)) } else { self.ids.remove(&(domain, id)) };
+    }
+
+    pub(super) fn switch_domain(&mut self, domain: u32, on: bool) {
+        if on {
+            self.domains.insert(domain);
+        } else {
+            self.domains.remove(&domain);
+            self.ids.retain(|(other, _)| *other != domain);
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

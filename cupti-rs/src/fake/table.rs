@@ -10,7 +10,7 @@ use super::buffers;
 use super::calls::{ANY_EXTERNAL_ID, names};
 use super::counters;
 use super::faults;
-use super::state::{STATE, State, VERSION, version};
+use super::state::{Callbacks, STATE, State, VERSION, version};
 use crate::kind::ActivityKind;
 use crate::sys::abi::*;
 use crate::sys::api::{Api, FakeApi};
@@ -203,7 +203,7 @@ impl FakeApi for Fake {
         let mut state = STATE.lock();
         state.subscribed = false;
         state.callback = None;
-        state.callback_ids.clear();
+        state.enabled = Callbacks::default();
         Ok(())
     }
 
@@ -212,7 +212,8 @@ impl FakeApi for Fake {
             return Err(CuptiResult::INVALID_PARAMETER);
         }
         let mut state = STATE.lock();
-        switch(&mut state.callback_ids, (domain, id), on);
+        state.enabled.switch(domain, id, on != 0);
+        state.hooks.switch(domain, id, on != 0);
         Ok(())
     }
 
@@ -221,10 +222,8 @@ impl FakeApi for Fake {
             return Err(CuptiResult::INVALID_PARAMETER);
         }
         let mut state = STATE.lock();
-        switch(&mut state.domains, domain, on);
-        if on == 0 {
-            state.callback_ids.retain(|(other, _)| *other != domain);
-        }
+        state.enabled.switch_domain(domain, on != 0);
+        state.hooks.switch_domain(domain, on != 0);
         Ok(())
     }
 
