@@ -644,6 +644,19 @@ fn a_tool_that_takes_cupti_while_callbacks_are_turned_off_is_named() {
 }
 
 #[test]
+fn calls_that_cannot_be_logged_are_not_said_to_be() {
+    let fake = Fake::new();
+    let config = Config::new().calls_in_pauses(true).start_paused(true);
+    let mut collector = start(&fake, &config);
+    collector.stop_logging();
+    fake.fail("cuptiEnableCallback", CuptiResult::INSUFFICIENT_PRIVILEGES, When::Once);
+    assert!(collector.log_calls().unwrap_err().is_permission());
+    assert!(!collector.logs_calls() && fake.enabled_callbacks().is_empty());
+    collector.log_calls().unwrap();
+    assert!(collector.logs_calls());
+}
+
+#[test]
 fn a_switch_that_is_never_turned_counts_nothing() {
     let fake = Fake::new();
     let collector = start(&fake, &Config::new().profiler_switch(true));

@@ -321,8 +321,8 @@ impl Collector {
     /// the program turns meanwhile would be missed, maybe from within this very callback.
     ///
     /// Callbacks are not disabled one by one: CUPTI takes a call whose callback is disabled before it returns for one that goes
-    /// on (13.0 and 13.5). Calls after it get its correlation id, and a thread with three of them is not called back again, by
-    /// later subscriptions neither (docs/decisions/051).
+    /// on (13.0 and 13.5). Calls after it get its correlation id. A thread with two or three of them is not called back again, not
+    /// by later subscriptions either (docs/decisions/051).
     ///
     /// If another tool subscribes in between, the collection is as it was, and the next [`attach`](Self::attach) fails.
     pub(super) fn turn_callbacks_off(&mut self) {

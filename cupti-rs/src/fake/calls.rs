@@ -256,7 +256,8 @@ impl FakeCall {
         (self.correlation, self.is_silent) = (open[0], open.len() >= DEPTH);
     }
 
-    /// CUPTI learns that the call returned, unless its function was disabled meanwhile.
+    /// CUPTI learns that the call returns, unless its function was disabled meanwhile. What is disabled within the callback of the return comes
+    /// too late to matter.
     fn close(&mut self) {
         let mut state = STATE.lock();
         if self.is_hooked && !self.is_silent && !state.hooks.has(self.domain, self.id) {
@@ -286,13 +287,13 @@ impl FakeCall {
             STATE.lock().launching -= 1;
         }
         tie(self.domain, self.id, self.correlation);
+        self.close();
         let params = self.params();
         let data = self.data(API_ENTER + 1, Some(&params), Some(&result));
         if !self.is_silent {
             // SAFETY: a live CUpti_CallbackData, which points to a live result.
             unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
         }
-        self.close();
     }
 }
 
