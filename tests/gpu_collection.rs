@@ -17,7 +17,7 @@ use cupti::{
     calls, clock,
 };
 use gpu_profiler_examples::mlp::Mlp;
-use gpu_profiler_tests::cuda::{DEFAULT, Gpu};
+use gpu_profiler_tests::cuda::{DEFAULT, Gpu, Stream};
 use gpu_profiler_tests::harness;
 
 /// Tells this program, started by itself, which scene to play.
@@ -48,6 +48,10 @@ fn main() -> ExitCode {
         (
             "threads_that_were_in_calls_at_a_pause_are_seen_after_it",
             threads_that_were_in_calls_at_a_pause_are_seen_after_it,
+        ),
+        (
+            "threads_that_begin_calls_at_a_pause_are_seen_after_it",
+            threads_that_begin_calls_at_a_pause_are_seen_after_it,
         ),
         ("settings_last_through_pauses", settings_last_through_pauses),
         ("the_profiler_switch_bounds_what_counts", the_profiler_switch_bounds_what_counts),
@@ -286,76 +290,95 @@ fn a_pause_collects_nothing_and_loses_nothing() {
     assert_eq!(collected.windows_ns.len(), 21);
 }
 
-/// Whenever callbacks are turned off, threads are in calls, nearly always waiting for the GPU.
-fn threads_that_were_in_calls_at_a_pause_are_seen_after_it() {
+type Turn = fn(&mut Collector);
+
+const PAUSES: [Turn; 2] = [|c| c.pause().unwrap(), |c| c.resume().unwrap()];
+const LOGGING: [Turn; 2] = [Collector::stop_logging, |c| c.log_calls().unwrap()];
+
+/// Four threads make requests of twelve launches while a collection is turned off and on, and each a hundred of them after it. Returns what was collected
+/// and the ids of each thread's launches in the latter.
+fn launches_after_turns(
+    config: &Config,
+    [turn_off, turn_on]: [Turn; 2],
+    (turns, period): (usize, Duration),
+    request: impl Fn(&Gpu, Stream) + Sync,
+) -> (Collected, HashSet<u32>) {
     const THREADS: usize = 4;
-    const PAUSES: usize = 10;
-    const PERIOD: Duration = Duration::from_millis(10);
     const REQUESTS: usize = 100;
     const LAUNCHES: usize = 12;
-    const KERNEL_NS: u64 = 100_000;
-    type Turn = fn(&mut Collector);
     let gpu = warm();
-    let pauses: [Turn; 2] = [|c| c.pause().unwrap(), |c| c.resume().unwrap()];
-    let logging: [Turn; 2] = [Collector::stop_logging, |c| c.log_calls().unwrap()];
-    let calls_alone = Config::new().start_paused(true).calls_in_pauses(true);
-    let cases = [
-        // First: once records were enabled in a process, CUPTI hardly loses threads.
-        ("times without logging", calls_alone, false, logging),
-        ("pauses", Config::new(), true, pauses),
-        ("pauses with a switch", Config::new().on_profiler_switch(|_| {}), true, pauses),
-    ];
-    for (case, config, has_records, [turn_off, turn_on]) in cases {
-        let mut collector = start(&config);
-        let is_last = AtomicBool::new(false);
-        // The thread, and from when on it launched what is counted.
-        let serve = || {
-            gpu.make_current();
-            let stream = gpu.stream();
-            let (mut requests, mut since_ns) = (0, 0);
-            while requests < REQUESTS {
-                if is_last.load(Ordering::Acquire) {
-                    requests += 1;
-                    since_ns = if since_ns == 0 { clock::now_ns() } else { since_ns };
-                }
-                (0..LAUNCHES).for_each(|_| gpu.launch_spin(stream, KERNEL_NS));
-                gpu.synchronize(stream);
+    let mut collector = start(config);
+    let is_last = AtomicBool::new(false);
+    // The thread, and from when on it launched what is counted.
+    let serve = || {
+        gpu.make_current();
+        let stream = gpu.stream();
+        let (mut requests, mut since_ns) = (0, 0);
+        while requests < REQUESTS {
+            if is_last.load(Ordering::Acquire) {
+                requests += 1;
+                since_ns = if since_ns == 0 { clock::now_ns() } else { since_ns };
             }
-            gpu.destroy(stream);
-            (calls::thread_id(), since_ns)
-        };
-        let threads: HashMap<u32, u64> = std::thread::scope(|scope| {
-            turn_on(&mut collector);
-            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(serve)).collect();
-            for _ in 0..PAUSES {
-                std::thread::sleep(PERIOD);
-                turn_off(&mut collector);
-                std::thread::sleep(PERIOD);
-                turn_on(&mut collector);
-            }
-            is_last.store(true, Ordering::Release);
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        let collected = collector.stop().unwrap();
-        let logged = |(thread, since_ns): (&u32, &u64)| -> Vec<u32> {
-            let of_thread = collected.calls.iter().filter(|calls| calls.thread_id == *thread);
-            let calls = of_thread.flat_map(|thread| &thread.calls);
-            let is_counted = |call: &&Call| {
-                call.start_ns >= *since_ns && call.function.class() == CallClass::KernelLaunch
-            };
-            calls.filter(is_counted).map(|call| call.correlation_id).collect()
-        };
-        let logged: Vec<Vec<u32>> = threads.iter().map(logged).collect();
-        let counts: Vec<usize> = logged.iter().map(Vec::len).collect();
-        assert_eq!(counts, [REQUESTS * LAUNCHES; THREADS], "launches of each thread after {case}");
-        let ids: HashSet<u32> = logged.into_iter().flatten().collect();
-        assert_eq!(ids.len(), THREADS * REQUESTS * LAUNCHES, "ids of launches after {case}");
-        if has_records {
-            let recorded = kernels(&collected);
-            let recorded = recorded.iter().filter(|kernel| ids.contains(&kernel.correlation_id));
-            assert_eq!(recorded.count(), ids.len(), "kernels of these launches after {case}");
+            (0..LAUNCHES).for_each(|_| request(&gpu, stream));
+            gpu.synchronize(stream);
         }
+        gpu.destroy(stream);
+        (calls::thread_id(), since_ns)
+    };
+    let threads: HashMap<u32, u64> = std::thread::scope(|scope| {
+        turn_on(&mut collector);
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(serve)).collect();
+        for _ in 0..turns {
+            std::thread::sleep(period);
+            turn_off(&mut collector);
+            std::thread::sleep(period);
+            turn_on(&mut collector);
+        }
+        is_last.store(true, Ordering::Release);
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let collected = collector.stop().unwrap();
+    let logged = |(thread, since_ns): (&u32, &u64)| -> Vec<u32> {
+        let of_thread = collected.calls.iter().filter(|calls| calls.thread_id == *thread);
+        let calls = of_thread.flat_map(|thread| &thread.calls);
+        let is_counted = |call: &&Call| {
+            call.start_ns >= *since_ns && call.function.class() == CallClass::KernelLaunch
+        };
+        calls.filter(is_counted).map(|call| call.correlation_id).collect()
+    };
+    let logged: Vec<Vec<u32>> = threads.iter().map(logged).collect();
+    let counts: Vec<usize> = logged.iter().map(Vec::len).collect();
+    assert_eq!(counts, [REQUESTS * LAUNCHES; THREADS], "launches of each thread after {config:?}");
+    let ids: HashSet<u32> = logged.into_iter().flatten().collect();
+    assert_eq!(ids.len(), THREADS * REQUESTS * LAUNCHES, "ids of launches after {config:?}");
+    (collected, ids)
+}
+
+/// Whenever callbacks are turned off, threads are in calls, nearly always waiting for the GPU.
+fn threads_that_were_in_calls_at_a_pause_are_seen_after_it() {
+    const TURNS: (usize, Duration) = (10, Duration::from_millis(10));
+    let calls_alone = Config::new().start_paused(true).calls_in_pauses(true);
+    let request = |gpu: &Gpu, stream| gpu.launch_spin(stream, 100_000);
+    // First: once records were enabled in a process, CUPTI hardly loses threads.
+    launches_after_turns(&calls_alone, LOGGING, TURNS, request);
+    for config in [Config::new(), Config::new().on_profiler_switch(|_| {})] {
+        let (collected, ids) = launches_after_turns(&config, PAUSES, TURNS, request);
+        let recorded = kernels(&collected);
+        let recorded = recorded.iter().filter(|kernel| ids.contains(&kernel.correlation_id));
+        assert_eq!(recorded.count(), ids.len(), "kernels of these launches after {config:?}");
     }
+}
+
+/// Between its launches each thread does something else for up to 64 us, so that calls begin while callbacks are disabled.
+fn threads_that_begin_calls_at_a_pause_are_seen_after_it() {
+    const TURNS: (usize, Duration) = (200, Duration::from_millis(1));
+    let calls_alone = Config::new().start_paused(true).calls_in_pauses(true);
+    launches_after_turns(&calls_alone, LOGGING, TURNS, |gpu, stream| {
+        gpu.launch_empty(stream);
+        let begin = Instant::now();
+        let longest = Duration::from_micros(clock::now_ns() % 64);
+        while begin.elapsed() < longest {}
+    });
 }
 
 fn settings_last_through_pauses() {

@@ -44,6 +44,7 @@ mod accessors;
 mod attribute;
 mod buffer;
 mod call_class;
+mod call_hold;
 pub mod callbacks;
 pub mod calls;
 pub mod clock;

@@ -31,11 +31,14 @@ pub(crate) const GATED: u64 = 1 << 6;
 pub(crate) const HELD: u64 = 1 << 7;
 /// What calls wait for is logged.
 pub(crate) const WAITS: u64 = 1 << 8;
+/// Calls wait in their return, and in their begin, because callbacks are being disabled.
+pub(crate) const RETURNS_HELD: u64 = 1 << 9;
+pub(crate) const BEGINS_HELD: u64 = 1 << 10;
 
-const FLAGS: u64 = 0x1ff;
-const STRETCH: u64 = 1 << 9;
+const FLAGS: u64 = 0x7ff;
+const STRETCH: u64 = 1 << 11;
 /// The bits of the stretch.
-const STRETCHES: u64 = 0xffff_fe00;
+const STRETCHES: u64 = 0xffff_f800;
 const NUMBER: u32 = 32;
 
 static STATE: AtomicU64 = AtomicU64::new(0);
@@ -64,6 +67,18 @@ impl State {
     #[inline]
     pub(crate) fn only_logs(self) -> bool {
         self.0 & (ON | HANDLER | SWITCH | GATED | HELD) == ON
+    }
+
+    /// Whether there is a collection.
+    #[inline]
+    pub(crate) fn is_of_collection(self) -> bool {
+        self.0 != 0
+    }
+
+    /// The collection's number.
+    #[inline]
+    pub(crate) fn number(self) -> u32 {
+        (self.0 >> NUMBER) as u32
     }
 
     /// Which collection and which stretch of it.
@@ -98,7 +113,7 @@ pub(crate) fn begin(flags: u64) {
 /// Resumes the collection with a new stretch.
 pub(crate) fn resume() {
     let next = |state: u64| {
-        // The stretch wraps within its 23 bits and leaves the number alone.
+        // The stretch wraps within its 21 bits and leaves the number alone.
         let stretch = state.wrapping_add(STRETCH) & STRETCHES;
         Some(state & !STRETCHES | stretch | ON)
     };
@@ -114,6 +129,16 @@ pub(crate) fn hold() {
 /// Holds launches back no longer, and goes on: those that waited are logged.
 pub(crate) fn release() {
     STATE.fetch_and(!HELD, Ordering::AcqRel);
+}
+
+/// Holds calls back, in their return or their begin.
+pub(crate) fn hold_calls(flag: u64) {
+    STATE.fetch_or(flag, Ordering::SeqCst);
+}
+
+/// Holds calls back no longer.
+pub(crate) fn release_calls() {
+    STATE.fetch_and(!(RETURNS_HELD | BEGINS_HELD), Ordering::AcqRel);
 }
 
 /// Pauses the collection and holds launches back no longer: those that waited are not logged.

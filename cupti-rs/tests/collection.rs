@@ -2,7 +2,9 @@
 //! switch. Against the fake.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
-use std::time::Duration;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use cupti::fake::{Arrival, Fake, FakeCall, Settings, When, Work, Written};
 use cupti::record::{ExternalCorrelationKind, UnifiedMemoryKind};
@@ -624,23 +626,79 @@ fn threads_that_are_in_calls_at_a_pause_are_seen_after_it() {
     }
 }
 
+/// Threads that make calls all the time, while callbacks are turned off and on beside them.
 #[test]
-fn a_tool_that_takes_cupti_while_callbacks_are_turned_off_is_named() {
+fn callbacks_are_disabled_while_no_thread_is_in_a_call() {
+    const THREADS: usize = 4;
     let fake = Fake::new();
-    let mut collector = start(&fake, &Config::new());
-    fake.fail("cuptiSubscribe", CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, When::Once);
-    collector.pause().unwrap();
-    assert!(!fake.is_subscribed());
-    fake.fail("cuptiSubscribe", CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, When::Once);
-    let error = collector.resume().unwrap_err();
-    assert!(error.is_busy(), "{error}");
-    assert!(collector.is_paused() && fake.enabled_kinds().is_empty());
-    // It has gone.
-    collector.resume().unwrap();
-    fake.launch(Work::kernel(c"k"));
+    let config = Config::new().calls_in_pauses(true).start_paused(true);
+    let mut collector = start(&fake, &config);
+    let is_over = AtomicBool::new(false);
+    // The number of the time in which calls are logged for sure, or 0.
+    let counted = AtomicU32::new(0);
+    let launched: Vec<Vec<u32>> = std::thread::scope(|scope| {
+        let serve = || {
+            let mut launched = Vec::new();
+            while !is_over.load(Ordering::Acquire) {
+                let period = counted.load(Ordering::Acquire);
+                let ids = (0..12).map(|_| fake.launch(Work::kernel(c"k")));
+                let ids: Vec<u32> = ids.collect();
+                fake.launch(Work::synchronize());
+                if period != 0 && period == counted.load(Ordering::Acquire) {
+                    launched.extend(ids);
+                }
+            }
+            launched
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(serve)).collect();
+        let mut disabled = 0;
+        for period in 1..=100 {
+            collector.log_calls().unwrap();
+            std::thread::sleep(Duration::from_micros(300));
+            counted.store(period, Ordering::Release);
+            std::thread::sleep(Duration::from_millis(1));
+            counted.store(0, Ordering::Release);
+            collector.stop_logging();
+            disabled += usize::from(fake.enabled_callbacks().is_empty());
+        }
+        is_over.store(true, Ordering::Release);
+        assert!(disabled > 50, "disabled in {disabled} of 100 pauses");
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
     let collected = collector.stop().unwrap();
-    assert_eq!((calls(&collected).len(), kernels(&collected).len()), (1, 1));
-    assert!(!fake.is_subscribed());
+    let logged: HashSet<u32> = calls(&collected).iter().map(|call| call.correlation_id).collect();
+    for launched in launched {
+        assert!(!launched.is_empty());
+        let missing = launched.iter().filter(|id| !logged.contains(id)).count();
+        assert_eq!(missing, 0, "of {}", launched.len());
+    }
+    assert!(fake.hooked_callbacks().is_empty(), "{:?}", fake.hooked_callbacks());
+}
+
+#[test]
+fn callbacks_stay_on_while_a_call_does_not_return() {
+    let fake = Fake::new();
+    let mut collector = start(&fake, &Config::new().calls_in_pauses(true).start_paused(true));
+    FakeCall::driver("cuStreamSynchronize", None).run(|_| {
+        collector.stop_logging();
+        0
+    });
+    assert!(!fake.enabled_callbacks().is_empty() && !collector.logs_calls());
+    let unlogged = fake.launch(Work::kernel(c"k"));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!fake.enabled_callbacks().is_empty(), "tried again after a second");
+    let late = Instant::now() + Duration::from_secs(10);
+    while !fake.enabled_callbacks().is_empty() {
+        assert!(Instant::now() < late, "not disabled");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(fake.hooked_callbacks().is_empty());
+    collector.log_calls().unwrap();
+    let logged = fake.launch(Work::kernel(c"k"));
+    let calls = calls(&collector.stop().unwrap());
+    let launches = calls.iter().filter(|call| call.function.class() == CallClass::KernelLaunch);
+    assert_eq!(launches.map(|call| call.correlation_id).collect::<Vec<_>>(), [logged]);
+    assert_eq!(logged, unlogged + 1);
 }
 
 #[test]

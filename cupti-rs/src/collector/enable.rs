@@ -1,9 +1,10 @@
 //! CUPTI's settings, activity kinds and callbacks: enabled for a collection, disabled in pauses, restored at the end.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use super::Collector;
 use crate::attribute::{AttributeId, AttributeSetting, ZEROED_BUFFERS};
+use crate::call_hold;
 use crate::callbacks::{self, Enabled, SWITCH};
 use crate::calls::{self, Function};
 use crate::clock;
@@ -38,12 +39,10 @@ impl Collector {
     /// # Errors
     /// As [`start`](Self::start). The collection is as before.
     pub fn attach(&mut self) -> Result<(), Error> {
-        if self.subscription.is_none() {
-            self.subscription = Some(self.library.api.subscribe_callback()?);
-        }
-        if self.has_attached {
+        if self.subscription.is_some() {
             return Ok(());
         }
+        self.subscription = Some(self.library.api.subscribe_callback()?);
         self.flusher.attach();
         let attached = match self.library.unusable {
             Some(why) => Err(self.library.refuse(why)),
@@ -59,6 +58,11 @@ impl Collector {
 
     /// Unsubscribes, restores the settings and returns the switch's marks.
     pub(super) fn detach(&mut self) -> Vec<(u64, bool)> {
+        // What a subscription leaves enabled goes through CUPTI until the process ends.
+        if self.callbacks_on || call_hold::has_left() {
+            self.turn_callbacks_off();
+        }
+        call_hold::forget();
         if let Some(subscription) = self.subscription.take() {
             subscription.end();
         }
@@ -200,6 +204,8 @@ impl Collector {
     /// Logs calls and graph events from now on.
     pub(super) fn turn_callbacks_on(&mut self) -> Result<(), Error> {
         self.logged_from_ns = clock::now_ns();
+        self.callbacks_on = true;
+        call_hold::keep();
         session::resume();
         for &id in &self.callbacks {
             // A function that the library lacks is never called.
@@ -209,6 +215,7 @@ impl Collector {
                 return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
             }
         }
+        call_hold::forget();
         Ok(())
     }
 
@@ -317,22 +324,22 @@ impl Collector {
         }
     }
 
-    /// Ends the subscription with its callbacks enabled, and begins one without. Where a switch is watched nothing changes: what
-    /// the program turns meanwhile would be missed, maybe from within this very callback.
-    ///
-    /// Callbacks are not disabled one by one: CUPTI takes a call whose callback is disabled before it returns for one that goes
-    /// on (13.0 and 13.5). Calls after it get its correlation id. A thread with two or three of them is not called back again, not
-    /// by later subscriptions either (docs/decisions/051).
-    ///
-    /// If another tool subscribes in between, the collection is as it was, and the next [`attach`](Self::attach) fails.
+    /// Disables the callbacks that [`turn_callbacks_on`](Self::turn_callbacks_on) enabled, except those of the switch, when no thread is in a call.
     pub(super) fn turn_callbacks_off(&mut self) {
-        if self.config.watches_switch() {
+        let Some(subscription) = self.subscription else { return };
+        let watches_switch = self.config.watches_switch();
+        let has_domain = |domain| self.callbacks.contains(&Enabled::Domain(domain));
+        if watches_switch && (has_domain(DOMAIN_DRIVER_API) || has_domain(DOMAIN_RUNTIME_API)) {
+            // Disabling a whole domain disables those of the switch, too.
             return;
         }
-        if let Some(subscription) = self.subscription.take() {
-            subscription.end();
-            self.subscription = self.library.api.subscribe_callback().ok();
-        }
+        let callbacks = self.callbacks.iter().copied();
+        let callbacks = callbacks.filter(|id| !(watches_switch && SWITCH.contains(id)));
+        let enable = move |callback, is_on| {
+            let _ = subscription.enable(callback, is_on);
+        };
+        call_hold::disable(Arc::new(enable), callbacks.collect());
+        self.callbacks_on = false;
     }
 
     pub(super) fn restore(&self, undo: Undo) {

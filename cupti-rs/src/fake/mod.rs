@@ -462,9 +462,12 @@ impl Fake {
 
     /// The callbacks that are on: (domain, id), and (domain, `u32::MAX`) for a whole one.
     pub fn enabled_callbacks(&self) -> Vec<(u32, u32)> {
-        let state = STATE.lock();
-        let whole = state.enabled.domains.iter().map(|&domain| (domain, u32::MAX));
-        state.enabled.ids.iter().copied().chain(whole).collect()
+        STATE.lock().enabled.all()
+    }
+
+    /// The functions whose calls go through the library, although no subscription may have enabled their callbacks.
+    pub fn hooked_callbacks(&self) -> Vec<(u32, u32)> {
+        STATE.lock().hooks.all()
     }
 
     /// Whether calls of this driver function have activity records.

@@ -101,6 +101,12 @@ pub(super) struct Callbacks {
 }
 
 impl Callbacks {
+    /// (domain, id), and (domain, `u32::MAX`) for a whole one.
+    pub(super) fn all(&self) -> Vec<(u32, u32)> {
+        let whole = self.domains.iter().map(|&domain| (domain, u32::MAX));
+        self.ids.iter().copied().chain(whole).collect()
+    }
+
     pub(super) fn has(&self, domain: u32, id: u32) -> bool {
         self.ids.contains(&(domain, id)) || self.domains.contains(&domain)
     }

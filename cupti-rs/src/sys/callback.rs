@@ -10,6 +10,7 @@ use super::abi::*;
 use super::functions::*;
 use crate::buffer::POOL;
 use crate::call_class::CallClass;
+use crate::call_hold;
 use crate::callbacks::{
     self, ApiCall, Callback, GraphIds, Module, NvtxCall, Resource, ResourceKind, Site, StateNotice,
     Synchronized,
@@ -19,7 +20,9 @@ use crate::graph_gate;
 use crate::graphs::{self, GraphEvent, GraphEventKind};
 use crate::launch_hold;
 use crate::record::NO_ID;
-use crate::session::{self, GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS};
+use crate::session::{
+    self, BEGINS_HELD, GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS,
+};
 use crate::waits::{self, Wait, Waiting};
 
 /// `CUpti_CallbackFunc`.
@@ -36,15 +39,36 @@ pub(crate) unsafe extern "C" fn callback(
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: CUPTI passed `data` to this call for this domain and id, and the value is dropped before we return.
         let Some(payload) = (unsafe { Payload::new(domain, id, data) }) else { return };
-        if domain == DOMAIN_DRIVER_API && state.only_logs() {
-            if let Some(call) = payload.api_call() {
-                log_driver_call(state, call);
-            }
-        } else if state.has(ON | SWITCH) {
-            other(state, payload);
+        match payload.api_call() {
+            Some(call) if state.is_of_collection() => api_call(state, call),
+            None if state.has(ON) => event(state, &payload),
+            _ => {}
         }
     }));
     outcome.unwrap_or_else(calls::panicked);
+}
+
+#[inline(always)] // into the one hot callback
+fn api_call(mut state: State, call: ApiData<'_>) {
+    let is_entering = call.is_entering();
+    if is_entering {
+        state = call_hold::begin(state);
+        if state.has(BEGINS_HELD) {
+            call_hold::wait_at_begin();
+            state = State::load();
+        }
+        if call_hold::is_disabled(call.domain, call.id) {
+            call_hold::enable_again(call.domain, call.id);
+        }
+    }
+    if call.domain == DOMAIN_DRIVER_API && state.only_logs() {
+        log_driver_call(state, call);
+    } else if state.has(ON | SWITCH) {
+        other(state, call);
+    }
+    if !is_entering {
+        call_hold::end(state);
+    }
 }
 
 /// CUPTI's structure for the callback that runs. It is a local of [`callback`] and what that calls: all that is borrowed from CUPTI's memory
@@ -247,15 +271,9 @@ fn log_runtime_call(state: State, call: ApiData<'_>) {
     }
 }
 
-/// All but a driver call that is only logged. By value, so that the hot callback need not keep it in memory.
+/// All calls but driver calls that are only logged.
 #[inline(never)]
-fn other(mut state: State, payload: Payload) {
-    let Some(call) = payload.api_call() else {
-        if state.has(ON) {
-            event(state, &payload);
-        }
-        return;
-    };
+fn other(mut state: State, call: ApiData<'_>) {
     if state.has(SWITCH) {
         switch(call);
     }

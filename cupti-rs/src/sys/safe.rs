@@ -20,7 +20,7 @@ use crate::record::UnifiedMemoryKind;
 const NAME: &CStr = c"cupti-rs";
 
 /// A subscription; it is over when [`end`](Self::end) is called, and only then.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Subscription {
     api: Api,
     handle: SubscriberHandle,
