@@ -79,17 +79,14 @@ fn with_place<R>(with: impl FnOnce(&'static AtomicU64) -> R) -> Option<R> {
     OWN.try_with(|own| with(own.0.get().unwrap_or_else(|| register(own)))).ok()
 }
 
-/// The calls that a place's thread is in, if they belong to this collection.
-fn calls_of(word: u64, number: u32) -> u64 {
-    if word >> NUMBER == u64::from(number) { word & DEPTH } else { 0 }
-}
-
 /// A call begins on this thread. Returns the state of the collection: either it tells of a hold, or the holder sees the call.
 #[inline(always)] // into the one hot callback
 pub(crate) fn begin(state: State) -> State {
     let number = state.number();
     let counted = with_place(|place| {
-        let depth = calls_of(place.load(Ordering::Relaxed), number);
+        let word = place.load(Ordering::Relaxed);
+        // Calls of an earlier collection have returned, unseen.
+        let depth = if word >> NUMBER == u64::from(number) { word & DEPTH } else { 0 };
         place.store(u64::from(number) << NUMBER | (depth + 1), Ordering::Relaxed);
     });
     if counted.is_none() {
@@ -105,7 +102,7 @@ pub(crate) fn begin(state: State) -> State {
 pub(crate) fn end(state: State) {
     let number = state.number();
     let left = with_place(|place| {
-        let left = calls_of(place.load(Ordering::Relaxed), number).saturating_sub(1);
+        let left = (place.load(Ordering::Relaxed) & DEPTH).saturating_sub(1);
         place.store(u64::from(number) << NUMBER | left, Ordering::Release);
         left
     });
@@ -309,10 +306,10 @@ pub(crate) fn forget() {
 }
 
 fn is_any_in_call() -> bool {
-    let number = State::load().number();
+    // A call of an earlier collection, too: whether it returned is not known before its thread calls again.
     let is_in_call = |place: &&AtomicU64| {
         let word = place.load(Ordering::Acquire);
-        calls_of(word, number) > 0 && word & WAITS == 0
+        word & DEPTH > 0 && word & WAITS == 0
     };
     WITHOUT_PLACE.load(Ordering::Acquire) > 0 || PLACES.lock().all.iter().any(is_in_call)
 }

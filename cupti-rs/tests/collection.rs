@@ -702,6 +702,27 @@ fn callbacks_stay_on_while_a_call_does_not_return() {
 }
 
 #[test]
+fn a_call_that_outlives_its_collection_keeps_callbacks_of_the_next_on() {
+    let fake = Fake::new();
+    let config = Config::new().calls_in_pauses(true).start_paused(true);
+    let mut first = Some(start(&fake, &config));
+    let mut second = None;
+    FakeCall::driver("cuStreamSynchronize", None).run(|_| {
+        first.take().unwrap().stop().unwrap();
+        second.insert(start(&fake, &config)).stop_logging();
+        assert!(!fake.enabled_callbacks().is_empty());
+        0
+    });
+    let mut second = second.unwrap();
+    second.log_calls().unwrap();
+    let launched: Vec<u32> = (0..3).map(|_| fake.launch(Work::kernel(c"k"))).collect();
+    let calls = calls(&second.stop().unwrap());
+    let launches = calls.iter().filter(|call| call.function.class() == CallClass::KernelLaunch);
+    assert_eq!(launches.map(|call| call.correlation_id).collect::<Vec<_>>(), launched);
+    assert_eq!(launched.iter().collect::<HashSet<_>>().len(), 3);
+}
+
+#[test]
 fn calls_that_cannot_be_logged_are_not_said_to_be() {
     let fake = Fake::new();
     let config = Config::new().calls_in_pauses(true).start_paused(true);
