@@ -85,7 +85,7 @@ pub(crate) fn begin(state: State) -> State {
     let number = state.number();
     let counted = with_place(|place| {
         let word = place.load(Ordering::Relaxed);
-        // Calls of an earlier collection have returned, unseen.
+        // Calls of an earlier collection are taken to have returned, unseen.
         let depth = if word >> NUMBER == u64::from(number) { word & DEPTH } else { 0 };
         place.store(u64::from(number) << NUMBER | (depth + 1), Ordering::Relaxed);
     });
@@ -272,10 +272,7 @@ fn disable_now(enable: &Enable, callbacks: &[Enabled]) -> bool {
         std::thread::yield_now();
     }
     session::hold_calls(BEGINS_HELD);
-    if !(has_barrier && os::fence_all_threads()) {
-        // A processor keeps a store to itself for less than a microsecond.
-        std::thread::sleep(LONGEST);
-    }
+    os::fence_all_threads(has_barrier);
     while is_any_in_call() {
         if begin.elapsed() >= 3 * LONGEST {
             return false;

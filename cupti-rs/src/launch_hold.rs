@@ -69,10 +69,7 @@ pub(crate) fn without_launches<R>(
     let has_barrier = os::can_fence_all_threads();
     session::hold();
     let _held = Held(release);
-    if !(has_barrier && os::fence_all_threads()) {
-        // A processor keeps a store to itself for less than a microsecond.
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    os::fence_all_threads(has_barrier);
     let late = Instant::now() + longest.min(LONGEST);
     loop {
         let quiet_since = calls::quiet_since(from_ns);

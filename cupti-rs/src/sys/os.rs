@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 /// The reason in an error of the dynamic loader, without the wrapping.
 pub(crate) fn reason(error: &libloading::Error) -> String {
@@ -66,9 +67,12 @@ pub(crate) fn can_fence_all_threads() -> bool {
 }
 
 /// Has every running thread of the process pass a full memory fence; those that do not run passed one when they were
-/// stopped. False where the kernel lacks it.
-pub(crate) fn fence_all_threads() -> bool {
-    membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+/// stopped. Sleeps a millisecond instead where the kernel lacks it, as [`can_fence_all_threads`] told.
+pub(crate) fn fence_all_threads(has_barrier: bool) {
+    if !(has_barrier && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
+        // A processor keeps a store to itself for less than a microsecond.
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn membarrier(command: libc::c_int) -> bool {
