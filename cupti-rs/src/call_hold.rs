@@ -2,7 +2,7 @@
 //!
 //! CUPTI 13 takes a call whose callback is disabled before it returns for one that goes on: its thread is lost (docs/decisions/051). Callbacks are
 //! disabled while no thread is in a call: at first those that return wait in that callback, and when all have, those that begin one wait in
-//! this, too. The latter passed CUPTI already, so each enables the callback of its function again before it goes on.
+//! this, too. The latter passed CUPTI already, so the callbacks of their functions are enabled again before they go on.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,9 +27,15 @@ const FIRST_TRY: Duration = Duration::from_secs(1);
 const LAST_TRY: Duration = Duration::from_secs(64);
 /// How long a thread waits: longer than a hold, unless a call into CUPTI does not return.
 const THREAD_WAITS: Duration = Duration::from_millis(500);
+/// A thread that has run for so long is no longer on its way from CUPTI to the callback.
+const ON_ITS_WAY: Duration = Duration::from_micros(20);
+/// How long threads that do not get to run are waited for.
+const LONGEST_SETTLE: Duration = Duration::from_millis(100);
 
-/// In a thread's place: the number of calls that it is in, whether it waits at the begin of one, and the collection that they belong to.
-const DEPTH: u64 = WAITS - 1;
+/// In a thread's place: the number of calls that it is in, the function of the last one if that did not return yet, whether the thread waits
+/// at its begin, and the collection that they belong to.
+const DEPTH: u64 = (1 << FUNCTION) - 1;
+const FUNCTION: u32 = 16;
 const WAITS: u64 = 1 << 31;
 const NUMBER: u32 = 32;
 
@@ -66,7 +72,7 @@ thread_local! {
 fn register(own: &Own) -> &'static AtomicU64 {
     let mut places = PLACES.lock();
     let place = places.free.pop().unwrap_or_else(|| {
-        let place: &AtomicU64 = Box::leak(Box::new(AtomicU64::new(0)));
+        let place: &AtomicU64 = Box::leak(Box::default());
         places.all.push(place);
         place
     });
@@ -79,15 +85,16 @@ fn with_place<R>(with: impl FnOnce(&'static AtomicU64) -> R) -> Option<R> {
     OWN.try_with(|own| with(own.0.get().unwrap_or_else(|| register(own)))).ok()
 }
 
-/// A call begins on this thread. Returns the state of the collection: either it tells of a hold, or the holder sees the call.
+/// A call of this function begins on this thread. Returns the state of the collection: either it tells of a hold, or the holder sees the call.
 #[inline(always)] // into the one hot callback
-pub(crate) fn begin(state: State) -> State {
+pub(crate) fn begin(state: State, domain: u32, id: u32) -> State {
     let number = state.number();
     let counted = with_place(|place| {
         let word = place.load(Ordering::Relaxed);
         // Calls of an earlier collection are taken to have returned, unseen.
         let depth = if word >> NUMBER == u64::from(number) { word & DEPTH } else { 0 };
-        place.store(u64::from(number) << NUMBER | (depth + 1), Ordering::Relaxed);
+        let function = packed(domain, id) << FUNCTION;
+        place.store(u64::from(number) << NUMBER | function | (depth + 1), Ordering::Relaxed);
     });
     if counted.is_none() {
         WITHOUT_PLACE.fetch_add(1, Ordering::AcqRel);
@@ -111,17 +118,22 @@ pub(crate) fn end(state: State) {
         let _ = WITHOUT_PLACE.fetch_update(Ordering::AcqRel, Ordering::Relaxed, fewer);
     }
     if State::load().has(RETURNS_HELD) && left == Some(0) {
-        wait(RETURNS_HELD);
+        let _ = wait(RETURNS_HELD);
     }
 }
 
+/// False if the hold outlasts the wait.
 #[cold]
 #[inline(never)]
-fn wait(held: u64) {
+fn wait(held: u64) -> bool {
     let late = Instant::now() + THREAD_WAITS;
-    while State::load().has(held) && Instant::now() < late {
+    while State::load().has(held) {
+        if Instant::now() >= late {
+            return false;
+        }
         std::thread::yield_now();
     }
+    true
 }
 
 /// Waits at the begin of a call while those are held back, unless the thread is in another one.
@@ -129,12 +141,28 @@ fn wait(held: u64) {
 #[inline(never)]
 pub(crate) fn wait_at_begin() {
     let _ = with_place(|place| {
-        if place.load(Ordering::Relaxed) & DEPTH == 1 {
-            place.fetch_or(WAITS, Ordering::AcqRel);
-            wait(BEGINS_HELD);
-            place.fetch_and(!WAITS, Ordering::AcqRel);
+        if place.load(Ordering::Relaxed) & DEPTH != 1 {
+            return;
+        }
+        let mut goes_on = true;
+        // Again in the next hold, which may have begun before this thread ran: that one took it to wait.
+        while goes_on && State::load().has(BEGINS_HELD) {
+            place.fetch_or(WAITS, Ordering::SeqCst);
+            goes_on = wait(BEGINS_HELD);
+            place.fetch_and(!WAITS, Ordering::SeqCst);
         }
     });
+}
+
+/// A function in 15 bits, of which 0 is none.
+#[inline(always)] // into the one hot callback
+fn packed(domain: u32, id: u32) -> u64 {
+    u64::from(domain << 12 | id & 0xfff)
+}
+
+fn unpacked(word: u64) -> Option<Enabled> {
+    let function = (word & (WAITS - 1)) >> FUNCTION;
+    (function != 0).then_some(Enabled::Id((function >> 12) as u32, function as u32 & 0xfff))
 }
 
 /// Enables or disables a callback of a subscription.
@@ -264,7 +292,7 @@ fn disable_now(enable: &Enable, callbacks: &[Enabled]) -> bool {
     ENABLED_AGAIN.store(false, Ordering::Release);
     let begin = Instant::now();
     session::hold_calls(RETURNS_HELD);
-    let held = Held;
+    let _held = Held;
     while is_any_in_call() || begin.elapsed() < SHORTEST {
         if begin.elapsed() >= LONGEST {
             return false;
@@ -279,18 +307,31 @@ fn disable_now(enable: &Enable, callbacks: &[Enabled]) -> bool {
         }
         std::thread::yield_now();
     }
-    {
-        let mut disabled = DISABLED.lock();
-        for &what in callbacks {
-            set_disabled(what, true);
-            enable(what, false);
-        }
-        *disabled = Some(enable.clone());
-    }
-    let was_one_begun =
-        PLACES.lock().all.iter().any(|place| place.load(Ordering::Acquire) & WAITS != 0);
-    drop(held);
-    !was_one_begun
+    *DISABLED.lock() = Some(enable.clone());
+    let turn = |what, is_on: bool| {
+        set_disabled(what, !is_on);
+        enable(what, is_on);
+    };
+    callbacks.iter().for_each(|&what| turn(what, false));
+    // A thread whose call is not seen below sees from here on that its function is disabled.
+    os::fence_all_threads(has_barrier);
+    let begun = begun_calls();
+    let are_known = begun.iter().flatten().count() == begun.len();
+    let again =
+        if are_known { begun.iter().flatten().copied().collect() } else { callbacks.to_vec() };
+    again.iter().for_each(|&what| turn(what, true));
+    begun.is_empty()
+}
+
+/// The functions of all calls that began; `None` for one that is not known.
+fn begun_calls() -> Vec<Option<Enabled>> {
+    // Of a call within another the outer one is not known.
+    let function = |word: u64| unpacked(word).filter(|_| word & DEPTH == 1);
+    let places = PLACES.lock();
+    let words = places.all.iter().map(|place| place.load(Ordering::Acquire));
+    let functions = words.filter(|word| word & DEPTH > 0).map(function);
+    let without_place = (WITHOUT_PLACE.load(Ordering::Acquire) > 0).then_some(None);
+    functions.chain(without_place).collect()
 }
 
 /// Callbacks are enabled again, or the subscription ends: no thread uses it after this.
@@ -309,4 +350,107 @@ fn is_any_in_call() -> bool {
         word & DEPTH > 0 && word & WAITS == 0
     };
     WITHOUT_PLACE.load(Ordering::Acquire) > 0 || PLACES.lock().all.iter().any(is_in_call)
+}
+
+/// Waits for threads that CUPTI was about to call back when callbacks were disabled, before [`forget`]: each has to have slept since, or run
+/// for a while. Those that do not get to run within 100 ms are not waited for.
+pub(crate) fn settle() {
+    let own = os::thread_id();
+    let others = os::threads().into_iter().filter(|&thread| thread != own);
+    let mut left: Vec<(u32, Duration)> =
+        others.filter_map(|thread| Some((thread, os::cpu_time(thread)?))).collect();
+    let late = Instant::now() + LONGEST_SETTLE;
+    // Twice: one that sleeps may be woken by one that runs.
+    for _ in 0..2 {
+        while is_any_on_its_way(&mut left) {
+            if Instant::now() >= late {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Leaves the threads that did not run for a while since that time of theirs.
+fn is_any_on_its_way(threads: &mut Vec<(u32, Duration)>) -> bool {
+    let has_run = |thread, since: Duration| {
+        os::cpu_time(thread).is_none_or(|now| now.saturating_sub(since) >= ON_ITS_WAY)
+    };
+    threads.retain(|&(thread, since)| !has_run(thread, since));
+    threads.iter().any(|&(thread, _)| os::is_runnable(thread))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// A thread that waits at the begin of its call need not get to run before the subscription ends.
+    #[test]
+    fn the_function_of_a_call_that_begins_meanwhile_is_enabled_again() {
+        let launch = Enabled::Id(DOMAIN_DRIVER_API, 307);
+        let others = [Enabled::Id(DOMAIN_DRIVER_API, 1), Enabled::Id(DOMAIN_RUNTIME_API, 211)];
+        let turns = Arc::new(Mutex::new(Vec::new()));
+        let (finish, finished) = mpsc::channel::<()>();
+        let finished = Mutex::new(Some(finished));
+        let caller = Arc::new(Mutex::new(None));
+        let (begun, seen) = (caller.clone(), turns.clone());
+        let enable = move |what, is_on| {
+            seen.lock().push((what, is_on));
+            let Some(finished) = finished.lock().take() else { return };
+            let (has_begun, begins) = mpsc::channel();
+            *begun.lock() = Some(std::thread::spawn(move || {
+                let state = begin(State::load(), DOMAIN_DRIVER_API, 307);
+                has_begun.send(state.has(BEGINS_HELD)).unwrap();
+                wait_at_begin();
+                // As a thread that does not get to run.
+                let _ = finished.recv();
+                end(State::load());
+            }));
+            assert!(begins.recv().unwrap(), "its begin is held");
+        };
+        disable(Arc::new(enable), [&others[..], &[launch]].concat());
+        let turns = turns.lock().clone();
+        let is_on =
+            |of: Enabled| turns.iter().rfind(|&&(what, _)| what == of).map(|&(_, is_on)| is_on);
+        assert_eq!(is_on(launch), Some(true));
+        assert!(others.iter().all(|&other| is_on(other) == Some(false)), "{turns:?}");
+        assert!(has_left());
+        forget();
+        drop(finish);
+        caller.lock().take().unwrap().join().unwrap();
+        assert!(!has_left() && begun_calls().is_empty());
+    }
+
+    #[test]
+    fn threads_on_their_way_run_or_sleep_before_the_end() {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (has_begun, begun) = mpsc::channel();
+            let spin = || {
+                let has_begun = has_begun.clone();
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    has_begun.send(os::thread_id()).unwrap();
+                    while !is_over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+                begun.recv().unwrap()
+            };
+            let threads: Vec<u32> = (0..8).map(|_| spin()).collect();
+            let (sleep, sleeps) = mpsc::channel::<()>();
+            let sleeper = scope.spawn(move || _ = sleeps.recv());
+            let ran = || threads.iter().map(|&thread| os::cpu_time(thread).unwrap());
+            let (before, at): (Vec<Duration>, _) = (ran().collect(), Instant::now());
+            settle();
+            let took = at.elapsed();
+            let have_run = ran().zip(before).all(|(now, before)| now - before >= ON_ITS_WAY);
+            is_over.store(true, Ordering::Relaxed);
+            assert!(have_run || took >= LONGEST_SETTLE, "within {took:?}");
+            drop(sleep);
+            sleeper.join().unwrap();
+        });
+    }
 }

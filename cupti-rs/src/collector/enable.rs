@@ -61,6 +61,7 @@ impl Collector {
         // What a subscription leaves enabled goes through CUPTI until the process ends.
         if self.callbacks_on || call_hold::has_left() {
             self.turn_callbacks_off();
+            call_hold::settle();
         }
         call_hold::forget();
         if let Some(subscription) = self.subscription.take() {

@@ -281,7 +281,8 @@ impl Collector {
     ///
     /// Waits until the GPU has finished what was launched, as [`wait_idle`](Self::wait_idle) does, and at most 1 s for a
     /// last flush. Where other threads launch meanwhile, [`Collected::window_ns`] ends at the time up to which all records
-    /// have arrived, and their launches wait while the kinds are disabled: until the GPU is idle, at most 100 ms.
+    /// have arrived, and their launches wait while the kinds are disabled: until the GPU is idle, at most 100 ms. Some 20 us more for each
+    /// thread of the process, and on busy processors at most 100 ms, until none is between CUPTI and its callback.
     ///
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start. The collection is over all the same.

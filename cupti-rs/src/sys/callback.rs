@@ -52,7 +52,7 @@ pub(crate) unsafe extern "C" fn callback(
 fn api_call(mut state: State, call: ApiData<'_>) {
     let is_entering = call.is_entering();
     if is_entering {
-        state = call_hold::begin(state);
+        state = call_hold::begin(state, call.domain, call.id);
         if state.has(BEGINS_HELD) {
             call_hold::wait_at_begin();
             state = State::load();

@@ -61,6 +61,32 @@ pub(crate) fn thread_name() -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
+/// The ids of all threads of this process.
+pub(crate) fn threads() -> Vec<u32> {
+    // Miri has no such folder.
+    let folder = (!cfg!(miri)).then(|| std::fs::read_dir("/proc/self/task"));
+    let threads = folder.into_iter().flatten().flatten().flatten();
+    threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// How long a thread of this process has run; `None` where it has ended.
+pub(crate) fn cpu_time(thread: u32) -> Option<Duration> {
+    // The clock of a thread by its id, as the kernel packs it.
+    let clock = !thread.cast_signed() << 3 | 6;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the place is a live timespec; an unknown clock is refused.
+    let outcome = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (outcome == 0).then(|| Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32))
+}
+
+/// Whether a thread of this process runs or waits for a processor.
+pub(crate) fn is_runnable(thread: u32) -> bool {
+    // Its name stands in parentheses and may contain some.
+    let stat = std::fs::read(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit(|&byte| byte == b')').next();
+    after_name.is_some_and(|fields| fields.starts_with(b" R"))
+}
+
 /// Prepares [`fence_all_threads`], which takes milliseconds at the first time. False where the kernel lacks it.
 pub(crate) fn can_fence_all_threads() -> bool {
     membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)

@@ -567,7 +567,13 @@ fn logging_stops_and_begins(fake: &Fake, service: AlwaysOnSession) {
     let report = until(State::RangesOnly, Duration::ZERO);
     let TimedCost::Measured(cost) = report.logging_cost() else { panic!("{report}") };
     assert!(cost.low < 0.3 && cost.high > 0.1 && cost.value > 0.05, "{report}");
-    assert!(fake.enabled_callbacks().is_empty() && fake.is_subscribed(), "CUPTI stays attached");
+    // At the latest by a second try, where a busy machine keeps this thread in its call.
+    let late = Instant::now() + Duration::from_secs(30);
+    while !fake.enabled_callbacks().is_empty() {
+        assert!(Instant::now() < late, "callbacks stay enabled");
+        unit();
+    }
+    assert!(fake.is_subscribed(), "CUPTI stays attached");
     let (submissions, logged) = (report.submissions(), report.logged_share());
     assert!(submissions > 0 && logged > 0.0 && logged < 1.0, "{report}");
     let instances = |report: &AlwaysOnReport| report.ranges().next().unwrap().instances;
