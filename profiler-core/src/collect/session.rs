@@ -103,6 +103,8 @@ pub(crate) struct SoFar {
 struct Ticker {
     ended: Mutex<bool>,
     changed: Condvar,
+    /// Held while what follows a segment runs, which may end the session itself.
+    following: Mutex<()>,
 }
 
 impl Session {
@@ -309,6 +311,10 @@ impl Session {
                     self.wait_for_calls();
                     waited = Some(waiter.wait());
                     self.end_ticker();
+                    // What follows a segment asks the collection.
+                    if let Some(ticker) = &self.ticker {
+                        drop(ticker.following.lock());
+                    }
                     continue;
                 }
                 Some(Ok(unfinished)) if is_alone => held = Some(unfinished),
@@ -371,7 +377,7 @@ impl Drop for Session {
 /// are counted; draining continues.
 fn tick(background: &Background, period: Duration, then: Option<Then>) -> Arc<Ticker> {
     let ticker = Arc::new(Ticker::default());
-    let (of_thread, caught) = (ticker.clone(), background.clone());
+    let (of_thread, in_drain, caught) = (ticker.clone(), ticker.clone(), background.clone());
     let drain = move || {
         let due = |running: &&mut Collection| running.is_due(period);
         let flush = COLLECTION.lock().as_mut().filter(due).and_then(Collection::flush_if_due);
@@ -381,7 +387,10 @@ fn tick(background: &Background, period: Duration, then: Option<Then>) -> Arc<Ti
         // A refusal by CUPTI recurs with the next segment, or as the error of the stop.
         let _ = COLLECTION.lock().as_mut().filter(due).map(Collection::take);
         if let Some(then) = &then {
-            then();
+            let _following = in_drain.following.lock();
+            if !*in_drain.ended.lock() {
+                then();
+            }
         }
     };
     let work = move || {
@@ -589,6 +598,26 @@ mod tests {
         health.add_losses(&session.stop(now_ns()).unwrap().losses);
         assert_eq!(health.failed_threads, 1);
         assert!(health.to_string().contains("INCOMPLETE"), "{health}");
+    }
+
+    #[test]
+    fn what_follows_a_segment_has_the_collection_while_it_runs() {
+        let fake = Fake::new();
+        let (has_begun, begun) = std::sync::mpsc::channel();
+        let (has_run, run) = std::sync::mpsc::channel();
+        let then: Then = Arc::new(move || {
+            let _ = has_begun.send(());
+            // The session is stopped meanwhile.
+            std::thread::sleep(Duration::from_millis(100));
+            let _ = has_run.send(COLLECTION.lock().is_some());
+        });
+        let keep = Retention::LastTime(Duration::from_secs(60));
+        let session = start(&fake, keep, None, Duration::from_millis(1), Some(then));
+        begun.recv().unwrap();
+        session.stop(now_ns()).unwrap();
+        assert!(run.recv().unwrap());
+        drop(session);
+        assert!(run.iter().all(|had_collection| had_collection));
     }
 
     #[test]
