@@ -122,7 +122,7 @@ pub(crate) fn end(state: State) {
     }
 }
 
-/// False if the hold outlasts the wait.
+/// Waits until calls are held back no longer. False if the hold outlasts the wait.
 #[cold]
 #[inline(never)]
 fn wait(held: u64) -> bool {
@@ -371,7 +371,7 @@ pub(crate) fn settle() {
     }
 }
 
-/// Leaves the threads that did not run for a while since that time of theirs.
+/// Removes the threads that ran for a while since that time of theirs, or ended. Whether one of the others runs or waits for a processor.
 fn is_any_on_its_way(threads: &mut Vec<(u32, Duration)>) -> bool {
     let has_run = |thread, since: Duration| {
         os::cpu_time(thread).is_none_or(|now| now.saturating_sub(since) >= ON_ITS_WAY)
