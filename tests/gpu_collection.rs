@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::env;
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -52,6 +52,10 @@ fn main() -> ExitCode {
         (
             "threads_that_begin_calls_at_a_pause_are_seen_after_it",
             threads_that_begin_calls_at_a_pause_are_seen_after_it,
+        ),
+        (
+            "threads_are_seen_after_pauses_on_busy_processors",
+            threads_are_seen_after_pauses_on_busy_processors,
         ),
         ("settings_last_through_pauses", settings_last_through_pauses),
         ("the_profiler_switch_bounds_what_counts", the_profiler_switch_bounds_what_counts),
@@ -379,6 +383,27 @@ fn threads_that_begin_calls_at_a_pause_are_seen_after_it() {
         let longest = Duration::from_micros(clock::now_ns() % 64);
         while begin.elapsed() < longest {}
     });
+}
+
+/// Processors are shared with twice as many loops, so that threads lose them between CUPTI and the callback.
+fn threads_are_seen_after_pauses_on_busy_processors() {
+    struct Loops(Vec<Child>);
+    impl Drop for Loops {
+        fn drop(&mut self) {
+            for each in &mut self.0 {
+                let _ = each.kill();
+                let _ = each.wait();
+            }
+        }
+    }
+    let count = 2 * std::thread::available_parallelism().unwrap().get();
+    let mut loops = Loops(Vec::new());
+    for _ in 0..count {
+        loops.0.push(
+            Command::new("sh").args(["-c", "while kill -0 $PPID; do :; done"]).spawn().unwrap(),
+        );
+    }
+    threads_that_begin_calls_at_a_pause_are_seen_after_it();
 }
 
 fn settings_last_through_pauses() {

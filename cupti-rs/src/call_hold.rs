@@ -2,9 +2,11 @@
 //!
 //! CUPTI 13 takes a call whose callback is disabled before it returns for one that goes on: its thread is lost (docs/decisions/051). Callbacks are
 //! disabled while no thread is in a call: at first those that return wait in that callback, and when all have, those that begin one wait in
-//! this, too. The latter passed CUPTI already, so the callbacks of their functions are enabled again before they go on.
+//! this, too. The latter passed CUPTI already, so the callbacks of their functions are enabled again before they go on. A thread that lost its
+//! processor between CUPTI and the callback is in neither: each has to run for a while first, to sleep or to wait.
 
 use std::cell::Cell;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use std::time::{Duration, Instant};
@@ -29,15 +31,23 @@ const LAST_TRY: Duration = Duration::from_secs(64);
 const THREAD_WAITS: Duration = Duration::from_millis(500);
 /// A thread that has run for so long is no longer on its way from CUPTI to the callback.
 const ON_ITS_WAY: Duration = Duration::from_micros(20);
-/// How long threads that do not get to run are waited for.
-const LONGEST_SETTLE: Duration = Duration::from_millis(100);
+/// How long calls are held back for threads that do not get to run: in a pause, which comes again, and at the end of a collection.
+const AT_PAUSE: Duration = Duration::from_millis(5);
+const AT_END: Duration = Duration::from_millis(50);
 
-/// In a thread's place: the number of calls that it is in, the function of the last one if that did not return yet, whether the thread waits
-/// at its begin, and the collection that they belong to.
+/// In a place's word: the number of calls that the thread is in, the function of the last one if that did not return yet, whether the thread
+/// waits in a callback, and the collection that they belong to.
 const DEPTH: u64 = (1 << FUNCTION) - 1;
 const FUNCTION: u32 = 16;
 const WAITS: u64 = 1 << 31;
 const NUMBER: u32 = 32;
+
+/// What is known of a thread that makes calls.
+#[derive(Debug, Default)]
+struct Place {
+    word: AtomicU64,
+    thread: AtomicU32,
+}
 
 /// The places of all threads that made calls. One whose thread has ended is used again.
 static PLACES: Mutex<Places> = Mutex::new(Places { all: Vec::new(), free: Vec::new() });
@@ -46,18 +56,18 @@ static WITHOUT_PLACE: AtomicU32 = AtomicU32::new(0);
 
 #[derive(Debug)]
 struct Places {
-    all: Vec<&'static AtomicU64>,
-    free: Vec<&'static AtomicU64>,
+    all: Vec<&'static Place>,
+    free: Vec<&'static Place>,
 }
 
 /// A thread's place, from its first call to its end.
-struct Own(Cell<Option<&'static AtomicU64>>);
+struct Own(Cell<Option<&'static Place>>);
 
 impl Drop for Own {
     fn drop(&mut self) {
         // In a forked child a thread that does not exist there may hold the lock.
         if let Some(place) = self.0.get().filter(|_| !forked::is_child()) {
-            place.store(0, Ordering::Release);
+            place.word.store(0, Ordering::Release);
             PLACES.lock().free.push(place);
         }
     }
@@ -69,19 +79,20 @@ thread_local! {
 
 #[cold]
 #[inline(never)]
-fn register(own: &Own) -> &'static AtomicU64 {
+fn register(own: &Own) -> &'static Place {
     let mut places = PLACES.lock();
     let place = places.free.pop().unwrap_or_else(|| {
-        let place: &AtomicU64 = Box::leak(Box::default());
+        let place: &Place = Box::leak(Box::default());
         places.all.push(place);
         place
     });
+    place.thread.store(os::thread_id(), Ordering::Release);
     own.0.set(Some(place));
     place
 }
 
 #[inline(always)] // into the one hot callback
-fn with_place<R>(with: impl FnOnce(&'static AtomicU64) -> R) -> Option<R> {
+fn with_place<R>(with: impl FnOnce(&'static Place) -> R) -> Option<R> {
     OWN.try_with(|own| with(own.0.get().unwrap_or_else(|| register(own)))).ok()
 }
 
@@ -90,11 +101,12 @@ fn with_place<R>(with: impl FnOnce(&'static AtomicU64) -> R) -> Option<R> {
 pub(crate) fn begin(state: State, domain: u32, id: u32) -> State {
     let number = state.number();
     let counted = with_place(|place| {
-        let word = place.load(Ordering::Relaxed);
+        let word = place.word.load(Ordering::Relaxed);
         // Calls of an earlier collection are taken to have returned, unseen.
         let depth = if word >> NUMBER == u64::from(number) { word & DEPTH } else { 0 };
         let function = packed(domain, id) << FUNCTION;
-        place.store(u64::from(number) << NUMBER | function | (depth + 1), Ordering::Relaxed);
+        let word = u64::from(number) << NUMBER | function | (depth + 1);
+        place.word.store(word, Ordering::Relaxed);
     });
     if counted.is_none() {
         WITHOUT_PLACE.fetch_add(1, Ordering::AcqRel);
@@ -109,8 +121,8 @@ pub(crate) fn begin(state: State, domain: u32, id: u32) -> State {
 pub(crate) fn end(state: State) {
     let number = state.number();
     let left = with_place(|place| {
-        let left = (place.load(Ordering::Relaxed) & DEPTH).saturating_sub(1);
-        place.store(u64::from(number) << NUMBER | left, Ordering::Release);
+        let left = (place.word.load(Ordering::Relaxed) & DEPTH).saturating_sub(1);
+        place.word.store(u64::from(number) << NUMBER | left, Ordering::Release);
         left
     });
     if left.is_none() {
@@ -118,38 +130,30 @@ pub(crate) fn end(state: State) {
         let _ = WITHOUT_PLACE.fetch_update(Ordering::AcqRel, Ordering::Relaxed, fewer);
     }
     if State::load().has(RETURNS_HELD) && left == Some(0) {
-        let _ = wait(RETURNS_HELD);
+        wait(RETURNS_HELD);
     }
-}
-
-/// Waits until calls are held back no longer. False if the hold outlasts the wait.
-#[cold]
-#[inline(never)]
-fn wait(held: u64) -> bool {
-    let late = Instant::now() + THREAD_WAITS;
-    while State::load().has(held) {
-        if Instant::now() >= late {
-            return false;
-        }
-        std::thread::yield_now();
-    }
-    true
 }
 
 /// Waits at the begin of a call while those are held back, unless the thread is in another one.
+pub(crate) fn wait_at_begin() {
+    if with_place(|place| place.word.load(Ordering::Relaxed) & DEPTH) == Some(1) {
+        wait(BEGINS_HELD);
+    }
+}
+
+/// Waits until calls are held back no longer, or the hold outlasts the wait.
 #[cold]
 #[inline(never)]
-pub(crate) fn wait_at_begin() {
+fn wait(held: u64) {
     let _ = with_place(|place| {
-        if place.load(Ordering::Relaxed) & DEPTH != 1 {
-            return;
-        }
-        let mut goes_on = true;
+        let late = Instant::now() + THREAD_WAITS;
         // Again in the next hold, which may have begun before this thread ran: that one took it to wait.
-        while goes_on && State::load().has(BEGINS_HELD) {
-            place.fetch_or(WAITS, Ordering::SeqCst);
-            goes_on = wait(BEGINS_HELD);
-            place.fetch_and(!WAITS, Ordering::SeqCst);
+        while State::load().has(held) && Instant::now() < late {
+            place.word.fetch_or(WAITS, Ordering::SeqCst);
+            while State::load().has(held) && Instant::now() < late {
+                std::thread::yield_now();
+            }
+            place.word.fetch_and(!WAITS, Ordering::SeqCst);
         }
     });
 }
@@ -233,12 +237,12 @@ struct Left {
 static LEFT: Mutex<Option<Left>> = Mutex::new(None);
 static LEFT_CHANGED: Condvar = Condvar::new();
 
-/// Disables callbacks while no thread is in a call. Where one does not return within a millisecond, or begins meanwhile, they stay enabled, and a
-/// thread tries again after a second, two, four, ..., until [`keep`] is called.
+/// Disables callbacks while no thread is in a call. Where one does not return within a millisecond, a thread does not get to run, or a call begins
+/// meanwhile, they stay enabled, and a thread tries again after a second, two, four, ..., until [`keep`] is called.
 pub(crate) fn disable(enable: Enable, callbacks: Vec<Enabled>) {
     static LAST: AtomicU64 = AtomicU64::new(0);
     keep();
-    if disable_now(&enable, &callbacks) {
+    if disable_now(&enable, &callbacks, AT_PAUSE) {
         return;
     }
     let number = LAST.fetch_add(1, Ordering::Relaxed);
@@ -246,6 +250,12 @@ pub(crate) fn disable(enable: Enable, callbacks: Vec<Enabled>) {
     let work = move || try_again(number);
     // Without a thread they are disabled at the end of the collection.
     let _ = quiet_thread::spawn(std::thread::Builder::new(), "cupti-callbacks", work);
+}
+
+/// As [`disable`], once and with more time: what stays enabled now goes through CUPTI until the process ends.
+pub(crate) fn disable_at_end(enable: &Enable, callbacks: &[Enabled]) {
+    keep();
+    disable_now(enable, callbacks, AT_END);
 }
 
 /// What [`disable`] left enabled stays so.
@@ -266,7 +276,7 @@ fn try_again(number: u64) {
     loop {
         let Some(of_number) = left.as_ref().filter(|left| left.number == number) else { return };
         if Instant::now() >= at {
-            if disable_now(&of_number.enable, &of_number.callbacks) {
+            if disable_now(&of_number.enable, &of_number.callbacks, AT_PAUSE) {
                 *left = None;
                 return;
             }
@@ -277,9 +287,9 @@ fn try_again(number: u64) {
     }
 }
 
-/// False where a call does not return within a millisecond, and where one began meanwhile: the callbacks, or that one's, are enabled then, and
-/// no thread is lost.
-fn disable_now(enable: &Enable, callbacks: &[Enabled]) -> bool {
+/// False where a call does not return within a millisecond or a thread does not get to run for so long, and where a call began meanwhile: the
+/// callbacks, or that one's, are enabled then, and no thread is lost.
+fn disable_now(enable: &Enable, callbacks: &[Enabled], longest: Duration) -> bool {
     struct Held;
     impl Drop for Held {
         fn drop(&mut self) {
@@ -289,6 +299,7 @@ fn disable_now(enable: &Enable, callbacks: &[Enabled]) -> bool {
 
     // Before the hold: the first call in a process takes milliseconds.
     let has_barrier = os::can_fence_all_threads();
+    look_for_sleepers();
     ENABLED_AGAIN.store(false, Ordering::Release);
     let begin = Instant::now();
     session::hold_calls(RETURNS_HELD);
@@ -301,8 +312,12 @@ fn disable_now(enable: &Enable, callbacks: &[Enabled]) -> bool {
     }
     session::hold_calls(BEGINS_HELD);
     os::fence_all_threads(has_barrier);
+    if !have_arrived(Instant::now() + longest) {
+        return false;
+    }
+    let late = Instant::now() + LONGEST;
     while is_any_in_call() {
-        if begin.elapsed() >= 3 * LONGEST {
+        if Instant::now() >= late {
             return false;
         }
         std::thread::yield_now();
@@ -328,7 +343,7 @@ fn begun_calls() -> Vec<Option<Enabled>> {
     // Of a call within another the outer one is not known.
     let function = |word: u64| unpacked(word).filter(|_| word & DEPTH == 1);
     let places = PLACES.lock();
-    let words = places.all.iter().map(|place| place.load(Ordering::Acquire));
+    let words = places.all.iter().map(|place| place.word.load(Ordering::Acquire));
     let functions = words.filter(|word| word & DEPTH > 0).map(function);
     let without_place = (WITHOUT_PLACE.load(Ordering::Acquire) > 0).then_some(None);
     functions.chain(without_place).collect()
@@ -345,38 +360,60 @@ pub(crate) fn forget() {
 
 fn is_any_in_call() -> bool {
     // A call of an earlier collection, too: whether it returned is not known before its thread calls again.
-    let is_in_call = |place: &&AtomicU64| {
-        let word = place.load(Ordering::Acquire);
+    let is_in_call = |place: &&Place| {
+        let word = place.word.load(Ordering::Acquire);
         word & DEPTH > 0 && word & WAITS == 0
     };
     WITHOUT_PLACE.load(Ordering::Acquire) > 0 || PLACES.lock().all.iter().any(is_in_call)
 }
 
-/// Waits for threads that CUPTI was about to call back when callbacks were disabled, before [`forget`]: each has to have slept since, or run
-/// for a while. Those that do not get to run within 100 ms are not waited for.
-pub(crate) fn settle() {
+/// Threads that slept when they were last looked at, and how long they had run by then: one that did not run since still sleeps.
+static SLEEPERS: Mutex<BTreeMap<u32, Duration>> = Mutex::new(BTreeMap::new());
+
+/// Looks for threads that sleep, before calls are held back: it takes 10 us for each that ran since it was last looked at.
+fn look_for_sleepers() {
+    let mut sleepers = SLEEPERS.lock();
+    let before = std::mem::take(&mut *sleepers);
+    let sleeps = |thread, ran| before.get(&thread) == Some(&ran) || !os::is_runnable(thread);
+    let threads = os::threads().into_iter();
+    let threads = threads.filter_map(|thread| Some((thread, os::cpu_time(thread)?)));
+    sleepers.extend(threads.filter(|&(thread, ran)| sleeps(thread, ran)));
+}
+
+/// Waits until no thread is on its way from CUPTI to the callback, where it waits: each sleeps, waits there, or ran for a while since begins
+/// are held. False if one does not get to run.
+fn have_arrived(late: Instant) -> bool {
     let own = os::thread_id();
+    let sleepers = SLEEPERS.lock();
     let others = os::threads().into_iter().filter(|&thread| thread != own);
+    let others = others.filter_map(|thread| Some((thread, os::cpu_time(thread)?)));
     let mut left: Vec<(u32, Duration)> =
-        others.filter_map(|thread| Some((thread, os::cpu_time(thread)?))).collect();
-    let late = Instant::now() + LONGEST_SETTLE;
+        others.filter(|(thread, ran)| sleepers.get(thread) != Some(ran)).collect();
     // Twice: one that sleeps may be woken by one that runs.
     for _ in 0..2 {
         while is_any_on_its_way(&mut left) {
             if Instant::now() >= late {
-                return;
+                return false;
             }
             std::thread::yield_now();
         }
     }
+    true
 }
 
-/// Removes the threads that ran for a while since that time of theirs, or ended. Whether one of the others runs or waits for a processor.
+/// Removes the threads that wait in a callback, ran for a while since that time of theirs, or ended. Whether one of the others runs or waits for
+/// a processor.
 fn is_any_on_its_way(threads: &mut Vec<(u32, Duration)>) -> bool {
+    let waits = |place: &&&Place| place.word.load(Ordering::Acquire) & WAITS != 0;
+    let waiting: HashSet<u32> = {
+        let places = PLACES.lock();
+        let waiting = places.all.iter().filter(waits);
+        waiting.map(|place| place.thread.load(Ordering::Acquire)).collect()
+    };
     let has_run = |thread, since: Duration| {
         os::cpu_time(thread).is_none_or(|now| now.saturating_sub(since) >= ON_ITS_WAY)
     };
-    threads.retain(|&(thread, since)| !has_run(thread, since));
+    threads.retain(|&(thread, since)| !waiting.contains(&thread) && !has_run(thread, since));
     threads.iter().any(|&(thread, _)| os::is_runnable(thread))
 }
 
@@ -386,9 +423,13 @@ mod tests {
 
     use super::*;
 
+    /// There is one hold in a process.
+    static ONE: Mutex<()> = Mutex::new(());
+
     /// A thread that waits at the begin of its call need not get to run before the subscription ends.
     #[test]
     fn the_function_of_a_call_that_begins_meanwhile_is_enabled_again() {
+        let _one = ONE.lock();
         let launch = Enabled::Id(DOMAIN_DRIVER_API, 307);
         let others = [Enabled::Id(DOMAIN_DRIVER_API, 1), Enabled::Id(DOMAIN_RUNTIME_API, 211)];
         let turns = Arc::new(Mutex::new(Vec::new()));
@@ -423,8 +464,10 @@ mod tests {
         assert!(!has_left() && begun_calls().is_empty());
     }
 
+    /// A thread that CUPTI is about to call back may have lost its processor.
     #[test]
-    fn threads_on_their_way_run_or_sleep_before_the_end() {
+    fn callbacks_are_disabled_when_each_thread_has_run_or_sleeps() {
+        let _one = ONE.lock();
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let (has_begun, begun) = mpsc::channel();
@@ -442,15 +485,27 @@ mod tests {
             let threads: Vec<u32> = (0..8).map(|_| spin()).collect();
             let (sleep, sleeps) = mpsc::channel::<()>();
             let sleeper = scope.spawn(move || _ = sleeps.recv());
-            let ran = || threads.iter().map(|&thread| os::cpu_time(thread).unwrap());
-            let (before, at): (Vec<Duration>, _) = (ran().collect(), Instant::now());
-            settle();
-            let took = at.elapsed();
-            let have_run = ran().zip(before).all(|(now, before)| now - before >= ON_ITS_WAY);
+            let ran = move || -> Vec<Duration> {
+                threads.iter().map(|&thread| os::cpu_time(thread).unwrap()).collect()
+            };
+            let before = ran();
+            let at_first = Arc::new(Mutex::new(None));
+            let (noted, now) = (at_first.clone(), ran);
+            let enable: Enable = Arc::new(move |_, _| _ = noted.lock().get_or_insert_with(&now));
+            let callbacks = [Enabled::Id(DOMAIN_DRIVER_API, 307)];
+            let in_no_time = disable_now(&enable, &callbacks, Duration::ZERO);
+            let without_time = at_first.lock().take();
+            let in_time = disable_now(&enable, &callbacks, Duration::from_secs(60));
+            let with_time = at_first.lock().take();
+            forget();
             is_over.store(true, Ordering::Relaxed);
-            assert!(have_run || took >= LONGEST_SETTLE, "within {took:?}");
             drop(sleep);
             sleeper.join().unwrap();
+            assert!(!in_no_time && without_time.is_none(), "they had no time to run");
+            assert!(in_time);
+            let ran = with_time.unwrap().into_iter().zip(before).map(|(now, before)| now - before);
+            let ran: Vec<Duration> = ran.collect();
+            assert!(ran.iter().all(|&ran| ran >= ON_ITS_WAY), "{ran:?}");
         });
     }
 }

@@ -60,8 +60,7 @@ impl Collector {
     pub(super) fn detach(&mut self) -> Vec<(u64, bool)> {
         // What a subscription leaves enabled goes through CUPTI until the process ends.
         if self.callbacks_on || call_hold::has_left() {
-            self.turn_callbacks_off();
-            call_hold::settle();
+            self.turn_callbacks_off(true);
         }
         call_hold::forget();
         if let Some(subscription) = self.subscription.take() {
@@ -326,7 +325,7 @@ impl Collector {
     }
 
     /// Disables the callbacks that [`turn_callbacks_on`](Self::turn_callbacks_on) enabled, except those of the switch, when no thread is in a call.
-    pub(super) fn turn_callbacks_off(&mut self) {
+    pub(super) fn turn_callbacks_off(&mut self, is_end: bool) {
         let Some(subscription) = self.subscription else { return };
         let watches_switch = self.config.watches_switch();
         let has_domain = |domain| self.callbacks.contains(&Enabled::Domain(domain));
@@ -339,7 +338,13 @@ impl Collector {
         let enable = move |callback, is_on| {
             let _ = subscription.enable(callback, is_on);
         };
-        call_hold::disable(Arc::new(enable), callbacks.collect());
+        let (enable, callbacks): (call_hold::Enable, Vec<_>) =
+            (Arc::new(enable), callbacks.collect());
+        if is_end {
+            call_hold::disable_at_end(&enable, &callbacks);
+        } else {
+            call_hold::disable(enable, callbacks);
+        }
         self.callbacks_on = false;
     }
 

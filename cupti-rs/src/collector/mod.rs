@@ -187,8 +187,9 @@ impl Collector {
 
     /// Disables records and callbacks until [`resume`](Self::resume); keeps what was collected. Does nothing in a pause.
     ///
-    /// Threads wait in their calls until callbacks are disabled: 0.1 to 0.6 ms on an H200, and 1 ms where one does not return. Where one stays in its
-    /// call, callbacks stay enabled, and a thread tries again after a second, two, four, ... , at most 64.
+    /// Threads wait in their calls until callbacks are disabled: 0.1 to 0.6 ms on an H200, 1 ms where one does not return, and some 5 ms where one
+    /// does not get to run on busy processors. Where one stays in its call or does not run, callbacks stay enabled, and a thread tries again
+    /// after a second, two, four, ... , at most 64. Before this it takes 10 us for each thread of the process that ran since the last pause.
     ///
     /// Waits for the GPU as [`stop`](Self::stop) does: work that is unfinished when its kind is disabled may get its end
     /// only when the kind is enabled again. A call that another thread is in may be logged without its end. Calls that
@@ -204,7 +205,7 @@ impl Collector {
         self.windows.push((since, self.waited_until(&held).max(since)));
         self.disable();
         if !self.config.calls_in_pauses {
-            self.turn_callbacks_off();
+            self.turn_callbacks_off(false);
         }
         self.enabled.push((self.turned_on_ns, clock::now_ns()));
         self.unfinished = self.unfinished.saturating_add(held?);
@@ -226,7 +227,7 @@ impl Collector {
         if on.is_err() {
             self.disable();
             if !self.config.calls_in_pauses {
-                self.turn_callbacks_off();
+                self.turn_callbacks_off(false);
             }
             self.enabled.push((self.turned_on_ns, clock::now_ns()));
         }
@@ -263,7 +264,7 @@ impl Collector {
     pub fn stop_logging(&mut self) {
         if self.is_paused() && session::State::load().has(session::ON) {
             session::pause();
-            self.turn_callbacks_off();
+            self.turn_callbacks_off(false);
         }
     }
 
@@ -281,8 +282,8 @@ impl Collector {
     ///
     /// Waits until the GPU has finished what was launched, as [`wait_idle`](Self::wait_idle) does, and at most 1 s for a
     /// last flush. Where other threads launch meanwhile, [`Collected::window_ns`] ends at the time up to which all records
-    /// have arrived, and their launches wait while the kinds are disabled: until the GPU is idle, at most 100 ms. Some 20 us more for each
-    /// thread of the process, and on busy processors at most 100 ms, until none is between CUPTI and its callback.
+    /// have arrived, and their launches wait while the kinds are disabled: until the GPU is idle, at most 100 ms. Calls wait as in a
+    /// [pause](Self::pause), on busy processors at most some 50 ms.
     ///
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start. The collection is over all the same.

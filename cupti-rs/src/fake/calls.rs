@@ -102,12 +102,16 @@ pub(super) fn record(work: &Work, correlation: u32, times: (u64, u64), node: Opt
 ///
 /// # Safety
 /// `data` points to a live structure of the type that CUPTI passes for this domain and id.
-unsafe fn call_back(domain: u32, id: u32, data: *const c_void) {
-    let callback = STATE.lock().subscriber_to(domain, id);
+unsafe fn call_back(domain: u32, id: u32, data: *const c_void) -> bool {
+    let callback = {
+        let state = STATE.lock();
+        state.callback.filter(|_| state.enabled.has(domain, id))
+    };
     if let Some(callback) = callback {
         // SAFETY: the subscriber's callback; the data has its type by the caller's promise.
         unsafe { callback(std::ptr::null_mut(), domain, id, data) };
     }
+    callback.is_some()
 }
 
 /// A call of the driver or runtime API, from its enter to its exit: what its callbacks contain.
@@ -241,17 +245,16 @@ impl FakeCall {
         params
     }
 
-    /// CUPTI learns of the call, and decides whether it calls back, which may be later. On a thread that it believes in another call it has
-    /// that one's correlation id.
-    fn open(&mut self) -> Option<CallbackFunc> {
+    /// CUPTI learns of the call; whether it calls back is decided later. On a thread that it believes in another call it has that one's
+    /// correlation id.
+    fn open(&mut self) {
         let state = STATE.lock();
         self.is_hooked = state.hooks.has(self.domain, self.id);
-        if self.is_hooked
-            && let Some(open) = state.left_open.get(&os::thread_id())
-        {
-            (self.correlation, self.is_silent) = (open[0], open.len() >= DEPTH);
+        if !self.is_hooked || state.left_open.is_empty() {
+            return;
         }
-        state.subscriber_to(self.domain, self.id).filter(|_| !self.is_silent)
+        let Some(open) = state.left_open.get(&os::thread_id()) else { return };
+        (self.correlation, self.is_silent) = (open[0], open.len() >= DEPTH);
     }
 
     /// CUPTI learns that the call returns, unless its function was disabled meanwhile. What is disabled within the callback of the return comes
@@ -265,14 +268,14 @@ impl FakeCall {
 
     /// The call begins.
     pub(super) fn enter(&mut self) {
-        let callback = self.open();
+        self.open();
         let params = self.params();
         let data = self.data(API_ENTER, Some(&params), None);
         let before = STATE.lock().recording_of_kernels();
-        let Some(callback) = callback else { return };
-        // SAFETY: the subscriber's callback; a live CUpti_CallbackData, whose parameter block has room for all sizes that are read.
-        unsafe { callback(std::ptr::null_mut(), self.domain, self.id, (&raw const data).cast()) };
-        if self.launches() {
+        // SAFETY: a live CUpti_CallbackData, whose parameter block has room for all sizes that are read.
+        let is_seen =
+            !self.is_silent && unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
+        if is_seen && self.launches() {
             let mut state = STATE.lock();
             self.is_recorded = before.is_some() && before == state.recording_of_kernels();
             state.launching += usize::from(self.is_recorded);

@@ -150,11 +150,6 @@ impl State {
         (start, *free)
     }
 
-    /// The function to call if the subscriber enabled this callback.
-    pub(super) fn subscriber_to(&self, domain: u32, id: u32) -> Option<CallbackFunc> {
-        self.callback.filter(|_| self.enabled.has(domain, id))
-    }
-
     /// The number of the period in which kernels are recorded; `None` if they are not recorded now.
     pub(super) fn recording_of_kernels(&self) -> Option<u64> {
         self.kinds.contains(&ActivityKind::CONCURRENT_KERNEL.0).then_some(self.kernels_disabled)
