@@ -370,7 +370,7 @@ fn is_any_in_call() -> bool {
 /// Threads that slept when they were last looked at, and how long they had run by then: one that did not run since still sleeps.
 static SLEEPERS: Mutex<BTreeMap<u32, Duration>> = Mutex::new(BTreeMap::new());
 
-/// Looks for threads that sleep, before calls are held back: it takes 10 us for each that ran since it was last looked at.
+/// Looks for threads that sleep, before calls are held back: it takes up to 20 us for each that ran since it was last looked at.
 fn look_for_sleepers() {
     let mut sleepers = SLEEPERS.lock();
     let before = std::mem::take(&mut *sleepers);
