@@ -32,7 +32,7 @@ const THREAD_WAITS: Duration = Duration::from_millis(500);
 /// A thread that has run for so long is no longer on its way from CUPTI to the callback.
 const ON_ITS_WAY: Duration = Duration::from_micros(20);
 /// How long calls are held back for threads that do not get to run: in a pause, which comes again, and at the end of a collection.
-const AT_PAUSE: Duration = Duration::from_millis(5);
+const AT_PAUSE: Duration = Duration::from_millis(20);
 const AT_END: Duration = Duration::from_millis(50);
 
 /// In a place's word: the number of calls that the thread is in, the function of the last one if that did not return yet, whether the thread

@@ -187,7 +187,7 @@ impl Collector {
 
     /// Disables records and callbacks until [`resume`](Self::resume); keeps what was collected. Does nothing in a pause.
     ///
-    /// Threads wait in their calls until callbacks are disabled: 0.1 to 0.6 ms on an H200, 1 ms where one does not return, and some 5 ms where one
+    /// Threads wait in their calls until callbacks are disabled: 0.1 to 0.6 ms on an H200, 1 ms where one does not return, and some 20 ms where one
     /// does not get to run on busy processors. Where one stays in its call or does not run, callbacks stay enabled, and a thread tries again
     /// after a second, two, four, ... , at most 64. The caller looks at all threads of the process before, which takes up to 20 us for each that ran
     /// since the last pause, and 1 us for others; calls wait for 1 us a thread.
