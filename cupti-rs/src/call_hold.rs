@@ -287,8 +287,8 @@ fn try_again(number: u64) {
     }
 }
 
-/// False where a call does not return within a millisecond or a thread does not get to run for so long, and where a call began meanwhile: the
-/// callbacks, or that one's, are enabled then, and no thread is lost.
+/// False where a call does not return within a millisecond, where a thread does not get to run within `longest`, and where a call began
+/// meanwhile: the callbacks, or that one's, are enabled then, and no thread is lost.
 fn disable_now(enable: &Enable, callbacks: &[Enabled], longest: Duration) -> bool {
     struct Held;
     impl Drop for Held {
