@@ -162,6 +162,23 @@ impl<'a> Dependencies<'a> {
         Some(Self { steps: Some((node, ranges)), ..self })
     }
 
+    /// Leaves out steps whose process and start are not wanted, unless too few remain.
+    #[must_use]
+    pub(crate) fn with_steps_where(mut self, is_wanted: impl Fn(u32, u64) -> bool) -> Self {
+        let store = &self.profile.store;
+        if let Some((_, steps)) = &mut self.steps {
+            let is_step = |id: &&RangeId| {
+                let range = &store.ranges[id.at()];
+                is_wanted(store.threads[range.thread.at()].process, range.time.start_ns)
+            };
+            let wanted: Vec<RangeId> = steps.iter().filter(is_step).copied().collect();
+            if wanted.len() >= LEAST_STEPS {
+                *steps = wanted;
+            }
+        }
+        self
+    }
+
     /// What was inferred, and what did not fit.
     pub fn assumptions(&self) -> &Assumptions {
         &self.graph.assumptions

@@ -9,6 +9,7 @@ use super::evidence::{Evidence, IdleStack, Moment};
 use super::finding::{Finding, FindingKind, Place};
 use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds};
+use crate::analyze::phases::PhaseKind;
 use crate::base::units::time;
 use crate::join::range_tree::NodeId;
 use crate::profile::{HostStack, HostState, RangeNode};
@@ -22,6 +23,13 @@ const IDLE_PLACES: usize = 3;
 const LEAST_BUSY: f64 = 0.5;
 
 impl Run<'_> {
+    /// Slow first steps and what loads kernels, of a run whose steady phases have neither.
+    pub(super) fn start_up(&self) -> impl Iterator<Item = Finding> {
+        let phase = Some(PhaseKind::StartUp.text().to_owned());
+        let found = self.first_iterations().into_iter().chain(self.lazy_loading());
+        found.map(move |found| Finding { phase: phase.clone(), ..found })
+    }
+
     /// Outermost ranges whose first instances take longer.
     pub(super) fn first_iterations(&self) -> Vec<Finding> {
         // A shorter range cannot cost more by its first steps.
@@ -144,7 +152,7 @@ impl Run<'_> {
 
     /// A GPU with much less work than the busiest, or without any.
     pub(super) fn underused_gpu(&self) -> Option<Finding> {
-        let devices = self.profile.query().devices();
+        let devices = self.query().devices();
         let busy = |time: std::time::Duration| nanoseconds(time) as f64;
         let most = devices.iter().map(|device| busy(device.busy)).fold(0.0, f64::max);
         let least = devices.iter().min_by_key(|device| device.busy)?;
@@ -170,8 +178,8 @@ impl Run<'_> {
 
     /// The estimated cost of recording.
     pub(super) fn profiler_overhead(&self) -> Option<Finding> {
-        let waits = self.profile.totals().synchronizations;
-        let query = self.profile.query();
+        let waits = self.wait_count();
+        let query = self.query();
         let ns = self.overhead_ns(&query, waits, query.count());
         let per_call = time(self.thresholds.get_overhead_per_call());
         let title = format!("recording may have taken {per_call} of each call");

@@ -177,8 +177,11 @@ pub struct PartTime {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// The path of the range; `None` is the whole run.
+    /// The path of the range; `None` for a phase and the run as a whole.
     pub path: Option<String>,
+    /// The name of the steady phase; `None` for ranges and the run as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
     /// Number of instances.
     pub instances: u64,
     /// Operations submitted in it.
@@ -202,6 +205,25 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// The name of the scope, for people.
+    pub(crate) fn subject(&self) -> String {
+        match (&self.path, &self.phase) {
+            (Some(path), _) => shortened(path, PATH_WIDTH),
+            (None, Some(phase)) => format!("the steady phase of {}", shortened(phase, PATH_WIDTH)),
+            (None, None) => "the run".to_owned(),
+        }
+    }
+
+    /// The cause in one line, or why there is none.
+    pub(crate) fn line(&self) -> String {
+        let subject = self.subject();
+        match (self.cause(), self.inconclusive) {
+            (Some(cause), _) => format!("{subject} is {cause}"),
+            (None, Some(why)) => format!("{subject}: no verdict: {why}"),
+            (None, None) => format!("{subject}: no verdict"),
+        }
+    }
+
     /// The cause that is the verdict.
     pub fn cause(&self) -> Option<&Cause> {
         self.causes.first().filter(|cause| Some(cause.bottleneck) == self.bottleneck)
@@ -222,6 +244,7 @@ impl Verdict {
 /// A scope to judge.
 pub(super) struct Scope<'a> {
     pub(super) path: Option<String>,
+    pub(super) phase: Option<String>,
     pub(super) instances: u64,
     pub(super) pieces: Vec<Piece>,
     /// Its operations.
@@ -391,6 +414,7 @@ impl Run<'_> {
             inconclusive,
             causes: causes.into_iter().map(cause).collect(),
             path: scope.path,
+            phase: scope.phase,
         }
     }
 
@@ -556,15 +580,14 @@ pub(crate) fn factor(factor: f64) -> String {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.as_ref().map(|path| shortened(path, PATH_WIDTH));
-        f.write_str(path.as_deref().unwrap_or("the run"))?;
+        f.write_str(&self.subject())?;
         match (self.bottleneck, self.inconclusive) {
             (Some(bottleneck), _) => write!(f, " is {bottleneck}")?,
             (None, Some(why)) => write!(f, ": no verdict: {why}")?,
             (None, None) => f.write_str(": no verdict")?,
         }
         write!(f, "\n  {} on the clock", time(self.clock))?;
-        if self.path.is_some() {
+        if self.path.is_some() || self.phase.is_some() {
             write!(f, " of {} instances", self.instances)?;
         }
         if self.devices > 1 {
