@@ -699,7 +699,7 @@ fn open_starts_a_browser_or_prints_the_address() {
 
 /// The content of a file that another program writes.
 fn wait_for(path: &Path) -> String {
-    for _ in 0..2_000 {
+    for _ in 0..12_000 {
         if let Ok(text) = fs::read_to_string(path) {
             return text;
         }

@@ -240,13 +240,14 @@ fn a_fix_that_costs_gpu_time_and_launches_is_a_trade() {
     // The host prepares for 20 ms; then the GPU does it in two more kernels.
     let run = |on_gpu: bool| {
         record(|fake| {
+            fake.stop_clock();
             let _step = range("step");
             if on_gpu {
                 for _ in 0..2 {
                     fake.launch(Work::kernel(c"prepare").taking_ns(2_000_000));
                 }
             } else {
-                std::thread::sleep(std::time::Duration::from_millis(20));
+                fake.advance_clock(std::time::Duration::from_millis(20));
             }
             fake.launch(Work::kernel(c"k").taking_ns(if on_gpu { 6_000_000 } else { 5_000_000 }));
         })
@@ -303,8 +304,9 @@ fn a_baseline_of_one_process_gates_wall_times_that_exceed_how_processes_differ()
             let fake = Fake::new();
             let profiler = Profiler::builder().library(fake.library().unwrap()).build()?;
             let work = || {
+                fake.stop_clock();
                 let _step = range("step");
-                std::thread::sleep(std::time::Duration::from_millis(ms));
+                fake.advance_clock(std::time::Duration::from_millis(ms));
                 fake.launch(Work::kernel(c"k").taking_ns(kernel_ns));
             };
             profiler.record(work).map(|((), profile)| profile)

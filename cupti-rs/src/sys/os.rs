@@ -34,9 +34,19 @@ pub(crate) unsafe fn function<F: Copy>(
     address(library, symbol).map(|address| unsafe { std::mem::transmute_copy(&address) })
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, the clock under [`std::time::Instant`] on Linux.
+/// Nanoseconds of `CLOCK_MONOTONIC`, the clock under [`std::time::Instant`] on Linux; of the fake's clock while that is stopped.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
+    #[cfg(feature = "fake")]
+    if let Some(ns) = crate::fake::stopped_clock_ns() {
+        return ns;
+    }
+    machine_ns()
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+#[inline]
+pub(crate) fn machine_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a live timespec of this frame, and CLOCK_MONOTONIC exists on every Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };

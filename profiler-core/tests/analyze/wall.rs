@@ -137,18 +137,18 @@ fn a_process_is_one_value_whatever_the_number_of_its_runs() {
     assert!(wall.headline().contains("30 runs of one process and 30 of one process"), "{wall}");
     // Of as many processes they do.
     assert_eq!(compare(&before, &after).wall().speed, Speed::Slower);
-    // What the host does is assumed to differ by half, what the GPU does by 2 %. A busy machine wakes late by
-    // milliseconds.
+    // What the host does is assumed to differ by half, what the GPU does by 2 %.
     let on_host = |ms| {
         record(|fake| {
+            fake.stop_clock();
             let _step = range("step");
-            std::thread::sleep(std::time::Duration::from_millis(ms));
+            fake.advance_clock(std::time::Duration::from_millis(ms));
             fake.launch(Work::kernel(c"gemm").taking_ns(1_000));
         })
     };
-    let wall = compare(&on_host(200), &on_host(260)).wall().clone();
+    let wall = compare(&on_host(20), &on_host(26)).wall().clone();
     assert!(wall.assumed_variation.unwrap() > 0.49 && wall.speed == Speed::Undecided, "{wall}");
-    let slower = compare(&on_host(200), &on_host(420));
+    let slower = compare(&on_host(20), &on_host(42));
     assert_eq!(slower.wall().speed, Speed::Slower, "{}", slower.wall());
 }
 
