@@ -153,7 +153,7 @@ fn report(args: &ReportArgs) -> Result<(), Failure> {
     let files = &args.io.files;
     let mut profiles = Vec::new();
     for file in files {
-        profiles.push((file, input::profile(file)?));
+        profiles.push((file, args.numbers.profile(file)?));
     }
     output.write_in(format.is_for_people(), |out| {
         for (at, (file, profile)) in profiles.iter().enumerate() {
