@@ -46,6 +46,7 @@ mod clock;
 mod copies;
 mod evidence;
 mod finding;
+mod gemms;
 mod run;
 mod shape;
 mod sign;
@@ -79,6 +80,7 @@ pub use clock::Part;
 pub(crate) use clock::{Clock, Piece};
 pub use evidence::{Evidence, IdleStack, Moment};
 pub use finding::{Finding, FindingKind, Place};
+pub use gemms::{GemmKernel, Padding};
 use shape::Shapes;
 pub use sign::{Sign, SignSide, SignUnit};
 pub(crate) use straggler::Stragglers;
@@ -358,6 +360,7 @@ impl<'a> Diagnoser<'a> {
         found.extend(run.first_iterations());
         found.extend(run.idle_gaps());
         found.extend(run.across_ranks());
+        found.extend(run.gemms());
         let single = [
             run.tiny_copies(),
             run.pageable_copies(),

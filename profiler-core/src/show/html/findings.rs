@@ -129,7 +129,9 @@ fn diagnosed(verdict: &Verdict, found: &[Diagnosed], findings: &mut Vec<Finding>
     findings.push(finding.with(count, evidence));
     for found in found {
         let level = if found.kind.is_note() { Level::Fact } else { Level::Warning };
-        let finding = Finding::new(level, found.line(), format!("What helps: {}.", found.remedy));
+        let details: String = found.details().iter().map(|detail| format!(" {detail}.")).collect();
+        let text = format!("What helps: {}.{details}", found.remedy);
+        let finding = Finding::new(level, found.line(), text);
         let (count, evidence) = moments(&found.evidence);
         findings.push(finding.with(count, evidence));
     }
