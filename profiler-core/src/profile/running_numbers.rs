@@ -85,17 +85,17 @@ impl NodeNames {
 
     /// The name of a node of this profile.
     pub(crate) fn name<'a>(&'a self, node: &RangeNode<'a>) -> &'a str {
-        self.changed(node.id).map_or_else(|| node.name(), |name| name)
+        match self.changed(node.id) {
+            Some(name) => name,
+            None => node.name(),
+        }
     }
 
     /// [`RangeNode::cut_path`] with these names.
     pub(crate) fn cut_path(&self, node: &RangeNode<'_>) -> String {
         node.node().level.path(node.id.at(), |row| {
             let node = RangeNode { profile: node.profile, id: NodeId(row as u32) };
-            std::iter::once(node).chain(node.ancestors()).map(|node| match self.changed(node.id) {
-                Some(name) => name,
-                None => node.name(),
-            })
+            std::iter::once(node).chain(node.ancestors()).map(|node| self.name(&node))
         })
     }
 

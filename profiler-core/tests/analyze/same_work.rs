@@ -95,6 +95,16 @@ fn work_missing_in_most_entries_is_undecided() {
         Undecidable::WorkMissing { range: "step".to_owned(), before: (20, 20), after: (3, 20) };
     assert_eq!(reason(&active(20), &active(3)), Some(missing));
     assert!(matches!(reason(&active(3), &active(20)), Some(Undecidable::WorkMissing { .. })));
+    // All of it, while another range still has some.
+    let halves = |active: usize| {
+        record(|fake| {
+            runs_of(fake, "train", 10, &KERNELS[..active]);
+            runs_of(fake, "evaluate", 10, &KERNELS);
+        })
+    };
+    let missing =
+        Undecidable::WorkMissing { range: "train".to_owned(), before: (10, 10), after: (0, 10) };
+    assert_eq!(reason(&halves(4), &halves(0)), Some(missing));
     // A few entries without work are usual, as those that fill a cache.
     assert_eq!(reason(&active(20), &active(18)), None);
 }

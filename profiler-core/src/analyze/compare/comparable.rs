@@ -9,8 +9,8 @@ use super::Compare;
 use super::clocks::Side;
 use crate::base::totals::Totals;
 use crate::base::units::{NAME_WIDTH, nanoseconds, shortened};
-use crate::profile::Profile;
 use crate::profile::running_numbers::NodeNames;
+use crate::profile::{Profile, RangeNode};
 
 /// Why the wall times of two sides cannot be compared, however many runs there are:
 /// [`WallChange::undecidable`](super::WallChange::undecidable).
@@ -164,7 +164,7 @@ const SAME_KERNELS: f64 = 0.25;
 /// What the runs of a side did.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// The outermost ranges with GPU work, by path.
+    /// The outermost ranges, by path.
     pub(crate) outermost: BTreeMap<String, RangeWork>,
     /// All ranges.
     pub(crate) ranges: BTreeSet<String>,
@@ -181,8 +181,9 @@ pub(crate) struct Work {
 pub(crate) struct RangeWork {
     /// The fewest and the most entries of a run.
     pub(crate) entries: (u64, u64),
-    /// Entries with launches or GPU operations, and all entries, summed over runs; `None` if it is
-    /// not known.
+    /// True with a launch or a GPU operation in any run.
+    pub(crate) has_work: bool,
+    /// Entries with GPU operations, and all entries, summed over runs; `None` if it is not known.
     pub(crate) active: Option<(u64, u64)>,
     pub(crate) gpu_ns: f64,
 }
@@ -225,10 +226,9 @@ impl Work {
                 None => names.cut_path(&node),
             };
             let totals = node.inclusive();
-            if depth == 0 && has_gpu_work(&totals) {
+            if depth == 0 {
                 let of_range = work.outermost.entry(path.clone()).or_default();
-                let active = node.ranges().filter(|range| has_gpu_work(&range.inclusive())).count();
-                of_range.add(node.instances(), active as u64, ns(&totals));
+                of_range.add(&node, ns(&totals));
             }
             work.ranges.insert(path);
         }
@@ -280,29 +280,45 @@ impl Work {
         {
             return Some(Undecidable::DeviceCount { before: before.used, after: after.used });
         }
-        let both = self.outermost.iter().filter_map(|(path, before)| {
-            after.outermost.get(path).map(|after| (path, before, after))
+        let other = self.of_both(after).find(|(_, of_before, of_after)| {
+            of_before.has_work && of_after.has_work && of_before.is_apart(of_after, margin)
         });
-        let entries = both.clone().find(|(_, before, after)| before.is_apart(after, margin));
-        if let Some((path, before, after)) = entries {
+        if let Some((path, before, after)) = other {
             let (before, after) = (before.entries, after.entries);
             return Some(Undecidable::OtherWork { range: path.clone(), before, after });
         }
-        both.clone()
-            .find_map(|(path, of_before, of_after)| {
-                let is_large = of_before.gpu_ns > RANGE_SHARE * self.gpu_ns
-                    || of_after.gpu_ns > RANGE_SHARE * after.gpu_ns;
-                let (before, after) = of_before.active.zip(of_after.active)?;
-                let shares = [before, after].map(|(active, all)| active as f64 / all.max(1) as f64);
-                let is_missing = shares[0].min(shares[1]) < MOST * shares[0].max(shares[1]);
-                let range = path.clone();
-                (is_large && is_missing).then_some(Undecidable::WorkMissing {
-                    range,
-                    before,
-                    after,
-                })
+        self.has_missing_work(after).or_else(|| self.has_other_ranges(after, margin))
+    }
+
+    /// The outermost ranges of both sides.
+    fn of_both<'w>(
+        &'w self,
+        after: &'w Self,
+    ) -> impl Iterator<Item = (&'w String, &'w RangeWork, &'w RangeWork)> {
+        let before = self.outermost.iter();
+        before.filter_map(|(path, of)| Some((path, of, after.outermost.get(path)?)))
+    }
+
+    /// The first large range that has GPU work in far fewer of its entries on one side, unless that is
+    /// attributed to no range there.
+    fn has_missing_work(&self, after: &Self) -> Option<Undecidable> {
+        self.of_both(after).find_map(|(path, of_before, of_after)| {
+            let is_large = of_before.gpu_ns > RANGE_SHARE * self.gpu_ns
+                || of_after.gpu_ns > RANGE_SHARE * after.gpu_ns;
+            let (active, active_after) = of_before.active.zip(of_after.active)?;
+            let share = |(active, all): (u64, u64)| active as f64 / all.max(1) as f64;
+            let [least, most] = match share(active) < share(active_after) {
+                true => [share(active), share(active_after)],
+                false => [share(active_after), share(active)],
+            };
+            let is_outside = active.0 == 0 && self.is_mostly_outside()
+                || active_after.0 == 0 && after.is_mostly_outside();
+            (is_large && least < MOST * most && !is_outside).then(|| Undecidable::WorkMissing {
+                range: path.clone(),
+                before: active,
+                after: active_after,
             })
-            .or_else(|| self.has_other_ranges(after, margin))
+        })
     }
 
     /// Whether most of the GPU time of a side is in outermost ranges that the other one lacks. They may
@@ -316,10 +332,7 @@ impl Work {
             let largest = lone.max_by(|a, b| a.1.gpu_ns.total_cmp(&b.1.gpu_ns));
             largest.filter(|_| all > MOST * side.gpu_ns)
         });
-        let is_outside = sides.map(|(side, _)| {
-            let in_ranges: f64 = side.outermost.values().map(|of| of.gpu_ns).sum();
-            side.gpu_ns > 0.0 && side.gpu_ns - in_ranges > MOST * side.gpu_ns
-        });
+        let is_outside = sides.map(|(side, _)| side.is_mostly_outside());
         let gone = |(path, of): (&String, &RangeWork)| {
             Some(Undecidable::OtherWork { range: path.clone(), before: of.entries, after: (0, 0) })
         };
@@ -336,6 +349,12 @@ impl Work {
         }
     }
 
+    /// True if most of the GPU time is outside all ranges.
+    fn is_mostly_outside(&self) -> bool {
+        let in_ranges: f64 = self.outermost.values().map(|of| of.gpu_ns).sum();
+        self.gpu_ns - in_ranges > MOST * self.gpu_ns
+    }
+
     /// True if the kernels have the same shares of the GPU time by name, or if they have little of it.
     fn has_same_kernels(&self, after: &Self) -> bool {
         let of_kernels = [self, after].map(|side| side.kernels.values().sum::<f64>());
@@ -350,14 +369,18 @@ impl Work {
     }
 }
 
-/// True for totals with a launch or a GPU operation.
-pub(crate) fn has_gpu_work(totals: &Totals) -> bool {
-    totals.launches != 0 || totals.gpu_operations() != 0
+/// The instances with GPU operations. Costs a pass over these.
+pub(crate) fn active_entries(node: &RangeNode<'_>) -> u64 {
+    node.ranges().filter(|range| range.inclusive().gpu_operations() != 0).count() as u64
 }
 
 impl RangeWork {
-    /// Adds entries of the same run.
-    fn add(&mut self, entries: u64, active: u64, gpu_ns: f64) {
+    /// Adds a range of the same run.
+    fn add(&mut self, node: &RangeNode<'_>, gpu_ns: f64) {
+        let (entries, totals) = (node.instances(), node.inclusive());
+        let has_operations = totals.gpu_operations() != 0;
+        let active = if has_operations { active_entries(node) } else { 0 };
+        self.has_work |= totals.launches != 0 || has_operations;
         self.entries = (self.entries.0 + entries, self.entries.1 + entries);
         let (all_active, all) = self.active.unwrap_or_default();
         self.active = Some((all_active + active, all + entries));
@@ -368,6 +391,7 @@ impl RangeWork {
     fn merge(&mut self, other: Self) {
         let ((least, most), other_entries) = (self.entries, other.entries);
         self.entries = (least.min(other_entries.0), most.max(other_entries.1));
+        self.has_work |= other.has_work;
         let sum = |((active, all), (other_active, other_all)): ((u64, u64), (u64, u64))| {
             (active + other_active, all + other_all)
         };

@@ -25,7 +25,7 @@ use crate::record::recording::RecordingInfo;
 use crate::record::series::{Kind, Unit};
 pub use clocks::{ClockFactors, ClockWarning, Side};
 pub use comparable::Undecidable;
-pub(crate) use comparable::{DeviceCounts, RangeWork, Work, has_gpu_work};
+pub(crate) use comparable::{DeviceCounts, RangeWork, Work, active_entries};
 pub use leaders::{Leader, LeaderChange};
 pub use wall::{CauseChange, Contribution, Explanation, Speed, WallCause, WallChange};
 use wall::{HOST_VARIATION, ProcessKey, RangeKey, WallRun, WallSide};

@@ -70,7 +70,7 @@ pub(crate) struct Key {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RangeEntry {
-    /// Entries with launches or GPU operations, of outermost ranges.
+    /// Entries with GPU operations, of outermost ranges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) active: Option<Count>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -349,12 +349,10 @@ impl Entry {
             let is_inner =
                 path.match_indices('/').any(|(at, _)| self.ranges.contains_key(&path[..at]));
             let has_work = range.busy_time.is_some() || range.counts.contains_key("launches");
-            if let (false, true, Some(instances)) =
-                (is_inner, has_work, range.counts.get("instances"))
-            {
+            if let (false, Some(instances)) = (is_inner, range.counts.get("instances")) {
                 let entries = instances.bounds();
                 let active = range.active.map(|active| (active.bounds().1, entries.1));
-                let of_range = RangeWork { entries, active, gpu_ns: busy_ns(range) };
+                let of_range = RangeWork { entries, has_work, active, gpu_ns: busy_ns(range) };
                 work.outermost.insert(path.clone(), of_range);
             }
         }

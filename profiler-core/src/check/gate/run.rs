@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::analyze::compare::wall::{ProcessKey, RangeKey, WallRun};
-use crate::analyze::compare::{DeviceCounts, has_gpu_work};
+use crate::analyze::compare::{DeviceCounts, active_entries};
 use crate::base::hodges_lehmann::midmean;
 use crate::base::totals::Totals;
 use crate::base::units::{nanoseconds, shape};
 use crate::check::clocks::device_of;
 use crate::profile::running_numbers::{NodeNames, Purpose};
-use crate::profile::{GpuOperation, Profile, Range, RangeNode};
+use crate::profile::{GpuOperation, Profile, RangeNode};
 
 /// The path of kernels launched outside any range.
 pub(crate) const OUTSIDE: &str = "(outside any range)";
@@ -34,7 +34,7 @@ pub(crate) struct Run {
 /// The measurements of one range in a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Part {
-    /// Entries with launches or GPU operations, of outermost ranges.
+    /// Entries with GPU operations, of outermost ranges.
     pub(crate) active: Option<u64>,
     /// Exclusive counts, so that a change appears once.
     pub(crate) counts: BTreeMap<&'static str, u64>,
@@ -87,8 +87,7 @@ impl Run {
             let part = parts.entry(path.clone()).or_default();
             part.add(node.instances(), &node.exclusive());
             if depth == 0 {
-                let is_active = |range: &Range<'_>| has_gpu_work(&range.inclusive());
-                *part.active.get_or_insert(0) += node.ranges().filter(is_active).count() as u64;
+                *part.active.get_or_insert(0) += active_entries(&node);
             }
             part.host_ns += nanoseconds(node.host_time()) as f64;
             part.kernel_ns += node.inclusive().kernel_ns as f64;
