@@ -1,19 +1,11 @@
 //! A clock that a test moves, in place of the machine's.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Fake;
 use crate::sys::os;
-
-static IS_STOPPED: AtomicBool = AtomicBool::new(false);
-static AT_NS: AtomicU64 = AtomicU64::new(0);
-
-/// The time of the stopped clock; `None` while the machine's clock is used. Each reading is a nanosecond later than the one before.
-#[inline]
-pub(crate) fn stopped_clock_ns() -> Option<u64> {
-    IS_STOPPED.load(Ordering::Acquire).then(|| AT_NS.fetch_add(1, Ordering::AcqRel))
-}
+use crate::sys::os::stopped_clock::{AT_NS, IS_STOPPED};
 
 impl Fake {
     /// Stops the clock of the process, [`now_ns`](crate::clock::now_ns), as long as the fake lives: it moves by a nanosecond at

@@ -58,7 +58,6 @@ use crate::sys::functions::*;
 use crate::sys::os;
 use crate::version::Version;
 pub use calls::FakeCall;
-pub(crate) use clock::stopped_clock_ns;
 use state::{STATE, Timestamps};
 pub use work::Work;
 pub use written::Written;

@@ -2,6 +2,8 @@
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
+#[cfg(feature = "fake")]
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The reason in an error of the dynamic loader, without the wrapping.
@@ -38,10 +40,20 @@ pub(crate) unsafe fn function<F: Copy>(
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
     #[cfg(feature = "fake")]
-    if let Some(ns) = crate::fake::stopped_clock_ns() {
-        return ns;
+    if stopped_clock::IS_STOPPED.load(Ordering::Acquire) {
+        // Each reading is later than the one before.
+        return stopped_clock::AT_NS.fetch_add(1, Ordering::AcqRel);
     }
     machine_ns()
+}
+
+/// A clock that the fake moves, in place of the machine's.
+#[cfg(feature = "fake")]
+pub(crate) mod stopped_clock {
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    pub(crate) static IS_STOPPED: AtomicBool = AtomicBool::new(false);
+    pub(crate) static AT_NS: AtomicU64 = AtomicU64::new(0);
 }
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.

@@ -853,10 +853,10 @@ fn last_part_is_switched_over_the_socket() {
 }
 
 #[test]
-fn slow_request_among_a_hundred_thousand_is_in_the_file_of_its_incident() {
+fn slow_request_among_thousands_is_in_the_file_of_its_incident() {
     // A thread of a busy machine runs again after less.
     let run = keeping("seconds=60", "error\nslow=1.8:request");
-    let mut live = Live::start(&run, "init wait serve=100000/70000/1900 sync wait");
+    let mut live = Live::start(&run, "init wait serve=20000/14000/1900 sync wait");
     live.go_on();
     let process = await_incidents(&live, 1);
     live.end();
@@ -892,6 +892,7 @@ fn error_of_cuda_has_a_file_and_the_next_ones_are_counted() {
 
 /// What is held does not grow with the requests, which are far more than what is kept.
 #[test]
+#[ignore = "needs the clock: bash .ci/run thorough"]
 fn memory_of_the_last_part_is_bounded() {
     const ROUNDS: usize = 40;
     let run = keeping("operations=2000", "slow=3600:request");
