@@ -226,13 +226,13 @@ export const shows_names_in_every_table = async () => {
         }
       }
       shown[tab] = names.map(({ name }) => name);
+      shortened += await page.locator(`#panel-${tab} tbody .head`).evaluateAll((heads) => heads.filter((head) => head.scrollWidth > head.clientWidth).length);
       await picture(page, `names-${tab}-${width}`);
     }
     for (const [tab, name] of [["ranges", "cub::DeviceSelect::UniqueByKey"], ["ranges", "CCCL"], ["sampled", "(hardware counters)"], ["roofline", "first_projection"], ["kernels", "vectorized_elementwise_kernel<"], ["recording", "launcher_of_programs.py"]]) {
       assert.ok(shown[tab].some((text) => text.includes(name)), `${name} is in ${tab}: ${shown[tab]}`);
     }
     assert.ok(shown.ranges.length > 30 && shown.memory.length > 0 && shown.api.length > 1 && shown.scorecard.length > 5);
-    shortened += await page.locator("tbody .head").evaluateAll((heads) => heads.filter((head) => head.scrollWidth > head.clientWidth).length);
     await isNoWider(page);
     await page.context().close();
   }

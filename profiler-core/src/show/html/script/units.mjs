@@ -12,16 +12,12 @@ const columnsOf = (character) => (character >= "\u1100" ? 2 : 1);
 const columns = (characters) => characters.reduce((sum, character) => sum + columnsOf(character), 0);
 /** Columns of a beginning that is shortened, as the style has them. */
 const LEAST_HEAD = 6;
-/**
- * Splits a name in two, of which the second stays visible where room lacks: at most `end` columns, none of a short name. No space is at the
- * cut, as it would not be shown.
- */
+/** Splits a name in two, of which the second stays visible where room lacks: at most `end` columns, none of a short name. */
 export const headAndTail = (name, end = 12) => {
   const characters = [...name];
   if (columns(characters) <= LEAST_HEAD + end) return [name, ""];
   let cut = characters.length;
   for (let room = end; room >= columnsOf(characters[cut - 1]); cut--) room -= columnsOf(characters[cut - 1]);
-  while (cut < characters.length && (/\s/.test(characters[cut]) || /\s/.test(characters[cut - 1]))) cut++;
   return [characters.slice(0, cut).join(""), characters.slice(cut).join("")];
 };
 
