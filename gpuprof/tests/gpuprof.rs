@@ -21,7 +21,7 @@ use own_process::of_its_own;
 use profiler_core::reports::{Rule, StatsReport};
 use profiler_core::series::{Series, Source};
 use profiler_core::{Format, Profile, Profiler};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Where the fixtures are.
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../profiler-core/tests");
@@ -155,11 +155,39 @@ fn a_report_is_that_of_the_library_for_either_kind_of_file() {
         assert_eq!(exact.text(), format!("{profile:.65535}\n"));
         let profile = profile.with_inferred_ranges();
         assert_eq!(result_of(args([&"report", &file])).text(), format!("{profile:.65535}\n"));
-        let json = result_of(args([&"report", &"--format", &"json", &file]));
-        assert_eq!(json.text(), profile.json_lines());
+        let lines = result_of(args([&"report", &"--format", &"jsonl", &file]));
+        assert_eq!(lines.text(), profile.json_lines());
+        for name in ["jsonl", "json"] {
+            let converted = result_of(args([&"convert", &"--format", &name, &file]));
+            assert_eq!(converted.text(), profile.json_lines(), "{name}");
+        }
     }
     // PyTorch's autograd is in the capture.
     assert!(result_of(args([&"report", &capture()])).text().contains("inferred kernels"));
+}
+
+#[test]
+fn report_as_json_is_one_document_with_an_object_for_each_file() {
+    let files = [recording(), capture()];
+    let json = result_of(args([&"report", &"--json", &files[0], &files[1]]));
+    let json: Value = serde_json::from_str(json.text()).unwrap();
+    for (at, file) in files.iter().enumerate() {
+        let profile = match *file == capture() {
+            true => Profile::from_nsys(file).unwrap(),
+            false => Profile::load(file).unwrap(),
+        };
+        let profile = profile.with_inferred_ranges();
+        let lines = profile.json_lines();
+        let lines: Vec<Value> =
+            lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let (whole, ranges) = lines.split_last().unwrap();
+        assert!(!ranges.is_empty());
+        let expected = json!({
+            "file": file.to_str(), "complete": profile.health().is_complete(), "ranges": ranges, "whole": whole,
+        });
+        assert_eq!(json[at], expected);
+    }
+    assert_eq!(json.as_array().unwrap().len(), files.len());
 }
 
 #[test]

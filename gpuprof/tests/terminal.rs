@@ -460,6 +460,34 @@ fn dash_is_standard_input() {
 }
 
 #[test]
+fn narrow_report_leaves_out_inferred_and_copied_first() {
+    let file = format!("{ROOT}/profiler-core/tests/recordings/pytorch-h100/train.gpuprof");
+    let report = ran(gpuprof().args(["report", "--width=80", &file]));
+    let head = report.out.lines().find(|line| line.starts_with("range ")).unwrap();
+    for column in ["times", "host time", "GPU time", "launches", "kernels"] {
+        assert!(head.contains(column), "{column} is missing: {}", report.out);
+    }
+    let left_out = report.out.lines().find(|line| line.starts_with("(too narrow for: ")).unwrap();
+    for column in ["copied", "inferred GPU", "inferred kernels"] {
+        assert!(left_out.contains(column), "{left_out}");
+    }
+}
+
+#[test]
+fn narrow_gaps_leave_columns_out() {
+    for name in ["pytorch-h100/train", "case-studies/loader-before"] {
+        let file = format!("{ROOT}/profiler-core/tests/recordings/{name}.gpuprof");
+        let gaps = ran(gpuprof().args(["gaps", "--shortest=0ns", "--width=80", &file]));
+        let rows = gaps.out.lines().skip_while(|line| !line.contains("  count")).skip(1);
+        let rows: Vec<&str> = rows.take_while(|line| !line.is_empty()).collect();
+        assert!(rows.len() > 2, "{}", gaps.out);
+        // A line that went on below is indented.
+        assert!(rows.iter().all(|row| !row.starts_with(' ')), "{}", gaps.out);
+        assert!(rows.iter().any(|row| row.starts_with("(too narrow for: ")), "{}", gaps.out);
+    }
+}
+
+#[test]
 fn wrong_words_have_a_suggestion() {
     let file = recording();
     let file = file.to_str().unwrap();

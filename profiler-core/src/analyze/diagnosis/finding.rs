@@ -72,7 +72,7 @@ named_variants! {
                  instead of PTX",
         /// Steps at the beginning that take longer than the others.
         FirstIterations = "slow first steps"
-            and "leave them out of what is measured (Steps::warm); if they matter, do their one-time work before",
+            and "leave them out of what is measured; if they matter, do their one-time work before",
         /// The GPU is idle while the host is in no call into CUDA.
         IdleGaps = "GPU idle while the host is in no CUDA call"
             and "do this on the GPU, or while the GPU works: another thread, or the next step's part ahead",

@@ -307,7 +307,15 @@ impl Card<'_> {
             return Not("no kernel with a time was recorded".to_owned());
         }
         let share = small.1.as_secs_f64() / all.1.as_secs_f64();
-        Is(share, format!("{} of {} take less than {}", small.0, all.0, time(least)))
+        let note = format!(
+            "{} of {}; {} of {} kernels take less than {}",
+            time(small.1),
+            time(all.1),
+            small.0,
+            all.0,
+            time(least)
+        );
+        Is(share, note)
     }
 
     fn occupancy(&self) -> Known {
