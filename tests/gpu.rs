@@ -1,4 +1,4 @@
-//! What only a GPU can show. Run with `cargo test -p gpu-profiler-tests --test gpu`; without a GPU each test is ignored
+//! What only a GPU can show. Run with `cargo test --release -p gpu-profiler-tests --test gpu`; without a GPU each test is ignored
 //! and the reason printed.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
@@ -85,7 +85,7 @@ fn every_kind_of_work_matches_its_call() {
         }
         {
             let _range = range("syncs");
-            gpu.launch_spin(stream, 1_000_000);
+            gpu.launch_spin(stream, 20_000_000);
             gpu.record(event, stream);
             gpu.wait(other, event);
             gpu.synchronize_event(event);
@@ -112,7 +112,12 @@ fn every_kind_of_work_matches_its_call() {
     assert_eq!((memsets.memsets, memsets.memset_bytes), (3, 1000 + 2000 + 16 * 4 * 8));
     let syncs = profile.range("syncs").unwrap();
     assert_eq!((syncs.synchronizations(), syncs.kernels()), (6, 1));
-    assert!(syncs.inclusive().synchronization_time() >= Duration::from_micros(800));
+    // The waits last until the kernel has ended, however late the first of them began.
+    let spin = profile.kernels().filter_map(|kernel| kernel.end()).max().unwrap();
+    let first = profile.waits().iter().map(|wait| wait.start()).min().unwrap();
+    let rest = spin.saturating_sub(first);
+    let waited = syncs.inclusive().synchronization_time();
+    assert!(waited + Duration::from_nanos(CLOCK_ERROR) >= rest, "{waited:?} of {rest:?}");
 
     let of = |kind| profile.copies().filter(|copy| copy.kind() == kind).count();
     assert_eq!(
@@ -503,7 +508,7 @@ fn a_stop_waits_for_the_gpu() {
     assert!(begin.elapsed() >= Duration::from_millis(250), "{:?}", begin.elapsed());
     profile.health().assert_complete();
     let took = profile.kernels().next().unwrap().gpu_time().unwrap();
-    assert!((295..330).contains(&took.as_millis()), "{took:?}");
+    assert!(took >= Duration::from_millis(295), "{took:?}");
 }
 
 fn a_stop_gives_up_and_says_so() {
@@ -514,11 +519,12 @@ fn a_stop_gives_up_and_says_so() {
     profiler.start().unwrap();
     gpu.launch_empty(stream);
     gpu.launch_spin(stream, 1_500_000_000);
-    let begin = Instant::now();
+    let after = gpu.event();
+    gpu.record(after, stream);
     let profile = profiler.stop().unwrap();
     // Older versions wait for running kernels themselves, whatever they are asked.
     if profiler.library().version().cuda_release() >= (13, 0) {
-        assert!(begin.elapsed() < Duration::from_millis(1_200), "{:?}", begin.elapsed());
+        assert!(!gpu.event_is_done(after), "the stop waited for the kernel");
     }
     let health = profile.health();
     assert!(!health.is_complete() && health.unfinished_buffers >= 1, "{health}");

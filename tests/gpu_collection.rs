@@ -1,5 +1,5 @@
 //! What only a GPU can show of a collection: kinds, filters, few buffers, pauses, handlers, graphs, contexts that go, and
-//! processes that end. Run with `cargo test -p gpu-profiler-tests --test gpu_collection`; without a GPU each test is
+//! processes that end. Run with `cargo test --release -p gpu-profiler-tests --test gpu_collection`; without a GPU each test is
 //! ignored and the reason printed.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 

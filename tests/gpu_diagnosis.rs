@@ -12,7 +12,7 @@ use profiler_core::{Profile, Profiler};
 mod diseases;
 
 fn main() -> ExitCode {
-    harness::run(&[
+    harness::run_optimized(&[
         ("every_disease_has_its_name", every_disease_has_its_name),
         ("every_disease_is_named_first_and_gone_when_cured", every_disease_is_named),
     ])

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         record_runs(Path::new(&folder));
         return ExitCode::SUCCESS;
     }
-    harness::run(&[
+    harness::run_optimized(&[
         ("relapses_fail_and_fixes_pass", relapses_fail_and_fixes_pass),
         ("programs_that_did_not_change_pass", programs_that_did_not_change_pass),
         (

@@ -1,6 +1,6 @@
 //! What only a GPU can show of a collection while other threads launch all the time, so that CUPTI is never without
 //! work and always holds a buffer: what it says to have come has come, and its stop waits for what was requested before it alone.
-//! Run with `cargo test -p gpu-profiler-tests --test gpu_load`; without a GPU each test is ignored and the reason printed.
+//! Run with `cargo test --release -p gpu-profiler-tests --test gpu_load`; without a GPU each test is ignored and the reason printed.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test that says what it measured
 
 use std::collections::HashMap;

@@ -89,7 +89,7 @@ fn main() -> ExitCode {
 }
 
 fn test() -> ExitCode {
-    harness::run(&[
+    harness::run_optimized(&[
         ("times_are_those_of_events_and_of_the_hardware", beside_referees),
         ("a_cold_cache_makes_a_difference", cold_cache),
         ("a_pair_finds_five_percent", pairs),

@@ -52,7 +52,7 @@ const CUPTI_BYTES_PER_LAUNCH: u64 = 40;
 const ALLOCATOR_BYTES: u64 = 256 << 20;
 
 fn main() -> ExitCode {
-    harness::run(&[
+    harness::run_optimized(&[
         ("the_last_second_is_kept", the_last_second_is_kept),
         ("sums_are_exact", sums_are_exact),
         ("the_last_second_and_sums_at_once", the_last_second_and_sums_at_once),

@@ -14,12 +14,12 @@ use serde::Serialize;
 use crate::args::{DiagnoseArgs, OutputFormat as _, TextFormat};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::suggest;
 use crate::tables::write_json;
-use crate::{input, suggest};
 
 pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
     let (output, format) = (args.io.output(&[])?, args.format.get());
-    let profile = input::profile(&args.io.file)?;
+    let profile = args.numbers.profile(&args.io.file)?;
     let mut thresholds = Thresholds::new().incomplete(args.incomplete);
     for pattern in &args.loading {
         thresholds = thresholds.loading(pattern);

@@ -180,10 +180,14 @@ impl Folder {
         let more = self.processes.len().saturating_sub(NAMED);
         let more = (more != 0).then(|| format!("{more} more"));
         let states: Vec<_> = self.states().take(NAMED).map(state).chain(more).collect();
-        let is_open = self.processes.values().any(|process| process.state.is_open());
-        let why = match is_open {
-            true => "`gpuprof snapshot` has a process with --keep-last write its last part",
-            false => "no process of the run used the GPU, or none could be recorded",
+        let is_any =
+            |is: fn(State) -> bool| self.processes.values().any(|process| is(process.state));
+        let why = if is_any(State::is_open) {
+            "`gpuprof snapshot` has a process with --keep-last write its last part"
+        } else if is_any(|state| state == State::Yielded) {
+            "a program that records itself has its work in a recording of its own"
+        } else {
+            "no process of the run used the GPU, or none could be recorded"
         };
         Failure::Error(format!("{path} has no recording: {why}: {}", states.join(", ")))
     }

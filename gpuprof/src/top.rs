@@ -15,8 +15,8 @@ use serde::Serialize;
 
 use crate::args::{TableFormat, TopArgs, TopSort, TopTable};
 use crate::failure::Failure;
+use crate::note_losses;
 use crate::tables::write_json;
-use crate::{input, note_losses};
 
 const ALL: [TopTable; 3] = [TopTable::Kernels, TopTable::Ranges, TopTable::Api];
 
@@ -66,7 +66,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     let output = args.io.output()?;
     let mut files = Vec::new();
     for file in &args.io.files {
-        let profile = input::profile(file)?;
+        let profile = args.numbers.profile(file)?;
         note_losses(file, &profile);
         files.push(Top::of(file, &profile, args));
     }

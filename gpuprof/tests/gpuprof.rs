@@ -21,7 +21,7 @@ use own_process::of_its_own;
 use profiler_core::reports::{Rule, StatsReport};
 use profiler_core::series::{Series, Source};
 use profiler_core::{Format, Profile, Profiler};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Where the fixtures are.
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../profiler-core/tests");
@@ -155,11 +155,39 @@ fn a_report_is_that_of_the_library_for_either_kind_of_file() {
         assert_eq!(exact.text(), format!("{profile:.65535}\n"));
         let profile = profile.with_inferred_ranges();
         assert_eq!(result_of(args([&"report", &file])).text(), format!("{profile:.65535}\n"));
-        let json = result_of(args([&"report", &"--format", &"json", &file]));
-        assert_eq!(json.text(), profile.json_lines());
+        let lines = result_of(args([&"report", &"--format", &"jsonl", &file]));
+        assert_eq!(lines.text(), profile.json_lines());
+        for name in ["jsonl", "json"] {
+            let converted = result_of(args([&"convert", &"--format", &name, &file]));
+            assert_eq!(converted.text(), profile.json_lines(), "{name}");
+        }
     }
     // PyTorch's autograd is in the capture.
     assert!(result_of(args([&"report", &capture()])).text().contains("inferred kernels"));
+}
+
+#[test]
+fn report_as_json_is_one_document_with_an_object_for_each_file() {
+    let files = [recording(), capture()];
+    let json = result_of(args([&"report", &"--json", &files[0], &files[1]]));
+    let json: Value = serde_json::from_str(json.text()).unwrap();
+    for (at, file) in files.iter().enumerate() {
+        let profile = match *file == capture() {
+            true => Profile::from_nsys(file).unwrap(),
+            false => Profile::load(file).unwrap(),
+        };
+        let profile = profile.with_inferred_ranges();
+        let lines = profile.json_lines();
+        let lines: Vec<Value> =
+            lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let (whole, ranges) = lines.split_last().unwrap();
+        assert!(!ranges.is_empty());
+        let expected = json!({
+            "file": file.to_str(), "complete": profile.health().is_complete(), "ranges": ranges, "whole": whole,
+        });
+        assert_eq!(json[at], expected);
+    }
+    assert_eq!(json.as_array().unwrap().len(), files.len());
 }
 
 #[test]
@@ -547,9 +575,13 @@ fn what_cannot_be_compared_has_a_reason_and_a_status() {
                     let _step = nvtx::range("step");
                 }
             }),
-            // Without kernels it is faster, which `diff` shows and no gate takes for a fix.
-            ("wall time faster", 0),
+            ("a run after has no GPU operation", 3),
             ("nothing ran on the GPU in the runs", 1),
+        ),
+        (
+            steps("evaluated.gpuprof", "evaluate", c"gemm", 40),
+            ("step was entered 10 times before and 0 times after", 3),
+            ("step was entered 10 times before and 0 times after", 3),
         ),
         (
             pattern("slow-loader-ill"),
@@ -594,6 +626,76 @@ fn what_cannot_be_compared_has_a_reason_and_a_status() {
     let older = failure_of(args([&"gate", &baseline, &good]), 1);
     assert!(older.contains("of an older version") && older.contains("gate --update"), "{older}");
     result_of(args([&"gate", &"--update", &baseline, &good]));
+}
+
+/// Different work of one program, with kernels in common: neither direction is faster.
+#[test]
+fn training_and_decoding_are_not_compared() {
+    let folder = Folder::new();
+    let recordings = Path::new(FIXTURES).join("recordings/pytorch-h100");
+    let [train, decode] =
+        ["train", "decode"].map(|name| recordings.join(format!("{name}.gpuprof")));
+    let baseline = folder.0.join("baseline.json");
+    for (before, after, why) in [
+        (&train, &decode, "step was entered 20 times before and 0 times after"),
+        (&decode, &train, "decode was entered 50 times before and 0 times after"),
+    ] {
+        let shown = result_of(args([&"diff", before, after]));
+        assert!(shown.text().contains(&format!("wall time undecided: {why}")), "{}", shown.text());
+        let gated = ran(gpuprof().args(args([&"diff", &"--fail-above=1000", before, after])));
+        assert!(gated.status == 3 && gated.error.contains(why), "{}", gated.error);
+        result_of(args([&"gate", &"--update", &baseline, before]));
+        let judged = ran(gpuprof().args(args([&"gate", &baseline, after])));
+        assert!(judged.status == 3 && judged.error.contains(why), "{}", judged.error);
+        assert!(!judged.text().contains("a trade"), "{}", judged.text());
+        let json = ran(gpuprof().args(args([&"gate", &"--json", &baseline, after]))).json();
+        assert_eq!(json["undecidable"]["kind"], "other_work");
+    }
+}
+
+/// Ranges with numbers that run from 0 before and from 5,000 after.
+#[test]
+fn running_numbers_are_grouped_on_request_and_always_in_comparisons() {
+    let folder = Folder::new();
+    let operators = |name: &str, first: usize| {
+        recorded(&folder, name, |fake| {
+            for step in 0..20 {
+                let _step = nvtx::range(&format!("training_step_{}", first + step));
+                for layer in 0..2 {
+                    let _layer = nvtx::range(&format!("layer {layer}"));
+                    let id = first + 2 * step + layer;
+                    let _operator = nvtx::range(&format!("aten::linear, op_id = {id}"));
+                    fake.launch(Work::kernel(c"gemm_64x3").taking_ns(100_000_000));
+                }
+            }
+        })
+    };
+    let (a, b) = (operators("a.gpuprof", 0), operators("b.gpuprof", 5_000));
+    let pattern = "training_step_*/layer 1/aten::linear, op_id = *";
+    for command in [&["report", "--json"][..], &["top", "--of=ranges", "--json", "--limit=0"]] {
+        let single = result_of(command.iter().map(Path::new).chain([&*a]));
+        assert!(single.text().contains("op_id = 17") && !single.text().contains("op_id = *"));
+        let grouped =
+            result_of(command.iter().map(Path::new).chain([Path::new("--group-numbers"), &a]));
+        assert!(grouped.text().contains(pattern), "{}", grouped.text());
+        assert!(!grouped.text().contains("op_id = 1"), "{}", grouped.text());
+    }
+    let diagnosis = ran(gpuprof().args(args([&"diagnose", &"--group-numbers", &a])));
+    assert!(diagnosis.status == 0 && !diagnosis.text().contains("step_1"), "{}", diagnosis.text());
+    let path = result_of(args([&"critical-path", &"--steps=training_step_*", &a]));
+    let label = "critical path of 20 instances of training_step_*:";
+    assert!(path.text().starts_with(label), "{}", path.text());
+
+    let json = result_of(args([&"diff", &"--json", &"--of=counts", &"--fail-above=0", &a, &b]));
+    let json = json.json();
+    let rows = json["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["status"] == "both"), "{rows:?}");
+    assert!(rows.iter().any(|row| row["path"] == pattern), "{rows:?}");
+    let baseline = folder.0.join("baseline.json");
+    result_of(args([&"gate", &"--update", &baseline, &a]));
+    assert!(fs::read_to_string(&baseline).unwrap().contains(pattern));
+    let judged = ran(gpuprof().args(args([&"gate", &"--json", &baseline, &b]))).json();
+    assert_eq!(judged["counts"], Value::Array(Vec::new()));
 }
 
 #[test]

@@ -167,15 +167,19 @@ fn for_each_in_parallel<T: Sync>(items: &[T], work: impl Fn(usize, &T) + Sync) {
     });
 }
 
-/// Each command on each file, by turns at 80 and 120 columns, with and without colours; all four with `THOROUGH_TESTS`.
+/// Each command on every eighth file, and on each file every eighth command, by turns at 80 and 120 columns, with and without colours.
+/// With `THOROUGH_TESTS` each on each, with all four.
 fn look_at(files: &[PathBuf]) {
-    let (shown, coloured) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (looks, shown, coloured) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let folder = Folder::new();
     for_each_in_parallel(files, |at, file| {
         let baseline = folder.0.join(format!("{at}.json"));
         let update = ran(gpuprof().args(["gate", "--update"]).args([&baseline, file]));
         assert!(matches!(update.status, 0 | 1), "{}", update.error);
         for (turn, words) in COMMANDS.iter().enumerate() {
+            if (at + turn) % 8 != 0 && !effort::is_thorough() {
+                continue;
+            }
             let mut words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
             match (words[0].to_str(), words.get(1).and_then(|word| word.to_str())) {
                 (Some("doctor"), _) => {}
@@ -195,12 +199,14 @@ fn look_at(files: &[PathBuf]) {
                 let plain = stripped(&ran.out);
                 fits(&format!("{words:?} at {width}"), &plain, width);
                 assert_eq!(plain == ran.out, !colour || !ran.out.contains('\u{1b}'));
+                looks.fetch_add(1, Ordering::Relaxed);
                 coloured.fetch_add(usize::from(plain != ran.out), Ordering::Relaxed);
                 shown.fetch_add(usize::from(!plain.trim().is_empty()), Ordering::Relaxed);
                 plain
             };
-            let width = [80, 120][(at + turn) % 2];
-            let colour = (at + turn) % 4 < 2;
+            // Each of the four with each command, also of those that run.
+            let width = [80, 120][at / 8 % 2];
+            let colour = (at / 16 + turn / 8) % 2 == 0;
             let plain = run(width, colour);
             if effort::is_thorough() {
                 assert_eq!(run(width, !colour), plain, "colours change no text");
@@ -208,9 +214,9 @@ fn look_at(files: &[PathBuf]) {
             }
         }
     });
-    let (shown, coloured) = (shown.into_inner(), coloured.into_inner());
-    assert!(shown >= files.len() * (COMMANDS.len() - 8), "{shown} of {}", files.len());
-    assert!(coloured >= files.len() * COMMANDS.len() / 5, "{coloured} were coloured");
+    let [looks, shown, coloured] = [looks, shown, coloured].map(AtomicUsize::into_inner);
+    assert!(shown * 3 >= looks, "{shown} of {looks}");
+    assert!(coloured * 8 >= looks, "{coloured} of {looks} were coloured");
 }
 
 #[test]
@@ -451,6 +457,34 @@ fn dash_is_standard_input() {
     assert_eq!(String::from_utf8(output.stdout).unwrap(), report);
     let empty = ran(gpuprof().arg("-"));
     assert_eq!(empty.status, 1, "{}", empty.error);
+}
+
+#[test]
+fn narrow_report_leaves_out_inferred_and_copied_first() {
+    let file = format!("{ROOT}/profiler-core/tests/recordings/pytorch-h100/train.gpuprof");
+    let report = ran(gpuprof().args(["report", "--width=80", &file]));
+    let head = report.out.lines().find(|line| line.starts_with("range ")).unwrap();
+    for column in ["times", "host time", "GPU time", "launches", "kernels"] {
+        assert!(head.contains(column), "{column} is missing: {}", report.out);
+    }
+    let left_out = report.out.lines().find(|line| line.starts_with("(too narrow for: ")).unwrap();
+    for column in ["copied", "inferred GPU", "inferred kernels"] {
+        assert!(left_out.contains(column), "{left_out}");
+    }
+}
+
+#[test]
+fn narrow_gaps_leave_columns_out() {
+    for name in ["pytorch-h100/train", "case-studies/loader-before"] {
+        let file = format!("{ROOT}/profiler-core/tests/recordings/{name}.gpuprof");
+        let gaps = ran(gpuprof().args(["gaps", "--shortest=0ns", "--width=80", &file]));
+        let rows = gaps.out.lines().skip_while(|line| !line.contains("  count")).skip(1);
+        let rows: Vec<&str> = rows.take_while(|line| !line.is_empty()).collect();
+        assert!(rows.len() > 2, "{}", gaps.out);
+        // A line that went on below is indented.
+        assert!(rows.iter().all(|row| !row.starts_with(' ')), "{}", gaps.out);
+        assert!(rows.iter().any(|row| row.starts_with("(too narrow for: ")), "{}", gaps.out);
+    }
 }
 
 #[test]
@@ -699,7 +733,7 @@ fn open_starts_a_browser_or_prints_the_address() {
 
 /// The content of a file that another program writes.
 fn wait_for(path: &Path) -> String {
-    for _ in 0..2_000 {
+    for _ in 0..12_000 {
         if let Ok(text) = fs::read_to_string(path) {
             return text;
         }

@@ -33,6 +33,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "ratio_estimator",
             "hodges_lehmann",
             "kernel_names",
+            "name_pattern",
         ],
     ),
     (
@@ -91,7 +92,16 @@ const STAGES: [(&str, &[&str]); 12] = [
     ),
     (
         "profile",
-        &["labels", "profile", "profiles", "process_range", "mark", "counter_track", "summary"],
+        &[
+            "labels",
+            "profile",
+            "profiles",
+            "process_range",
+            "mark",
+            "counter_track",
+            "summary",
+            "running_numbers",
+        ],
     ),
     ("query", &["query"]),
     ("reports", &["reports"]),

@@ -9,10 +9,20 @@ use profiler_core::testing::{GpuLock, gpu_tests_required};
 pub type Test = (&'static str, fn());
 
 /// Runs the tests that the command line selects.
-#[allow(clippy::print_stderr)] // the reason is part of the test's result
 pub fn run(tests: &[Test]) -> Conclusion {
+    run_unless(tests, crate::cuda::unavailable())
+}
+
+/// Runs tests whose times or loads need optimised libraries: an unoptimised build treats them as if the GPU were missing.
+pub fn run_optimized(tests: &[Test]) -> Conclusion {
+    let unoptimized = "their times need optimised libraries: build with --release";
+    let unoptimized = cfg!(debug_assertions).then(|| unoptimized.to_owned());
+    run_unless(tests, crate::cuda::unavailable().or(unoptimized))
+}
+
+#[allow(clippy::print_stderr)] // the reason is part of the test's result
+fn run_unless(tests: &[Test], missing: Option<String>) -> Conclusion {
     let arguments = Arguments::from_args();
-    let missing = crate::cuda::unavailable();
     let required = gpu_tests_required();
     if let Some(why) = &missing
         && !arguments.list

@@ -170,6 +170,8 @@ pub(crate) struct ReportArgs {
     #[command(flatten)]
     pub(crate) gate: CompleteArgs,
     #[command(flatten)]
+    pub(crate) numbers: NumbersArgs,
+    #[command(flatten)]
     pub(crate) io: FilesArgs,
 }
 
@@ -189,6 +191,8 @@ pub(crate) struct TopArgs {
     /// Only names and paths that match this regular expression
     #[arg(long, value_name = "REGEX")]
     pub(crate) filter: Option<Regex>,
+    #[command(flatten)]
+    pub(crate) numbers: NumbersArgs,
     #[command(flatten)]
     pub(crate) io: FilesArgs,
 }
@@ -296,6 +300,22 @@ impl FileArgs {
         let profile = crate::input::profile(&self.file)?;
         crate::note_losses(&self.file, &profile);
         Ok((output, profile))
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NumbersArgs {
+    /// Show ranges whose names differ in running numbers alone as one, as `step *` for `step 1` to `step
+    /// 500`. Numbers that come back, as `layer 0` to `layer 11` in every step, stay
+    #[arg(long)]
+    group_numbers: bool,
+}
+
+impl NumbersArgs {
+    /// The profile of a file, with grouped numbers if wanted.
+    pub(crate) fn profile(&self, file: &Path) -> Result<Profile, Failure> {
+        let profile = crate::input::profile(file)?;
+        Ok(if self.group_numbers { profile.with_grouped_numbers() } else { profile })
     }
 }
 
@@ -454,6 +474,8 @@ pub(crate) struct DiagnoseArgs {
     /// %), or if there is no verdict. GPU compute and notes do not count
     #[arg(long, value_name = "FACTOR", value_parser = at_least_zero)]
     pub(crate) fail_above: Option<f64>,
+    #[command(flatten)]
+    pub(crate) numbers: NumbersArgs,
     #[command(flatten)]
     pub(crate) io: FileArgs,
 }

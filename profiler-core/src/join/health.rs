@@ -469,7 +469,7 @@ impl Health {
             ("kernels", &self.kernels),
             ("copies", &self.copies),
             ("memsets", &self.memsets),
-            ("synchronisations", &self.synchronizations),
+            ("synchronisations and waits for events", &self.synchronizations),
         ]
     }
 

@@ -29,6 +29,7 @@ pub(crate) mod process;
 pub(crate) mod process_range;
 pub(crate) mod profiles;
 mod range;
+pub(crate) mod running_numbers;
 pub(crate) mod summary;
 mod track;
 

@@ -280,14 +280,15 @@ fn tenth(value: f64) -> f64 {
     if is_halfway { value + 0.01_f64.copysign(value) } else { value }
 }
 
-/// Rows of a text table; `{:#}` shows all.
+/// Rows of a text table; `{:20}` shows 20, `{:#}` all.
 const SHOWN: usize = 50;
 /// The longest path in a table: its ends are kept.
 const PATH_WIDTH: usize = 500;
 
 /// Writes an aligned text table with fitting units.
 pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let shown = if f.alternate() { rows.len() } else { rows.len().min(SHOWN) };
+    let most = if f.alternate() { rows.len() } else { f.width().unwrap_or(SHOWN) };
+    let shown = rows.len().min(most);
     let is_shown = |column: &Column| column.unit != Unit::InFiles;
     let (mut header, mut is_text) = (Vec::new(), Vec::new());
     for (at, row) in rows[..shown].iter().enumerate() {
@@ -317,10 +318,11 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
         table.add_row(cells);
     }
     f.write_str(&table.render(Layout::of(f)))?;
-    if shown < rows.len() {
-        write!(f, "\n({} more rows; {{:#}} shows all, and so do the files)", rows.len() - shown)?;
+    match rows.len() - shown {
+        0 => Ok(()),
+        more if f.width().is_some() => write!(f, "\n({more} more rows)"),
+        more => write!(f, "\n({more} more rows; {{:#}} shows all, and so do the files)"),
     }
-    Ok(())
 }
 
 fn for_people(unit: Unit, value: Value<'_>) -> String {

@@ -19,6 +19,20 @@ const LEVELS: usize = 24;
 /// Ranges with a row of their own, apart from those that would be alone in a row for others. JAX has a thousand for what it compiles.
 const ROWS: usize = 100;
 
+/// The columns that a narrow table lacks first. Counts, host time and GPU time stay longest.
+const LEFT_OUT_FIRST: [&str; 10] = [
+    "inferred kernels",
+    "inferred GPU",
+    "copied",
+    "memsets",
+    "processes",
+    "shared GPU",
+    "copies",
+    "syncs",
+    "own GPU",
+    "replayed GPU",
+];
+
 /// The tree of ranges as a table, with a line for each notation that it uses.
 pub(crate) struct RangeTable {
     table: Table,
@@ -75,9 +89,7 @@ impl RangeTable {
                 .into_iter()
                 .flatten(),
         );
-        // What few profiles have is what they are read for.
-        let special = ["replayed GPU", "inferred GPU", "inferred kernels"];
-        let table = Table::new(header, 1).with_kept_longer(&special);
+        let table = Table::new(header, 1).with_left_out_first(&LEFT_OUT_FIRST);
         let roots: Vec<_> = roots.collect();
         let shown = shown(&roots);
         let mut table = Self { table, columns, captures, shown, summed_up: 0 };

@@ -44,6 +44,7 @@ mod merged;
 mod nsys;
 #[cfg(feature = "nsys")]
 mod nsys_rows;
+mod numbers;
 mod occupancy;
 #[cfg(all(feature = "pprof", feature = "otlp", feature = "firefox"))]
 mod profiles;
@@ -55,6 +56,7 @@ mod ranks;
 mod reports;
 mod reports_live;
 mod roofline;
+mod same_work;
 mod sampled;
 mod scorecard;
 mod stacks;

@@ -137,18 +137,18 @@ fn a_process_is_one_value_whatever_the_number_of_its_runs() {
     assert!(wall.headline().contains("30 runs of one process and 30 of one process"), "{wall}");
     // Of as many processes they do.
     assert_eq!(compare(&before, &after).wall().speed, Speed::Slower);
-    // What the host does is assumed to differ by half, what the GPU does by 2 %. A busy machine wakes late by
-    // milliseconds.
+    // What the host does is assumed to differ by half, what the GPU does by 2 %.
     let on_host = |ms| {
         record(|fake| {
+            fake.stop_clock();
             let _step = range("step");
-            std::thread::sleep(std::time::Duration::from_millis(ms));
+            fake.advance_clock(std::time::Duration::from_millis(ms));
             fake.launch(Work::kernel(c"gemm").taking_ns(1_000));
         })
     };
-    let wall = compare(&on_host(200), &on_host(260)).wall().clone();
+    let wall = compare(&on_host(20), &on_host(26)).wall().clone();
     assert!(wall.assumed_variation.unwrap() > 0.49 && wall.speed == Speed::Undecided, "{wall}");
-    let slower = compare(&on_host(200), &on_host(420));
+    let slower = compare(&on_host(20), &on_host(42));
     assert_eq!(slower.wall().speed, Speed::Slower, "{}", slower.wall());
 }
 
@@ -245,14 +245,17 @@ fn empty_cut_off_and_missing_runs_are_undecided() {
     let nothing = || record(|_| std::thread::sleep(std::time::Duration::from_millis(5)));
     let empty = Undecidable::Nothing { side: Side::After };
     assert_eq!(undecidable(&[run(1_000)], &[nothing()]), empty);
-    // Without GPU work the whole time is the host's.
-    let on_host = record(|_| {
-        let _step = range("step");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    });
-    let comparison = compare(&on_host, &run(1_000_000_000));
-    assert_eq!(comparison.wall().speed, Speed::Slower, "{}", comparison.wall());
-    assert_explained(comparison.wall());
+    // Without GPU work on both sides the whole time is the host's.
+    let on_host = || {
+        record(|_| {
+            let _step = range("step");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        })
+    };
+    let comparison = compare(&on_host(), &on_host());
+    let wall = comparison.wall();
+    assert_eq!((&wall.undecidable, wall.unexplained_ns), (&None, 0.0), "{wall}");
+    assert!(wall.contributions.iter().all(|of| of.cause == WallCause::Host), "{wall}");
     // A recording that ends early has a wall time that is not the run's.
     let whole = run(1_000).recording().unwrap().to_bytes();
     let cut = Profile::from_bytes(&whole[..whole.len() - 30]).unwrap();

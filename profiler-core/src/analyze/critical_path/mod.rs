@@ -117,8 +117,16 @@ pub struct Assumptions {
 pub struct Dependencies<'a> {
     profile: &'a Profile,
     graph: Graph,
-    /// The range whose instances are steps, and they.
-    steps: Option<(NodeId, Vec<RangeId>)>,
+    steps: Option<Steps>,
+}
+
+/// The ranges that are steps.
+#[derive(Debug)]
+struct Steps {
+    /// The path of their node, or the pattern of several.
+    label: String,
+    nodes: Vec<NodeId>,
+    ranges: Vec<RangeId>,
 }
 
 /// Fewer instances of a range are no steps.
@@ -135,31 +143,40 @@ impl Profile {
                 of_most_time = Some(node);
             }
         }
-        let steps = of_most_time.map(|node| (node.id, self.tree.instances(node.id).collect()));
+        let steps = of_most_time.map(|node| Steps {
+            label: node.path(),
+            nodes: vec![node.id],
+            ranges: self.tree.instances(node.id).collect(),
+        });
         Dependencies { profile: self, graph, steps }.ordered()
     }
 }
 
 impl<'a> Dependencies<'a> {
     fn ordered(mut self) -> Self {
-        if let Some((_, steps)) = &mut self.steps {
-            self.profile.store.sort_ranges(steps);
+        if let Some(steps) = &mut self.steps {
+            self.profile.store.sort_ranges(&mut steps.ranges);
         }
         self
     }
 
     /// The path of the range whose instances are taken for steps: of those with four or more, the one with the
-    /// most host time.
+    /// most host time. A pattern of [`with_steps`](Self::with_steps) that several ranges match is returned itself.
     pub fn steps_path(&self) -> Option<String> {
-        let (id, _) = self.steps.as_ref()?;
-        Some(RangeNode { profile: self.profile, id: *id }.path())
+        self.steps.as_ref().map(|steps| steps.label.clone())
+    }
+
+    /// True if instances of the range with this path are steps.
+    fn is_steps_path(&self, path: &str) -> bool {
+        let node = |id: &NodeId| RangeNode { profile: self.profile, id: *id };
+        self.steps.iter().flat_map(|steps| &steps.nodes).any(|id| node(id).is_path(path))
     }
 
     /// Takes the outermost instances of this name, path or pattern for steps. `None` if there are none.
     #[must_use]
     pub fn with_steps(self, path: &str) -> Option<Self> {
-        let (node, ranges) = self.instances(path)?;
-        Some(Self { steps: Some((node, ranges)), ..self })
+        let steps = self.instances(path)?;
+        Some(Self { steps: Some(steps), ..self })
     }
 
     /// Leaves out steps whose process and start are not wanted, unless too few remain.
@@ -192,8 +209,8 @@ impl<'a> Dependencies<'a> {
     /// The critical paths of the outermost instances of this name, path or pattern, together. Each is from the start of
     /// the range to its end, or to the end of its last operation. `None` if there are none.
     pub fn critical_path_of(&self, path: &str) -> Option<CriticalPath> {
-        let (_, ranges) = self.instances(path)?;
-        let windows: Vec<Window> = ranges.iter().filter_map(|id| self.window(*id)).collect();
+        let steps = self.instances(path)?;
+        let windows: Vec<Window> = steps.ranges.iter().filter_map(|id| self.window(*id)).collect();
         Some(self.path_of(Some(path.to_owned()), &windows))
     }
 
@@ -203,21 +220,28 @@ impl<'a> Dependencies<'a> {
         Some(self.path_of(Some(range.node().path()), &[window]))
     }
 
-    fn instances(&self, path: &str) -> Option<(NodeId, Vec<RangeId>)> {
+    /// The outermost instances of a name, path or pattern; `None` if there are none.
+    fn instances(&self, path: &str) -> Option<Steps> {
         let profile = self.profile;
         let outermost = profile.outermost(&Pattern::new(path));
-        let node = outermost.iter().position(|is_it| *is_it)?;
-        let nodes = profile.nodes().filter(|node| outermost[node.id.at()]);
+        let nodes: Vec<RangeNode<'_>> =
+            profile.nodes().filter(|node| outermost[node.id.at()]).collect();
+        let label = match &nodes[..] {
+            [] => return None,
+            [node] => node.path(),
+            _ => path.to_owned(),
+        };
+        let nodes: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
         let mut ranges: Vec<RangeId> =
-            nodes.flat_map(|node| profile.tree.instances(node.id)).collect();
+            nodes.iter().flat_map(|id| profile.tree.instances(*id)).collect();
         profile.store.sort_ranges(&mut ranges);
-        Some((NodeId(node as u32), ranges))
+        Some(Steps { label, nodes, ranges })
     }
 
     /// The steps, or the session.
     fn windows(&self) -> Vec<Window> {
         match &self.steps {
-            Some((_, steps)) => steps.iter().filter_map(|id| self.window(*id)).collect(),
+            Some(steps) => steps.ranges.iter().filter_map(|id| self.window(*id)).collect(),
             None => self.whole().into_iter().collect(),
         }
     }

@@ -200,18 +200,18 @@ impl Dependencies<'_> {
         for row in kernels.take(TRIED) {
             changes.push(Change::Kernel { name: row.name.clone(), times: 2.0 });
         }
-        let (times, steps) = (self.range_times(), self.steps_path());
+        let times = self.range_times();
         for path in self.largest(&times, |times| times.host) {
             changes.push(Change::Host { path: path.clone(), times: 2.0 });
             // A part of a step may be done ahead, a step is not.
-            if Some(&path) != steps.as_ref() {
+            if !self.is_steps_path(&path) {
                 changes.push(Change::Ahead { path, threads: THREADS });
             }
         }
         for path in self.largest(&times, |times| times.waits) {
             changes.push(Change::OneWait { path: path.clone() });
             // A step without any wait has no end.
-            if Some(&path) != steps.as_ref() {
+            if !self.is_steps_path(&path) {
                 changes.push(Change::NoWait { path });
             }
         }

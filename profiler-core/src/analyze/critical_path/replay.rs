@@ -196,8 +196,8 @@ impl Dependencies<'_> {
     /// The error of a replay of even steps with delays that were fitted on odd ones: see [`ReplayError`]. `None` with fewer
     /// than four steps.
     pub fn replay_error(&self) -> Option<ReplayError> {
-        let (_, steps) = self.steps.as_ref()?;
-        let windows: Vec<Window> = steps.iter().filter_map(|id| self.window(*id)).collect();
+        let steps = self.steps.as_ref()?;
+        let windows: Vec<Window> = steps.ranges.iter().filter_map(|id| self.window(*id)).collect();
         if windows.len() < LEAST_STEPS {
             return None;
         }

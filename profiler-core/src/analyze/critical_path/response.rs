@@ -133,11 +133,11 @@ impl Dependencies<'_> {
     /// place.
     pub fn responses(&self) -> Vec<Response> {
         let store = &self.profile.store;
-        let (Some(domain), Some((_, steps))) = (store.names.find(DOMAIN_NAME), &self.steps) else {
+        let (Some(domain), Some(steps)) = (store.names.find(DOMAIN_NAME), &self.steps) else {
             return Vec::new();
         };
         let steps: Vec<(RangeId, Window)> =
-            steps.iter().filter_map(|id| Some((*id, self.window(*id)?))).collect();
+            steps.ranges.iter().filter_map(|id| Some((*id, self.window(*id)?))).collect();
         let numbers: FxHashMap<RangeId, usize> =
             steps.iter().zip(0..).map(|((id, _), number)| (*id, number)).collect();
         let mut places: FxHashMap<(NodeId, bool), Vec<Place>> = FxHashMap::default();

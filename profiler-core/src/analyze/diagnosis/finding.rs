@@ -11,6 +11,7 @@ use super::Run;
 use super::amdahl::amdahl;
 use super::clock::{Piece, gaps, reach};
 use super::evidence::{Evidence, IdleStack, Moment};
+use super::gemms::{GemmKernel, Padding};
 use super::sign::{Sign, first_decides};
 use super::verdict::{finite, gain};
 use crate::analyze::phases::PhaseKind;
@@ -48,6 +49,15 @@ named_variants! {
         /// Grids whose last wave leaves most of the GPU empty.
         TailEffect = "tail effect"
             and "choose the grid as a whole number of waves: fewer blocks that do more each, or a persistent kernel",
+        /// Products on tensor cores whose kernel loads operands in less than 16 bytes, by its name.
+        UnalignedGemms = "matrix products on kernels for unaligned operands"
+            and "pad the dimensions that are no multiple of 16 bytes (8 numbers of 16 bits), better of 128 bytes (64 numbers): \
+                 a vocabulary of 50,257 becomes 50,304; look for odd vocabularies, hidden sizes and slices, which a range can \
+                 declare as m, n and k",
+        /// Products on tensor cores whose kernel is of an older architecture than the GPU, by its name.
+        OlderGemms = "matrix products on kernels of an older architecture"
+            and "see why no kernel for this GPU was chosen: a library or build from before it, operands that are not aligned to \
+                 16 bytes, a fixed algorithm, or a small workspace",
         /// Waits for a stream or context without new work since the last wait.
         RedundantSyncs = "redundant waits"
             and "leave them out: nothing was asked of the GPU since the last wait",
@@ -63,7 +73,7 @@ named_variants! {
                  instead of PTX",
         /// Steps at the beginning that take longer than the others.
         FirstIterations = "slow first steps"
-            and "leave them out of what is measured (Steps::warm); if they matter, do their one-time work before",
+            and "leave them out of what is measured; if they matter, do their one-time work before",
         /// The GPU is idle while the host is in no call into CUDA.
         IdleGaps = "GPU idle while the host is in no CUDA call"
             and "do this on the GPU, or while the GPU works: another thread, or the next step's part ahead",
@@ -99,6 +109,7 @@ impl FindingKind {
                 "if each row were one kernel that fills the GPU, all else equal"
             }
             Self::TailEffect => "if every wave were full, all else equal",
+            Self::UnalignedGemms | Self::OlderGemms => "if they took half the time",
             Self::SerialStreams => "if they ran at once, all else equal",
             Self::FirstIterations => "if they took as long as the others, all else equal",
             Self::UnevenRanks => "if all ranks arrived at once, all else equal",
@@ -119,8 +130,8 @@ impl FindingKind {
     }
 }
 
-/// The stacks that the text of a finding shows.
-const SHOWN_STACKS: usize = 4;
+/// The stacks, kernels or dimensions that the text of a finding shows.
+const SHOWN_DETAILS: usize = 4;
 
 /// A range and the cost of a finding directly in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -170,6 +181,13 @@ pub struct Finding {
     /// [`Thresholds::evidence`](super::Thresholds::evidence) of them. Empty for sessions without stacks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub idle_stacks: Vec<IdleStack>,
+    /// Of matrix products, the kernels, longest first: at most
+    /// [`Thresholds::evidence`](super::Thresholds::evidence).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gemms: Vec<GemmKernel>,
+    /// Of matrix products, the declared dimensions to pad, costliest first: as many.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub padding: Vec<Padding>,
     /// The advice.
     pub remedy: &'static str,
 }
@@ -187,6 +205,14 @@ impl Finding {
 
     pub(crate) fn is_start_up(&self) -> bool {
         self.phase.as_deref() == Some(PhaseKind::StartUp.text())
+    }
+
+    /// The first stacks, kernels and dimensions, a line each.
+    pub(crate) fn details(&self) -> Vec<String> {
+        let padding = self.padding.iter().take(SHOWN_DETAILS).map(ToString::to_string);
+        let gemms = self.gemms.iter().take(SHOWN_DETAILS).map(ToString::to_string);
+        let stacks = self.idle_stacks.iter().take(SHOWN_DETAILS).map(ToString::to_string);
+        padding.chain(gemms).chain(stacks).collect()
     }
 
     /// The title, place, cost and estimate.
@@ -213,8 +239,7 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n     {}", self.line(), self.remedy)?;
-        let shown = self.idle_stacks.iter().take(SHOWN_STACKS);
-        shown.into_iter().try_for_each(|stack| write!(f, "\n     {stack}"))
+        self.details().iter().try_for_each(|line| write!(f, "\n     {line}"))
     }
 }
 
@@ -298,6 +323,8 @@ impl Run<'_> {
             signs: first_decides(signs),
             evidence: Evidence::default(),
             idle_stacks: Vec::new(),
+            gemms: Vec::new(),
+            padding: Vec::new(),
             remedy: kind.remedy(),
         }
     }

@@ -46,6 +46,7 @@ mod clock;
 mod copies;
 mod evidence;
 mod finding;
+mod gemms;
 mod phase;
 mod run;
 mod shape;
@@ -83,6 +84,7 @@ pub use clock::Part;
 pub(crate) use clock::{Clock, Piece};
 pub use evidence::{Evidence, IdleStack, Moment};
 pub use finding::{Finding, FindingKind, Place};
+pub use gemms::{GemmKernel, Padding};
 pub use phase::Phase;
 pub(crate) use phase::{Judged, Others, Section};
 use shape::Shapes;
@@ -398,6 +400,7 @@ impl<'a> Diagnoser<'a> {
         }
         found.extend(run.idle_gaps());
         found.extend(run.across_ranks());
+        found.extend(run.gemms());
         let single = [
             run.tiny_copies(),
             run.pageable_copies(),

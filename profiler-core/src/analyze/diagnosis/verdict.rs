@@ -586,9 +586,10 @@ impl fmt::Display for Verdict {
             (None, Some(why)) => write!(f, ": no verdict: {why}")?,
             (None, None) => f.write_str(": no verdict")?,
         }
-        write!(f, "\n  {} on the clock", time(self.clock))?;
-        if self.path.is_some() || self.phase.is_some() {
-            write!(f, " of {} instances", self.instances)?;
+        write!(f, "\n  {}", time(self.clock))?;
+        match self.path.is_some() || self.phase.is_some() {
+            true => write!(f, " of {} instances", self.instances)?,
+            false => f.write_str(" from the first call, range or operation to the last")?,
         }
         if self.devices > 1 {
             write!(f, ", mean of {} GPUs", self.devices)?;

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use rustc_hash::FxHashMap;
 
 use super::{Candidate, LEAST_INSTANCES};
+use crate::base::name_pattern::with_stars;
 use crate::base::units::{NAME_WIDTH, shortened};
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{Interval, RangeId, ThreadId};
@@ -52,25 +53,6 @@ pub(super) fn candidates(profile: &Profile) -> FxHashMap<u32, Vec<Candidate>> {
     processes.into_iter().map(of_process).collect()
 }
 
-/// The name with `*` for each number.
-fn pattern(name: &str) -> Cow<'_, str> {
-    if !name.bytes().any(|byte| byte.is_ascii_digit()) {
-        return Cow::Borrowed(name);
-    }
-    let mut text = String::with_capacity(name.len());
-    for part in name.split_inclusive(|c: char| c.is_ascii_digit()) {
-        match part.strip_suffix(|c: char| c.is_ascii_digit()) {
-            Some("") if text.ends_with('*') => {}
-            Some(before) => {
-                text.push_str(before);
-                text.push('*');
-            }
-            None => text.push_str(part),
-        }
-    }
-    Cow::Owned(text)
-}
-
 /// The names of outermost ranges that repeat on a thread, and their instances.
 fn instances(profile: &Profile) -> (Vec<String>, Vec<Instance>) {
     let (store, tree) = (&profile.store, &profile.tree);
@@ -92,7 +74,7 @@ fn instances(profile: &Profile) -> (Vec<String>, Vec<Instance>) {
             let name = store.names.get(tree.node_at(id).name);
             let repeats = most[id.at()] as usize >= LEAST_INSTANCES;
             // Only names that do not come back are taken for one.
-            let name = if repeats { Cow::Borrowed(name) } else { pattern(name) };
+            let name = if repeats { Cow::Borrowed(name) } else { with_stars(name, |_| true) };
             alike.entry(name).or_default().push(id);
         }
         for (name, nodes) in alike {

@@ -27,7 +27,7 @@ use serde::Serialize;
 use crate::analyze::diagnosis::{
     Bottleneck, Finding, Inconclusive, Judged, Others, Verdict, factor, finite,
 };
-use crate::analyze::kernels::{TcRemedy, TcStatus};
+use crate::analyze::kernels::TcRemedy;
 use crate::base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
 use crate::profile::Profile;
 use crate::query::Query;
@@ -321,7 +321,15 @@ impl Card<'_> {
             return Not("no kernel with a time was recorded".to_owned());
         }
         let share = small.1.as_secs_f64() / all.1.as_secs_f64();
-        Is(share, format!("{} of {} take less than {}", small.0, all.0, time(least)))
+        let note = format!(
+            "{} of {}; {} of {} kernels take less than {}",
+            time(small.1),
+            time(all.1),
+            small.0,
+            all.0,
+            time(least)
+        );
+        Is(share, note)
     }
 
     fn occupancy(&self) -> Known {
@@ -342,27 +350,18 @@ impl Card<'_> {
     fn tensor_cores(&self) -> Known {
         let tensor_cores = self.query().tensor_cores();
         let ns = |ns: u64| time(Duration::from_nanos(ns));
-        let (mut using, mut eligible, mut has_f32) = (0_u64, 0_u64, false);
-        for op in tensor_cores.ops().rows() {
-            if matches!(op.status, TcStatus::Using | TcStatus::EligibleNotUsing) {
-                // A range may declare products that kernel names do not show.
-                let products = if op.product_ns == 0 { op.total_ns } else { op.product_ns };
-                using = using.saturating_add(op.tc_ns);
-                eligible = eligible.saturating_add(products);
-                let is_f32 = |remedy: &TcRemedy| {
-                    matches!(remedy, TcRemedy::AllowTf32 | TcRemedy::MixedPrecision)
-                };
-                has_f32 |= op.remedies.iter().any(is_f32);
-            }
-        }
-        if eligible == 0 {
-            let unknown = tensor_cores.summary().unknown_ns;
-            return Not(match unknown {
+        let summary = tensor_cores.summary();
+        let Some(share) = summary.utilization() else {
+            return Not(match summary.unknown_ns {
                 0 => "nothing that they could do was found".to_owned(),
-                _ => format!("nothing they could do was found; {} not known", ns(unknown)),
+                unknown => format!("nothing they could do was found; {} not known", ns(unknown)),
             });
-        }
-        let share = (using as f64 / eligible as f64).min(1.0);
+        };
+        let (using, eligible) = (summary.tc_ns, summary.decided_ns());
+        let is_f32 = |(remedy, _): &(TcRemedy, Duration)| {
+            matches!(remedy, TcRemedy::AllowTf32 | TcRemedy::MixedPrecision)
+        };
+        let has_f32 = tensor_cores.remedies().iter().any(is_f32);
         let of_f32 = if has_f32 { ", of f32 among them" } else { "" };
         let note = format!("{} of {} in products{of_f32}", ns(using), ns(eligible));
         let rest = Duration::from_nanos(eligible.saturating_sub(using));

@@ -115,7 +115,9 @@ fn diagnosed(judged: &Judged, findings: &mut Vec<Finding>) {
     }
     for found in &judged.findings {
         let level = if found.is_note() { Level::Fact } else { Level::Warning };
-        let finding = Finding::new(level, found.line(), format!("What helps: {}.", found.remedy));
+        let details: String = found.details().iter().map(|detail| format!(" {detail}.")).collect();
+        let text = format!("What helps: {}.{details}", found.remedy);
+        let finding = Finding::new(level, found.line(), text);
         let (count, evidence) = moments(&found.evidence);
         findings.push(finding.with(count, evidence));
     }
