@@ -69,6 +69,7 @@ use crate::analyze::critical_path::Outlook;
 use crate::analyze::kernels::KernelClass;
 use crate::base::accessors::getters;
 use crate::base::kernel_names::Pattern;
+use crate::base::table::Layout;
 use crate::base::units::{NAME_WIDTH, nanoseconds, shortened};
 use crate::join::tables::{Interval, OperationId, WorkId};
 use crate::profile::{Profile, Range, RangeNode};
@@ -411,7 +412,7 @@ impl fmt::Display for Diagnosis {
         }
         for range in &self.ranges {
             let path = range.path.as_deref().unwrap_or_default();
-            write!(f, "\n  {}: ", shortened(path, NAME_WIDTH))?;
+            write!(f, "\n  {}: ", shortened(path, Layout::of(f).name_width(NAME_WIDTH)))?;
             match (range.causes.first(), &range.inconclusive) {
                 (_, Some(why)) => write!(f, "no verdict: {why}")?,
                 (Some(cause), None) => write!(f, "{cause}")?,
@@ -429,7 +430,7 @@ impl fmt::Display for Diagnosis {
             write!(f, "\n  and {more} more")?;
         }
         match &self.outlook {
-            Some(outlook) => write!(f, "\n\n{}", outlook.brief()),
+            Some(outlook) => write!(f, "\n\n{}", outlook.brief(Layout::of(f))),
             None => Ok(()),
         }
     }
