@@ -1,5 +1,6 @@
 //! "Did you mean": the known words that are most like a wrong one.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use profiler_core::Profile;
@@ -50,6 +51,13 @@ pub(crate) fn range(profile: &Profile, path: &str) -> String {
         names.push(if is_path { node.path() } else { node.name().to_owned() });
     }
     among(path, names.iter().map(String::as_str))
+}
+
+/// Kernels of a profile like this name.
+pub(crate) fn kernel(profile: &Profile, name: &str) -> String {
+    let names: BTreeSet<String> =
+        profile.kernels().map(|kernel| kernel.demangled_name()).take(COMPARED).collect();
+    among(name.trim_matches('*'), names.iter().map(String::as_str))
 }
 
 /// Files beside the path with a name like its own.

@@ -947,7 +947,7 @@ fn a_diagnosis_of_what_is_not_known_is_no_pass() {
 fn critical_path_has_rows_and_answers() {
     let text = result_of(args([&"critical-path", &recording()]));
     assert!(text.text().starts_with("critical path of "), "{}", text.text());
-    assert!(text.text().contains("changes by what each saves alone in a replay:"));
+    assert!(text.text().contains("changes, by what each alone saves of the median step of "));
     let json = result_of(args([&"critical-path", &"--format=json", &recording()])).json();
     assert!(json["path"]["length_ns"].as_u64() > Some(0));
     assert!(json["replay"]["median"].as_f64() < Some(0.2), "{json}");
@@ -958,6 +958,19 @@ fn critical_path_has_rows_and_answers() {
     let range = result_of(args([&"critical-path", &"--range=batch/backward", &recording()]));
     assert!(range.text().contains("instances of batch/backward"), "{}", range.text());
     failure_of(args([&"critical-path", &"--range=nowhere", &recording()]), 2);
+    for (change, expected) in [
+        ("kernel:foo=2", "has no kernel foo; `gpuprof top` shows them"),
+        ("one-wait:batch/bakward", "has no range batch/bakward; `gpuprof report` shows them; did you mean batch/backward?"),
+    ] {
+        let what_if = format!("--what-if={change}");
+        let error = failure_of(args([&"critical-path", &what_if, &recording()]), 2);
+        assert!(error.contains("gpuprof: --what-if: ") && error.contains(expected), "{error}");
+    }
+    let kernel = result_of(args([&"top", &"--json", &recording()])).json()["kernels"]["rows"][0]["name"].clone();
+    let name = kernel.as_str().unwrap();
+    let what_if = format!("--what-if=kernel:{}=2", &name[..name.len() - 1]);
+    let error = failure_of(args([&"critical-path", &what_if, &recording()]), 2);
+    assert!(error.contains(&format!("did you mean {name}")), "{error}");
 }
 
 #[test]

@@ -10,7 +10,8 @@
 //! println!("{diagnosis}");
 //! if diagnosis.verdict().bottleneck == Some(Bottleneck::Data) {
 //!     let cause = &diagnosis.verdict().causes[0];
-//!     println!("estimated {:.2}x {}", cause.estimate, cause.assumption);
+//!     let limit = if cause.is_bound { "at most" } else { "about" };
+//!     println!("{limit} {:.2}x faster {}", cause.estimate, cause.assumption);
 //! }
 //! for finding in diagnosis.findings() {
 //!     println!("{finding}");
@@ -31,9 +32,10 @@
 //! The wall clock of every GPU is divided completely: kernels before copies before collectives
 //! before host activity. Patterns are recognised by numbers. The cost of a cause is its time on
 //! that clock, not the sum of overlapping operations. Amdahl's law then estimates the speed-up
-//! under a printed assumption: this time vanishes (half of it for compute), and all else stays the
-//! same. That is no bound: a real change often shortens other work too. A fused optimizer launches
-//! less and also moves less data.
+//! under a printed assumption: this time vanishes (half of it for compute), and other time stays.
+//! An estimate is called "about": a real change often shortens other time too. A fused optimizer
+//! launches less and also moves less data. It is called "at most" where it is the bound: without
+//! any idle time the run still takes the kernels and copies of its busiest GPU.
 //!
 //! Time with collectives only is a cause and no verdict where ranks are missing: one rank alone does not separate a transfer
 //! from a wait for another rank. Where most collectives are matched across ranks, findings and [`ranks`](crate::ranks) do.
@@ -44,6 +46,7 @@ mod bottleneck;
 mod calls;
 mod clock;
 mod copies;
+mod estimate;
 mod evidence;
 mod finding;
 mod gemms;
@@ -70,6 +73,7 @@ use crate::analyze::critical_path::Outlook;
 use crate::analyze::kernels::KernelClass;
 use crate::base::accessors::getters;
 use crate::base::kernel_names::Pattern;
+use crate::base::table::Layout;
 use crate::base::units::{NAME_WIDTH, nanoseconds, shortened};
 use crate::join::tables::{Interval, OperationId, WorkId};
 use crate::profile::{Profile, Range, RangeNode};
@@ -78,6 +82,8 @@ pub use amdahl::amdahl;
 pub use bottleneck::Bottleneck;
 pub use clock::Part;
 pub(crate) use clock::{Clock, Piece};
+use estimate::DeviceClocks;
+pub(crate) use estimate::{certainty, device_list, factor, faster};
 pub use evidence::{Evidence, IdleStack, Moment};
 pub use finding::{Finding, FindingKind, Place};
 pub use gemms::{GemmKernel, Padding};
@@ -87,8 +93,8 @@ pub(crate) use straggler::Stragglers;
 pub use straggler::{LateCause, Straggler};
 pub use thresholds::Thresholds;
 use verdict::Scope;
+pub(crate) use verdict::finite;
 pub use verdict::{Cause, Inconclusive, PartTime, Unmatched, Verdict};
-pub(crate) use verdict::{factor, finite};
 
 /// Passes over the operations and clock pieces of a run for the verdicts of all ranges together.
 /// Nested ranges, and ranges of several threads, share their time.
@@ -163,6 +169,8 @@ pub struct Diagnoser<'a> {
     profile: &'a Profile,
     thresholds: Thresholds,
     clock: Clock,
+    /// The clock of findings, if devices are unused.
+    used_clock: Option<Clock>,
     known: Known,
 }
 
@@ -174,6 +182,7 @@ struct Known {
     streams: OnceCell<BTreeMap<(u32, u32, u32), Vec<OperationId>>>,
     collectives_depend: OnceCell<bool>,
     has_ranks: OnceCell<bool>,
+    clocks: OnceCell<DeviceClocks>,
     unmatched: OnceCell<Option<Unmatched>>,
     shared_ordinal: OnceCell<Option<Inconclusive>>,
 }
@@ -202,7 +211,9 @@ impl Profile {
     pub fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_> {
         let known = Known::default();
         let clock = Clock::new(self, &thresholds);
-        Diagnoser { profile: self, thresholds, clock, known }
+        let unused = DeviceClocks::new(&clock.pieces).unused(thresholds.get_unused_share());
+        let used_clock = (!unused.is_empty()).then(|| clock.without(&unused));
+        Diagnoser { profile: self, thresholds, clock, used_clock, known }
     }
 }
 
@@ -240,8 +251,8 @@ impl<'a> Diagnoser<'a> {
     }
 
     fn tools(&self) -> Run<'_> {
-        let Self { profile, thresholds, clock, known } = self;
-        Run { profile, thresholds, clock, known }
+        let Self { profile, thresholds, clock, used_clock, known } = self;
+        Run { profile, thresholds, clock: used_clock.as_ref().unwrap_or(clock), known }
     }
 
     /// The verdict on the run, verdicts on its ranges, and findings.
@@ -414,7 +425,7 @@ impl fmt::Display for Diagnosis {
         }
         for range in &self.ranges {
             let path = range.path.as_deref().unwrap_or_default();
-            write!(f, "\n  {}: ", shortened(path, NAME_WIDTH))?;
+            write!(f, "\n  {}: ", shortened(path, Layout::of(f).name_width(NAME_WIDTH)))?;
             match (range.causes.first(), &range.inconclusive) {
                 (_, Some(why)) => write!(f, "no verdict: {why}")?,
                 (Some(cause), None) => write!(f, "{cause}")?,
@@ -432,7 +443,7 @@ impl fmt::Display for Diagnosis {
             write!(f, "\n  and {more} more")?;
         }
         match &self.outlook {
-            Some(outlook) => write!(f, "\n\n{}", outlook.brief()),
+            Some(outlook) => write!(f, "\n\n{}", outlook.brief(Layout::of(f))),
             None => Ok(()),
         }
     }
