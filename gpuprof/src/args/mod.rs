@@ -410,6 +410,9 @@ pub(crate) struct KernelsArgs {
     /// Also the classes of each range
     #[arg(long)]
     pub(crate) by_range: bool,
+    /// The maximum number of launch shapes for people; 0 is no limit. CSV and JSON have all
+    #[arg(long, default_value_t = 10, value_name = "ROWS")]
+    pub(crate) limit: usize,
     /// The class of kernels with this name, as in my_mlp*=gemm; overrides known names
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,
@@ -435,6 +438,9 @@ pub(crate) struct TracksArgs {
 pub(crate) struct TensorCoresArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs<TableFormat>,
+    /// The maximum number of rows of each table for people; 0 is no limit. CSV and JSON have all
+    #[arg(long, default_value_t = 10, value_name = "ROWS")]
+    pub(crate) limit: usize,
     /// The class of kernels with this name, as in my_mlp*=gemm; overrides known names
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,

@@ -117,6 +117,9 @@ impl<T: Cell> Cell for Option<T> {
 pub trait Row: fmt::Debug + Serialize {
     /// The name that nsys has for the report.
     const NAME: &'static str;
+    /// The columns that a narrow table leaves out last.
+    #[doc(hidden)]
+    const KEPT_LONGER: &'static [&'static str] = &[];
     /// Adds the cells; every row has the same columns.
     #[doc(hidden)]
     fn cells(&self, cells: &mut Cells<'_>);
@@ -304,7 +307,7 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
             }
         });
     }
-    let mut table = Table::new(header.iter().copied(), 0);
+    let mut table = Table::new(header.iter().copied(), 0).with_kept_longer(R::KEPT_LONGER);
     for (column, _) in is_text.into_iter().enumerate().filter(|(_, is_text)| *is_text) {
         table = table.with_text(column);
     }

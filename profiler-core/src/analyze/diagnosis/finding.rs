@@ -12,7 +12,7 @@ use super::amdahl::amdahl;
 use super::clock::{Piece, gaps, reach};
 use super::estimate::{DeviceClocks, faster};
 use super::evidence::{Evidence, IdleStack, Moment};
-use super::gemms::{GemmKernel, Padding};
+use super::gemm_kernel::{GemmKernel, Padding};
 use super::sign::{Sign, first_decides};
 use super::verdict::{around, finite, gain};
 use crate::base::named_variants::named_variants;
