@@ -48,7 +48,8 @@ impl fmt::Display for Profile {
             writeln!(f, "{}", layout.paint(Tone::Bad, &truncation(self)))?;
         }
         writeln!(f)?;
-        if self.has_several_processes() {
+        // Of a capture of the whole machine the report says whose work it has.
+        if self.has_several_processes() || self.health().silent_processes != 0 {
             writeln!(f, "{}\n", processes(self, layout))?;
         }
         writeln!(f, "{}", RangeTable::whole(self).text(layout))?;
