@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::base::kernel_names::demangled;
 use crate::base::order;
 use crate::base::table::{Layout, Table, Tone};
 use crate::base::totals::Totals;
@@ -195,7 +194,10 @@ pub(crate) fn part<'a>(
 
 #[derive(Default)]
 struct KernelSum {
+    label: String,
     count: u64,
+    /// Those with timestamps.
+    timed: u32,
     total: Duration,
     least: Option<Duration>,
     most: Duration,
@@ -204,11 +206,13 @@ struct KernelSum {
 fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>, layout: Layout) -> String {
     let mut sums: FxHashMap<&str, KernelSum> = FxHashMap::default();
     for kernel in kernels {
-        let sum = sums.entry(kernel.name()).or_default();
+        let new = || KernelSum { label: kernel.demangled_name(), ..KernelSum::default() };
+        let sum = sums.entry(kernel.name()).or_insert_with(new);
         sum.count += 1;
         let Some(took) = kernel.gpu_time() else {
             continue;
         };
+        sum.timed = sum.timed.saturating_add(1);
         sum.total = sum.total.saturating_add(took);
         sum.least = Some(sum.least.map_or(took, |least| least.min(took)));
         sum.most = sum.most.max(took);
@@ -226,13 +230,14 @@ fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>, layout: Layout) -> Str
 
     let mut table = Table::new(["kernel", "count", "GPU time", "share", "mean", "min", "max"], 1);
     let shown = if sums.len() == KERNELS + 1 { KERNELS + 1 } else { KERNELS };
-    for (name, sum) in sums.iter().take(shown) {
+    for (_, sum) in sums.iter().take(shown) {
+        let mean = sum.total.checked_div(sum.timed).unwrap_or_default();
         table.add_row([
-            demangled(name),
+            sum.label.clone(),
             sum.count.to_string(),
             time(sum.total),
             share(sum.total),
-            time(sum.total.div_f64(sum.count as f64)),
+            time(mean),
             time(sum.least.unwrap_or_default()),
             time(sum.most),
         ]);
