@@ -69,7 +69,7 @@ pub use host_stack::{
 pub use mark::Mark;
 pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
 pub use process::{HostClock, Merger, Process};
-pub use process_range::ProcessRange;
+pub use process_range::{ProcessRange, ProcessRangeGroup};
 pub use profiles::Profiles;
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};

@@ -12,7 +12,7 @@ use crate::base::order;
 use crate::base::table::{Layout, Table, Tone};
 use crate::base::totals::Totals;
 use crate::base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, shortened, time};
-use crate::profile::{Kernel, Process, Profile, RangeNode};
+use crate::profile::{Kernel, Process, ProcessRangeGroup, Profile, RangeNode};
 use crate::record::series::Series;
 use crate::show::range_table::{RangeTable, columns};
 
@@ -53,6 +53,10 @@ impl fmt::Display for Profile {
         }
         writeln!(f, "{}", RangeTable::whole(self).text(layout))?;
         writeln!(f)?;
+        let groups = self.process_range_groups();
+        if !groups.is_empty() {
+            writeln!(f, "{}\n", process_ranges(groups, layout))?;
+        }
         writeln!(f, "{}", kernels(self.kernels(), layout))?;
         writeln!(f)?;
         #[cfg(feature = "analysis")]
@@ -133,6 +137,55 @@ fn processes(profile: &Profile, layout: Layout) -> String {
         ]);
     }
     table.render(layout)
+}
+
+/// Names of process ranges in the table; its last row sums up the others.
+const PROCESS_RANGES: usize = 32;
+
+/// A row for each name of process ranges, the most GPU time first.
+fn process_ranges(mut groups: Vec<ProcessRangeGroup<'_>>, layout: Layout) -> String {
+    order::sort_by_key(&mut groups, |group| {
+        (Reverse(group.inclusive().gpu_time()), Reverse(group.host_time()), group.name())
+    });
+    let header = [
+        "start/end range",
+        "work",
+        "times",
+        "host time",
+        "GPU time",
+        "launches",
+        "kernels",
+        "copies",
+        "copied",
+        "memsets",
+        "syncs",
+    ];
+    let mut table = Table::new(header, 2);
+    let shown = if groups.len() == PROCESS_RANGES + 1 { groups.len() } else { PROCESS_RANGES };
+    let mut rest = (0, Duration::ZERO);
+    for (at, group) in groups.iter().enumerate() {
+        let (times, host, totals) = (group.instances(), group.host_time(), group.inclusive());
+        if at >= shown {
+            rest.0 += times;
+            rest.1 = rest.1.saturating_add(host);
+            continue;
+        }
+        let [gpu, _, others @ ..] = columns(&totals, &totals);
+        let work = if group.is_by_time() { "by time" } else { "activations" };
+        let first = [group.name().to_owned(), work.to_owned(), times.to_string(), time(host), gpu];
+        table.add_row(first.into_iter().chain(others));
+    }
+    if let others @ 1.. = groups.len().saturating_sub(shown) {
+        let name = format!("({others} other start/end ranges)");
+        table.add_row([name, String::new(), rest.0.to_string(), time(rest.1)]);
+    }
+    let mut text = table.render(layout);
+    if groups.iter().any(ProcessRangeGroup::is_by_time) {
+        text.push_str(
+            "\nby time: work that the thread which began the range submitted until its end; the rows above have it too",
+        );
+    }
+    text
 }
 
 /// What a file that ends early has, and what it lacks.

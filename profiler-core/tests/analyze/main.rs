@@ -57,6 +57,8 @@ mod reports_live;
 mod roofline;
 mod sampled;
 mod scorecard;
+#[cfg(feature = "nsys")]
+mod small_captures;
 mod stacks;
 mod tensor_cores;
 mod tracks;
