@@ -49,7 +49,9 @@ pub(crate) fn range(profile: &Profile, path: &str) -> String {
     for (_, node) in profile.walk().take(COMPARED) {
         names.push(if is_path { node.path() } else { node.name().to_owned() });
     }
-    among(path, names.iter().map(String::as_str))
+    let groups = profile.process_range_groups();
+    let groups = groups.iter().take(COMPARED).map(|group| group.name());
+    among(path, names.iter().map(String::as_str).chain(groups))
 }
 
 /// Files beside the path with a name like its own.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use profiler_core::__private::table::{Layout, Table};
 use profiler_core::Profile;
 use profiler_core::formats::text::{csv_cell, printable};
+use profiler_core::profile::ProcessRangeGroup;
 use profiler_core::query::Group;
 use profiler_core::reports::CudaApiSum;
 use serde::Serialize;
@@ -24,6 +25,9 @@ const ALL: [TopTable; 3] = [TopTable::Kernels, TopTable::Ranges, TopTable::Api];
 #[derive(Serialize)]
 struct Row {
     name: String,
+    /// Of start/end ranges: whose work they have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    work: Option<&'static str>,
     count: u64,
     /// Of kernels and ranges on the GPU, of calls on the host.
     time_ns: u64,
@@ -32,7 +36,8 @@ struct Row {
     own_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     host_ns: Option<u64>,
-    /// Of the time of all rows of the table; of ranges, of the outermost ones.
+    /// Of the time of all rows of the table; of ranges, of the outermost ones; of start/end ranges, of
+    /// all GPU time.
     share: f64,
     mean_ns: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,7 +156,9 @@ impl Rows {
                 .fold(0, u64::saturating_add),
             _ => rows.iter().map(|row| row.time_ns).fold(0, u64::saturating_add),
         };
+        let total = ns(profile.totals().gpu_time());
         for row in &mut rows {
+            let all = if row.work.is_some() { total } else { all };
             row.share = row.time_ns as f64 / all.max(1) as f64;
         }
         if let Some(filter) = &args.filter {
@@ -193,7 +200,7 @@ impl Rows {
                 false => [mean, time(row.min_ns), time(row.max_ns)],
             };
             let share = format!("{:.1} %", 100.0 * row.share);
-            let first = [row.name.clone(), row.count.to_string(), self::time(row.time_ns), share];
+            let first = [row.label(), row.count.to_string(), self::time(row.time_ns), share];
             text.add_row(first.into_iter().chain(rest));
         }
         let more = match self.more {
@@ -209,6 +216,7 @@ impl Row {
         let times = group.statistics();
         Self {
             name: group.key().to_string(),
+            work: None,
             count: group.count(),
             time_ns: ns(group.time()),
             own_ns: None,
@@ -224,6 +232,7 @@ impl Row {
         let (name, count, times) = (name.to_string(), *num_calls, time);
         Self {
             name,
+            work: None,
             count,
             time_ns: times.total_ns,
             own_ns: None,
@@ -235,10 +244,18 @@ impl Row {
         }
     }
 
+    fn label(&self) -> String {
+        match self.work {
+            Some(work) => format!("{} (start/end, {work})", self.name),
+            None => self.name.clone(),
+        }
+    }
+
     fn csv(&self) -> String {
         let number = |number: Option<u64>| number.map(|n| n.to_string()).unwrap_or_default();
         let Self { count, time_ns, mean_ns, .. } = self;
-        let (name, own, host) = (csv_cell(&self.name), number(self.own_ns), number(self.host_ns));
+        let (name, own, host) =
+            (csv_cell(&self.label()), number(self.own_ns), number(self.host_ns));
         let (min, max, share) = (number(self.min_ns), number(self.max_ns), 100.0 * self.share);
         format!("{name},{count},{time_ns},{own},{host},{share:.1},{mean_ns:.1},{min},{max}")
     }
@@ -249,6 +266,7 @@ fn ranges(profile: &Profile) -> Vec<Row> {
         let (count, time_ns) = (node.instances(), ns(node.inclusive().gpu_time()));
         Row {
             name: node.path(),
+            work: None,
             count,
             time_ns,
             own_ns: Some(ns(node.exclusive().gpu_time())),
@@ -259,7 +277,23 @@ fn ranges(profile: &Profile) -> Vec<Row> {
             max_ns: None,
         }
     };
-    profile.walk().map(row).collect()
+    let by_name = |group: &ProcessRangeGroup<'_>| {
+        let (count, time_ns) = (group.instances(), ns(group.inclusive().gpu_time()));
+        Row {
+            name: group.name().to_owned(),
+            work: Some(if group.is_by_time() { "by time" } else { "activations" }),
+            count,
+            time_ns,
+            own_ns: None,
+            host_ns: Some(ns(group.host_time())),
+            share: 0.0,
+            mean_ns: time_ns as f64 / count.max(1) as f64,
+            min_ns: None,
+            max_ns: None,
+        }
+    };
+    let groups = profile.process_range_groups();
+    profile.walk().map(row).chain(groups.iter().map(by_name)).collect()
 }
 
 fn ns(time: Duration) -> u64 {
