@@ -117,7 +117,7 @@ impl Profile {
         let sums = CallSums::new(store, groups.iter().flat_map(|group| &group.calls));
         for group in &mut groups {
             let mut totals = Totals::default();
-            group.calls.iter().for_each(|calls| totals += sums.of(calls));
+            group.calls.iter().for_each(|calls| totals += sums.within(calls));
             if !group.is_by_time() {
                 group.ranges().for_each(|range| totals += range.inclusive());
             }
@@ -287,7 +287,7 @@ impl CallSums {
     }
 
     /// The sums of a span of those given.
-    fn of(&self, span: &Span<usize>) -> Totals {
+    fn within(&self, span: &Span<usize>) -> Totals {
         let before = |at: usize| {
             let place = self.positions.partition_point(|position| *position < at);
             self.before[place]

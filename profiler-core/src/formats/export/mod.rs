@@ -177,7 +177,7 @@ impl Profile {
             tracks: self.track_sums().into_rows(),
             samplers: self.series().map(|series| &series.head).collect(),
             processes: process_parts(self),
-            process_ranges: self.process_range_groups().iter().map(ProcessRangeLine::of).collect(),
+            process_ranges: self.process_range_groups().iter().map(ProcessRangeLine::new).collect(),
         }));
         lines
     }
@@ -248,7 +248,7 @@ struct ProcessRangeLine<'a> {
 }
 
 impl<'a> ProcessRangeLine<'a> {
-    fn of(group: &ProcessRangeGroup<'a>) -> Self {
+    fn new(group: &ProcessRangeGroup<'a>) -> Self {
         Self {
             name: group.name(),
             domain: group.domain(),
