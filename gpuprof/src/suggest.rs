@@ -50,7 +50,9 @@ pub(crate) fn range(profile: &Profile, path: &str) -> String {
     for (_, node) in profile.walk().take(COMPARED) {
         names.push(if is_path { node.path() } else { node.name().to_owned() });
     }
-    among(path, names.iter().map(String::as_str))
+    let groups = profile.process_range_groups();
+    let groups = groups.iter().take(COMPARED).map(|group| group.name());
+    among(path, names.iter().map(String::as_str).chain(groups))
 }
 
 /// Kernels of a profile like this name.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use profiler_core::__private::table::{Layout, Table};
 use profiler_core::Profile;
 use profiler_core::formats::text::{csv_cell, printable};
+use profiler_core::profile::ProcessRangeGroup;
 use profiler_core::query::Group;
 use profiler_core::reports::CudaApiSum;
 use serde::Serialize;
@@ -24,6 +25,9 @@ const ALL: [TopTable; 3] = [TopTable::Kernels, TopTable::Ranges, TopTable::Api];
 #[derive(Serialize)]
 struct Row {
     name: String,
+    /// Of start/end ranges: whose work they have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    work: Option<&'static str>,
     count: u64,
     /// Of kernels and ranges on the GPU, of calls on the host.
     time_ns: u64,
@@ -222,7 +226,7 @@ impl Rows {
                 false => [mean, time(row.min_ns), time(row.max_ns)],
             };
             let (count, share) = (row.count.to_string(), percent(row.share));
-            let first = [row.name.clone(), count, self::time(row.time_ns), share];
+            let first = [row.label(), count, self::time(row.time_ns), share];
             text.add_row(first.into_iter().chain(rest).chain([time(row.inferred_ns)]));
         }
         if let Some(Outside { time_ns, share }) = self.outside {
@@ -242,6 +246,7 @@ impl Row {
         let times = group.statistics();
         Self {
             name: group.key().to_string(),
+            work: None,
             count: group.count(),
             time_ns: ns(group.time()),
             own_ns: None,
@@ -258,6 +263,7 @@ impl Row {
         let (name, count, times) = (name.to_string(), *num_calls, time);
         Self {
             name,
+            work: None,
             count,
             time_ns: times.total_ns,
             own_ns: None,
@@ -270,10 +276,18 @@ impl Row {
         }
     }
 
+    fn label(&self) -> String {
+        match self.work {
+            Some(work) => format!("{} (start/end, {work})", self.name),
+            None => self.name.clone(),
+        }
+    }
+
     fn csv(&self) -> String {
         let number = |number: Option<u64>| number.map(|n| n.to_string()).unwrap_or_default();
         let Self { count, time_ns, mean_ns, .. } = self;
-        let (name, own, host) = (csv_cell(&self.name), number(self.own_ns), number(self.host_ns));
+        let (name, own, host) =
+            (csv_cell(&self.label()), number(self.own_ns), number(self.host_ns));
         let (min, max, share) = (number(self.min_ns), number(self.max_ns), 100.0 * self.share);
         let inferred = number(self.inferred_ns);
         format!(
@@ -287,6 +301,7 @@ fn ranges(profile: &Profile) -> Vec<Row> {
         let (count, time_ns) = (node.instances(), ns(node.inclusive().gpu_time()));
         Row {
             name: node.path(),
+            work: None,
             count,
             time_ns,
             own_ns: Some(ns(node.exclusive().gpu_time())),
@@ -298,7 +313,23 @@ fn ranges(profile: &Profile) -> Vec<Row> {
             max_ns: None,
         }
     };
-    profile.walk().map(row).collect()
+    let by_name = |group: &ProcessRangeGroup<'_>| {
+        let (count, time_ns) = (group.instances(), ns(group.inclusive().gpu_time()));
+        Row {
+            name: group.name().to_owned(),
+            work: Some(if group.is_by_time() { "by time" } else { "activations" }),
+            count,
+            time_ns,
+            own_ns: None,
+            host_ns: Some(ns(group.host_time())),
+            share: 0.0,
+            mean_ns: time_ns as f64 / count.max(1) as f64,
+            min_ns: None,
+            max_ns: None,
+        }
+    };
+    let groups = profile.process_range_groups();
+    profile.walk().map(row).chain(groups.iter().map(by_name)).collect()
 }
 
 fn ns(time: Duration) -> u64 {

@@ -1202,6 +1202,59 @@ fn a_database_of_something_else_is_told_as_one() {
 }
 
 #[test]
+fn start_end_ranges_of_a_capture_are_in_top_report_and_diagnose() {
+    let folder = Folder::new();
+    let path = folder.file("ranges.sqlite", &fs::read(capture()).unwrap());
+    let before = Profile::from_nsys(&path).unwrap();
+    let name = "Forward pass";
+    let (range, kernels) = (before.range(name).unwrap(), before.totals().kernels);
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute("UPDATE NVTX_EVENTS SET eventType = 60 WHERE eventType = 59", ()).unwrap();
+    drop(connection);
+    let top =
+        result_of(args([&"top", &"--of", &"ranges", &"--limit", &"0", &"--json", &path])).json();
+    let rows = top[0]["ranges"]["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["name"] == name).unwrap();
+    assert_eq!(row["work"], "by time");
+    assert_eq!(row["count"], range.instances());
+    // The thread launches nothing else meanwhile.
+    assert_eq!(row["time_ns"].as_u64().map(u128::from), Some(range.gpu_time().as_nanos()));
+    let label = format!("{name} (start/end, by time)");
+    let shown = [
+        result_of(args([&"top", &"--of", &"ranges", &"--limit", &"0", &path])),
+        result_of(args([&"diagnose", &"--range", &name, &path])),
+    ];
+    for shown in shown {
+        assert!(shown.text().contains(&label), "{}", shown.text());
+    }
+    let report = result_of(args([&"report", &path]));
+    assert!(report.text().contains("start/end range"), "{}", report.text());
+    let lines = result_of(args([&"report", &"--json", &path]));
+    let last: Value = serde_json::from_str(lines.text().lines().last().unwrap()).unwrap();
+    let ranges = last["process_ranges"].as_array().unwrap();
+    let own = ranges.iter().find(|range| range["name"] == name).unwrap();
+    assert_eq!(own["inclusive"]["kernels"], range.kernels());
+    assert_eq!(last["inclusive"]["kernels"], kernels);
+    let missing = failure_of(args([&"diagnose", &"--range", &"Forward pas", &path]), 2);
+    assert!(missing.contains("did you mean Forward pass?"), "{missing}");
+}
+
+#[test]
+fn communication_kernels_are_added_by_a_pattern() {
+    let file = capture();
+    let collectives = |names: &str| {
+        let words = args([&"kernels", &"--json", &"--communication", &names, &file]);
+        let all = result_of(words).json();
+        let shapes = all["launch_shapes"].as_array().unwrap().clone();
+        shapes.iter().filter(|row| row["Class"] == "collective").count()
+    };
+    assert_eq!(collectives("^no_such_kernel$"), 0);
+    assert!(collectives("multi_tensor_apply|^cutlass") > 0);
+    let wrong = ran(gpuprof().args(args([&"report", &"--communication", &"(", &capture()])));
+    assert_eq!(wrong.status, 2, "{}", wrong.error);
+}
+
+#[test]
 fn a_capture_of_a_newer_schema_is_noted() {
     let folder = Folder::new();
     let path = folder.file("newer.sqlite", &fs::read(capture()).unwrap());

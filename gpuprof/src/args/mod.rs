@@ -46,6 +46,10 @@ pub(crate) struct Args {
     /// all ranges, as PyTorch's autograd does. They are in columns of their own, and in no other sum
     #[arg(long, global = true)]
     pub(crate) no_inferred: bool,
+    /// Kernels that move data between GPUs, beside those known by name: they count as communication,
+    /// not as compute. Matches the name without parameters, or the mangled name
+    #[arg(long, global = true, value_name = "REGEX")]
+    pub(crate) communication: Option<Regex>,
     /// Colours of text for people; NO_COLOR and CLICOLOR_FORCE set the default
     #[arg(long, global = true, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
     pub(crate) color: ColorChoice,

@@ -413,12 +413,11 @@ impl Dependencies<'_> {
             Key::Copy(kind) => (PathKind::Copy, kind.to_string()),
             Key::Kernel(name) => {
                 let what = sums.work.map(|work| store.works()[work.at()].what);
-                let demangled = match what {
-                    Some(What::Kernel { names, .. }) => names.demangled,
-                    _ => None,
+                let label = match what {
+                    Some(What::Kernel { names, .. }) => self.profile.kernel_label(&names),
+                    _ => displayed(store.names.get(name), None),
                 };
-                let demangled = demangled.map(|name| store.names.get(name));
-                (PathKind::Kernel, displayed(store.names.get(name), demangled))
+                (PathKind::Kernel, label)
             }
         };
         sums.row(kind, name)

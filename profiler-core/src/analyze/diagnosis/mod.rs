@@ -76,8 +76,9 @@ use crate::base::accessors::getters;
 use crate::base::kernel_names::Pattern;
 use crate::base::table::Layout;
 use crate::base::units::{NAME_WIDTH, nanoseconds, shortened};
+use crate::join::busy::united;
 use crate::join::tables::{Interval, OperationId, WorkId};
-use crate::profile::{Profile, Range, RangeNode};
+use crate::profile::{ProcessRangeGroup, Profile, Range, RangeNode};
 use crate::query::Query;
 pub use amdahl::amdahl;
 pub use bottleneck::Bottleneck;
@@ -131,7 +132,7 @@ impl Diagnosis {
         /// The verdicts on paths of the range tree, in the order of [`Profile::walk`]: those with
         /// at least [`Thresholds::cause_share`] of the clock and enough operations. If nested
         /// ranges would need more than 64 passes over the run (8 for a long run), only the longest
-        /// have one.
+        /// have one. Those on [process ranges](Profile::process_range_groups) by name follow.
         ranges: &[Verdict] = ranges;
         /// Number of paths without a verdict.
         ranges_left_out: u64 = ranges_left_out;
@@ -260,7 +261,8 @@ impl<'a> Diagnoser<'a> {
     pub fn run(&self) -> Diagnosis {
         let verdict = self.verdict();
         let ranges = self.ranges(&verdict);
-        let ranges_left_out = (self.profile.tree.nodes.len() - ranges.len()) as u64;
+        let paths = self.profile.tree.nodes.len() + self.profile.process_range_groups().len();
+        let ranges_left_out = (paths - ranges.len()) as u64;
         let findings = self.findings_of(&verdict);
         let says_nothing = verdict.inconclusive.is_some_and(Inconclusive::says_nothing);
         let outlook = (!says_nothing).then(|| self.profile.dependencies().outlook());
@@ -285,9 +287,15 @@ impl<'a> Diagnoser<'a> {
         })
     }
 
-    /// The common verdict on the ranges of this name, path or pattern; `None` without any.
+    /// The common verdict on the ranges of this name, path or pattern. Without any, on the [process
+    /// ranges](Profile::process_range_groups) of this name or pattern; `None` without those.
     pub fn range(&self, path: &str) -> Option<Verdict> {
-        let summary = self.profile.range(path)?;
+        let Some(summary) = self.profile.range(path) else {
+            let mut groups = self.profile.process_range_groups();
+            let pattern = Pattern::new(path);
+            groups.retain(|group| pattern.matches(group.name()));
+            return (!groups.is_empty()).then(|| self.process_ranges(path, &groups));
+        };
         let is_match = self.profile.matching(&Pattern::new(path));
         let matching = self.profile.nodes().filter(|node| is_match[node.id.at()]);
         let ranges: Vec<_> = matching.flat_map(|node| node.ranges()).collect();
@@ -307,8 +315,25 @@ impl<'a> Diagnoser<'a> {
         self.profile.steps(path).iter().map(|step| self.instance(step.range())).collect()
     }
 
+    /// The common verdict on process ranges and their work.
+    fn process_ranges(&self, path: &str, groups: &[ProcessRangeGroup<'_>]) -> Verdict {
+        let store = &self.profile.store;
+        let mut rows: Vec<OperationId> =
+            groups.iter().flat_map(ProcessRangeGroup::operations).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let work = rows.iter().filter_map(|id| store.operations[id.at()].time());
+        let times = united(groups.iter().flat_map(|group| group.times()).chain(work).collect());
+        let is_by_time = groups.iter().any(ProcessRangeGroup::is_by_time);
+        let label = if is_by_time { " (start/end, by time)" } else { " (start/end)" };
+        let instances = groups.iter().map(ProcessRangeGroup::instances).sum();
+        let waits = groups.iter().map(|group| group.inclusive().synchronizations).sum();
+        let query = self.profile.query().among(rows);
+        self.judge(format!("{path}{label}"), instances, &times, query, waits)
+    }
+
     /// The verdicts on ranges, longest first until [`LOOKS`] are used up: each passes over its
-    /// content.
+    /// content. Those on process ranges by name follow.
     fn ranges(&self, verdict: &Verdict) -> Vec<Verdict> {
         let least = self.thresholds.get_cause_share() * verdict.clock.as_secs_f64();
         let time = |node: &RangeNode<'_>| node.host_time().max(node.inclusive().gpu_time());
@@ -335,7 +360,21 @@ impl<'a> Diagnoser<'a> {
             verdicts.push((index, verdict));
         }
         verdicts.sort_by_key(|(index, _)| *index);
-        verdicts.into_iter().map(|(_, verdict)| verdict).collect()
+        let mut verdicts: Vec<Verdict> = verdicts.into_iter().map(|(_, verdict)| verdict).collect();
+        let mut groups = self.profile.process_range_groups();
+        groups.retain(|group| {
+            let has_enough =
+                group.inclusive().gpu_operations() >= self.thresholds.get_least_operations();
+            has_enough && group.host_time().as_secs_f64() >= least
+        });
+        groups.sort_by_key(|group| Reverse(group.host_time()));
+        for group in groups {
+            // A pass over the operations and the clock.
+            let Some(less) = left.checked_sub(all as u64) else { break };
+            left = less;
+            verdicts.push(self.process_ranges(group.name(), &[group]));
+        }
+        verdicts
     }
 
     fn judge(
@@ -401,18 +440,7 @@ fn times(ranges: &[Range<'_>]) -> Vec<Interval> {
         let end_ns = ends.fold(end_ns, |end, time| end.max(time.end_ns));
         Interval { start_ns, end_ns }
     };
-    let mut times: Vec<Interval> = ranges.iter().map(time).collect();
-    times.sort_unstable_by_key(|time| time.start_ns);
-    let mut apart: Vec<Interval> = Vec::with_capacity(times.len());
-    for time in times {
-        match apart.last_mut() {
-            Some(last) if time.start_ns <= last.end_ns => {
-                last.end_ns = last.end_ns.max(time.end_ns)
-            }
-            _ => apart.push(time),
-        }
-    }
-    apart
+    united(ranges.iter().map(time).collect())
 }
 
 /// Findings in a text; JSON has all.
