@@ -53,6 +53,7 @@ fn main() -> ExitCode {
     match parse(std::env::args_os().collect()).and_then(|args| {
         input::set_max_bytes(args.max_bytes);
         input::set_inferred(!args.no_inferred);
+        input::set_communication(args.communication);
         let Args { width, full_names, color: colour, .. } = args;
         terminal::set(Settings { width, full_names, colour });
         run(args.command)

@@ -1,5 +1,6 @@
 //! "Did you mean": the known words that are most like a wrong one.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use profiler_core::Profile;
@@ -49,7 +50,16 @@ pub(crate) fn range(profile: &Profile, path: &str) -> String {
     for (_, node) in profile.walk().take(COMPARED) {
         names.push(if is_path { node.path() } else { node.name().to_owned() });
     }
-    among(path, names.iter().map(String::as_str))
+    let groups = profile.process_range_groups();
+    let groups = groups.iter().take(COMPARED).map(|group| group.name());
+    among(path, names.iter().map(String::as_str).chain(groups))
+}
+
+/// Kernels of a profile like this name.
+pub(crate) fn kernel(profile: &Profile, name: &str) -> String {
+    let names: BTreeSet<String> =
+        profile.kernels().map(|kernel| kernel.demangled_name()).take(COMPARED).collect();
+    among(name.trim_matches('*'), names.iter().map(String::as_str))
 }
 
 /// Files beside the path with a name like its own.

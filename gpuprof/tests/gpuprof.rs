@@ -947,7 +947,7 @@ fn a_diagnosis_of_what_is_not_known_is_no_pass() {
 fn critical_path_has_rows_and_answers() {
     let text = result_of(args([&"critical-path", &recording()]));
     assert!(text.text().starts_with("critical path of "), "{}", text.text());
-    assert!(text.text().contains("changes by what each saves alone in a replay:"));
+    assert!(text.text().contains("changes, by what each alone saves of the median step of "));
     let json = result_of(args([&"critical-path", &"--format=json", &recording()])).json();
     assert!(json["path"]["length_ns"].as_u64() > Some(0));
     assert!(json["replay"]["median"].as_f64() < Some(0.2), "{json}");
@@ -958,6 +958,24 @@ fn critical_path_has_rows_and_answers() {
     let range = result_of(args([&"critical-path", &"--range=batch/backward", &recording()]));
     assert!(range.text().contains("instances of batch/backward"), "{}", range.text());
     failure_of(args([&"critical-path", &"--range=nowhere", &recording()]), 2);
+    for (change, expected) in [
+        ("kernel:foo=2", "has no kernel foo; `gpuprof top` shows them"),
+        (
+            "one-wait:batch/bakward",
+            "has no range batch/bakward; `gpuprof report` shows them; did you mean batch/backward?",
+        ),
+    ] {
+        let what_if = format!("--what-if={change}");
+        let error = failure_of(args([&"critical-path", &what_if, &recording()]), 2);
+        assert!(error.contains("gpuprof: --what-if: ") && error.contains(expected), "{error}");
+    }
+    let kernel =
+        result_of(args([&"top", &"--json", &recording()])).json()["kernels"]["rows"][0]["name"]
+            .clone();
+    let name = kernel.as_str().unwrap();
+    let what_if = format!("--what-if=kernel:{}=2", &name[..name.len() - 1]);
+    let error = failure_of(args([&"critical-path", &what_if, &recording()]), 2);
+    assert!(error.contains(&format!("did you mean {name}")), "{error}");
 }
 
 #[test]
@@ -1186,6 +1204,59 @@ fn a_database_of_something_else_is_told_as_one() {
     drop(connection);
     let message = failure_of(args([&"report", &path]), 1);
     assert!(message.contains("without the tables of Nsight Systems"), "{message}");
+}
+
+#[test]
+fn start_end_ranges_of_a_capture_are_in_top_report_and_diagnose() {
+    let folder = Folder::new();
+    let path = folder.file("ranges.sqlite", &fs::read(capture()).unwrap());
+    let before = Profile::from_nsys(&path).unwrap();
+    let name = "Forward pass";
+    let (range, kernels) = (before.range(name).unwrap(), before.totals().kernels);
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute("UPDATE NVTX_EVENTS SET eventType = 60 WHERE eventType = 59", ()).unwrap();
+    drop(connection);
+    let top =
+        result_of(args([&"top", &"--of", &"ranges", &"--limit", &"0", &"--json", &path])).json();
+    let rows = top[0]["ranges"]["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["name"] == name).unwrap();
+    assert_eq!(row["work"], "by time");
+    assert_eq!(row["count"], range.instances());
+    // The thread launches nothing else meanwhile.
+    assert_eq!(row["time_ns"].as_u64().map(u128::from), Some(range.gpu_time().as_nanos()));
+    let label = format!("{name} (start/end, by time)");
+    let shown = [
+        result_of(args([&"top", &"--of", &"ranges", &"--limit", &"0", &path])),
+        result_of(args([&"diagnose", &"--range", &name, &path])),
+    ];
+    for shown in shown {
+        assert!(shown.text().contains(&label), "{}", shown.text());
+    }
+    let report = result_of(args([&"report", &path]));
+    assert!(report.text().contains("start/end range"), "{}", report.text());
+    let lines = result_of(args([&"report", &"--json", &path]));
+    let last: Value = serde_json::from_str(lines.text().lines().last().unwrap()).unwrap();
+    let ranges = last["process_ranges"].as_array().unwrap();
+    let own = ranges.iter().find(|range| range["name"] == name).unwrap();
+    assert_eq!(own["inclusive"]["kernels"], range.kernels());
+    assert_eq!(last["inclusive"]["kernels"], kernels);
+    let missing = failure_of(args([&"diagnose", &"--range", &"Forward pas", &path]), 2);
+    assert!(missing.contains("did you mean Forward pass?"), "{missing}");
+}
+
+#[test]
+fn communication_kernels_are_added_by_a_pattern() {
+    let file = capture();
+    let collectives = |names: &str| {
+        let words = args([&"kernels", &"--json", &"--communication", &names, &file]);
+        let all = result_of(words).json();
+        let shapes = all["launch_shapes"].as_array().unwrap().clone();
+        shapes.iter().filter(|row| row["Class"] == "collective").count()
+    };
+    assert_eq!(collectives("^no_such_kernel$"), 0);
+    assert!(collectives("multi_tensor_apply|^cutlass") > 0);
+    let wrong = ran(gpuprof().args(args([&"report", &"--communication", &"(", &capture()])));
+    assert_eq!(wrong.status, 2, "{}", wrong.error);
 }
 
 #[test]
@@ -1514,16 +1585,21 @@ fn tensor_cores_are_shown_and_gated() {
     let text = result_of(args([&"tensor-cores", &capture()]));
     assert!(
         text.text()
-            .starts_with("operations 41: 21 eligible for tensor cores, 0 using them, 0 unknown\n")
+            .starts_with("operations 103: 21 eligible for tensor cores, 0 using them, 0 unknown\n")
     );
     let json = result_of(args([&"tensor-cores", &"--format", &"json", &capture()])).json();
-    assert_eq!(json["tensor_core_ops"].as_array().unwrap().len(), 41);
-    assert_eq!(json["tensor_core_ops"][0]["TC Status"], "eligible, not using");
+    // Classes of kernels in 41 ranges.
+    assert_eq!(json["tensor_core_ops"].as_array().unwrap().len(), 103);
+    let products = |json: &Value| -> Value {
+        let ops = json["tensor_core_ops"].as_array().unwrap();
+        ops.iter().find(|op| op["Op Type"] == "gemm").unwrap()["TC Status"].clone()
+    };
+    assert_eq!(products(&json), "eligible, not using");
     assert_eq!(json["tensor_core_kernels"][0]["Using TC"], "no");
     assert!(json["tensor_core_groups"].is_array());
     let file = capture();
     let told = args([&"tensor-cores", &"--using", &"*sgemm*", &"--format", &"json", &file]);
-    assert_eq!(result_of(told).json()["tensor_core_ops"][0]["TC Status"], "using");
+    assert_eq!(products(&result_of(told).json()), "using");
     let gated = ran(gpuprof().args(args([&"tensor-cores", &"--fail-if-unused", &capture()])));
     assert_eq!(gated.status, 3);
     assert!(

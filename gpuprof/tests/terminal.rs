@@ -33,7 +33,7 @@ use serde_json::Value;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Commands for people; the file comes last.
-const COMMANDS: [&[&str]; 23] = [
+const COMMANDS: [&[&str]; 24] = [
     &["report"],
     &["top", "--limit=0"],
     &["stats", "all"],
@@ -43,6 +43,7 @@ const COMMANDS: [&[&str]; 23] = [
     &["kernels", "--by-range"],
     &["tracks", "--by-range"],
     &["tensor-cores"],
+    &["tensor-cores", "--limit=0"],
     &["scorecard"],
     &["ranks"],
     &["diagnose", "--incomplete"],
@@ -366,7 +367,7 @@ fn kernels_that_differ_look_different() {
         }
     });
     for (command, width) in [("report", 80), ("top", 80), ("top", 50), ("kernels", 120)] {
-        let limit = (command == "top").then_some("--limit=0");
+        let limit = (command != "report").then_some("--limit=0");
         let ran = ran(gpuprof()
             .arg(command)
             .args(limit)
@@ -554,6 +555,79 @@ fn top_sorts_filters_and_limits() {
     assert_eq!(csv.out.lines().count(), 1 + 11 + 5 + 6, "{}", csv.out);
     let wrong = ran(gpuprof().args(["top", "--filter=("]).arg(recording()));
     assert!(wrong.status == 2 && wrong.error.contains("--filter"), "{}", wrong.error);
+}
+
+/// A PyTorch step: most of its work is launched by a thread without ranges while the range's waits.
+#[test]
+fn shares_of_ranges_are_of_all_gpu_time() {
+    let file = Path::new(ROOT).join("profiler-core/tests/recordings/pytorch-h100/train.gpuprof");
+    let profile = profiler_core::Profile::load(&file).unwrap().with_inferred_ranges();
+    let all = profile.totals().gpu_time().as_nanos() as f64;
+    let top = |words: &[&str]| {
+        let ran = ran(gpuprof().args(["top", "--of=ranges"]).args(words).arg(&file));
+        assert_eq!(ran.status, 0, "{}", ran.error);
+        ran.out
+    };
+    let json: Value = serde_json::from_str(&top(&["--json"])).unwrap();
+    let ranges = &json[0]["ranges"];
+    let outside = &ranges["outside"];
+    assert_eq!(
+        outside["time_ns"].as_u64().map(u128::from),
+        Some(profile.outside_ranges().gpu_time().as_nanos())
+    );
+    let mut sum = outside["share"].as_f64().unwrap();
+    for root in profile.roots() {
+        let rows = ranges["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["name"] == *root.path()).unwrap();
+        let share = row["share"].as_f64().unwrap();
+        assert!((share - root.inclusive().gpu_time().as_nanos() as f64 / all).abs() < 1e-9);
+        let inferred = root.inferred().gpu_time().as_nanos();
+        assert_eq!(row["inferred_ns"].as_u64().map_or(0, u128::from), inferred);
+        sum += share;
+    }
+    assert!((sum - 1.0).abs() < 1e-9, "ranges and the rest are everything: {ranges}");
+    let text = top(&["--limit=1"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].ends_with("inferred GPU"), "{text}");
+    assert!(lines[2].starts_with("(outside any range) "), "beyond the limit, too: {text}");
+    let csv = top(&["--format=csv", "--limit=0"]);
+    assert!(csv.lines().last().unwrap().contains(",ranges,(outside any range),,"), "{csv}");
+    assert!(!top(&["--filter=step"]).contains("outside"));
+}
+
+#[test]
+fn kernel_tables_are_limited_and_state_the_rest() {
+    let folder = Folder::new();
+    let file = save(&folder, "many.gpuprof", |fake| {
+        for n in b'a'..=b'o' {
+            let name = format!("cutlass_80_tensorop_s16816gemm_f16_{}", char::from(n));
+            fake.launch(Work::kernel(named(&name)).taking_ns(1_000 * u64::from(n)));
+        }
+    });
+    for (command, table, kept) in [
+        ("kernels", "launch_shapes:", &["Estimated Saving", "Findings"][..]),
+        ("tensor-cores", "tensor_core_kernels:", &["TC Status", "Op Type"]),
+    ] {
+        let of = |words: &[&str]| ran(gpuprof().arg(command).args(words).arg(&file)).out;
+        let rows = |text: &str| {
+            let table = text.split(table).nth(1).unwrap().split("\n\n").next().unwrap();
+            table.lines().filter(|line| line.contains("s16816gemm")).count()
+        };
+        let few = of(&[]);
+        assert_eq!(rows(&few), 10, "{few}");
+        assert!(few.contains("\n(5 more rows)\n"), "{few}");
+        assert!(few.ends_with("\n(--limit 0 shows all rows)\n"), "{few}");
+        assert_eq!(rows(&of(&["--limit=3"])), 3);
+        let narrow = of(&["--width=80"]);
+        let heads = narrow.lines().filter(|line| line.trim_end().ends_with(" Name"));
+        let heads = heads.collect::<String>();
+        assert!(kept.iter().all(|head| heads.contains(head)), "{narrow}");
+        let all = of(&["--limit=0"]);
+        assert!(rows(&all) == 15 && !all.contains("more rows"), "{all}");
+        let json: Value = serde_json::from_str(&of(&["--json"])).unwrap();
+        let name = table.trim_end_matches(':');
+        assert_eq!(json[name].as_array().unwrap().len(), 15, "files have all");
+    }
 }
 
 /// Every field of an object and of those in it, but for names that are values.

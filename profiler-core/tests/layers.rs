@@ -75,6 +75,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "host_clock",
             "tables",
             "busy",
+            "communication",
             "collectives",
             "hosts",
             "sums",

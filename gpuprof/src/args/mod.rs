@@ -46,6 +46,10 @@ pub(crate) struct Args {
     /// all ranges, as PyTorch's autograd does. They are in columns of their own, and in no other sum
     #[arg(long, global = true)]
     pub(crate) no_inferred: bool,
+    /// Kernels that move data between GPUs, beside those known by name: they count as communication,
+    /// not as compute. Matches the name without parameters, or the mangled name
+    #[arg(long, global = true, value_name = "REGEX")]
+    pub(crate) communication: Option<Regex>,
     /// Colours of text for people; NO_COLOR and CLICOLOR_FORCE set the default
     #[arg(long, global = true, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
     pub(crate) color: ColorChoice,
@@ -410,6 +414,9 @@ pub(crate) struct KernelsArgs {
     /// Also the classes of each range
     #[arg(long)]
     pub(crate) by_range: bool,
+    /// The maximum number of launch shapes for people; 0 is no limit. CSV and JSON have all
+    #[arg(long, default_value_t = 10, value_name = "ROWS")]
+    pub(crate) limit: usize,
     /// The class of kernels with this name, as in my_mlp*=gemm; overrides known names
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,
@@ -435,6 +442,9 @@ pub(crate) struct TracksArgs {
 pub(crate) struct TensorCoresArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs<TableFormat>,
+    /// The maximum number of rows of each table for people; 0 is no limit. CSV and JSON have all
+    #[arg(long, default_value_t = 10, value_name = "ROWS")]
+    pub(crate) limit: usize,
     /// The class of kernels with this name, as in my_mlp*=gemm; overrides known names
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,

@@ -28,9 +28,18 @@ pub struct Layout {
     pub is_coloured: bool,
 }
 
+/// The width of a layout without limit: formatting knows no larger number.
+const NO_LIMIT: usize = u16::MAX as usize;
+
 impl Layout {
     pub(crate) fn of(f: &fmt::Formatter<'_>) -> Self {
         Self { width: f.precision(), is_coloured: f.sign_plus() }
+    }
+
+    /// The columns of a name in a line: the default on a terminal, all where lines are as long as need be.
+    pub(crate) fn name_width(self, default: usize) -> usize {
+        let is_unlimited = self.width.is_some_and(|width| width >= NO_LIMIT);
+        if is_unlimited { NO_LIMIT } else { default }
     }
 
     /// The text in a tone, where colours are on.

@@ -122,6 +122,19 @@ impl Totals {
     }
 }
 
+impl Totals {
+    /// What was added to earlier sums of the same rows.
+    pub(crate) fn since(mut self, earlier: &Self) -> Self {
+        macro_rules! subtract {
+            ($($field:ident)+) => {$(self.$field = self.$field.saturating_sub(earlier.$field);)+};
+        }
+        subtract!(launches kernels kernel_ns copies copy_ns copy_bytes memsets memset_ns);
+        subtract!(memset_bytes graphs graph_ns synchronizations synchronization_ns allocations);
+        subtract!(frees failed_calls);
+        self
+    }
+}
+
 impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
         macro_rules! add {

@@ -30,6 +30,7 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
     let mut store = Store::default();
     health.add_losses(&recording.losses);
     health.truncated = u64::from(recording.is_truncated);
+    health.unchecked_recordings = u64::from(!recording.has_checksums);
     store.session = Session {
         window_ns: recording.window_ns,
         windows_ns: recording.windows_ns.clone(),

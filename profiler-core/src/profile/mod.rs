@@ -37,12 +37,15 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustc_hash::FxHashSet;
+
 use crate::base::accessors::getters;
 use crate::base::error::{Error, Kind};
-use crate::base::kernel_names::Pattern;
+use crate::base::kernel_names::{Pattern, label, overloaded};
 pub use crate::base::totals::Totals;
-use crate::join::busy::{Collectives, SessionTime, extent, within};
+use crate::join::busy::{SessionTime, extent, within};
 use crate::join::collectives::{self, CollectiveRow};
+use crate::join::communication::Communication;
 use crate::join::correlate;
 use crate::join::decode;
 pub use crate::join::health::Account;
@@ -50,7 +53,9 @@ use crate::join::health::Health;
 use crate::join::infer;
 use crate::join::range_tree::{NodeId, Tree};
 pub use crate::join::tables::Api;
-use crate::join::tables::{BYTES_A_KERNEL, CallId, Maybe, OperationId, RangeId, Store};
+use crate::join::tables::{
+    BYTES_A_KERNEL, CallId, KernelNames, Maybe, OperationId, RangeId, Store, What, Work,
+};
 use crate::record::recording::Recording;
 pub use crate::record::recording::{DeviceInfo, RecordingInfo};
 pub use call::ApiCall;
@@ -65,7 +70,7 @@ pub use host_stack::{
 pub use mark::Mark;
 pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
 pub use process::{HostClock, Merger, Process};
-pub use process_range::ProcessRange;
+pub use process_range::{ProcessRange, ProcessRangeGroup};
 pub use profiles::Profiles;
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
@@ -99,8 +104,9 @@ pub struct Profile {
     pub(crate) store: Store,
     pub(crate) tree: Tree,
     pub(crate) health: Health,
-    collective_kernels: OnceLock<Collectives>,
+    collective_kernels: OnceLock<Communication>,
     collective_rows: OnceLock<Vec<CollectiveRow>>,
+    overloads: OnceLock<FxHashSet<KernelNames>>,
 }
 
 impl Profile {
@@ -129,12 +135,58 @@ impl Profile {
             health,
             collective_kernels: OnceLock::new(),
             collective_rows: OnceLock::new(),
+            overloads: OnceLock::new(),
         }
     }
 
     /// The works that are collectives, determined from their names on first use.
-    pub(crate) fn collective_kernels(&self) -> &Collectives {
-        self.collective_kernels.get_or_init(|| Collectives::of(&self.store))
+    pub(crate) fn collective_kernels(&self) -> &Communication {
+        self.collective_kernels.get_or_init(|| Communication::new(&self.store))
+    }
+
+    /// Adds kernels that move data between GPUs to those that are known by their names. They count
+    /// as communication instead of compute, and have the class of collectives.
+    ///
+    /// `is_communication` gets the name of each kernel twice: as reports show it, demangled and
+    /// without parameters, and mangled. Of several calls the last counts. Costs microseconds for
+    /// each kernel name.
+    ///
+    /// ```
+    /// use profiler_core::Profile;
+    ///
+    /// # fn main() -> Result<(), profiler_core::Error> {
+    /// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+    /// let profile = Profile::load(file)?.with_communication(|name| name.starts_with("my_ring::"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_communication(mut self, is_communication: impl Fn(&str) -> bool) -> Self {
+        self.collective_kernels = Communication::with(&self.store, is_communication).into();
+        self.collective_rows = OnceLock::new();
+        self
+    }
+
+    /// True for a function that differs from another of the profile in its parameters alone.
+    pub(crate) fn is_overloaded(&self, names: &KernelNames) -> bool {
+        let overloads = self.overloads.get_or_init(|| {
+            let names_of = |work: &Work| match work.what {
+                What::Kernel { names, .. } => Some(names),
+                _ => None,
+            };
+            let all: FxHashSet<_> = self.store.works().iter().filter_map(names_of).collect();
+            let text = |id| self.store.names.get(id);
+            let kernels =
+                all.iter().map(|names| (*names, text(names.name), names.demangled.map(text)));
+            overloaded(kernels)
+        });
+        !overloads.is_empty() && overloads.contains(names)
+    }
+
+    /// The name of a kernel that reports show.
+    pub(crate) fn kernel_label(&self, names: &KernelNames) -> String {
+        let text = |id| self.store.names.get(id);
+        label(text(names.name), names.demangled.map(text), self.is_overloaded(names))
     }
 
     pub(crate) fn collective_rows(&self) -> &[CollectiveRow] {

@@ -9,7 +9,7 @@ use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
 use crate::base::accessors::getters;
 use crate::base::distribution::Distribution;
-use crate::base::kernel_names::{Pattern, demangled};
+use crate::base::kernel_names::{Pattern, label, overloaded};
 use crate::base::order;
 use crate::base::table::{Layout, Table};
 use crate::base::text::serialize_fields;
@@ -391,9 +391,11 @@ impl fmt::Display for Summary {
             writeln!(f, "{}\n", marks.render(layout))?;
         }
         let mut kernels = Table::new(["kernel", "count", "GPU time", "mean"], 1);
-        for (name, sum) in self.kernels().into_iter().take(KERNELS) {
+        let sums = self.kernels();
+        let overloads = overloaded(sums.iter().map(|(name, _)| (*name, *name, None)));
+        for (name, sum) in sums.into_iter().take(KERNELS) {
             let mean = sum.kernel_time() / u32::try_from(sum.kernels.max(1)).unwrap_or(u32::MAX);
-            let name = demangled(name);
+            let name = label(name, None, overloads.contains(name));
             kernels.add_row([name, sum.kernels.to_string(), time(sum.kernel_time()), time(mean)]);
         }
         writeln!(f, "{}\n", kernels.render(layout))?;

@@ -234,8 +234,12 @@ impl Selector {
             || !self.categories.is_empty()
     }
 
-    /// The operations of a single range or node, from the index of the tree; `None` for other selections.
+    /// The listed operations, or those of a single range or node from the index of the tree; `None`
+    /// for other selections.
     fn listed(&self, profile: &Profile) -> Option<Vec<OperationId>> {
+        if let Some(rows) = &self.rows {
+            return Some(rows.to_vec());
+        }
         let more = !self.patterns.is_empty()
             || self.outside
             || !self.domains.is_empty()

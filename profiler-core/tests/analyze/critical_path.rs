@@ -72,7 +72,7 @@ fn predictions_from_the_file_before_match_the_program_after() {
         let profiles = recordings(name, states);
         let saved = 1.0 - step_time(&profiles[1]) / step_time(&profiles[0]);
         let dependencies = profiles[0].dependencies().with_steps("step").unwrap();
-        let prediction = dependencies.predict(change.clone());
+        let prediction = dependencies.predict(change.clone()).unwrap();
         let predicted = 1.0 - 1.0 / prediction.speed_up();
         println!(
             "{name:<20} saved {:5.1} %, predicted {:5.1} %: {prediction}",
@@ -281,7 +281,7 @@ fn dependencies_of_a_fake_graph_survive_its_copy_and_the_file() {
     assert_eq!(["long", "beside"].map(on_path), [20, 0], "{path}");
     // Another kernel does not explain it, though it may have ended last.
     let faster = Change::Kernel { name: "long".to_owned(), times: 2.0 };
-    let saved = dependencies.with_steps("step").unwrap().predict(faster).saved();
+    let saved = dependencies.with_steps("step").unwrap().predict(faster).unwrap().saved();
     assert!(saved.abs_diff(Duration::from_millis(10)) < Duration::from_micros(10), "{saved:?}");
 }
 
@@ -307,7 +307,7 @@ fn path_follows_a_hand_over_to_another_thread() {
     let worker = path.ranges().iter().find(|row| row.name == "outer/worker").unwrap();
     assert!(worker.on_path >= Duration::from_millis(30), "{path}");
     let faster = Change::Host { path: "worker".to_owned(), times: 2.0 };
-    let prediction = profile.dependencies().with_steps("outer").unwrap().predict(faster);
+    let prediction = profile.dependencies().with_steps("outer").unwrap().predict(faster).unwrap();
     assert!(prediction.saved() >= Duration::from_millis(14), "{prediction}\n{path}");
 }
 
@@ -404,7 +404,7 @@ fn path_of_two_gpus_leads_to_the_late_rank() {
     // Of 1.25 ms a step, which the host has to hide what it does meanwhile.
     let dependencies = dependencies.with_steps("late").unwrap();
     let faster = Change::Kernel { name: "*spin*".to_owned(), times: 2.0 };
-    let prediction = dependencies.predict(faster);
+    let prediction = dependencies.predict(faster).unwrap();
     println!("{prediction:?}");
     assert!(prediction.saved().abs_diff(Duration::from_micros(1_250)) < Duration::from_micros(60));
 }

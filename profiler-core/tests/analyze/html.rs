@@ -151,7 +151,7 @@ fn tables_and_summary_are_those_of_the_report() {
         .collect();
     assert_eq!(
         titles[0],
-        "The run is copy bound: 1.069 ms (32.0 %, 39.9 % with the idle time around it), estimated 1.66x if it took no time, all else equal"
+        "The run is copy bound: 1.069 ms (32.0 %, 39.9 % with the idle time around it), about 1.66x faster without it"
     );
     let copies =
         "40 asynchronous copies of pageable memory, 12.50 MiB in all, in batch/copy to device";

@@ -59,6 +59,8 @@ mod roofline;
 mod same_work;
 mod sampled;
 mod scorecard;
+#[cfg(feature = "nsys")]
+mod small_captures;
 mod stacks;
 mod tensor_cores;
 mod tracks;

@@ -155,7 +155,7 @@ fn products_on_tensor_cores_are_good() {
     let small = card.score(ScoreKind::SmallKernels).unwrap();
     assert!((small.value.unwrap() - 5.0 / 150.0).abs() < 1e-9, "{card}");
     // The share is one of time, and the note has both.
-    assert!(small.note.starts_with("5.000 us of 150.0 us; 1 of "), "{}", small.note);
+    assert!(small.note.starts_with("100.0 us of 3.000 ms; 20 of 60 kernels "), "{}", small.note);
 }
 
 /// A collective may wait for another rank: its time is no reason to call a GPU busy.

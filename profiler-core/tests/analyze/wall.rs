@@ -46,8 +46,10 @@ fn relapses_fail_fixes_pass_and_the_planted_cause_is_named() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
+/// Only the program moves the clock: the host's part of a run takes no time of its own.
 fn record(program: impl FnOnce(&Fake)) -> Profile {
     let fake = Fake::new();
+    fake.stop_clock();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let ((), profile) = profiler.record(|| program(&fake)).unwrap();
     of_its_own(&profile)
@@ -140,7 +142,6 @@ fn a_process_is_one_value_whatever_the_number_of_its_runs() {
     // What the host does is assumed to differ by half, what the GPU does by 2 %.
     let on_host = |ms| {
         record(|fake| {
-            fake.stop_clock();
             let _step = range("step");
             fake.advance_clock(std::time::Duration::from_millis(ms));
             fake.launch(Work::kernel(c"gemm").taking_ns(1_000));
@@ -242,14 +243,15 @@ fn empty_cut_off_and_missing_runs_are_undecided() {
         comparison.wall().undecidable.clone().unwrap()
     };
     assert_eq!(undecidable(&[], &[run(1_000)]), Undecidable::NoRun { side: Side::Before });
-    let nothing = || record(|_| std::thread::sleep(std::time::Duration::from_millis(5)));
+    let five_ms = std::time::Duration::from_millis(5);
+    let nothing = || record(|fake| fake.advance_clock(five_ms));
     let empty = Undecidable::Nothing { side: Side::After };
     assert_eq!(undecidable(&[run(1_000)], &[nothing()]), empty);
     // Without GPU work on both sides the whole time is the host's.
     let on_host = || {
-        record(|_| {
+        record(|fake| {
             let _step = range("step");
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            fake.advance_clock(five_ms);
         })
     };
     let comparison = compare(&on_host(), &on_host());

@@ -105,6 +105,7 @@ impl Run<'_> {
             matches.all.len()
         );
         let is_met = sign.is_met();
-        is_met.then(|| self.costing(FindingKind::ExposedTransfers, title, cost, vec![sign]))
+        let found = self.costing(FindingKind::ExposedTransfers, title, cost, vec![sign]);
+        is_met.then(|| self.limited(found, std::iter::empty()))
     }
 }

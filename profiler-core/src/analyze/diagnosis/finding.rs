@@ -10,10 +10,11 @@ use serde::Serialize;
 use super::Run;
 use super::amdahl::amdahl;
 use super::clock::{Piece, gaps, reach};
+use super::estimate::{DeviceClocks, faster};
 use super::evidence::{Evidence, IdleStack, Moment};
-use super::gemms::{GemmKernel, Padding};
+use super::gemm_kernel::{GemmKernel, Padding};
 use super::sign::{Sign, first_decides};
-use super::verdict::{finite, gain};
+use super::verdict::{around, finite, gain};
 use crate::analyze::phases::PhaseKind;
 use crate::base::named_variants::named_variants;
 use crate::base::statistics::as_ns;
@@ -103,24 +104,24 @@ impl FindingKind {
     /// The assumption of the speed-up estimate.
     pub const fn assumption(self) -> &'static str {
         match self {
-            Self::PageableCopies | Self::BlockingCopies => "if they were hidden, all else equal",
-            Self::TinyCopies => "if each row were one copy, all else equal",
+            Self::PageableCopies | Self::BlockingCopies => "if they were hidden",
+            Self::TinyCopies => "if each row were one copy",
             Self::SmallGemms | Self::SmallKernels => {
-                "if each row were one kernel that fills the GPU, all else equal"
+                "if each row were one kernel that fills the GPU"
             }
-            Self::TailEffect => "if every wave were full, all else equal",
+            Self::TailEffect => "if every wave were full",
             Self::UnalignedGemms | Self::OlderGemms => "if they took half the time",
-            Self::SerialStreams => "if they ran at once, all else equal",
-            Self::FirstIterations => "if they took as long as the others, all else equal",
-            Self::UnevenRanks => "if all ranks arrived at once, all else equal",
-            Self::ExposedTransfers => "if other work hid them, all else equal",
-            Self::UnderusedGpu => "if all GPUs had the same work, all else equal",
-            Self::ProfilerOverhead => "without recording, all else equal",
+            Self::SerialStreams => "if they ran at once",
+            Self::FirstIterations => "if they took as long as the others",
+            Self::UnevenRanks => "with the work divided evenly",
+            Self::ExposedTransfers => "if other work hid them",
+            Self::UnderusedGpu => "with the work divided evenly",
+            Self::ProfilerOverhead => "without recording",
             Self::RepeatedAllocation
             | Self::RedundantSyncs
             | Self::DefaultStream
             | Self::LazyLoading
-            | Self::IdleGaps => "if it took no time, all else equal",
+            | Self::IdleGaps => "without it",
         }
     }
 
@@ -163,14 +164,17 @@ pub struct Finding {
     pub cost: Duration,
     /// `cost` as a share of the clock, from 0 to 1.
     pub share: f64,
-    /// The share that may vanish: `share`, and the rest of idle times that it is half or more of,
-    /// which may be hidden once the host is in time.
+    /// The share of the wall time that may vanish: `share`, and the rest of idle times that it is
+    /// half or more of, which may be hidden once the host is in time. Of several GPUs no more than
+    /// the one with most kernels and copies leaves.
     pub reach: f64,
     /// Estimated speed-up of the run by Amdahl's law, from `reach` under the
-    /// [`assumption`](Self::assumption); infinite for the whole run. Not a bound: a change that
-    /// also shortens other work brings more.
+    /// [`assumption`](Self::assumption); infinite for the whole run.
     #[serde(serialize_with = "finite")]
     pub estimate: f64,
+    /// True if `estimate` is an upper bound: without all idle time the busiest GPU takes the rest.
+    /// Otherwise a change that also shortens other time brings more.
+    pub is_bound: bool,
     /// The assumption of the estimate.
     pub assumption: &'static str,
     /// The supporting numbers.
@@ -229,8 +233,9 @@ impl Finding {
             None => {}
         }
         if self.cost != Duration::ZERO {
-            let Self { cost, share, reach, estimate, assumption, .. } = *self;
-            line.push_str(&format!(": {}", gain(cost, [share, reach], estimate, assumption)));
+            let faster = faster(self.estimate, self.is_bound, self.assumption);
+            let around = around(self.share, self.reach, false);
+            line.push_str(&format!(": {}", gain(self.cost, self.share, &around, &faster)));
         }
         line
     }
@@ -276,9 +281,9 @@ impl Run<'_> {
             places: places.into_iter().map(place).collect(),
             evidence: Evidence::of(moments, self.thresholds.get_evidence()),
             reach,
-            estimate: amdahl(reach, f64::INFINITY),
             ..self.costing(kind, title, cost, signs)
         };
+        let found = self.limited(found, pieces.iter().map(|(piece, _)| piece));
         (found.share >= self.thresholds.get_finding_share()).then_some(found)
     }
 
@@ -300,6 +305,18 @@ impl Run<'_> {
         entries
     }
 
+    /// Limits the estimate of a finding to what the busiest GPU leaves without these pieces.
+    pub(super) fn limited<'p>(
+        &self,
+        found: Finding,
+        pieces: impl Iterator<Item = &'p Piece> + Clone,
+    ) -> Finding {
+        let clocks = self.clocks.get_or_init(|| DeviceClocks::new(&self.clock.pieces));
+        let estimate = clocks.without(found.reach, pieces);
+        let (reach, is_bound) = (estimate.reach, estimate.is_bound);
+        Finding { reach, estimate: estimate.speed_up, is_bound, ..found }
+    }
+
     /// A finding with this cost in nanoseconds, without place and evidence.
     pub(super) fn costing(
         &self,
@@ -319,6 +336,7 @@ impl Run<'_> {
             share,
             reach: share,
             estimate: amdahl(share, f64::INFINITY),
+            is_bound: false,
             assumption: kind.assumption(),
             signs: first_decides(signs),
             evidence: Evidence::default(),

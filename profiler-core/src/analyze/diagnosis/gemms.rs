@@ -5,29 +5,26 @@
 //!   1000 x 1000 x 1000, and tf32 ones at 42 % (`tests/products-h200.csv`).
 //! - Older: the name states an architecture before Ampere on a later GPU; or an older one than the
 //!   GPU's for 16-bit numbers, of which other products of the run have kernels of the GPU's own.
-//!   cuBLAS has no newer kernels for full f32, and prefers those of Ampere for small products in
-//!   tf32 and int8 on Hopper, so that these are no finding.
+//!   In other types they are no finding: on an H200 cuBLAS uses kernels of Ampere for full f32, and for
+//!   small products in tf32 and int8 (the same table).
 //!
 //! Kernels that use no tensor cores are the subject of [`Profile::tensor_cores`] instead.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use nvtx::Dtype;
 use rustc_hash::{FxHashMap, FxHashSet};
-use serde::Serialize;
 
 use super::Run;
 use super::amdahl::amdahl;
 use super::clock::{Part, Piece};
 use super::finding::{Finding, FindingKind};
+use super::gemm_kernel::{GemmKernel, Padding};
 use super::sign::Sign;
 use crate::analyze::kernels::{Architecture, DeclaredSizes, GemmName, KernelClass, TcUse};
 use crate::base::kernel_names::lower_case;
-use crate::base::statistics::as_ns;
-use crate::base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{NameId, OperationId, RangeId, What};
 use crate::profile::{Profile, Range};
@@ -38,68 +35,6 @@ const LEAST_GPU_SHARE: f64 = 0.01;
 const AMPERE: Architecture = (8, 0);
 /// Bytes of the loads that kernels for aligned operands use.
 const ALIGNED_BYTES: u64 = 16;
-
-/// A kernel of a finding on matrix products.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct GemmKernel {
-    /// Its name, without parameters.
-    pub name: String,
-    /// Number of launches.
-    pub launches: u64,
-    /// Its time on the clock.
-    #[serde(rename = "cost_ns", serialize_with = "as_ns")]
-    pub cost: Duration,
-    /// The compute capability in its name, if any.
-    pub architecture: Option<(u32, u32)>,
-    /// The compute capability of its device.
-    pub device: (u32, u32),
-    /// The elements of a load of operands, in names of CUTLASS kernels (`align1`).
-    pub alignment: Option<u32>,
-}
-
-impl fmt::Display for GemmKernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { launches, architecture, device: (major, minor), alignment, .. } = self;
-        let cost = time(self.cost);
-        write!(f, "{cost}, {launches} launches: {}", shortened(&self.name, NAME_WIDTH + 20))?;
-        match alignment {
-            Some(1) => f.write_str(": loads single numbers")?,
-            Some(elements) => write!(f, ": loads {elements} numbers at once")?,
-            None => {}
-        }
-        match architecture {
-            Some(of) if *of != (*major, *minor) => {
-                write!(f, ", written for sm_{}{} (the GPU is sm_{major}{minor})", of.0, of.1)
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// A declared dimension of a matrix product that is no multiple of 16 bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Padding {
-    /// The path of the range that declares it.
-    pub path: String,
-    /// `m`, `n` or `k`.
-    pub dimension: &'static str,
-    /// The declared size.
-    pub size: u64,
-    /// The numbers in 16 bytes.
-    pub multiple: u64,
-    /// The next multiple.
-    pub padded: u64,
-}
-
-impl fmt::Display for Padding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { dimension, size, multiple, padded, .. } = self;
-        let path = shortened(&self.path, PATH_WIDTH);
-        write!(f, "in {path}: {dimension} is {size}; pad it to {padded}, a multiple of {multiple}")
-    }
-}
 
 /// A kernel by name on a device.
 struct ProductKernel {
@@ -272,10 +207,10 @@ impl Run<'_> {
         let costs = self.costliest(costs, most, |(node, ..)| Some(*node));
         let mut padding: Vec<(Reverse<u64>, Padding)> = costs
             .into_iter()
-            .map(|(ns, (node, dimension, size, multiple))| {
+            .filter_map(|(ns, (node, dimension, size, multiple))| {
                 let path = self.path_of(Some(node)).unwrap_or_default();
-                let padded = size.next_multiple_of(multiple);
-                (Reverse(ns), Padding { path, dimension, size, multiple, padded })
+                let padded = size.checked_next_multiple_of(multiple)?;
+                Some((Reverse(ns), Padding { path, dimension, size, multiple, padded }))
             })
             .collect();
         padding.sort_by(|(ns, a), (other_ns, b)| {
@@ -355,7 +290,7 @@ mod tests {
         let text = found.to_string();
         assert!(
             text.ends_with(&format!(
-                "1.200 ms, 20 launches: {UNALIGNED}: loads single numbers, written for sm_75 (the GPU is sm_90)"
+                "1.200 ms, 20 launches: {UNALIGNED}: loads single numbers, sm_75 by its name (the GPU is sm_90)"
             )),
             "{text}"
         );

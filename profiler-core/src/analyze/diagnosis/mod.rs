@@ -10,7 +10,8 @@
 //! println!("{diagnosis}");
 //! if diagnosis.verdict().bottleneck == Some(Bottleneck::Data) {
 //!     let cause = &diagnosis.verdict().causes[0];
-//!     println!("estimated {:.2}x {}", cause.estimate, cause.assumption);
+//!     let limit = if cause.is_bound { "at most" } else { "about" };
+//!     println!("{limit} {:.2}x faster {}", cause.estimate, cause.assumption);
 //! }
 //! for finding in diagnosis.findings() {
 //!     println!("{finding}");
@@ -31,9 +32,10 @@
 //! The wall clock of every GPU is divided completely: kernels before copies before collectives
 //! before host activity. Patterns are recognised by numbers. The cost of a cause is its time on
 //! that clock, not the sum of overlapping operations. Amdahl's law then estimates the speed-up
-//! under a printed assumption: this time vanishes (half of it for compute), and all else stays the
-//! same. That is no bound: a real change often shortens other work too. A fused optimizer launches
-//! less and also moves less data.
+//! under a printed assumption: this time vanishes (half of it for compute), and other time stays.
+//! An estimate is called "about": a real change often shortens other time too. A fused optimizer
+//! launches less and also moves less data. It is called "at most" where it is the bound: without
+//! any idle time the run still takes the kernels and copies of its busiest GPU.
 //!
 //! Time with collectives only is a cause and no verdict where ranks are missing: one rank alone does not separate a transfer
 //! from a wait for another rank. Where most collectives are matched across ranks, findings and [`ranks`](crate::ranks) do.
@@ -44,8 +46,10 @@ mod bottleneck;
 mod calls;
 mod clock;
 mod copies;
+mod estimate;
 mod evidence;
 mod finding;
+mod gemm_kernel;
 mod gemms;
 mod phase;
 mod run;
@@ -74,17 +78,21 @@ pub use crate::analyze::phases::PhaseKind;
 use crate::analyze::phases::Phases;
 use crate::base::accessors::getters;
 use crate::base::kernel_names::Pattern;
+use crate::base::table::Layout;
 use crate::base::units::{NAME_WIDTH, nanoseconds, shortened};
+use crate::join::busy::united;
 use crate::join::tables::{Interval, OperationId, WorkId};
-use crate::profile::{Profile, Range, RangeNode};
+use crate::profile::{ProcessRangeGroup, Profile, Range, RangeNode};
 use crate::query::Query;
 pub use amdahl::amdahl;
 pub use bottleneck::Bottleneck;
 pub use clock::Part;
 pub(crate) use clock::{Clock, Piece};
+use estimate::DeviceClocks;
+pub(crate) use estimate::{certainty, device_list, factor, faster};
 pub use evidence::{Evidence, IdleStack, Moment};
 pub use finding::{Finding, FindingKind, Place};
-pub use gemms::{GemmKernel, Padding};
+pub use gemm_kernel::{GemmKernel, Padding};
 pub use phase::Phase;
 pub(crate) use phase::{Judged, Others, Section};
 use shape::Shapes;
@@ -93,8 +101,8 @@ pub(crate) use straggler::Stragglers;
 pub use straggler::{LateCause, Straggler};
 pub use thresholds::Thresholds;
 use verdict::Scope;
+pub(crate) use verdict::finite;
 pub use verdict::{Cause, Inconclusive, PartTime, Unmatched, Verdict};
-pub(crate) use verdict::{factor, finite};
 
 /// Passes over the operations and clock pieces of a run for the verdicts of all ranges together.
 /// Nested ranges, and ranges of several threads, share their time.
@@ -133,7 +141,7 @@ impl Diagnosis {
         /// The verdicts on paths of the range tree, in the order of [`Profile::walk`], on the instances
         /// in steady phases if there are any: those with at least [`Thresholds::cause_share`] of the clock and enough operations. If nested
         /// ranges would need more than 64 passes over the run (8 for a long run), only the longest
-        /// have one.
+        /// have one. Those on [process ranges](Profile::process_range_groups) by name follow.
         ranges: &[Verdict] = ranges;
         /// Number of paths without a verdict.
         ranges_left_out: u64 = ranges_left_out;
@@ -177,6 +185,8 @@ pub struct Diagnoser<'a> {
     profile: &'a Profile,
     thresholds: Thresholds,
     clock: Clock,
+    /// The clock of findings, if devices are unused.
+    used_clock: Option<Clock>,
     known: Known,
     phases: OnceCell<Phases>,
 }
@@ -202,6 +212,7 @@ struct Run<'a> {
     section: Option<Rc<Section>>,
     /// Kernels by stream.
     streams: OnceCell<BTreeMap<(u32, u32, u32), Vec<OperationId>>>,
+    clocks: OnceCell<DeviceClocks>,
 }
 
 impl Profile {
@@ -220,7 +231,9 @@ impl Profile {
     pub fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_> {
         let known = Known::default();
         let clock = Clock::new(self, &thresholds);
-        Diagnoser { profile: self, thresholds, clock, known, phases: OnceCell::new() }
+        let unused = DeviceClocks::new(&clock.pieces).unused(thresholds.get_unused_share());
+        let used_clock = (!unused.is_empty()).then(|| clock.without(&unused));
+        Diagnoser { profile: self, thresholds, clock, used_clock, known, phases: OnceCell::new() }
     }
 }
 
@@ -258,8 +271,10 @@ impl<'a> Diagnoser<'a> {
     }
 
     fn tools(&self) -> Run<'_> {
-        let Self { profile, thresholds, clock, known, .. } = self;
-        Run { profile, thresholds, clock, known, section: None, streams: OnceCell::new() }
+        let Self { profile, thresholds, clock, used_clock, known, .. } = self;
+        let clock = used_clock.as_ref().unwrap_or(clock);
+        let (streams, clocks) = (OnceCell::new(), OnceCell::new());
+        Run { profile, thresholds, clock, known, section: None, streams, clocks }
     }
 
     /// The verdicts on the steady phases, or on the run as a whole, verdicts on ranges, and findings.
@@ -268,7 +283,8 @@ impl<'a> Diagnoser<'a> {
         let steady = self.steady(&judged.phases);
         let clock = judged.verdicts().iter().map(|verdict| verdict.clock.as_secs_f64()).sum();
         let ranges = self.ranges(clock, steady.clone());
-        let ranges_left_out = (self.profile.tree.nodes.len() - ranges.len()) as u64;
+        let paths = self.profile.tree.nodes.len() + self.profile.process_range_groups().len();
+        let ranges_left_out = (paths - ranges.len()) as u64;
         let Judged { verdict, phases, findings, .. } = judged;
         let says_nothing = verdict.inconclusive.is_some_and(Inconclusive::says_nothing);
         let outlook = (!says_nothing).then(|| {
@@ -298,9 +314,15 @@ impl<'a> Diagnoser<'a> {
         })
     }
 
-    /// The common verdict on the ranges of this name, path or pattern; `None` without any.
+    /// The common verdict on the ranges of this name, path or pattern. Without any, on the [process
+    /// ranges](Profile::process_range_groups) of this name or pattern; `None` without those.
     pub fn range(&self, path: &str) -> Option<Verdict> {
-        let summary = self.profile.range(path)?;
+        let Some(summary) = self.profile.range(path) else {
+            let mut groups = self.profile.process_range_groups();
+            let pattern = Pattern::new(path);
+            groups.retain(|group| pattern.matches(group.name()));
+            return (!groups.is_empty()).then(|| self.process_ranges(path, &groups));
+        };
         let is_match = self.profile.matching(&Pattern::new(path));
         let matching = self.profile.nodes().filter(|node| is_match[node.id.at()]);
         let ranges: Vec<_> = matching.flat_map(|node| node.ranges()).collect();
@@ -320,8 +342,25 @@ impl<'a> Diagnoser<'a> {
         self.profile.steps(path).iter().map(|step| self.instance(step.range())).collect()
     }
 
+    /// The common verdict on process ranges and their work.
+    fn process_ranges(&self, path: &str, groups: &[ProcessRangeGroup<'_>]) -> Verdict {
+        let store = &self.profile.store;
+        let mut rows: Vec<OperationId> =
+            groups.iter().flat_map(ProcessRangeGroup::operations).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let work = rows.iter().filter_map(|id| store.operations[id.at()].time());
+        let times = united(groups.iter().flat_map(|group| group.times()).chain(work).collect());
+        let is_by_time = groups.iter().any(ProcessRangeGroup::is_by_time);
+        let label = if is_by_time { " (start/end, by time)" } else { " (start/end)" };
+        let instances = groups.iter().map(ProcessRangeGroup::instances).sum();
+        let waits = groups.iter().map(|group| group.inclusive().synchronizations).sum();
+        let query = self.profile.query().among(rows);
+        self.judge(format!("{path}{label}"), instances, &times, query, waits)
+    }
+
     /// The verdicts on ranges, longest first until [`LOOKS`] are used up: each passes over its
-    /// content.
+    /// content. Those on process ranges by name follow.
     fn ranges(&self, clock: f64, steady: Option<Rc<Section>>) -> Vec<Verdict> {
         let least = self.thresholds.get_cause_share() * clock;
         let time = |node: &RangeNode<'_>| node.host_time().max(node.inclusive().gpu_time());
@@ -361,7 +400,21 @@ impl<'a> Diagnoser<'a> {
             verdicts.push((index, verdict));
         }
         verdicts.sort_by_key(|(index, _)| *index);
-        verdicts.into_iter().map(|(_, verdict)| verdict).collect()
+        let mut verdicts: Vec<Verdict> = verdicts.into_iter().map(|(_, verdict)| verdict).collect();
+        let mut groups = self.profile.process_range_groups();
+        groups.retain(|group| {
+            let has_enough =
+                group.inclusive().gpu_operations() >= self.thresholds.get_least_operations();
+            has_enough && group.host_time().as_secs_f64() >= least
+        });
+        groups.sort_by_key(|group| Reverse(group.host_time()));
+        for group in groups {
+            // A pass over the operations and the clock.
+            let Some(less) = left.checked_sub(all as u64) else { break };
+            left = less;
+            verdicts.push(self.process_ranges(group.name(), &[group]));
+        }
+        verdicts
     }
 
     fn judge(
@@ -429,18 +482,7 @@ fn times(ranges: &[Range<'_>]) -> Vec<Interval> {
         let end_ns = ends.fold(end_ns, |end, time| end.max(time.end_ns));
         Interval { start_ns, end_ns }
     };
-    let mut times: Vec<Interval> = ranges.iter().map(time).collect();
-    times.sort_unstable_by_key(|time| time.start_ns);
-    let mut apart: Vec<Interval> = Vec::with_capacity(times.len());
-    for time in times {
-        match apart.last_mut() {
-            Some(last) if time.start_ns <= last.end_ns => {
-                last.end_ns = last.end_ns.max(time.end_ns)
-            }
-            _ => apart.push(time),
-        }
-    }
-    apart
+    united(ranges.iter().map(time).collect())
 }
 
 /// Findings in a text; JSON has all.
@@ -457,7 +499,7 @@ impl fmt::Display for Diagnosis {
         }
         for range in &self.ranges {
             let path = range.path.as_deref().unwrap_or_default();
-            write!(f, "\n  {}: ", shortened(path, NAME_WIDTH))?;
+            write!(f, "\n  {}: ", shortened(path, Layout::of(f).name_width(NAME_WIDTH)))?;
             match (range.causes.first(), &range.inconclusive) {
                 (_, Some(why)) => write!(f, "no verdict: {why}")?,
                 (Some(cause), None) => write!(f, "{cause}")?,
@@ -475,7 +517,7 @@ impl fmt::Display for Diagnosis {
             write!(f, "\n  and {more} more")?;
         }
         match &self.outlook {
-            Some(outlook) => write!(f, "\n\n{}", outlook.brief()),
+            Some(outlook) => write!(f, "\n\n{}", outlook.brief(Layout::of(f))),
             None => Ok(()),
         }
     }

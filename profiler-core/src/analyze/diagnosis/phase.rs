@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::clock::{Clock, Piece};
+use super::estimate::DeviceClocks;
 use super::finding::Finding;
 use super::verdict::{Scope, Verdict};
 use super::{Diagnoser, Run};
@@ -256,7 +257,8 @@ impl<'a> Diagnoser<'a> {
         let used: Vec<u32> = pieces.iter().filter(|p| !p.is_idle).map(|p| p.device).collect();
         pieces.retain(|piece| used.binary_search(&piece.device).is_ok());
         let of = phases.steady.get(phase)?;
-        let clock = Clock::from(pieces.clone());
+        let unused = DeviceClocks::new(&pieces).unused(self.thresholds.get_unused_share());
+        let clock = Clock::from(pieces.clone()).without(&unused);
         let run = Run { clock: &clock, section: Some(section.clone()), ..self.tools() };
         let query = run.query();
         if query.count() < self.thresholds.get_least_operations() {

@@ -13,8 +13,10 @@ use serde::Serialize;
 
 use super::data_type::has_tensor_cores;
 use super::eligibility::OpFields;
+use super::gemm_name::GemmName;
 use super::{Classifier, KernelClass, TcRemedy, TcStatus, TcUse, TensorCoreUse};
 use crate::base::accessors::getters;
+use crate::base::kernel_names::lower_case;
 use crate::base::statistics::{Statistics, ratio};
 use crate::base::units::{nanoseconds as ns, time};
 use crate::join::range_tree::NodeId;
@@ -64,6 +66,8 @@ pub struct TcOp {
 
 impl Row for TcOp {
     const NAME: &'static str = "tensor_core_ops";
+    const KEPT_LONGER: &'static [&'static str] =
+        &["GPU Time", "TC Status", "TC Time", "Op Type", "Name"];
 
     fn cells(&self, cells: &mut Cells<'_>) {
         let yes = |is: bool| if is { "yes" } else { "no" };
@@ -309,6 +313,8 @@ impl Sum {
 struct KernelData {
     tensor_core: TensorCoreUse,
     class: KernelClass,
+    /// A product whose loads are for unaligned operands, by its name.
+    is_unaligned: bool,
     name: Arc<str>,
     times: Vec<u64>,
     calls: u64,
@@ -362,10 +368,13 @@ impl<'a> Account<'a> {
         let mut devices: Vec<u32> = Vec::new();
         for kernel in query.iter().filter_map(|operation| operation.as_kernel()) {
             let index = *of_name.entry(kernel.name()).or_insert_with(|| {
+                let name = kernel.demangled_name();
+                let alignment = GemmName::parse(&lower_case(&name).0).alignment;
                 account.kernels.push(KernelData {
                     tensor_core: kernel.tensor_core_use_with(classifier),
                     class: kernel.class_with(classifier),
-                    name: kernel.demangled_name().into(),
+                    is_unaligned: alignment.is_some_and(|alignment| alignment.is_unaligned()),
+                    name: name.into(),
                     times: Vec::new(),
                     calls: 0,
                 });
@@ -495,12 +504,14 @@ impl<'a> Account<'a> {
         let mut of_class: Vec<(KernelClass, u64)> = Vec::new();
         let (mut all, mut tc, mut products) = (Sum::default(), Sum::default(), Sum::default());
         let (mut has_unknown, mut has_other, mut data_type) = (false, false, None);
+        let mut is_unaligned = false;
         // Products that do not use tensor cores by their names.
         let mut plain: Vec<Option<Dtype>> = Vec::new();
         let mut kernels: Vec<(&usize, &Sum)> = launched.iter().collect();
         kernels.sort_unstable_by_key(|(kernel, sum)| (Reverse(sum.ns), **kernel));
         for (kernel, sum) in kernels {
             let KernelData { tensor_core, class, .. } = &self.kernels[*kernel];
+            is_unaligned |= self.kernels[*kernel].is_unaligned;
             let is_using = tensor_core.tensor_cores == TcUse::Using;
             all.add(*sum);
             match of_class.iter_mut().find(|(known, _)| known == class) {
@@ -541,6 +552,9 @@ impl<'a> Account<'a> {
             TcStatus::Using => remedies.retain(|remedy| *remedy == TcRemedy::PadShape),
             TcStatus::NotEligible | TcStatus::Unknown => remedies.clear(),
             TcStatus::EligibleNotUsing => {}
+        }
+        if is_unaligned && status == TcStatus::Using && remedies.is_empty() {
+            remedies.push(TcRemedy::PadShape);
         }
         let first = of_class.iter().max_by_key(|(class, ns)| (*ns, Reverse(*class)));
         let first = first.map_or(KernelClass::Other, |(class, _)| *class);

@@ -25,7 +25,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::analyze::diagnosis::{
-    Bottleneck, Finding, Inconclusive, Judged, Others, Verdict, factor, finite,
+    Bottleneck, Finding, Inconclusive, Judged, Others, Verdict, certainty, device_list, factor,
+    faster, finite,
 };
 use crate::analyze::kernels::TcRemedy;
 use crate::base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
@@ -65,6 +66,8 @@ pub struct Mending {
     /// The speed-up of the run under [`assumption`](Self::assumption); infinite for all of it.
     #[serde(serialize_with = "finite")]
     pub estimate: f64,
+    /// True if no change of this kind brings more: [`Finding::is_bound`].
+    pub is_bound: bool,
     /// The assumption of the estimate.
     pub assumption: &'static str,
     /// The advice.
@@ -248,7 +251,9 @@ impl Card<'_> {
     }
 
     fn busy(&self) -> Known {
-        let devices = self.query().devices();
+        let mut devices = self.query().devices();
+        let unused = &self.verdict.unused_devices;
+        devices.retain(|device| !unused.contains(&device.device));
         let busy = sum(devices.iter().map(|device| device.busy));
         let count = devices.len();
         match self.share_of_clock(busy) {
@@ -257,6 +262,10 @@ impl Card<'_> {
                 let note = match count {
                     1 => format!("{} of {clock}", time(busy)),
                     _ => format!("{} of {clock} on {count} GPUs together", time(busy)),
+                };
+                let note = match unused.is_empty() {
+                    true => note,
+                    false => format!("{note}; {} unused", device_list(unused)),
                 };
                 self.of_clock((share / count as f64).min(1.0), note)
             }
@@ -272,7 +281,8 @@ impl Card<'_> {
         };
         let note = match self.verdict.cause_of(bottleneck) {
             Some(cause) => {
-                format!("{}, {}x {}", time(spent), factor(cause.estimate), cause.assumption)
+                let faster = faster(cause.estimate, cause.is_bound, cause.assumption);
+                format!("{}{}, {faster}", time(spent), cause.by_names())
             }
             None => time(spent),
         };
@@ -414,7 +424,9 @@ impl Card<'_> {
         });
         match largest {
             Some(largest) => {
-                self.of_clock(largest.estimate, format!("{}: {}", largest.what, largest.assumption))
+                let certainty = certainty(largest.is_bound);
+                let note = format!("{certainty}, {}: {}", largest.assumption, largest.what);
+                self.of_clock(largest.estimate, note)
             }
             None => self.of_clock(1.0, "nothing to mend was found".to_owned()),
         }
@@ -433,6 +445,7 @@ impl Card<'_> {
         causes.map(|cause| Mending {
             what: cause.bottleneck.text().to_owned(),
             estimate: cause.estimate,
+            is_bound: cause.is_bound,
             assumption: cause.assumption,
             remedy: cause.remedy,
         })
@@ -447,6 +460,7 @@ impl Card<'_> {
                 None => found.title.clone(),
             },
             estimate: found.estimate,
+            is_bound: found.is_bound,
             assumption: found.assumption,
             remedy: found.remedy,
         })

@@ -220,7 +220,8 @@ impl Gate {
         })?;
         let info = profile.recording_info();
         let key = Key::of(info, device_of(profile), clocks, &self.build);
-        Ok(Sample { key, recorded: info.date(), run, throttled: None, unwatched: None })
+        let recorded = info.date().unwrap_or_default();
+        Ok(Sample { key, recorded, run, throttled: None, unwatched: None })
     }
 
     fn is_update(&self) -> Result<bool, Error> {

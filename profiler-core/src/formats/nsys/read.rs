@@ -39,6 +39,7 @@ pub(super) fn read(file: &File) -> Result<(Store, RecordingInfo, Health), Error>
         process_ids: FxHashSet::default(),
         asynchronous: FxHashSet::default(),
         nodes: GraphNodes::new(usize::MAX),
+        begin_ns: 0,
         end_ns: 0,
         last_range_ns: 0,
         last_annotation_ns: 0,
@@ -109,7 +110,8 @@ struct Reader<'a> {
     asynchronous: FxHashSet<(u32, u32)>,
     /// By process and node.
     nodes: GraphNodes<RangeId, (u32, u64)>,
-    /// The latest time.
+    /// The start of the capture, set by [`read_info`](Self::read_info); and the latest time.
+    begin_ns: u64,
     end_ns: u64,
     /// The latest start or end of all ranges, and of all annotations.
     last_range_ns: u64,
@@ -720,7 +722,26 @@ impl Reader<'_> {
         })
     }
 
+    /// Keeps the processes with events: nsys lists all processes of the machine.
+    fn keep_active_processes(&mut self) {
+        let store = &self.store;
+        let active: FxHashSet<u32> = (store.threads.iter().map(|thread| thread.process))
+            .chain(store.works().iter().map(|work| work.process))
+            .chain(store.synchronizations.iter().map(|row| row.process))
+            .chain(store.memory.iter().map(|event| event.process))
+            .chain(store.managed.iter().map(|event| event.process))
+            .chain(store.overheads.iter().map(|overhead| overhead.process))
+            .collect();
+        let listed = self.store.processes.len();
+        // The only process is that of an empty capture.
+        if listed > 1 {
+            self.store.processes.retain(|process| active.contains(&process.id));
+        }
+        self.health.silent_processes = (listed - self.store.processes.len()) as u64;
+    }
+
     fn finish(&mut self) {
+        self.keep_active_processes();
         let store = &mut self.store;
         // Independent of the order of rows; simultaneous operations by id.
         let mut operations = std::mem::take(&mut store.operations);
@@ -747,7 +768,7 @@ impl Reader<'_> {
         self.health.unknown_records += self.file.odd_cells.get();
         self.health.computed_tables = self.file.computed_tables;
         store.session = Session {
-            window_ns: (self.file.first_ns(), self.end_ns),
+            window_ns: (self.begin_ns, self.end_ns),
             windows_ns: vec![(0, u64::MAX)],
             ranges_by: RangesBy::Containment,
             zero_ns: self.file.zero_ns,

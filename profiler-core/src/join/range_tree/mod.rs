@@ -700,7 +700,7 @@ fn totals(
 }
 
 #[inline]
-fn add_operation(totals: &mut Totals, store: &Store, operation: &Operation) {
+pub(crate) fn add_operation(totals: &mut Totals, store: &Store, operation: &Operation) {
     let ns = operation.ns();
     match &store.work(operation).what {
         What::Kernel { .. } => totals.add_kernel(ns),
@@ -711,7 +711,7 @@ fn add_operation(totals: &mut Totals, store: &Store, operation: &Operation) {
 }
 
 #[inline]
-fn add_call(totals: &mut Totals, store: &Store, call: &Call) {
+pub(crate) fn add_call(totals: &mut Totals, store: &Store, call: &Call) {
     let kind = store.call_kind(call);
     totals.add_call(kind.class, kind.is_failure(), kind.captured, call.time.ns());
 }

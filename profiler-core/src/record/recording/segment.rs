@@ -411,6 +411,7 @@ pub(crate) fn recording(partial: PartialRecording<'_>, observer_panics: u64) -> 
         series: Vec::new(),
         host_stacks: Arc::default(),
         is_truncated: false,
+        has_checksums: true,
     }
 }
 

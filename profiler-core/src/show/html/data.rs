@@ -29,7 +29,7 @@ const UNKNOWN: i64 = -1;
 pub(super) struct Data<'a> {
     what: String,
     info: &'a RecordingInfo,
-    date: String,
+    date: Option<String>,
     duration_ns: u64,
     /// The denominator of busy shares: the clock of the diagnosis, the mean over devices.
     clock_ns: u64,
