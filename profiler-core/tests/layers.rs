@@ -125,6 +125,7 @@ const STAGES: [(&str, &[&str]); 12] = [
         &[
             "kernels",
             "matches",
+            "phases",
             "critical_path",
             "diagnosis",
             "kernel_counters",

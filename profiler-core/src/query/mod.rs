@@ -41,6 +41,7 @@ pub use memory::{DeviceMemory, MemoryEvent, MemoryPoint, MemoryUse};
 pub use overlap::Overlap;
 pub use plan::Operations;
 pub use request::{Endpoint, Request, RequestQuery, RequestRange, Requests};
+pub(crate) use step::warm_up;
 pub use step::{Step, Steps};
 pub(crate) use timeline::Timeline;
 pub use tree::{Amounts, Branch, Branches};

@@ -5,6 +5,7 @@ mod clocks;
 mod comparable;
 mod leaders;
 mod page;
+mod phases;
 mod text;
 mod tree;
 pub(crate) mod wall;
@@ -27,6 +28,7 @@ pub use clocks::{ClockFactors, ClockWarning, Side};
 pub use comparable::Undecidable;
 pub(crate) use comparable::{DeviceCounts, RangeWork, Work, active_entries};
 pub use leaders::{Leader, LeaderChange};
+pub use phases::PhaseChange;
 pub use wall::{CauseChange, Contribution, Explanation, Speed, WallCause, WallChange};
 use wall::{HOST_VARIATION, ProcessKey, RangeKey, WallRun, WallSide};
 
@@ -150,6 +152,7 @@ impl Compare {
             confidence: self.confidence,
             leaders: leaders::of(sides),
             wall: self.wall(sides, &names, clocks),
+            phases: phases::changes(sides),
             clock_warnings,
             changes,
         }
@@ -262,6 +265,8 @@ pub struct Comparison {
     counts_differ: bool,
     confidence: f64,
     wall: WallChange,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    phases: Vec<PhaseChange>,
     #[serde(rename = "bottlenecks")]
     leaders: Vec<LeaderChange>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -274,6 +279,8 @@ impl Comparison {
     getters! {
         /// The change of wall time, and the ranges and causes that explain it.
         wall: &WallChange = wall;
+        /// The phases of the runs: start-up, steady phases, teardown. Empty if nothing repeats.
+        phases: &[PhaseChange] = phases;
         /// Every quantity of the profile, each range and each kernel, also equal ones; times first.
         changes: &[Change] = changes;
         /// The leaders before and after: of kernels, kinds of work, and causes of idle time.

@@ -186,6 +186,23 @@ impl<'a> Dependencies<'a> {
         Some(Self { steps: Some(steps), replay: OnceLock::new(), ..self })
     }
 
+    /// Leaves out steps whose process and start are not wanted, unless too few remain.
+    #[must_use]
+    pub(crate) fn with_steps_where(mut self, is_wanted: impl Fn(u32, u64) -> bool) -> Self {
+        let store = &self.profile.store;
+        if let Some(Steps { ranges: steps, .. }) = &mut self.steps {
+            let is_step = |id: &&RangeId| {
+                let range = &store.ranges[id.at()];
+                is_wanted(store.threads[range.thread.at()].process, range.time.start_ns)
+            };
+            let wanted: Vec<RangeId> = steps.iter().filter(is_step).copied().collect();
+            if wanted.len() >= LEAST_STEPS {
+                *steps = wanted;
+            }
+        }
+        self
+    }
+
     /// What was inferred, and what did not fit.
     pub fn assumptions(&self) -> &Assumptions {
         &self.graph.assumptions
@@ -237,7 +254,8 @@ impl<'a> Dependencies<'a> {
     /// starts where the one before ends, so that each operation is in one step, also where the host runs ahead.
     fn windows(&self) -> Vec<Window> {
         let Some(steps) = &self.steps else { return self.whole().into_iter().collect() };
-        let mut windows: Vec<Window> = steps.ranges.iter().filter_map(|id| self.window(*id)).collect();
+        let mut windows: Vec<Window> =
+            steps.ranges.iter().filter_map(|id| self.window(*id)).collect();
         let mut last: FxHashMap<u32, usize> = FxHashMap::default();
         for at in 0..windows.len() {
             let Window { process, start, .. } = windows[at];

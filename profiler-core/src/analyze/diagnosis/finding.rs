@@ -15,6 +15,7 @@ use super::evidence::{Evidence, IdleStack, Moment};
 use super::gemm_kernel::{GemmKernel, Padding};
 use super::sign::{Sign, first_decides};
 use super::verdict::{around, finite, gain};
+use crate::analyze::phases::PhaseKind;
 use crate::base::named_variants::named_variants;
 use crate::base::statistics::as_ns;
 use crate::base::units::{MESSAGE_WIDTH, PATH_WIDTH, shortened};
@@ -150,6 +151,10 @@ pub struct Place {
 pub struct Finding {
     /// The kind.
     pub kind: FindingKind,
+    /// The name of its steady phase, if the run has several; `start-up` for one that is before them.
+    /// Costs and shares are of that phase, for one in start-up of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
     /// A short description with its numbers.
     pub title: String,
     /// The ranges, costliest first.
@@ -197,6 +202,15 @@ impl Finding {
         self.places.first()?.path.as_deref()
     }
 
+    /// True if it costs nothing in a steady phase: a [note](FindingKind::is_note), or one in start-up.
+    pub fn is_note(&self) -> bool {
+        self.kind.is_note() || self.is_start_up()
+    }
+
+    pub(crate) fn is_start_up(&self) -> bool {
+        self.phase.as_deref() == Some(PhaseKind::StartUp.text())
+    }
+
     /// The first stacks, kernels and dimensions, a line each.
     pub(crate) fn details(&self) -> Vec<String> {
         let padding = self.padding.iter().take(SHOWN_DETAILS).map(ToString::to_string);
@@ -210,6 +224,13 @@ impl Finding {
         let mut line = shortened(&self.title, MESSAGE_WIDTH);
         if let Some(path) = self.path() {
             line.push_str(&format!(", in {}", shortened(path, PATH_WIDTH)));
+        }
+        match &self.phase {
+            Some(phase) if self.is_start_up() => line.push_str(&format!(", in {phase}")),
+            Some(phase) => {
+                line.push_str(&format!(", in the phase of {}", shortened(phase, PATH_WIDTH)));
+            }
+            None => {}
         }
         if self.cost != Duration::ZERO {
             let faster = faster(self.estimate, self.is_bound, self.assumption);
@@ -290,7 +311,7 @@ impl Run<'_> {
         found: Finding,
         pieces: impl Iterator<Item = &'p Piece> + Clone,
     ) -> Finding {
-        let clocks = self.known.clocks.get_or_init(|| DeviceClocks::new(&self.clock.pieces));
+        let clocks = self.clocks.get_or_init(|| DeviceClocks::new(&self.clock.pieces));
         let estimate = clocks.without(found.reach, pieces);
         let (reach, is_bound) = (estimate.reach, estimate.is_bound);
         Finding { reach, estimate: estimate.speed_up, is_bound, ..found }
@@ -308,6 +329,7 @@ impl Run<'_> {
         let share = if clock == 0.0 { 0.0 } else { (cost_ns / clock).min(1.0) };
         Finding {
             kind,
+            phase: None,
             title,
             places: Vec::new(),
             cost: duration(cost_ns),

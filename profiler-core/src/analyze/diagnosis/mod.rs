@@ -51,6 +51,7 @@ mod evidence;
 mod finding;
 mod gemm_kernel;
 mod gemms;
+mod phase;
 mod run;
 mod shape;
 mod sign;
@@ -66,12 +67,15 @@ use std::cell::{OnceCell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::analyze::critical_path::Outlook;
 use crate::analyze::kernels::KernelClass;
+pub use crate::analyze::phases::PhaseKind;
+use crate::analyze::phases::Phases;
 use crate::base::accessors::getters;
 use crate::base::kernel_names::Pattern;
 use crate::base::table::Layout;
@@ -89,6 +93,8 @@ pub(crate) use estimate::{certainty, device_list, factor, faster};
 pub use evidence::{Evidence, IdleStack, Moment};
 pub use finding::{Finding, FindingKind, Place};
 pub use gemm_kernel::{GemmKernel, Padding};
+pub use phase::Phase;
+pub(crate) use phase::{Judged, Others, Section};
 use shape::Shapes;
 pub use sign::{Sign, SignSide, SignUnit};
 pub(crate) use straggler::Stragglers;
@@ -117,6 +123,7 @@ fn looks(all: u64) -> u64 {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Diagnosis {
     verdict: Verdict,
+    phases: Vec<Phase>,
     ranges: Vec<Verdict>,
     /// Ranges without a verdict: too short, with too few operations, or beyond [`LOOKS`].
     ranges_left_out: u64,
@@ -127,22 +134,30 @@ pub struct Diagnosis {
 
 impl Diagnosis {
     getters! {
-        /// The verdict on the whole run.
+        /// The verdict on the steady phase with the most time; on the run as a whole without a steady phase.
         verdict: &Verdict = verdict;
-        /// The verdicts on paths of the range tree, in the order of [`Profile::walk`]: those with
-        /// at least [`Thresholds::cause_share`] of the clock and enough operations. If nested
+        /// The phases of the run by start, the steady ones with their verdicts. Empty if nothing repeats.
+        phases: &[Phase] = phases;
+        /// The verdicts on paths of the range tree, in the order of [`Profile::walk`], on the instances
+        /// in steady phases if there are any: those with at least [`Thresholds::cause_share`] of the clock and enough operations. If nested
         /// ranges would need more than 64 passes over the run (8 for a long run), only the longest
         /// have one. Those on [process ranges](Profile::process_range_groups) by name follow.
         ranges: &[Verdict] = ranges;
         /// Number of paths without a verdict.
         ranges_left_out: u64 = ranges_left_out;
-        /// The findings in the whole run, costliest first; [notes](FindingKind::is_note) come last.
+        /// The findings in the steady phases, or in the run as a whole, costliest first;
+        /// [notes](Finding::is_note) come last.
         findings: &[Finding] = findings;
         /// The critical path of the steps or the session, and the changes that save most. `None` without
         /// enough evidence for a verdict.
         outlook: Option<&Outlook> = outlook.as_ref();
         /// The thresholds used.
         thresholds: &Thresholds = thresholds;
+    }
+
+    /// The verdicts on the steady phases, the longest first; that on the run as a whole without any.
+    pub fn verdicts(&self) -> Vec<&Verdict> {
+        phase::verdicts(&self.phases, &self.verdict)
     }
 
     /// The costliest finding of this kind.
@@ -152,11 +167,10 @@ impl Diagnosis {
 
     /// The verdict and the first findings, a line each.
     pub(crate) fn brief(&self, most: usize) -> String {
-        let mut text = match (self.verdict.cause(), self.verdict.inconclusive) {
-            (Some(cause), _) => format!("diagnosis: the run is {cause}"),
-            (None, Some(why)) => format!("diagnosis: no verdict: {why}"),
-            (None, None) => "diagnosis: no verdict".to_owned(),
-        };
+        let lines =
+            self.verdicts().into_iter().map(|verdict| format!("diagnosis: {}", verdict.line()));
+        let mut text = lines.collect::<Vec<_>>().join("\n");
+        text.push_str(&format!("\n{}", Others(&self.phases)));
         for (n, finding) in self.findings.iter().take(most).enumerate() {
             text.push_str(&format!("\n  {}. {}", n + 1, finding.line()));
         }
@@ -174,6 +188,7 @@ pub struct Diagnoser<'a> {
     /// The clock of findings, if devices are unused.
     used_clock: Option<Clock>,
     known: Known,
+    phases: OnceCell<Phases>,
 }
 
 /// Cached results on kernels and the run.
@@ -181,10 +196,8 @@ pub struct Diagnoser<'a> {
 struct Known {
     shapes: Shapes,
     classes: RefCell<FxHashMap<WorkId, KernelClass>>,
-    streams: OnceCell<BTreeMap<(u32, u32, u32), Vec<OperationId>>>,
     collectives_depend: OnceCell<bool>,
     has_ranks: OnceCell<bool>,
-    clocks: OnceCell<DeviceClocks>,
     unmatched: OnceCell<Option<Unmatched>>,
     shared_ordinal: OnceCell<Option<Inconclusive>>,
 }
@@ -195,6 +208,12 @@ struct Run<'a> {
     thresholds: &'a Thresholds,
     clock: &'a Clock,
     known: &'a Known,
+    /// The phase that it is about; `None` for all of the run.
+    section: Option<Rc<Section>>,
+    /// The clocks of its devices.
+    clocks: OnceCell<DeviceClocks>,
+    /// Kernels by stream.
+    streams: OnceCell<BTreeMap<(u32, u32, u32), Vec<OperationId>>>,
 }
 
 impl Profile {
@@ -215,7 +234,7 @@ impl Profile {
         let clock = Clock::new(self, &thresholds);
         let unused = DeviceClocks::new(&clock.pieces).unused(thresholds.get_unused_share());
         let used_clock = (!unused.is_empty()).then(|| clock.without(&unused));
-        Diagnoser { profile: self, thresholds, clock, used_clock, known }
+        Diagnoser { profile: self, thresholds, clock, used_clock, known, phases: OnceCell::new() }
     }
 }
 
@@ -253,21 +272,29 @@ impl<'a> Diagnoser<'a> {
     }
 
     fn tools(&self) -> Run<'_> {
-        let Self { profile, thresholds, clock, used_clock, known } = self;
-        Run { profile, thresholds, clock: used_clock.as_ref().unwrap_or(clock), known }
+        let Self { profile, thresholds, clock, used_clock, known, .. } = self;
+        let clock = used_clock.as_ref().unwrap_or(clock);
+        let (clocks, streams) = Default::default();
+        Run { profile, thresholds, clock, known, section: None, clocks, streams }
     }
 
-    /// The verdict on the run, verdicts on its ranges, and findings.
+    /// The verdicts on the steady phases, or on the run as a whole, verdicts on ranges, and findings.
     pub fn run(&self) -> Diagnosis {
-        let verdict = self.verdict();
-        let ranges = self.ranges(&verdict);
+        let judged = self.judged();
+        let steady = self.steady(&judged.phases);
+        let clock = judged.verdicts().iter().map(|verdict| verdict.clock.as_secs_f64()).sum();
+        let ranges = self.ranges(clock, steady.clone());
         let paths = self.profile.tree.nodes.len() + self.profile.process_range_groups().len();
         let ranges_left_out = (paths - ranges.len()) as u64;
-        let findings = self.findings_of(&verdict);
+        let Judged { verdict, phases, findings, .. } = judged;
         let says_nothing = verdict.inconclusive.is_some_and(Inconclusive::says_nothing);
-        let outlook = (!says_nothing).then(|| self.profile.dependencies().outlook());
+        let outlook = (!says_nothing).then(|| {
+            let dependencies = self.profile.dependencies();
+            let is_steady = |process, ns| steady.as_ref().is_none_or(|of| of.has(process, ns));
+            dependencies.with_steps_where(is_steady).outlook()
+        });
         let thresholds = self.thresholds.clone();
-        Diagnosis { verdict, ranges, ranges_left_out, findings, outlook, thresholds }
+        Diagnosis { verdict, phases, ranges, ranges_left_out, findings, outlook, thresholds }
     }
 
     /// The divided clock of the run.
@@ -280,6 +307,7 @@ impl<'a> Diagnoser<'a> {
         let profile = self.profile;
         self.tools().judge(Scope {
             path: None,
+            phase: None,
             instances: 1,
             pieces: self.clock.pieces.clone(),
             query: profile.query(),
@@ -334,8 +362,8 @@ impl<'a> Diagnoser<'a> {
 
     /// The verdicts on ranges, longest first until [`LOOKS`] are used up: each passes over its
     /// content. Those on process ranges by name follow.
-    fn ranges(&self, verdict: &Verdict) -> Vec<Verdict> {
-        let least = self.thresholds.get_cause_share() * verdict.clock.as_secs_f64();
+    fn ranges(&self, clock: f64, steady: Option<Rc<Section>>) -> Vec<Verdict> {
+        let least = self.thresholds.get_cause_share() * clock;
         let time = |node: &RangeNode<'_>| node.host_time().max(node.inclusive().gpu_time());
         let is_worth_it = |node: &RangeNode<'_>| {
             let operations = node.inclusive().gpu_operations();
@@ -352,11 +380,24 @@ impl<'a> Diagnoser<'a> {
             let looks = node.inclusive().gpu_operations() + node.instances();
             let Some(less) = left.checked_sub(looks) else { continue };
             left = less;
-            let times = times(&node.ranges().collect::<Vec<_>>());
+            let is_steady = |range: &Range<'_>| {
+                let start_ns = range.row().time.start_ns;
+                steady.as_ref().is_none_or(|of| of.has(range.process_id(), start_ns))
+            };
+            let ranges: Vec<Range<'_>> = node.ranges().filter(is_steady).collect();
+            let times = times(&ranges);
             let Some(less) = left.checked_sub(self.clock.count_within(&times)) else { continue };
             left = less;
-            let (instances, waits) = (node.instances(), node.inclusive().synchronizations);
-            let verdict = self.judge(node.cut_path(), instances, &times, node.query(), waits);
+            let instances = ranges.len() as u64;
+            let (query, waits) = match &steady {
+                None => (node.query(), node.inclusive().synchronizations),
+                Some(_) if instances == 0 => continue,
+                Some(steady) => {
+                    let waits = ranges.iter().map(|range| range.inclusive().synchronizations);
+                    (steady.submitted(node.query()), waits.sum())
+                }
+            };
+            let verdict = self.judge(node.cut_path(), instances, &times, query, waits);
             verdicts.push((index, verdict));
         }
         verdicts.sort_by_key(|(index, _)| *index);
@@ -386,7 +427,7 @@ impl<'a> Diagnoser<'a> {
         waits: u64,
     ) -> Verdict {
         let pieces = self.clock.within(times, &self.devices(&query));
-        self.tools().judge(Scope { path: Some(path), instances, pieces, query, waits })
+        self.tools().judge(Scope { path: Some(path), phase: None, instances, pieces, query, waits })
     }
 
     /// The devices of a query, or none for all: an unused device is not idle for these ranges.
@@ -397,18 +438,20 @@ impl<'a> Diagnoser<'a> {
         }
     }
 
-    /// The findings in the whole run, costliest first; none without enough evidence for a verdict.
+    /// The findings in the steady phases, or in the run as a whole, costliest first; none without enough
+    /// evidence for a verdict.
     pub fn findings(&self) -> Vec<Finding> {
-        self.findings_of(&self.verdict())
+        self.judged().findings
     }
 
-    pub(crate) fn findings_of(&self, verdict: &Verdict) -> Vec<Finding> {
+    fn findings_of(&self, run: &Run<'_>, verdict: &Verdict) -> Vec<Finding> {
         if verdict.inconclusive.is_some_and(Inconclusive::says_nothing) {
             return Vec::new();
         }
-        let run = self.tools();
         let mut found = run.serial_streams();
-        found.extend(run.first_iterations());
+        if run.section.is_none() {
+            found.extend(run.first_iterations());
+        }
         found.extend(run.idle_gaps());
         found.extend(run.across_ranks());
         found.extend(run.gemms());
@@ -427,7 +470,7 @@ impl<'a> Diagnoser<'a> {
             run.profiler_overhead(),
         ];
         let mut found: Vec<Finding> = single.into_iter().flatten().chain(found).collect();
-        found.sort_by_key(|finding| (finding.kind.is_note(), Reverse(finding.cost)));
+        found.sort_by_key(|finding| (finding.is_note(), Reverse(finding.cost)));
         found
     }
 }
@@ -448,7 +491,10 @@ const SHOWN: usize = 10;
 
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.verdict)?;
+        for verdict in self.verdicts() {
+            writeln!(f, "{verdict}\n")?;
+        }
+        write!(f, "{}", Others(&self.phases))?;
         if !self.ranges.is_empty() {
             f.write_str("\n\nranges:")?;
         }

@@ -11,6 +11,7 @@ use super::evidence::{Evidence, IdleStack, Moment};
 use super::finding::{Finding, FindingKind, Place};
 use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds, times};
+use crate::analyze::phases::PhaseKind;
 use crate::base::units::time;
 use crate::join::range_tree::NodeId;
 use crate::profile::{HostStack, HostState, Range, RangeNode};
@@ -24,6 +25,13 @@ const IDLE_PLACES: usize = 3;
 const LEAST_BUSY: f64 = 0.5;
 
 impl Run<'_> {
+    /// Slow first steps and what loads kernels, of a run whose steady phases have neither.
+    pub(super) fn start_up(&self) -> impl Iterator<Item = Finding> {
+        let phase = Some(PhaseKind::StartUp.text().to_owned());
+        let found = self.first_iterations().into_iter().chain(self.lazy_loading());
+        found.map(move |found| Finding { phase: phase.clone(), ..found })
+    }
+
     /// Outermost ranges whose first instances take longer.
     pub(super) fn first_iterations(&self) -> Vec<Finding> {
         // A shorter range cannot cost more by its first steps.
@@ -151,7 +159,7 @@ impl Run<'_> {
     /// A GPU with much less work than the busiest, or without any. What even work would bring is
     /// not estimated: whether the work can be divided is not recorded.
     pub(super) fn underused_gpu(&self) -> Option<Finding> {
-        let devices = self.profile.query().devices();
+        let devices = self.query().devices();
         let (there, used) = (self.profile.recording_info().devices.len(), devices.len());
         let most = devices.iter().max_by_key(|device| device.busy)?;
         let is_unused = |device: &&DeviceTimes| !self.clock.has(device.device);
@@ -183,8 +191,8 @@ impl Run<'_> {
 
     /// The estimated cost of recording.
     pub(super) fn profiler_overhead(&self) -> Option<Finding> {
-        let waits = self.profile.totals().synchronizations;
-        let query = self.profile.query();
+        let waits = self.wait_count();
+        let query = self.query();
         let ns = self.overhead_ns(&query, waits, query.count());
         let per_call = time(self.thresholds.get_overhead_per_call());
         let title = format!("recording may have taken {per_call} of each call");

@@ -12,7 +12,7 @@ use crate::join::tables::{
 };
 use crate::record::recording::RecordingInfo;
 
-const BASE: u64 = 1_000_000;
+pub(crate) const BASE: u64 = 1_000_000;
 pub(crate) const US: u64 = 1_000;
 
 /// GPU work.
@@ -31,10 +31,12 @@ pub(crate) struct Program {
     pub(crate) store: Store,
     info: RecordingInfo,
     pub(crate) now: u64,
-    open: Vec<RangeId>,
+    pub(crate) open: Vec<RangeId>,
     /// The end of work on each stream.
     pub(crate) streams: FxHashMap<u32, u64>,
     pub(crate) next_id: u32,
+    /// The thread and process of what follows.
+    pub(crate) thread: (ThreadId, u32),
 }
 
 impl Program {
@@ -51,7 +53,16 @@ impl Program {
         });
         let info = serde_json::from_value(info).unwrap();
         let (open, streams) = (Vec::new(), FxHashMap::default());
-        Self { store, info, now: BASE, open, streams, next_id: 1 }
+        let thread = (ThreadId(0), 0);
+        Self { store, info, now: BASE, open, streams, next_id: 1, thread }
+    }
+
+    /// Goes on, from the start of the session, in another thread and process.
+    pub(crate) fn process(&mut self, process: u32) {
+        self.thread = (ThreadId(self.store.threads.len() as u32), process);
+        let (id, name) = (self.thread.0.at() as u32, None);
+        self.store.threads.push(tables::Thread { id, process, name, priority: None });
+        self.now = BASE;
     }
 
     pub(crate) fn range(&mut self, name: &str, inside: impl FnOnce(&mut Self)) {
@@ -61,7 +72,7 @@ impl Program {
         self.store.ranges.push(tables::Range {
             time: Interval { start_ns: self.now, end_ns: self.now },
             label: LabelId(self.store.labels.len() as u32 - 1),
-            thread: ThreadId(0),
+            thread: self.thread.0,
             parent: self.open.last().copied().into(),
             is_open: false,
         });
@@ -94,7 +105,7 @@ impl Program {
             time: Interval { start_ns: self.now, end_ns: until },
             correlation_id: self.next_id,
             kind,
-            thread: ThreadId(0),
+            thread: self.thread.0,
             range: self.open.last().copied().into(),
         });
         self.next_id += 1;
@@ -143,7 +154,8 @@ impl Program {
         let until = if blocks_host { end_ns + 2 * US } else { called + 4 * US };
         let correlation_id = self.next_id;
         self.call(name, class, until);
-        let work = self.store.intern_work(Work::new(what, place));
+        let work = Work { process: self.thread.1, ..Work::new(what, place) };
+        let work = self.store.intern_work(work);
         let time = Interval { start_ns, end_ns };
         self.store.operations.push(tables::Operation::new(work, Some(time), correlation_id));
     }
@@ -167,7 +179,7 @@ impl Program {
         (record.context, record.stream, record.correlation_id) = (1, stream, self.next_id);
         let name = if stream.is_some() { "cuStreamSynchronize" } else { "cuCtxSynchronize" };
         self.call(name, CallClass::Synchronize, until);
-        let row = tables::Synchronization { record, call: None, process: 0 };
+        let row = tables::Synchronization { record, call: None, process: self.thread.1 };
         self.store.synchronizations.push(row);
     }
 

@@ -185,8 +185,11 @@ pub struct PartTime {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// The path of the range; `None` is the whole run.
+    /// The path of the range; `None` for a phase and the run as a whole.
     pub path: Option<String>,
+    /// The name of the steady phase; `None` for ranges and the run as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
     /// Number of instances.
     pub instances: u64,
     /// Operations submitted in it.
@@ -213,6 +216,25 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// The name of the scope, for people.
+    pub(crate) fn subject(&self) -> String {
+        match (&self.path, &self.phase) {
+            (Some(path), _) => shortened(path, PATH_WIDTH),
+            (None, Some(phase)) => format!("the steady phase of {}", shortened(phase, PATH_WIDTH)),
+            (None, None) => "the run".to_owned(),
+        }
+    }
+
+    /// The cause in one line, or why there is none.
+    pub(crate) fn line(&self) -> String {
+        let subject = self.subject();
+        match (self.cause(), self.inconclusive) {
+            (Some(cause), _) => format!("{subject} is {cause}"),
+            (None, Some(why)) => format!("{subject}: no verdict: {why}"),
+            (None, None) => format!("{subject}: no verdict"),
+        }
+    }
+
     /// The cause that is the verdict.
     pub fn cause(&self) -> Option<&Cause> {
         self.causes.first().filter(|cause| Some(cause.bottleneck) == self.bottleneck)
@@ -233,6 +255,7 @@ impl Verdict {
 /// A scope to judge.
 pub(super) struct Scope<'a> {
     pub(super) path: Option<String>,
+    pub(super) phase: Option<String>,
     pub(super) instances: u64,
     pub(super) pieces: Vec<Piece>,
     /// Its operations.
@@ -399,6 +422,7 @@ impl Run<'_> {
             inconclusive,
             causes: causes.into_iter().map(cause).collect(),
             path: scope.path,
+            phase: scope.phase,
         }
     }
 
@@ -605,17 +629,16 @@ pub(super) fn gain(cost: Duration, share: f64, around: &str, faster: &str) -> St
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.as_ref().map(|path| shortened(path, PATH_WIDTH));
-        f.write_str(path.as_deref().unwrap_or("the run"))?;
+        f.write_str(&self.subject())?;
         match (self.bottleneck, self.inconclusive) {
             (Some(bottleneck), _) => write!(f, " is {bottleneck}")?,
             (None, Some(why)) => write!(f, ": no verdict: {why}")?,
             (None, None) => f.write_str(": no verdict")?,
         }
         write!(f, "\n  {}", time(self.clock))?;
-        match self.path {
-            Some(_) => write!(f, " of {} instances", self.instances)?,
-            None => f.write_str(" from the first call, range or operation to the last")?,
+        match self.path.is_some() || self.phase.is_some() {
+            true => write!(f, " of {} instances", self.instances)?,
+            false => f.write_str(" from the first call, range or operation to the last")?,
         }
         if self.devices > 1 {
             write!(f, ", mean of {} GPUs", self.devices)?;

@@ -21,6 +21,7 @@ use crate::base::statistics::{Statistics, ratio};
 use crate::base::units::{nanoseconds as ns, time};
 use crate::join::range_tree::NodeId;
 use crate::profile::{Profile, RangeNode};
+use crate::query::Query;
 use crate::reports::{Cells, Report, Row, Unit, row};
 
 /// An operation of the program: a row of DLProf's "OpNodes".
@@ -330,7 +331,14 @@ impl Profile {
 
     /// As [`tensor_cores`](Self::tensor_cores), with a classifier of the program.
     pub fn tensor_cores_with(&self, classifier: &Classifier) -> TensorCores {
-        Account::new(self, classifier).finish()
+        Account::new(&self.query(), classifier).finish()
+    }
+}
+
+impl Query<'_> {
+    /// Tensor-core use of the selected kernels.
+    pub fn tensor_cores(&self) -> TensorCores {
+        Account::new(self, &Classifier::new()).finish()
     }
 }
 
@@ -346,7 +354,8 @@ struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
-    fn new(profile: &'a Profile, classifier: &Classifier) -> Self {
+    fn new(query: &Query<'a>, classifier: &Classifier) -> Self {
+        let profile = query.profile();
         let mut account = Self {
             profile,
             kernels: Vec::new(),
@@ -357,7 +366,7 @@ impl<'a> Account<'a> {
         };
         let mut of_name: FxHashMap<&'a str, usize> = FxHashMap::default();
         let mut devices: Vec<u32> = Vec::new();
-        for kernel in profile.kernels() {
+        for kernel in query.iter().filter_map(|operation| operation.as_kernel()) {
             let index = *of_name.entry(kernel.name()).or_insert_with(|| {
                 let name = kernel.demangled_name();
                 let alignment = GemmName::parse(&lower_case(&name).0).alignment;

@@ -25,11 +25,13 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::analyze::diagnosis::{
-    Bottleneck, Finding, Inconclusive, Verdict, certainty, device_list, factor, faster, finite,
+    Bottleneck, Finding, Inconclusive, Judged, Others, Verdict, certainty, device_list, factor,
+    faster, finite,
 };
 use crate::analyze::kernels::TcRemedy;
 use crate::base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
 use crate::profile::Profile;
+use crate::query::Query;
 pub use kind::{Flag, ScoreKind};
 pub use targets::{Target, Targets};
 
@@ -75,8 +77,12 @@ pub struct Mending {
 /// A run on one page, by [`Profile::scorecard`]. `{}` is up to 20 lines of text.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scorecard {
-    /// The verdict on the run, or why there is none.
+    /// The verdict on the steady phase with the most time, or on the run as a whole; or why there is none.
+    /// All values are of that phase, but [`Health`](ScoreKind::Health) and [`OfRoof`](ScoreKind::OfRoof),
+    /// which are of the run.
     pub verdict: String,
+    /// The verdicts on the other steady phases, and the times of the phases that are not judged, a line each.
+    pub others: Vec<String>,
     /// The verdict for programs.
     pub bottleneck: Option<Bottleneck>,
     /// The time that shares refer to.
@@ -89,13 +95,11 @@ pub struct Scorecard {
 
 impl Scorecard {
     /// Makes a scorecard from an existing diagnosis.
-    pub(crate) fn of(
-        profile: &Profile,
-        targets: &Targets,
-        verdict: &Verdict,
-        findings: &[Finding],
-    ) -> Self {
-        Card { profile, targets, verdict, findings }.fill()
+    pub(crate) fn of(profile: &Profile, targets: &Targets, judged: &Judged) -> Self {
+        let verdict = &judged.verdict;
+        let is_of = |finding: &&Finding| finding.phase.is_none() || finding.phase == verdict.phase;
+        let findings = judged.findings.iter().filter(is_of).collect();
+        Card { profile, targets, verdict, findings, judged }.fill()
     }
 
     /// The values, in the order of [`ScoreKind::ALL`].
@@ -129,9 +133,7 @@ impl Profile {
     /// The scorecard with other targets.
     pub fn scorecard_with(&self, targets: &Targets) -> Scorecard {
         let diagnoser = self.diagnosis(targets.thresholds.clone());
-        let verdict = diagnoser.verdict();
-        let findings = diagnoser.findings_of(&verdict);
-        Scorecard::of(self, targets, &verdict, &findings)
+        Scorecard::of(self, targets, &diagnoser.judged())
     }
 }
 
@@ -140,7 +142,8 @@ struct Card<'a> {
     profile: &'a Profile,
     targets: &'a Targets,
     verdict: &'a Verdict,
-    findings: &'a [Finding],
+    findings: Vec<&'a Finding>,
+    judged: &'a Judged,
 }
 
 /// A value and its note, or why it is unknown.
@@ -164,14 +167,16 @@ impl Card<'_> {
             };
             Score { kind, value, target, flag, note }
         });
-        let verdict = match (self.verdict.cause(), self.verdict.inconclusive) {
-            _ if self.is_empty() => "no verdict: no GPU operation was recorded".to_owned(),
-            (Some(cause), _) => format!("the run is {cause}"),
-            (None, Some(why)) => format!("no verdict: {why}"),
-            (None, None) => "no verdict".to_owned(),
+        let verdict = match self.is_empty() {
+            true => "no verdict: no GPU operation was recorded".to_owned(),
+            false => self.verdict.line(),
         };
+        let others = self.judged.verdicts().into_iter().skip(1).map(Verdict::line);
+        let lines = Others(&self.judged.phases).to_string();
+        let others = others.chain(lines.lines().map(str::to_owned)).collect();
         Scorecard {
             verdict,
+            others,
             bottleneck: self.verdict.bottleneck,
             clock: self.verdict.clock,
             first: self.causes().chain(self.findings()).next(),
@@ -181,6 +186,14 @@ impl Card<'_> {
 
     fn is_empty(&self) -> bool {
         self.verdict.operations == 0
+    }
+
+    /// The operations of the phase, or of the run.
+    fn query(&self) -> Query<'_> {
+        match &self.judged.section {
+            Some(section) => section.query(self.profile),
+            None => self.profile.query(),
+        }
     }
 
     fn value(&self, kind: ScoreKind) -> Known {
@@ -238,7 +251,7 @@ impl Card<'_> {
     }
 
     fn busy(&self) -> Known {
-        let mut devices = self.profile.query().devices();
+        let mut devices = self.query().devices();
         let unused = &self.verdict.unused_devices;
         devices.retain(|device| !unused.contains(&device.device));
         let busy = sum(devices.iter().map(|device| device.busy));
@@ -290,7 +303,7 @@ impl Card<'_> {
     }
 
     fn overlap(&self) -> Known {
-        let of = self.profile.query().overlap();
+        let of = self.query().overlap();
         let (both, alone) =
             (sum(of.iter().map(|of| of.both)), sum(of.iter().map(|of| of.copies_only)));
         let all = both.saturating_add(alone);
@@ -305,7 +318,7 @@ impl Card<'_> {
     fn small_kernels(&self) -> Known {
         let least = self.targets.thresholds.get_small_kernel();
         let (mut small, mut all) = ((0_u64, Duration::ZERO), (0_u64, Duration::ZERO));
-        for kernel in self.profile.kernels() {
+        for kernel in self.query().kernels().iter() {
             let Some(spent) = kernel.interval().map(|time| Duration::from_nanos(time.ns())) else {
                 continue;
             };
@@ -330,7 +343,7 @@ impl Card<'_> {
     }
 
     fn occupancy(&self) -> Known {
-        let shapes = self.profile.launch_shapes();
+        let shapes = self.query().launch_shapes();
         if shapes.gpu_time().is_zero() {
             return Not(match shapes.unknown() {
                 0 => "no kernel with a time was recorded".to_owned(),
@@ -345,7 +358,7 @@ impl Card<'_> {
     }
 
     fn tensor_cores(&self) -> Known {
-        let tensor_cores = self.profile.tensor_cores();
+        let tensor_cores = self.query().tensor_cores();
         let ns = |ns: u64| time(Duration::from_nanos(ns));
         let summary = tensor_cores.summary();
         let Some(share) = summary.utilization() else {
@@ -440,7 +453,7 @@ impl Card<'_> {
 
     /// The findings to mend, costliest first.
     fn findings(&self) -> impl Iterator<Item = Mending> {
-        let findings = self.findings.iter().filter(|found| !found.kind.is_note());
+        let findings = self.findings.iter().filter(|found| !found.is_note());
         findings.map(|found| Mending {
             what: match found.path() {
                 Some(path) => format!("{}, in {}", found.title, shortened(path, PATH_WIDTH)),

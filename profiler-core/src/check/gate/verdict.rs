@@ -256,7 +256,7 @@ impl Verdict {
 
     /// Markdown for a comment on a pull request.
     pub fn to_markdown(&self) -> String {
-        let mut text = format!("### GPU gate: {}\n", self.headline());
+        let mut text = format!("### GPU gate: {}\n\n{OF_WHOLE_RUNS}\n", self.headline());
         for (title, lines) in self.sections() {
             let _ = write!(text, "\n**{title}**\n\n");
             for line in lines.iter().take(NAMED) {
@@ -324,6 +324,9 @@ impl Verdict {
     }
 }
 
+/// The scope of a gate.
+const OF_WHOLE_RUNS: &str = "counts and times are of whole runs: start-up and teardown included";
+
 /// Text of files, shortened to a line of a message.
 fn line(text: &str) -> String {
     shortened(text, MESSAGE_WIDTH)
@@ -333,7 +336,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "gate {}: {}\n  on {}",
+            "gate {}: {}\n  on {}\n  {OF_WHOLE_RUNS}",
             line(&self.baseline),
             self.headline(),
             line(&self.machine)

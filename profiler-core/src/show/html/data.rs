@@ -314,7 +314,7 @@ impl<'a> Data<'a> {
             info: profile.recording_info(),
             date: profile.recording_info().date(),
             duration_ns: ns(profile.duration()),
-            clock_ns: ns(card.clock),
+            clock_ns: clock.ns(),
             parts: Part::ALL.into_iter().map(|part| PartName { name: part.text() }).collect(),
             clock: clocks(profile, clock),
             pauses_ns: pauses(profile),
