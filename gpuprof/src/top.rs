@@ -146,8 +146,8 @@ impl Rows {
         // Shares are of all, also of those that are filtered out.
         let all: u64 = match table {
             TopTable::Ranges => profile
-                .roots()
-                .map(|root| ns(root.inclusive().gpu_time()))
+                .walk()
+                .map(|(_, range)| ns(range.exclusive().gpu_time()))
                 .fold(0, u64::saturating_add),
             _ => rows.iter().map(|row| row.time_ns).fold(0, u64::saturating_add),
         };
