@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::base::order;
 use crate::base::totals::Totals;
 use crate::join::attribute::{Contexts, Owner, links};
-use crate::join::sums::{Activation, Activations, Late, Links, PathId, Rows, Sums};
+use crate::join::sums::{Activation, Activations, LateRows, Links, PathId, Rows, Sums};
 use crate::record::recording::ranges::{
     Detail, Event, RangeEntry, RangeTag, Subject, ThreadSegment,
 };
@@ -421,7 +421,7 @@ impl LiveRanges {
         if !is_nested {
             return;
         }
-        let (mut late, mut has_ended, mut last) = (Late::default(), false, tag);
+        let (mut late, mut has_ended, mut last) = (LateRows::default(), false, tag);
         late.ranges.push(tag);
         loop {
             if is_nested {
@@ -575,7 +575,7 @@ impl LiveRanges {
     /// Calls a function for each range that late work counts for, one for each process range.
     fn each_of(
         &mut self,
-        late: &Late,
+        late: &LateRows,
         mut range: impl FnMut(&mut LiveRange),
         mut process_range: impl FnMut(&mut LiveProcessRange),
     ) {

@@ -117,12 +117,12 @@ pub(crate) struct Rows {
     pub(crate) activations: Activations,
     pub(crate) links: Links,
     /// Set if the call began after the end of an ancestor on its thread.
-    pub(crate) late: Option<Arc<Late>>,
+    pub(crate) late: Option<Arc<LateRows>>,
 }
 
 /// What a call counts for that some ancestors of its range leave out.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Late {
+pub(crate) struct LateRows {
     /// The tags of the ranges that it counts for, innermost first, while they are not done.
     pub(crate) ranges: Vec<u64>,
     /// Their paths and those of their further ancestors, without duplicates.

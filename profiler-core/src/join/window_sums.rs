@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::base::ratio_estimator::{Estimate, RatioEstimator};
-use crate::join::sums::{Late, PathId, Rows, SumTables};
+use crate::join::sums::{LateRows, PathId, Rows, SumTables};
 
 /// The most windows whose records are awaited.
 const MOST_WINDOWS: usize = 1024;
@@ -56,7 +56,7 @@ struct Window {
     waits_for: u64,
     paths: FxHashMap<Option<PathId>, Amounts>,
     /// What late work came to, with the paths that it counts for.
-    late: Vec<(Arc<Late>, Amounts)>,
+    late: Vec<(Arc<LateRows>, Amounts)>,
 }
 
 /// The sums of drawn windows.

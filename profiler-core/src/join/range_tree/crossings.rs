@@ -23,13 +23,13 @@ pub(crate) struct Crossings {
     later: Vec<Option<RangeId>>,
     /// True for ranges that end before a descendant of their nest.
     is_outlived: Vec<bool>,
-    late_calls: FxHashMap<CallId, Late>,
-    late_operations: FxHashMap<OperationId, Late>,
+    late_calls: FxHashMap<CallId, LateWork>,
+    late_operations: FxHashMap<OperationId, LateWork>,
 }
 
 /// A call after the end of an ancestor of its range, or work of such a call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Late {
+pub(crate) struct LateWork {
     range: RangeId,
     /// Ranges of its nest with an earlier end leave it out.
     needs_ns: u64,
@@ -108,7 +108,7 @@ impl Crossings {
 
     /// A call that an ancestor of its range leaves out; `None` for all other calls.
     #[inline]
-    pub(crate) fn late(&self, store: &Store, call: &Call) -> Option<Late> {
+    pub(crate) fn late(&self, store: &Store, call: &Call) -> Option<LateWork> {
         let range = call.range.get()?;
         // A call is within a range of its thread that is open when the call begins, in a capture
         // also when it ends.
@@ -117,35 +117,36 @@ impl Crossings {
         let is_late = self.first_ends_ns[range.at()] < needs_ns
             && self.ends_ns[range.at()] >= needs_ns
             && store.ranges[range.at()].thread == call.thread;
-        is_late.then_some(Late { range, needs_ns })
+        is_late.then_some(LateWork { range, needs_ns })
     }
 
-    pub(super) fn add_call(&mut self, call: CallId, late: Late) {
+    pub(super) fn add_call(&mut self, call: CallId, late: LateWork) {
         self.late_calls.insert(call, late);
     }
 
-    pub(super) fn add_operation(&mut self, operation: OperationId, late: Late) {
+    pub(super) fn add_operation(&mut self, operation: OperationId, late: LateWork) {
         self.late_operations.insert(operation, late);
     }
 
-    pub(crate) fn late_call(&self, call: CallId) -> Option<Late> {
+    pub(crate) fn late_call(&self, call: CallId) -> Option<LateWork> {
         self.late_calls.get(&call).copied()
     }
 
-    pub(crate) fn late_operation(&self, operation: OperationId) -> Option<Late> {
+    pub(crate) fn late_operation(&self, operation: OperationId) -> Option<LateWork> {
         self.late_operations.get(&operation).copied()
     }
 
     /// All late calls and operations.
     pub(super) fn all(
         &self,
-    ) -> (impl Iterator<Item = (CallId, Late)>, impl Iterator<Item = (OperationId, Late)>) {
+    ) -> (impl Iterator<Item = (CallId, LateWork)>, impl Iterator<Item = (OperationId, LateWork)>)
+    {
         let calls = self.late_calls.iter().map(|(call, late)| (*call, *late));
         (calls, self.late_operations.iter().map(|(operation, late)| (*operation, *late)))
     }
 
     /// The ranges that late work counts for, innermost first.
-    pub(crate) fn chain(&self, late: Late) -> impl Iterator<Item = RangeId> {
+    pub(crate) fn chain(&self, late: LateWork) -> impl Iterator<Item = RangeId> {
         let nest = self.nests[late.range.at()];
         std::iter::successors(Some(late.range), move |range| {
             self.ending_from(self.parents[range.at()], nest, late.needs_ns)
@@ -153,7 +154,7 @@ impl Crossings {
     }
 
     /// The range of late work and all its ancestors, innermost first.
-    pub(super) fn ancestors(&self, late: Late) -> impl Iterator<Item = RangeId> {
+    pub(super) fn ancestors(&self, late: LateWork) -> impl Iterator<Item = RangeId> {
         std::iter::successors(Some(late.range), |range| self.parents[range.at()])
     }
 
@@ -188,7 +189,7 @@ impl Crossings {
     }
 
     /// Whether an ancestor of the range of late work leaves it out.
-    pub(super) fn leaves_out(&self, ancestor: RangeId, late: Option<Late>) -> bool {
+    pub(super) fn leaves_out(&self, ancestor: RangeId, late: Option<LateWork>) -> bool {
         late.is_some_and(|late| {
             self.ends_ns[ancestor.at()] < late.needs_ns
                 && self.nests[ancestor.at()] == self.nests[late.range.at()]

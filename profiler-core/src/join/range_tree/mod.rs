@@ -19,7 +19,7 @@ use crate::join::tables::{
     Store, Subject, What,
 };
 
-use crossings::{Crossings, Late};
+use crossings::{Crossings, LateWork};
 use index::{Index, NOWHERE, Owners, SharedIndex};
 use places::{Places, RowPlaces};
 
@@ -285,7 +285,7 @@ impl Tree {
     fn add_late_work(&mut self, store: &Store) {
         let Some(crossings) = &self.crossings else { return };
         let (nodes, of_range) = (&mut self.nodes, &self.of_range);
-        let mut add_all = |late: Late, add: &dyn Fn(&mut Totals)| {
+        let mut add_all = |late: LateWork, add: &dyn Fn(&mut Totals)| {
             for (at, range) in crossings.chain(late).enumerate() {
                 let node = &mut nodes[of_range[range.at()].at()];
                 add(&mut node.inclusive);
@@ -330,7 +330,7 @@ impl Tree {
     /// The totals that count for one of these ranges, but not for the outermost of them around it.
     pub(crate) fn late_totals(&self, store: &Store, is_of: impl Fn(RangeId) -> bool) -> Totals {
         let Some(crossings) = self.crossings() else { return Totals::default() };
-        let is_missing = |late: Late| {
+        let is_missing = |late: LateWork| {
             let outermost = crossings.ancestors(late).filter(|range| is_of(*range)).last();
             outermost.is_some_and(|outermost| crossings.leaves_out(outermost, Some(late)))
                 && crossings.chain(late).any(&is_of)
@@ -623,7 +623,7 @@ impl Tree {
 
 /// The late call of an operation.
 #[inline]
-fn late_of(crossings: Option<&Crossings>, operation: &Operation) -> Option<Late> {
+fn late_of(crossings: Option<&Crossings>, operation: &Operation) -> Option<LateWork> {
     crossings?.late_call(operation.call.get()?)
 }
 
