@@ -29,6 +29,10 @@ pub(crate) mod process;
 pub(crate) mod process_range;
 pub(crate) mod profiles;
 mod range;
+#[cfg_attr(
+    not(feature = "analysis"),
+    expect(dead_code, reason = "comparisons need the feature analysis")
+)]
 pub(crate) mod running_numbers;
 pub(crate) mod summary;
 mod track;
