@@ -329,6 +329,7 @@ fn ranges(profile: &Profile) -> Vec<Row> {
             time_ns,
             own_ns: None,
             host_ns: Some(ns(group.host_time())),
+            inferred_ns: None,
             share: 0.0,
             mean_ns: time_ns as f64 / count.max(1) as f64,
             min_ns: None,
