@@ -215,7 +215,10 @@ impl Rows {
             true => ["own GPU", "host time", "mean"],
             false => ["mean", "min", "max"],
         });
-        head.extend(has_inferred.then_some("inferred GPU"));
+        // Before the last column, which a narrow table leaves out first.
+        if has_inferred {
+            head.insert(head.len() - 1, "inferred GPU");
+        }
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let mut text = Table::new(head, 1);
         for row in &self.rows {
@@ -227,7 +230,11 @@ impl Rows {
             };
             let (count, share) = (row.count.to_string(), percent(row.share));
             let first = [row.label(), count, self::time(row.time_ns), share];
-            text.add_row(first.into_iter().chain(rest).chain([time(row.inferred_ns)]));
+            let mut cells: Vec<String> = first.into_iter().chain(rest).collect();
+            if has_inferred {
+                cells.insert(cells.len() - 1, time(row.inferred_ns));
+            }
+            text.add_row(cells);
         }
         if let Some(Outside { time_ns, share }) = self.outside {
             text.add_row([OUTSIDE.to_owned(), String::new(), self::time(time_ns), percent(share)]);
@@ -322,6 +329,7 @@ fn ranges(profile: &Profile) -> Vec<Row> {
             time_ns,
             own_ns: None,
             host_ns: Some(ns(group.host_time())),
+            inferred_ns: None,
             share: 0.0,
             mean_ns: time_ns as f64 / count.max(1) as f64,
             min_ns: None,

@@ -10,7 +10,7 @@ mod capture;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use capture::{Folder, SCHEMA, global};
 use profiler_core::formats::Export;

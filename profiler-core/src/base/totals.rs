@@ -1,6 +1,6 @@
 //! Sums over GPU operations and driver calls.
 
-use std::ops::AddAssign;
+use std::ops::{AddAssign, SubAssign};
 use std::time::Duration;
 
 use cupti::CallClass;
@@ -123,24 +123,27 @@ impl Totals {
 }
 
 impl Totals {
-    /// What was added to earlier sums of the same rows.
+    /// The rest after earlier sums of the same rows.
     pub(crate) fn since(mut self, earlier: &Self) -> Self {
-        macro_rules! subtract {
-            ($($field:ident)+) => {$(self.$field = self.$field.saturating_sub(earlier.$field);)+};
-        }
-        subtract!(launches kernels kernel_ns copies copy_ns copy_bytes memsets memset_ns);
-        subtract!(memset_bytes graphs graph_ns synchronizations synchronization_ns allocations);
-        subtract!(frees failed_calls);
+        self -= *earlier;
         self
     }
 }
 
-impl AddAssign for Totals {
-    fn add_assign(&mut self, other: Self) {
-        macro_rules! add {
-            ($($field:ident)+) => {$(self.$field = self.$field.saturating_add(other.$field);)+};
+macro_rules! assign {
+    ($trait:ident $assign:ident $by:ident: $($field:ident)+) => {
+        impl $trait for Totals {
+            fn $assign(&mut self, other: Self) {
+                $(self.$field = self.$field.$by(other.$field);)+
+            }
         }
-        add!(launches kernels kernel_ns copies copy_ns copy_bytes memsets memset_ns memset_bytes);
-        add!(graphs graph_ns synchronizations synchronization_ns allocations frees failed_calls);
-    }
+    };
+    ($($trait:ident $assign:ident $by:ident)+) => {
+        $(assign!(
+            $trait $assign $by: launches kernels kernel_ns copies copy_ns copy_bytes memsets
+            memset_ns memset_bytes graphs graph_ns synchronizations synchronization_ns allocations
+            frees failed_calls
+        );)+
+    };
 }
+assign!(AddAssign add_assign saturating_add SubAssign sub_assign saturating_sub);

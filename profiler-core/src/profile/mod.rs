@@ -29,6 +29,10 @@ pub(crate) mod process;
 pub(crate) mod process_range;
 pub(crate) mod profiles;
 mod range;
+#[cfg_attr(
+    not(feature = "analysis"),
+    expect(dead_code, reason = "comparisons need the feature analysis")
+)]
 pub(crate) mod running_numbers;
 pub(crate) mod summary;
 mod track;
@@ -320,10 +324,18 @@ impl Profile {
     /// The totals of the session, in ranges and outside.
     pub fn totals(&self) -> Totals {
         let mut totals = self.tree.outside;
-        for root in &self.tree.roots {
-            totals += self.tree.node_at(*root).inclusive;
-        }
+        // Not of roots: a range leaves out what its descendants submit after its end.
+        self.tree.nodes.iter().for_each(|node| totals += node.exclusive);
         totals
+    }
+
+    /// The number of ranges that end before a range that began within them, as ranges of several
+    /// domains may; 0 if no work was submitted in between.
+    ///
+    /// What is submitted after the end of a range does not count for it. The sums of the inner range
+    /// may then exceed those of the outer one.
+    pub fn outlived_ranges(&self) -> usize {
+        self.tree.crossings().map_or(0, |crossings| crossings.count())
     }
 
     /// The outermost nodes of the range tree in order of first start. A path is one node.
@@ -352,6 +364,9 @@ impl Profile {
                 summary.inferred += node.inferred();
             }
         }
+        summary.inclusive += self
+            .tree
+            .late_totals(&self.store, |range| matching[self.tree.of_range[range.at()].at()]);
         summary.shared = self.tree.shared_of(&self.store, |id| matching[id.at()]);
         (summary.nodes != 0).then_some(summary)
     }

@@ -188,6 +188,12 @@ impl<'a> GpuOperation<'a> {
         range.map(|id| Range { profile, id })
     }
 
+    /// The ranges that it counts for, innermost first, if an ancestor of its range leaves it out.
+    pub(crate) fn late_chain(&self) -> Option<impl Iterator<Item = Range<'a>> + use<'a>> {
+        self.profile.tree.crossings()?;
+        self.call().filter(|_| self.assigned.is_none())?.late_chain()
+    }
+
     /// The range that its call is inferred to be of: see
     /// [`Profile::with_inferred_ranges`]. `None` if the call has a range, or none was inferred.
     pub fn inferred_range(&self) -> Option<Range<'a>> {

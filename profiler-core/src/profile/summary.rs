@@ -63,13 +63,12 @@ impl Summary {
     pub(crate) fn of(streaming: &StreamingJoin, info: RecordingInfo, duration: Duration) -> Self {
         let sums = streaming.sums.tables.clone();
         let paths = &sums.paths;
-        let mut inclusive: Vec<Totals> = paths.iter().map(|path| path.own.totals).collect();
+        let inclusive = sums.inclusive();
         let mut replayed: Vec<Totals> = paths.iter().map(|path| path.replayed).collect();
         // Parents precede their children.
         for (row, path) in paths.iter().enumerate().rev() {
             if let Some(parent) = path.parent {
-                let (of_this, replays) = (inclusive[row], replayed[row]);
-                inclusive[parent as usize] += of_this;
+                let replays = replayed[row];
                 replayed[parent as usize] += replays;
             }
         }
@@ -96,7 +95,8 @@ impl Summary {
     /// The totals of the session, in ranges and outside.
     pub fn totals(&self) -> Totals {
         let mut totals = self.sums.outside.totals;
-        self.roots().for_each(|root| totals += root.inclusive());
+        // Not of roots: a range leaves out what its descendants submit after its end.
+        self.paths().for_each(|path| totals += path.exclusive());
         totals
     }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use nvtx::FieldValue;
 
+use rustc_hash::FxHashMap;
+
 use crate::base::accessors::{getters, iterate};
 use crate::base::kernel_names::Pattern;
 use crate::base::order;
@@ -13,6 +15,7 @@ use crate::base::statistics::Statistics;
 use crate::base::table::{Layout, Table};
 use crate::base::text::serialize_fields;
 use crate::base::units::{nanoseconds as ns, time};
+use crate::join::tables::RangeId;
 use crate::profile::{GpuOperation, ProcessRange, Profile, Range};
 
 /// No request.
@@ -146,7 +149,7 @@ impl<'a> RequestQuery<'a> {
     /// Finds the requests. Costs O(n log n) in the operations, and their number of requests.
     pub fn find(&self) -> Requests<'a> {
         let ranges = self.ranges();
-        let owners = self.owners(&ranges);
+        let (own, owners) = self.owners(&ranges);
         let weights: Vec<Option<f64>> = ranges.iter().map(|range| self.weight_of(*range)).collect();
         let mut requests: Vec<Request<'a>> = ranges
             .into_iter()
@@ -167,8 +170,12 @@ impl<'a> RequestQuery<'a> {
         let mut rows: Vec<usize> = Vec::new();
         for (number, operation) in (0_u64..).zip(self.profile.operations()) {
             rows.clear();
-            for range in operation.ranges() {
-                let owner = owners[range.id.at()];
+            // Late work is of the innermost root that it counts for.
+            let of_late = operation.late_chain().map(|mut chain| {
+                chain.find_map(|range| own.get(&range.id).copied()).unwrap_or(NONE)
+            });
+            for (at, range) in operation.ranges().enumerate() {
+                let owner = of_late.filter(|_| at == 0).unwrap_or(owners[range.id.at()]);
                 if owner != NONE && seen[owner as usize] != number {
                     seen[owner as usize] = number;
                     rows.push(owner as usize);
@@ -226,18 +233,20 @@ impl<'a> RequestQuery<'a> {
         ranges
     }
 
-    /// The request of each range: that of the innermost root around it.
-    fn owners(&self, ranges: &[RequestRange<'a>]) -> Vec<u32> {
+    /// The request of each root, and of each range: that of the innermost root around it.
+    fn owners(&self, ranges: &[RequestRange<'a>]) -> (FxHashMap<RangeId, u32>, Vec<u32>) {
         let profile = self.profile;
-        let mut owners = vec![NONE; profile.store.ranges.len()];
+        let mut own = FxHashMap::default();
         for (row, range) in (0_u32..).zip(ranges) {
             match range {
                 RequestRange::Process(range) => {
-                    range.activations().for_each(|activation| owners[activation.id.at()] = row);
+                    own.extend(range.activations().map(|activation| (activation.id, row)));
                 }
-                RequestRange::Thread(range) => owners[range.id.at()] = row,
+                RequestRange::Thread(range) => _ = own.insert(range.id, row),
             }
         }
+        let mut owners = vec![NONE; profile.store.ranges.len()];
+        own.iter().for_each(|(range, row)| owners[range.at()] = *row);
         // Parents precede their children.
         for id in profile.tree.ranges() {
             if owners[id.at()] == NONE
@@ -246,7 +255,7 @@ impl<'a> RequestQuery<'a> {
                 owners[id.at()] = owners[parent.at()];
             }
         }
-        owners
+        (own, owners)
     }
 
     fn weight_of(&self, range: RequestRange<'a>) -> Option<f64> {

@@ -339,7 +339,11 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
             }
         });
     }
-    let mut table = Table::new(header.iter().copied(), 0).with_kept_longer(R::KEPT_LONGER);
+    let is_left_out_first =
+        |head: &&str| !R::KEPT_LONGER.is_empty() && !R::KEPT_LONGER.contains(head);
+    let left_out_first: Vec<&str> =
+        header.iter().rev().copied().filter(is_left_out_first).collect();
+    let mut table = Table::new(header.iter().copied(), 0).with_left_out_first(&left_out_first);
     for (column, _) in is_text.into_iter().enumerate().filter(|(_, is_text)| *is_text) {
         table = table.with_text(column);
     }

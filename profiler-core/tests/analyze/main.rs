@@ -31,6 +31,8 @@ mod case_studies;
 mod compare;
 mod counted;
 mod critical_path;
+#[cfg(feature = "nsys")]
+mod crossings;
 mod diagnosis;
 mod export;
 mod formats;

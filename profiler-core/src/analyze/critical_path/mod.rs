@@ -190,17 +190,17 @@ impl<'a> Dependencies<'a> {
     #[must_use]
     pub(crate) fn with_steps_where(mut self, is_wanted: impl Fn(u32, u64) -> bool) -> Self {
         let store = &self.profile.store;
-        if let Some(steps) = &mut self.steps {
+        if let Some(Steps { ranges: steps, .. }) = &mut self.steps {
             let is_step = |id: &&RangeId| {
                 let range = &store.ranges[id.at()];
                 is_wanted(store.threads[range.thread.at()].process, range.time.start_ns)
             };
-            let wanted: Vec<RangeId> = steps.ranges.iter().filter(is_step).copied().collect();
+            let wanted: Vec<RangeId> = steps.iter().filter(is_step).copied().collect();
             if wanted.len() >= LEAST_STEPS {
-                steps.ranges = wanted;
+                *steps = wanted;
             }
         }
-        Self { replay: OnceLock::new(), ..self }
+        self
     }
 
     /// What was inferred, and what did not fit.

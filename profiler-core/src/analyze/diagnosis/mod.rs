@@ -210,9 +210,10 @@ struct Run<'a> {
     known: &'a Known,
     /// The phase that it is about; `None` for all of the run.
     section: Option<Rc<Section>>,
+    /// The clocks of its devices.
+    clocks: OnceCell<DeviceClocks>,
     /// Kernels by stream.
     streams: OnceCell<BTreeMap<(u32, u32, u32), Vec<OperationId>>>,
-    clocks: OnceCell<DeviceClocks>,
 }
 
 impl Profile {
@@ -273,8 +274,8 @@ impl<'a> Diagnoser<'a> {
     fn tools(&self) -> Run<'_> {
         let Self { profile, thresholds, clock, used_clock, known, .. } = self;
         let clock = used_clock.as_ref().unwrap_or(clock);
-        let (streams, clocks) = (OnceCell::new(), OnceCell::new());
-        Run { profile, thresholds, clock, known, section: None, streams, clocks }
+        let (clocks, streams) = Default::default();
+        Run { profile, thresholds, clock, known, section: None, clocks, streams }
     }
 
     /// The verdicts on the steady phases, or on the run as a whole, verdicts on ranges, and findings.

@@ -255,12 +255,6 @@ impl Recording {
         ids.count() as u64
     }
 
-    /// Calls that had not returned at the end.
-    pub(crate) fn open_calls(&self) -> impl Iterator<Item = &cupti::Call> {
-        let calls = self.calls.iter().flat_map(|thread| &thread.calls);
-        calls.filter(|call| call.end_ns.is_none())
-    }
-
     getters! {
         /// Where and when it was made.
         info: &RecordingInfo = info;

@@ -220,8 +220,8 @@ const rangeTable = () => {
       return empty("panel-ranges", `No range was entered in the session.${hint}`);
     }
     [sums, isWhole] = [given, whatIsWhole];
-    whole = gpuTime(sums.outside) + roots.reduce((sum, row) => sum + gpuTime(sums.nodes[row].inclusive), 0);
-    parts ??= frameOf("panel-ranges", "Ranges by path", "Filter ranges", (typed) => {
+    whole = gpuTime(sums.outside) + sums.nodes.reduce((sum, node) => sum + gpuTime(node.exclusive), 0);
+    parts ??= frameOf("panel-ranges", data.crossings ? `Ranges by path. ${data.crossings}.` : "Ranges by path", "Filter ranges", (typed) => {
       text = typed;
       fill();
     }, [button("Expand all", all(true)), button("Collapse all", all(false))]);
