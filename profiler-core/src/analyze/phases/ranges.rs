@@ -130,11 +130,14 @@ impl Name {
     fn parts(&self, all: &[Instance]) -> Vec<(usize, usize)> {
         let steps = || self.at.windows(2).map(|pair| (pair[0], pair[1]));
         let period = |(a, b): (usize, usize)| all[b].time.start_ns - all[a].time.start_ns;
+        // A slow instance is no pause.
+        let pause =
+            |(a, b): (usize, usize)| all[b].time.start_ns.saturating_sub(all[a].time.end_ns);
         let usual = median(steps().map(|(a, b)| (b - a) as u64).collect()) as usize;
         let usual_ns = median(steps().map(period).collect());
         let goes_on = |a: &usize, b: &usize| {
             b - a <= MOST_RANGES * usual + MOST_RANGES
-                && period((*a, *b)) <= MOST_PERIODS.saturating_mul(usual_ns)
+                && pause((*a, *b)) <= MOST_PERIODS.saturating_mul(usual_ns)
         };
         let parts = self.at.chunk_by(goes_on).filter(|part| part.len() >= LEAST_INSTANCES);
         parts.map(|part| (part[0], part[part.len() - 1])).collect()

@@ -166,7 +166,7 @@ fn generate(program: &mut Program, tokens: usize) {
     }
     for _ in 0..12 {
         for name in ["norm", "gemm", "split", "flash", "gemm", "add", "gelu"] {
-            program.launch(7, Job::Kernel(name, 64), 9 * US);
+            program.launch(7, Job::Kernel(name, 64), 2 * US);
         }
     }
     (0..tokens).for_each(|_| token(program, 2 * MS));
