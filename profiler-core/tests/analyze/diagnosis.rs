@@ -123,9 +123,13 @@ fn the_report_shows_a_diagnosis_where_it_is_asked_for() {
     let (plain, more) = (ill.to_string(), format!("{ill:#}"));
     let said: Vec<&str> = more.lines().filter(|line| !plain.lines().any(|l| l == *line)).collect();
     assert_eq!(said.len(), 3, "{more}");
-    assert!(said[0].starts_with("diagnosis: the run is data-starved: "), "{}", said[0]);
+    assert!(
+        said[0].starts_with("diagnosis: the steady phase of step is data-starved: "),
+        "{}",
+        said[0]
+    );
     let first = "  1. GPU idle 30 times while the host loads data, in step/data loading: ";
-    assert!(said[1].starts_with("phases: none"), "{}", said[1]);
+    assert!(said[1].starts_with("phases: all of the run is steady"), "{}", said[1]);
     assert!(said[2].starts_with(first), "{}", said[2]);
 }
 

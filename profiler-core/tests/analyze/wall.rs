@@ -290,6 +290,7 @@ fn idle_time_is_told_by_cause_and_times_of_ranges_come_first() {
     let places = [
         "wall time faster",
         "Wall time by cause:",
+        "Time of phases:",
         "Time of the host in ranges",
         "Time on the GPU",
     ]

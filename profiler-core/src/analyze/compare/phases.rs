@@ -23,14 +23,28 @@ pub struct PhaseChange {
     pub after_ns: f64,
 }
 
+impl PhaseChange {
+    pub(super) const HEAD: [&str; 4] = ["phase", "before", "after", "change"];
+
+    pub(super) fn cells(&self) -> Vec<String> {
+        let (before, after) = (self.before_ns, self.after_ns);
+        vec![self.label(), time(before), time(after), signed(after - before)]
+    }
+
+    fn label(&self) -> String {
+        match &self.name {
+            Some(name) => format!("{}: {}", self.kind, shortened(name, NAME_WIDTH)),
+            None => self.kind.to_string(),
+        }
+    }
+}
+
+/// `start-up: 1.2 s -> 1.4 s, +200 ms`.
 impl fmt::Display for PhaseChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "phase {}", self.kind)?;
-        if let Some(name) = &self.name {
-            write!(f, " ({})", shortened(name, NAME_WIDTH))?;
-        }
         let (before, after) = (self.before_ns, self.after_ns);
-        write!(f, ": {} -> {}, {}", time(before), time(after), signed(after - before))
+        let change = signed(after - before);
+        write!(f, "{}: {} -> {}, {change}", self.label(), time(before), time(after))
     }
 }
 

@@ -197,7 +197,11 @@ impl fmt::Display for Others<'_> {
                 "phases: none, since nothing repeats: the whole run is judged, start-up included",
             );
         }
-        for (n, phase) in self.0.iter().filter(|phase| phase.verdict.is_none()).enumerate() {
+        let others = || self.0.iter().filter(|phase| phase.verdict.is_none());
+        if others().next().is_none() {
+            return f.write_str("phases: all of the run is steady");
+        }
+        for (n, phase) in others().enumerate() {
             let line_break = if n == 0 { "" } else { "\n" };
             write!(f, "{line_break}{}", phase.line())?;
             let first = self.0.iter().find(|phase| phase.verdict.is_some());

@@ -11,7 +11,7 @@ use crate::join::tables::{Interval, NameId, Operation, Store, ThreadId, What};
 use crate::query::warm_up;
 
 /// The fewest operations of a phase.
-const LEAST_OPERATIONS: usize = 256;
+const LEAST_OPERATIONS: usize = 1_024;
 /// The lengths of a period that are tried.
 const PERIODS: usize = 8;
 /// Phases of a thread that are looked for.

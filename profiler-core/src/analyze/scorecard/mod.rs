@@ -74,7 +74,7 @@ pub struct Mending {
     pub remedy: &'static str,
 }
 
-/// A run on one page, by [`Profile::scorecard`]. `{}` is up to 20 lines of text.
+/// A run on one page, by [`Profile::scorecard`]. `{}` is up to 24 lines of text, and one for each further phase.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scorecard {
     /// The verdict on the steady phase with the most time, or on the run as a whole; or why there is none.
