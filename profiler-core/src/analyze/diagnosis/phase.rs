@@ -18,7 +18,7 @@ use crate::base::statistics::{as_ns, ratio};
 use crate::base::units::time;
 use crate::join::tables::{CallId, Interval};
 use crate::profile::{GpuOperation, Profile};
-use crate::query::{Query, Span, Wait};
+use crate::query::{DeviceTimes, Query, Span, Wait};
 
 /// A phase of a run: start-up, a steady phase, the time between those, or teardown.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -125,6 +125,16 @@ impl<'a> Run<'a> {
             Some(section) => section.query(self.profile),
             None => self.profile.query(),
         }
+    }
+
+    /// The devices of its processes, with their times in all of the run.
+    pub(super) fn devices(&self) -> Vec<DeviceTimes> {
+        let mut devices = self.profile.query().devices();
+        let is_of = |device: u32| {
+            self.section.as_ref().is_none_or(|section| section.devices.contains_key(&device))
+        };
+        devices.retain(|of| is_of(of.device));
+        devices
     }
 
     pub(super) fn includes_call(&self, id: CallId) -> bool {
@@ -252,10 +262,7 @@ impl<'a> Diagnoser<'a> {
         phase: usize,
     ) -> Option<(usize, Verdict, Vec<Finding>, Rc<Section>)> {
         let section = Rc::new(Section::new(phases, phase));
-        let mut pieces = self.clock.within_each(&section.devices);
-        // A device without work in the phase is not idle for it.
-        let used: Vec<u32> = pieces.iter().filter(|p| !p.is_idle).map(|p| p.device).collect();
-        pieces.retain(|piece| used.binary_search(&piece.device).is_ok());
+        let pieces = self.clock.within_each(&section.devices);
         let of = phases.steady.get(phase)?;
         let unused = DeviceClocks::new(&pieces).unused(self.thresholds.get_unused_share());
         let clock = Clock::from(pieces.clone()).without(&unused);

@@ -159,7 +159,7 @@ impl Run<'_> {
     /// A GPU with much less work than the busiest, or without any. What even work would bring is
     /// not estimated: whether the work can be divided is not recorded.
     pub(super) fn underused_gpu(&self) -> Option<Finding> {
-        let devices = self.query().devices();
+        let devices = self.devices();
         let (there, used) = (self.profile.recording_info().devices.len(), devices.len());
         let most = devices.iter().max_by_key(|device| device.busy)?;
         let is_unused = |device: &&DeviceTimes| !self.clock.has(device.device);

@@ -26,7 +26,7 @@ const MOST_RANGES: usize = 4;
 /// The same for its usual time.
 const MOST_PERIODS: u64 = 32;
 /// The share of the ranges' time of a phase from which a range names it.
-const LEAST_NAMED: f64 = 0.1;
+const LEAST_NAMED: f64 = 0.03;
 /// Names of a phase in texts.
 const SHOWN_NAMES: usize = 4;
 
@@ -107,6 +107,11 @@ fn repeats(profile: &Profile, ranges: impl Iterator<Item = RangeId>) -> bool {
     })
 }
 
+fn median(mut values: Vec<u64>) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}
+
 /// The instances of one name, by index.
 struct Name {
     name: usize,
@@ -125,15 +130,14 @@ impl Name {
     fn parts(&self, all: &[Instance]) -> Vec<(usize, usize)> {
         let steps = || self.at.windows(2).map(|pair| (pair[0], pair[1]));
         let period = |(a, b): (usize, usize)| all[b].time.start_ns - all[a].time.start_ns;
-        let median = |mut values: Vec<u64>| {
-            values.sort_unstable();
-            values.get(values.len() / 2).copied().unwrap_or(0)
-        };
+        // A slow instance is no pause.
+        let pause =
+            |(a, b): (usize, usize)| all[b].time.start_ns.saturating_sub(all[a].time.end_ns);
         let usual = median(steps().map(|(a, b)| (b - a) as u64).collect()) as usize;
         let usual_ns = median(steps().map(period).collect());
         let goes_on = |a: &usize, b: &usize| {
             b - a <= MOST_RANGES * usual + MOST_RANGES
-                && period((*a, *b)) <= MOST_PERIODS.saturating_mul(usual_ns)
+                && pause((*a, *b)) <= MOST_PERIODS.saturating_mul(usual_ns)
         };
         let parts = self.at.chunk_by(goes_on).filter(|part| part.len() >= LEAST_INSTANCES);
         parts.map(|part| (part[0], part[part.len() - 1])).collect()
@@ -220,8 +224,9 @@ fn candidate(names: &[String], used: &[Name], all: &[Instance], part: Part) -> O
     let mut of_part: Vec<Used> = Vec::new();
     for (_, name) in used.iter().enumerate().filter(|(bit, _)| part.set & (1 << bit) != 0) {
         let within = name.within(part.first, part.end - 1);
-        let ns = within.iter().map(|at| all[*at].time.ns()).sum();
         let Some(&first) = within.first() else { continue };
+        // Without slow first instances.
+        let ns = within.len() as u64 * median(within.iter().map(|at| all[*at].time.ns()).collect());
         of_part.push(Used { name: name.name, count: within.len(), first, ns });
     }
     of_part.sort_unstable_by_key(|name| name.first);
@@ -255,12 +260,13 @@ fn candidate(names: &[String], used: &[Name], all: &[Instance], part: Part) -> O
     let more = of_part.len().saturating_sub(SHOWN_NAMES);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     let whole = Interval { start_ns, end_ns };
+    let covered_ns: u64 = within.iter().map(|instance| instance.time.ns()).sum();
     Some(Candidate {
         name: shown.join(", ") + &more,
         instances: instances as u64,
         warm_up: anchor.count.saturating_sub(instances) as u64,
         whole,
         steady: Interval { start_ns: steady_ns, end_ns },
-        covered: all_ns as f64 / whole.ns().max(1) as f64,
+        covered: covered_ns as f64 / whole.ns().max(1) as f64,
     })
 }

@@ -18,6 +18,8 @@ const PERIODS: usize = 8;
 const MOST_PHASES: usize = 4;
 /// The part of two periods that may differ. One operation more or less in a period shifts one period.
 const MOST_DIFFERENT: f64 = 0.6;
+/// The share of equal operations of a period at the ends of a phase.
+const WHOLE_PERIOD: f64 = 0.9;
 /// The share of its operations that equal those a period before, at least.
 const LEAST_EQUAL: f64 = 0.75;
 /// The share of the longest repeating part that another period repeats for, at least.
@@ -153,15 +155,7 @@ fn stretches(sequence: &[Submitted], period: usize) -> Vec<Stretch> {
     let mut first = None;
     // Where what was found before ended.
     let mut free = 0;
-    let (mut equal, mut last, mut different) = (0, 0, 0_usize);
-    let mut end = |first: Option<usize>, end: usize, equal: usize| {
-        let Some(first) = first else { return };
-        let length: usize = end - first;
-        let is_long = length >= LEAST_OPERATIONS.max(LEAST_INSTANCES * period);
-        if is_long && equal as f64 >= LEAST_EQUAL * (length - period) as f64 {
-            found.push(Stretch { first, end, equal });
-        }
-    };
+    let (mut last, mut different) = (0, 0_usize);
     for at in period..sequence.len() {
         let is_same = is_equal(at);
         // Differences in the last two periods.
@@ -174,19 +168,57 @@ fn stretches(sequence: &[Submitted], period: usize) -> Vec<Stretch> {
         if is_same {
             // The first period is what the second one repeats.
             if first.is_none() {
-                (first, equal, different) = (Some(free.max(at - period)), 0, 0);
+                (first, different) = (Some(free.max(at - period)), 0);
             }
-            (equal, last) = (equal + 1, at + 1);
-        } else if first.is_some() {
+            last = at + 1;
+        } else if let Some(start) = first {
             different += 1;
             if different as f64 > most {
-                end(first, last, equal);
-                (first, equal, different, free) = (None, 0, 0, last);
+                found.extend(trimmed(start, last, period, is_equal));
+                (first, different, free) = (None, 0, last);
             }
         }
     }
-    end(first, last, equal);
+    found.extend(first.and_then(|first| trimmed(first, last, period, is_equal)));
     found
+}
+
+/// A part from where a whole period repeats to where the last one does; `None` if that is short. Single
+/// operations may be equal around it.
+fn trimmed(
+    first: usize,
+    end: usize,
+    period: usize,
+    is_equal: impl Fn(usize) -> bool,
+) -> Option<Stretch> {
+    let length = |first, end: usize| end.saturating_sub(first);
+    let is_long = |length| length >= LEAST_OPERATIONS.max(LEAST_INSTANCES * period);
+    if !is_long(length(first, end)) {
+        return None;
+    }
+    let least = (WHOLE_PERIOD * period as f64).ceil() as usize;
+    let starts = first..end - 2 * period;
+    let mut equal = (first + period..first + 2 * period).filter(|at| is_equal(*at)).count();
+    let first = starts.into_iter().find(|start| {
+        let is_whole = equal >= least;
+        if !is_whole {
+            equal += usize::from(is_equal(start + 2 * period));
+            equal -= usize::from(is_equal(start + period));
+        }
+        is_whole
+    })?;
+    let mut equal = (end - period..end).filter(|at| is_equal(*at)).count();
+    let end = (first + 2 * period..=end).rev().find(|end| {
+        let is_whole = equal >= least;
+        if !is_whole {
+            equal += usize::from(is_equal(end - period - 1));
+            equal -= usize::from(is_equal(end - 1));
+        }
+        is_whole
+    })?;
+    let equal = (first + period..end).filter(|at| is_equal(*at)).count();
+    let is_exact = equal as f64 >= LEAST_EQUAL * length(first + period, end) as f64;
+    (is_exact && is_long(length(first, end))).then_some(Stretch { first, end, equal })
 }
 
 /// A repeating part without slow first periods, separated at long pauses.

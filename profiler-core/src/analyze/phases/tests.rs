@@ -7,7 +7,7 @@ use cupti::CallClass;
 
 use super::PhaseKind;
 use crate::analyze::diagnosis::tests::{BASE, Job, Program, US};
-use crate::analyze::diagnosis::{Bottleneck, Diagnosis, Phase};
+use crate::analyze::diagnosis::{Bottleneck, Diagnosis, Part, Phase};
 use crate::join::tables::{
     Interval, KernelNames, Label, LabelId, Operation, Range, RangeId, Synchronization, ThreadId,
     What, Work,
@@ -82,7 +82,7 @@ fn work_of_several_seconds_before_the_steps_is_start_up() {
     // Imports and the initialisation of NCCL.
     program.host(10_000 * MS);
     for n in 0..220 {
-        let host_ns = if n < 3 { 50 * MS } else { 1_000 * US };
+        let host_ns = if n < 3 { 50 * MS } else { 900 * US };
         program.range("step", |p| step(p, host_ns, 3_800 * US));
     }
     let diagnosis = program.profile().diagnose();
@@ -91,7 +91,7 @@ fn work_of_several_seconds_before_the_steps_is_start_up() {
     assert!(verdict.phase.as_deref() == Some("step") && verdict.instances == 217);
     let kernels = verdict.time_of(crate::diagnosis::Part::Kernels);
     let share = kernels.as_secs_f64() / verdict.clock.as_secs_f64();
-    assert!((0.77..0.80).contains(&share), "{diagnosis}");
+    assert!((0.79..0.82).contains(&share), "{diagnosis}");
     let start = phase(&diagnosis, PhaseKind::StartUp);
     assert!((0.8..0.95).contains(&start.share), "{diagnosis}");
     // Estimates, findings and ranges are of the steps.
@@ -166,7 +166,7 @@ fn generate(program: &mut Program, tokens: usize) {
     }
     for _ in 0..12 {
         for name in ["norm", "gemm", "split", "flash", "gemm", "add", "gelu"] {
-            program.launch(7, Job::Kernel(name, 64), 9 * US);
+            program.launch(7, Job::Kernel(name, 64), 2 * US);
         }
     }
     (0..tokens).for_each(|_| token(program, 2 * MS));
@@ -414,9 +414,8 @@ fn phases_of_gpt2_are_its_later_steps_and_second_generation() {
     assert!((62..=64).contains(&tokens.instances), "{diagnosis}");
     let idle = |phase: &Phase| {
         let verdict = phase.verdict.as_ref().unwrap();
-        let idle = verdict.parts.iter().filter(|part| {
-            part.part.text().starts_with("idle") || part.part.text().contains("not started")
-        });
+        let is_busy = |of: &Part| matches!(of, Part::Kernels | Part::Copies | Part::Communication);
+        let idle = verdict.parts.iter().filter(|part| !is_busy(&part.part));
         idle.map(|part| part.time.as_secs_f64()).sum::<f64>() / verdict.clock.as_secs_f64()
     };
     let near = |share: f64, sql: f64| (share - sql).abs() < 0.01;
