@@ -879,7 +879,11 @@ fn findings_can_be_a_gate() {
 #[test]
 fn a_diagnosis_is_text_or_json_and_can_be_a_gate() {
     let text = result_of(args([&"diagnose", &recording()]));
-    assert!(text.text().starts_with("the steady phase of batch is copy bound\n"), "{}", text.text());
+    assert!(
+        text.text().starts_with("the steady phase of batch is copy bound\n"),
+        "{}",
+        text.text()
+    );
     assert!(text.text().contains("34 asynchronous copies of pageable memory"), "{}", text.text());
     let json = result_of(args([&"diagnose", &"--format=json", &recording()])).json();
     assert_eq!(json["verdict"]["bottleneck"], "copy");
@@ -966,13 +970,18 @@ fn critical_path_has_rows_and_answers() {
     failure_of(args([&"critical-path", &"--range=nowhere", &recording()]), 2);
     for (change, expected) in [
         ("kernel:foo=2", "has no kernel foo; `gpuprof top` shows them"),
-        ("one-wait:batch/bakward", "has no range batch/bakward; `gpuprof report` shows them; did you mean batch/backward?"),
+        (
+            "one-wait:batch/bakward",
+            "has no range batch/bakward; `gpuprof report` shows them; did you mean batch/backward?",
+        ),
     ] {
         let what_if = format!("--what-if={change}");
         let error = failure_of(args([&"critical-path", &what_if, &recording()]), 2);
         assert!(error.contains("gpuprof: --what-if: ") && error.contains(expected), "{error}");
     }
-    let kernel = result_of(args([&"top", &"--json", &recording()])).json()["kernels"]["rows"][0]["name"].clone();
+    let kernel =
+        result_of(args([&"top", &"--json", &recording()])).json()["kernels"]["rows"][0]["name"]
+            .clone();
     let name = kernel.as_str().unwrap();
     let what_if = format!("--what-if=kernel:{}=2", &name[..name.len() - 1]);
     let error = failure_of(args([&"critical-path", &what_if, &recording()]), 2);
