@@ -521,8 +521,7 @@ fn no_text_of_a_recording_with_samples_reaches_an_output_unchanged() {
 
 #[test]
 fn no_text_of_a_recorded_training_reaches_an_output_unchanged() {
-    let quickstart = "../../examples/recordings/quickstart-h200.gpuprof";
-    no_text_reaches_an_output_unchanged(quickstart, true);
+    no_text_reaches_an_output_unchanged("recordings/case-studies/optimizer-before.gpuprof", true);
 }
 
 #[test]

@@ -29,6 +29,8 @@ use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, Recording};
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
+/// Of format 2, without checksums.
+const OLD_RECORDING: &[u8] = include_bytes!("recordings/case-studies/optimizer-before.gpuprof");
 const RANKS: [&[u8]; 2] = [
     include_bytes!("recordings/nccl-2xh100/rank-0.gpuprof"),
     include_bytes!("recordings/nccl-2xh100/rank-1.gpuprof"),
@@ -70,7 +72,7 @@ const CHECKS: &[(&str, Page)] = &[
     ("says_what_was_lost", || lossy().to_html()),
     ("says_what_has_no_time", || timeless().to_html()),
     ("shows_clocks_that_go_back", || {
-        Profile::from_bytes(&backwards::backwards(RECORDING)).unwrap().to_html()
+        Profile::from_bytes(&backwards::backwards(OLD_RECORDING)).unwrap().to_html()
     }),
     ("says_what_failed", || empty().to_html()),
     ("shows_an_empty_session", || empty().to_html()),

@@ -284,7 +284,9 @@ fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>, layout: Layout) -> Str
     let mut table = Table::new(["kernel", "count", "GPU time", "share", "mean", "min", "max"], 1);
     let shown = if sums.len() == KERNELS + 1 { KERNELS + 1 } else { KERNELS };
     for (_, sum) in sums.iter().take(shown) {
-        let mean = sum.total.checked_div(sum.timed).unwrap_or_default();
+        // To the nearest nanosecond.
+        let half = Duration::from_nanos(u64::from(sum.timed) / 2);
+        let mean = sum.total.saturating_add(half).checked_div(sum.timed).unwrap_or_default();
         table.add_row([
             sum.label.clone(),
             sum.count.to_string(),

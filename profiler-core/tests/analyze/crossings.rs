@@ -253,7 +253,8 @@ fn check_projections(profile: &Profile, spans: &[Span], within: &dyn Fn(&Span) -
             let around = spans
                 .iter()
                 .filter(|outer| contains(outer, span.thread, span.time) && outer.time != span.time);
-            let parent = around.min_by_key(|outer| outer.time.1 - outer.time.0);
+            let parent = around
+                .min_by_key(|outer| (outer.time.1 - outer.time.0, std::cmp::Reverse(outer.time.0)));
             let parent = parent.map(|outer| outer.time.0);
             Some((title(span), span.thread, span.time, (start, end), of.len() as u64, parent))
         })

@@ -8,7 +8,7 @@ use super::{
     ReplayError, Response,
 };
 use crate::base::table::{Layout, Table, distinct};
-use crate::base::units::{NAME_WIDTH, PATH_WIDTH, number, shortened, time};
+use crate::base::units::{MESSAGE_WIDTH, NAME_WIDTH, PATH_WIDTH, number, shortened, time};
 
 /// Rows of a table.
 const SHOWN: usize = 12;
@@ -87,7 +87,7 @@ impl Change {
 
     fn subject_width(&self, layout: Layout) -> usize {
         let default = if matches!(self, Self::Kernel { .. }) { NAME_WIDTH } else { PATH_WIDTH };
-        layout.name_width(default)
+        layout.name_width(default).min(MESSAGE_WIDTH)
     }
 
     /// The text with its subject as it is shown.
