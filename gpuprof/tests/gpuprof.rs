@@ -980,7 +980,7 @@ fn critical_path_has_rows_and_answers() {
         assert!(error.contains("gpuprof: --what-if: ") && error.contains(expected), "{error}");
     }
     let kernel =
-        result_of(args([&"top", &"--json", &recording()])).json()["kernels"]["rows"][0]["name"]
+        result_of(args([&"top", &"--json", &recording()])).json()[0]["kernels"]["rows"][0]["name"]
             .clone();
     let name = kernel.as_str().unwrap();
     let what_if = format!("--what-if=kernel:{}=2", &name[..name.len() - 1]);
@@ -1032,7 +1032,7 @@ fn a_scorecard_is_text_json_or_markdown_and_can_be_a_gate() {
     };
     let failed = gate(&[]);
     assert_eq!(failed.status, 3);
-    assert!(failed.error.contains("GPU busy is 44.9 % (bad, >= 90 % is good)"), "{}", failed.error);
+    assert!(failed.error.contains("GPU busy is 49.0 % (bad, >= 90 % is good)"), "{}", failed.error);
     assert!(!failed.out.is_empty());
     let low = [
         "--target=gpu_busy=0.9,0.1",
