@@ -979,9 +979,9 @@ fn critical_path_has_rows_and_answers() {
         let error = failure_of(args([&"critical-path", &what_if, &recording()]), 2);
         assert!(error.contains("gpuprof: --what-if: ") && error.contains(expected), "{error}");
     }
-    let kernel =
-        result_of(args([&"top", &"--json", &recording()])).json()[0]["kernels"]["rows"][0]["name"]
-            .clone();
+    let kernel = result_of(args([&"top", &"--json", &recording()])).json()[0]["kernels"]["rows"][0]
+        ["name"]
+        .clone();
     let name = kernel.as_str().unwrap();
     let what_if = format!("--what-if=kernel:{}=2", &name[..name.len() - 1]);
     let error = failure_of(args([&"critical-path", &what_if, &recording()]), 2);

@@ -149,12 +149,15 @@ struct KernelSum {
     last: Option<u32>,
 }
 
+/// The name and style of a range, the thread and the kernel.
+type KernelKey = (Option<(u32, Style)>, Option<ThreadId>, u32);
+
 /// Kernels by the ranges around their launches.
 #[derive(Default)]
 struct KernelsInRanges {
     /// In process ranges or outside ranges, and in thread ranges where some cross: by range name
     /// and style, thread and kernel.
-    sums: FxHashMap<(Option<(u32, Style)>, Option<ThreadId>, u32), KernelSum>,
+    sums: FxHashMap<KernelKey, KernelSum>,
     /// In ranges of threads, if none cross: by thread and kernel.
     placed: FxHashMap<(ThreadId, u32), Vec<Placed>>,
     /// Kernels without a time.

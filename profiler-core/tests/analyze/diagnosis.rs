@@ -124,11 +124,13 @@ fn the_report_shows_a_diagnosis_where_it_is_asked_for() {
     let said: Vec<&str> = more.lines().filter(|line| !plain.lines().any(|l| l == *line)).collect();
     assert_eq!(said.len(), 3, "{more}");
     assert!(
-        said[0].starts_with("diagnosis: the steady phase of step is data-starved: "),
+        said[0].starts_with(
+            "diagnosis: the steady phase of step is data-starved (by the name of range"
+        ),
         "{}",
         said[0]
     );
-    let first = "  1. GPU idle 30 times while the host loads data, in step/data loading: ";
+    let first = "  1. GPU idle 30 times while the host loads data, by the range's name, in step/data loading: ";
     assert!(said[1].starts_with("phases: all of the run is steady"), "{}", said[1]);
     assert!(said[2].starts_with(first), "{}", said[2]);
 }

@@ -169,7 +169,11 @@ struct Changed {
 
 impl Dependencies<'_> {
     /// Predicts what a change saves of the median step, or of the session, by a replay of the graph with it. Costs some
-    /// passes over the graph. Fails if the change matches nothing, or if the model fails its own check.
+    /// passes over the graph.
+    ///
+    /// # Errors
+    ///
+    /// If the change matches nothing, or if the model fails its own check.
     pub fn predict(&self, change: Change) -> Result<Prediction, NoPrediction> {
         if !self.has_match(&change) {
             return Err(NoPrediction::NothingMatches);
