@@ -182,8 +182,8 @@ fn random(seed: u64) -> (Vec<Span>, Vec<Launch>) {
                 }
             }
         }
-        for domain in 0..3 {
-            while let Some((name, start)) = open[domain].pop() {
+        for (domain, open) in open.iter_mut().enumerate() {
+            while let Some((name, start)) = open.pop() {
                 let time = (start, pass(&mut rng));
                 spans.push(Span { thread, domain: domain as u32, name, time });
             }
@@ -234,7 +234,7 @@ fn check(seed: u64) -> bool {
         let expected = (of.len() as u64, ns(&of));
         assert_eq!(seen.unwrap_or_default(), expected, "{name} of {seed}");
         let query = profile.query().in_range(name);
-        assert_eq!((query.count() as u64, query.gpu_time().as_nanos() as u64), expected);
+        assert_eq!((query.count(), query.gpu_time().as_nanos() as u64), expected);
     }
     let nodes: u64 = profile.walk().map(|(_, node)| node.exclusive().kernels).sum();
     assert_eq!(nodes + profile.outside_ranges().kernels, launches.len() as u64);
