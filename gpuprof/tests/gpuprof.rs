@@ -910,7 +910,8 @@ fn a_diagnosis_is_text_or_json_and_can_be_a_gate() {
     assert_eq!(gate("3").status, 0);
     // No single cause is something that is known.
     let file = recording();
-    let strict = args([&"diagnose", &"--verdict-share=0.4", &"--fail-above=3", &file]);
+    let strict =
+        args([&"diagnose", &"--range=batch", &"--verdict-share=0.4", &"--fail-above=3", &file]);
     assert!(result_of(strict).text().contains("no single cause"));
     let missing = failure_of(args([&"diagnose", &"--range=nothing", &recording()]), 2);
     assert!(missing.contains("has no range nothing"), "{missing}");
@@ -1018,7 +1019,7 @@ fn gaps_have_causes_and_say_that_waits_were_not_sampled() {
 fn a_scorecard_is_text_json_or_markdown_and_can_be_a_gate() {
     let text = result_of(args([&"scorecard", &recording()]));
     assert!(text.text().starts_with("scorecard: 6 bad, 1 look, "), "{}", text.text());
-    assert!(text.text().lines().count() <= 20);
+    assert!(text.text().lines().count() <= 24);
     let json = result_of(args([&"scorecard", &"--format=json", &recording()])).json();
     assert_eq!(json["bottleneck"], "copy");
     assert_eq!(json["scores"].as_array().unwrap().len(), 14);
