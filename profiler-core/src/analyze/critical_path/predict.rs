@@ -171,11 +171,11 @@ impl Dependencies<'_> {
     /// Predicts what a change saves of the median step, or of the session, by a replay of the graph with it. Costs some
     /// passes over the graph. Fails if the change matches nothing, or if the model fails its own check.
     pub fn predict(&self, change: Change) -> Result<Prediction, NoPrediction> {
-        self.check_model()?;
-        match self.has_match(&change) {
-            true => Ok(self.replayed(change)),
-            false => Err(NoPrediction::NothingMatches),
+        if !self.has_match(&change) {
+            return Err(NoPrediction::NothingMatches);
         }
+        self.check_model()?;
+        Ok(self.replayed(change))
     }
 
     /// Fails if the replay of the median step is off by more than 10 %.

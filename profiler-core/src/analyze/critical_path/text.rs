@@ -8,7 +8,7 @@ use super::{
     ReplayError, Response,
 };
 use crate::base::table::{Layout, Table, distinct};
-use crate::base::units::{MESSAGE_WIDTH, NAME_WIDTH, PATH_WIDTH, number, shortened, time};
+use crate::base::units::{NAME_WIDTH, PATH_WIDTH, number, shortened, time};
 
 /// Rows of a table.
 const SHOWN: usize = 12;
@@ -18,6 +18,9 @@ fn percent(part: Duration, whole: Duration) -> String {
     let share = if whole == 0.0 { 0.0 } else { part.as_secs_f64() / whole };
     format!("{:.1} %", 100.0 * share)
 }
+
+/// The longest name in a line without a limit, in columns.
+const LONGEST_NAME: usize = 500;
 
 impl CriticalPath {
     fn table(&self, of: &str, rows: &[PathRow], layout: Layout) -> String {
@@ -87,7 +90,7 @@ impl Change {
 
     fn subject_width(&self, layout: Layout) -> usize {
         let default = if matches!(self, Self::Kernel { .. }) { NAME_WIDTH } else { PATH_WIDTH };
-        layout.name_width(default).min(MESSAGE_WIDTH)
+        layout.name_width(default).min(LONGEST_NAME)
     }
 
     /// The text with its subject as it is shown.

@@ -15,7 +15,7 @@ use super::verdict::{Scope, Verdict};
 use super::{Diagnoser, Run};
 use crate::analyze::phases::{PhaseKind, Phases, Windows};
 use crate::base::statistics::{as_ns, ratio};
-use crate::base::units::time;
+use crate::base::units::{PATH_WIDTH, shortened, time};
 use crate::join::tables::{CallId, Interval};
 use crate::profile::{GpuOperation, Profile};
 use crate::query::{DeviceTimes, Query, Span, Wait};
@@ -209,7 +209,7 @@ impl fmt::Display for Others<'_> {
                 && phase.kind == PhaseKind::StartUp
                 && *warm_up != 0
             {
-                let all = warm_up + instances;
+                let (all, name) = (warm_up + instances, shortened(name, PATH_WIDTH));
                 write!(f, ", with the first {warm_up} of {all} instances of {name}")?;
             }
         }

@@ -524,8 +524,7 @@ fn estimates_are_at_most_what_the_busiest_gpu_leaves() {
         let largest = largest_estimate(&diagnosis);
         assert!(largest <= 1.0 / busiest + 1e-3, "{kernels:?}: {largest}\n{diagnosis}");
         let card = profile.scorecard();
-        let most =
-            card.score(crate::analyze::scorecard::ScoreKind::Estimate).unwrap().value.unwrap();
+        let most = card.score(crate::analyze::scorecard::ScoreKind::Estimate).unwrap().value.unwrap();
         assert!(most <= 1.0 / busiest + 1e-3, "{kernels:?}\n{card}");
     }
     // 90 % beside 10 %: a mean of half the time is idle, and a tenth of it can vanish.
@@ -575,8 +574,7 @@ fn gpus_with_a_kernel_of_no_length_are_unused_and_not_averaged() {
     assert_eq!(note.title, "GPU 1 is unused: busy for at most 2.000 us, GPU 0 for 18.00 ms");
     assert_eq!((note.estimate, note.cost), (1.0, Duration::ZERO));
     assert!(largest_estimate(&diagnosis) < 1.0 / 0.89, "{text}");
-    let busy =
-        profile.scorecard().score(crate::analyze::scorecard::ScoreKind::GpuBusy).cloned().unwrap();
+    let busy = profile.scorecard().score(crate::analyze::scorecard::ScoreKind::GpuBusy).cloned().unwrap();
     assert!(busy.value > Some(0.89) && busy.note.ends_with("; GPU 1 unused"), "{busy:?}");
     // A range whose work ran there alone has it.
     let own = diagnosis.thresholds().get_unused_share();

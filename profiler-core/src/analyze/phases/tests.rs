@@ -7,7 +7,7 @@ use cupti::CallClass;
 
 use super::PhaseKind;
 use crate::analyze::diagnosis::tests::{BASE, Job, Program, US};
-use crate::analyze::diagnosis::{Bottleneck, Diagnosis, FindingKind, Part, Phase, Thresholds};
+use crate::analyze::diagnosis::{Bottleneck, Diagnosis, Part, Phase};
 use crate::join::tables::{
     Interval, KernelNames, Label, LabelId, Operation, Range, RangeId, Synchronization, ThreadId,
     What, Work,
@@ -61,7 +61,7 @@ fn slow_first_steps_are_start_up() {
     assert_eq!(phase(&diagnosis, PhaseKind::StartUp).span.end, of.span.start);
     // The whole run is CPU bound, the steps are not.
     assert_eq!(diagnosis.verdict().bottleneck, Some(Bottleneck::GpuCompute), "{diagnosis}");
-    let whole = profile.diagnosis(Thresholds::new()).verdict();
+    let whole = profile.diagnosis(crate::analyze::diagnosis::Thresholds::new()).verdict();
     assert_eq!(whole.bottleneck, Some(Bottleneck::Cpu));
     // The phases divide the run.
     let shares: f64 = diagnosis.phases().iter().map(|phase| phase.share).sum();
@@ -89,7 +89,7 @@ fn work_of_several_seconds_before_the_steps_is_start_up() {
     assert_eq!(steady(&diagnosis), [("step", 217, 3)], "{diagnosis}");
     let verdict = diagnosis.verdict();
     assert!(verdict.phase.as_deref() == Some("step") && verdict.instances == 217);
-    let kernels = verdict.time_of(Part::Kernels);
+    let kernels = verdict.time_of(crate::analyze::diagnosis::Part::Kernels);
     let share = kernels.as_secs_f64() / verdict.clock.as_secs_f64();
     assert!((0.79..0.82).contains(&share), "{diagnosis}");
     let start = phase(&diagnosis, PhaseKind::StartUp);
@@ -119,7 +119,7 @@ fn other_ranges_are_another_phase() {
     let bottlenecks: Vec<_> = verdicts.iter().map(|verdict| verdict.bottleneck).collect();
     assert_eq!(bottlenecks, [Some(Bottleneck::Cpu), Some(Bottleneck::GpuCompute)], "{diagnosis}");
     assert_eq!(diagnosis.verdict(), verdicts[0]);
-    let idle = diagnosis.finding(FindingKind::IdleGaps).unwrap();
+    let idle = diagnosis.finding(crate::analyze::diagnosis::FindingKind::IdleGaps).unwrap();
     assert_eq!(idle.phase.as_deref(), Some("forward"), "{diagnosis}");
     let of_forward = profile.diagnose_range("forward").unwrap();
     assert_eq!(of_forward.instances, 40, "a range that the user names is all of it");

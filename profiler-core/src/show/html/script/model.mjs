@@ -207,17 +207,17 @@ export const decoded = (data) => {
     tables: { range: R, call: C, operation: O, process: P, mark: M } };
 };
 
-const rowsWithin = (R, index, range) => index.rows.subarray(index.first[R.enter[range]], index.first[R.leave[range]]);
+const rowsOfTree = (R, index, range) => index.rows.subarray(index.first[R.enter[range]], index.first[R.leave[range]]);
 const countsFor = ({ C }, call, range) => C.late.get(call)?.includes(range) ?? true;
 /** The operations that a range caused, with those of ranges within it while it was open, in no order of time. */
 export const operationsIn = (model, range) => {
   const { R, C, O } = model;
-  const rows = rowsWithin(R, O.byEnter, range);
+  const rows = rowsOfTree(R, O.byEnter, range);
   return C.late.size === 0 ? rows : rows.filter((row) => countsFor(model, O.call[row], range));
 };
 export const callsIn = (model, range) => {
   const { R, C } = model;
-  const rows = rowsWithin(R, C.byEnter, range);
+  const rows = rowsOfTree(R, C.byEnter, range);
   return C.late.size === 0 ? rows : rows.filter((row) => countsFor(model, row, range));
 };
 export const rangesIn = ({ R }, range) => R.byEnter.subarray(R.enter[range], R.leave[range]);
