@@ -508,7 +508,7 @@ fn a_stop_waits_for_the_gpu() {
     assert!(begin.elapsed() >= Duration::from_millis(250), "{:?}", begin.elapsed());
     profile.health().assert_complete();
     let took = profile.kernels().next().unwrap().gpu_time().unwrap();
-    assert!(took >= Duration::from_millis(295), "{took:?}");
+    assert!((295..330).contains(&took.as_millis()), "{took:?}");
 }
 
 fn a_stop_gives_up_and_says_so() {
