@@ -178,7 +178,7 @@ impl fmt::Display for Outcome {
         )?;
         write!(f, "  {} before, {} after", named(self.before), named(self.after))?;
         for (what, estimate) in &self.estimates {
-            write!(f, "\n  estimated {estimate:.2}x: {what}")?;
+            write!(f, "\n  about {estimate:.2}x faster: {what}")?;
         }
         Ok(())
     }

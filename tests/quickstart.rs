@@ -36,8 +36,7 @@ fn operations_per_range_are_those_that_nsys_counts() {
 }
 
 #[test]
-fn one_byte_of_a_kernel_record_changes_the_report() {
-    let report = Profile::from_bytes(RECORDING).unwrap().to_string();
+fn one_byte_of_a_kernel_record_is_found_by_its_checksum() {
     let profile = Profile::from_bytes(RECORDING).unwrap();
     let records = profile.recording().unwrap().records();
     let span = records.iter().find_map(|record| match record {
@@ -50,7 +49,8 @@ fn one_byte_of_a_kernel_record_changes_the_report() {
     for byte in [at + 1, at + 9] {
         let mut changed = RECORDING.to_vec();
         changed[byte] ^= 0x10;
-        assert_ne!(Profile::from_bytes(&changed).unwrap().to_string(), report, "byte {byte}");
+        let error = Profile::from_bytes(&changed).unwrap_err().to_string();
+        assert!(error.contains("checksum"), "byte {byte}: {error}");
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use crate::log_registry::LogRegistry;
@@ -54,6 +55,40 @@ fn reader_beside_writer_takes_each_entry_once_and_whole() {
         taken.sort_unstable();
         assert_eq!(taken, [0, 1, 2]);
         assert!(reader.is_done());
+    });
+}
+
+#[test]
+fn drained_call_finds_its_range_in_the_same_drain_or_open() {
+    play(|| {
+        let (mut ranges, mut calls) = (Writer::<3>::new(), Writer::<3>::new());
+        let read = |writer: &Writer<3>| writer.log().reader(Some(END));
+        let (mut range_reader, mut call_reader) = (read(&ranges), read(&calls));
+        let clock = Arc::new(AtomicU64::new(1));
+        let tick = {
+            let clock = clock.clone();
+            move || clock.fetch_add(1, Ordering::Relaxed)
+        };
+        let writing = thread::spawn(move || {
+            for value in [10, 11] {
+                let range = ranges.push([value, value, 0]);
+                let call = calls.push([range + 10, range + 10, 0]);
+                calls.set(call, END, tick());
+                ranges.set(range, END, tick());
+            }
+        });
+        let mut known = Vec::new();
+        for until in [clock.load(Ordering::Relaxed), u64::MAX] {
+            // Ranges after calls, and both up to one time.
+            let mut drained = Vec::new();
+            drain(&mut call_reader, until, &mut drained);
+            drain(&mut range_reader, until, &mut known);
+            let mut open = Vec::new();
+            range_reader.rest(|slot, _| open.push(slot));
+            // Calls and ranges have the same numbers here.
+            assert!(drained.iter().all(|call| known.contains(call) || open.contains(call)));
+        }
+        writing.join().unwrap();
     });
 }
 

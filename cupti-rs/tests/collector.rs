@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use cupti::sys::abi::CuptiResult;
@@ -351,13 +351,21 @@ fn records_beyond_the_memory_limit_are_counted_not_kept() {
 #[test]
 fn a_stop_waits_for_the_gpu() {
     let fake = Fake::new();
-    let collector = Collector::start(&fake.library().unwrap(), &Config::new()).unwrap();
+    let config = Config::new().drain_timeout(Duration::MAX);
+    let collector = Collector::start(&fake.library().unwrap(), &config).unwrap();
     fake.launch(Work::kernel(c"long"));
-    let begin = Instant::now();
-    fake.busy_for(Duration::from_millis(120));
+    fake.hold_buffers(true);
     collector.flush().unwrap();
-    let collected = collector.stop().unwrap();
-    assert!(begin.elapsed() >= Duration::from_millis(120));
+    let collected = std::thread::scope(|scope| {
+        let stop = scope.spawn(|| collector.stop().unwrap());
+        let flushes = fake.flushes();
+        while fake.flushes() < flushes + 2 {
+            std::thread::yield_now();
+        }
+        assert!(!stop.is_finished());
+        fake.hold_buffers(false);
+        stop.join().unwrap()
+    });
     assert_eq!((kernels(&collected).len(), collected.losses.unfinished_buffers), (1, 0));
 }
 
@@ -382,9 +390,7 @@ fn a_stop_gives_up_after_its_time_and_says_so() {
     let collector = Collector::start(&fake.library().unwrap(), &config).unwrap();
     fake.launch(Work::kernel(c"endless"));
     fake.busy_for(Duration::from_secs(3600));
-    let begin = Instant::now();
     let collected = collector.stop().unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(5));
     assert_eq!(collected.losses.unfinished_buffers, 1);
 }
 
@@ -396,11 +402,9 @@ fn stop_and_pause_end_though_no_flush_returns() {
     let mut collector = Collector::start(&fake.library().unwrap(), &config).unwrap();
     fake.launch(Work::kernel(c"not handed over"));
     fake.flush_takes(Duration::from_secs(3600));
-    let begin = Instant::now();
     collector.pause().unwrap();
     collector.resume().unwrap();
     let collected = collector.stop().unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
     assert!(collected.losses.unfinished_buffers >= 1 && kernels(&collected).is_empty());
     assert!(!fake.is_subscribed());
     drop(fake);

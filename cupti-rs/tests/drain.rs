@@ -135,6 +135,7 @@ fn a_call_under_way_at_the_stop_has_no_end() {
 }
 
 #[test]
+#[ignore = "needs the clock: bash .ci/run thorough"]
 fn a_stop_waits_for_a_launch_under_way_as_long_as_it_is_told_to() {
     let takes = |hold: Option<Duration>| {
         let fake = Fake::new();
@@ -326,7 +327,7 @@ fn calls_from_before_a_pause_are_told_from_those_under_way() {
 #[test]
 fn one_can_wait_for_the_gpu_without_a_stop() {
     let fake = Fake::new();
-    let config = Config::new().drain_timeout(Duration::from_secs(2));
+    let config = Config::new().drain_timeout(Duration::MAX);
     let collector = start(&fake, &config);
     assert_eq!(collector.wait_idle().unwrap(), 0);
     fake.hold_buffers(true);
@@ -342,12 +343,13 @@ fn one_can_wait_for_the_gpu_without_a_stop() {
         waiter.join().unwrap()
     });
     assert_eq!(waited, 0);
-    assert_eq!(kernels(&collector.drain().unwrap()), [id]);
-    fake.busy_for(Duration::from_secs(60));
+    assert_eq!(kernels(&collector.stop().unwrap()), [id]);
+    let collector = start(&fake, &Config::new().drain_timeout(Duration::from_millis(10)));
+    fake.hold_buffers(true);
     fake.launch(Work::kernel(c"k"));
     assert_eq!(collector.wait_idle().unwrap(), 1);
     assert_eq!(collector.drain().unwrap().losses.unfinished_buffers, 0, "nobody has given up");
-    fake.busy_for(Duration::ZERO);
+    fake.hold_buffers(false);
     assert_eq!(kernels(&collector.stop().unwrap()).len(), 1);
 }
 
@@ -377,15 +379,12 @@ fn what_others_launch_meanwhile_is_not_waited_for() {
     // Buffers come when they are full, and the one that is being filled never.
     fake.busy_for(Duration::from_secs(3600));
     let before: Vec<_> = (0..50).map(|_| fake.launch(Work::kernel(c"k"))).collect();
-    let (held, took, settled_ns, came) = while_others_launch(&fake, || {
-        let (begin, begin_ns) = (Instant::now(), clock::now_ns());
+    let (held, came) = while_others_launch(&fake, || {
         let held = collector.wait_idle().unwrap();
-        let settled_ns = collector.flusher().settled_ns();
-        let settled_after = settled_ns.saturating_sub(begin_ns);
-        (held, begin.elapsed(), settled_after, kernels(&collector.drain().unwrap()))
+        assert!(collector.flusher().settled_ns() < clock::now_ns());
+        (held, kernels(&collector.drain().unwrap()))
     });
     assert_eq!(held, 0);
-    assert!(took < Duration::from_secs(5) && settled_ns < took.as_nanos() as u64, "{took:?}");
     assert!(before.iter().all(|id| came.contains(id)));
 }
 
@@ -395,15 +394,12 @@ fn a_stop_is_whole_up_to_its_end_while_others_launch() {
         let fake = Fake::new();
         let mut collector = start(&fake, &Config::new().buffer_bytes(1));
         fake.busy_for(Duration::from_secs(3600));
-        let (took, collected) = while_others_launch(&fake, || {
-            let begin = Instant::now();
+        let collected = while_others_launch(&fake, || {
             if pauses {
                 collector.pause().unwrap();
             }
-            let collected = collector.stop().unwrap();
-            (begin.elapsed(), collected)
+            collector.stop().unwrap()
         });
-        assert!(took < Duration::from_secs(5), "{took:?}");
         assert_eq!(collected.losses.unfinished_buffers, 0);
         let came = kernels(&collected);
         let calls = collected.calls.iter().flat_map(|thread| &thread.calls);
@@ -547,6 +543,15 @@ fn kernel_like(work: &Work) -> bool {
     format!("{work:?}").contains("Kernel")
 }
 
+/// Sets a flag when it is dropped, by a panic too.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Four threads and many that come and go do random things; `drainers` take what there is at random times.
 fn random_program(drainers: usize, seed: u64) {
     let fake = Fake::new();
@@ -558,10 +563,16 @@ fn random_program(drainers: usize, seed: u64) {
     std::thread::scope(|scope| {
         let launchers: Vec<_> = (0..4)
             .map(|thread| {
-                let (fake, truth) = (&fake, &truth);
+                let (fake, truth, done, drains) = (&fake, &truth, &done, &drains);
                 scope.spawn(move || {
                     let mut random = seed * 100 + thread;
-                    for _ in 0..40 {
+                    for round in 0..40 {
+                        // One drain that began meanwhile, and one for each other thread that drains.
+                        let until = drains.load(Ordering::Relaxed) + 1 + drainers as u64;
+                        let has_drained = || drains.load(Ordering::Relaxed) >= until;
+                        while round % 10 == 9 && !has_drained() && !done.load(Ordering::Relaxed) {
+                            std::thread::yield_now();
+                        }
                         (0..20).for_each(|_| act(fake, &mut random, 0, truth));
                         let mut seed = random;
                         let short = scope.spawn(move || {
@@ -575,6 +586,8 @@ fn random_program(drainers: usize, seed: u64) {
         for drainer in 0..drainers as u64 {
             let (collector, done, got, drains) = (&collector, &done, &got, &drains);
             scope.spawn(move || {
+                // Nor must a failure here.
+                let _done = SetAtEnd(done);
                 let mut known = Known::default();
                 while !done.load(Ordering::Relaxed) {
                     let drained = collector.drain().unwrap();
@@ -718,10 +731,10 @@ fn kinds_are_disabled_while_no_launch_is_under_way() {
         0
     };
     set_word_source(source).unwrap();
-    // A launch may stand still longer where the machine is busy, and the kinds are disabled beside it.
+    // A launch may stand still longer than this, and the kinds are disabled beside it: then records may be missing.
     const HELD: Duration = Duration::from_millis(100);
-    let mut checked = 0;
     for pauses in [false, true] {
+        let mut checked = 0;
         let fake = Fake::new();
         fake.forget_kernels();
         let done = AtomicBool::new(false);
@@ -735,7 +748,7 @@ fn kinds_are_disabled_while_no_launch_is_under_way() {
                 });
             }
             let mut may_lose = false;
-            let run = |session: usize| {
+            let mut run = |session: usize| {
                 let mut collector = start(&fake, &Config::new());
                 std::thread::sleep(Duration::from_millis(2));
                 let mut paused_in = Duration::ZERO;
@@ -761,21 +774,26 @@ fn kinds_are_disabled_while_no_launch_is_under_way() {
                     checked += 1;
                 }
                 may_lose = stopped_in >= HELD;
+                checked
             };
             // A failed assertion must not leave the threads running.
-            let ran = catch_unwind(AssertUnwindSafe(|| (0..20).for_each(run)));
+            let ran = catch_unwind(AssertUnwindSafe(|| {
+                for session in 0.. {
+                    if run(session) >= 20 {
+                        break;
+                    }
+                }
+            }));
             done.store(true, Ordering::Relaxed);
             ran.unwrap_or_else(|panic| resume_unwind(panic));
         });
     }
-    assert!(checked > 0, "every stop took as long as it may");
 }
 
 /// CUPTI before 13.0 could hang.
 #[test]
-fn before_13_flushes_and_launches_of_graphs_keep_apart() {
-    const FLUSH: Duration = Duration::from_secs(1);
-    for (version, apart) in [(26, true), (28, true), (130_001, false)] {
+fn before_13_a_flush_is_left_out_where_a_launch_of_a_graph_does_not_return() {
+    for (version, apart) in VERSIONS_APART {
         let fake = Fake::builder().version(version).build();
         let collector = start(&fake, &Config::new());
         let flush_elsewhere = || {
@@ -783,14 +801,25 @@ fn before_13_flushes_and_launches_of_graphs_keep_apart() {
         };
 
         // A flush waits for the launch, and is left out where that does not return.
-        let begin = Instant::now();
         fake.call_around("cuGraphLaunch", flush_elsewhere);
-        assert!(begin.elapsed() >= Duration::from_millis(100) || !apart, "{version}");
         assert_eq!(fake.flushes(), if apart { 0 } else { 1 }, "{version}");
         fake.call_around("cuLaunchKernel", flush_elsewhere);
         flush_elsewhere();
         assert_eq!(fake.flushes(), if apart { 2 } else { 3 }, "{version}");
+        collector.stop().unwrap();
+    }
+}
 
+/// Versions of CUPTI, and whether flushes and launches of graphs keep apart.
+const VERSIONS_APART: [(u32, bool); 3] = [(26, true), (28, true), (130_001, false)];
+
+#[test]
+#[ignore = "needs the clock: bash .ci/run thorough"]
+fn before_13_a_launch_of_a_graph_waits_for_a_flush() {
+    const FLUSH: Duration = Duration::from_secs(1);
+    for (version, apart) in VERSIONS_APART {
+        let fake = Fake::builder().version(version).build();
+        let collector = start(&fake, &Config::new());
         // A launch waits for the flush, and is not under way until then.
         fake.flush_takes(FLUSH);
         let flushed = fake.flushes();
@@ -826,7 +855,6 @@ fn before_13_a_launch_that_does_not_return_holds_nothing_up_for_good() {
     fake.call_around("cuGraphLaunch", || {
         std::thread::scope(|scope| {
             let on_another = scope.spawn(|| {
-                let begin = Instant::now();
                 assert_eq!(collector.wait_idle().unwrap(), 1, "it was not waited for to the end");
                 collector.pause().unwrap();
                 collector.resume().unwrap();
@@ -834,9 +862,8 @@ fn before_13_a_launch_that_does_not_return_holds_nothing_up_for_good() {
                 let flushes = fake.flushes();
                 collector.flush().unwrap();
                 assert_eq!(fake.flushes(), flushes + 1);
-                begin.elapsed()
             });
-            assert!(on_another.join().unwrap() < Duration::from_secs(3));
+            on_another.join().unwrap();
         });
     });
     let launched = fake.launch_graph(&[Work::kernel(c"node")]);

@@ -51,11 +51,11 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
-/// Plays a scene in a process of its own and waits for its end, at most 30 seconds: so waits in scenes are bounded, too.
+/// Plays a scene in a process of its own and waits for its end, at most two minutes: so waits in scenes are bounded, too.
 fn play(scene: &str, end: &End) -> Result<(), Failed> {
     use std::os::unix::process::ExitStatusExt;
     let mut child = Command::new(env::current_exe()?).env(SCENE, scene).spawn()?;
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;

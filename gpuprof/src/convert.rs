@@ -136,7 +136,7 @@ fn write(
         }
         ExportFormat::Html => Ok(profile.write_html(out)?),
         ExportFormat::Flamegraph => flamegraph(profile, options.idle, file, out),
-        ExportFormat::Json => Ok(out.write_all(profile.json_lines().as_bytes())?),
+        ExportFormat::JsonLines => Ok(out.write_all(profile.json_lines().as_bytes())?),
         ExportFormat::Counts => Ok(out.write_all(profile.counts().as_bytes())?),
         // Folders and files of their own.
         ExportFormat::Nsys | ExportFormat::Parquet => Ok(()),

@@ -1,6 +1,11 @@
 //! `gpuprof critical-path`: what determined the length of a run or its steps, and what changes would bring.
 
-use profiler_core::critical_path::{Assumptions, Change, CriticalPath, Outlook, Prediction};
+use std::path::Path;
+
+use profiler_core::Profile;
+use profiler_core::critical_path::{
+    Assumptions, Change, CriticalPath, NoPrediction, Outlook, Prediction,
+};
 use serde::Serialize;
 
 use crate::args::{CriticalPathArgs, OutputFormat as _, TextFormat};
@@ -41,8 +46,11 @@ pub(crate) fn critical_path(args: CriticalPathArgs) -> Result<(), Failure> {
             TextFormat::Json => write_json(out, &outlook),
         });
     }
-    let predict = |change: &Change| dependencies.predict(change.clone());
-    let predictions = args.what_if.iter().map(predict).collect();
+    let predict = |change: &Change| {
+        let prediction = dependencies.predict(change.clone());
+        prediction.map_err(|why| no_prediction(&profile, &args.io.file, change, why))
+    };
+    let predictions = args.what_if.iter().map(predict).collect::<Result<_, _>>()?;
     let paths = Paths { path, predictions, assumptions: dependencies.assumptions() };
     output.write_in(format.is_for_people(), |out| match format {
         TextFormat::Text => {
@@ -54,6 +62,39 @@ pub(crate) fn critical_path(args: CriticalPathArgs) -> Result<(), Failure> {
         }
         TextFormat::Json => write_json(out, &paths),
     })
+}
+
+fn no_prediction(profile: &Profile, file: &Path, change: &Change, why: NoPrediction) -> Failure {
+    let file = file.display();
+    match (why, change) {
+        (NoPrediction::NothingMatches, Change::Kernel { name, .. }) => Failure::Usage(format!(
+            "--what-if: {file} has no kernel {name}; `gpuprof top` shows them{}",
+            suggest::kernel(profile, name)
+        )),
+        (NoPrediction::NothingMatches, change) => match range_of(change) {
+            Some(path) => Failure::Usage(format!(
+                "--what-if: {file} has no range {path}; `gpuprof report` shows them{}",
+                suggest::range(profile, path)
+            )),
+            None => Failure::Usage(format!("--what-if: {file} has no copies")),
+        },
+        _ => Failure::Error(format!("--what-if: no prediction for {file}: {why}")),
+    }
+}
+
+fn range_of(change: &Change) -> Option<&str> {
+    match change {
+        Change::RangeGpu { path, .. }
+        | Change::Host { path, .. }
+        | Change::Ahead { path, .. }
+        | Change::NoWait { path }
+        | Change::OneWait { path }
+        | Change::NoAllocations { path }
+        | Change::NoEvents { path }
+        | Change::OneGraph { path }
+        | Change::OneCopy { path } => Some(path),
+        _ => None,
+    }
 }
 
 /// What a change is called, the last without a name.

@@ -14,12 +14,12 @@ use serde::Serialize;
 use crate::args::{DiagnoseArgs, OutputFormat as _, TextFormat};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::suggest;
 use crate::tables::write_json;
-use crate::{input, suggest};
 
 pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
     let (output, format) = (args.io.output(&[])?, args.format.get());
-    let profile = input::profile(&args.io.file)?;
+    let profile = args.numbers.profile(&args.io.file)?;
     let mut thresholds = Thresholds::new().incomplete(args.incomplete);
     for pattern in &args.loading {
         thresholds = thresholds.loading(pattern);
@@ -49,12 +49,12 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
         (steps.iter().map(worst_of).fold(1.0, f64::max), steps.iter().find_map(unsaid))
     } else {
         let diagnosis = diagnoser.run();
-        let verdicts = std::iter::once(diagnosis.verdict()).chain(diagnosis.ranges());
+        let verdicts = diagnosis.verdicts().into_iter().chain(diagnosis.ranges());
         let findings = diagnosis.findings().iter().map(|finding| &finding.evidence);
         let evidence = verdicts.flat_map(evidence_of).chain(findings);
         let written = Written::new(&diagnosis, &profile, evidence);
         write(&output, format, &diagnosis, &written)?;
-        (worst_of_all(&diagnosis), unsaid(diagnosis.verdict()))
+        (worst_of_all(&diagnosis), diagnosis.verdicts().into_iter().find_map(unsaid))
     };
     let Some(most) = args.fail_above else { return Ok(()) };
     let file = args.io.file.display();
@@ -194,6 +194,7 @@ fn unsaid(verdict: &Verdict) -> Option<Inconclusive> {
 }
 
 fn worst_of_all(diagnosis: &Diagnosis) -> f64 {
-    let findings = diagnosis.findings().iter().filter(|finding| !finding.kind.is_note());
-    findings.map(|finding| finding.estimate).fold(worst_of(diagnosis.verdict()), f64::max)
+    let findings = diagnosis.findings().iter().filter(|finding| !finding.is_note());
+    let verdicts = diagnosis.verdicts().into_iter().map(worst_of);
+    findings.map(|finding| finding.estimate).chain(verdicts).fold(1.0, f64::max)
 }

@@ -133,10 +133,15 @@ impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { gaps, shortest, rows } = self;
         let shortest = humantime::format_duration(*shortest);
-        writeln!(f, "gaps of {shortest} and more: {gaps:#}\n")?;
+        write!(f, "gaps of {shortest} and more: ")?;
+        // With the layout of the formatter.
+        gaps.fmt(f)?;
+        f.write_str("\n\n")?;
         match rows.samples.source {
             Some(_) => {
-                writeln!(f, "waits of the host in them:\n{:#}\n\n{}", rows.waits, rows.samples)?
+                f.write_str("waits of the host in them:\n")?;
+                rows.waits.fmt(f)?;
+                writeln!(f, "\n\n{}", rows.samples)?;
             }
             None => writeln!(
                 f,

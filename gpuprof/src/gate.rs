@@ -49,6 +49,11 @@ pub(crate) fn gate(args: GateArgs) -> Result<(), Failure> {
 }
 
 fn undecided(verdict: &Verdict, baseline: &str) -> String {
+    if let Some(why) = verdict.undecidable() {
+        return format!(
+            "{baseline} cannot be compared with these runs, which counts as a failure: {why}"
+        );
+    }
     let runs = verdict.runs();
     let what_to_do = match verdict.runs_needed() {
         Some(needed) if needed > runs => {
@@ -65,7 +70,7 @@ fn undecided(verdict: &Verdict, baseline: &str) -> String {
 fn worse(verdict: &Verdict, baseline: &str) -> String {
     let is_slower = |time: &&TimeChange| time.outcome == Outcome::Slower;
     let is_wall = verdict.times().iter().filter(is_slower).any(|time| time.of == TimeKind::Wall);
-    match verdict.wall().filter(|wall| is_wall || wall.undecidable.is_some()) {
+    match verdict.wall().filter(|_| is_wall) {
         Some(wall) => format!("{baseline}: {}", wall.headline()),
         None => format!("{baseline}: counts grew or times are slower than the baseline's"),
     }

@@ -6,6 +6,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal as _, Read};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gpuprof_control::RunFolder;
@@ -13,6 +14,7 @@ use gpuprof_control::manifest::{Process, State};
 use indicatif::ProgressBar;
 use profiler_core::profile::Merger;
 use profiler_core::{Profile, Recording};
+use regex::Regex;
 
 use crate::failure::{Failure, note};
 use crate::{progress, suggest};
@@ -40,6 +42,13 @@ pub(crate) fn set_inferred(is_on: bool) {
     INFERRED.store(is_on, Ordering::Relaxed);
 }
 
+/// Names of further communication kernels, from `--communication`.
+static COMMUNICATION: OnceLock<Regex> = OnceLock::new();
+
+pub(crate) fn set_communication(names: Option<Regex>) {
+    names.into_iter().for_each(|names| _ = COMMUNICATION.set(names));
+}
+
 /// Reads a profile without the logs of its recording, which take more memory than the profile.
 pub(crate) fn profile(path: &Path) -> Result<Profile, Failure> {
     read(path, Profile::without_recording)
@@ -51,7 +60,10 @@ pub(crate) fn recorded(path: &Path) -> Result<Profile, Failure> {
 }
 
 fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, Failure> {
-    let profile = exact(path, keep)?;
+    let mut profile = exact(path, keep)?;
+    if let Some(names) = COMMUNICATION.get() {
+        profile = profile.with_communication(|name| names.is_match(name));
+    }
     match INFERRED.load(Ordering::Relaxed) {
         true => Ok(profile.with_inferred_ranges()),
         false => Ok(profile),
@@ -180,10 +192,14 @@ impl Folder {
         let more = self.processes.len().saturating_sub(NAMED);
         let more = (more != 0).then(|| format!("{more} more"));
         let states: Vec<_> = self.states().take(NAMED).map(state).chain(more).collect();
-        let is_open = self.processes.values().any(|process| process.state.is_open());
-        let why = match is_open {
-            true => "`gpuprof snapshot` has a process with --keep-last write its last part",
-            false => "no process of the run used the GPU, or none could be recorded",
+        let is_any =
+            |is: fn(State) -> bool| self.processes.values().any(|process| is(process.state));
+        let why = if is_any(State::is_open) {
+            "`gpuprof snapshot` has a process with --keep-last write its last part"
+        } else if is_any(|state| state == State::Yielded) {
+            "a program that records itself has its work in a recording of its own"
+        } else {
+            "no process of the run used the GPU, or none could be recorded"
         };
         Failure::Error(format!("{path} has no recording: {why}: {}", states.join(", ")))
     }

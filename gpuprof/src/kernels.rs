@@ -8,6 +8,7 @@ use profiler_core::reports::AnyReport;
 use crate::args::{KernelsArgs, OutputFormat as _, TableFormat, TensorCoresArgs};
 use crate::failure::Failure;
 use crate::tables;
+use crate::terminal::Text;
 
 pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
     let ((output, profile), format) = (args.io.open()?, args.format.get());
@@ -28,7 +29,8 @@ pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
                 out.show_all(&by_range)?;
                 writeln!(out)?;
             }
-            out.show_all(&shapes)
+            out.show_rows(&shapes, args.limit)?;
+            hint_at_limit(out, args.limit, shapes.rows().len())
         }
         format => {
             let by_range = by_range.map(AnyReport::from);
@@ -45,7 +47,11 @@ pub(crate) fn tensor_cores(args: TensorCoresArgs) -> Result<(), Failure> {
     let classifier = args.using.iter().fold(classifier(args.classes), says);
     let tensor_cores = profile.tensor_cores_with(&classifier);
     output.write_in(format.is_for_people(), |out| match format {
-        TableFormat::Table => out.show_all(&tensor_cores),
+        TableFormat::Table => {
+            out.show_rows(&tensor_cores, args.limit)?;
+            let (ops, kernels) = (tensor_cores.ops().len(), tensor_cores.kernels().len());
+            hint_at_limit(out, args.limit, ops.max(kernels).max(tensor_cores.groups().len()))
+        }
         format => {
             let (ops, kernels) = (tensor_cores.ops().clone(), tensor_cores.kernels().clone());
             let groups = tensor_cores.groups().clone();
@@ -61,6 +67,15 @@ pub(crate) fn tensor_cores(args: TensorCoresArgs) -> Result<(), Failure> {
             paths.len()
         ))),
         _ => Ok(()),
+    }
+}
+
+/// States how to see the rows of the longest table that the limit leaves out.
+fn hint_at_limit(out: &mut Text<'_>, limit: usize, rows: usize) -> Result<(), Failure> {
+    match limit {
+        0 => Ok(()),
+        limit if rows <= limit => Ok(()),
+        _ => Ok(writeln!(out, "\n(--limit 0 shows all rows)")?),
     }
 }
 

@@ -35,14 +35,14 @@ mod top;
 mod tracks;
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use gpuprof_control::socket::Request;
 use profiler_core::Profile;
-use profiler_core::formats::text::printable;
+use profiler_core::formats::text::{self, printable};
 
 use args::{Args, Command, ExportFormat, OutputFormat as _, ReportArgs, ReportFormat};
 use failure::{Failure, note};
@@ -53,6 +53,7 @@ fn main() -> ExitCode {
     match parse(std::env::args_os().collect()).and_then(|args| {
         input::set_max_bytes(args.max_bytes);
         input::set_inferred(!args.no_inferred);
+        input::set_communication(args.communication);
         let Args { width, full_names, color: colour, .. } = args;
         terminal::set(Settings { width, full_names, colour });
         run(args.command)
@@ -153,7 +154,7 @@ fn report(args: &ReportArgs) -> Result<(), Failure> {
     let files = &args.io.files;
     let mut profiles = Vec::new();
     for file in files {
-        profiles.push((file, input::profile(file)?));
+        profiles.push((file, args.numbers.profile(file)?));
     }
     output.write_in(format.is_for_people(), |out| {
         for (at, (file, profile)) in profiles.iter().enumerate() {
@@ -165,12 +166,36 @@ fn report(args: &ReportArgs) -> Result<(), Failure> {
                     }
                     out.show(profile)?;
                 }
-                ReportFormat::Json => out.write_all(profile.json_lines().as_bytes())?,
+                ReportFormat::Json => {
+                    let open = if at == 0 { "[" } else { ",\n" };
+                    out.write_all(open.as_bytes())?;
+                    report_json(out, file, profile)?;
+                }
+                ReportFormat::Jsonl => out.write_all(profile.json_lines().as_bytes())?,
             }
+        }
+        if format == ReportFormat::Json {
+            out.write_all(b"]\n")?;
         }
         Ok(())
     })?;
     profiles.iter().try_for_each(|(file, profile)| args.gate.check(file, profile))
+}
+
+/// The lines of JSON as one object: those of ranges, and the last one.
+fn report_json(out: &mut impl Write, file: &Path, profile: &Profile) -> Result<(), Failure> {
+    out.write_all(b"{\"file\":")?;
+    text::write_json_pretty(&mut *out, &file.to_string_lossy())?;
+    let complete = profile.health().is_complete();
+    write!(out, ",\"complete\":{complete},\"ranges\":[")?;
+    let lines = profile.json_lines();
+    let mut lines = lines.lines();
+    let whole = lines.next_back().unwrap_or("null");
+    for (at, line) in lines.enumerate() {
+        let separator = if at == 0 { "\n" } else { ",\n" };
+        write!(out, "{separator}{line}")?;
+    }
+    Ok(write!(out, "],\n\"whole\":{whole}}}")?)
 }
 
 /// The manual page of the program or of a command, for `man -l -`.

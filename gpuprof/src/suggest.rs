@@ -1,5 +1,6 @@
 //! "Did you mean": the known words that are most like a wrong one.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use profiler_core::Profile;
@@ -49,7 +50,16 @@ pub(crate) fn range(profile: &Profile, path: &str) -> String {
     for (_, node) in profile.walk().take(COMPARED) {
         names.push(if is_path { node.path() } else { node.name().to_owned() });
     }
-    among(path, names.iter().map(String::as_str))
+    let groups = profile.process_range_groups();
+    let groups = groups.iter().take(COMPARED).map(|group| group.name());
+    among(path, names.iter().map(String::as_str).chain(groups))
+}
+
+/// Kernels of a profile like this name.
+pub(crate) fn kernel(profile: &Profile, name: &str) -> String {
+    let names: BTreeSet<String> =
+        profile.kernels().map(|kernel| kernel.demangled_name()).take(COMPARED).collect();
+    among(name.trim_matches('*'), names.iter().map(String::as_str))
 }
 
 /// Files beside the path with a name like its own.
@@ -60,7 +70,24 @@ pub(crate) fn file(path: &Path) -> String {
     let entries = folder.read_dir().into_iter().flatten().flatten();
     let names: Vec<String> =
         entries.take(COMPARED).filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    among(name, names.iter().map(String::as_str))
+    files(name, &names)
+}
+
+/// File names like this one. An ending that both have makes no name alike.
+fn files(name: &str, known: &[String]) -> String {
+    let ending_of = |name: &str| {
+        let dot = name.rfind('.').filter(|at| *at > 0);
+        dot.map_or(0, |at| name.len() - at)
+    };
+    let ending = &name[name.len() - ending_of(name)..];
+    let own = &name[..name.len() - ending.len()];
+    let is_alike = |other: &&String| match other.strip_suffix(ending) {
+        // One wrong character, or two that changed places.
+        Some(stem) if own.len() > 2 && strsim::osa_distance(own, stem) <= 1 => true,
+        Some(stem) => !among(own, [stem]).is_empty(),
+        None => true,
+    };
+    among(name, known.iter().filter(is_alike).map(String::as_str))
 }
 
 #[cfg(test)]
@@ -76,5 +103,16 @@ mod tests {
         assert_eq!(among("xyz", known), "");
         assert_eq!(among("", known), "");
         assert_eq!(among("x", [&*"x".repeat(100_000)]), "");
+    }
+
+    #[test]
+    fn shared_ending_of_files_is_no_suggestion() {
+        let known = ["cut.gpuprof", "train.gpuprof", "run.json"].map(str::to_owned);
+        assert_eq!(files("nosuch.gpuprof", &known), "");
+        assert_eq!(files("trian.gpuprof", &known), "; did you mean train.gpuprof?");
+        assert_eq!(files("train.gpuprf", &known), "; did you mean train.gpuprof?");
+        assert_eq!(files("rnu.json", &known), "; did you mean run.json?");
+        assert_eq!(files(".gpuprof", &known), "; did you mean cut.gpuprof or train.gpuprof?");
+        assert_eq!(files("b.gpuprof", &["a.gpuprof".to_owned()]), "");
     }
 }

@@ -91,14 +91,20 @@ impl<'o> Text<'o> {
 
     /// Writes a result in this layout, and a line break.
     pub(crate) fn show(&mut self, value: &impl Display) -> Result<(), Failure> {
-        let shown = Shown { value, layout: self.layout, all: false };
+        let shown = Shown { value, layout: self.layout, rows: Rows::Default };
+        Ok(writeln!(self, "{shown}")?)
+    }
+
+    /// As [`show`](Self::show), with this many rows of each table; 0 is no limit.
+    pub(crate) fn show_rows(&mut self, value: &impl Display, most: usize) -> Result<(), Failure> {
+        let rows = if most == 0 { Rows::All } else { Rows::Most(most.min(NO_LIMIT)) };
+        let shown = Shown { value, layout: self.layout, rows };
         Ok(writeln!(self, "{shown}")?)
     }
 
     /// As [`show`](Self::show), with every row.
     pub(crate) fn show_all(&mut self, value: &impl Display) -> Result<(), Failure> {
-        let shown = Shown { value, layout: self.layout, all: true };
-        Ok(writeln!(self, "{shown}")?)
+        self.show_rows(value, 0)
     }
 
     /// Writes the last line.
@@ -187,18 +193,28 @@ fn wrapped_command(line: &str, width: usize) -> String {
 struct Shown<'v, T> {
     value: &'v T,
     layout: Layout,
-    all: bool,
+    rows: Rows,
+}
+
+/// The rows of a table that are shown.
+#[derive(Clone, Copy)]
+enum Rows {
+    Default,
+    Most(usize),
+    All,
 }
 
 impl<T: Display> Display for Shown<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { value, layout: Layout { width, is_coloured }, all } = self;
+        let Self { value, layout: Layout { width, is_coloured }, rows } = self;
         let width = width.unwrap_or(NO_LIMIT);
-        match (is_coloured, all) {
-            (false, false) => write!(f, "{value:.width$}"),
-            (false, true) => write!(f, "{value:#.width$}"),
-            (true, false) => write!(f, "{value:+.width$}"),
-            (true, true) => write!(f, "{value:+#.width$}"),
+        match (is_coloured, *rows) {
+            (false, Rows::Default) => write!(f, "{value:.width$}"),
+            (false, Rows::Most(rows)) => write!(f, "{value:rows$.width$}"),
+            (false, Rows::All) => write!(f, "{value:#.width$}"),
+            (true, Rows::Default) => write!(f, "{value:+.width$}"),
+            (true, Rows::Most(rows)) => write!(f, "{value:+rows$.width$}"),
+            (true, Rows::All) => write!(f, "{value:+#.width$}"),
         }
     }
 }

@@ -9,14 +9,15 @@ use std::time::Duration;
 use profiler_core::__private::table::{Layout, Table};
 use profiler_core::Profile;
 use profiler_core::formats::text::{csv_cell, printable};
+use profiler_core::profile::ProcessRangeGroup;
 use profiler_core::query::Group;
 use profiler_core::reports::CudaApiSum;
 use serde::Serialize;
 
 use crate::args::{TableFormat, TopArgs, TopSort, TopTable};
 use crate::failure::Failure;
+use crate::note_losses;
 use crate::tables::write_json;
-use crate::{input, note_losses};
 
 const ALL: [TopTable; 3] = [TopTable::Kernels, TopTable::Ranges, TopTable::Api];
 
@@ -24,6 +25,9 @@ const ALL: [TopTable; 3] = [TopTable::Kernels, TopTable::Ranges, TopTable::Api];
 #[derive(Serialize)]
 struct Row {
     name: String,
+    /// Of start/end ranges: whose work they have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    work: Option<&'static str>,
     count: u64,
     /// Of kernels and ranges on the GPU, of calls on the host.
     time_ns: u64,
@@ -32,7 +36,10 @@ struct Row {
     own_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     host_ns: Option<u64>,
-    /// Of the time of all rows of the table; of ranges, of the outermost ones.
+    /// GPU time inferred to be of these ranges, which is in no other column.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inferred_ns: Option<u64>,
+    /// Of the time of all rows of the table; of ranges, of all GPU time.
     share: f64,
     mean_ns: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,24 +67,45 @@ struct Rows {
     rows: Vec<Row>,
     /// Rows beyond the limit.
     more: usize,
+    /// Of ranges, GPU work outside all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outside: Option<Outside>,
 }
+
+/// GPU work outside all ranges.
+#[derive(Serialize)]
+struct Outside {
+    time_ns: u64,
+    /// Of all GPU time.
+    share: f64,
+}
+
+/// The meaning of the column of inferred work.
+const INFERRED: &str = "\n(inferred: work outside any range that another thread launched while the range's thread waited)";
+/// The name of work outside all ranges, as in other reports.
+const OUTSIDE: &str = "(outside any range)";
 
 pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     let output = args.io.output()?;
     let mut files = Vec::new();
     for file in &args.io.files {
-        let profile = input::profile(file)?;
+        let profile = args.numbers.profile(file)?;
         note_losses(file, &profile);
         files.push(Top::of(file, &profile, args));
     }
     match args.format.get() {
         TableFormat::Json => output.write(|out| write_json(out, &files)),
         TableFormat::Csv => output.write(|out| {
-            writeln!(out, "File,Table,Name,Count,Time (ns),Own (ns),Host (ns),Share (%),Avg (ns),Min (ns),Max (ns)")?;
+            writeln!(out, "File,Table,Name,Count,Time (ns),Own (ns),Host (ns),Share (%),Avg (ns),Min (ns),Max (ns),Inferred (ns)")?;
             for top in &files {
                 for (table, rows) in top.tables() {
+                    let (file, table) = (csv_cell(&top.file), table.name());
                     for row in &rows.rows {
-                        writeln!(out, "{},{},{}", csv_cell(&top.file), table.name(), row.csv())?;
+                        writeln!(out, "{file},{table},{}", row.csv())?;
+                    }
+                    if let Some(Outside { time_ns, share }) = rows.outside {
+                        let share = 100.0 * share;
+                        writeln!(out, "{file},{table},{OUTSIDE},,{time_ns},,,{share:.1},,,,")?;
                     }
                 }
             }
@@ -145,18 +173,19 @@ impl Rows {
         };
         // Shares are of all, also of those that are filtered out.
         let all: u64 = match table {
-            TopTable::Ranges => profile
-                .roots()
-                .map(|root| ns(root.inclusive().gpu_time()))
-                .fold(0, u64::saturating_add),
+            TopTable::Ranges => ns(profile.totals().gpu_time()),
             _ => rows.iter().map(|row| row.time_ns).fold(0, u64::saturating_add),
         };
+        let share = |time_ns: u64| time_ns as f64 / all.max(1) as f64;
         for row in &mut rows {
-            row.share = row.time_ns as f64 / all.max(1) as f64;
+            row.share = share(row.time_ns);
         }
-        if let Some(filter) = &args.filter {
-            rows.retain(|row| filter.is_match(&row.name));
-        }
+        let is_shown = |name: &str| args.filter.as_ref().is_none_or(|filter| filter.is_match(name));
+        let outside = (table == TopTable::Ranges && !rows.is_empty() && is_shown(OUTSIDE))
+            .then(|| ns(profile.outside_ranges().gpu_time()))
+            .filter(|time_ns| *time_ns != 0)
+            .map(|time_ns| Outside { time_ns, share: share(time_ns) });
+        rows.retain(|row| is_shown(&row.name));
         match args.sort {
             TopSort::Time => rows.sort_by_key(|row| Reverse((row.time_ns, row.host_ns))),
             TopSort::Count => rows.sort_by_key(|row| Reverse((row.count, row.time_ns))),
@@ -166,7 +195,7 @@ impl Rows {
         let limit = if args.limit == 0 { usize::MAX } else { args.limit };
         let more = rows.len().saturating_sub(limit);
         rows.truncate(limit);
-        Self { rows, more }
+        Self { rows, more, outside }
     }
 
     fn text(&self, table: TopTable, layout: Layout) -> String {
@@ -176,14 +205,21 @@ impl Rows {
             TopTable::Ranges => "range",
             TopTable::Api => "API call",
         };
-        if self.rows.is_empty() {
+        if self.rows.is_empty() && self.outside.is_none() {
             return format!("no {name}s");
         }
         let time_name = if table == TopTable::Api { "time" } else { "GPU time" };
-        let head = match of_ranges {
-            true => [name, "count", time_name, "share", "own GPU", "host time", "mean"],
-            false => [name, "count", time_name, "share", "mean", "min", "max"],
-        };
+        let has_inferred = self.rows.iter().any(|row| row.inferred_ns.is_some());
+        let mut head = vec![name, "count", time_name, "share"];
+        head.extend(match of_ranges {
+            true => ["own GPU", "host time", "mean"],
+            false => ["mean", "min", "max"],
+        });
+        // Before the last column, which a narrow table leaves out first.
+        if has_inferred {
+            head.insert(head.len() - 1, "inferred GPU");
+        }
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let mut text = Table::new(head, 1);
         for row in &self.rows {
             let time = |ns: Option<u64>| ns.map(time).unwrap_or_default();
@@ -192,15 +228,23 @@ impl Rows {
                 true => [time(row.own_ns), time(row.host_ns), mean],
                 false => [mean, time(row.min_ns), time(row.max_ns)],
             };
-            let share = format!("{:.1} %", 100.0 * row.share);
-            let first = [row.name.clone(), row.count.to_string(), self::time(row.time_ns), share];
-            text.add_row(first.into_iter().chain(rest));
+            let (count, share) = (row.count.to_string(), percent(row.share));
+            let first = [row.label(), count, self::time(row.time_ns), share];
+            let mut cells: Vec<String> = first.into_iter().chain(rest).collect();
+            if has_inferred {
+                cells.insert(cells.len() - 1, time(row.inferred_ns));
+            }
+            text.add_row(cells);
+        }
+        if let Some(Outside { time_ns, share }) = self.outside {
+            text.add_row([OUTSIDE.to_owned(), String::new(), self::time(time_ns), percent(share)]);
         }
         let more = match self.more {
             0 => String::new(),
             more => format!("\n({more} more; --limit 0 shows all)"),
         };
-        text.render(layout) + &more
+        let inferred = if has_inferred { INFERRED } else { "" };
+        text.render(layout) + &more + inferred
     }
 }
 
@@ -209,12 +253,14 @@ impl Row {
         let times = group.statistics();
         Self {
             name: group.key().to_string(),
+            work: None,
             count: group.count(),
             time_ns: ns(group.time()),
             own_ns: None,
             host_ns: None,
             share: 0.0,
             mean_ns: ns(times.sum()) as f64 / times.count().max(1) as f64,
+            inferred_ns: None,
             min_ns: Some(ns(times.min())),
             max_ns: Some(ns(times.max())),
         }
@@ -224,23 +270,36 @@ impl Row {
         let (name, count, times) = (name.to_string(), *num_calls, time);
         Self {
             name,
+            work: None,
             count,
             time_ns: times.total_ns,
             own_ns: None,
             host_ns: None,
             share: 0.0,
             mean_ns: times.avg_ns,
+            inferred_ns: None,
             min_ns: Some(times.min_ns),
             max_ns: Some(times.max_ns),
+        }
+    }
+
+    fn label(&self) -> String {
+        match self.work {
+            Some(work) => format!("{} (start/end, {work})", self.name),
+            None => self.name.clone(),
         }
     }
 
     fn csv(&self) -> String {
         let number = |number: Option<u64>| number.map(|n| n.to_string()).unwrap_or_default();
         let Self { count, time_ns, mean_ns, .. } = self;
-        let (name, own, host) = (csv_cell(&self.name), number(self.own_ns), number(self.host_ns));
+        let (name, own, host) =
+            (csv_cell(&self.label()), number(self.own_ns), number(self.host_ns));
         let (min, max, share) = (number(self.min_ns), number(self.max_ns), 100.0 * self.share);
-        format!("{name},{count},{time_ns},{own},{host},{share:.1},{mean_ns:.1},{min},{max}")
+        let inferred = number(self.inferred_ns);
+        format!(
+            "{name},{count},{time_ns},{own},{host},{share:.1},{mean_ns:.1},{min},{max},{inferred}"
+        )
     }
 }
 
@@ -249,17 +308,36 @@ fn ranges(profile: &Profile) -> Vec<Row> {
         let (count, time_ns) = (node.instances(), ns(node.inclusive().gpu_time()));
         Row {
             name: node.path(),
+            work: None,
             count,
             time_ns,
             own_ns: Some(ns(node.exclusive().gpu_time())),
             host_ns: Some(ns(node.host_time())),
+            inferred_ns: Some(ns(node.inferred().gpu_time())).filter(|inferred| *inferred != 0),
             share: 0.0,
             mean_ns: time_ns as f64 / count.max(1) as f64,
             min_ns: None,
             max_ns: None,
         }
     };
-    profile.walk().map(row).collect()
+    let by_name = |group: &ProcessRangeGroup<'_>| {
+        let (count, time_ns) = (group.instances(), ns(group.inclusive().gpu_time()));
+        Row {
+            name: group.name().to_owned(),
+            work: Some(if group.is_by_time() { "by time" } else { "activations" }),
+            count,
+            time_ns,
+            own_ns: None,
+            host_ns: Some(ns(group.host_time())),
+            inferred_ns: None,
+            share: 0.0,
+            mean_ns: time_ns as f64 / count.max(1) as f64,
+            min_ns: None,
+            max_ns: None,
+        }
+    };
+    let groups = profile.process_range_groups();
+    profile.walk().map(row).chain(groups.iter().map(by_name)).collect()
 }
 
 fn ns(time: Duration) -> u64 {

@@ -114,12 +114,12 @@ fn report_of_a_folder_sums_its_processes_and_names_each() {
     let report = ran(&["report"], &run.0);
     assert_eq!((report.status, report.error.as_str()), (0, ""));
     assert!(report.text().contains("process 100") && report.text().contains("process 200"));
-    let json = ran(&["report", "--format=json"], &run.0);
-    let lines: Vec<Value> =
-        json.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((lines[0]["path"].as_str(), &lines[0]["instances"]), (Some("step"), &json!(6)));
-    assert_eq!(lines[0]["inclusive"]["kernels"], 15);
-    let processes = lines.last().unwrap()["processes"].as_array().unwrap();
+    let json = ran(&["report", "--json"], &run.0);
+    let json: Value = serde_json::from_slice(&json.out).unwrap();
+    let (ranges, whole) = (&json[0]["ranges"], &json[0]["whole"]);
+    assert_eq!((ranges[0]["path"].as_str(), &ranges[0]["instances"]), (Some("step"), &json!(6)));
+    assert_eq!(ranges[0]["inclusive"]["kernels"], 15);
+    let processes = whole["processes"].as_array().unwrap();
     let kernels: Vec<_> =
         processes.iter().map(|of| (of["id"].clone(), of["totals"]["kernels"].clone())).collect();
     assert_eq!(kernels, [(json!(100), json!(3)), (json!(200), json!(12))]);
@@ -265,6 +265,18 @@ fn processes_without_their_recording_are_told() {
     assert!(lines[1].contains("python3 (process 400) records itself"), "{lines:?}");
     assert!(lines[2].contains("process-600-5.gpuprof is not in "), "{lines:?}");
     assert!(report.text().contains("2 recordings missing or unreadable"), "{}", report.text());
+}
+
+#[test]
+fn run_of_a_program_that_records_itself_names_its_own_recording() {
+    let folder = Folder::new();
+    let reason = "the program records itself";
+    let state = json!({"state": "yielded", "has_recording": false, "reason": reason});
+    manifest(&folder, 9, 5, state);
+    let ran = ran(&["report"], &folder.0);
+    assert_eq!(ran.status, 1);
+    assert!(ran.error.contains("has its work in a recording of its own"), "{}", ran.error);
+    assert!(!ran.error.contains("used the GPU"), "{}", ran.error);
 }
 
 #[test]

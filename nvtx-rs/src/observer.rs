@@ -263,6 +263,10 @@ pub trait Observer: Sync + Send {
         None
     }
 
+    /// As [`range_fields`](Observer::range_fields), of the open process range for which
+    /// [`process_range_start`](Observer::process_range_start) returned `token`. By default they are dropped.
+    fn process_range_fields(&self, token: Token, fields: &[Field<'_>]) {}
+
     /// The process range for which [`process_range_start`](Observer::process_range_start) returned
     /// `token` ends on this thread.
     fn process_range_end(&self, token: Token) {}
@@ -364,6 +368,10 @@ pub(crate) fn range_fields(token: Token, fields: &[Field<'_>]) {
 #[inline]
 pub(crate) fn process_range_start(range: &RangeStart<'_>) -> Option<Token> {
     call(|observer| observer.process_range_start(range)).flatten()
+}
+
+pub(crate) fn process_range_fields(token: Token, fields: &[Field<'_>]) {
+    call(|observer| observer.process_range_fields(token, fields));
 }
 
 pub(crate) fn process_range_end(token: Token, record: Option<&Record>) {

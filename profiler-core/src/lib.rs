@@ -246,7 +246,7 @@ pub mod counters {
         CountedKernel, CountedKernels, PipeDisagreement, TensorPipe, TensorPipes, count_kernels,
     };
     pub use crate::collect::count_ranges::count_ranges;
-    pub use cupti::counters::MemoryLevel;
+    pub use cupti::counters::{CounterData, MemoryLevel, RangeProfiler, Set};
 }
 
 /// Statistics of durations: of values that are kept, and of values counted in classes. [`Query`](query::Query) and

@@ -145,6 +145,54 @@ fn the_summary_lists_every_page() {
 }
 
 #[test]
+fn summary_lists_every_decision() {
+    let root = root();
+    let listed = links(&fs::read_to_string(root.join("docs/SUMMARY.md")).unwrap());
+    for entry in fs::read_dir(root.join("docs/decisions")).unwrap() {
+        let link = format!("decisions/{}", entry.unwrap().file_name().to_str().unwrap());
+        assert!(listed.contains(&link), "not in docs/SUMMARY.md: {link}");
+    }
+}
+
+/// The lines of Rust code of a page.
+fn rust_code(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_rust = false;
+    text.lines().filter(move |line| {
+        if line.starts_with("```") {
+            is_rust = line.starts_with("```rust");
+        }
+        is_rust
+    })
+}
+
+#[test]
+fn guide_names_no_crate_that_its_install_section_lacks() {
+    let root = root();
+    for page in pages().iter().filter(|page| page.starts_with("docs/guide")) {
+        let text = fs::read_to_string(root.join(page)).unwrap();
+        let line = rust_code(&text).find(|line| line.contains("cupti::"));
+        assert_eq!(line, None, "{}", page.display());
+    }
+}
+
+#[test]
+fn guide_lists_every_feature() {
+    let root = root();
+    let manifest = fs::read_to_string(root.join("profiler-core/Cargo.toml")).unwrap();
+    let features = manifest.split("[features]\n").nth(1).unwrap().split("\n[").next().unwrap();
+    let features = features.lines().filter_map(|line| line.split_once(" = "));
+    let features: Vec<_> = features.map(|(name, _)| name).collect();
+    assert!(features.len() > 10, "{features:?}");
+    let page = fs::read_to_string(root.join("docs/guide/getting-started.md")).unwrap();
+    for feature in features.into_iter().filter(|name| *name != "default") {
+        let is_listed = page.lines().any(|line| {
+            line.split('|').nth(1).is_some_and(|cell| cell.contains(&format!("`{feature}`")))
+        });
+        assert!(is_listed, "docs/guide/getting-started.md lacks the feature {feature}");
+    }
+}
+
+#[test]
 fn every_guide_page_with_rust_code_is_a_doctest() {
     let root = root();
     let library = fs::read_to_string(root.join("profiler-core/src/lib.rs")).unwrap();

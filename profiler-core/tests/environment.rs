@@ -55,8 +55,12 @@ fn program_that_exits() {
     if profiling.is_recording() {
         let _step = nvtx::range("step");
         fake.launch(Work::kernel(c"work"));
-        // Longer than the last words of a file wait.
-        std::thread::sleep(std::time::Duration::from_secs(2));
+        // The thread of the session writes it.
+        let is_written =
+            |profile: Profile| profile.kernels().count() + profile.ranges().count() == 2;
+        while !Profile::load("run.gpuprof").is_ok_and(is_written) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
         std::process::exit(0);
     }
 }

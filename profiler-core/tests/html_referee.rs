@@ -29,6 +29,8 @@ use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, Recording};
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
+/// Of format 2, without checksums.
+const OLD_RECORDING: &[u8] = include_bytes!("recordings/case-studies/optimizer-before.gpuprof");
 const RANKS: [&[u8]; 2] = [
     include_bytes!("recordings/nccl-2xh100/rank-0.gpuprof"),
     include_bytes!("recordings/nccl-2xh100/rank-1.gpuprof"),
@@ -66,10 +68,11 @@ const CHECKS: &[(&str, Page)] = &[
     ("is_accessible", || recorded().to_html()),
     ("draws_what_there_is", || recorded().to_html()),
     ("shows_hostile_names", || hostile().to_html()),
+    ("shows_names_in_every_table", || long_names().to_html()),
     ("says_what_was_lost", || lossy().to_html()),
     ("says_what_has_no_time", || timeless().to_html()),
     ("shows_clocks_that_go_back", || {
-        Profile::from_bytes(&backwards::backwards(RECORDING)).unwrap().to_html()
+        Profile::from_bytes(&backwards::backwards(OLD_RECORDING)).unwrap().to_html()
     }),
     ("says_what_failed", || empty().to_html()),
     ("shows_an_empty_session", || empty().to_html()),
@@ -172,6 +175,49 @@ fn hostile() -> Profile {
             nvtx::mark(name);
         }
     })
+}
+
+/// Names longer than any column, in every table: ranges of libraries within each other, kernels with template arguments,
+/// declared work, a sampled metric and processes.
+fn long_names() -> Profile {
+    static CCCL: nvtx::Domain = nvtx::Domain::new("CCCL");
+    static LIBRARY: nvtx::Domain = nvtx::Domain::new("a library with a long name of its own");
+    const KERNEL: &std::ffi::CStr = c"void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int, at::native::FillFunctor<float>, std::array<char*, 1ul>)";
+    let mut merger = Merger::new();
+    for rank in 0..2 {
+        let profile = record(|fake| {
+            let _warm_up = nvtx::range("warm-up");
+            for name in ["UniqueByKey", "If", "ExclusiveSum"] {
+                let _range = CCCL.range(&format!("cub::DeviceSelect::{name}"));
+                fake.launch(Work::kernel(KERNEL).taking_ns(20_000));
+            }
+            let _library = LIBRARY.range("a range whose name is as long as that of its library");
+            fake.launch(Work::kernel(c"\u{4e2d}\u{6587}\u{5185}\u{6838}\u{51fd}\u{6570}\u{540d}\u{79f0}\u{5f88}\u{957f}\u{5f88}\u{957f}"));
+            let deep: Vec<_> = (0..12)
+                .map(|depth| CCCL.range(&format!("thrust::level_{depth}_of_many_levels")))
+                .collect();
+            fake.launch(Work::host_to_device(4096));
+            deep.into_iter().rev().for_each(drop);
+            let work = nvtx::Work::new(1_000_000, 4_000).with_dtype(Dtype::F32);
+            let _declared =
+                nvtx::event("transformer.encoder.layers.11.feed_forward.first_projection")
+                    .work(work)
+                    .range();
+            fake.launch(Work::kernel(c"gemm"));
+            fake.launch(Work::synchronize());
+        });
+        let recording = profile.recording().unwrap().clone();
+        let label =
+            "Means of warps that were eligible in a cycle of a subpartition (hardware counters)";
+        let metric = Metric::new("smsp__warps_eligible", label, Unit::Percent, Kind::Mean);
+        let mut series = Series::new(0, Source::Counters, 1_000, vec![metric]);
+        let start = recording.windows_ns()[0].0;
+        series.push(start, start + 1_000, &[50.0]).unwrap();
+        let program = "a_program_with_a_long_name_that_is_launched_by_a_launcher_of_programs.py";
+        let recording = recording.with_series(series);
+        merger.add_process(recording, Some(program.to_owned()), Some(rank)).unwrap();
+    }
+    merger.finish().unwrap()
 }
 
 fn lossy() -> Profile {

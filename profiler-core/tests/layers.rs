@@ -33,6 +33,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "ratio_estimator",
             "hodges_lehmann",
             "kernel_names",
+            "name_pattern",
         ],
     ),
     (
@@ -74,6 +75,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "host_clock",
             "tables",
             "busy",
+            "communication",
             "collectives",
             "hosts",
             "sums",
@@ -91,7 +93,16 @@ const STAGES: [(&str, &[&str]); 12] = [
     ),
     (
         "profile",
-        &["labels", "profile", "profiles", "process_range", "mark", "counter_track", "summary"],
+        &[
+            "labels",
+            "profile",
+            "profiles",
+            "process_range",
+            "mark",
+            "counter_track",
+            "summary",
+            "running_numbers",
+        ],
     ),
     ("query", &["query"]),
     ("reports", &["reports"]),
@@ -114,6 +125,7 @@ const STAGES: [(&str, &[&str]); 12] = [
         &[
             "kernels",
             "matches",
+            "phases",
             "critical_path",
             "diagnosis",
             "kernel_counters",

@@ -14,8 +14,8 @@
 //! - nsys has no index by which ranges that begin at once would have an order; here the first row names kernels.
 //! - A range of a thread and another with the very same times are each the other's parent to nsys, and in no tree. No
 //!   capture has any.
-//! - Of ranges of several domains of a thread that overlap, a call is in the shortest around it and in what is around
-//!   that; to nsys in all that are around it. No capture has any.
+//! - No capture has ranges of several domains that cross on a thread. `tests/analyze/crossings.rs` compares the reports of
+//!   such captures with a search of all ranges by their times.
 //! - Where no range of a capture has an end, nsys has none for those without one, and no work in them; here they end with the
 //!   last start. No capture has any.
 #![allow(

@@ -85,7 +85,7 @@ def of_domain(name):
 def replayed(arguments, file):
     """The ranges in which work of CUDA graphs was captured."""
     done = subprocess.run(
-        [arguments.gpuprof, "report", "--format", "json", file], capture_output=True, text=True, check=True
+        [arguments.gpuprof, "report", "--format", "jsonl", file], capture_output=True, text=True, check=True
     )
     lines = (json.loads(line) for line in done.stdout.splitlines())
     return [line for line in lines if "path" in line and line.get("replayed", {}).get("kernels")]

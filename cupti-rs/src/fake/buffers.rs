@@ -1,11 +1,10 @@
 //! Activity buffers: requested, filled with records, returned.
 
-use std::time::Instant;
-
 use parking_lot::Mutex;
 
 use super::state::{Buffer, STATE, version};
 use crate::sys::abi::*;
+use crate::sys::os;
 use crate::sys::strides::stride_of_kind;
 
 /// The records whose length is not that of their kind, by address: the iterator steps over them by these lengths.
@@ -19,7 +18,7 @@ pub(super) fn flush_all(flags: u32) {
     let (busy, holds, takes) = {
         let mut state = STATE.lock();
         state.flushes += 1;
-        let busy = state.busy_until.is_some_and(|until| Instant::now() < until);
+        let busy = os::monotonic_ns() < state.busy_until_ns;
         (busy, state.holds, state.flush_takes)
     };
     if !takes.is_zero() {

@@ -25,6 +25,7 @@
 
 mod buffers;
 mod calls;
+mod clock;
 mod counters;
 #[doc(hidden)]
 pub mod exports;
@@ -38,7 +39,7 @@ mod written;
 use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -54,6 +55,7 @@ use crate::sys::abi::*;
 use crate::sys::api::Api;
 use crate::sys::field::Family;
 use crate::sys::functions::*;
+use crate::sys::os;
 use crate::version::Version;
 pub use calls::FakeCall;
 use state::{STATE, Timestamps};
@@ -377,7 +379,7 @@ impl Fake {
 
     /// Makes the GPU busy for this long: records are unfinished, and flushes without force do not return their buffer.
     pub fn busy_for(&self, time: Duration) {
-        STATE.lock().busy_until = Some(Instant::now() + time);
+        STATE.lock().busy_until_ns = os::monotonic_ns() + time.as_nanos() as u64;
     }
 
     /// From now on, three kernels have no record after their kind was disabled within a launch, as with 13.0.1 on an H100, and
@@ -613,6 +615,7 @@ impl Default for Fake {
 impl Drop for Fake {
     fn drop(&mut self) {
         table::reset(0, table::fresh(None, 0, Version(0)));
+        clock::start_again();
     }
 }
 

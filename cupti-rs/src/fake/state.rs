@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -71,7 +71,7 @@ pub(super) struct State {
     pub(super) holds: bool,
     /// Bytes by which the next returned buffer states its content too short.
     pub(super) cut: usize,
-    pub(super) busy_until: Option<Instant>,
+    pub(super) busy_until_ns: u64,
     pub(super) flush_takes: Duration,
     pub(super) flushes: u64,
     pub(super) dropped: usize,

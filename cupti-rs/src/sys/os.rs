@@ -2,6 +2,8 @@
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
+#[cfg(feature = "fake")]
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The reason in an error of the dynamic loader, without the wrapping.
@@ -34,9 +36,29 @@ pub(crate) unsafe fn function<F: Copy>(
     address(library, symbol).map(|address| unsafe { std::mem::transmute_copy(&address) })
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, the clock under [`std::time::Instant`] on Linux.
+/// Nanoseconds of `CLOCK_MONOTONIC`, the clock under [`std::time::Instant`] on Linux; of the fake's clock while that is stopped.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
+    #[cfg(feature = "fake")]
+    if stopped_clock::IS_STOPPED.load(Ordering::Acquire) {
+        // Each reading is later than the one before.
+        return stopped_clock::AT_NS.fetch_add(1, Ordering::AcqRel);
+    }
+    machine_ns()
+}
+
+/// A clock that the fake moves, in place of the machine's.
+#[cfg(feature = "fake")]
+pub(crate) mod stopped_clock {
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    pub(crate) static IS_STOPPED: AtomicBool = AtomicBool::new(false);
+    pub(crate) static AT_NS: AtomicU64 = AtomicU64::new(0);
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+#[inline]
+pub(crate) fn machine_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a live timespec of this frame, and CLOCK_MONOTONIC exists on every Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };

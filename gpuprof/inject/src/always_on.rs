@@ -211,8 +211,6 @@ impl Sampling {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use cupti::fake::{Fake, Work};
 
     use super::*;
@@ -226,12 +224,10 @@ mod tests {
         let sampling = Sampling::new(session, Some("step"), windows);
         let report = || sampling.described(sampling.session().unwrap().snapshot().unwrap());
         assert!(!report().to_string().contains("refused"));
-        let late = Instant::now() + Duration::from_secs(20);
         while sampling.count.load(Ordering::Relaxed) == 0 {
             let unit = sampling.begin("step");
             fake.launch(Work::kernel(c"k"));
             unit.into_iter().for_each(|unit| sampling.end(unit));
-            assert!(Instant::now() < late, "no window was opened: {}", report());
             std::thread::sleep(Duration::from_millis(1));
         }
         let text = report().to_string();

@@ -111,13 +111,14 @@ mod tests {
     #[test]
     fn tasks_come_in_the_order_of_their_times() {
         let control = Control::default();
-        control.plan(Task::Rest, Duration::from_millis(20));
-        control.plan(Task::Describe, Duration::ZERO);
-        control.plan(Task::Rest, LONG);
         control.plan(Task::Stop, LONG);
         let began = Instant::now();
-        assert_eq!([control.next(), control.next()], [Task::Describe, Task::Rest]);
+        control.plan(Task::Rest, Duration::from_millis(10));
+        control.plan(Task::Rest, LONG);
+        assert_eq!(control.next(), Task::Rest);
         assert!(began.elapsed() >= Duration::from_millis(10));
+        control.plan(Task::Describe, Duration::ZERO);
+        assert_eq!(control.next(), Task::Describe);
         control.plan(Task::Start, Duration::ZERO);
         control.put_off(Task::Start, LONG);
         control.put_off(Task::Stop, Duration::ZERO);
@@ -139,9 +140,7 @@ mod tests {
         });
         assert!(control.finish_within(LONG), "it is done");
         let other = Control::default();
-        let began = Instant::now();
         assert!(!other.finish_within(Duration::from_millis(20)));
-        assert!(began.elapsed() < LONG);
         assert_eq!(other.next(), Task::Finish);
     }
 }

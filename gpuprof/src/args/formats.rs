@@ -64,7 +64,8 @@ output_formats! {
         Github "Annotations of GitHub Actions at the baseline, for what fails",
         Bencher "Times as Bencher Metric Format", BenchmarkAction
         "Times for github-action-benchmark, tool customSmallerIsBetter";
-    ReportFormat: Table "For people", Json "An object a line, for programs";
+    ReportFormat: Table "For people", Json "For programs",
+        Jsonl "An object a line, for programs that read line by line";
     RanksFormat: Text "For people", Json "For programs",
         Csv "A line for each collective of each rank";
     RooflineFormat: Text "Tables for people", Json "For programs", Svg "An image",
@@ -80,14 +81,14 @@ pub(crate) enum ExportFormat {
     Flamegraph,
     Nsys,
     Parquet,
-    Json,
+    JsonLines,
     Counts,
 }
 
 impl ExportFormat {
     /// Those beside the library's.
     const OTHERS: [Self; 6] =
-        [Self::Html, Self::Flamegraph, Self::Nsys, Self::Parquet, Self::Json, Self::Counts];
+        [Self::Html, Self::Flamegraph, Self::Nsys, Self::Parquet, Self::JsonLines, Self::Counts];
 
     fn all() -> &'static [Self] {
         static ALL: LazyLock<Vec<ExportFormat>> = LazyLock::new(|| {
@@ -108,14 +109,20 @@ impl ExportFormat {
             Self::Flamegraph => vec!["svg"],
             Self::Nsys => vec!["sqlite", "db"],
             Self::Parquet => vec!["parquet"],
-            Self::Json => vec!["jsonl", "ndjson"],
+            Self::JsonLines => vec!["jsonl", "ndjson"],
             Self::Counts => vec!["counts"],
         }
     }
 
-    /// The format of a file with this name: that with the longest ending.
+    /// The format of a file with this name: that whose key precedes the extension, as in `run.kineto.json`, or else that with the
+    /// longest ending.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
+        let named = name.rsplit('.').nth(1).filter(|_| name.matches('.').count() > 1);
+        let named = named.and_then(|word| Self::all().iter().find(|format| format.key() == word));
+        if let Some(format) = named {
+            return Some(*format);
+        }
         let ends =
             |extension: &str| name.strip_suffix(extension).is_some_and(|stem| stem.ends_with('.'));
         let fitting = Self::all().iter().filter_map(|format| {
@@ -142,7 +149,7 @@ impl ExportFormat {
             Self::Flamegraph => "flamegraph",
             Self::Nsys => "nsys",
             Self::Parquet => "parquet",
-            Self::Json => "json",
+            Self::JsonLines => "jsonl",
             Self::Counts => "counts",
         }
     }
@@ -162,12 +169,17 @@ impl ValueEnum for ExportFormat {
                 "SQLite as `nsys export` writes it, for `nsys stats` and what else reads it"
             }
             Self::Parquet => "A folder of tables for DuckDB, Polars and Spark",
-            Self::Json => "A line of JSON for every range",
+            Self::JsonLines => "A line of JSON for every range",
             Self::Counts => {
                 "Names and counts, never times: the same text whenever the program does the same"
             }
         };
-        Some(PossibleValue::new(self.key()).help(help))
+        let value = PossibleValue::new(self.key()).help(help);
+        Some(match self {
+            // Its name before `report --format json` was one document.
+            Self::JsonLines => value.alias("json"),
+            _ => value,
+        })
     }
 }
 
@@ -185,6 +197,9 @@ mod tests {
         let of = ExportFormat::of_name;
         assert_eq!(of("RUN.HTML"), Some(ExportFormat::Html));
         assert_eq!(of("a.pt.trace.json"), Some(ExportFormat::Trace(Format::Kineto)));
+        assert_eq!(of("a.kineto.json"), Some(ExportFormat::Trace(Format::Kineto)));
+        assert_eq!(of("a.Firefox.json"), Some(ExportFormat::Trace(Format::Firefox)));
+        assert_eq!(of("kineto.json"), Some(ExportFormat::Trace(Format::Chrome)));
         assert_eq!((of("html"), of("run.txt"), of("")), (None, None, None));
     }
 }

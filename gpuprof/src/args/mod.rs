@@ -46,6 +46,10 @@ pub(crate) struct Args {
     /// all ranges, as PyTorch's autograd does. They are in columns of their own, and in no other sum
     #[arg(long, global = true)]
     pub(crate) no_inferred: bool,
+    /// Kernels that move data between GPUs, beside those known by name: they count as communication,
+    /// not as compute. Matches the name without parameters, or the mangled name
+    #[arg(long, global = true, value_name = "REGEX")]
+    pub(crate) communication: Option<Regex>,
     /// Colours of text for people; NO_COLOR and CLICOLOR_FORCE set the default
     #[arg(long, global = true, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
     pub(crate) color: ColorChoice,
@@ -170,6 +174,8 @@ pub(crate) struct ReportArgs {
     #[command(flatten)]
     pub(crate) gate: CompleteArgs,
     #[command(flatten)]
+    pub(crate) numbers: NumbersArgs,
+    #[command(flatten)]
     pub(crate) io: FilesArgs,
 }
 
@@ -189,6 +195,8 @@ pub(crate) struct TopArgs {
     /// Only names and paths that match this regular expression
     #[arg(long, value_name = "REGEX")]
     pub(crate) filter: Option<Regex>,
+    #[command(flatten)]
+    pub(crate) numbers: NumbersArgs,
     #[command(flatten)]
     pub(crate) io: FilesArgs,
 }
@@ -299,6 +307,22 @@ impl FileArgs {
     }
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct NumbersArgs {
+    /// Show ranges whose names differ in running numbers alone as one, as `step *` for `step 1` to `step
+    /// 500`. Numbers that come back, as `layer 0` to `layer 11` in every step, stay
+    #[arg(long)]
+    group_numbers: bool,
+}
+
+impl NumbersArgs {
+    /// The profile of a file, with grouped numbers if wanted.
+    pub(crate) fn profile(&self, file: &Path) -> Result<Profile, Failure> {
+        let profile = crate::input::profile(file)?;
+        Ok(if self.group_numbers { profile.with_grouped_numbers() } else { profile })
+    }
+}
+
 /// One file or several.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FilesArgs {
@@ -390,6 +414,9 @@ pub(crate) struct KernelsArgs {
     /// Also the classes of each range
     #[arg(long)]
     pub(crate) by_range: bool,
+    /// The maximum number of launch shapes for people; 0 is no limit. CSV and JSON have all
+    #[arg(long, default_value_t = 10, value_name = "ROWS")]
+    pub(crate) limit: usize,
     /// The class of kernels with this name, as in my_mlp*=gemm; overrides known names
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,
@@ -415,6 +442,9 @@ pub(crate) struct TracksArgs {
 pub(crate) struct TensorCoresArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs<TableFormat>,
+    /// The maximum number of rows of each table for people; 0 is no limit. CSV and JSON have all
+    #[arg(long, default_value_t = 10, value_name = "ROWS")]
+    pub(crate) limit: usize,
     /// The class of kernels with this name, as in my_mlp*=gemm; overrides known names
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,
@@ -454,6 +484,8 @@ pub(crate) struct DiagnoseArgs {
     /// %), or if there is no verdict. GPU compute and notes do not count
     #[arg(long, value_name = "FACTOR", value_parser = at_least_zero)]
     pub(crate) fail_above: Option<f64>,
+    #[command(flatten)]
+    pub(crate) numbers: NumbersArgs,
     #[command(flatten)]
     pub(crate) io: FileArgs,
 }

@@ -113,7 +113,8 @@ pub(crate) struct RunArgs {
     /// After the program has ended, also wait for the processes that it left behind
     #[arg(long)]
     pub(crate) wait_children: bool,
-    /// The injection library [default: libgpuprof_inject.so beside this program or in ../lib]
+    /// The injection library [default: the one that this program carries, unpacked into the cache folder;
+    /// in a build without it libgpuprof_inject.so beside this program or in ../lib]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) inject: Option<PathBuf>,
     /// The program and its arguments

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use super::carried::Carried;
 use crate::failure::{Failure, note};
 
 /// The library that the CUDA driver loads in `cuInit`.
@@ -15,7 +16,7 @@ const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
 /// The library that NCCL loads with its first communicator.
 const NCCL_VARIABLE: &str = "NCCL_PROFILER_PLUGIN";
 
-const FILE: &str = "libgpuprof_inject.so";
+pub(super) const FILE: &str = "libgpuprof_inject.so";
 /// The start of a library of 64 bits.
 const ELF64: [u8; 5] = *b"\x7fELF\x02";
 
@@ -53,11 +54,18 @@ pub(super) fn variables(
     names.map(|name| (name, Some(library.into())))
 }
 
-/// The absolute path of the library.
+/// The absolute path of the library: the given one, the one that this program carries, or the one beside it.
 pub(super) fn find(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
     if let Some(given) = given {
         return usable(&given)
             .map_err(|why| Failure::Error(format!("--inject {}: {why}", given.display())));
+    }
+    if let Some(carried) = Carried::get() {
+        return carried.unpack().map_err(|why| {
+            Failure::Error(format!(
+                "the injection library cannot be unpacked: {why}; set XDG_CACHE_HOME to a folder of yours, or name the library with --inject"
+            ))
+        });
     }
     let program = env::current_exe().map_err(|error| {
         Failure::Error(format!("could not find this program's own path: {error}; give --inject"))
@@ -75,7 +83,7 @@ pub(super) fn find(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
         None => {
             let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
             Err(Failure::Error(format!(
-                "the injection library is in none of {}: build it with `cargo build -p gpuprof-inject`, or name it with --inject",
+                "the injection library is in none of {}: build it with `cargo build -p gpuprof-inject`, or name it with --inject; `cargo install --path gpuprof` makes a program that carries it",
                 places.join(", ")
             )))
         }

@@ -1,5 +1,6 @@
 //! `gpuprof run`: a program with the injection library, and the report of its processes.
 
+mod carried;
 mod library;
 mod program;
 mod result;

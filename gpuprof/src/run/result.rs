@@ -80,7 +80,14 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
         processes.unreadable.iter().for_each(|error| note(&error.to_string()));
         let failures = found.iter().filter(|process| process.state == State::Failed);
         failures.for_each(|process| note(&failed(process)));
-        if !quiet {
+        let by_itself = found.iter().filter(|process| process.state == State::Yielded);
+        let by_itself: Vec<_> = by_itself.map(live::label).collect();
+        if !quiet && !by_itself.is_empty() {
+            note(&format!(
+                "nothing is recorded here: process {} records itself with profiler-core, and has its work in a recording of its own",
+                by_itself.join(", process ")
+            ));
+        } else if !quiet {
             note(match found.is_empty() {
                 true => {
                     "no process called CUDA, so nothing is recorded (one that clears its environment is not followed)"

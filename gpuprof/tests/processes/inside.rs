@@ -63,7 +63,7 @@ fn shares(
     named
 }
 
-/// Runs a program until its samples have named each cause for 95 % of its time: a busy machine may stop the thread outside of the
+/// Runs a program until its samples have named each cause for 95 % of its time: another program may stop the thread outside of the
 /// cause's function. Returns the last run.
 fn named_in_some_run(
     run: impl Fn() -> Profile,
@@ -112,6 +112,7 @@ fn is_permitted(profile: &Profile) -> bool {
 }
 
 #[test]
+#[ignore = "needs the clock: bash .ci/run thorough"]
 fn perf_names_the_function_inside_the_gap() {
     let folder = Folder::new();
     compile(&folder, &format!("{OWN}/inside.c"));
@@ -152,6 +153,7 @@ fn perf_names_the_function_inside_the_gap() {
 
 /// With seccomp in place of a container that denies perf: by signals where the program uses the CPU, by system calls elsewhere.
 #[test]
+#[ignore = "needs the clock: bash .ci/run thorough"]
 fn timers_name_the_function_inside_the_gap_where_perf_is_denied() {
     let folder = Folder::new();
     compile(&folder, &format!("{OWN}/inside.c"));
@@ -168,6 +170,7 @@ fn timers_name_the_function_inside_the_gap_where_perf_is_denied() {
 
 /// Without perf and signals, system calls alone.
 #[test]
+#[ignore = "needs the clock: bash .ci/run thorough"]
 fn waits_have_system_calls_where_perf_is_denied() {
     let folder = Folder::new();
     compile(&folder, &format!("{OWN}/inside.c"));
@@ -201,6 +204,7 @@ fn names_python(cause: &str, calls: &[&str], sample: &GapSample<'_>) -> bool {
 }
 
 #[test]
+#[ignore = "needs the clock: bash .ci/run thorough"]
 fn python_names_the_interpreter_and_libraries_inside_the_gap() {
     let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/unmodified/programs");
     let program = format!("{OWN}/inside.py");
@@ -240,6 +244,7 @@ fn python_with_trampoline() -> Option<String> {
 }
 
 #[test]
+#[ignore = "needs the clock: bash .ci/run thorough"]
 fn python_with_trampoline_names_its_functions() {
     let Some(python) = python_with_trampoline() else { return };
     let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/unmodified/programs");
@@ -280,6 +285,7 @@ fn python_with_trampoline_names_its_functions() {
 }
 
 #[test]
+#[ignore = "needs the clock: bash .ci/run thorough"]
 fn stripped_program_has_addresses_inside_the_gap() {
     let folder = Folder::new();
     compile_with(&folder, &format!("{OWN}/inside.c"), &["-s"]);

@@ -75,6 +75,18 @@ fn input_output_and_error_are_those_of_the_program() {
 }
 
 #[test]
+fn program_that_records_itself_is_not_said_to_use_no_gpu() {
+    let folder = Folder::new();
+    let manifest = r#"{"version": 1, "gpuprof": "0.1.0", "pid": 41, "start": 5, "parent": 1, "program": "service",
+        "began": {"wall_ns": 1, "monotonic_ns": 1}, "state": "yielded", "reason": "the program records itself", "has_recording": false}"#;
+    let script = format!("cat >$GPUPROF_RUN/process-41-5.json <<'END'\n{manifest}\nEND");
+    let ran = sh(&folder, &[], &script);
+    assert_eq!(ran.status, Some(0));
+    assert!(ran.error.contains("41 (service) records itself with profiler-core"), "{}", ran.error);
+    assert!(!ran.error.contains("used the GPU"), "{}", ran.error);
+}
+
+#[test]
 fn words_after_the_program_are_its_own() {
     let folder = Folder::new();
     let words = ["run", "--inject", LIBRARY, "-q", "echo", "-q", "--start", "x", "--", "-o"];

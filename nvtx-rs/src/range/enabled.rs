@@ -213,6 +213,14 @@ impl ProcessGuard {
         self.ends.has(Ends::OBSERVER).then_some(self.token)
     }
 
+    #[cold]
+    #[inline(never)]
+    pub(super) fn add_fields(self, fields: &[Field<'_>]) {
+        if let Some(token) = self.token() {
+            observer::process_range_fields(token, fields);
+        }
+    }
+
     pub(super) fn end(self) {
         self.end_in_domain(None);
     }

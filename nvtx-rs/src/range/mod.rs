@@ -215,6 +215,23 @@ impl ProcessRange {
         ProcessRange { guard: ProcessGuard::begin(&event) }
     }
 
+    /// Adds named values that were not known at the start, for the observer; from any thread. A value replaces an earlier one of its
+    /// name.
+    ///
+    /// ```
+    /// use nvtx::Field;
+    ///
+    /// let request = nvtx::process_range("request");
+    /// let tokens = 128_u64;
+    /// request.add_fields(&[Field::new("tokens", tokens, "")]);
+    /// ```
+    #[inline]
+    pub fn add_fields(&self, fields: &[Field<'_>]) {
+        if self.guard.is_recorded() {
+            self.guard.add_fields(fields);
+        }
+    }
+
     /// The token of the observer that recorded its start, if one did.
     #[inline]
     pub(crate) fn observed(&self) -> Option<Token> {

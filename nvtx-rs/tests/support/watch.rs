@@ -112,6 +112,9 @@ impl Observer for Watch {
     fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {
         Some(self.start('>', range))
     }
+    fn process_range_fields(&self, token: Token, fields: &[Field<'_>]) {
+        self.range_fields(token, fields);
+    }
     fn process_range_end(&self, token: Token) {
         self.end('<', token);
     }

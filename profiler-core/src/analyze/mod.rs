@@ -6,6 +6,7 @@ pub mod diagnosis;
 pub(crate) mod kernel_counters;
 pub mod kernels;
 pub(crate) mod matches;
+pub(crate) mod phases;
 pub mod ranks;
 pub mod roofline;
 pub mod scorecard;

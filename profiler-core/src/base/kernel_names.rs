@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::Hash;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Upper bound of a demangled name in bytes: a short mangled name may expand without limit.
 const LONGEST: usize = 1 << 16;
@@ -39,6 +42,31 @@ pub(crate) fn demangled(name: &str) -> String {
 /// The name that reports show: without parameters, from the `demangled` name if there is one.
 pub(crate) fn displayed(name: &str, demangled_name: Option<&str>) -> String {
     demangled_name.map_or_else(|| demangled(name), without_parameters)
+}
+
+/// A kernel's label: the displayed name, with parameters for an [overloaded](overloaded) function.
+pub(crate) fn label(name: &str, demangled_name: Option<&str>, is_overloaded: bool) -> String {
+    let shown = displayed(name, demangled_name);
+    if !is_overloaded {
+        return shown;
+    }
+    let full = demangled_name.map_or_else(|| with_parameters(name), str::to_owned);
+    // Without the return type.
+    full.find(&shown).map_or(shown, |start| full[start..].to_owned())
+}
+
+/// The keys of functions that differ from others in their parameters alone. Kernels are given by key,
+/// name and demangled name.
+pub(crate) fn overloaded<'n, K: Copy + Eq + Hash>(
+    kernels: impl Iterator<Item = (K, &'n str, Option<&'n str>)>,
+) -> FxHashSet<K> {
+    let mut same: FxHashMap<String, Vec<(K, String)>> = FxHashMap::default();
+    for (key, name, demangled_name) in kernels {
+        let of_name = same.entry(displayed(name, demangled_name)).or_default();
+        of_name.push((key, label(name, demangled_name, true)));
+    }
+    let differ = |of_name: &Vec<(K, String)>| of_name.iter().any(|(_, text)| *text != of_name[0].1);
+    same.into_values().filter(differ).flatten().map(|(key, _)| key).collect()
 }
 
 /// A C++ name with parameters; other names unchanged.
@@ -100,6 +128,24 @@ pub(crate) fn without_parameters(name: &str) -> String {
         *byte == b' ' && depth == 0
     });
     returned.map_or(name, |(space, _)| &name[space + 1..]).to_owned()
+}
+
+/// Removes the template arguments of a demangled name without parameters, also of its namespaces:
+/// `ns::k` of `ns::k<float>`. An unnamed namespace is `(anonymous namespace)`.
+pub(crate) fn without_arguments(name: &str) -> String {
+    let (mut text, mut depth) = (String::with_capacity(name.len()), 0_u32);
+    for part in name.replace("<unnamed>", "(anonymous namespace)").split_inclusive(['<', '>']) {
+        let (before, bracket) = part.split_at(part.trim_end_matches(['<', '>']).len());
+        if depth == 0 {
+            text.push_str(before);
+        }
+        match bracket {
+            "<" => depth += 1,
+            ">" => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    text
 }
 
 /// Names kept at the start and the end of a long path.
@@ -331,6 +377,27 @@ mod tests {
         );
         assert_eq!(with_parameters("_ZN2ns1kIfEEvi"), "void ns::k<float>(int)");
         assert_eq!(with_parameters("k"), "k");
+    }
+
+    #[test]
+    fn overloads_are_labelled_with_their_parameters() {
+        let names = ["_Z5scalePfi", "_Z5scalePdi", "_Z4gemmPf", "gemm2", "_Z5scalePfi"];
+        let found = overloaded((0..).zip(names).map(|(key, name)| (key, name, None)));
+        let mut found: Vec<usize> = found.into_iter().collect();
+        found.sort_unstable();
+        assert_eq!(found, [0, 1, 4]);
+        assert_eq!(label(names[1], None, true), "scale(double*, int)");
+        assert_eq!(label("k", Some("void ns::k<float>(int)"), true), "ns::k<float>(int)");
+        assert_eq!(label("k", Some("void ns::k<float>(int)"), false), "ns::k<float>");
+    }
+
+    #[test]
+    fn arguments_of_templates_are_removed_everywhere() {
+        let plain = without_arguments;
+        assert_eq!(plain("a<b<c>, (d)1>::e<f<g>>"), "a::e");
+        assert_eq!(plain("ns::<unnamed>::k<x>"), "ns::(anonymous namespace)::k");
+        assert_eq!(plain("sgemm_128x64"), "sgemm_128x64");
+        assert_eq!((plain(""), plain("a>b"), plain("a<b")), ("".into(), "ab".into(), "a".into()));
     }
 
     #[test]

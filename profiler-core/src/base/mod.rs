@@ -12,6 +12,7 @@ pub(crate) mod hodges_lehmann;
 pub(crate) mod json;
 pub mod kept;
 pub(crate) mod kernel_names;
+pub(crate) mod name_pattern;
 pub(crate) mod named_variants;
 pub(crate) mod order;
 #[cfg(feature = "analysis")]

@@ -28,9 +28,18 @@ pub struct Layout {
     pub is_coloured: bool,
 }
 
+/// The width of a layout without limit: formatting knows no larger number.
+const NO_LIMIT: usize = u16::MAX as usize;
+
 impl Layout {
     pub(crate) fn of(f: &fmt::Formatter<'_>) -> Self {
         Self { width: f.precision(), is_coloured: f.sign_plus() }
+    }
+
+    /// The columns of a name in a line: the default on a terminal, all where lines are as long as need be.
+    pub(crate) fn name_width(self, default: usize) -> usize {
+        let is_unlimited = self.width.is_some_and(|width| width >= NO_LIMIT);
+        if is_unlimited { NO_LIMIT } else { default }
     }
 
     /// The text in a tone, where colours are on.
@@ -82,8 +91,8 @@ struct Column {
     is_text: bool,
     /// Sentences, which go on in the next line instead of losing their middle.
     is_prose: bool,
-    /// Left out after all others.
-    is_kept_longer: bool,
+    /// The place in the order in which columns are left out before others.
+    leaves_at: Option<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -108,7 +117,7 @@ impl Table {
             head: printable(head).into_owned(),
             is_text: at < right_from,
             is_prose: false,
-            is_kept_longer: false,
+            leaves_at: None,
         };
         let columns = header.into_iter().enumerate().map(column).collect();
         let (rows, names, ids) = (Vec::new(), Vec::new(), FxHashMap::default());
@@ -122,11 +131,11 @@ impl Table {
         self
     }
 
-    /// Declares columns, by their heads, that are left out after all others where there is no room.
+    /// Declares columns, by their heads, that are left out in this order, before all others, where there is no room.
     #[must_use]
-    pub(crate) fn with_kept_longer(mut self, heads: &[&str]) -> Self {
+    pub(crate) fn with_left_out_first(mut self, heads: &[&str]) -> Self {
         for column in &mut self.columns {
-            column.is_kept_longer = heads.contains(&&*column.head);
+            column.leaves_at = heads.iter().position(|head| **head == *column.head);
         }
         self
     }
@@ -320,8 +329,8 @@ impl Table {
         kept.iter().map(|column| natural[*column].min(most)).collect()
     }
 
-    /// The place of the column to leave out next: an empty one, or the last, and those kept longer in the end. The first
-    /// column and the widest one of texts stay.
+    /// The place of the column to leave out next: an empty one, the next of those that are left out first, or the last. The
+    /// first column and the widest one of texts stay.
     fn least_important(&self, kept: &[usize], natural: &[usize]) -> Option<usize> {
         let widest = kept.iter().filter(|column| self.columns[**column].is_text);
         let widest = widest.max_by_key(|column| natural[**column]);
@@ -334,10 +343,11 @@ impl Table {
             })
         };
         let candidates = || (0..kept.len()).rev().filter(may_go);
-        let may_go_early = |place: &usize| !self.columns[kept[*place]].is_kept_longer;
+        let order = |place: &usize| self.columns[kept[*place]].leaves_at;
+        let is_first = |place: &usize| order(place).is_some();
         candidates()
             .find(is_empty)
-            .or_else(|| candidates().find(may_go_early))
+            .or_else(|| candidates().filter(is_first).min_by_key(order))
             .or_else(|| candidates().next())
     }
 
@@ -556,9 +566,9 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_are_kept_longer_go_last() {
-        let mut table =
-            Table::new(["range", "copies", "inferred", "syncs"], 1).with_kept_longer(&["inferred"]);
+    fn columns_are_left_out_in_their_order() {
+        let table = Table::new(["range", "copies", "inferred", "syncs"], 1);
+        let mut table = table.with_left_out_first(&["syncs", "copies"]);
         table.add_row(["backward", "20", "1580", "3"]);
         let at = |width| table.render(Layout { width: Some(width), is_coloured: false });
         assert_eq!(

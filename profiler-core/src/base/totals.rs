@@ -1,6 +1,6 @@
 //! Sums over GPU operations and driver calls.
 
-use std::ops::AddAssign;
+use std::ops::{AddAssign, SubAssign};
 use std::time::Duration;
 
 use cupti::CallClass;
@@ -122,12 +122,28 @@ impl Totals {
     }
 }
 
-impl AddAssign for Totals {
-    fn add_assign(&mut self, other: Self) {
-        macro_rules! add {
-            ($($field:ident)+) => {$(self.$field = self.$field.saturating_add(other.$field);)+};
-        }
-        add!(launches kernels kernel_ns copies copy_ns copy_bytes memsets memset_ns memset_bytes);
-        add!(graphs graph_ns synchronizations synchronization_ns allocations frees failed_calls);
+impl Totals {
+    /// The rest after earlier sums of the same rows.
+    pub(crate) fn since(mut self, earlier: &Self) -> Self {
+        self -= *earlier;
+        self
     }
 }
+
+macro_rules! assign {
+    ($trait:ident $assign:ident $by:ident: $($field:ident)+) => {
+        impl $trait for Totals {
+            fn $assign(&mut self, other: Self) {
+                $(self.$field = self.$field.$by(other.$field);)+
+            }
+        }
+    };
+    ($($trait:ident $assign:ident $by:ident)+) => {
+        $(assign!(
+            $trait $assign $by: launches kernels kernel_ns copies copy_ns copy_bytes memsets
+            memset_ns memset_bytes graphs graph_ns synchronizations synchronization_ns allocations
+            frees failed_calls
+        );)+
+    };
+}
+assign!(AddAssign add_assign saturating_add SubAssign sub_assign saturating_sub);

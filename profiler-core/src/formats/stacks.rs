@@ -184,17 +184,20 @@ pub struct Stacks<'a> {
     total: StackWeights,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Row {
     root: usize,
-    node: Option<NodeId>,
+    path: StackPath,
     /// An index in [`Stacks::tails`].
     tail: usize,
     weights: StackWeights,
 }
 
-/// Sums by root, range and tail.
-type Sums = FxHashMap<(Root, Option<NodeId>, usize), StackWeights>;
+/// The range, and the ranges that late work counts for, innermost first.
+type StackPath = (Option<NodeId>, Option<Vec<NodeId>>);
+
+/// Sums by root, path and tail.
+type Sums = FxHashMap<(Root, StackPath, usize), StackWeights>;
 
 /// Names in unshortened paths of all stacks: the paths of a recursion have quadratic length.
 pub(super) const UNSHORTENED: usize = 100_000;
@@ -233,7 +236,10 @@ impl Profile {
         for operation in self.operations() {
             let node = operation.range().map(|range| range.node().id);
             let weights = StackWeights::of(&operation);
-            let key = (root_of.key(&operation), node, names.index(&operation));
+            // Ranges that ended before the launch are not in its stack.
+            let late = operation.late_chain();
+            let late = late.map(|chain| chain.map(|range| range.node().id).collect());
+            let key = (root_of.key(&operation), (node, late), names.index(&operation));
             sums.entry(key).or_default().add(weights);
         }
         let tails = names.all.into_iter().map(|frame| vec![frame]).collect();
@@ -274,7 +280,8 @@ impl Profile {
             };
             let node = cause.range.node().map(|node| node.id);
             let weights = StackWeights { idle_time_ns: ns, gaps: 1, ..StackWeights::default() };
-            sums.entry((root_of.key(&gap.after()), node, tail)).or_default().add(weights);
+            let key = (root_of.key(&gap.after()), (node, None), tail);
+            sums.entry(key).or_default().add(weights);
         });
         Stacks::new(self, &StackWeight::OF_IDLE_TIME, &root_of, sums, tails)
     }
@@ -290,10 +297,8 @@ impl<'a> Stacks<'a> {
     ) -> Self {
         let mut sums: Vec<_> = sums.into_iter().collect();
         let names = |at: usize| tails[at].iter().map(|frame| (&frame.name, frame.kind));
-        sums.sort_unstable_by(|((root, node, at), _), ((other, other_node, other_at), _)| {
-            let key = (root, node.map(NodeId::at));
-            key.cmp(&(other, other_node.map(NodeId::at)))
-                .then_with(|| names(*at).cmp(names(*other_at)))
+        sums.sort_unstable_by(|((root, path, at), _), ((other, other_path, other_at), _)| {
+            (root, path).cmp(&(other, other_path)).then_with(|| names(*at).cmp(names(*other_at)))
         });
         let mut stacks = Stacks {
             profile,
@@ -304,14 +309,14 @@ impl<'a> Stacks<'a> {
             total: StackWeights::default(),
         };
         let mut last = None;
-        for ((root, node, tail), weights) in sums {
+        for ((root, path, tail), weights) in sums {
             if last != Some(root) {
                 stacks.roots.push(root_of.frames(root));
                 last = Some(root);
             }
             let root = stacks.roots.len() - 1;
             stacks.total.add(weights);
-            stacks.rows.push(Row { root, node, tail, weights });
+            stacks.rows.push(Row { root, path, tail, weights });
         }
         stacks.tails = tails;
         stacks
@@ -348,8 +353,12 @@ impl Stacks<'_> {
         let mut unshortened = UNSHORTENED;
         self.rows.iter().map(move |row| {
             let mut frames = self.roots[row.root].clone();
-            if let Some(id) = row.node {
-                let names = path(RangeNode { profile: self.profile, id }, &mut unshortened);
+            if let (Some(id), late) = &row.path {
+                let node = |id: NodeId| RangeNode { profile: self.profile, id };
+                let names = match late {
+                    None => path(node(*id), &mut unshortened),
+                    Some(late) => late.iter().rev().map(|id| node(*id).name().into()).collect(),
+                };
                 let range = |name| Frame { kind: FrameKind::Range, name };
                 frames.extend(names.into_iter().map(range));
             }

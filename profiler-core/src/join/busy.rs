@@ -6,59 +6,14 @@
 //! from the transfer. The rest is **idle**. Times of several devices are added or averaged, never
 //! united: a union would hide an idle device behind a busy one.
 //!
-//! Which kernels are collectives is read from their names.
+//! [`communication`](crate::join::communication) has the kernels that are collectives.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
-use crate::base::kernel_names;
 use crate::base::order;
-use crate::join::tables::{Interval, NameId, Store, ThreadId, What, WorkId};
-
-/// Patterns of collectives' kernel names in lower case, with the libraries that use them.
-pub(crate) const COLLECTIVES: &[(&str, &str)] = &[
-    ("nccl*kernel*", "NCCL"),
-    ("*nvshmem*", "NVSHMEM"),
-    ("*cross_device_reduce*", "vLLM, SGLang"),
-    ("*allreduce*", "TensorRT-LLM, FlashInfer"),
-    ("*all_reduce*", "PyTorch symmetric memory"),
-    ("*all_gather*", "PyTorch symmetric memory"),
-    ("*allgather*", "TensorRT-LLM, MSCCL++"),
-    ("*reduce_scatter*", "PyTorch symmetric memory"),
-    ("*reducescatter*", "TensorRT-LLM, MSCCL++"),
-    ("*all_to_all*", "PyTorch symmetric memory"),
-    ("deep_ep::*", "DeepEP"),
-];
-
-/// Which rows of [`Store::works`] are collectives. Costs microseconds for each kernel name.
-#[derive(Debug)]
-pub(crate) struct Collectives(Vec<bool>);
-
-impl Collectives {
-    pub(crate) fn of(store: &Store) -> Self {
-        let is_named = |name: &str| {
-            let (shown, _) = kernel_names::lower_case(name);
-            COLLECTIVES.iter().any(|(pattern, _)| kernel_names::matches(pattern, &shown))
-        };
-        let mut known: FxHashMap<NameId, bool> = FxHashMap::default();
-        let mut is_collective =
-            |id: NameId| *known.entry(id).or_insert_with(|| is_named(store.names.get(id)));
-        let rows = store.works.rows().iter().map(|work| match &work.what {
-            // A capture of nsys may hold the matching name in either field.
-            What::Kernel { names, .. } => {
-                is_collective(names.name) || names.demangled.is_some_and(&mut is_collective)
-            }
-            _ => false,
-        });
-        Self(rows.collect())
-    }
-
-    #[inline]
-    pub(crate) fn contains(&self, work: WorkId) -> bool {
-        self.0.get(work.at()).copied().unwrap_or(false)
-    }
-}
+use crate::join::tables::{Interval, Store, ThreadId};
 
 /// Intervals in start order: their union and the gaps between them.
 #[derive(Debug, Clone, Copy)]

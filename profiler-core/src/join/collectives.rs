@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::named_variants::named_variants;
 use crate::base::order;
-use crate::join::busy::Collectives;
+use crate::join::communication::Communication;
 use crate::join::tables::{
     CallId, Details, FieldValue, Label, MarkId, Maybe, NameId, OperationId, RangeId, Store,
     Subject, ThreadId,
@@ -188,7 +188,7 @@ impl CollectiveRow {
 type Launches = FxHashMap<ThreadId, Vec<(u64, CallId, OperationId)>>;
 
 /// The collectives of all processes, by process and time. Costs a pass over operations, marks and ranges.
-pub(crate) fn collectives(store: &Store, kernels: &Collectives) -> Vec<CollectiveRow> {
+pub(crate) fn collectives(store: &Store, kernels: &Communication) -> Vec<CollectiveRow> {
     let domain = |name| store.names.find(name);
     let (plugin, nvtx) = (domain(COLLECTIVES_DOMAIN), domain(NCCL_DOMAIN));
     if plugin.is_none() && nvtx.is_none() {
@@ -222,7 +222,7 @@ pub(crate) fn collectives(store: &Store, kernels: &Collectives) -> Vec<Collectiv
     rows
 }
 
-fn launches(store: &Store, kernels: &Collectives) -> Launches {
+fn launches(store: &Store, kernels: &Communication) -> Launches {
     let mut launches: Launches = FxHashMap::default();
     for (row, operation) in (0..).zip(&store.operations) {
         // Nodes of graphs are launched with their graph.

@@ -30,6 +30,7 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
     let mut store = Store::default();
     health.add_losses(&recording.losses);
     health.truncated = u64::from(recording.is_truncated);
+    health.unchecked_recordings = u64::from(!recording.has_checksums);
     store.session = Session {
         window_ns: recording.window_ns,
         windows_ns: recording.windows_ns.clone(),
@@ -120,6 +121,8 @@ struct ThreadRows<'a> {
     thread: ThreadId,
     /// By entry of the second log.
     process_ranges: FxHashMap<u64, ProcessRangeId>,
+    /// Later fields of process ranges of any thread: the time and the range by the entry.
+    process_fields: FxHashMap<u64, (u64, RangeTag)>,
     marks: FxHashMap<u64, MarkId>,
 }
 
@@ -169,6 +172,7 @@ fn read_ranges<'a>(
             texts,
             thread,
             process_ranges: FxHashMap::default(),
+            process_fields: FxHashMap::default(),
             marks: FxHashMap::default(),
         };
         for (row, entry) in log.entries.iter().enumerate() {
@@ -226,10 +230,24 @@ fn read_events(
         read_starts(log, rows, recording, store, &mut shared, health);
     }
     let mut reader = DetailReader { recording, rows, shared: &mut shared, in_several: Vec::new() };
+    let mut later = Vec::new();
     for (log, rows) in recording.ranges.iter().zip(&reader.rows.threads) {
         for words in &log.events {
-            reader.read(Event::from_words(*words), log.number, rows, store, health);
+            let event = Event::from_words(*words);
+            let fields = match event {
+                Event::Detail { of: EntryOf::Event(slot), .. } => rows.process_fields.get(&slot),
+                _ => None,
+            };
+            match fields {
+                Some((at_ns, _)) => later.push((*at_ns, event, log.number, rows)),
+                None => reader.read(event, log.number, rows, store, health),
+            }
         }
+    }
+    // The last value of a field is the one that was set last, by whichever thread.
+    order::sort_by_number(&mut later, |(at_ns, ..)| *at_ns);
+    for (_, event, number, rows) in later {
+        reader.read(event, number, rows, store, health);
     }
     // The parent in a joined context is the first of its ranges.
     let mut opened = FxHashMap::default();
@@ -283,6 +301,7 @@ fn read_starts(
                     end_thread: None,
                 });
             }
+            Event::ProcessFields { of, at_ns } => _ = rows.process_fields.insert(slot, (at_ns, of)),
             Event::Joined { first, second } => match RangeTag::joined(log.number, slot) {
                 Some(context) => shared.contexts.add(context, [first, second]),
                 None => health.unknown_range_entries += 1,
@@ -333,9 +352,10 @@ impl DetailReader<'_> {
                 let subject = match of {
                     EntryOf::Range(slot) => rows.range(slot).map(Subject::Range),
                     EntryOf::Event(slot) => {
-                        let range = rows.process_ranges.get(&slot);
+                        let range = rows.process_ranges.get(&slot).copied();
+                        let later = || self.process_range(rows.process_fields.get(&slot)?.1);
                         let mark = || rows.marks.get(&slot).map(|mark| Subject::Mark(*mark));
-                        range.map(|id| Subject::ProcessRange(*id)).or_else(mark)
+                        range.or_else(later).map(Subject::ProcessRange).or_else(mark)
                     }
                 };
                 let read = |subject| self.read_detail(subject, detail, rows, store, health);

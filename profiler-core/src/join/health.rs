@@ -54,6 +54,12 @@ pub struct Health {
     /// 1 if the recording was read from a file that ends before it does: all that came later is
     /// missing. Of a run of several processes, the number of such recordings.
     pub truncated: u64,
+    /// 1 if the recording is of format 1 or 2, which have no checksums: damage may go unnoticed. Of a
+    /// run of several processes, the number of such recordings. A fact, not a loss.
+    pub unchecked_recordings: u64,
+    /// In a capture of another tool: processes without events, which the profile leaves out. A fact,
+    /// not a loss.
+    pub silent_processes: u64,
     /// Of a run of several processes: recordings that are missing or could not be read at all.
     pub missing_recordings: u64,
     /// Operations beyond the first of a call that has one. The call's records are in the file more
@@ -389,7 +395,7 @@ impl Health {
             accounts: kernels copies memsets synchronizations;
             largest: clock_step_ns clock_error_ns devices_by_ordinal disabled_span_levels;
             sums:
-                records truncated missing_recordings repeated_records unknown_records
+                records truncated unchecked_recordings silent_processes missing_recordings repeated_records unknown_records
                 unknown_range_entries unreadable_bytes zero_timestamps dropped_by_cupti
                 refused_records over_memory_limit unfinished_buffers open_calls open_ranges
                 lost_ranges orphaned_ranges failed_threads calls_in_unknown_ranges
@@ -469,7 +475,7 @@ impl Health {
             ("kernels", &self.kernels),
             ("copies", &self.copies),
             ("memsets", &self.memsets),
-            ("synchronisations", &self.synchronizations),
+            ("synchronisations and waits for events", &self.synchronizations),
         ]
     }
 
@@ -529,6 +535,11 @@ impl fmt::Display for Health {
             )?;
         }
         for (name, count) in [
+            (
+                "recordings with no checksums (format 1 or 2): damage may go unnoticed; read and save them again",
+                self.unchecked_recordings,
+            ),
+            ("other processes without events", self.silent_processes),
             ("calls pending at the snapshot", self.pending_calls),
             ("ranges open at the stop", self.open_ranges),
             ("ranges open at the snapshot", self.pending_ranges),

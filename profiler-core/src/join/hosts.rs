@@ -3,10 +3,10 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::order;
-use crate::join::busy::Collectives;
 use crate::join::collectives::{
     self, COLLECTIVES_DOMAIN, CollectiveKey, CollectiveRow, collective_fields as fields,
 };
+use crate::join::communication::Communication;
 use crate::join::host_clock::{HostClock, Occurrence, SharedEvent};
 use crate::join::tables::{FieldValue, Interval, Process, RecordedProcess, Store, Subject};
 
@@ -91,7 +91,7 @@ fn shared(store: &Store) -> Shared {
         .iter()
         .filter_map(|process| Some((process.id, process.recorded.as_ref()?.host)))
         .collect();
-    let rows = collectives::collectives(store, &Collectives::of(store));
+    let rows = collectives::collectives(store, &Communication::new(store));
     let mut keyed: Vec<(CollectiveKey, u32, u32, Interval)> = rows
         .iter()
         .filter_map(|row: &CollectiveRow| {

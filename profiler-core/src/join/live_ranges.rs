@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::base::order;
 use crate::base::totals::Totals;
 use crate::join::attribute::{Contexts, Owner, links};
-use crate::join::sums::{Activation, Activations, Links, PathId, Rows, Sums};
+use crate::join::sums::{Activation, Activations, LateRows, Links, PathId, Rows, Sums};
 use crate::record::recording::ranges::{
     Detail, Event, RangeEntry, RangeTag, Subject, ThreadSegment,
 };
@@ -32,7 +32,8 @@ pub(crate) struct Position {
 
 impl Position {
     pub(crate) fn into_rows(self) -> Rows {
-        Rows { path: Some(self.path), activations: self.activations, links: self.links }
+        let Self { path, activations, links, .. } = self;
+        Rows { path: Some(path), activations, links, late: None }
     }
 }
 
@@ -61,14 +62,30 @@ pub(crate) struct Done {
 struct LiveRange {
     position: Position,
     parent: Option<u64>,
+    /// Whether it began within its parent on one thread, without a context that was handed over.
+    is_nested: bool,
+    /// The parent, without ranges of the thread that ended before all further calls, and whether it
+    /// was nested in that. The outermost live ancestor stays.
+    outer: Option<u64>,
+    is_nested_in_outer: bool,
+    /// Whether such ranges were left out.
+    has_skipped: bool,
     thread_id: u32,
     start_ns: u64,
-    /// The totals of the range and of its finished descendants.
+    /// `u64::MAX` while it is open.
+    end_ns: u64,
+    /// Whether it ended before a child that began within it.
+    is_outlived: bool,
+    /// The totals of the range and of its finished descendants, without [`late`](Self::late) ones.
     totals: Totals,
+    /// Work of its own and of its descendants that some ancestor leaves out.
+    late: Option<Box<Totals>>,
     /// The number of its calls with expected records and of its unfinished child ranges.
     waits_for: u32,
     /// Whether it or a descendant submitted work outside of windows, so that its GPU time is not known.
     is_partial: bool,
+    /// The same for late work.
+    is_late_partial: bool,
     host_ns: Option<u64>,
     activation: Option<ActivationOf>,
     payload: Option<Payload>,
@@ -78,6 +95,7 @@ struct LiveRange {
 #[derive(Debug)]
 struct NewRange {
     start_ns: u64,
+    end_ns: u64,
     tag: u64,
     parent: Option<u64>,
     /// The index of its thread in the segment, and of its label there.
@@ -146,6 +164,8 @@ pub(crate) struct LiveRanges {
     remembered: Remembered<Position>,
     /// What open calls are attributed to. A call whose return was not seen may come after any number of other ranges.
     held: FxHashMap<u64, (Position, bool)>,
+    /// Rows of open calls whose range may be done when they return, by its tag and their start.
+    held_late: FxHashMap<(u64, u64), Rows>,
     /// The outer range on another thread, logged before the range begins, perhaps in an earlier
     /// segment.
     handed: FxHashMap<u64, u64>,
@@ -163,6 +183,10 @@ pub(crate) struct LiveRanges {
     /// Ends of process ranges later than the segments so far, which may contain further
     /// activations.
     process_ends: Vec<(u64, u64)>,
+    /// The number of live ranges that ended before a child.
+    outlived: u64,
+    /// No further call began before this time.
+    calls_from_ns: u64,
     /// Ranges that were open when their thread ended.
     left_open: u64,
     /// The number of ranges whose outer range is not known.
@@ -203,15 +227,31 @@ impl LiveRanges {
         })
     }
 
-    /// Keeps the positions of these tags of open calls, in place of those that were kept before.
-    pub(crate) fn hold(&mut self, tags: impl Iterator<Item = u64>) {
-        let mut held = FxHashMap::default();
-        for tag in tags {
+    /// Keeps the positions of open calls, each with its thread, in place of those that were kept
+    /// before. Further calls begin at `until_ns` or later.
+    pub(crate) fn hold<'a>(
+        &mut self,
+        calls: impl Iterator<Item = (u32, &'a cupti::Call)>,
+        until_ns: u64,
+        sums: &Sums,
+    ) {
+        let mut calls_from_ns = until_ns;
+        let (mut held, mut held_late) = (FxHashMap::default(), FxHashMap::default());
+        for (thread_id, call) in calls {
+            let tag = call.word;
+            calls_from_ns = calls_from_ns.min(call.start_ns);
             if let Owner::Range { range, is_partial } = self.owner(tag) {
+                let innermost = range.tag;
+                let mut rows = range.clone().into_rows();
                 held.insert(tag, (range, is_partial));
+                self.leave_ended_out(innermost, (thread_id, call.start_ns), &mut rows, sums);
+                if rows.late.is_some() {
+                    held_late.insert((innermost, call.start_ns), rows);
+                }
             }
         }
-        self.held = held;
+        (self.held, self.held_late) = (held, held_late);
+        self.calls_from_ns = calls_from_ns;
     }
 
     #[inline]
@@ -259,17 +299,22 @@ impl LiveRanges {
         for thread in &threads {
             self.read_details(thread);
         }
-        let mut new: Vec<NewRange> = Vec::new();
+        let (mut new, mut begun): (Vec<NewRange>, Vec<u64>) = Default::default();
         for (index, thread) in threads.iter().enumerate() {
             for (slot, entry) in thread.entries() {
                 let tag = tag(thread, slot);
-                if !self.ranges.contains_key(&tag) {
+                let end_ns = entry.end_ns().unwrap_or(u64::MAX);
+                if let Some(range) = self.ranges.get_mut(&tag) {
+                    range.end_ns = end_ns;
+                    begun.push(tag);
+                } else {
                     let parent = entry.parent().map(|slot| self::tag(thread, slot));
                     let (start_ns, label) = (entry.start_ns(), entry.label());
-                    new.push(NewRange { start_ns, tag, parent, thread: index, label });
+                    new.push(NewRange { start_ns, end_ns, tag, parent, thread: index, label });
                 }
             }
         }
+        begun.into_iter().for_each(|tag| self.cross(tag));
         // A range follows its outer range, also on another thread.
         order::sort_by_key(&mut new, |new| (new.start_ns, new.tag));
         for range in new {
@@ -288,22 +333,137 @@ impl LiveRanges {
             None => (parent, None, None),
         };
         let waiting = parent.and_then(|parent| self.ranges.get_mut(&parent));
+        let is_nested = waiting.as_ref().is_some_and(|outer| {
+            outer.thread_id == thread.thread_id()
+                && (new.start_ns < outer.end_ns || new.end_ns <= outer.end_ns)
+        });
         let parent = waiting.map(|outer| outer.waits_for += 1).and(parent);
         let activation = self.activation_of.remove(&new.tag);
         let activation = activation.and_then(|of| self.activate(of, path, &mut activations, sums));
         let range = LiveRange {
             position: Position { tag: new.tag, path, activations, links },
             parent,
+            is_nested,
+            outer: parent,
+            is_nested_in_outer: is_nested,
+            has_skipped: false,
             thread_id: thread.thread_id(),
             start_ns: new.start_ns,
+            end_ns: new.end_ns,
+            is_outlived: false,
             totals: Totals::default(),
+            late: None,
             waits_for: 0,
             is_partial: false,
+            is_late_partial: false,
             host_ns: None,
             activation,
             payload: self.payloads.remove(&Subject::Range(new.tag)),
         };
         self.ranges.insert(new.tag, range);
+        self.cross(new.tag);
+    }
+
+    /// Notes if a range ends after its parent, within which it began.
+    fn cross(&mut self, tag: u64) {
+        let Some(range) = self.ranges.get(&tag).filter(|range| range.is_nested) else { return };
+        let end_ns = range.end_ns;
+        if let Some(outer) = range.parent.and_then(|parent| self.ranges.get_mut(&parent))
+            && outer.end_ns < end_ns
+        {
+            self.outlived += u64::from(!outer.is_outlived);
+            outer.is_outlived = true;
+        }
+    }
+
+    /// Finds what the work of a call on a thread counts for if an ancestor of its range ended before
+    /// it on that thread: not for that one. Sets `rows` to it.
+    #[inline]
+    pub(crate) fn leave_ended_out(
+        &mut self,
+        tag: u64,
+        (thread_id, start_ns): (u32, u64),
+        rows: &mut Rows,
+        sums: &Sums,
+    ) {
+        if let Some(held) = self.held_late.get(&(tag, start_ns)) {
+            *rows = held.clone();
+        } else if self.outlived != 0 {
+            self.find_late(tag, (thread_id, start_ns), rows, sums);
+        }
+    }
+
+    /// Skips the ranges around a range that ended before all further calls on their thread. Ranges
+    /// that each begin within the one before and outlive it would be a chain without end.
+    fn skip_ended(&mut self, tag: u64) {
+        let skipped = |ranges: &FxHashMap<u64, LiveRange>| {
+            let range = ranges.get(&tag).filter(|range| range.is_nested_in_outer)?;
+            let outer = ranges.get(&range.outer?)?;
+            let has_ended = outer.end_ns <= self.calls_from_ns && outer.outer.is_some();
+            has_ended.then_some((outer.outer, outer.is_nested_in_outer))
+        };
+        while let Some((outer, is_nested)) = skipped(&self.ranges)
+            && let Some(range) = self.ranges.get_mut(&tag)
+        {
+            (range.outer, range.is_nested_in_outer, range.has_skipped) = (outer, is_nested, true);
+        }
+    }
+
+    fn find_late(
+        &mut self,
+        tag: u64,
+        (thread_id, start_ns): (u32, u64),
+        rows: &mut Rows,
+        sums: &Sums,
+    ) {
+        let Some(innermost) = self.ranges.get(&tag) else { return };
+        let mut is_nested = innermost.thread_id == thread_id && innermost.end_ns > start_ns;
+        if !is_nested {
+            return;
+        }
+        let (mut late, mut has_ended, mut last) = (LateRows::default(), false, tag);
+        late.ranges.push(tag);
+        loop {
+            if is_nested {
+                self.skip_ended(last);
+            }
+            let Some(range) = self.ranges.get(&last) else { break };
+            has_ended |= is_nested && range.has_skipped;
+            // Above a context that was handed over all ancestors count.
+            let around = if is_nested { range.outer } else { range.parent };
+            is_nested &= range.is_nested_in_outer;
+            let Some(outer) = around.and_then(|around| self.ranges.get(&around)) else { break };
+            match is_nested && outer.end_ns <= start_ns {
+                true => has_ended = true,
+                false => late.ranges.push(outer.position.tag),
+            }
+            last = outer.position.tag;
+        }
+        let Some(outermost) = self.ranges.get(&last).filter(|_| has_ended) else { return };
+        let of_range = |tag: &u64| self.ranges.get(tag);
+        late.paths.extend(late.ranges.iter().filter_map(of_range).map(|range| range.position.path));
+        // Ancestors that are done were handed over: all of them count.
+        let parent = |path: &PathId| sums.tables.paths[*path as usize].parent;
+        late.paths.extend(std::iter::successors(parent(&outermost.position.path), parent));
+        late.paths.sort_unstable();
+        late.paths.dedup();
+        let own = |range: &LiveRange| range.activation.map(|activation| activation.process_range);
+        let all = outermost.position.activations.iter().flat_map(|all| all.iter());
+        let outer = all.map(|activation| activation.process_range);
+        // Those around the outermost range, then those of the ranges that it counts for.
+        let is_first = outermost.activation.is_some_and(|activation| !activation.is_inner);
+        let first = own(outermost).filter(|_| is_first);
+        late.process_ranges.extend(outer.filter(|of| Some(*of) != first));
+        late.process_ranges.extend(late.ranges.iter().filter_map(of_range).filter_map(own));
+        late.process_ranges.sort_unstable();
+        late.process_ranges.dedup();
+        let activations = rows.activations.iter().flat_map(|all| all.iter());
+        let activations: Vec<Activation> = activations
+            .filter(|activation| late.process_ranges.contains(&activation.process_range))
+            .copied()
+            .collect();
+        rows.activations = (!activations.is_empty()).then(|| Arc::new(activations));
+        rows.late = Some(Arc::new(late));
     }
 
     /// Reads the process ranges, marks and contexts of a thread.
@@ -395,30 +555,71 @@ impl LiveRanges {
         Some(ActivationOf { process_range: of, is_inner })
     }
 
-    /// Adds to the totals of a range, unless it is done.
+    /// Adds to the totals of a range, unless it is done, or to all that late work counts for.
     #[inline]
-    pub(crate) fn add(&mut self, tag: u64, add: impl Fn(&mut Totals)) {
-        if let Some(range) = self.ranges.get_mut(&tag) {
-            add(&mut range.totals);
+    pub(crate) fn add(&mut self, tag: u64, rows: &Rows, add: impl Fn(&mut Totals)) {
+        match &rows.late {
+            None => {
+                if let Some(range) = self.ranges.get_mut(&tag) {
+                    add(&mut range.totals);
+                }
+            }
+            Some(late) => self.each_of(
+                late,
+                |range| add(range.late.get_or_insert_default()),
+                |process_range| add(&mut process_range.totals),
+            ),
+        }
+    }
+
+    /// Calls a function for each range that late work counts for, one for each process range.
+    fn each_of(
+        &mut self,
+        late: &LateRows,
+        mut range: impl FnMut(&mut LiveRange),
+        mut process_range: impl FnMut(&mut LiveProcessRange),
+    ) {
+        for tag in &late.ranges {
+            self.ranges.get_mut(tag).into_iter().for_each(&mut range);
+        }
+        for of in &late.process_ranges {
+            self.process_ranges.get_mut(of).into_iter().for_each(&mut process_range);
         }
     }
 
     /// A range submitted work that has no records: in a session with windows, outside of them.
-    pub(crate) fn submitted_outside(&mut self, tag: u64) {
-        if let Some(range) = self.ranges.get_mut(&tag) {
+    pub(crate) fn submitted_outside(&mut self, tag: u64, rows: &Rows) {
+        if let Some(late) = &rows.late {
+            self.each_of(
+                late,
+                |range| range.is_late_partial = true,
+                |process_range| process_range.is_partial = true,
+            );
+        } else if let Some(range) = self.ranges.get_mut(&tag) {
             range.is_partial = true;
         }
     }
 
-    /// Adds one pending item to a range. Returns its tag if it is not done.
-    pub(crate) fn start_waiting(&mut self, tag: u64) -> Option<u64> {
+    /// Adds one pending item to a range, or to all that late work counts for. Returns its tag if it
+    /// is not done.
+    pub(crate) fn start_waiting(&mut self, tag: u64, rows: &Rows) -> Option<u64> {
         let range = self.ranges.get_mut(&tag)?;
-        range.waits_for += 1;
+        match &rows.late {
+            None => range.waits_for += 1,
+            Some(late) => self.each_of(late, |range| range.waits_for += 1, |_| {}),
+        }
         Some(tag)
     }
 
-    /// Removes one pending item from a range.
-    pub(crate) fn stop_waiting(&mut self, tag: u64, sums: &mut Sums) {
+    /// Removes one pending item from a range, or from all that late work counts for.
+    pub(crate) fn stop_waiting(&mut self, tag: u64, rows: &Rows, sums: &mut Sums) {
+        match &rows.late {
+            None => self.stop_one(tag, sums),
+            Some(late) => late.ranges.iter().for_each(|tag| self.stop_one(*tag, sums)),
+        }
+    }
+
+    fn stop_one(&mut self, tag: u64, sums: &mut Sums) {
         if let Some(range) = self.ranges.get_mut(&tag) {
             range.waits_for = range.waits_for.saturating_sub(1);
             self.finish(tag, sums);
@@ -474,8 +675,11 @@ impl LiveRanges {
             && let Some(range) = self.ranges.remove(&tag)
         {
             let path = range.position.path;
-            if !range.is_partial {
-                let gpu_ns = range.totals.gpu_time().as_nanos() as u64;
+            let mut totals = range.totals;
+            range.late.iter().for_each(|late| totals += **late);
+            self.outlived -= u64::from(range.is_outlived);
+            if !range.is_partial && !range.is_late_partial {
+                let gpu_ns = totals.gpu_time().as_nanos() as u64;
                 sums.tables.paths[path as usize].gpu.add(gpu_ns);
             }
             match range.activation {
@@ -488,7 +692,7 @@ impl LiveRanges {
                     busy_ns: host_ns,
                     activations: 1,
                     payload: range.payload,
-                    totals: range.totals,
+                    totals,
                 }),
             }
             self.remembered.insert(tag, range.position);

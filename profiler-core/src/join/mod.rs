@@ -5,6 +5,7 @@ pub(crate) mod account;
 pub(crate) mod attribute;
 pub(crate) mod busy;
 pub(crate) mod collectives;
+pub(crate) mod communication;
 pub(crate) mod correlate;
 pub(crate) mod decode;
 pub(crate) mod graph_nodes;

@@ -74,39 +74,43 @@ impl Times<'_> {
     }
 }
 
-/// The calls of a segment that are not added yet, by thread in order of their ids, except
+/// The calls of a segment that are not added yet, by thread id in order of their ids, except
 /// long-running ones.
 struct Calls<'a> {
-    threads: Vec<&'a [cupti::Call]>,
+    threads: Vec<(u32, &'a [cupti::Call])>,
     /// The highest id so far.
     until: Option<u32>,
 }
 
 impl<'a> Calls<'a> {
     fn of(segment: &'a Segment) -> Self {
-        let threads = segment.calls.iter().map(|thread| thread.calls.as_slice()).collect();
+        let calls = segment.calls.iter();
+        let threads = calls.map(|thread| (thread.thread_id, thread.calls.as_slice())).collect();
         Self { threads, until: None }
     }
 
     /// Visits the calls up to an id. Ids may wrap.
     #[inline]
-    fn until(&mut self, id: u32, mut visit: impl FnMut(&cupti::Call)) {
+    fn until(&mut self, id: u32, mut visit: impl FnMut(u32, &cupti::Call)) {
         if self.until.is_some_and(|until| is_up_to(id, until)) {
             return;
         }
         self.until = Some(id);
-        for calls in &mut self.threads {
+        for (thread, calls) in &mut self.threads {
             while let Some((call, rest)) = calls.split_first()
                 && is_up_to(call.correlation_id, id)
             {
-                visit(call);
+                visit(*thread, call);
                 *calls = rest;
             }
         }
     }
 
-    fn rest(self) -> impl Iterator<Item = &'a cupti::Call> {
-        self.threads.into_iter().flatten()
+    fn rest(self) -> impl Iterator<Item = (u32, &'a cupti::Call)> {
+        let of_thread = |(thread, calls): (u32, &'a [cupti::Call])| {
+            calls.iter().map(move |call| (thread, call))
+        };
+        self.threads.into_iter().flat_map(of_thread)
     }
 }
 
@@ -189,13 +193,14 @@ impl Sink for StreamingJoin {
         self.nodes.add(events, |tag| ranges.owner(tag).range().map(|position| position.path));
         let mut calls = Calls::of(segment);
         self.add_records(segment, &mut calls, times);
-        for call in calls.rest() {
-            self.add_call(call, times.count(call), times.enable(call));
+        for (thread, call) in calls.rest() {
+            self.add_call(thread, call, times.count(call), times.enable(call));
         }
         self.retry_early(segment.until_ns);
         self.settle(segment);
-        let open = taken.open_calls.calls.iter().flat_map(|thread| &thread.calls);
-        self.ranges.hold(open.map(|call| call.word));
+        let open = taken.open_calls.calls.iter();
+        let open = open.flat_map(|of| of.calls.iter().map(|call| (of.thread_id, call)));
+        self.ranges.hold(open, segment.until_ns, &self.sums);
         self.ranges.end(segment, &mut self.sums);
         if let Some(windows) = &mut self.windows {
             let open = taken.open_calls.surely_under_way();
@@ -242,7 +247,7 @@ impl StreamingJoin {
         std::mem::take(&mut self.ranges.done)
     }
 
-    fn add_call(&mut self, call: &cupti::Call, counts: bool, is_enabled: bool) {
+    fn add_call(&mut self, thread: u32, call: &cupti::Call, counts: bool, is_enabled: bool) {
         let (class, has_many) = self.function(call.function);
         let expected = ExpectedRecords {
             class,
@@ -259,20 +264,22 @@ impl StreamingJoin {
             if let Some(position) = owner.range() {
                 tag = position.tag;
                 rows = position.into_rows();
+                let at = (thread, call.start_ns);
+                self.ranges.leave_ended_out(tag, at, &mut rows, &self.sums);
             }
             let ns = call.end_ns.map_or(0, |end| end.saturating_sub(call.start_ns));
             let add =
                 |to: &mut Totals| to.add_call(class, expected.is_failure, expected.captured, ns);
             self.sums.add(&rows, add);
-            self.ranges.add(tag, add);
+            self.ranges.add(tag, &rows, add);
         }
         let is_submission = is_submission(&expected);
         if is_submission && self.windows.is_some() && !(counts && is_enabled) {
-            self.ranges.submitted_outside(tag);
+            self.ranges.submitted_outside(tag, &rows);
         }
         if !is_enabled {
             if let Some(windows) = self.windows.as_mut().filter(|_| is_submission) {
-                windows.count_call(rows.path);
+                windows.count_call(&rows);
             }
             return;
         }
@@ -283,11 +290,11 @@ impl StreamingJoin {
             return;
         }
         let waits = counts && expected.expects_records();
-        let waiting = if waits { self.ranges.start_waiting(tag) } else { None };
+        let waiting = if waits { self.ranges.start_waiting(tag, &rows) } else { None };
         let last_ns = expected.end_ns.unwrap_or(call.start_ns);
         let found = false;
         let windows = self.windows.as_mut().filter(|_| is_submission);
-        let window = windows.and_then(|windows| windows.add_call(rows.path, call.start_ns));
+        let window = windows.and_then(|windows| windows.add_call(&rows, call.start_ns));
         let pending = Pending { expected, waiting, rows, counts, window, found, has_many, last_ns };
         if let Some(earlier) = self.calls.insert(call.correlation_id, pending) {
             self.finish_call(&earlier);
@@ -356,8 +363,8 @@ impl StreamingJoin {
                     continue;
                 }
             };
-            calls.until(id, |call| {
-                self.add_call(call, times.count(call), times.enable(call));
+            calls.until(id, |thread, call| {
+                self.add_call(thread, call, times.count(call), times.enable(call));
             });
             let work = match operation {
                 None => Work::Synchronization,
@@ -404,10 +411,11 @@ impl StreamingJoin {
             let rows = pending.rows.clone();
             self.count_work(work, &rows, true);
             if let (Some(windows), Work::Operation { ns, .. }) = (&mut self.windows, work) {
-                windows.add_time(window, rows.path, ns.unwrap_or_default());
+                windows.add_time(window, &rows, ns.unwrap_or_default());
             }
             if let (Work::Operation { amount, ns, .. }, Some(tag)) = (work, waiting) {
-                self.ranges.add(tag, |totals| amount.add_to(totals, ns.unwrap_or_default()));
+                let ns = ns.unwrap_or_default();
+                self.ranges.add(tag, &rows, |totals| amount.add_to(totals, ns));
             }
         }
         if is_done && let Some(pending) = self.calls.remove(id) {
@@ -480,8 +488,10 @@ impl StreamingJoin {
         }
         self.waits_since_ns = waits_since_ns;
         for id in quiet {
-            if let Some(tag) = self.calls.get_mut(id).and_then(|pending| pending.waiting.take()) {
-                self.ranges.stop_waiting(tag, &mut self.sums);
+            if let Some(pending) = self.calls.get_mut(id)
+                && let Some(tag) = pending.waiting.take()
+            {
+                self.ranges.stop_waiting(tag, &pending.rows, &mut self.sums);
             }
         }
         for id in settled {
@@ -496,7 +506,7 @@ impl StreamingJoin {
             self.health.count_calls(1, &pending.expected, pending.found, pending.found, None);
         }
         if let Some(tag) = pending.waiting {
-            self.ranges.stop_waiting(tag, &mut self.sums);
+            self.ranges.stop_waiting(tag, &pending.rows, &mut self.sums);
         }
         if let Some(windows) = &mut self.windows {
             windows.finish_call(pending.window);
@@ -510,16 +520,19 @@ impl StreamingJoin {
             self.stop_ns = recording.window_ns.1;
             let within =
                 |call: &cupti::Call| cupti::clock::is_within(&recording.windows_ns, call.start_ns);
-            for call in recording.open_calls() {
-                self.add_call(call, within(call), true);
+            let calls = || {
+                let threads = recording.calls.iter();
+                threads.flat_map(|of| of.calls.iter().map(|call| (of.thread_id, call)))
+            };
+            for (thread, call) in calls().filter(|(_, call)| call.end_ns.is_none()) {
+                self.add_call(thread, call, within(call), true);
             }
             // Calls that returned since the last segment, whose records arrived earlier.
             let mut early: FxHashSet<u32> = self.early.iter().map(|early| early.id).collect();
             early.retain(|id| self.calls.get_mut(*id).is_none());
-            let calls = recording.calls.iter().flat_map(|thread| &thread.calls);
-            for call in calls.filter(|call| call.end_ns.is_some()) {
+            for (thread, call) in calls().filter(|(_, call)| call.end_ns.is_some()) {
                 if early.remove(&call.correlation_id) {
-                    self.add_call(call, within(call), true);
+                    self.add_call(thread, call, within(call), true);
                 }
             }
             self.retry_early(self.stop_ns);
@@ -589,16 +602,17 @@ mod tests {
         // The ids wrap; the second thread's first call ran long.
         let threads: [Vec<cupti::Call>; 2] =
             [[last - 3, last, 2].map(call).to_vec(), [last - 9, last - 1, 1, 5].map(call).to_vec()];
-        let mut calls = Calls { threads: threads.iter().map(Vec::as_slice).collect(), until: None };
+        let threads = threads.iter().map(|calls| (0, calls.as_slice())).collect();
+        let mut calls = Calls { threads, until: None };
         let mut until = |id| {
             let mut ids = Vec::new();
-            calls.until(id, |call| ids.push(call.correlation_id));
+            calls.until(id, |_, call| ids.push(call.correlation_id));
             ids
         };
         assert_eq!(until(last - 1), [last - 3, last - 9, last - 1]);
         assert!(until(last - 2).is_empty());
         assert_eq!(until(1), [last, 1]);
-        let rest: Vec<u32> = calls.rest().map(|call| call.correlation_id).collect();
+        let rest: Vec<u32> = calls.rest().map(|(_, call)| call.correlation_id).collect();
         assert_eq!(rest, [2, 5]);
     }
 }

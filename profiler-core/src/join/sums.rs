@@ -48,6 +48,17 @@ pub(crate) struct PathSums {
     pub(crate) replayed: Totals,
     /// Work that is attributed to other ranges and linked to these or their descendants.
     pub(crate) shared: Totals,
+    /// Set if the sums of some ancestors leave work of these ranges or their descendants out.
+    late: Option<Box<LateSums>>,
+}
+
+/// Work that the sums of some ancestors leave out.
+#[derive(Debug, Clone, Default)]
+struct LateSums {
+    /// Of the ranges themselves; it is in [`PathSums::own`].
+    own: Totals,
+    /// Of the ranges and their descendants, as far as it counts for the ranges.
+    inclusive: Totals,
 }
 
 /// Calls and operations without those of descendants.
@@ -105,6 +116,19 @@ pub(crate) struct Rows {
     pub(crate) path: Option<PathId>,
     pub(crate) activations: Activations,
     pub(crate) links: Links,
+    /// Set if the call began after the end of an ancestor on its thread.
+    pub(crate) late: Option<Arc<LateRows>>,
+}
+
+/// What a call counts for that some ancestors of its range leave out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LateRows {
+    /// The tags of the ranges that it counts for, innermost first, while they are not done.
+    pub(crate) ranges: Vec<u64>,
+    /// Their paths and those of their further ancestors, without duplicates.
+    pub(crate) paths: Vec<PathId>,
+    /// The process ranges that these are activations of, without duplicates.
+    pub(crate) process_ranges: Vec<u64>,
 }
 
 /// The amounts that an operation adds to sums.
@@ -149,6 +173,36 @@ pub(crate) struct SumTables {
 }
 
 impl SumTables {
+    /// The totals of each path with those of its descendants.
+    pub(crate) fn inclusive(&self) -> Vec<Totals> {
+        let mut inclusive: Vec<Totals> = self.paths.iter().map(|path| path.own.totals).collect();
+        let late = || {
+            let rows = self.paths.iter().enumerate();
+            rows.filter_map(|(row, path)| Some((row, path.late.as_deref()?)))
+        };
+        late().for_each(|(row, late)| inclusive[row] -= late.own);
+        // Parents precede their children.
+        for (row, path) in self.paths.iter().enumerate().rev() {
+            if let Some(parent) = path.parent {
+                let of_this = inclusive[row];
+                inclusive[parent as usize] += of_this;
+            }
+        }
+        late().for_each(|(row, late)| inclusive[row] += late.inclusive);
+        inclusive
+    }
+
+    fn late_sums(&mut self, path: PathId) -> &mut LateSums {
+        self.paths[path as usize].late.get_or_insert_default()
+    }
+
+    fn add_late(&mut self, rows: &Rows, add: impl Fn(&mut Totals)) {
+        if let (Some(late), Some(path)) = (&rows.late, rows.path) {
+            add(&mut self.late_sums(path).own);
+            late.paths.iter().for_each(|path| add(&mut self.late_sums(*path).inclusive));
+        }
+    }
+
     fn own(&mut self, path: Option<PathId>) -> &mut OwnSums {
         match path {
             Some(path) => &mut self.paths[path as usize].own,
@@ -330,6 +384,7 @@ impl Sums {
             own: OwnSums::default(),
             replayed: Totals::default(),
             shared: Totals::default(),
+            late: None,
         });
         self.by_path.insert((parent, domain, name), row);
         row
@@ -395,6 +450,7 @@ impl Sums {
     /// Adds to the exclusive totals of the rows' path, and to activations and links.
     pub(crate) fn add(&mut self, rows: &Rows, add: impl Fn(&mut Totals)) {
         add(&mut self.tables.own(rows.path).totals);
+        self.tables.add_late(rows, &add);
         self.add_to_activations(&rows.activations, &add);
         self.add_to_links(rows.path, &rows.links, add);
     }
@@ -409,6 +465,7 @@ impl Sums {
         captured: Option<PathId>,
     ) {
         self.add_own(amount, ns, rows.path);
+        self.tables.add_late(rows, |totals| amount.add_to(totals, ns));
         self.add_to_activations(&rows.activations, |totals| amount.add_to(totals, ns));
         self.add_to_links(rows.path, &rows.links, |totals| amount.add_to(totals, ns));
         if let Some(path) = captured {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::base::ratio_estimator::{Estimate, RatioEstimator};
-use crate::join::sums::{PathId, SumTables};
+use crate::join::sums::{LateRows, PathId, Rows, SumTables};
 
 /// The most windows whose records are awaited.
 const MOST_WINDOWS: usize = 1024;
@@ -55,6 +55,8 @@ struct Window {
     /// Calls whose records have not arrived.
     waits_for: u64,
     paths: FxHashMap<Option<PathId>, Amounts>,
+    /// What late work came to, with the paths that it counts for.
+    late: Vec<(Arc<LateRows>, Amounts)>,
 }
 
 /// The sums of drawn windows.
@@ -67,6 +69,9 @@ pub(crate) struct WindowSums {
     /// Submissions of the whole session by path, without descendants, and outside all ranges.
     submissions: Vec<u64>,
     outside: u64,
+    /// Late submissions, which are in no other sum: by path that they count for, and all.
+    late: Vec<u64>,
+    all_late: u64,
     /// By path, with descendants, and of all.
     estimators: Vec<RatioEstimator>,
     all: RatioEstimator,
@@ -107,6 +112,7 @@ impl WindowSums {
                         probability,
                         waits_for: 0,
                         paths: FxHashMap::default(),
+                        late: Vec::new(),
                     });
                 }
                 Bound::End { at_ns } => {
@@ -124,38 +130,40 @@ impl WindowSums {
     }
 
     /// Counts a successful call that submits work.
-    pub(crate) fn count_call(&mut self, path: Option<PathId>) {
-        *self.of_path(path) += 1;
+    pub(crate) fn count_call(&mut self, rows: &Rows) {
+        let Some(late) = &rows.late else {
+            *self.of_path(rows.path) += 1;
+            return;
+        };
+        self.all_late += 1;
+        for path in &late.paths {
+            *at(&mut self.late, *path) += 1;
+        }
     }
 
     /// Counts a successful call that submits work and may have records, and returns its drawn window.
-    pub(crate) fn add_call(&mut self, path: Option<PathId>, at_ns: u64) -> Option<u64> {
-        self.count_call(path);
+    pub(crate) fn add_call(&mut self, rows: &Rows, at_ns: u64) -> Option<u64> {
+        self.count_call(rows);
         let after = self.windows.partition_point(|window| window.start_ns <= at_ns);
         let place = after.checked_sub(1)?;
         let window = &mut self.windows[place];
         if window.end_ns.is_some_and(|end_ns| at_ns >= end_ns) {
             return None;
         }
-        window.paths.entry(path).or_default().submissions += 1;
+        window.add(rows, Amounts { submissions: 1, gpu_ns: 0 });
         window.waits_for += 1;
         Some(self.first + place as u64)
     }
 
     fn of_path(&mut self, path: Option<PathId>) -> &mut u64 {
         let Some(path) = path else { return &mut self.outside };
-        let row = path as usize;
-        if row >= self.submissions.len() {
-            self.submissions.resize(row + 1, 0);
-        }
-        &mut self.submissions[row]
+        at(&mut self.submissions, path)
     }
 
     /// Adds the GPU time of an operation to the window of its call.
-    pub(crate) fn add_time(&mut self, window: Option<u64>, path: Option<PathId>, ns: u64) {
+    pub(crate) fn add_time(&mut self, window: Option<u64>, rows: &Rows, ns: u64) {
         if let Some(window) = self.window(window) {
-            let amounts = window.paths.entry(path).or_default();
-            amounts.gpu_ns = amounts.gpu_ns.saturating_add(ns);
+            window.add(rows, Amounts { submissions: 0, gpu_ns: ns });
         }
     }
 
@@ -188,6 +196,12 @@ impl WindowSums {
                     inclusive.entry(path).or_insert_with(Amounts::default).add(amounts);
                 }
             }
+            for (late, amounts) in window.late {
+                of_all.add(amounts);
+                for path in &late.paths {
+                    inclusive.entry(*path).or_insert_with(Amounts::default).add(amounts);
+                }
+            }
             self.settled += 1;
             self.seen += of_all.submissions;
             let amounts = |of: Amounts| (of.submissions as f64, of.gpu_ns as f64);
@@ -209,13 +223,14 @@ impl WindowSums {
     pub(crate) fn estimates(&self, tables: &SumTables) -> Estimates {
         let mut submissions = self.submissions.clone();
         submissions.resize(tables.paths.len(), 0);
-        let total = self.outside + submissions.iter().sum::<u64>();
+        let total = self.outside + self.all_late + submissions.iter().sum::<u64>();
         // Parents precede their children.
         for (row, path) in tables.paths.iter().enumerate().rev() {
             if let Some(parent) = path.parent {
                 submissions[parent as usize] += submissions[row];
             }
         }
+        submissions.iter_mut().zip(&self.late).for_each(|(all, late)| *all += late);
         let of_path = |(row, submissions): (usize, &u64)| {
             self.estimators.get(row)?.estimate(*submissions as f64)
         };
@@ -227,6 +242,24 @@ impl WindowSums {
             windows: self.settled,
         }
     }
+}
+
+impl Window {
+    fn add(&mut self, rows: &Rows, amounts: Amounts) {
+        match &rows.late {
+            None => self.paths.entry(rows.path).or_default().add(amounts),
+            Some(late) => self.late.push((late.clone(), amounts)),
+        }
+    }
+}
+
+/// The number of a path, in a table that grows.
+fn at(table: &mut Vec<u64>, path: PathId) -> &mut u64 {
+    let row = path as usize;
+    if row >= table.len() {
+        table.resize(row + 1, 0);
+    }
+    &mut table[row]
 }
 
 impl Amounts {

@@ -77,6 +77,13 @@ impl<'a> ApiCall<'a> {
         self.row.range.get().map(|id| Range { profile: self.profile, id })
     }
 
+    /// The ranges that it counts for, innermost first, if an ancestor of its range leaves it out.
+    pub(crate) fn late_chain(&self) -> Option<impl Iterator<Item = Range<'a>> + use<'a>> {
+        let profile = self.profile;
+        let chain = profile.tree.late_chain(&profile.store, self.row)?;
+        Some(chain.map(move |id| Range { profile, id }))
+    }
+
     /// The range that it is inferred to be of: see
     /// [`Profile::with_inferred_ranges`]. `None` if it has a range, or none was inferred.
     pub fn inferred_range(&self) -> Option<Range<'a>> {

@@ -29,6 +29,11 @@ pub(crate) mod process;
 pub(crate) mod process_range;
 pub(crate) mod profiles;
 mod range;
+#[cfg_attr(
+    not(feature = "analysis"),
+    expect(dead_code, reason = "comparisons need the feature analysis")
+)]
+pub(crate) mod running_numbers;
 pub(crate) mod summary;
 mod track;
 
@@ -36,12 +41,15 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustc_hash::FxHashSet;
+
 use crate::base::accessors::getters;
 use crate::base::error::{Error, Kind};
-use crate::base::kernel_names::Pattern;
+use crate::base::kernel_names::{Pattern, label, overloaded};
 pub use crate::base::totals::Totals;
-use crate::join::busy::{Collectives, SessionTime, extent, within};
+use crate::join::busy::{SessionTime, extent, within};
 use crate::join::collectives::{self, CollectiveRow};
+use crate::join::communication::Communication;
 use crate::join::correlate;
 use crate::join::decode;
 pub use crate::join::health::Account;
@@ -49,7 +57,9 @@ use crate::join::health::Health;
 use crate::join::infer;
 use crate::join::range_tree::{NodeId, Tree};
 pub use crate::join::tables::Api;
-use crate::join::tables::{BYTES_A_KERNEL, CallId, Maybe, OperationId, RangeId, Store};
+use crate::join::tables::{
+    BYTES_A_KERNEL, CallId, KernelNames, Maybe, OperationId, RangeId, Store, What, Work,
+};
 use crate::record::recording::Recording;
 pub use crate::record::recording::{DeviceInfo, RecordingInfo};
 pub use call::ApiCall;
@@ -64,7 +74,7 @@ pub use host_stack::{
 pub use mark::Mark;
 pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
 pub use process::{HostClock, Merger, Process};
-pub use process_range::ProcessRange;
+pub use process_range::{ProcessRange, ProcessRangeGroup};
 pub use profiles::Profiles;
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
@@ -98,8 +108,9 @@ pub struct Profile {
     pub(crate) store: Store,
     pub(crate) tree: Tree,
     pub(crate) health: Health,
-    collective_kernels: OnceLock<Collectives>,
+    collective_kernels: OnceLock<Communication>,
     collective_rows: OnceLock<Vec<CollectiveRow>>,
+    overloads: OnceLock<FxHashSet<KernelNames>>,
 }
 
 impl Profile {
@@ -128,12 +139,58 @@ impl Profile {
             health,
             collective_kernels: OnceLock::new(),
             collective_rows: OnceLock::new(),
+            overloads: OnceLock::new(),
         }
     }
 
     /// The works that are collectives, determined from their names on first use.
-    pub(crate) fn collective_kernels(&self) -> &Collectives {
-        self.collective_kernels.get_or_init(|| Collectives::of(&self.store))
+    pub(crate) fn collective_kernels(&self) -> &Communication {
+        self.collective_kernels.get_or_init(|| Communication::new(&self.store))
+    }
+
+    /// Adds kernels that move data between GPUs to those that are known by their names. They count
+    /// as communication instead of compute, and have the class of collectives.
+    ///
+    /// `is_communication` gets the name of each kernel twice: as reports show it, demangled and
+    /// without parameters, and mangled. Of several calls the last counts. Costs microseconds for
+    /// each kernel name.
+    ///
+    /// ```
+    /// use profiler_core::Profile;
+    ///
+    /// # fn main() -> Result<(), profiler_core::Error> {
+    /// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+    /// let profile = Profile::load(file)?.with_communication(|name| name.starts_with("my_ring::"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_communication(mut self, is_communication: impl Fn(&str) -> bool) -> Self {
+        self.collective_kernels = Communication::with(&self.store, is_communication).into();
+        self.collective_rows = OnceLock::new();
+        self
+    }
+
+    /// True for a function that differs from another of the profile in its parameters alone.
+    pub(crate) fn is_overloaded(&self, names: &KernelNames) -> bool {
+        let overloads = self.overloads.get_or_init(|| {
+            let names_of = |work: &Work| match work.what {
+                What::Kernel { names, .. } => Some(names),
+                _ => None,
+            };
+            let all: FxHashSet<_> = self.store.works().iter().filter_map(names_of).collect();
+            let text = |id| self.store.names.get(id);
+            let kernels =
+                all.iter().map(|names| (*names, text(names.name), names.demangled.map(text)));
+            overloaded(kernels)
+        });
+        !overloads.is_empty() && overloads.contains(names)
+    }
+
+    /// The name of a kernel that reports show.
+    pub(crate) fn kernel_label(&self, names: &KernelNames) -> String {
+        let text = |id| self.store.names.get(id);
+        label(text(names.name), names.demangled.map(text), self.is_overloaded(names))
     }
 
     pub(crate) fn collective_rows(&self) -> &[CollectiveRow] {
@@ -267,10 +324,18 @@ impl Profile {
     /// The totals of the session, in ranges and outside.
     pub fn totals(&self) -> Totals {
         let mut totals = self.tree.outside;
-        for root in &self.tree.roots {
-            totals += self.tree.node_at(*root).inclusive;
-        }
+        // Not of roots: a range leaves out what its descendants submit after its end.
+        self.tree.nodes.iter().for_each(|node| totals += node.exclusive);
         totals
+    }
+
+    /// The number of ranges that end before a range that began within them, as ranges of several
+    /// domains may; 0 if no work was submitted in between.
+    ///
+    /// What is submitted after the end of a range does not count for it. The sums of the inner range
+    /// may then exceed those of the outer one.
+    pub fn outlived_ranges(&self) -> usize {
+        self.tree.crossings().map_or(0, |crossings| crossings.count())
     }
 
     /// The outermost nodes of the range tree in order of first start. A path is one node.
@@ -299,6 +364,9 @@ impl Profile {
                 summary.inferred += node.inferred();
             }
         }
+        summary.inclusive += self
+            .tree
+            .late_totals(&self.store, |range| matching[self.tree.of_range[range.at()].at()]);
         summary.shared = self.tree.shared_of(&self.store, |id| matching[id.at()]);
         (summary.nodes != 0).then_some(summary)
     }

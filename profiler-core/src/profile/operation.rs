@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{ApiCall, Profile, Range};
 use crate::base::accessors::getters;
-use crate::base::kernel_names;
 use crate::join::tables::{
-    CallId, Interval, Operation, OperationId, RangeId, RangesBy, SAME_ID, What, WholeGraph, Work,
+    CallId, Interval, KernelNames, Operation, OperationId, RangeId, RangesBy, SAME_ID, What,
+    WholeGraph, Work,
 };
 
 /// How a GPU operation was attributed to its range. More ways may follow.
@@ -131,7 +131,7 @@ impl<'a> GpuOperation<'a> {
         (details.span, details.correlation_id) = self.instance();
         let name = |id| self.profile.store.names.get(id);
         let (name, demangled) = (name(names.name), names.demangled.map(name));
-        Some(Kernel { operation: *self, name, demangled, details })
+        Some(Kernel { operation: *self, names, name, demangled, details })
     }
 
     /// The copy, if it is one.
@@ -188,6 +188,12 @@ impl<'a> GpuOperation<'a> {
         range.map(|id| Range { profile, id })
     }
 
+    /// The ranges that it counts for, innermost first, if an ancestor of its range leaves it out.
+    pub(crate) fn late_chain(&self) -> Option<impl Iterator<Item = Range<'a>> + use<'a>> {
+        self.profile.tree.crossings()?;
+        self.call().filter(|_| self.assigned.is_none())?.late_chain()
+    }
+
     /// The range that its call is inferred to be of: see
     /// [`Profile::with_inferred_ranges`]. `None` if the call has a range, or none was inferred.
     pub fn inferred_range(&self) -> Option<Range<'a>> {
@@ -238,6 +244,7 @@ impl<'a> GpuOperation<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Kernel<'a> {
     operation: GpuOperation<'a>,
+    names: KernelNames,
     name: &'a str,
     /// The demangled name, if the source of the profile has it.
     demangled: Option<&'a str>,
@@ -245,9 +252,14 @@ pub struct Kernel<'a> {
 }
 
 impl<'a> Kernel<'a> {
-    /// A C++ name without parameters, other names unchanged. Costs microseconds.
+    /// A C++ name without parameters, other names unchanged. Kernels of the profile that differ in
+    /// their parameters alone have them. Costs microseconds.
     pub fn demangled_name(&self) -> String {
-        kernel_names::displayed(self.name, self.demangled)
+        self.operation.profile.kernel_label(&self.names)
+    }
+
+    pub(crate) fn is_overloaded(&self) -> bool {
+        self.operation.profile.is_overloaded(&self.names)
     }
 
     /// The demangled name with parameters, if the source of the profile has it.

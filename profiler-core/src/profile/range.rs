@@ -34,7 +34,8 @@ impl RangeSummary {
     getters! {
         /// The number of instances.
         instances: u64 = instances;
-        /// The totals with descendants.
+        /// The totals with descendants, as far as submitted before an instance's end: see
+        /// [`Range::inclusive`].
         inclusive: Totals = inclusive;
         /// The totals without descendants.
         exclusive: Totals = exclusive;
@@ -278,6 +279,9 @@ impl<'a> Range<'a> {
     }
 
     /// The totals with descendants. Summed on each call: some nanoseconds per operation.
+    ///
+    /// A descendant on the thread may end later, as with ranges of several domains; its work after the
+    /// end of this range does not count. Work under a context that was handed over does.
     pub fn inclusive(&self) -> Totals {
         self.profile.tree.inclusive(&self.profile.store, self.id)
     }

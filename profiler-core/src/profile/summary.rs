@@ -9,7 +9,7 @@ use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
 use crate::base::accessors::getters;
 use crate::base::distribution::Distribution;
-use crate::base::kernel_names::{Pattern, demangled};
+use crate::base::kernel_names::{Pattern, label, overloaded};
 use crate::base::order;
 use crate::base::table::{Layout, Table};
 use crate::base::text::serialize_fields;
@@ -63,13 +63,12 @@ impl Summary {
     pub(crate) fn of(streaming: &StreamingJoin, info: RecordingInfo, duration: Duration) -> Self {
         let sums = streaming.sums.tables.clone();
         let paths = &sums.paths;
-        let mut inclusive: Vec<Totals> = paths.iter().map(|path| path.own.totals).collect();
+        let inclusive = sums.inclusive();
         let mut replayed: Vec<Totals> = paths.iter().map(|path| path.replayed).collect();
         // Parents precede their children.
         for (row, path) in paths.iter().enumerate().rev() {
             if let Some(parent) = path.parent {
-                let (of_this, replays) = (inclusive[row], replayed[row]);
-                inclusive[parent as usize] += of_this;
+                let replays = replayed[row];
                 replayed[parent as usize] += replays;
             }
         }
@@ -96,7 +95,8 @@ impl Summary {
     /// The totals of the session, in ranges and outside.
     pub fn totals(&self) -> Totals {
         let mut totals = self.sums.outside.totals;
-        self.roots().for_each(|root| totals += root.inclusive());
+        // Not of roots: a range leaves out what its descendants submit after its end.
+        self.paths().for_each(|path| totals += path.exclusive());
         totals
     }
 
@@ -391,9 +391,11 @@ impl fmt::Display for Summary {
             writeln!(f, "{}\n", marks.render(layout))?;
         }
         let mut kernels = Table::new(["kernel", "count", "GPU time", "mean"], 1);
-        for (name, sum) in self.kernels().into_iter().take(KERNELS) {
+        let sums = self.kernels();
+        let overloads = overloaded(sums.iter().map(|(name, _)| (*name, *name, None)));
+        for (name, sum) in sums.into_iter().take(KERNELS) {
             let mean = sum.kernel_time() / u32::try_from(sum.kernels.max(1)).unwrap_or(u32::MAX);
-            let name = demangled(name);
+            let name = label(name, None, overloads.contains(name));
             kernels.add_row([name, sum.kernels.to_string(), time(sum.kernel_time()), time(mean)]);
         }
         writeln!(f, "{}\n", kernels.render(layout))?;

@@ -386,6 +386,11 @@ fn longest<K: Copy + Eq + std::hash::Hash>(
 impl fmt::Display for Gaps<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} gaps, idle for {}", self.count(), time(self.time()))?;
-        if self.gaps.is_empty() { Ok(()) } else { write!(f, "\n{}", self.by_cause()) }
+        if self.gaps.is_empty() {
+            return Ok(());
+        }
+        f.write_str("\n")?;
+        // With the layout of the formatter.
+        self.by_cause().fmt(f)
     }
 }

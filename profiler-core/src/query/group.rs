@@ -269,16 +269,19 @@ pub(super) fn bytes(operation: &GpuOperation<'_>) -> u64 {
     }
 }
 
-/// The name of a kernel. `{}` omits the parameters.
+/// The name of a kernel. `{}` omits the parameters, unless another kernel of the profile differs in
+/// them alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KernelName<'a> {
     name: &'a str,
     demangled: Option<&'a str>,
+    is_overloaded: bool,
 }
 
 impl<'a> KernelName<'a> {
     pub(super) fn of(kernel: &Kernel<'a>) -> Self {
-        Self { name: kernel.name(), demangled: kernel.demangled() }
+        let (name, demangled) = (kernel.name(), kernel.demangled());
+        Self { name, demangled, is_overloaded: kernel.is_overloaded() }
     }
 
     /// The mangled name.
@@ -286,9 +289,8 @@ impl<'a> KernelName<'a> {
         self.name
     }
 
-    /// The name without parameters.
     fn short(&self) -> String {
-        kernel_names::displayed(self.name, self.demangled)
+        kernel_names::label(self.name, self.demangled, self.is_overloaded)
     }
 }
 

@@ -30,7 +30,7 @@ use crate::base::text::serialize_fields;
 use crate::base::units::{nanoseconds as ns, time};
 use crate::join::busy::DeviceSweep;
 use crate::join::range_tree::NodeId;
-use crate::join::tables::RangeId;
+use crate::join::tables::{OperationId, RangeId};
 use crate::profile::{GpuOperation, OperationKind, Profile, Range, RangeNode};
 #[cfg(feature = "analysis")]
 pub(crate) use gap::GapPart;
@@ -41,6 +41,7 @@ pub use memory::{DeviceMemory, MemoryEvent, MemoryPoint, MemoryUse};
 pub use overlap::Overlap;
 pub use plan::Operations;
 pub use request::{Endpoint, Request, RequestQuery, RequestRange, Requests};
+pub(crate) use step::warm_up;
 pub use step::{Step, Steps};
 pub(crate) use timeline::Timeline;
 pub use tree::{Amounts, Branch, Branches};
@@ -139,6 +140,8 @@ enum AttributionMode {
 /// Selects ranges by position, domain and category. Alternatives of one filter are combined with "or".
 #[derive(Debug, Clone, Default)]
 struct Selector {
+    /// Operations by start, instead of those of ranges.
+    rows: Option<Rc<[OperationId]>>,
     patterns: Vec<Pattern>,
     nodes: Vec<NodeId>,
     instances: Vec<RangeId>,
@@ -239,6 +242,13 @@ impl<'a> RangeNode<'a> {
 impl<'a> Query<'a> {
     pub(crate) fn profile(&self) -> &'a Profile {
         self.profile
+    }
+
+    /// Selects these operations, given by start.
+    #[cfg(feature = "analysis")]
+    pub(crate) fn among(mut self, rows: Vec<OperationId>) -> Self {
+        self.selection.ranges.rows = Some(rows.into());
+        self
     }
 }
 

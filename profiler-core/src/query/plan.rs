@@ -19,6 +19,8 @@ pub struct Operations<'a> {
     ranges: Option<Vec<bool>>,
     is_capture: bool,
     with_inferred: bool,
+    /// For each range, whether it is selected itself; read for late calls alone.
+    selected: Vec<bool>,
     /// Ranges in which graph nodes were captured, if selected.
     captured: Option<Vec<bool>>,
     outside: bool,
@@ -55,11 +57,13 @@ impl<'a> Operations<'a> {
         };
         let is_decided = !matches!(rows, Rows::All(_));
         let by_range = !is_decided && (selector.is_set() || is_capture);
+        let is_crossed = by_range && !selector.directly && profile.tree.crossings().is_some();
         Self {
             profile,
             rows,
             works: selection.works_of(store),
             ranges: by_range.then(|| selector.selected_with_descendants(profile)),
+            selected: if is_crossed { selector.selected(profile) } else { Vec::new() },
             is_capture,
             with_inferred: selector.with_inferred && !is_capture,
             captured: selection.captured_in(profile),
@@ -86,6 +90,14 @@ impl<'a> Operations<'a> {
         })
     }
 
+    /// Whether a selected range counts a late operation; `None` for all others.
+    fn is_late_selected(&self, operation: &GpuOperation<'a>) -> Option<bool> {
+        if self.selected.is_empty() {
+            return None;
+        }
+        Some(operation.late_chain()?.any(|range| self.selected[range.id.at()]))
+    }
+
     fn is_wanted(&self, operation: &GpuOperation<'a>) -> bool {
         let store = &self.profile.store;
         let row = operation.row();
@@ -98,7 +110,7 @@ impl<'a> Operations<'a> {
         }
         if let Some(ranges) = &self.ranges {
             let is_in = match operation.range().map(|range| range.id) {
-                Some(range) => ranges[range.at()],
+                Some(range) => self.is_late_selected(operation).unwrap_or(ranges[range.at()]),
                 None => self.outside && !self.is_capture,
             };
             if !is_in {
@@ -234,8 +246,12 @@ impl Selector {
             || !self.categories.is_empty()
     }
 
-    /// The operations of a single range or node, from the index of the tree; `None` for other selections.
+    /// The listed operations, or those of a single range or node from the index of the tree; `None`
+    /// for other selections.
     fn listed(&self, profile: &Profile) -> Option<Vec<OperationId>> {
+        if let Some(rows) = &self.rows {
+            return Some(rows.to_vec());
+        }
         let more = !self.patterns.is_empty()
             || self.outside
             || !self.domains.is_empty()

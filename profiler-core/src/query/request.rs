@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use nvtx::FieldValue;
 
+use rustc_hash::FxHashMap;
+
 use crate::base::accessors::{getters, iterate};
 use crate::base::kernel_names::Pattern;
 use crate::base::order;
@@ -13,6 +15,7 @@ use crate::base::statistics::Statistics;
 use crate::base::table::{Layout, Table};
 use crate::base::text::serialize_fields;
 use crate::base::units::{nanoseconds as ns, time};
+use crate::join::tables::RangeId;
 use crate::profile::{GpuOperation, ProcessRange, Profile, Range};
 
 /// No request.
@@ -43,9 +46,9 @@ pub enum RequestRange<'a> {
 /// among them: by their declared weights if each has one, otherwise evenly. The parts of all requests add up to the
 /// operation.
 ///
-/// The time from its start to its end, or to the end of its last operation if that is later, is divided into four stages:
-/// [`pending`](Self::pending), [`host`](Self::host), [`queued`](Self::queued) and [`executing`](Self::executing). A batch is
-/// executing for each of its requests.
+/// The time from its start to its end, or to the end of its last operation if that is later, is divided into five stages:
+/// [`pending`](Self::pending), [`waiting`](Self::waiting), [`host`](Self::host), [`queued`](Self::queued) and
+/// [`executing`](Self::executing). A batch is executing for each of its requests.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     range: RequestRange<'a>,
@@ -62,6 +65,7 @@ pub struct Request<'a> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Stages {
     pending_ns: u64,
+    waiting_ns: u64,
     queued_ns: u64,
     executing_ns: u64,
     total_ns: u64,
@@ -90,6 +94,8 @@ pub struct Endpoint {
     pub gpu_time: Statistics,
     /// Before any thread worked on the request.
     pub pending: Statistics,
+    /// Later, while no thread worked on it.
+    pub waiting: Statistics,
     /// While submitted work waited for the GPU and none ran.
     pub queued: Statistics,
     /// While work ran on the GPU.
@@ -143,7 +149,7 @@ impl<'a> RequestQuery<'a> {
     /// Finds the requests. Costs O(n log n) in the operations, and their number of requests.
     pub fn find(&self) -> Requests<'a> {
         let ranges = self.ranges();
-        let owners = self.owners(&ranges);
+        let (own, owners) = self.owners(&ranges);
         let weights: Vec<Option<f64>> = ranges.iter().map(|range| self.weight_of(*range)).collect();
         let mut requests: Vec<Request<'a>> = ranges
             .into_iter()
@@ -164,8 +170,12 @@ impl<'a> RequestQuery<'a> {
         let mut rows: Vec<usize> = Vec::new();
         for (number, operation) in (0_u64..).zip(self.profile.operations()) {
             rows.clear();
-            for range in operation.ranges() {
-                let owner = owners[range.id.at()];
+            // Late work is of the innermost root that it counts for.
+            let of_late = operation.late_chain().map(|mut chain| {
+                chain.find_map(|range| own.get(&range.id).copied()).unwrap_or(NONE)
+            });
+            for (at, range) in operation.ranges().enumerate() {
+                let owner = of_late.filter(|_| at == 0).unwrap_or(owners[range.id.at()]);
                 if owner != NONE && seen[owner as usize] != number {
                     seen[owner as usize] = number;
                     rows.push(owner as usize);
@@ -198,8 +208,8 @@ impl<'a> RequestQuery<'a> {
         for (request, spans) in requests.iter_mut().zip(spans) {
             let start_ns = ns(request.start());
             let end_ns = start_ns.saturating_add(ns(request.host_time()));
-            let attended_ns = request.range.attended_ns(end_ns);
-            request.stages = Stages::of(start_ns, attended_ns, end_ns, spans);
+            let attended = request.range.attended_ns(start_ns, end_ns);
+            request.stages = Stages::of(start_ns, &attended, end_ns, spans);
         }
         Requests { requests }
     }
@@ -223,18 +233,20 @@ impl<'a> RequestQuery<'a> {
         ranges
     }
 
-    /// The request of each range: that of the innermost root around it.
-    fn owners(&self, ranges: &[RequestRange<'a>]) -> Vec<u32> {
+    /// The request of each root, and of each range: that of the innermost root around it.
+    fn owners(&self, ranges: &[RequestRange<'a>]) -> (FxHashMap<RangeId, u32>, Vec<u32>) {
         let profile = self.profile;
-        let mut owners = vec![NONE; profile.store.ranges.len()];
+        let mut own = FxHashMap::default();
         for (row, range) in (0_u32..).zip(ranges) {
             match range {
                 RequestRange::Process(range) => {
-                    range.activations().for_each(|activation| owners[activation.id.at()] = row);
+                    own.extend(range.activations().map(|activation| (activation.id, row)));
                 }
-                RequestRange::Thread(range) => owners[range.id.at()] = row,
+                RequestRange::Thread(range) => _ = own.insert(range.id, row),
             }
         }
+        let mut owners = vec![NONE; profile.store.ranges.len()];
+        own.iter().for_each(|(range, row)| owners[range.at()] = *row);
         // Parents precede their children.
         for id in profile.tree.ranges() {
             if owners[id.at()] == NONE
@@ -243,7 +255,7 @@ impl<'a> RequestQuery<'a> {
                 owners[id.at()] = owners[parent.at()];
             }
         }
-        owners
+        (own, owners)
     }
 
     fn weight_of(&self, range: RequestRange<'a>) -> Option<f64> {
@@ -295,37 +307,56 @@ impl GpuSpan {
     }
 }
 
+/// A time at which the state of a request changes.
+#[derive(Debug)]
+struct Edge {
+    at_ns: u64,
+    /// Changes of the numbers of operations that wait for the GPU, of those that run, and of the threads that work on it.
+    queued: i64,
+    executing: i64,
+    threads: i64,
+}
+
 impl Stages {
-    /// Divides the time from `start_ns` to the later of `end_ns` and the end of all spans.
-    fn of(start_ns: u64, attended_ns: u64, end_ns: u64, spans: Vec<GpuSpan>) -> Self {
+    /// Divides the time from `start_ns` to the later of `end_ns` and the end of all spans. `attended` are the times in which a
+    /// thread worked on the request.
+    fn of(start_ns: u64, attended: &[(u64, u64)], end_ns: u64, spans: Vec<GpuSpan>) -> Self {
         let end_ns = spans.iter().map(|span| span.end_ns).fold(end_ns, u64::max);
         let within = |at_ns: u64| at_ns.clamp(start_ns, end_ns);
-        // Time, change of the operations that wait, and of those that run.
-        let mut edges: Vec<(u64, i64, i64)> = Vec::with_capacity(3 * spans.len());
-        for span in spans {
-            edges.push((within(span.submitted_ns), 1, 0));
-            edges.push((within(span.start_ns), -1, 1));
-            edges.push((within(span.end_ns), 0, -1));
-        }
-        order::sort_by_number(&mut edges, |edge| edge.0);
-        let mut stages = Self {
-            pending_ns: within(attended_ns) - start_ns,
-            total_ns: end_ns - start_ns,
-            ..Self::default()
+        let mut edges: Vec<Edge> = Vec::with_capacity(3 * spans.len() + 2 * attended.len() + 1);
+        let mut add = |at_ns: u64, queued, executing, threads| {
+            edges.push(Edge { at_ns: within(at_ns), queued, executing, threads });
         };
-        let (mut waiting, mut running, mut last_ns) = (0, 0, start_ns);
-        for (at_ns, waits, runs) in edges {
-            let since_ns = at_ns - std::mem::replace(&mut last_ns, at_ns);
-            match (running > 0, waiting > 0) {
-                (true, _) => stages.executing_ns += since_ns,
-                (false, true) => stages.queued_ns += since_ns,
-                (false, false) => {}
-            }
-            (waiting, running) = (waiting + waits, running + runs);
+        for span in spans {
+            add(span.submitted_ns, 1, 0, 0);
+            add(span.start_ns, -1, 1, 0);
+            add(span.end_ns, 0, -1, 0);
         }
-        // Work in a context of the request may run before its first activation.
-        let on_gpu_ns = stages.executing_ns + stages.queued_ns;
-        stages.pending_ns = stages.pending_ns.min(stages.total_ns - on_gpu_ns);
+        for (from_ns, until_ns) in attended {
+            add(*from_ns, 0, 0, 1);
+            add(*until_ns, 0, 0, -1);
+        }
+        add(end_ns, 0, 0, 0);
+        order::sort_by_number(&mut edges, |edge| edge.at_ns);
+        let first_ns = attended.iter().map(|(from_ns, _)| within(*from_ns)).min();
+        let first_ns = first_ns.unwrap_or(end_ns);
+        let mut stages = Self { total_ns: end_ns - start_ns, ..Self::default() };
+        let (mut queued, mut executing, mut threads, mut last_ns) = (0, 0, 0, start_ns);
+        for edge in edges {
+            let from_ns = std::mem::replace(&mut last_ns, edge.at_ns);
+            let since_ns = edge.at_ns - from_ns;
+            if executing > 0 {
+                stages.executing_ns += since_ns;
+            } else if queued > 0 {
+                stages.queued_ns += since_ns;
+            } else if from_ns < first_ns {
+                stages.pending_ns += since_ns;
+            } else if threads <= 0 {
+                stages.waiting_ns += since_ns;
+            }
+            (queued, executing) = (queued + edge.queued, executing + edge.executing);
+            threads += edge.threads;
+        }
         stages
     }
 }
@@ -373,11 +404,14 @@ impl<'a> RequestRange<'a> {
         }
     }
 
-    /// When a thread first worked on it; `end_ns` if none did.
-    fn attended_ns(&self, end_ns: u64) -> u64 {
+    /// When threads worked on it.
+    fn attended_ns(&self, start_ns: u64, end_ns: u64) -> Vec<(u64, u64)> {
         match self {
-            Self::Process(range) => range.activations().next().map_or(end_ns, |of| ns(of.start())),
-            Self::Thread(range) => ns(range.start()),
+            Self::Process(range) => {
+                let times = range.activations().map(|of| (ns(of.start()), ns(of.host_time())));
+                times.map(|(from_ns, host_ns)| (from_ns, from_ns.saturating_add(host_ns))).collect()
+            }
+            Self::Thread(_) => vec![(start_ns, end_ns)],
         }
     }
 }
@@ -408,6 +442,9 @@ impl<'a> Request<'a> {
         total_time: Duration = Duration::from_nanos(stages.total_ns);
         /// Before a thread first worked on it: the wait in a queue of the program. 0 for ranges of threads.
         pending: Duration = Duration::from_nanos(stages.pending_ns);
+        /// Later, while no thread worked on it and none of its operations was submitted or ran: the wait for a batch, or for
+        /// another task. 0 for ranges of threads.
+        waiting: Duration = Duration::from_nanos(stages.waiting_ns);
         /// While submitted operations waited for the GPU and none of its operations ran.
         queued: Duration = Duration::from_nanos(stages.queued_ns);
         /// While one of its operations ran on a GPU.
@@ -419,10 +456,10 @@ impl<'a> Request<'a> {
         Duration::from_nanos(self.own_ns + self.by_weight_ns + self.evenly_ns)
     }
 
-    /// The time that is in no other stage: the program's own work and waits.
+    /// The time that is in no other stage: a thread works on it, or waits within its range.
     pub fn host(&self) -> Duration {
-        let Stages { pending_ns, queued_ns, executing_ns, total_ns } = self.stages;
-        Duration::from_nanos(total_ns - pending_ns - queued_ns - executing_ns)
+        let Stages { pending_ns, waiting_ns, queued_ns, executing_ns, total_ns } = self.stages;
+        Duration::from_nanos(total_ns - pending_ns - waiting_ns - queued_ns - executing_ns)
     }
 }
 
@@ -438,6 +475,7 @@ serialize_fields!(Request<'_>, "Request", |request| {
     "split_evenly_ns": request.evenly_ns,
     "total_ns": request.stages.total_ns,
     "pending_ns": request.stages.pending_ns,
+    "waiting_ns": request.stages.waiting_ns,
     "queued_ns": request.stages.queued_ns,
     "executing_ns": request.stages.executing_ns,
     "host_ns": ns(request.host()),
@@ -480,6 +518,7 @@ impl<'a> Requests<'a> {
                     total: all.statistics(Request::total_time),
                     gpu_time: all.statistics(Request::gpu_time),
                     pending: all.statistics(Request::pending),
+                    waiting: all.statistics(Request::waiting),
                     queued: all.statistics(Request::queued),
                     executing: all.statistics(Request::executing),
                     host: all.statistics(Request::host),
@@ -502,6 +541,7 @@ serialize_fields!(Endpoint, "Endpoint", |endpoint| {
     "total": endpoint.total,
     "gpu_time": endpoint.gpu_time,
     "pending": endpoint.pending,
+    "waiting": endpoint.waiting,
     "queued": endpoint.queued,
     "executing": endpoint.executing,
     "host": endpoint.host,
@@ -514,16 +554,18 @@ impl fmt::Display for Requests<'_> {
         if self.requests.is_empty() {
             return f.write_str("no requests");
         }
-        let mut header = vec!["endpoint", "requests", "median", "p99", "pending", "host", "queued"];
-        header.extend(["executing", "GPU time", "GPU p99", "split by weight", "split evenly"]);
+        let mut header =
+            vec!["endpoint", "requests", "median", "p99", "pending", "waiting", "host"];
+        header.extend(["queued", "executing", "GPU time", "GPU p99"]);
+        header.extend(["split by weight", "split evenly"]);
         let mut table = Table::new(header, 1);
         let endpoints = self.endpoints();
         for endpoint in &endpoints {
             let mut row = vec![endpoint.name.clone(), endpoint.requests.to_string()];
             row.push(time(endpoint.total.median()));
             row.push(time(endpoint.total.percentile(99.0)));
-            let stages = [&endpoint.pending, &endpoint.host, &endpoint.queued, &endpoint.executing];
-            row.extend(stages.map(|stage| time(stage.mean())));
+            let Endpoint { pending, waiting, host, queued, executing, .. } = endpoint;
+            row.extend([pending, waiting, host, queued, executing].map(|stage| time(stage.mean())));
             row.push(time(endpoint.gpu_time.sum()));
             row.push(time(endpoint.gpu_time.percentile(99.0)));
             row.extend([endpoint.split_by_weight, endpoint.split_evenly].map(time));
@@ -564,18 +606,33 @@ mod unit_tests {
     fn stages_add_up_and_running_counts_before_waiting() {
         let span = |submitted_ns, start_ns, end_ns| GpuSpan { submitted_ns, start_ns, end_ns };
         // Started at 100, first worked on at 120, ended at 200.
-        let stages = Stages::of(100, 120, 200, vec![span(130, 150, 170), span(140, 170, 180)]);
-        let expected = Stages { pending_ns: 20, queued_ns: 20, executing_ns: 30, total_ns: 100 };
+        let spans = vec![span(130, 150, 170), span(140, 170, 180)];
+        let stages = Stages::of(100, &[(120, 200)], 200, spans.clone());
+        let expected = Stages {
+            pending_ns: 20,
+            waiting_ns: 0,
+            queued_ns: 20,
+            executing_ns: 30,
+            total_ns: 100,
+        };
         assert_eq!(stages, expected);
+        // Attended in parts, also by two threads at once: host time is 5 of 120 to 130 and 8 of 180 to 200.
+        let attended = [(120, 125), (160, 165), (185, 190), (187, 193)];
+        let stages = Stages::of(100, &attended, 200, spans);
+        assert_eq!(stages, Stages { waiting_ns: 17, ..expected });
         // Work that is overlapped, and ends after the request.
-        let stages = Stages::of(100, 100, 200, vec![span(110, 110, 250), span(120, 200, 300)]);
-        let expected = Stages { pending_ns: 0, queued_ns: 0, executing_ns: 190, total_ns: 200 };
+        let spans = vec![span(110, 110, 250), span(120, 200, 300)];
+        let stages = Stages::of(100, &[(100, 200)], 200, spans);
+        let expected = Stages { executing_ns: 190, total_ns: 200, ..Stages::default() };
         assert_eq!(stages, expected);
         // Nobody worked on it.
-        let stages = Stages::of(100, 200, 200, Vec::new());
+        let stages = Stages::of(100, &[], 200, Vec::new());
         assert_eq!((stages.pending_ns, stages.total_ns), (100, 100));
-        // A clock error puts its work before it, and after it.
-        let stages = Stages::of(100, 150, 160, vec![span(10, 20, 130), span(135, 140, 155)]);
-        assert_eq!(stages.pending_ns + stages.executing_ns + stages.queued_ns, 60);
+        // A clock error puts its work before it, and before a thread worked on it.
+        let spans = vec![span(10, 20, 130), span(135, 140, 155)];
+        let stages = Stages::of(100, &[(150, 160)], 160, spans);
+        let expected =
+            Stages { pending_ns: 5, waiting_ns: 0, queued_ns: 5, executing_ns: 45, total_ns: 60 };
+        assert_eq!(stages, expected);
     }
 }

@@ -93,6 +93,8 @@ const NORMAL: f64 = 1.4826;
 const WARM_UP_DEVIATIONS: f64 = 5.0;
 /// The minimum excess as a share of the median: steps that hardly differ are not warm-up.
 const WARM_UP_SHARE: f64 = 0.1;
+/// Usual steps among consecutive ones that end the warm-up.
+const STEADY: (usize, usize) = (3, 4);
 
 impl Profile {
     /// The outermost instances of the ranges of this name, path or pattern as steps, in start order
@@ -165,17 +167,12 @@ impl<'a> Steps<'a> {
     }
 
     /// The number of warm-up steps at the beginning: those before the first step with a usual host
-    /// time, at most half of all. Usual is up to the median of the later half plus 5 standard
-    /// deviations (estimated by the median absolute deviation), or plus a tenth if that is more.
+    /// time that three of four steps from there on have, at most half of all. Usual is up to the
+    /// median of the later half plus 5 standard deviations (estimated by the median absolute
+    /// deviation), or plus a tenth if that is more.
     pub fn warm_up(&self) -> usize {
-        let half = self.steps.len() / 2;
-        let (first, later) = self.steps.split_at(half);
-        let later = Steps { steps: later.to_vec() }.statistics(Step::host_time);
-        let median = ns(later.median()) as f64;
-        let deviation = ns(later.median_absolute_deviation()) as f64;
-        let more = (WARM_UP_DEVIATIONS * NORMAL * deviation).max(WARM_UP_SHARE * median);
-        let is_usual = |step: &Step<'_>| ns(step.host_time()) as f64 <= median + more;
-        first.iter().position(is_usual).unwrap_or(half)
+        let times: Vec<u64> = self.steps.iter().map(|step| ns(step.host_time())).collect();
+        warm_up(&times)
     }
 
     /// The steps after the [warm-up](Self::warm_up).
@@ -186,6 +183,22 @@ impl<'a> Steps<'a> {
 }
 
 iterate!(Steps<'a>: Step<'a>);
+
+/// The number of slow first values: see [`Steps::warm_up`].
+pub(crate) fn warm_up(values: &[u64]) -> usize {
+    let half = values.len() / 2;
+    let later = Statistics::of_ns(values[half..].to_vec());
+    let median = ns(later.median()) as f64;
+    let deviation = ns(later.median_absolute_deviation()) as f64;
+    let more = (WARM_UP_DEVIATIONS * NORMAL * deviation).max(WARM_UP_SHARE * median);
+    let is_usual = |value: &u64| *value as f64 <= median + more;
+    let is_steady = |at: &usize| {
+        let next = &values[*at..(*at + STEADY.1).min(values.len())];
+        let usual = next.iter().filter(|value| is_usual(value)).count();
+        is_usual(&next[0]) && usual * STEADY.1 >= STEADY.0 * next.len()
+    };
+    (0..half).find(is_steady).unwrap_or(half)
+}
 
 impl fmt::Display for Steps<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

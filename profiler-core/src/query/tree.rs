@@ -80,16 +80,27 @@ impl<'a> Query<'a> {
         let profile = self.profile;
         let mut exclusive = vec![Amounts::default(); profile.tree.nodes.len()];
         let mut outside = Amounts::default();
+        // Late work, without descendants and with those that it counts for.
+        let mut late: Vec<(usize, Amounts)> = Vec::new();
+        let mut late_inclusive: Vec<(usize, Amounts)> = Vec::new();
         for operation in self.iter() {
-            let sum = match operation.range() {
-                Some(range) => &mut exclusive[range.node().id.at()],
-                None => &mut outside,
-            };
-            sum.add(Amounts {
+            let amounts = Amounts {
                 count: 1,
                 gpu_time: operation.gpu_time().unwrap_or_default(),
                 bytes: super::group::bytes(&operation),
-            });
+            };
+            let Some(range) = operation.range() else {
+                outside.add(amounts);
+                continue;
+            };
+            let own = range.node().id.at();
+            match operation.late_chain() {
+                None => exclusive[own].add(amounts),
+                Some(chain) => {
+                    late.push((own, amounts));
+                    late_inclusive.extend(chain.map(|range| (range.node().id.at(), amounts)));
+                }
+            }
         }
         let mut inclusive = exclusive.clone();
         // Children follow their parent.
@@ -99,6 +110,8 @@ impl<'a> Query<'a> {
                 inclusive[parent.at()].add(within);
             }
         }
+        late.into_iter().for_each(|(node, amounts)| exclusive[node].add(amounts));
+        late_inclusive.into_iter().for_each(|(node, amounts)| inclusive[node].add(amounts));
         let branch = |(depth, node): (usize, RangeNode<'a>)| Branch {
             node: Some(node),
             depth,

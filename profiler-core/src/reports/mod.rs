@@ -37,6 +37,7 @@ mod traces;
 mod tracks;
 mod unified;
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Deref;
 
@@ -106,7 +107,7 @@ impl Outline {
 
 /// The rows of one report.
 ///
-/// `{}` prints a text table of at most 50 rows (`{:#}`: of all). `serde` writes the rows with their
+/// `{}` prints a text table of at most 50 rows (`{:20}`: of 20, `{:#}`: of all). `serde` writes the rows with their
 /// field names and units; [`csv`](Self::csv) and [`json`](Self::json) write nsys's formats.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
@@ -156,6 +157,21 @@ impl<R> Report<R> {
         self
     }
 
+    /// Keeps this many rows, those with the largest keys, in their order.
+    pub(crate) fn largest<K: Ord>(mut self, rows: usize, key: impl Fn(&R) -> K) -> Self {
+        let mut order: Vec<usize> = (0..self.rows.len()).collect();
+        order.sort_by_key(|at| Reverse(key(&self.rows[*at])));
+        let mut rank = vec![0; order.len()];
+        for (position, at) in order.into_iter().enumerate() {
+            rank[at] = position;
+        }
+        let mut rank = rank.into_iter();
+        self.rows.retain(|_| rank.next().is_none_or(|rank| rank < rows));
+        self.outline.more += (self.outline.rows - self.rows.len()) as u64;
+        self.outline.rows = self.rows.len();
+        self
+    }
+
     /// The rows, in nsys's order.
     pub fn rows(&self) -> &[R] {
         &self.rows
@@ -185,7 +201,7 @@ impl<R: Row> fmt::Display for Report<R> {
             }
         }
         if self.outline.more != 0 {
-            write!(f, "\n({} more rows than were asked for)", self.outline.more)?;
+            write!(f, "\n({} more rows)", self.outline.more)?;
         }
         if self.outline.left_out != 0 {
             write!(f, "\n({} without timestamps are not in it)", self.outline.left_out)?;

@@ -149,18 +149,32 @@ struct KernelSum {
     last: Option<u32>,
 }
 
+/// The name and style of a range, the thread and the kernel.
+type KernelKey = (Option<(u32, Style)>, Option<ThreadId>, u32);
+
 /// Kernels by the ranges around their launches.
 #[derive(Default)]
 struct KernelsInRanges {
-    /// In process ranges or outside ranges: by range name, thread and kernel.
-    sums: FxHashMap<(Option<u32>, Option<ThreadId>, u32), KernelSum>,
-    /// In ranges of threads: by thread and kernel.
+    /// In process ranges or outside ranges, and in thread ranges where some cross: by range name
+    /// and style, thread and kernel.
+    sums: FxHashMap<KernelKey, KernelSum>,
+    /// In ranges of threads, if none cross: by thread and kernel.
     placed: FxHashMap<(ThreadId, u32), Vec<Placed>>,
     /// Kernels without a time.
     left_out: u64,
 }
 
 impl Reports<'_> {
+    /// The ranges of threads that a call is within, innermost first.
+    fn ranges_around(self, spans: &Spans, call: &Call) -> impl Iterator<Item = RangeId> {
+        let (store, tree) = (self.store(), &self.profile.tree);
+        let innermost = spans.range_around(call);
+        let late = innermost.and_then(|_| tree.late_chain(store, call));
+        let all = innermost.filter(|_| late.is_none());
+        let parent = |range: &RangeId| store.ranges[range.at()].parent.get();
+        late.into_iter().flatten().chain(std::iter::successors(all, parent))
+    }
+
     fn projected(self, spans: &Spans) -> Vec<ProjectedSpan> {
         let store = self.store();
         let mut of_calls: Vec<Option<Projected>> = vec![None; store.calls.len()];
@@ -181,11 +195,15 @@ impl Reports<'_> {
             }
         }
         let mut of_spans: Vec<Option<Projected>> = vec![None; spans.all.len()];
+        let mut late: Vec<(&Call, Projected)> = Vec::new();
         let mut of_threads: FxHashMap<ThreadId, Vec<(Interval, Projected)>> = FxHashMap::default();
         for (call, of) in store.calls.iter().zip(of_calls) {
             let Some(of) = of else { continue };
             if let Some(range) = spans.range_around(call) {
-                merge(&mut of_spans[range.at()], of);
+                match self.profile.tree.late_chain(store, call) {
+                    None => merge(&mut of_spans[range.at()], of),
+                    Some(_) => late.push((call, of)),
+                }
             }
             of_threads.entry(call.thread).or_default().push((call.time, of));
         }
@@ -217,14 +235,15 @@ impl Reports<'_> {
                 merge(&mut of_spans[parent.at()], of);
             }
         }
+        for (call, of) in late {
+            let chain = self.profile.tree.late_chain(store, call).into_iter().flatten();
+            chain.for_each(|range| merge(&mut of_spans[range.at()], of));
+        }
         // Several calls of one correlation id count once in each range around them.
         for (calls, of) in of_repeated.into_values() {
             let mut around = FxHashSet::default();
             for call in calls {
-                let mut own = spans.range_around(call);
-                while let Some(range) = own.filter(|range| around.insert(range.0)) {
-                    own = store.ranges[range.at()].parent.get();
-                }
+                around.extend(self.ranges_around(spans, call).map(|range| range.0));
                 around.extend(spans.process_around(call));
             }
             around.into_iter().for_each(|span| merge(&mut of_spans[span as usize], of));
@@ -339,7 +358,8 @@ impl Reports<'_> {
             };
             let kernel = kernels.of(operation);
             let mut add = |thread: Option<ThreadId>, span: Option<u32>| {
-                let name = span.map(|span| names[spans.all[span as usize].label as usize]);
+                let name = span.map(|span| &spans.all[span as usize]);
+                let name = name.map(|span| (names[span.label as usize], span.style));
                 let sum = found.sums.entry((name, thread, kernel)).or_default();
                 sum.times.push(time.ns());
                 sum.spans.extend(span);
@@ -352,7 +372,12 @@ impl Reports<'_> {
             }
             for call in calls {
                 let mut is_in_none = true;
-                if let Some(range) = spans.range_around(call) {
+                if tree.crossings().is_some() {
+                    for range in self.ranges_around(spans, call) {
+                        is_in_none = false;
+                        add(Some(call.thread), Some(range.0));
+                    }
+                } else if let Some(range) = spans.range_around(call) {
                     is_in_none = false;
                     let of = found.placed.entry((call.thread, kernel)).or_default();
                     of.push((tree.places(range).start, time.ns(), range, row));
@@ -397,8 +422,7 @@ impl Reports<'_> {
             sum.spans.dedup();
             let (spans, values) = (sum.spans.len() as u64, sum.kernels);
             let Some(summary) = Summary::of(&mut sum.times) else { continue };
-            let named = name.map(|name| (name, Style::StartEnd));
-            rows.push(row(named, thread, kernel, Overlay { spans, values, summary }));
+            rows.push(row(name, thread, kernel, Overlay { spans, values, summary }));
         }
         let mut placed: Vec<_> = placed.into_iter().collect();
         placed.iter_mut().for_each(|(_, of)| of.sort_unstable());

@@ -188,17 +188,29 @@ struct Found<'a> {
 }
 
 /// The calls and operations that a rule examines: all, or those of the instances of a range.
-pub(super) struct Scopes {
+pub(super) struct Scopes<'a> {
+    profile: &'a Profile,
     /// The instance around each range; `None` examines everything.
     instances: Option<Vec<Option<u32>>>,
+    /// The instances themselves, which late calls are searched for.
+    own: FxHashMap<RangeId, u32>,
 }
 
-impl Scopes {
-    /// The number of the instance around a range, 0 without a restriction; `None` outside.
-    pub(super) fn of(&self, range: Option<RangeId>) -> Option<u32> {
-        match &self.instances {
-            None => Some(0),
-            Some(instances) => instances[range?.at()],
+impl Scopes<'_> {
+    /// The number of the instance around a call, 0 without a restriction; `None` outside.
+    pub(super) fn of(&self, call: &Call) -> Option<u32> {
+        let Some(instances) = &self.instances else { return Some(0) };
+        match self.profile.tree.late_chain(&self.profile.store, call) {
+            None => instances[call.range.get()?.at()],
+            Some(chain) => chain.filter_map(|range| self.own.get(&range).copied()).last(),
+        }
+    }
+
+    /// [`of`](Self::of) the call of an operation.
+    pub(super) fn of_operation(&self, operation: &Operation) -> Option<u32> {
+        match operation.call.get() {
+            Some(call) => self.of(&self.profile.store.calls[call.at()]),
+            None => self.instances.is_none().then_some(0),
         }
     }
 }
@@ -243,12 +255,14 @@ impl<'a> Rules<'a> {
     pub(super) fn without_time(&self, is_meant: impl Fn(&What) -> bool) -> u64 {
         let (store, scopes) = (self.store(), self.scopes());
         self.reports().without_time(|row| {
-            is_meant(&store.work(row).what) && scopes.of(store.range_of(row.call)).is_some()
+            is_meant(&store.work(row).what) && scopes.of_operation(row).is_some()
         })
     }
 
-    pub(super) fn scopes(&self) -> Scopes {
-        let Some(path) = self.path else { return Scopes { instances: None } };
+    pub(super) fn scopes(&self) -> Scopes<'a> {
+        let own = FxHashMap::default();
+        let mut scopes = Scopes { profile: self.profile, instances: None, own };
+        let Some(path) = self.path else { return scopes };
         let (pattern, store) = (Pattern::new(path), self.store());
         let matches = self.profile.matching(&pattern);
         let tree = &self.profile.tree;
@@ -264,7 +278,9 @@ impl<'a> Rules<'a> {
                 tree.within(instance).for_each(|range| of[range.at()] = Some(scope));
             }
         }
-        Scopes { instances: Some(of) }
+        scopes.own = instances.into_iter().zip(0..).collect();
+        scopes.instances = Some(of);
+        scopes
     }
 
     pub(super) fn is_between(&self, time: Interval) -> bool {
@@ -302,7 +318,7 @@ impl<'a> Rules<'a> {
                 }
                 let time = operation.time().filter(|time| self.is_between(*time))?;
                 let call = &store.calls[operation.call.get()?.at()];
-                scopes.of(call.range.get())?;
+                scopes.of(call)?;
                 let is_meant = |call: &&Call| self.verb(call).is_some_and(&is_meant);
                 let mut calls: Vec<&Call> =
                     store.calls_of(operation).iter().filter(is_meant).collect();
@@ -407,7 +423,7 @@ impl<'a> Rules<'a> {
                 if !self.verb(call).is_some_and(waits) || !store.call_kind(call).has_returned {
                     return None;
                 }
-                scopes.of(call.range.get())?;
+                scopes.of(call)?;
                 let thread = &store.threads[call.thread.at()];
                 let name = texts.intern(recorded_function(store, call));
                 self.is_between(call.time).then(|| CudaApiSync {

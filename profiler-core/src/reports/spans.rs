@@ -51,6 +51,8 @@ pub(super) struct Spans {
     process: FxHashMap<ThreadId, Overlaps>,
     /// True if ranges contain work by time.
     is_imported: bool,
+    /// True if some ranges end before ranges that began within them.
+    has_crossings: bool,
 }
 
 /// Overlapping spans, searched by the time they contain in logarithmic time each.
@@ -172,9 +174,18 @@ impl Spans {
         }
         process.values_mut().for_each(Overlaps::finish);
         let (names, is_imported) = (range_texts(store), is_imported(store));
-        let mut spans = Self { all, names, process, is_imported };
+        let has_crossings = reports.profile.tree.crossings().is_some();
+        let mut spans = Self { all, names, process, is_imported, has_crossings };
         if known.is_empty() {
             spans.number();
+        }
+        if let Some(crossings) = reports.profile.tree.crossings() {
+            for row in 0..store.ranges.len() as u32 {
+                let end_ns = spans.all[row as usize].time.end_ns;
+                let length = |range: RangeId| spans.all[range.at()].time.ns();
+                let parent = crossings.shortest_around(RangeId(row), end_ns, length);
+                spans.all[row as usize].parent = parent.map(|parent| parent.0);
+            }
         }
         spans.nest(store);
         spans.set_levels();
@@ -253,7 +264,7 @@ impl Spans {
         }
     }
 
-    /// The innermost thread range around a process range.
+    /// The innermost thread range around a process range; of ranges that cross, the shortest.
     fn innermost(&self, store: &Store, span: &Span) -> Option<u32> {
         let of_thread = |range: &crate::join::tables::Range| (range.thread, range.time.start_ns);
         let last = store
@@ -266,7 +277,12 @@ impl Spans {
             range.thread == span.thread && range.time.end_ns >= span.time.end_ns && is_longer
         };
         let parent = |range: &RangeId| store.ranges[range.at()].parent.get();
-        std::iter::successors(Some(last), parent).find(is_around).map(|range| range.0)
+        let mut around = std::iter::successors(Some(last), parent).filter(is_around);
+        let innermost = match self.has_crossings {
+            true => around.min_by_key(|range| store.ranges[range.at()].time.ns()),
+            false => around.next(),
+        };
+        innermost.map(|range| range.0)
     }
 
     fn set_levels(&mut self) {

@@ -26,7 +26,7 @@ pub(crate) enum Unit {
     Time,
     /// Bytes; in files megabytes of 1,000,000.
     Bytes,
-    /// Bytes per second; in files megabytes.
+    /// A [`Rate`]; in files megabytes per second, as nsys divides.
     Throughput,
     Address,
     /// Numbers with two decimals.
@@ -69,6 +69,34 @@ pub(crate) enum Value<'a> {
     Size([u32; 3]),
     /// A sampled value with its unit.
     Measured(f64, series::Unit),
+    Rate(Rate),
+}
+
+/// Bytes and the nanoseconds, not 0, in which they moved.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rate {
+    bytes: u64,
+    ns: u64,
+}
+
+impl Rate {
+    /// `None` for 0 ns.
+    pub(super) fn new(bytes: u64, ns: u64) -> Option<Self> {
+        (ns != 0).then_some(Self { bytes, ns })
+    }
+
+    /// Bytes per second, rounded.
+    pub(super) fn bytes_per_s(self) -> u64 {
+        let (bytes, ns) = (u128::from(self.bytes), u128::from(self.ns));
+        let rounded = (bytes * 1_000_000_000 + ns / 2) / ns;
+        u64::try_from(rounded).unwrap_or(u64::MAX)
+    }
+
+    /// Bytes per second as nsys divides: the bytes times the whole number of times in a second,
+    /// which is 0 for times above a second.
+    pub(super) fn nsys_bytes_per_s(self) -> u64 {
+        self.bytes.saturating_mul(1_000_000_000 / self.ns)
+    }
 }
 
 /// A type that fills a cell.
@@ -99,6 +127,7 @@ cells! {
     RangeStack: stack => Value::Stack(stack),
     NameTree: tree => Value::Tree(tree),
     Value<'_>: value => *value,
+    Rate: rate => Value::Rate(*rate),
 }
 
 impl<T: Cell + ?Sized> Cell for &T {
@@ -117,6 +146,9 @@ impl<T: Cell> Cell for Option<T> {
 pub trait Row: fmt::Debug + Serialize {
     /// The name that nsys has for the report.
     const NAME: &'static str;
+    /// The columns that a narrow table leaves out last.
+    #[doc(hidden)]
+    const KEPT_LONGER: &'static [&'static str] = &[];
     /// Adds the cells; every row has the same columns.
     #[doc(hidden)]
     fn cells(&self, cells: &mut Cells<'_>);
@@ -238,7 +270,11 @@ pub(super) fn json<R: Row>(rows: &[R]) -> String {
             let is_number = column.unit != Unit::Address
                 && matches!(
                     value,
-                    Value::Integer(_) | Value::Signed(_) | Value::Real(_) | Value::Measured(..)
+                    Value::Integer(_)
+                        | Value::Signed(_)
+                        | Value::Real(_)
+                        | Value::Measured(..)
+                        | Value::Rate(_)
                 );
             if !is_number {
                 let quoted = json_string(&&text[at..]).unwrap_or_default();
@@ -261,10 +297,9 @@ fn write_value(text: &mut String, unit: Unit, value: Value<'_>) -> fmt::Result {
         (_, Value::Signed(value)) => write!(text, "{value}"),
         (_, Value::Size([x, y, z])) => write!(text, "{x:4} {y:4} {z:4}"),
         (_, Value::Measured(value, _)) => write!(text, "{value}"),
-        (Unit::Bytes | Unit::Throughput, Value::Integer(bytes)) => {
-            write!(text, "{:.3}", bytes as f64 / 1e6)
-        }
-        (Unit::Bytes | Unit::Throughput, Value::Real(bytes)) => write!(text, "{:.3}", bytes / 1e6),
+        (_, Value::Rate(rate)) => write!(text, "{:.3}", rate.nsys_bytes_per_s() as f64 / 1e6),
+        (Unit::Bytes, Value::Integer(bytes)) => write!(text, "{:.3}", bytes as f64 / 1e6),
+        (Unit::Bytes, Value::Real(bytes)) => write!(text, "{:.3}", bytes / 1e6),
         (Unit::Address, Value::Integer(address)) => write!(text, "{address:#X}"),
         (_, Value::Integer(value)) => write!(text, "{value}"),
         (Unit::Ratio, Value::Real(value)) => write!(text, "{value:.2}"),
@@ -280,14 +315,15 @@ fn tenth(value: f64) -> f64 {
     if is_halfway { value + 0.01_f64.copysign(value) } else { value }
 }
 
-/// Rows of a text table; `{:#}` shows all.
+/// Rows of a text table; `{:20}` shows 20, `{:#}` all.
 const SHOWN: usize = 50;
 /// The longest path in a table: its ends are kept.
 const PATH_WIDTH: usize = 500;
 
 /// Writes an aligned text table with fitting units.
 pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let shown = if f.alternate() { rows.len() } else { rows.len().min(SHOWN) };
+    let most = if f.alternate() { rows.len() } else { f.width().unwrap_or(SHOWN) };
+    let shown = rows.len().min(most);
     let is_shown = |column: &Column| column.unit != Unit::InFiles;
     let (mut header, mut is_text) = (Vec::new(), Vec::new());
     for (at, row) in rows[..shown].iter().enumerate() {
@@ -303,7 +339,11 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
             }
         });
     }
-    let mut table = Table::new(header.iter().copied(), 0);
+    let is_left_out_first =
+        |head: &&str| !R::KEPT_LONGER.is_empty() && !R::KEPT_LONGER.contains(head);
+    let left_out_first: Vec<&str> =
+        header.iter().rev().copied().filter(is_left_out_first).collect();
+    let mut table = Table::new(header.iter().copied(), 0).with_left_out_first(&left_out_first);
     for (column, _) in is_text.into_iter().enumerate().filter(|(_, is_text)| *is_text) {
         table = table.with_text(column);
     }
@@ -317,10 +357,11 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
         table.add_row(cells);
     }
     f.write_str(&table.render(Layout::of(f)))?;
-    if shown < rows.len() {
-        write!(f, "\n({} more rows; {{:#}} shows all, and so do the files)", rows.len() - shown)?;
+    match rows.len() - shown {
+        0 => Ok(()),
+        more if f.width().is_some() => write!(f, "\n({more} more rows)"),
+        more => write!(f, "\n({more} more rows; {{:#}} shows all, and so do the files)"),
     }
-    Ok(())
 }
 
 fn for_people(unit: Unit, value: Value<'_>) -> String {
@@ -332,6 +373,7 @@ fn for_people(unit: Unit, value: Value<'_>) -> String {
         Value::Signed(value) => value as f64,
         Value::Size([x, y, z]) => return format!("{x} {y} {z}"),
         Value::Measured(value, unit) => return unit.measured(value),
+        Value::Rate(rate) => return format!("{}/s", units::bytes(rate.bytes_per_s())),
         Value::Integer(value) => value as f64,
         Value::Real(value) => value,
     };
@@ -348,7 +390,6 @@ fn for_people(unit: Unit, value: Value<'_>) -> String {
         (Unit::Duration, _) => units::time(Duration::from_nanos(number.round() as u64)),
         (Unit::Time, _) => format!("{:.6} s", number / 1e9),
         (Unit::Bytes, _) => units::bytes(number.round() as u64),
-        (Unit::Throughput, _) => format!("{}/s", units::bytes(number.round() as u64)),
         _ => format!("{:.1}", tenth(number)),
     }
 }

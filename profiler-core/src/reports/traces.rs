@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::table::{Cells, Unit, row};
+use super::table::{Cells, Rate, Unit, row};
 use super::texts::{OperationTexts, functions, memory_text};
 use super::{Report, Reports};
 use crate::join::tables::What;
@@ -54,9 +54,12 @@ row! {
         dynamic_shared_bytes: Option<u64> => "DymSMem" Bytes,
         /// Bytes moved or set.
         bytes: Option<u64> => "Bytes" Bytes,
-        /// Bytes a second as nsys computes them: the bytes times the whole number of durations in a
-        /// second. `None` for a duration of 0.
-        throughput_bytes_per_s: Option<u64> => "Throughput" Throughput,
+        /// Bytes per second, rounded; `None` for a duration of 0. The CSV and JSON of nsys have the
+        /// bytes times the whole number of durations in a second, 0 for one above a second.
+        throughput_bytes_per_s: Option<u64> => |row, cells| {
+            let rate = row.bytes.and_then(|bytes| Rate::new(bytes, row.duration_ns));
+            cells.add("Throughput", Unit::Throughput, rate)
+        },
         /// The memory that was read, or set.
         source_memory: Option<&'static str> => "SrcMemKd" Plain,
         /// The memory that was written.
@@ -79,10 +82,6 @@ fn add_size(cells: &mut Cells<'_>, names: [&'static str; 3], size: Option<[u32; 
     for (axis, name) in names.into_iter().enumerate() {
         cells.add(name, Unit::Plain, size.map(|size| size[axis]));
     }
-}
-
-fn throughput(bytes: u64, duration_ns: u64) -> Option<u64> {
-    Some(bytes.saturating_mul(1_000_000_000_u64.checked_div(duration_ns)?))
 }
 
 impl Reports<'_> {
@@ -174,7 +173,8 @@ impl Reports<'_> {
                 }
                 What::Graph(_) => {}
             }
-            row.throughput_bytes_per_s = row.bytes.and_then(|bytes| throughput(bytes, time.ns()));
+            let rate = row.bytes.and_then(|bytes| Rate::new(bytes, time.ns()));
+            row.throughput_bytes_per_s = rate.map(Rate::bytes_per_s);
             rows.push(row);
         }
         let report = Report::new(rows, "no kernel, copy or memset was recorded");

@@ -210,14 +210,23 @@ impl NodeTimes {
         let sampled = tracks.iter().filter(|track| !track.is_empty());
         let mut of_devices: FxHashMap<u32, Vec<(usize, Interval)>> =
             sampled.map(|track| (track.device(), Vec::new())).collect();
+        let mut late: Vec<(u32, usize, Interval)> = Vec::new();
         for operation in profile.operations() {
             if let Some(work) = of_devices.get_mut(&operation.device())
                 && let (Some(range), Some(time)) = (operation.range(), operation.row().time())
             {
-                work.push((range.id.at(), time));
+                match operation.late_chain() {
+                    None => work.push((range.id.at(), time)),
+                    Some(chain) => {
+                        late.extend(chain.map(|range| (operation.device(), range.id.at(), time)));
+                    }
+                }
             }
         }
-        of_devices.retain(|_, work| !work.is_empty());
+        late.sort_unstable_by_key(|(device, ..)| *device);
+        of_devices.retain(|device, work| {
+            !work.is_empty() || late.binary_search_by_key(device, |(of, ..)| *of).is_ok()
+        });
         let mut times = FxHashMap::default();
         if of_devices.is_empty() {
             return Self(times);
@@ -239,6 +248,9 @@ impl NodeTimes {
                     add(&mut spans[parent.at()], span);
                 }
             }
+            let first = late.partition_point(|(of, ..)| *of < device);
+            let of_device = late[first..].iter().take_while(|(of, ..)| *of == device);
+            of_device.for_each(|(_, row, time)| add(&mut spans[*row], *time));
             let mut of_nodes: FxHashMap<usize, Vec<Interval>> = FxHashMap::default();
             for (node, span) in profile.tree.of_range.iter().zip(spans) {
                 if let Some(span) = span {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::table::row;
+use super::table::{Rate, Unit, row};
 use super::{Report, Reports};
 use crate::join::tables::Managed;
 
@@ -36,9 +36,13 @@ row! {
         cpu_page_faults: Option<u64> => "CPU Page Faults" Plain,
         /// Page faults of devices; `None` if none.
         gpu_page_faults: Option<u64> => " GPU Page Faults" Plain,
-        /// Bytes per second as in nsys: the bytes times the whole number of migration times in a
-        /// second.
-        throughput_bytes_per_s: Option<u64> => "Migration Throughput" Throughput,
+        /// The time of all migrations; `None` if none.
+        migration_ns: Option<u64>,
+        /// Bytes per second, rounded; `None` without a migration time. The CSV and JSON of nsys have
+        /// the bytes times the whole number of migration times in a second.
+        throughput_bytes_per_s: Option<u64> => |row, cells| {
+            cells.add("Migration Throughput", Unit::Throughput, row.rate())
+        },
     }
 }
 
@@ -83,13 +87,12 @@ impl Sum {
             self.migration_ns = self.migration_ns.saturating_add(ns);
         }
     }
+}
 
-    fn throughput(&self) -> Option<u64> {
-        let moved = match (self.to_device, self.to_host) {
-            (None, None) => return None,
-            (to_device, to_host) => to_device.unwrap_or(0).saturating_add(to_host.unwrap_or(0)),
-        };
-        Some(moved.saturating_mul(1_000_000_000_u64.checked_div(self.migration_ns)?))
+impl UmSum {
+    fn rate(&self) -> Option<Rate> {
+        let moved = [self.host_to_device_bytes, self.device_to_host_bytes].into_iter().flatten();
+        Rate::new(moved.fold(0, u64::saturating_add), self.migration_ns?)
     }
 }
 
@@ -127,16 +130,23 @@ impl Reports<'_> {
         for event in &self.store().managed {
             sums.entry(event.address).or_default().add(event.what, event.time.ns());
         }
-        let row = |(virtual_address, sum): (u64, Sum)| UmSum {
-            virtual_address,
-            host_to_device_bytes: sum.to_device,
-            device_to_host_bytes: sum.to_host,
-            cpu_page_faults: sum.host_faults,
-            gpu_page_faults: sum.device_faults,
-            throughput_bytes_per_s: sum.throughput(),
+        let row = |(virtual_address, sum): (u64, Sum)| {
+            let has_moved = sum.to_device.is_some() || sum.to_host.is_some();
+            let mut row = UmSum {
+                virtual_address,
+                host_to_device_bytes: sum.to_device,
+                device_to_host_bytes: sum.to_host,
+                cpu_page_faults: sum.host_faults,
+                gpu_page_faults: sum.device_faults,
+                migration_ns: has_moved.then_some(sum.migration_ns),
+                throughput_bytes_per_s: None,
+            };
+            row.throughput_bytes_per_s = row.rate().map(Rate::bytes_per_s);
+            row
         };
         let mut rows: Vec<UmSum> = sums.into_iter().map(row).collect();
-        rows.sort_by_key(|row| std::cmp::Reverse(row.throughput_bytes_per_s));
+        // In nsys's order.
+        rows.sort_by_key(|row| std::cmp::Reverse(row.rate().map(Rate::nsys_bytes_per_s)));
         Report::new(rows, NO_MANAGED).limited(Some(10))
     }
 

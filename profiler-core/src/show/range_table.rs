@@ -19,6 +19,20 @@ const LEVELS: usize = 24;
 /// Ranges with a row of their own, apart from those that would be alone in a row for others. JAX has a thousand for what it compiles.
 const ROWS: usize = 100;
 
+/// The columns that a narrow table lacks first. Counts, host time and GPU time stay longest.
+const LEFT_OUT_FIRST: [&str; 10] = [
+    "inferred kernels",
+    "inferred GPU",
+    "copied",
+    "memsets",
+    "processes",
+    "shared GPU",
+    "copies",
+    "syncs",
+    "own GPU",
+    "replayed GPU",
+];
+
 /// The tree of ranges as a table, with a line for each notation that it uses.
 pub(crate) struct RangeTable {
     table: Table,
@@ -28,6 +42,8 @@ pub(crate) struct RangeTable {
     /// The ranges with a row of their own, if not all have one.
     shown: Option<FxHashSet<NodeId>>,
     summed_up: usize,
+    /// Ranges that end before a range that began within them.
+    outlived: usize,
 }
 
 /// What few profiles have.
@@ -43,6 +59,7 @@ impl RangeTable {
     /// All ranges of a profile, and the work outside.
     pub(crate) fn whole(profile: &Profile) -> Self {
         let mut table = Self::of(Some(profile), profile.roots());
+        table.outlived = profile.outlived_ranges();
         let outside = profile.outside_ranges();
         if outside != Totals::default() {
             table.add_outside(&outside);
@@ -75,12 +92,10 @@ impl RangeTable {
                 .into_iter()
                 .flatten(),
         );
-        // What few profiles have is what they are read for.
-        let special = ["replayed GPU", "inferred GPU", "inferred kernels"];
-        let table = Table::new(header, 1).with_kept_longer(&special);
+        let table = Table::new(header, 1).with_left_out_first(&LEFT_OUT_FIRST);
         let roots: Vec<_> = roots.collect();
         let shown = shown(&roots);
-        let mut table = Self { table, columns, captures, shown, summed_up: 0 };
+        let mut table = Self { table, columns, captures, shown, summed_up: 0, outlived: 0 };
         let processes = profile.filter(|profile| profile.has_several_processes());
         let processes = processes.map(processes_of_nodes).unwrap_or_default();
         let others = table.take_others(&roots);
@@ -283,6 +298,9 @@ impl RangeTable {
                 self.summed_up
             );
         }
+        if self.outlived != 0 {
+            let _ = write!(text, "\n{}", outlived(self.outlived));
+        }
         if self.captures.is_shown() {
             text.push_str(
                 "\n[range]: work of CUDA graphs by the range of its capture; it counts for the range above, which launched it",
@@ -298,6 +316,17 @@ impl RangeTable {
         }
         text
     }
+}
+
+/// States that ranges cross, so that sums do not nest.
+pub(crate) fn outlived(ranges: usize) -> String {
+    let (ranges, end) = match ranges {
+        1 => ("1 range".to_owned(), "ends"),
+        more => (format!("{more} ranges"), "end"),
+    };
+    format!(
+        "{ranges} {end} before a range that began within: work after the end is in the inner range alone, whose sums may exceed those of the outer one"
+    )
 }
 
 /// The columns of sums, and those of what a replay has none of.

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::base::kernel_names::demangled;
 use crate::base::order;
 use crate::base::table::{Layout, Table, Tone};
 use crate::base::totals::Totals;
 use crate::base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, shortened, time};
-use crate::profile::{Kernel, Process, Profile, RangeNode};
+use crate::profile::{Kernel, Process, ProcessRangeGroup, Profile, RangeNode};
 use crate::record::series::Series;
 use crate::show::range_table::{RangeTable, columns};
 
@@ -48,11 +47,16 @@ impl fmt::Display for Profile {
             writeln!(f, "{}", layout.paint(Tone::Bad, &truncation(self)))?;
         }
         writeln!(f)?;
-        if self.has_several_processes() {
+        // Of a capture of the whole machine the report says whose work it has.
+        if self.has_several_processes() || self.health().silent_processes != 0 {
             writeln!(f, "{}\n", processes(self, layout))?;
         }
         writeln!(f, "{}", RangeTable::whole(self).text(layout))?;
         writeln!(f)?;
+        let groups = self.process_range_groups();
+        if !groups.is_empty() {
+            writeln!(f, "{}\n", process_ranges(groups, layout))?;
+        }
         writeln!(f, "{}", kernels(self.kernels(), layout))?;
         writeln!(f)?;
         #[cfg(feature = "analysis")]
@@ -135,6 +139,55 @@ fn processes(profile: &Profile, layout: Layout) -> String {
     table.render(layout)
 }
 
+/// Names of process ranges in the table; its last row sums up the others.
+const PROCESS_RANGES: usize = 32;
+
+/// A row for each name of process ranges, the most GPU time first.
+fn process_ranges(mut groups: Vec<ProcessRangeGroup<'_>>, layout: Layout) -> String {
+    order::sort_by_key(&mut groups, |group| {
+        (Reverse(group.inclusive().gpu_time()), Reverse(group.host_time()), group.name())
+    });
+    let header = [
+        "start/end range",
+        "work",
+        "times",
+        "host time",
+        "GPU time",
+        "launches",
+        "kernels",
+        "copies",
+        "copied",
+        "memsets",
+        "syncs",
+    ];
+    let mut table = Table::new(header, 2);
+    let shown = if groups.len() == PROCESS_RANGES + 1 { groups.len() } else { PROCESS_RANGES };
+    let mut rest = (0, Duration::ZERO);
+    for (at, group) in groups.iter().enumerate() {
+        let (times, host, totals) = (group.instances(), group.host_time(), group.inclusive());
+        if at >= shown {
+            rest.0 += times;
+            rest.1 = rest.1.saturating_add(host);
+            continue;
+        }
+        let [gpu, _, others @ ..] = columns(&totals, &totals);
+        let work = if group.is_by_time() { "by time" } else { "activations" };
+        let first = [group.name().to_owned(), work.to_owned(), times.to_string(), time(host), gpu];
+        table.add_row(first.into_iter().chain(others));
+    }
+    if let others @ 1.. = groups.len().saturating_sub(shown) {
+        let name = format!("({others} other start/end ranges)");
+        table.add_row([name, String::new(), rest.0.to_string(), time(rest.1)]);
+    }
+    let mut text = table.render(layout);
+    if groups.iter().any(ProcessRangeGroup::is_by_time) {
+        text.push_str(
+            "\nby time: work that the thread which began the range submitted until its end; the rows above have it too",
+        );
+    }
+    text
+}
+
 /// What a file that ends early has, and what it lacks.
 fn truncation(profile: &Profile) -> String {
     let (duration, health) = (time(profile.duration()), profile.health());
@@ -194,7 +247,10 @@ pub(crate) fn part<'a>(
 
 #[derive(Default)]
 struct KernelSum {
+    label: String,
     count: u64,
+    /// Those with timestamps.
+    timed: u32,
     total: Duration,
     least: Option<Duration>,
     most: Duration,
@@ -203,11 +259,13 @@ struct KernelSum {
 fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>, layout: Layout) -> String {
     let mut sums: FxHashMap<&str, KernelSum> = FxHashMap::default();
     for kernel in kernels {
-        let sum = sums.entry(kernel.name()).or_default();
+        let new = || KernelSum { label: kernel.demangled_name(), ..KernelSum::default() };
+        let sum = sums.entry(kernel.name()).or_insert_with(new);
         sum.count += 1;
         let Some(took) = kernel.gpu_time() else {
             continue;
         };
+        sum.timed = sum.timed.saturating_add(1);
         sum.total = sum.total.saturating_add(took);
         sum.least = Some(sum.least.map_or(took, |least| least.min(took)));
         sum.most = sum.most.max(took);
@@ -225,13 +283,16 @@ fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>, layout: Layout) -> Str
 
     let mut table = Table::new(["kernel", "count", "GPU time", "share", "mean", "min", "max"], 1);
     let shown = if sums.len() == KERNELS + 1 { KERNELS + 1 } else { KERNELS };
-    for (name, sum) in sums.iter().take(shown) {
+    for (_, sum) in sums.iter().take(shown) {
+        // To the nearest nanosecond.
+        let half = Duration::from_nanos(u64::from(sum.timed) / 2);
+        let mean = sum.total.saturating_add(half).checked_div(sum.timed).unwrap_or_default();
         table.add_row([
-            demangled(name),
+            sum.label.clone(),
             sum.count.to_string(),
             time(sum.total),
             share(sum.total),
-            time(sum.total.div_f64(sum.count as f64)),
+            time(mean),
             time(sum.least.unwrap_or_default()),
             time(sum.most),
         ]);

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cupti::fake::{Fake, FakeCall, Work};
 use cupti::{ActivityKind, Config};
@@ -72,7 +72,7 @@ fn predictions_from_the_file_before_match_the_program_after() {
         let profiles = recordings(name, states);
         let saved = 1.0 - step_time(&profiles[1]) / step_time(&profiles[0]);
         let dependencies = profiles[0].dependencies().with_steps("step").unwrap();
-        let prediction = dependencies.predict(change.clone());
+        let prediction = dependencies.predict(change.clone()).unwrap();
         let predicted = 1.0 - 1.0 / prediction.speed_up();
         println!(
             "{name:<20} saved {:5.1} %, predicted {:5.1} %: {prediction}",
@@ -156,16 +156,12 @@ fn replay_of_pytorch_steps_has_the_median_step_within_a_percent() {
     }
 }
 
-fn busy(time: Duration) {
-    let start = Instant::now();
-    while start.elapsed() < time {}
-}
-
-/// Waits until the stream is done, as the driver does.
+/// Waits until the stream is done, as the driver does. A stopped clock gets there.
 fn synchronize(fake: &Fake, stream: u32) {
     let since = fake.now_ns();
     let until = fake.stream_end_ns(stream);
     FakeCall::driver("cuStreamSynchronize", None).of_stream(stream).run(|id| {
+        fake.advance_clock(Duration::from_nanos(until.saturating_sub(fake.now_ns())));
         while fake.now_ns() < until {
             thread::yield_now();
         }
@@ -181,10 +177,8 @@ fn record(fake: &Fake, config: Config, program: impl FnOnce()) -> Profile {
 
 const MS: u64 = 1_000_000;
 
-/// Four steps of 50 ms of kernels through `cuLaunchKernelEx`, an event and a graph, with a kernel beside them. False if a
-/// busy machine held the host up for longer than the first kernel took, so that others began later than planned.
-fn planned_steps(fake: &Fake) -> bool {
-    let mut is_on_time = true;
+/// Four steps of 50 ms of kernels through `cuLaunchKernelEx`, an event and a graph, with a kernel beside them.
+fn planned_steps(fake: &Fake) {
     for number in 0..4 {
         let _step = nvtx::range("step");
         let id = fake.call_around("cuLaunchKernelEx", || {});
@@ -197,31 +191,18 @@ fn planned_steps(fake: &Fake) -> bool {
         fake.launch(Work::kernel(c"beside").taking_ns(MS).on_stream(9));
         let node = |name| Work::kernel(name).taking_ns(10 * MS).on_stream(8);
         fake.launch_graph(&[node(c"third"), node(c"fourth")]);
-        is_on_time &= fake.now_ns() < first_ns;
         synchronize(fake, 8);
     }
-    is_on_time
 }
 
-/// Records the program until the host was on time in all steps: what the path has to be follows from that alone.
-fn record_on_time(fake: &Fake, config: &Config) -> Profile {
-    for _ in 0..50 {
-        let mut is_on_time = false;
-        let profile = record(fake, config.clone(), || is_on_time = planned_steps(fake));
-        if is_on_time {
-            return profile;
-        }
-    }
-    panic!("the host was late by 20 ms in each of 50 runs");
-}
-
-/// The path of what ran is known, however long the host takes: 50 ms of kernels. The kernel beside them is on no path.
+/// The path of what ran is known: 50 ms of kernels. The kernel beside them is on no path.
 #[test]
 fn path_of_a_fake_program_is_the_constructed_one() {
     let fake = Fake::new();
+    fake.stop_clock();
     let events = Config::new().add_kind(ActivityKind::CUDA_EVENT);
     for (config, recorded_events, inferred_events) in [(Config::new(), 0, 4), (events, 4, 0)] {
-        let profile = record_on_time(&fake, &config);
+        let profile = record(&fake, config, || planned_steps(&fake));
         profile.health().assert_complete();
         let dependencies = profile.dependencies();
         let assumptions = dependencies.assumptions();
@@ -246,14 +227,16 @@ fn path_of_a_fake_program_is_the_constructed_one() {
     }
 }
 
-/// A launch that takes longer than the kernel before it hides that kernel: what a busy machine does to the program above.
+/// A launch that takes longer than the kernel before it hides that kernel.
 #[test]
 fn late_launch_is_on_the_path_in_place_of_the_kernel_before() {
     let fake = Fake::new();
+    fake.stop_clock();
     let profile = record(&fake, Config::new(), || {
         let _step = nvtx::range("step");
         fake.launch(Work::kernel(c"hidden").taking_ns(5 * MS).on_stream(7));
-        let id = fake.call_around("cuLaunchKernelEx", || thread::sleep(Duration::from_millis(40)));
+        let late = Duration::from_millis(40);
+        let id = fake.call_around("cuLaunchKernelEx", || fake.advance_clock(late));
         fake.execute(&Work::kernel(c"late").taking_ns(10 * MS).on_stream(7), id);
         synchronize(&fake, 7);
     });
@@ -267,6 +250,7 @@ fn late_launch_is_on_the_path_in_place_of_the_kernel_before() {
 #[test]
 fn dependencies_of_a_fake_graph_survive_its_copy_and_the_file() {
     let fake = Fake::new();
+    fake.stop_clock();
     let config = Config::new().graph_dependencies(true);
     let profiler = Profiler::builder().library(fake.library().unwrap()).config(config);
     let profiler = profiler.build().unwrap();
@@ -297,13 +281,14 @@ fn dependencies_of_a_fake_graph_survive_its_copy_and_the_file() {
     assert_eq!(["long", "beside"].map(on_path), [20, 0], "{path}");
     // Another kernel does not explain it, though it may have ended last.
     let faster = Change::Kernel { name: "long".to_owned(), times: 2.0 };
-    let saved = dependencies.with_steps("step").unwrap().predict(faster).saved();
+    let saved = dependencies.with_steps("step").unwrap().predict(faster).unwrap().saved();
     assert!(saved.abs_diff(Duration::from_millis(10)) < Duration::from_micros(10), "{saved:?}");
 }
 
 #[test]
 fn path_follows_a_hand_over_to_another_thread() {
     let fake = Fake::new();
+    fake.stop_clock();
     let profile = record(&fake, Config::new(), || {
         let _outer = nvtx::range("outer");
         let context = Context::capture();
@@ -311,7 +296,7 @@ fn path_follows_a_hand_over_to_another_thread() {
             scope.spawn(|| {
                 let _attached = context.attach();
                 let _worker = nvtx::range("worker");
-                busy(Duration::from_millis(30));
+                fake.advance_clock(Duration::from_millis(30));
                 fake.launch(Work::kernel(c"kernel"));
             });
         });
@@ -322,7 +307,7 @@ fn path_follows_a_hand_over_to_another_thread() {
     let worker = path.ranges().iter().find(|row| row.name == "outer/worker").unwrap();
     assert!(worker.on_path >= Duration::from_millis(30), "{path}");
     let faster = Change::Host { path: "worker".to_owned(), times: 2.0 };
-    let prediction = profile.dependencies().with_steps("outer").unwrap().predict(faster);
+    let prediction = profile.dependencies().with_steps("outer").unwrap().predict(faster).unwrap();
     assert!(prediction.saved() >= Duration::from_millis(14), "{prediction}\n{path}");
 }
 
@@ -342,6 +327,7 @@ fn recorded_events_of_a_gpu_are_matched_with_their_waits() {
 /// 30 steps whose host part or kernel gets 20 ms more in half of them: with the wait at its end, a step shows all of it, and
 /// beside a longer kernel nothing.
 #[test]
+#[ignore = "needs the clock: bash .ci/run thorough"]
 fn inserted_delays_show_what_the_model_predicts() {
     let fake = Fake::new();
     let program = |intervention: &Intervention, is_on_gpu: bool, beside_ms: u64| {
@@ -373,7 +359,6 @@ fn inserted_delays_show_what_the_model_predicts() {
         [(false, 0, 1.0), (false, 45, 0.0), (true, 0, 1.0), (true, 45, 0.0)]
     {
         let mut texts = Vec::new();
-        // Other programs hold up a busy machine: the bounds say so.
         let is_found = (0..10).any(|_| {
             let intervention = Intervention::new(Duration::from_millis(20));
             let profile =
@@ -419,7 +404,7 @@ fn path_of_two_gpus_leads_to_the_late_rank() {
     // Of 1.25 ms a step, which the host has to hide what it does meanwhile.
     let dependencies = dependencies.with_steps("late").unwrap();
     let faster = Change::Kernel { name: "*spin*".to_owned(), times: 2.0 };
-    let prediction = dependencies.predict(faster);
+    let prediction = dependencies.predict(faster).unwrap();
     println!("{prediction:?}");
     assert!(prediction.saved().abs_diff(Duration::from_micros(1_250)) < Duration::from_micros(60));
 }

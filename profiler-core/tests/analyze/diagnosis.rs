@@ -122,10 +122,17 @@ fn the_report_shows_a_diagnosis_where_it_is_asked_for() {
     let [ill, _] = pair("slow-loader");
     let (plain, more) = (ill.to_string(), format!("{ill:#}"));
     let said: Vec<&str> = more.lines().filter(|line| !plain.lines().any(|l| l == *line)).collect();
-    assert_eq!(said.len(), 2, "{more}");
-    assert!(said[0].starts_with("diagnosis: the run is data-starved: "), "{}", said[0]);
-    let first = "  1. GPU idle 30 times while the host loads data, in step/data loading: ";
-    assert!(said[1].starts_with(first), "{}", said[1]);
+    assert_eq!(said.len(), 3, "{more}");
+    assert!(
+        said[0].starts_with(
+            "diagnosis: the steady phase of step is data-starved (by the name of range"
+        ),
+        "{}",
+        said[0]
+    );
+    let first = "  1. GPU idle 30 times while the host loads data, by the range's name, in step/data loading: ";
+    assert!(said[1].starts_with("phases: all of the run is steady"), "{}", said[1]);
+    assert!(said[2].starts_with(first), "{}", said[2]);
 }
 
 /// `cargo test --release -p profiler-core --features analysis --test analyze -- diagnosis:: --ignored --nocapture`
@@ -160,11 +167,15 @@ fn a_capture_of_nsys_is_diagnosed_too() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures/train-h200.sqlite");
     let profile = Profile::from_nsys(file).unwrap();
     let diagnosis = profile.diagnose();
-    // Python's imports, and libraries that load their kernels in the first batch.
-    assert_eq!(diagnosis.verdict().bottleneck, Some(Bottleneck::Cpu));
-    let first = diagnosis.ranges().iter().find(|range| range.path.as_deref() == Some("Batch 0"));
-    assert_eq!(first.unwrap().bottleneck, Some(Bottleneck::Launch));
+    // Python's imports, and libraries that load their kernels in the first batch, are start-up.
+    let whole = profile.diagnosis(Thresholds::new()).verdict();
+    assert_eq!(whole.bottleneck, Some(Bottleneck::Cpu));
+    assert_eq!(diagnosis.verdict().phase.as_deref(), Some("Batch *"), "{diagnosis}");
+    let first = profile.diagnose_range("Batch 0").unwrap();
+    assert_eq!(first.bottleneck, Some(Bottleneck::Launch));
+    assert!(diagnosis.ranges().iter().all(|range| range.path.as_deref() != Some("Batch 0")));
     let loading = diagnosis.finding(FindingKind::LazyLoading).unwrap();
+    assert_eq!(loading.phase.as_deref(), Some("start-up"));
     assert!(loading.cost.as_millis() > 300, "{loading}");
     assert!(loading.path().unwrap().starts_with("Batch 0"), "{loading}");
 }

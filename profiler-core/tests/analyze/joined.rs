@@ -337,6 +337,7 @@ fn a_session_that_keeps_the_last_part_knows_one_from_before_it() {
     let profiler = Profiler::builder().library(fake.library().unwrap());
     let profiler = profiler.keep_last(Duration::from_millis(200)).period(Duration::from_millis(5));
     let profiler = profiler.build().unwrap();
+    fake.stop_clock();
     profiler.start().unwrap();
     let outer = range("outer");
     let first = Context::capture();
@@ -348,7 +349,10 @@ fn a_session_that_keeps_the_last_part_knows_one_from_before_it() {
     };
     let (two, three) = (Context::join([first, second]), Context::join([second, first, third]));
     // Three times what the session keeps: the parts of the logs in which these ranges began are dropped.
-    thread::sleep(Duration::from_millis(600));
+    for _ in 0..2 {
+        fake.advance_clock(Duration::from_millis(300));
+        drop(profiler.snapshot().unwrap());
+    }
     two.run(|| fake.launch(Work::kernel(c"of two")));
     three.run(|| fake.launch(Work::kernel(c"of three")));
     let profile = profiler.stop().unwrap();

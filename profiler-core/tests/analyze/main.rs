@@ -31,6 +31,8 @@ mod case_studies;
 mod compare;
 mod counted;
 mod critical_path;
+#[cfg(feature = "nsys")]
+mod crossings;
 mod diagnosis;
 mod export;
 mod formats;
@@ -44,6 +46,7 @@ mod merged;
 mod nsys;
 #[cfg(feature = "nsys")]
 mod nsys_rows;
+mod numbers;
 mod occupancy;
 #[cfg(all(feature = "pprof", feature = "otlp", feature = "firefox"))]
 mod profiles;
@@ -55,8 +58,11 @@ mod ranks;
 mod reports;
 mod reports_live;
 mod roofline;
+mod same_work;
 mod sampled;
 mod scorecard;
+#[cfg(feature = "nsys")]
+mod small_captures;
 mod stacks;
 mod tensor_cores;
 mod tracks;

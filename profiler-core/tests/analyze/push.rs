@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use profiler_core::formats::push::{PushCounts, PushTo};
 use profiler_core::{Format, Profile, Recording};
@@ -88,39 +88,30 @@ fn a_collector_reads_pushed_profiles() {
     assert!(request.dictionary.is_some() && push.flush(LONG));
 }
 
-/// A receiver that takes connections and says nothing: the program does not wait, memory is bounded, and losses are counted.
+/// A receiver that takes connections and does not answer: the program does not wait, memory is bounded, and losses are counted.
 #[test]
 fn a_hanging_receiver_holds_nothing_up() {
     let (_listener, url) = listener();
-    let push = PushTo::new(url).most_waiting(3).timeout(Duration::from_secs(2)).start().unwrap();
-    let profiles: Vec<Profile> = (0..40).map(|_| profile()).collect();
-    let mut longest = Duration::ZERO;
-    for profile in profiles {
-        let begun = Instant::now();
-        push.push(profile, Format::Folded);
-        longest = longest.max(begun.elapsed());
+    let push = PushTo::new(&url).most_waiting(3).timeout(60 * LONG).start().unwrap();
+    for _ in 0..40 {
+        push.push(profile(), Format::Folded);
         assert!(push.counts().waiting <= 4);
     }
-    // A request takes 2 s; a busy machine may hold a thread up for a part of that.
-    assert!(longest < Duration::from_secs(1), "a push took {longest:?}");
     let PushCounts { sent, dropped, failed, waiting, .. } = push.counts();
-    assert_eq!((sent, dropped + failed + waiting), (0, 40));
-    assert!(dropped >= 30, "{dropped}");
+    assert_eq!((sent, failed, dropped + waiting), (0, 0, 40));
     assert!(!push.flush(Duration::from_millis(10)));
-    let late = Instant::now() + LONG;
+    // Nor does a drop wait for the receiver, which is here until the end.
+    drop(push);
+    let push = PushTo::new(url).timeout(Duration::from_millis(20)).start().unwrap();
+    push.push(profile(), Format::Folded);
     while push.counts().failed == 0 {
-        assert!(Instant::now() < late, "{:?}", push.counts());
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(5));
     }
     let why = push.counts().last_error.unwrap();
     assert!(
         why.contains("could not push a profile to http://127.0.0.1") && why.contains("timeout"),
         "{why}"
     );
-    // A drop does not wait for the receiver.
-    let begun = Instant::now();
-    drop(push);
-    assert!(begun.elapsed() < Duration::from_secs(1));
 }
 
 #[test]

@@ -209,13 +209,14 @@ fn projection(range: &Range<'_>) -> (u64, u64) {
 fn ranges_have_what_was_sampled_while_the_gpu_worked_for_them() {
     let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    fake.stop_clock();
     profiler.start().unwrap();
     let step = |kernels: u64| {
         let _step = nvtx::range("step");
         for kernel in 0..kernels {
             let _layer = nvtx::range("layer");
             fake.launch(Work::kernel(c"kernel").taking_ns(700 + 100 * kernel));
-            std::thread::sleep(Duration::from_micros(50));
+            fake.advance_clock(Duration::from_micros(50));
         }
         // The next step begins on the GPU before this one has ended there.
         let stream = 10 + kernels as u32;
@@ -290,9 +291,8 @@ fn ranges_have_what_was_sampled_while_the_gpu_worked_for_them() {
     // No work, no device that it ran on, no samples.
     let host = profile.ranges().find(|range| range.name() == "host").unwrap();
     assert_eq!(host.mean(&busy), None);
-    // A range of less than a sample has no whole one; a thread that is stopped in it has more.
-    let most = (host.end() - host.start()).as_nanos() / 3_000;
-    assert!(busy.mean(host.start(), host.end()).is_none_or(|mean| mean.whole as u128 <= most));
+    // A range of less than a sample has no whole one.
+    assert!(busy.mean(host.start(), host.end()).is_none_or(|mean| mean.whole == 0));
 }
 
 /// How far CUPTI's clock is ahead of ours in these tests.
@@ -413,7 +413,7 @@ fn a_session_goes_on_without_samples_and_says_why() {
     profiler.start().unwrap();
     fake.sample(0, 1, 0);
     sample(&fake, 3, 1);
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(120);
     while profiler.snapshot().unwrap().track(0, TOTAL).unwrap().len() < 3 {
         assert!(Instant::now() < until);
     }
@@ -474,7 +474,7 @@ fn samples_of_a_session_are_bounded() {
         sample(&fake, 50, 1);
         came += 50;
         // Taken out each time, so that the sampler's own bound has nothing to do.
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(120);
         let arrived = |profile: &Profile| {
             let series = profile.series().next().unwrap();
             series.len() as u64 + series.dropped()
@@ -497,7 +497,7 @@ fn what_a_profile_is_asked_to_restart_forgets_its_samples() {
     profiler.start().unwrap();
     fake.sample(0, 1, 0);
     sample(&fake, 10, 1);
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(120);
     while profiler.snapshot().unwrap().track(0, TOTAL).unwrap().len() < 10 {
         assert!(Instant::now() < until);
     }
@@ -540,7 +540,7 @@ fn a_sampler_that_gave_up_is_told_by_each_of_its_sessions_and_joined_by_none() {
     second.start().unwrap();
     fake.sample(0, 1, 0);
     sample(&fake, 3, 1);
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(120);
     while first.snapshot().unwrap().track(0, TOTAL).unwrap().len() < 3 {
         assert!(Instant::now() < until);
     }
@@ -552,10 +552,7 @@ fn a_sampler_that_gave_up_is_told_by_each_of_its_sessions_and_joined_by_none() {
     // One that begins now has a sampler of its own.
     third.start().unwrap();
     assert!(fake.counts());
-    // There is nothing to wait for.
-    let begun = Instant::now();
     let of_second = second.stop().unwrap();
-    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
     assert!(ended(&of_second));
     assert_eq!(of_second.track(0, TOTAL).unwrap().len(), 3);
     fake.sample(0, 1, 0);

@@ -47,6 +47,27 @@ test("paths have their own sums and those of the paths within them", () => {
   assert.deepEqual([late.nodes[0].instances, late.nodes[0].host_ns, gpuTime(late.nodes[0].inclusive)], [1, 200, 70]);
 });
 
+test("a range leaves out work after its end that a range within it launched", () => {
+  const data = dataOf({
+    ranges: [{ path: "user", start: 0, ns: 600 }, { path: "user/phase", start: 400, ns: 500, parent: 0 }],
+    calls: [100, 500, 800].map((start, i) => ({ name: "cuLaunchKernel", start, ns: 10, range: i === 0 ? 0 : 1 })),
+    operations: [100, 500, 800].map((start, i) => ({ name: `k${i + 1}`, start: start + 10, ns: 10 * (i + 1), call: i })),
+  });
+  data.calls.late = [[2, [1]]];
+  const { model, lanes } = opened(data);
+  const content = contentOf(model, lanes, everything);
+  const { nodes, outside } = completed(pathsOf(model, content));
+  assert.deepEqual(nodes.map((node) => [gpuTime(node.inclusive), gpuTime(node.exclusive), node.inclusive.launches]), [[30, 10, 2], [50, 50, 2]]);
+  for (const item of [{ kind: "range", row: 0 }, { kind: "node", row: 0 }]) {
+    const kernels = completed(kernelsOf(model, contentOf(model, lanes, item)));
+    assert.deepEqual(kernels.map((row) => model.names[row.name]).sort(), ["k1", "k2"]);
+    assert.equal(completed(apiOf(model, contentOf(model, lanes, item)))[0].count, 2);
+  }
+  const flame = framesOf(data, { nodes, outside }, completed(workByPath(model, content)), gpuTime);
+  const frames = flame.frames.map(({ node, width, ns = width }) => [node, width, ns]);
+  assert.deepEqual([flame.total, frames.filter(([node]) => node >= 0)], [60, [[0, 60, 30], [1, 50, 50]]], "frames lie within each other");
+});
+
 test("calls of the runtime API are in no sum", () => {
   const { model, lanes } = opened(dataOf({ calls: [{ name: "cuLaunchKernel", start: 5, ns: 5 }, { name: "cudaLaunchKernel", start: 4, ns: 9 }], runtime: 1 }));
   const calls = completed(apiOf(model, contentOf(model, lanes, everything)));

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { fragmentOf, stateOf } from "../../src/show/html/script/address.mjs";
-import { bytes, count, decimal, joules, measured, percent, plural, rate, shortened, tickStep, tickText, ticksBetween, time } from "../../src/show/html/script/units.mjs";
+import { bytes, count, decimal, headAndTail, joules, measured, percent, plural, rate, shortened, tickStep, tickText, ticksBetween, time } from "../../src/show/html/script/units.mjs";
+import { random } from "./fixture.mjs";
 import { clamped, fitted, isWhole, panned, revealed, wholeView, zoomed } from "../../src/show/html/script/view.mjs";
 
 test("numbers have the unit in which they are best read", () => {
@@ -18,6 +19,20 @@ test("numbers have the unit in which they are best read", () => {
 test("sampled values have units", () => {
   const values = { percent: "42.5 %", bytes: "42.5 B", bytes_per_second: "42.5 B/s", hertz: "42.5 Hz", nanoseconds: "42.5 ns", joules: "42.5 J", watts: "42.5 W", celsius: "43 \u00b0C", flags: "0x2b", other: "42.5" };
   for (const [unit, text] of Object.entries(values)) assert.equal(measured(42.5, unit), text, unit);
+});
+
+test("a name in two parts is the whole name", () => {
+  assert.deepEqual(headAndTail("cub::DeviceSelect::UniqueByKey"), ["cub::DeviceSelect:", ":UniqueByKey"]);
+  assert.deepEqual(headAndTail("cub::DeviceSelect::UniqueByKey", 4), ["cub::DeviceSelect::UniqueB", "yKey"]);
+  for (const short of ["", "a", "eighteen character", "\u{4e2d}".repeat(9)]) assert.deepEqual(headAndTail(short), [short, ""], short);
+  assert.deepEqual(headAndTail("\u{4e2d}".repeat(10)), ["\u{4e2d}".repeat(4), "\u{4e2d}".repeat(6)], "wide characters take two columns");
+  assert.deepEqual(headAndTail("\u{1f600}".repeat(10))[1], "\u{1f600}".repeat(6), "no character is cut");
+  const next = random(11);
+  for (let round = 0; round < 300; round++) {
+    const name = Array.from({ length: Math.floor(next() * 60) }, () => " \tab:\u{4e2d}\u{1f600}"[Math.floor(next() * 9)] ?? "x").join("");
+    const [head, tail] = headAndTail(name);
+    assert.equal(head + tail, name);
+  }
 });
 
 test("long text keeps its head and its tail", () => {

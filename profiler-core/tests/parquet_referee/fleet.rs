@@ -163,7 +163,7 @@ fn check_completeness(found: &Value, parts: &[Part]) -> Result<(), Failed> {
     let mut expected: BTreeMap<(&str, String), [u64; 3]> = BTreeMap::new();
     for (job, _, rank, profiles) in parts {
         for profile in profiles {
-            let day = profile.recording_info().date();
+            let day = profile.recording_info().date().unwrap();
             let [recordings, incomplete, last] = expected.entry((job, day)).or_default();
             *recordings += 1;
             *incomplete += u64::from(!profile.health().is_complete());

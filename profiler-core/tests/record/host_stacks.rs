@@ -20,13 +20,14 @@ fn profiler(fake: &Fake) -> Profiler {
 
 #[inline(never)]
 fn load_a_batch(fake: &Fake) {
-    std::thread::sleep(3 * AFTER);
+    fake.advance_clock(3 * AFTER);
     fake.launch(Work::kernel(c"after_a_gap"));
     black_box(());
 }
 
 #[inline(never)]
 fn train(fake: &Fake) {
+    fake.stop_clock();
     for _ in 0..4 {
         load_a_batch(fake);
         for _ in 0..10 {
@@ -62,9 +63,7 @@ fn check(profile: &Profile) {
             _ => in_time += u64::from(call.host_stack().is_none()),
         }
     }
-    assert_eq!(after, 4);
-    // A busy machine may stop the thread between two launches.
-    assert!(in_time >= 36, "{in_time}");
+    assert_eq!((after, in_time), (4, 40));
     let counts = profile.host_stacks();
     assert!(counts.calls >= 4 && counts.missing == 0 && counts.losses.total() == 0, "{counts}");
 }
@@ -199,8 +198,8 @@ fn stacks_beside_allocation_panics_libraries_and_ending_threads() {
     let counts = profile.host_stacks();
     let lost = counts.losses.total() - before;
     assert_eq!((counts.calls + lost, counts.missing), (launches, 0), "{counts}");
-    // More threads than unwinders may run at a time.
-    assert!(lost * 10 < launches, "{counts}");
+    // More threads than unwinders may run at a time: how many depends on the machine.
+    assert!(lost * 10 < launches || !effort::is_thorough(), "{counts}");
     assert!(counts.truncated * 100 < launches, "{counts}, {loaded} libraries");
     // The stack is as deep as the recursion.
     for call in profile.calls().filter_map(|call| call.host_stack()) {

@@ -15,7 +15,7 @@ fn profiler(fake: &Fake) -> Profiler {
 
 /// Settings that time does not end, however busy the machine is.
 fn patient() -> Measure {
-    let limit = Duration::from_secs(60);
+    let limit = Duration::from_secs(600);
     Measure::new().max_time(limit).max_warm_up(limit)
 }
 

@@ -113,7 +113,6 @@ fn names_beyond_the_bound_are_other() {
         }
     };
     many(0..5_000);
-    let begun = Instant::now();
     let first = session.snapshot().unwrap();
     metrics::with_local_recorder(&recorder, || metrics.publish(&first));
     let labels = |values: &BTreeMap<(String, String), f64>| {
@@ -131,7 +130,6 @@ fn names_beyond_the_bound_are_other() {
     assert_eq!(labels(&values), 22, "a label stays, and none is added");
     assert!(value(&values, "gpu_profiler_lost_total", "what=\"names\"") >= 5_000.0);
     assert!(values.keys().all(|(_, labels)| labels.len() < 300), "names are cut");
-    assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
@@ -143,7 +141,7 @@ fn an_always_on_session_has_counts_in_full_and_estimates() {
     let profiler = profiler.period(Duration::from_millis(5)).build().unwrap();
     let settings = AlwaysOn::new().budget(1.0).attach_cost(0.25).graphs_quiet(Duration::ZERO);
     let service = profiler.always_on(&settings).unwrap();
-    let late = Instant::now() + Duration::from_secs(30);
+    let late = Instant::now() + Duration::from_secs(120);
     while service.snapshot().unwrap().state() == State::Measuring {
         std::thread::sleep(Duration::from_millis(5));
         assert!(Instant::now() < late);

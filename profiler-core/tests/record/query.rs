@@ -102,15 +102,16 @@ fn a_session_answers_what_was_done_in_it() {
 fn what_the_host_was_in_is_the_cause_of_a_gap() {
     let fake = Fake::new();
     let millisecond = Duration::from_millis(1);
+    fake.stop_clock();
     let profile = record(&fake, || {
         let _step = range("step");
         fake.launch(Work::kernel(c"first"));
         {
             let _loading = range("data_loading");
-            std::thread::sleep(200 * millisecond);
+            fake.advance_clock(200 * millisecond);
         }
         fake.launch(Work::kernel(c"second"));
-        fake.launch_around(&Work::kernel(c"third"), || std::thread::sleep(40 * millisecond));
+        fake.launch_around(&Work::kernel(c"third"), || fake.advance_clock(40 * millisecond));
         fake.launch(Work::kernel(c"fourth"));
     });
     let gaps = profile.query().gaps(20 * millisecond);
@@ -139,6 +140,7 @@ fn what_the_host_was_in_is_the_cause_of_a_gap() {
 #[test]
 fn work_that_ran_while_a_range_was_open_is_found_by_time_if_asked() {
     let fake = Fake::new();
+    fake.stop_clock();
     let profile = record(&fake, || {
         {
             let _asking = range("asking");
@@ -146,7 +148,7 @@ fn work_that_ran_while_a_range_was_open_is_found_by_time_if_asked() {
         }
         // What the stand-in is asked for starts 2 us later.
         let _waiting = range("waiting");
-        std::thread::sleep(Duration::from_millis(1));
+        fake.advance_clock(Duration::from_millis(1));
     });
     let query = profile.query();
     assert_eq!(query.clone().in_range("asking").count(), 1);

@@ -242,7 +242,15 @@ fn a_recording_of_format_1_reads_as_one_that_was_on_all_the_time() {
     let recording = profile.recording().unwrap();
     assert_eq!(recording.windows_ns().len(), 1);
     assert!(recording.graphs().is_empty() && recording.runtime_calls().is_empty());
-    // It is written in the present format, and still the same.
+    assert!(!recording.has_checksums());
+    assert_eq!(profile.health().unchecked_recordings, 1);
+    assert!(profile.to_string().contains("1 recordings with no checksums"), "{profile}");
+    // It is written in the present format, with checksums, and still the same.
     let bytes = recording.to_bytes();
-    assert_eq!((bytes[7], &Recording::from_bytes(&bytes).unwrap()), (3, recording));
+    let again = Profile::from_bytes(&bytes).unwrap();
+    assert_eq!((bytes[7], again.recording().unwrap().to_bytes()), (3, bytes.clone()));
+    assert!(again.recording().unwrap().has_checksums() && !again.to_string().contains("checksum"));
+    let kernels =
+        |profile: &Profile| profile.kernels().map(|kernel| kernel.start()).collect::<Vec<_>>();
+    assert_eq!(kernels(&again), kernels(&profile));
 }

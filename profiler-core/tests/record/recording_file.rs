@@ -475,7 +475,7 @@ fn windows_of_threads_hold_exactly_what_was_launched_in_them() {
     let config = Config::new().start_paused(true);
     let file = builder(&run.fake).config(config).build().unwrap().record_to(&run.path).unwrap();
     let launch = |name| _ = run.fake.launch(Work::kernel(name));
-    let patience = Duration::from_secs(10);
+    let patience = Duration::from_secs(600);
     for round in 0..20 {
         launch(c"outside");
         file.begin_window(patience).unwrap();

@@ -121,8 +121,9 @@ fn batches_are_split_by_declared_weights_among_tasks() {
         assert_eq!((request.split_by_weight(), request.split_evenly()), (part, US(0)));
         assert_eq!(request.gpu_time(), request.own_gpu_time() + part);
         assert_eq!((request.operations(), request.shared_operations()), (5, 3));
-        let stages = [request.pending(), request.host(), request.queued(), request.executing()];
-        assert_eq!(stages.iter().sum::<Duration>(), request.total_time());
+        let stages = [request.pending(), request.waiting(), request.host(), request.queued()];
+        let stages = stages.iter().sum::<Duration>() + request.executing();
+        assert_eq!(stages, request.total_time());
         assert!(request.total_time() >= request.host_time() && !request.is_open());
         assert!(request.pending() > US(0), "it was spawned and not polled: {request:?}");
         // The batch is executing for each of them in full.
@@ -163,6 +164,60 @@ fn batches_without_all_weights_are_split_evenly() {
     let requests = profile.requests("req*").find();
     assert!(requests.iter().all(|of| of.split_evenly() == US(31)), "{requests}");
     assert!(profile.requests("other").find().is_empty());
+}
+
+#[test]
+fn time_between_activations_is_waiting_and_no_host_time() {
+    let profile = record(|_| {
+        let request = nvtx::process_range("request");
+        drop(nvtx::event("tokenize").within(&request).range());
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(nvtx::event("answer").within(&request).range()));
+        });
+    });
+    let requests = profile.requests("request").find();
+    let request = requests.iter().next().unwrap();
+    let RequestRange::Process(range) = request.range() else { panic!("{request:?}") };
+    let attended: Vec<_> = range.activations().collect();
+    let host: Duration = attended.iter().map(|activation| activation.host_time()).sum();
+    assert_eq!(attended.len(), 2);
+    assert_eq!(request.pending(), attended[0].start() - range.start());
+    assert_eq!(request.host(), host);
+    assert_eq!(request.waiting(), request.total_time() - request.pending() - host);
+    assert!(
+        request.waiting() >= attended[1].start() - attended[0].start() - attended[0].host_time()
+    );
+}
+
+/// A batch of requests whose threads have gone on, with weights that are known late.
+#[test]
+fn contexts_and_later_fields_of_process_ranges_split_a_batch() {
+    let profile = record(|fake| {
+        let requests = [nvtx::process_range("request"), nvtx::process_range("request")];
+        requests[0].add_fields(&[nvtx::Field::new("tokens", 9_u64, "")]);
+        std::thread::scope(|scope| {
+            for (request, tokens) in requests.iter().zip([1_u64, 3]) {
+                let fields = [("tokens", tokens), ("number", tokens * 2)];
+                let fields = fields.map(|(name, value)| nvtx::Field::new(name, value, ""));
+                scope.spawn(move || request.add_fields(&fields));
+            }
+        });
+        let contexts = requests.iter().map(|of| Context::from_process_range(of, "batch"));
+        Context::join(contexts).run(|| fake.launch(Work::kernel(c"batch").taking_ns(BATCH_NS)));
+    });
+    let again = Profile::from_bytes(&profile.recording().unwrap().to_bytes()).unwrap();
+    for profile in [profile, again] {
+        let requests = profile.requests("request").weight_field("tokens").find();
+        let parts: Vec<_> = requests.iter().map(Request::split_by_weight).collect();
+        assert_eq!(parts, [US(15), US(45)]);
+        for (range, tokens) in profile.process_ranges().zip([1, 3]) {
+            // The last value of a name is the field.
+            assert_eq!(range.field("tokens"), Some(nvtx::FieldValue::U64(tokens)));
+            assert_eq!(range.field("number"), Some(nvtx::FieldValue::U64(tokens * 2)));
+            assert_eq!(range.activations().map(|of| of.name()).collect::<Vec<_>>(), ["batch"]);
+        }
+        assert_eq!(profile.health().unknown_range_entries, 0);
+    }
 }
 
 /// A request whose work waits behind another one's is queued, not executing.

@@ -2,7 +2,7 @@
 //! recordings and for live runs.
 
 use profiler_core::Profile;
-use profiler_core::diagnosis::{Bottleneck, Diagnosis, FindingKind};
+use profiler_core::diagnosis::{Bottleneck, Diagnosis, FindingKind, Thresholds};
 
 /// What names a disease.
 #[derive(Clone, Copy, Debug)]
@@ -64,8 +64,14 @@ pub(crate) fn judge(
             return Err(format!("{name} is cured and still named {named:?}:\n{twin}"));
         }
     }
-    // Of the whole run, as the estimate is: slow first steps are in it, for which two runs pay differently.
-    let gain = said.verdict().clock.as_secs_f64() / twin.verdict().clock.as_secs_f64();
+    // Of what the estimate is of: a step of the steady phase, or the whole run with its slow first steps, for which two runs
+    // pay differently.
+    let is_same = said.verdict().phase == twin.verdict().phase;
+    let clock = |profile: &Profile, of: &Diagnosis| match is_same {
+        true => of.verdict().clock.as_secs_f64() / of.verdict().instances as f64,
+        false => profile.diagnosis(Thresholds::new()).verdict().clock.as_secs_f64(),
+    };
+    let gain = clock(ill, &said) / clock(cured, &twin);
     let first = said.finding(FindingKind::FirstIterations).map_or(0.0, |first| first.share);
     let most = 1.0 - 1.0 / estimate + first + noise;
     if 1.0 - 1.0 / gain > most || most >= 1.0 {

@@ -95,6 +95,8 @@ pub(crate) struct Outcome {
     pub(crate) waiting: Vec<Vec<Waiting>>,
     /// No two threads ever did anything at the same time.
     pub(crate) is_sequential: bool,
+    /// Calls after the end of a range in which their own range began.
+    pub(crate) after_an_end: u64,
 }
 
 /// What is known of the threads that were in a range and did nothing during a call.
@@ -122,7 +124,7 @@ pub(crate) struct Facts {
 
 impl Outcome {
     /// How often there is what is easily missed.
-    pub(crate) fn kinds(&self) -> [(&'static str, u64); 18] {
+    pub(crate) fn kinds(&self) -> [(&'static str, u64); 19] {
         let count = |of: usize| of as u64;
         let ranges = || self.ranges.iter().flatten();
         let processes = || self.processes.iter().flatten();
@@ -174,6 +176,7 @@ impl Outcome {
                 count(processes().filter(|row| threads(row) > 1).count())
             }),
             ("ended elsewhere", count(self.processes.iter().enumerate().map(is_elsewhere).sum())),
+            ("calls after the end of a range around", self.after_an_end),
             ("open ranges", self.facts.open_ranges),
             ("complete", u64::from(self.facts.is_complete)),
         ]

@@ -15,6 +15,8 @@ struct Instance {
     spot: Spot,
     label: Label,
     parent: Option<usize>,
+    /// The parent is of this thread and was open when this began: no context handed it over.
+    is_nested: bool,
     payload: Option<u64>,
     within: Option<usize>,
     is_open: bool,
@@ -42,6 +44,8 @@ struct CallTruth {
     worker: usize,
     function: &'static str,
     place: Option<Place>,
+    /// The ranges whose inclusive sums have it, the innermost first.
+    around: Vec<usize>,
     waiting: Waiting,
     is_failure: bool,
     is_captured: bool,
@@ -467,6 +471,7 @@ impl Generator {
             spot: (worker, self.begun[worker].0),
             label,
             parent: self.current(worker),
+            is_nested: self.current(worker).is_some_and(|parent| self.is_within(worker, parent)),
             payload,
             within,
             is_open: true,
@@ -521,6 +526,7 @@ impl Generator {
             worker,
             function,
             place: self.place(worker),
+            around: self.around(worker),
             waiting: self.waiting(worker),
             is_failure: false,
             is_captured: false,
@@ -529,6 +535,28 @@ impl Generator {
             records: 0,
         });
         self.books.calls.len() - 1
+    }
+
+    fn is_within(&self, worker: usize, range: usize) -> bool {
+        self.instances[range].spot.0 == worker && self.instances[range].is_open
+    }
+
+    /// What a thread does now counts for its innermost range and for those around it, but not for one of
+    /// this thread that has ended: not even if what began in that one goes on. A context counts for all
+    /// that was around it.
+    fn around(&self, worker: usize) -> Vec<usize> {
+        let Some(innermost) = self.current(worker) else { return Vec::new() };
+        let mut is_nested = self.is_within(worker, innermost);
+        let mut around = vec![innermost];
+        let mut last = innermost;
+        while let Some(parent) = self.instances[last].parent {
+            is_nested &= self.instances[last].is_nested;
+            if !is_nested || self.instances[parent].is_open {
+                around.push(parent);
+            }
+            last = parent;
+        }
+        around
     }
 
     /// Who may wait in a range while this thread does something: a thread that stays in a call does
@@ -946,8 +974,8 @@ impl Generator {
         others.map(|range| self.instances[*range].spot).collect()
     }
 
-    /// What each piece of work comes to, with its place and the range its node was made in.
-    fn work(&self, session: usize) -> Vec<(Option<Place>, Option<usize>, Sums)> {
+    /// What each piece of work comes to, with its call and the range its node was made in.
+    fn work(&self, session: usize) -> Vec<(Option<&CallTruth>, Option<usize>, Sums)> {
         let mut work = Vec::new();
         for OpTruth { op, call, captured, .. } in self.ops(session) {
             let mut sums = Sums::default();
@@ -959,8 +987,7 @@ impl Generator {
                 Kind::Memset => sums[6..9].copy_from_slice(&[1, op.ns, op.bytes()]),
                 Kind::Synchronize => continue,
             }
-            let place = call.and_then(|call| self.books.calls[call].place.clone());
-            work.push((place, *captured, sums));
+            work.push((call.map(|call| &self.books.calls[call]), *captured, sums));
         }
         for call in self.calls(session) {
             let mut sums = Sums::default();
@@ -972,7 +999,7 @@ impl Generator {
                 "cuMemFree_v2" => sums[11] = 1,
                 _ => {}
             }
-            work.push((call.place.clone(), None, sums));
+            work.push((Some(call), None, sums));
         }
         work
     }
@@ -988,7 +1015,12 @@ impl Generator {
     fn outcome(&self, session: usize) -> Outcome {
         let workers = self.life.len();
         let is_sequential = self.is_sequential;
-        let mut outcome = Outcome { is_sequential, ..Outcome::default() };
+        let is_late = |call: &&CallTruth| {
+            let range = call.place.as_ref().map(|place| place.range);
+            range.is_some_and(|range| call.around.len() < self.chain(range).len())
+        };
+        let after_an_end = self.calls(session).filter(is_late).count() as u64;
+        let mut outcome = Outcome { is_sequential, after_an_end, ..Outcome::default() };
         let here = self.instances.iter().filter(|range| range.part == self.part);
         for worker in 0..workers {
             let row = |range: &Instance| RangeRow {
@@ -1092,17 +1124,18 @@ impl Generator {
                 outcome.summaries.entry(question.join("/")).or_default().instances += 1;
             }
         }
-        for (place, captured, sums) in self.work(session) {
+        for (call, captured, sums) in self.work(session) {
             add(&mut outcome.totals, &sums);
-            if let Some(place) = &place {
+            let place = call.and_then(|call| call.place.as_ref());
+            if let Some(place) = place {
                 self.sum_up_shared(place, &sums, &paths, &questions, outcome);
             }
             let range = place.map(|place| place.range);
             match range {
                 None => add(&mut outcome.outside, &sums),
                 Some(range) => {
-                    let chain = self.chain(range);
-                    for around in &chain {
+                    let chain = call.map(|call| &call.around[..]).unwrap_or_default();
+                    for around in chain {
                         let (worker, place) = self.instances[*around].spot;
                         add(&mut outcome.ranges[worker][place].inclusive, &sums);
                         let node = outcome.nodes.entry(paths[around].clone()).or_default();

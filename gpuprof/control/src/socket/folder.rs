@@ -1,4 +1,4 @@
-//! The folder of the control sockets of a user.
+//! Folders that one user alone can enter, and that of the control sockets.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -78,19 +78,15 @@ impl Folder {
         let mut options = File::options();
         let opened = options.read(true).custom_flags(O_DIRECTORY | O_NOFOLLOW).open(path);
         let descriptor = opened.map_err(|error| match error.kind() {
-            io::ErrorKind::NotADirectory => Error::path(
-                path,
-                "is a link or no folder: remove it, control sockets need a folder there",
-            ),
+            io::ErrorKind::NotADirectory => {
+                Error::path(path, "is a link or no folder: remove it, a folder is needed there")
+            }
             _ => Error::io("open", path, error),
         })?;
         let about = descriptor.metadata().map_err(|error| Error::io("open", path, error))?;
         let uid = geteuid().as_raw();
         if about.uid() != uid {
-            let why = format!(
-                "belongs to user {}, not to {uid}: control sockets there are not used",
-                about.uid()
-            );
+            let why = format!("belongs to user {}, not to {uid}: it is not used", about.uid());
             return Err(Error::path(path, why));
         }
         match about.mode() & 0o077 {

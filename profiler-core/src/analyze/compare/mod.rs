@@ -5,6 +5,7 @@ mod clocks;
 mod comparable;
 mod leaders;
 mod page;
+mod phases;
 mod text;
 mod tree;
 pub(crate) mod wall;
@@ -19,13 +20,15 @@ use crate::base::hodges_lehmann::{Factor, MOST, Ranks, blocks, median, midmean};
 use crate::base::named_variants::named_variants;
 use crate::join::health::Health;
 use crate::profile::profiles::Profiles;
+use crate::profile::running_numbers::{NodeNames, Purpose};
 use crate::profile::{Profile, Track};
 use crate::record::recording::RecordingInfo;
 use crate::record::series::{Kind, Unit};
 pub use clocks::{ClockFactors, ClockWarning, Side};
 pub use comparable::Undecidable;
-pub(crate) use comparable::Work;
+pub(crate) use comparable::{DeviceCounts, RangeWork, Work, active_entries};
 pub use leaders::{Leader, LeaderChange};
+pub use phases::PhaseChange;
 pub use wall::{CauseChange, Contribution, Explanation, Speed, WallCause, WallChange};
 use wall::{HOST_VARIATION, ProcessKey, RangeKey, WallRun, WallSide};
 
@@ -105,13 +108,17 @@ impl Compare {
         /// Needs as many runs on each side, and eight to measure their variation at 99 %.
         paired(paired: bool) paired = paired;
         /// Whether to compare wall times although the runs did different work: an outermost range
-        /// was entered more often on one side ([`Undecidable::OtherWork`]).
+        /// was entered more often on one side or is missing on it ([`Undecidable::OtherWork`]), has GPU
+        /// work less often ([`Undecidable::WorkMissing`]), or a GPU has none
+        /// ([`Undecidable::DeviceCount`]), or the kernels are others ([`Undecidable::OtherKernels`]).
         any_work(any_work: bool) any_work = any_work;
     }
 
     /// Compares one or more runs of each side.
     ///
-    /// Ranges are matched by path and domain, kernels by name, grid and block. Counts are per run:
+    /// Ranges are matched by path and domain, kernels by name, grid and block. Ranges whose names
+    /// differ in [running numbers](Profile::with_grouped_numbers) alone are one; where a number occurs
+    /// once in each run, it runs if it has many values, or others in each run. Counts are per run:
     /// the median of several runs, exact if they agree ([`Change::varies`]). Times are compared one
     /// by one, instance by instance ([`TimeShift`]). With five or more runs on each side a run is
     /// one value, and the bounds include the variation between runs. With fewer, consecutive
@@ -131,7 +138,11 @@ impl Compare {
             let keys: Vec<ProcessKey> = runs.iter().map(ProcessKey::of).collect();
             ProcessKey::groups(keys.iter())
         });
-        let changes = tree::changes(sides, self, &Machine { clocks, processes });
+        // Both sides together: what differs in running numbers alone is the same range.
+        let mut of_before = NodeNames::of(sides.into_iter().flatten(), Purpose::Comparison);
+        let of_after = of_before.split_off(sides[0].len());
+        let names = [of_before, of_after];
+        let changes = tree::changes(sides, &names, self, &Machine { clocks, processes });
         Comparison {
             before: sides[0].iter().map(Compared::of).collect(),
             after: sides[1].iter().map(Compared::of).collect(),
@@ -140,18 +151,28 @@ impl Compare {
                 .any(|change| change.differs() && !change.quantity.is_time()),
             confidence: self.confidence,
             leaders: leaders::of(sides),
-            wall: self.wall(sides, clocks),
+            wall: self.wall(sides, &names, clocks),
+            phases: phases::changes(sides),
             clock_warnings,
             changes,
         }
     }
 
-    fn wall(&self, sides: [&[Profile]; 2], clocks: Option<ClockFactors>) -> WallChange {
-        let runs = sides.map(|runs| runs.iter().map(wall_run).collect::<Vec<_>>());
+    fn wall(
+        &self,
+        sides: [&[Profile]; 2],
+        names: &[Vec<NodeNames>; 2],
+        clocks: Option<ClockFactors>,
+    ) -> WallChange {
+        let wall_runs = |at: usize| {
+            let runs = sides[at].iter().zip(&names[at]);
+            runs.map(|(profile, names)| wall_run(profile, names)).collect::<Vec<_>>()
+        };
+        let runs = [wall_runs(0), wall_runs(1)];
         // Captures have no session: like is compared with like.
         let is_session = runs.iter().flatten().all(|run| run.session.is_some());
         let [before, after] = runs.each_ref().map(|runs| WallSide::of(runs, is_session));
-        let undecidable = comparable::undecidable(sides, self);
+        let undecidable = comparable::undecidable(sides, names, self);
         wall::change([&before, &after], self, clocks, undecidable)
     }
 
@@ -213,12 +234,12 @@ impl Compare {
 }
 
 /// A run with its ranges by path and domain.
-fn wall_run(profile: &Profile) -> WallRun {
+fn wall_run(profile: &Profile, names: &NodeNames) -> WallRun {
     let nowhere = RangeKey { path: "".into(), domain: None };
     let mut keys = vec![nowhere; profile.tree.nodes.len()];
     for (_, node) in profile.walk() {
         let domain = node.domain().map(Rc::from);
-        keys[node.id.at()] = RangeKey { path: node.cut_path().into(), domain };
+        keys[node.id.at()] = RangeKey { path: names.cut_path(&node).into(), domain };
     }
     WallRun::of(profile, &keys)
 }
@@ -244,6 +265,8 @@ pub struct Comparison {
     counts_differ: bool,
     confidence: f64,
     wall: WallChange,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    phases: Vec<PhaseChange>,
     #[serde(rename = "bottlenecks")]
     leaders: Vec<LeaderChange>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -256,6 +279,8 @@ impl Comparison {
     getters! {
         /// The change of wall time, and the ranges and causes that explain it.
         wall: &WallChange = wall;
+        /// The phases of the runs: start-up, steady phases, teardown. Empty if nothing repeats.
+        phases: &[PhaseChange] = phases;
         /// Every quantity of the profile, each range and each kernel, also equal ones; times first.
         changes: &[Change] = changes;
         /// The leaders before and after: of kernels, kinds of work, and causes of idle time.

@@ -131,6 +131,7 @@ impl Comparison {
             format!("after: {}", side(&self.after)),
         ];
         lines.extend(self.wall.lines());
+        lines.extend(self.phases.iter().map(ToString::to_string));
         lines.extend(self.energy());
         lines.extend(self.trade());
         lines.extend(self.clock_warnings.iter().map(|warning| format!("warning: {warning}")));

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::wall::{signed, time};
 use super::{
-    CauseChange, Change, ChangeKind, Compared, Comparison, Leader, LeaderChange, Presence,
-    Quantity, Shape, Speed, TimeShift,
+    CauseChange, Change, ChangeKind, Compared, Comparison, Leader, LeaderChange, PhaseChange,
+    Presence, Quantity, Shape, Speed, TimeShift,
 };
 use crate::base::table::{Layout, Table, Tone};
 use crate::base::text;
@@ -299,6 +299,17 @@ impl Comparison {
         writeln!(out, "\nWall time by cause:\n")?;
         let (head, rows) = self.by_cause();
         write_rows(out, (&head, 1), &rows, Show { all: true, ..show }, Clone::clone)?;
+        if !self.phases.is_empty() {
+            writeln!(out, "\nTime of phases:\n")?;
+            let rows: Vec<_> = self.phases.iter().map(PhaseChange::cells).collect();
+            write_rows(
+                out,
+                (&PhaseChange::HEAD, 1),
+                &rows,
+                Show { all: true, ..show },
+                Clone::clone,
+            )?;
+        }
         let times = self.differing_times(false);
         if !times.is_empty() {
             writeln!(

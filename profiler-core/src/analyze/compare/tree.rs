@@ -8,6 +8,7 @@ use crate::base::hodges_lehmann::Ranks;
 use crate::base::kernel_names::Level;
 use crate::base::totals::Totals;
 use crate::base::units::nanoseconds;
+use crate::profile::running_numbers::NodeNames;
 use crate::profile::{Kernel, Profile, RangeNode};
 
 /// Levels of ranges whose instances are timed: recursions may be arbitrarily deep.
@@ -73,7 +74,12 @@ type Place = (usize, usize);
 /// The range if kernels are separated by range, the name and the shape.
 type KernelKey = (Option<usize>, Rc<str>, Shape);
 
-pub(super) fn changes(sides: [&[Profile]; 2], compare: &Compare, machine: &Machine) -> Vec<Change> {
+pub(super) fn changes(
+    sides: [&[Profile]; 2],
+    node_names: &[Vec<NodeNames>; 2],
+    compare: &Compare,
+    machine: &Machine,
+) -> Vec<Change> {
     let runs = sides.map(<[Profile]>::len);
     let (mut everything, mut outside) = (Row::new(runs), Row::new(runs));
     let mut tree = Tree::default();
@@ -86,8 +92,12 @@ pub(super) fn changes(sides: [&[Profile]; 2], compare: &Compare, machine: &Machi
             let busy_ns = nanoseconds(profile.query().busy_time());
             everything
                 .add(place, |quantity| of(quantity, &Times { busy_ns, ..Times::default() }, &all));
-            everything.add_time(place, Quantity::GpuNs, ns(&all));
-            everything.add_time(place, Quantity::BusyNs, busy_ns);
+            // A time of 0 has no factor: nothing ran.
+            for (quantity, ns) in [(Quantity::GpuNs, ns(&all)), (Quantity::BusyNs, busy_ns)] {
+                if ns != 0 {
+                    everything.add_time(place, quantity, ns);
+                }
+            }
             outside.add(place, |quantity| of(quantity, &Times::default(), &outer));
             let mut add_kernel = |range: Option<usize>, kernel: Kernel<'_>| {
                 let name = match names.get(kernel.name()) {
@@ -111,7 +121,8 @@ pub(super) fn changes(sides: [&[Profile]; 2], compare: &Compare, machine: &Machi
             let mut around: Vec<usize> = Vec::new();
             for (depth, node) in profile.walk() {
                 around.truncate(depth);
-                let id = tree.id(around.last().copied(), &node, runs);
+                let name = node_names[side][run].name(&node);
+                let id = tree.id((around.last().copied(), node.domain(), name), runs);
                 around.push(id);
                 tree.nodes[id].row.add_node(place, depth, &node);
                 if compare.by_range {
@@ -318,16 +329,20 @@ struct Node {
 }
 
 impl Tree {
-    /// The index of the matching node, which is added if new.
-    fn id(&mut self, parent: Option<usize>, node: &RangeNode<'_>, runs: [usize; 2]) -> usize {
-        let key = (parent, node.domain().map(str::to_owned), node.name().to_owned());
+    /// The index of the node with this parent, domain and name, which is added if new.
+    fn id(
+        &mut self,
+        (parent, domain, name): (Option<usize>, Option<&str>, &str),
+        runs: [usize; 2],
+    ) -> usize {
+        let key = (parent, domain.map(str::to_owned), name.to_owned());
         if let Some(&id) = self.ids.get(&key) {
             return id;
         }
         let id = self.nodes.len();
         self.nodes.push(Node {
-            name: node.name().to_owned(),
-            domain: node.domain().map(Rc::from),
+            name: name.to_owned(),
+            domain: domain.map(Rc::from),
             parent,
             level: Level::of(id, parent.map(|parent| self.nodes[parent].level)),
             children: Vec::new(),

@@ -16,7 +16,10 @@
 //! }
 //! // What would it bring?
 //! let change = Change::Kernel { name: "*gemm*".to_owned(), times: 2.0 };
-//! println!("{}", dependencies.predict(change));
+//! match dependencies.predict(change) {
+//!     Ok(prediction) => println!("{prediction}"),
+//!     Err(why) => println!("no prediction: {why}"),
+//! }
 //! for prediction in dependencies.best_changes(10) {
 //!     println!("{prediction}");
 //! }
@@ -38,7 +41,8 @@
 //! collectives whose kernels are known; other waits of one rank for another are part of the kernel.
 //!
 //! # The model's error
-//! [`Dependencies::replay_error`] fits the host's delays on odd steps and replays the even ones with them. A program can put the
+//! [`Dependencies::replay_error`] fits the host's delays on odd steps and replays the even ones with them. If the median step is
+//! off by more than 10 %, nothing is predicted. A program can put the
 //! model to the test: an [`Intervention`] delays half of its steps at one place, and [`Dependencies::responses`] compares what
 //! that did with what the model predicts.
 
@@ -56,19 +60,21 @@ mod response;
 mod tests;
 mod text;
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::base::kernel_names::Pattern;
 use crate::base::statistics::as_ns;
 use crate::join::range_tree::NodeId;
-use crate::join::tables::{CallId, Interval, OperationId, RangeId};
+use crate::join::tables::{CallId, Interval, OperationId, RangeId, ThreadId};
 use crate::profile::{Profile, Range, RangeNode};
 use graph::Graph;
 pub use intervention::Intervention;
 pub use path::{CriticalPath, PathKind, PathRow, Segment};
-pub use predict::{Change, Prediction};
+pub use predict::{Change, NoPrediction, Prediction};
 pub use replay::ReplayError;
 pub use response::{Agreement, Confidence, Response};
 
@@ -117,8 +123,17 @@ pub struct Assumptions {
 pub struct Dependencies<'a> {
     profile: &'a Profile,
     graph: Graph,
-    /// The range whose instances are steps, and they.
-    steps: Option<(NodeId, Vec<RangeId>)>,
+    steps: Option<Steps>,
+    replay: OnceLock<Option<ReplayError>>,
+}
+
+/// The ranges that are steps.
+#[derive(Debug)]
+struct Steps {
+    /// The path of their node, or the pattern of several.
+    label: String,
+    nodes: Vec<NodeId>,
+    ranges: Vec<RangeId>,
 }
 
 /// Fewer instances of a range are no steps.
@@ -135,31 +150,57 @@ impl Profile {
                 of_most_time = Some(node);
             }
         }
-        let steps = of_most_time.map(|node| (node.id, self.tree.instances(node.id).collect()));
-        Dependencies { profile: self, graph, steps }.ordered()
+        let steps = of_most_time.map(|node| Steps {
+            label: node.path(),
+            nodes: vec![node.id],
+            ranges: self.tree.instances(node.id).collect(),
+        });
+        Dependencies { profile: self, graph, steps, replay: OnceLock::new() }.ordered()
     }
 }
 
 impl<'a> Dependencies<'a> {
     fn ordered(mut self) -> Self {
-        if let Some((_, steps)) = &mut self.steps {
-            self.profile.store.sort_ranges(steps);
+        if let Some(steps) = &mut self.steps {
+            self.profile.store.sort_ranges(&mut steps.ranges);
         }
         self
     }
 
     /// The path of the range whose instances are taken for steps: of those with four or more, the one with the
-    /// most host time.
+    /// most host time. A pattern of [`with_steps`](Self::with_steps) that several ranges match is returned itself.
     pub fn steps_path(&self) -> Option<String> {
-        let (id, _) = self.steps.as_ref()?;
-        Some(RangeNode { profile: self.profile, id: *id }.path())
+        self.steps.as_ref().map(|steps| steps.label.clone())
+    }
+
+    /// True if instances of the range with this path are steps.
+    fn is_steps_path(&self, path: &str) -> bool {
+        let node = |id: &NodeId| RangeNode { profile: self.profile, id: *id };
+        self.steps.iter().flat_map(|steps| &steps.nodes).any(|id| node(id).is_path(path))
     }
 
     /// Takes the outermost instances of this name, path or pattern for steps. `None` if there are none.
     #[must_use]
     pub fn with_steps(self, path: &str) -> Option<Self> {
-        let (node, ranges) = self.instances(path)?;
-        Some(Self { steps: Some((node, ranges)), ..self })
+        let steps = self.instances(path)?;
+        Some(Self { steps: Some(steps), replay: OnceLock::new(), ..self })
+    }
+
+    /// Leaves out steps whose process and start are not wanted, unless too few remain.
+    #[must_use]
+    pub(crate) fn with_steps_where(mut self, is_wanted: impl Fn(u32, u64) -> bool) -> Self {
+        let store = &self.profile.store;
+        if let Some(Steps { ranges: steps, .. }) = &mut self.steps {
+            let is_step = |id: &&RangeId| {
+                let range = &store.ranges[id.at()];
+                is_wanted(store.threads[range.thread.at()].process, range.time.start_ns)
+            };
+            let wanted: Vec<RangeId> = steps.iter().filter(is_step).copied().collect();
+            if wanted.len() >= LEAST_STEPS {
+                *steps = wanted;
+            }
+        }
+        self
     }
 
     /// What was inferred, and what did not fit.
@@ -173,10 +214,13 @@ impl<'a> Dependencies<'a> {
     }
 
     /// The critical paths of the outermost instances of this name, path or pattern, together. Each is from the start of
-    /// the range to its end, or to the end of its last operation. `None` if there are none.
+    /// the range, or the end of the instance before on its thread if that is later, to its end, or to the end of its last
+    /// operation. `None` if there are none.
     pub fn critical_path_of(&self, path: &str) -> Option<CriticalPath> {
-        let (_, ranges) = self.instances(path)?;
-        let windows: Vec<Window> = ranges.iter().filter_map(|id| self.window(*id)).collect();
+        let steps = self.instances(path)?;
+        let mut windows: Vec<Window> =
+            steps.ranges.iter().filter_map(|id| self.window(*id)).collect();
+        self.start_after_previous(&mut windows, |window| window.thread.0);
         Some(self.path_of(Some(path.to_owned()), &windows))
     }
 
@@ -186,22 +230,56 @@ impl<'a> Dependencies<'a> {
         Some(self.path_of(Some(range.node().path()), &[window]))
     }
 
-    fn instances(&self, path: &str) -> Option<(NodeId, Vec<RangeId>)> {
+    /// The outermost instances of a name, path or pattern; `None` if there are none.
+    fn instances(&self, path: &str) -> Option<Steps> {
         let profile = self.profile;
         let outermost = profile.outermost(&Pattern::new(path));
-        let node = outermost.iter().position(|is_it| *is_it)?;
-        let nodes = profile.nodes().filter(|node| outermost[node.id.at()]);
+        let nodes: Vec<RangeNode<'_>> =
+            profile.nodes().filter(|node| outermost[node.id.at()]).collect();
+        let label = match &nodes[..] {
+            [] => return None,
+            [node] => node.path(),
+            _ => path.to_owned(),
+        };
+        let nodes: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
         let mut ranges: Vec<RangeId> =
-            nodes.flat_map(|node| profile.tree.instances(node.id)).collect();
+            nodes.iter().flat_map(|id| profile.tree.instances(*id)).collect();
         profile.store.sort_ranges(&mut ranges);
-        Some((NodeId(node as u32), ranges))
+        Some(Steps { label, nodes, ranges })
     }
 
     /// The steps, or the session.
+    ///
+    /// A step lasts until the next one of its process begins, or until its last operation ends if that is later. It
+    /// starts where the one before ends, so that each operation is in one step, also where the host runs ahead.
     fn windows(&self) -> Vec<Window> {
-        match &self.steps {
-            Some((_, steps)) => steps.iter().filter_map(|id| self.window(*id)).collect(),
-            None => self.whole().into_iter().collect(),
+        let Some(steps) = &self.steps else { return self.whole().into_iter().collect() };
+        let mut windows: Vec<Window> =
+            steps.ranges.iter().filter_map(|id| self.window(*id)).collect();
+        let mut last: FxHashMap<u32, usize> = FxHashMap::default();
+        for at in 0..windows.len() {
+            let Window { process, start, .. } = windows[at];
+            if let Some(before) = last.insert(process, at) {
+                windows[before].next = Some(start);
+            }
+        }
+        for window in &mut windows {
+            let ends = window.ends();
+            window.end = ends.max_by_key(|point| self.graph.time(*point)).unwrap_or(window.end);
+        }
+        self.start_after_previous(&mut windows, |window| window.process);
+        windows
+    }
+
+    /// Moves the start of each window to the end of the one before with the same key, if that is later.
+    fn start_after_previous(&self, windows: &mut [Window], key: impl Fn(&Window) -> u32) {
+        let mut ends: FxHashMap<u32, u32> = FxHashMap::default();
+        let later = |a: u32, b: u32| if self.graph.time(b) > self.graph.time(a) { b } else { a };
+        for window in windows {
+            let end = ends.entry(key(window)).or_insert(window.start);
+            window.start = later(*end, window.start);
+            window.end = later(window.start, window.end);
+            *end = window.end;
         }
     }
 
@@ -211,7 +289,8 @@ impl<'a> Dependencies<'a> {
         // Operations without times are at 0.
         let start = order.iter().copied().find(|point| self.graph.time(*point) != 0)?;
         let end = *order.last()?;
-        Some(Window { start, end, host_end: end, gpu_end: end, process: 0 })
+        let (next, range, thread) = (None, None, ThreadId(0));
+        Some(Window { start, end, host_end: end, gpu_end: end, next, range, process: 0, thread })
     }
 
     /// From the start of a range to its end or that of its last operation.
@@ -230,8 +309,9 @@ impl<'a> Dependencies<'a> {
             true => gpu_end,
             false => host_end,
         };
-        let process = store.threads[range.thread.at()].process;
-        Some(Window { start, end, host_end, gpu_end, process })
+        let (process, thread) = (store.threads[range.thread.at()].process, range.thread);
+        let (next, range) = (None, Some(id));
+        Some(Window { start, end, host_end, gpu_end, next, range, process, thread })
     }
 
     fn interval(&self, window: &Window) -> Interval {
@@ -257,9 +337,21 @@ struct Window {
     end: u32,
     /// The end of the range on its thread.
     host_end: u32,
-    /// The end of its last operation, or that of the range if it has none: one of the two is `end`.
+    /// The end of its last operation, or that of the range if it has none.
     gpu_end: u32,
+    /// The start of the next step of the process.
+    next: Option<u32>,
+    /// The range; `None` for the session.
+    range: Option<RangeId>,
     process: u32,
+    thread: ThreadId,
+}
+
+impl Window {
+    /// The points of which the latest is its end.
+    fn ends(&self) -> impl Iterator<Item = u32> {
+        [Some(self.host_end), Some(self.gpu_end), self.next].into_iter().flatten()
+    }
 }
 
 /// The critical path, the model's error and the best changes of a run.
@@ -276,6 +368,8 @@ pub struct Outlook {
     pub confidence: Confidence,
     /// The changes that bring most, the best first.
     pub changes: Vec<Prediction>,
+    /// Why there are no predictions.
+    pub no_prediction: Option<NoPrediction>,
     /// What the graph was made with.
     pub assumptions: Assumptions,
     /// The measured time that the changes refer to: of the median step, or of the session.
@@ -297,6 +391,7 @@ impl Dependencies<'_> {
             responses,
             confidence,
             changes: self.best_changes(CHANGES),
+            no_prediction: self.check_model().err(),
             assumptions: self.graph.assumptions,
             clock: Duration::from_nanos(self.clock_ns()),
         }

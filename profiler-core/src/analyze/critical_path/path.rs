@@ -194,13 +194,16 @@ impl Dependencies<'_> {
         let mut segments = Vec::new();
         let (mut length, mut unexplained) = (0, 0);
         let mut latest = vec![u64::MAX; self.graph.times.len()];
-        for window in windows {
-            let (edges, reached) = self.walk(window);
-            let time = self.interval(window);
+        for windows in stretches(windows) {
+            let whole = merged(&windows);
+            let (edges, reached) = self.walk(&whole);
+            let time = self.interval(&whole);
             length += time.ns();
             unexplained += reached.saturating_sub(time.start_ns);
             let on_path: FxHashSet<usize> = edges.iter().copied().collect();
-            self.add_slack(window, &on_path, &mut latest, &mut rows);
+            for window in &windows {
+                self.add_slack(window, time.start_ns, &on_path, &mut latest, &mut rows);
+            }
             for edge in edges.into_iter().rev() {
                 let edge = &self.graph.edges[edge];
                 let start_ns = self.graph.time(edge.from).max(time.start_ns);
@@ -246,10 +249,12 @@ impl Dependencies<'_> {
         (edges, graph.time(at).max(start_ns))
     }
 
-    /// Adds all activities of a window to the rows, with the slack of those off the path.
+    /// Adds the activities that end in a window and start after `since_ns` to the rows, with the slack of those off the
+    /// path. What ends with the window before is part of that.
     fn add_slack(
         &self,
         window: &Window,
+        since_ns: u64,
         on_path: &FxHashSet<usize>,
         latest: &mut [u64],
         rows: &mut Rows,
@@ -257,7 +262,11 @@ impl Dependencies<'_> {
         let graph = &self.graph;
         let time = self.interval(window);
         let part = graph.slice(time);
+        let is_first = time.start_ns == since_ns;
         for &point in graph.order[part.clone()].iter().rev() {
+            if graph.time(point) == time.start_ns && !is_first {
+                continue;
+            }
             // What nothing follows may last until the end.
             if latest[point as usize] == u64::MAX {
                 latest[point as usize] = time.end_ns;
@@ -270,7 +279,7 @@ impl Dependencies<'_> {
                     let latest = &mut latest[edge.from as usize];
                     *latest = (*latest).min(until.saturating_sub(edge.lag));
                 }
-                if !edge.link.is_activity() || from_ns < time.start_ns {
+                if !edge.link.is_activity() || from_ns < since_ns {
                     continue;
                 }
                 // On the path it is known to have none; waits are no activity.
@@ -404,12 +413,11 @@ impl Dependencies<'_> {
             Key::Copy(kind) => (PathKind::Copy, kind.to_string()),
             Key::Kernel(name) => {
                 let what = sums.work.map(|work| store.works()[work.at()].what);
-                let demangled = match what {
-                    Some(What::Kernel { names, .. }) => names.demangled,
-                    _ => None,
+                let label = match what {
+                    Some(What::Kernel { names, .. }) => self.profile.kernel_label(&names),
+                    _ => displayed(store.names.get(name), None),
                 };
-                let demangled = demangled.map(|name| store.names.get(name));
-                (PathKind::Kernel, displayed(store.names.get(name), demangled))
+                (PathKind::Kernel, label)
             }
         };
         sums.row(kind, name)
@@ -421,6 +429,20 @@ impl Dependencies<'_> {
         let kind = most.map_or(PathKind::Host, |(kind, _)| *kind);
         sums.row(kind, name.unwrap_or_default())
     }
+}
+
+/// Windows by process, those together of which each starts where the one before ends: they have one path.
+pub(super) fn stretches(windows: &[Window]) -> Vec<Vec<Window>> {
+    let mut windows = windows.to_vec();
+    windows.sort_by_key(|window| window.process);
+    let goes_on = |a: &Window, b: &Window| a.process == b.process && a.end == b.start;
+    windows.chunk_by(goes_on).map(<[Window]>::to_vec).collect()
+}
+
+/// One window from the start of the first to the end of the last.
+pub(super) fn merged(windows: &[Window]) -> Window {
+    let (first, last) = (windows[0], windows[windows.len() - 1]);
+    Window { end: last.end, ..first }
 }
 
 pub(super) fn operation_of(edge: &Edge) -> Option<OperationId> {

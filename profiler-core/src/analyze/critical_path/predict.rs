@@ -8,8 +8,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use super::graph::Link;
-use super::path::operation_of;
-use super::replay::REMOVED;
+use super::path::{merged, operation_of, stretches};
+use super::replay::{REMOVED, ReplayError, median};
 use super::{Dependencies, PathKind, Window};
 use crate::base::kernel_names::Pattern;
 use crate::base::statistics::as_ns;
@@ -114,6 +114,24 @@ pub struct CopyRate {
     pub is_measured: bool,
 }
 
+/// Why there is no prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "why")]
+#[non_exhaustive]
+pub enum NoPrediction {
+    /// The profile has no kernel, range or copy that the change names.
+    NothingMatches,
+    /// The model fails its own check: the [median step](super::ReplayError::median_step) of a replay is off by too much.
+    ModelError {
+        /// The error, as a share of the median step.
+        median_step: f64,
+        /// The largest error with predictions.
+        most: f64,
+    },
+}
+
+impl std::error::Error for NoPrediction {}
+
 impl Prediction {
     /// How many times as fast the run is.
     pub fn speed_up(&self) -> f64 {
@@ -126,6 +144,8 @@ impl Prediction {
     }
 }
 
+/// The largest error of a replay's median step with predictions.
+pub(super) const MOST_ERROR: f64 = 0.1;
 /// Ranges within this many others are not tried.
 const DEEPEST: usize = 64;
 /// Changes that are tried for the best, of each sort.
@@ -148,8 +168,52 @@ struct Changed {
 }
 
 impl Dependencies<'_> {
-    /// What a change would bring, by a replay of the graph with it. Costs some passes over the graph.
-    pub fn predict(&self, change: Change) -> Prediction {
+    /// Predicts what a change saves of the median step, or of the session, by a replay of the graph with it. Costs some
+    /// passes over the graph.
+    ///
+    /// # Errors
+    ///
+    /// If the change matches nothing, or if the model fails its own check.
+    pub fn predict(&self, change: Change) -> Result<Prediction, NoPrediction> {
+        if !self.has_match(&change) {
+            return Err(NoPrediction::NothingMatches);
+        }
+        self.check_model()?;
+        Ok(self.replayed(change))
+    }
+
+    /// Fails if the replay of the median step is off by more than 10 %.
+    pub(super) fn check_model(&self) -> Result<(), NoPrediction> {
+        match self.replay_error() {
+            Some(ReplayError { median_step, .. }) if median_step > MOST_ERROR => {
+                Err(NoPrediction::ModelError { median_step, most: MOST_ERROR })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn has_match(&self, change: &Change) -> bool {
+        let profile = self.profile;
+        match change {
+            Change::Kernel { name, .. } => {
+                profile.query().kernels().named(name).iter().any(|_| true)
+            }
+            Change::Pinned | Change::CopiesAhead => profile.copies().any(|_| true),
+            Change::RangeGpu { path, .. }
+            | Change::Host { path, .. }
+            | Change::Ahead { path, .. }
+            | Change::NoWait { path }
+            | Change::OneWait { path }
+            | Change::NoAllocations { path }
+            | Change::NoEvents { path }
+            | Change::OneGraph { path }
+            | Change::OneCopy { path } => {
+                profile.matching(&Pattern::new(path)).into_iter().any(|is_match| is_match)
+            }
+        }
+    }
+
+    pub(super) fn replayed(&self, change: Change) -> Prediction {
         let graph = &self.graph;
         let lags = graph.edges.iter().map(|edge| edge.lag).collect();
         let mut changed = Changed { lags, at_least: 0, copy_rate: None };
@@ -160,29 +224,41 @@ impl Dependencies<'_> {
             graph.replay(all, whole.start, |at, _| changed.lags[at], &mut earliest);
         }
         let windows = self.windows();
+        let before = lengths(&windows, |point| graph.time(point));
+        let after = lengths(&windows, |point| earliest[point as usize]);
+        // Steps of two lengths have a median of either, before and after: what steps save is compared step by step.
+        let longer = before
+            .iter()
+            .zip(&after)
+            .map(|(before, after)| i128::from(*after) - i128::from(*before));
+        let longer = median(longer.collect()).unwrap_or_default();
+        let before = median(before).unwrap_or_default();
+        let after = (i128::from(before) + longer).clamp(0, i128::from(u64::MAX)) as u64;
         let at_least = changed.at_least / windows.len().max(1) as u64;
-        let after = median_length(&windows, |point| earliest[point as usize]).max(at_least);
         Prediction {
             change,
-            before: Duration::from_nanos(self.clock_ns()),
-            after: Duration::from_nanos(after),
+            before: Duration::from_nanos(before),
+            after: Duration::from_nanos(after.max(at_least)),
             copy_rate: changed.copy_rate,
         }
     }
 
     /// The median length of the steps, or that of the session.
     pub(super) fn clock_ns(&self) -> u64 {
-        median_length(&self.windows(), |point| self.graph.time(point))
+        median(lengths(&self.windows(), |point| self.graph.time(point))).unwrap_or_default()
     }
 
     /// The changes that save most, of those that the critical path suggests: at most this many, each with at least
     /// 0.5 % of the time. They are not independent: what one saves another may save, too. None is tried for ranges within
-    /// 64 others.
+    /// 64 others. Empty if the model fails its own check.
     pub fn best_changes(&self, most: usize) -> Vec<Prediction> {
         let mut predictions: Vec<Prediction> = Vec::new();
+        if self.check_model().is_err() {
+            return predictions;
+        }
         let tries = (MOST_EDGES / self.graph.edges.len().max(1)).max(8);
         for change in self.candidates().into_iter().take(tries) {
-            let prediction = self.predict(change);
+            let prediction = self.replayed(change);
             let least = LEAST_SAVED * prediction.before.as_secs_f64();
             if prediction.saved().as_secs_f64() >= least {
                 predictions.push(prediction);
@@ -200,18 +276,18 @@ impl Dependencies<'_> {
         for row in kernels.take(TRIED) {
             changes.push(Change::Kernel { name: row.name.clone(), times: 2.0 });
         }
-        let (times, steps) = (self.range_times(), self.steps_path());
+        let times = self.range_times();
         for path in self.largest(&times, |times| times.host) {
             changes.push(Change::Host { path: path.clone(), times: 2.0 });
             // A part of a step may be done ahead, a step is not.
-            if Some(&path) != steps.as_ref() {
+            if !self.is_steps_path(&path) {
                 changes.push(Change::Ahead { path, threads: THREADS });
             }
         }
         for path in self.largest(&times, |times| times.waits) {
             changes.push(Change::OneWait { path: path.clone() });
             // A step without any wait has no end.
-            if Some(&path) != steps.as_ref() {
+            if !self.is_steps_path(&path) {
                 changes.push(Change::NoWait { path });
             }
         }
@@ -238,7 +314,8 @@ impl Dependencies<'_> {
     fn range_times(&self) -> Vec<Times> {
         let store = &self.profile.store;
         let mut times = vec![Times::default(); self.profile.tree.nodes.len()];
-        for edge in self.windows().iter().flat_map(|window| self.walk(window).0) {
+        let walks = stretches(&self.windows()).into_iter().map(|windows| merged(&windows));
+        for edge in walks.flat_map(|window| self.walk(&window).0) {
             let edge = &self.graph.edges[edge];
             let ns = self.graph.time(edge.to) - self.graph.time(edge.from);
             let Some(node) = self.node_of(edge) else { continue };
@@ -622,22 +699,14 @@ impl Dependencies<'_> {
     }
 }
 
-/// The median of the times that steps took after the one before had ended.
-fn median_length(windows: &[Window], time: impl Fn(u32) -> u64) -> u64 {
-    let mut lengths = lengths(windows, time);
-    lengths.sort_unstable();
-    lengths.get(lengths.len() / 2).copied().unwrap_or_default()
-}
-
-/// The times that steps took after the one before of their process had ended.
+/// The lengths of steps: of the first of each process from its start, of the others from the end of the one before.
 pub(super) fn lengths(windows: &[Window], time: impl Fn(u32) -> u64) -> Vec<u64> {
     let mut before: FxHashMap<u32, u64> = FxHashMap::default();
     let length = |window: &Window| {
-        let before = before.entry(window.process).or_default();
-        // A change may have one of the two end later that ended first.
-        let end = time(window.host_end).max(time(window.gpu_end));
-        let start = time(window.start).max(*before);
-        *before = end.max(*before);
+        // A change may have another point come last.
+        let end = window.ends().map(&time).max().unwrap_or_default();
+        let start = before.get(&window.process).copied().unwrap_or_else(|| time(window.start));
+        before.insert(window.process, end.max(start));
         end.saturating_sub(start)
     };
     windows.iter().map(length).collect()

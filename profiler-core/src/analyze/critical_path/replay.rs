@@ -196,8 +196,12 @@ impl Dependencies<'_> {
     /// The error of a replay of even steps with delays that were fitted on odd ones: see [`ReplayError`]. `None` with fewer
     /// than four steps.
     pub fn replay_error(&self) -> Option<ReplayError> {
-        let (_, steps) = self.steps.as_ref()?;
-        let windows: Vec<Window> = steps.iter().filter_map(|id| self.window(*id)).collect();
+        *self.replay.get_or_init(|| self.compute_replay_error())
+    }
+
+    fn compute_replay_error(&self) -> Option<ReplayError> {
+        self.steps.as_ref()?;
+        let windows = self.windows();
         if windows.len() < LEAST_STEPS {
             return None;
         }
@@ -225,7 +229,12 @@ impl Dependencies<'_> {
             let (part, time) = (part(window), self.interval(window));
             let mut length = |end: u32, lag: &mut dyn FnMut(&Edge) -> u64| {
                 graph.replay(part.clone(), window.start, |_, edge| lag(edge), &mut earliest);
-                let length = earliest[end as usize].saturating_sub(time.start_ns);
+                let end_ns = match earliest[end as usize] {
+                    // Of a host that runs ahead, the step is over before its work begins.
+                    REMOVED => graph.time(end),
+                    ns => ns,
+                };
+                let length = end_ns.saturating_sub(time.start_ns);
                 graph.forget(part.clone(), &mut earliest);
                 length
             };
@@ -235,7 +244,10 @@ impl Dependencies<'_> {
                     partner.next(graph, edge).unwrap_or_else(|| fitted.lag(edge))
                 }));
             }
-            without.push(length(window.host_end, &mut |edge| match edge.link.is_activity() {
+            without.push(length(window.next.unwrap_or(window.host_end), &mut |edge| match edge
+                .link
+                .is_activity()
+            {
                 true => fitted.lag(edge),
                 false => REMOVED,
             }));
@@ -243,23 +255,23 @@ impl Dependencies<'_> {
         let lengths =
             |of: &[Window]| of.iter().map(|window| self.interval(window).ns().max(1)).collect();
         let (others, measured): (Vec<u64>, Vec<u64>) = (lengths(&odd), lengths(&even));
-        let usual = middle(others)?;
+        let usual = median(others)?;
         let deviations = |of: &[u64]| {
             of.iter().zip(&measured).map(|(of, measured)| deviation(*of, *measured)).collect()
         };
         let single: Vec<f64> = deviations(&single);
         let largest = single.iter().copied().fold(0.0, f64::max);
-        let median = middle(measured.clone())?;
+        let measured_median = median(measured.clone())?;
         Some(ReplayError {
             steps: even.len() as u64,
             unusual: unusual as u64,
-            median_step: deviation(middle(replayed)?, median),
-            halves: deviation(usual, median),
-            median: middle_share(single)?,
-            spread: middle_share(deviations(&vec![usual; even.len()]))?,
+            median_step: deviation(median(replayed)?, measured_median),
+            halves: deviation(usual, measured_median),
+            median: median_share(single)?,
+            spread: median_share(deviations(&vec![usual; even.len()]))?,
             largest,
-            without_edges: middle_share(deviations(&without))?,
-            measured: Duration::from_nanos(median),
+            without_edges: median_share(deviations(&without))?,
+            measured: Duration::from_nanos(measured_median),
         })
     }
 }
@@ -269,12 +281,13 @@ fn deviation(of: u64, measured: u64) -> f64 {
     of.abs_diff(measured) as f64 / measured as f64
 }
 
-fn middle(mut values: Vec<u64>) -> Option<u64> {
+/// The middle value, the upper of two.
+pub(super) fn median<T: Ord + Copy>(mut values: Vec<T>) -> Option<T> {
     values.sort_unstable();
     values.get(values.len() / 2).copied()
 }
 
-fn middle_share(mut values: Vec<f64>) -> Option<f64> {
+fn median_share(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }

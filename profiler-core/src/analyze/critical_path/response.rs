@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::graph::Link;
 use super::intervention::DOMAIN_NAME;
-use super::predict::lengths;
+use super::predict::{MOST_ERROR, lengths};
 use super::{Dependencies, ReplayError, Window};
 use crate::base::hodges_lehmann::{MOST, Ranks, blocks, median};
 use crate::base::named_variants::named_variants;
@@ -47,9 +47,8 @@ named_variants! {
     }
 }
 
-/// Errors of a replay's median step up to which confidence is high, and medium.
+/// The error of a replay's median step up to which confidence is high.
 const HIGH: f64 = 0.02;
-const MEDIUM: f64 = 0.1;
 
 impl Confidence {
     /// By the model's error, which a few steps show no better than their single errors by the root of their number; each disagreement
@@ -59,7 +58,7 @@ impl Confidence {
         let error = replay.median_step.max(replay.median / (replay.steps as f64).sqrt());
         let mut confidence = match error {
             error if error <= HIGH => Self::High,
-            error if error <= MEDIUM => Self::Medium,
+            error if error <= MOST_ERROR => Self::Medium,
             _ => Self::Low,
         };
         let is_against = |response: &&Response| response.agreement() == Agreement::Disagrees;
@@ -133,11 +132,11 @@ impl Dependencies<'_> {
     /// place.
     pub fn responses(&self) -> Vec<Response> {
         let store = &self.profile.store;
-        let (Some(domain), Some((_, steps))) = (store.names.find(DOMAIN_NAME), &self.steps) else {
+        let (Some(domain), Some(_)) = (store.names.find(DOMAIN_NAME), &self.steps) else {
             return Vec::new();
         };
         let steps: Vec<(RangeId, Window)> =
-            steps.iter().filter_map(|id| Some((*id, self.window(*id)?))).collect();
+            self.windows().into_iter().filter_map(|window| Some((window.range?, window))).collect();
         let numbers: FxHashMap<RangeId, usize> =
             steps.iter().zip(0..).map(|((id, _), number)| (*id, number)).collect();
         let mut places: FxHashMap<(NodeId, bool), Vec<Place>> = FxHashMap::default();

@@ -291,7 +291,7 @@ fn recorded_events_lead_to_what_they_were_recorded_after() {
         assert_eq!((slack("later"), slack("unneeded")), (Some(us(214)), Some(us(13))), "{path}");
         // What `first` becomes `second` gains.
         let change = Change::Kernel { name: "first".to_owned(), times: 2.0 };
-        assert_eq!(dependencies.predict(change).saved(), us(50));
+        assert_eq!(dependencies.predict(change).unwrap().saved(), us(50));
     }
 }
 
@@ -397,14 +397,15 @@ fn path_leads_through_collectives_to_the_last_rank() {
         .collect();
     assert_eq!(processes.iter().filter(|id| **id == 101).count(), 60, "{processes:?}");
     let faster = |times| Change::Kernel { name: "gemm".to_owned(), times };
-    let prediction = dependencies.predict(faster(2.0));
-    assert_eq!((prediction.before, prediction.saved()), (us(760), us(350)), "{prediction}");
-    assert_eq!(dependencies.predict(faster(0.5)).after, us(760 + 700));
+    let prediction = dependencies.predict(faster(2.0)).unwrap();
+    // A step of 760 us begins every millisecond.
+    assert_eq!((prediction.before, prediction.saved()), (us(1_000), us(350)), "{prediction}");
+    assert_eq!(dependencies.predict(faster(0.5)).unwrap().after, us(1_000 + 700));
     let nothing = dependencies.predict(Change::RangeGpu { path: "none".to_owned(), times: 2.0 });
-    assert_eq!(nothing.saved(), us(0));
+    assert_eq!(nothing, Err(NoPrediction::NothingMatches));
     // Ten of each rank, with the delays of its other ten.
     let error = dependencies.replay_error().unwrap();
-    assert_eq!((error.steps, error.measured), (20, us(760)));
+    assert_eq!((error.steps, error.measured), (20, us(1_000)));
     assert!(error.largest < 1e-9, "{error}");
 }
 
@@ -430,7 +431,7 @@ fn dependencies_of_graphs_lead_to_what_a_node_waits_for() {
     let inferred = steps(step).profile();
     let inferred = inferred.dependencies();
     assert_eq!(
-        (inferred.assumptions().inferred_in_graphs, inferred.predict(faster()).saved()),
+        (inferred.assumptions().inferred_in_graphs, inferred.predict(faster()).unwrap().saved()),
         (60, us(0))
     );
     // Of `b`, `d` through the empty node 9, and `e`; in either order of the pairs.
@@ -454,7 +455,7 @@ fn dependencies_of_graphs_lead_to_what_a_node_waits_for() {
             each.map(|each| us(20 * each)),
             "{path}"
         );
-        assert_eq!(dependencies.predict(faster()).saved(), us(9));
+        assert_eq!(dependencies.predict(faster()).unwrap().saved(), us(9));
         // `b` ends at 36 us of 65, and `a` half a microsecond earlier than `b` needs.
         let slack = |name| path.row(PathKind::Kernel, name).unwrap().slack.unwrap();
         assert!(slack("b") >= us(29) && slack("a") >= us(29), "{path}");
@@ -500,7 +501,7 @@ fn compare(before: impl FnMut(&mut Program), change: Change, after: impl FnMut(&
     let dependencies = before.dependencies();
     let measured = dependencies.critical_path_of("step").unwrap().length.as_secs_f64() / 20.0;
     let after = after.dependencies().with_steps("step").unwrap().clock_ns() as f64 / 1e9;
-    let prediction = before.dependencies().with_steps("step").unwrap().predict(change);
+    let prediction = before.dependencies().with_steps("step").unwrap().predict(change).unwrap();
     assert!((prediction.before.as_secs_f64() / measured - 1.0).abs() < 1e-9);
     let predicted = prediction.after.as_secs_f64();
     assert!((predicted / after - 1.0).abs() < 0.02, "{prediction}: measured {after}");
@@ -658,10 +659,10 @@ fn replay_without_a_change_is_the_recording() {
     for (seed, _, profile) in programs(300) {
         let dependencies = profile.dependencies();
         let nothing = Change::RangeGpu { path: "no such range".to_owned(), times: 2.0 };
-        let prediction = dependencies.predict(nothing);
+        let prediction = dependencies.replayed(nothing);
         assert_eq!(prediction.before, prediction.after, "seed {seed}");
         let slower = Change::RangeGpu { path: "*".to_owned(), times: 0.5 };
-        assert!(dependencies.predict(slower).after >= prediction.before, "seed {seed}");
+        assert!(dependencies.replayed(slower).after >= prediction.before, "seed {seed}");
         let ranges = dependencies.critical_path_of("*");
         for path in [Some(dependencies.critical_path()), ranges].into_iter().flatten() {
             let on_path: Duration = path.segments().iter().map(|of| of.span().duration()).sum();
@@ -837,4 +838,137 @@ fn empty_profile_has_an_empty_path() {
     assert!(dependencies.replay_error().is_none());
     assert!(dependencies.best_changes(10).is_empty());
     assert_eq!(nanoseconds(dependencies.outlook().clock), 0);
+}
+
+/// 20 steps of a host that runs two steps ahead: forward, backward and optimizer of 10, 20 and 8 ms on the GPU, of which the loss of the
+/// step before the last is waited for.
+fn host_ahead() -> Profile {
+    let mut program = Program::new();
+    let mut losses = Vec::new();
+    for number in 0..20 {
+        program.range("forward", |p| {
+            p.host(2_000 * US);
+            p.launch(7, Job::Kernel("first", 4_000), 6_000 * US);
+            p.launch(7, Job::Kernel("gemm", 4_000), 4_000 * US);
+        });
+        program.host(3_000 * US);
+        program.launch(7, Job::Kernel("backward", 4_000), 20_000 * US);
+        program.launch(7, Job::Kernel("optimizer", 4_000), 8_000 * US);
+        losses.push(program.record_event(7, true));
+        if number >= 2 {
+            program.synchronize_recorded(losses[number - 2]);
+        }
+    }
+    program.wait();
+    program.profile()
+}
+
+#[test]
+fn each_operation_is_in_one_step_of_a_host_that_runs_ahead() {
+    let profile = host_ahead();
+    let dependencies = profile.dependencies();
+    assert_eq!(dependencies.steps_path().as_deref(), Some("forward"));
+    let path = dependencies.outlook().path;
+    let row = |name| path.row(PathKind::Kernel, name).unwrap();
+    // The steps end with the last forward.
+    for (name, count) in [("first", 20), ("gemm", 20), ("backward", 19), ("optimizer", 19)] {
+        assert_eq!((row(name).all_parts, row(name).parts), (count, count), "{name}\n{path}");
+    }
+    let all: Duration = path.segments().iter().map(|of| of.span().duration()).sum();
+    assert_eq!(all + path.unexplained, path.length, "{path}");
+    let first = profile.range("forward").unwrap();
+    assert_eq!(first.instances(), 20);
+    let steps = dependencies.windows();
+    assert!(steps.windows(2).all(|of| of[0].end == of[1].start), "{steps:?}");
+    assert_eq!(dependencies.clock_ns(), 38_000 * US);
+    // Instances of the range alone do not overlap either.
+    let path = dependencies.critical_path_of("forward").unwrap();
+    assert_eq!(path.row(PathKind::Kernel, "gemm").unwrap().all_parts, 20, "{path}");
+}
+
+#[test]
+fn kernels_save_at_most_the_time_that_they_take_less() {
+    let profile = host_ahead();
+    let dependencies = profile.dependencies();
+    for (name, each) in [("gemm", 4_000), ("backward", 20_000)] {
+        let faster = Change::Kernel { name: name.to_owned(), times: 2.0 };
+        let prediction = dependencies.predict(faster).unwrap();
+        assert_eq!((prediction.before, prediction.saved()), (us(38_000), us(each / 2)));
+    }
+}
+
+/// Odd steps compute on the host for 10 us, even ones for 300: no delay of one kind of step is that of the other.
+#[test]
+fn a_model_that_fails_its_check_predicts_nothing() {
+    let mut number = 0;
+    let profile = steps(|p| {
+        number += 1;
+        p.range("load", |p| p.host(if number % 2 == 0 { 300 * US } else { 10 * US }));
+        p.launch(7, Job::Kernel("work", 4_000), 300 * US);
+        p.wait();
+        p.host(if number % 2 == 0 { 10 * US } else { 120 * US });
+    })
+    .profile();
+    let dependencies = profile.dependencies();
+    let error = dependencies.replay_error().unwrap();
+    assert!(error.median_step > 0.1, "{error}");
+    let outlook = dependencies.outlook();
+    assert!(outlook.changes.is_empty() && dependencies.best_changes(10).is_empty());
+    let why = NoPrediction::ModelError { median_step: error.median_step, most: 0.1 };
+    assert_eq!(outlook.no_prediction, Some(why));
+    let faster = Change::Kernel { name: "work".to_owned(), times: 2.0 };
+    assert_eq!(dependencies.predict(faster), Err(why));
+    for text in [outlook.to_string(), profile.diagnose().to_string()] {
+        assert!(
+            text.contains("\nno changes are predicted: the replay's median step is off by "),
+            "{text}"
+        );
+        assert!(!text.contains("times as fast") && !text.contains("ahead on"), "{text}");
+    }
+    let json = serde_json::to_value(&outlook).unwrap();
+    assert_eq!(json["no_prediction"]["why"], "model_error");
+}
+
+#[test]
+fn changes_without_a_match_have_no_prediction() {
+    let profile = steps(streams_and_a_graph).profile();
+    let dependencies = profile.dependencies();
+    let kernel = |name: &str| Change::Kernel { name: name.to_owned(), times: 2.0 };
+    assert!(dependencies.predict(kernel("fir*")).is_ok());
+    for change in [
+        kernel("foo"),
+        Change::OneWait { path: "nowhere".to_owned() },
+        Change::Host { path: "nowhere".to_owned(), times: 2.0 },
+        Change::Pinned,
+    ] {
+        assert_eq!(dependencies.predict(change), Err(NoPrediction::NothingMatches));
+    }
+}
+
+#[test]
+fn changes_of_kernels_with_long_names_never_look_alike() {
+    let long =
+        "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<at::native::";
+    let names: Vec<&'static str> = ["add", "mul"]
+        .map(|name| &*format!("{long}{name}>(at::TensorIteratorBase&)::{long}>(int, int)").leak())
+        .to_vec();
+    let profile = steps(|p| {
+        for name in &names {
+            p.launch(7, Job::Kernel(name, 4_000), 500 * US);
+        }
+        p.wait();
+    })
+    .profile();
+    let outlook = profile.dependencies().outlook();
+    let lines = |text: String| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.contains("2 times as fast"));
+        lines.map(|line| line[4..].to_owned()).collect()
+    };
+    let short = lines(outlook.to_string());
+    assert!(short.len() == 2 && short[0] != short[1], "{short:?}");
+    // Lines without limit, as in pipes, have the whole names.
+    let whole = lines(format!("{:.65535}", outlook));
+    assert!(names.iter().all(|name| whole.iter().any(|line| line.contains(name))), "{whole:?}");
+    let diagnosis = lines(format!("{:.65535}", profile.diagnose()));
+    assert_eq!(whole, diagnosis);
 }

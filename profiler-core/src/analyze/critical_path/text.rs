@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{
-    Agreement, Assumptions, Change, CriticalPath, Outlook, PathRow, Prediction, ReplayError,
-    Response,
+    Agreement, Assumptions, Change, CriticalPath, NoPrediction, Outlook, PathRow, Prediction,
+    ReplayError, Response,
 };
-use crate::base::table::{Layout, Table};
+use crate::base::table::{Layout, Table, distinct};
 use crate::base::units::{NAME_WIDTH, PATH_WIDTH, number, shortened, time};
 
 /// Rows of a table.
@@ -18,6 +18,9 @@ fn percent(part: Duration, whole: Duration) -> String {
     let share = if whole == 0.0 { 0.0 } else { part.as_secs_f64() / whole };
     format!("{:.1} %", 100.0 * share)
 }
+
+/// The longest name in a line without a limit, in columns.
+const LONGEST_NAME: usize = 500;
 
 impl CriticalPath {
     fn table(&self, of: &str, rows: &[PathRow], layout: Layout) -> String {
@@ -67,51 +70,102 @@ impl fmt::Display for CriticalPath {
     }
 }
 
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = |path: &String| shortened(path, PATH_WIDTH);
+impl Change {
+    /// The name or path that it is about; empty for changes of the whole run.
+    fn subject(&self) -> &str {
+        match self {
+            Self::Kernel { name, .. } => name,
+            Self::RangeGpu { path, .. }
+            | Self::Host { path, .. }
+            | Self::Ahead { path, .. }
+            | Self::NoWait { path }
+            | Self::OneWait { path }
+            | Self::NoAllocations { path }
+            | Self::NoEvents { path }
+            | Self::OneGraph { path }
+            | Self::OneCopy { path } => path,
+            Self::Pinned | Self::CopiesAhead => "",
+        }
+    }
+
+    fn subject_width(&self, layout: Layout) -> usize {
+        let default = if matches!(self, Self::Kernel { .. }) { NAME_WIDTH } else { PATH_WIDTH };
+        layout.name_width(default).min(LONGEST_NAME)
+    }
+
+    /// The text with its subject as it is shown.
+    fn text(&self, of: &str) -> String {
         let faster = |times: f64| match times {
             times if times.is_infinite() => "in no time".to_owned(),
             times => format!("{} times as fast", number(times)),
         };
         match self {
-            Self::Kernel { name, times } => {
-                write!(f, "kernel {} {}", shortened(name, NAME_WIDTH), faster(*times))
+            Self::Kernel { times, .. } => format!("kernel {of} {}", faster(*times)),
+            Self::RangeGpu { times, .. } => format!("GPU work of {of} {}", faster(*times)),
+            Self::Host { times, .. } => format!("host's part of {of} {}", faster(*times)),
+            Self::Ahead { threads, .. } => {
+                format!("host's part of {of} ahead on {threads} threads")
             }
-            Self::RangeGpu { path: of, times } => {
-                write!(f, "GPU work of {} {}", path(of), faster(*times))
+            Self::NoWait { .. } => format!("no waits of the host in {of}"),
+            Self::OneWait { .. } => format!("only the last wait in each {of}"),
+            Self::NoAllocations { .. } => format!("no allocations in {of}, from a pool"),
+            Self::NoEvents { .. } => format!("no waits of streams in {of}"),
+            Self::OneGraph { .. } => format!("launches in each {of} as one graph"),
+            Self::OneCopy { .. } => format!("copies in each {of} as one"),
+            Self::Pinned => "copies from and to pinned memory".to_owned(),
+            Self::CopiesAhead => "copies from and to pinned memory, beside kernels".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.subject_width(Layout::of(f));
+        f.write_str(&self.text(&shortened(self.subject(), width)))
+    }
+}
+
+impl Prediction {
+    /// The text with the change as it is shown.
+    fn text(&self, change: &str) -> String {
+        let Self { before, copy_rate, .. } = self;
+        let saved = match self.after > *before {
+            true => format!("about {} more", time(self.after - *before)),
+            false => {
+                let saved = self.saved();
+                format!("about {} less ({})", time(saved), percent(saved, *before))
             }
-            Self::Host { path: of, times } => {
-                write!(f, "host's part of {} {}", path(of), faster(*times))
+        };
+        let text = format!("{change}: {saved}, {:.2}x faster", self.speed_up());
+        match copy_rate {
+            Some(rate) if rate.is_measured => {
+                format!("{text}, at {} GB/s", number(rate.gigabytes))
             }
-            Self::Ahead { path: of, threads } => {
-                write!(f, "host's part of {} ahead on {threads} threads", path(of))
-            }
-            Self::NoWait { path: of } => write!(f, "no waits of the host in {}", path(of)),
-            Self::OneWait { path: of } => write!(f, "only the last wait in each {}", path(of)),
-            Self::NoAllocations { path: of } => {
-                write!(f, "no allocations in {}, from a pool", path(of))
-            }
-            Self::NoEvents { path: of } => write!(f, "no waits of streams in {}", path(of)),
-            Self::OneGraph { path: of } => write!(f, "launches in each {} as one graph", path(of)),
-            Self::OneCopy { path: of } => write!(f, "copies in each {} as one", path(of)),
-            Self::Pinned => f.write_str("copies from and to pinned memory"),
-            Self::CopiesAhead => f.write_str("copies from and to pinned memory, beside kernels"),
+            Some(rate) => format!("{text}, at an assumed {} GB/s", number(rate.gigabytes)),
+            None => text,
         }
     }
 }
 
 impl fmt::Display for Prediction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { change, before, copy_rate, .. } = self;
-        let (saved, speed_up) = (self.saved(), self.speed_up());
-        write!(f, "{change}: {} less ({}), {speed_up:.2}x", time(saved), percent(saved, *before))?;
-        match copy_rate {
-            Some(rate) if rate.is_measured => write!(f, ", at {} GB/s", number(rate.gigabytes))?,
-            Some(rate) => write!(f, ", at an assumed {} GB/s", number(rate.gigabytes))?,
-            None => {}
+        let width = self.change.subject_width(Layout::of(f));
+        let change = self.change.text(&shortened(self.change.subject(), width));
+        f.write_str(&self.text(&change))
+    }
+}
+
+impl fmt::Display for NoPrediction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NothingMatches => f.write_str("the profile has nothing that the change names"),
+            Self::ModelError { median_step, most } => write!(
+                f,
+                "the replay's median step is off by {:.2} %, more than {:.0} %",
+                100.0 * median_step,
+                100.0 * most
+            ),
         }
-        Ok(())
     }
 }
 
@@ -119,15 +173,10 @@ impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "replay of {} steps with the delays of others: the median step is off by {:.2} %, that of two halves by \
-             {:.2} %; single steps by {:.2} % (at most {:.2} %) and vary by {:.2} %; without dependencies {:.1} %",
+            "check of the model: the median of {} replayed steps is off by {:.2} % (odd and even steps differ by {:.2} %)",
             self.steps,
             100.0 * self.median_step,
-            100.0 * self.halves,
-            100.0 * self.median,
-            100.0 * self.largest,
-            100.0 * self.spread,
-            100.0 * self.without_edges
+            100.0 * self.halves
         )
     }
 }
@@ -196,30 +245,47 @@ impl fmt::Display for Assumptions {
 
 impl Outlook {
     /// The shares of the path, the model's error and the changes, for a text that has more.
-    pub(crate) fn brief(&self) -> String {
+    pub(crate) fn brief(&self, layout: Layout) -> String {
         let path = self.path.range.as_deref().unwrap_or("the session");
         let kinds = self.path.kinds.iter().take(5).map(|(kind, ns)| {
             format!("{} {}", kind.text(), percent(Duration::from_nanos(*ns), self.path.length))
         });
         let kinds = kinds.collect::<Vec<_>>().join(", ");
-        format!("critical path of {}: {kinds}{}", shortened(path, PATH_WIDTH), self.changes_text())
+        let path = shortened(path, PATH_WIDTH);
+        format!("critical path of {path}: {kinds}{}", self.changes_text(layout))
     }
 
-    fn changes_text(&self) -> String {
+    fn changes_text(&self, layout: Layout) -> String {
         let mut text = match &self.replay {
             Some(error) => format!("\n{error}"),
-            None => "\nthe model's error is not known: fewer than four steps".to_owned(),
+            None => "\nthe model's error is unknown: fewer than four steps".to_owned(),
         };
         for response in &self.responses {
             text.push_str(&format!("\n{response}"));
         }
+        if let Some(why) = &self.no_prediction {
+            text.push_str(&format!("\nno changes are predicted: {why}"));
+            return text;
+        }
         text.push_str(&format!("\nconfidence in predictions: {}", self.confidence));
-        text.push_str(match self.changes.is_empty() {
-            true => "\nno single change of those tried would save 0.5 %",
-            false => "\nchanges by what each saves alone in a replay:",
+        let (clock, steps) = (time(self.clock), self.path.range.is_some());
+        text.push_str(&match (self.changes.is_empty(), steps) {
+            (true, _) => "\nno single change of those tried would save 0.5 %".to_owned(),
+            (false, true) => {
+                format!("\nchanges, by what each alone saves of the median step of {clock}:")
+            }
+            (false, false) => format!("\nchanges, by what each alone saves of {clock}:"),
         });
-        for (n, change) in self.changes.iter().enumerate() {
-            text.push_str(&format!("\n  {}. {change}", n + 1));
+        // Changes of two kernels never look alike.
+        let subjects: Vec<(&str, usize)> = self
+            .changes
+            .iter()
+            .map(|of| (of.change.subject(), of.change.subject_width(layout)))
+            .collect();
+        let subjects = distinct(&subjects);
+        for ((n, prediction), subject) in self.changes.iter().enumerate().zip(subjects) {
+            let change = prediction.change.text(&subject);
+            text.push_str(&format!("\n  {}. {}", n + 1, prediction.text(&change)));
         }
         text
     }
@@ -231,7 +297,7 @@ impl fmt::Display for Outlook {
             Some(width) => writeln!(f, "{:.width$}", self.path)?,
             None => writeln!(f, "{}", self.path)?,
         }
-        writeln!(f, "{}", self.changes_text())?;
+        writeln!(f, "{}", self.changes_text(Layout::of(f)))?;
         write!(f, "{}", self.assumptions)
     }
 }

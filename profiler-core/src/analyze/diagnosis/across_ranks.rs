@@ -7,7 +7,7 @@ use super::clock::Part;
 use super::finding::{Finding, FindingKind};
 use super::sign::Sign;
 use super::straggler::Stragglers;
-use crate::analyze::matches::{Match, Matches};
+use crate::analyze::matches::{Match, Matches, Member, Participant};
 use crate::base::statistics::ratio;
 use crate::base::units::time;
 
@@ -25,7 +25,8 @@ impl Run<'_> {
 
     /// Costs are means over the devices, as the clock is.
     pub(super) fn across_ranks(&self) -> Vec<Finding> {
-        let matches = Matches::of(self.profile);
+        let mut matches = Matches::of(self.profile);
+        matches.all.retain(|matched| self.includes_match(&matches.participants, matched));
         if matches.all.is_empty() {
             return Vec::new();
         }
@@ -42,6 +43,16 @@ impl Run<'_> {
         let transfers = self.exposed_transfers(&matches, exposed as f64 - waits);
         let least = self.thresholds.get_finding_share();
         uneven.into_iter().chain(transfers).filter(|found| found.share >= least).collect()
+    }
+
+    /// True for a collective whose last rank arrived in the phase.
+    fn includes_match(&self, participants: &[Participant], matched: &Match) -> bool {
+        let Some(section) = &self.section else { return true };
+        let is_in = |member: &Member| {
+            let process = participants[member.participant].process;
+            section.has(process, matched.latest_ns)
+        };
+        matched.members.iter().any(is_in)
     }
 
     /// `waits` of the mean wait are exposed; `share` of the collectives' time ranks wait.
@@ -94,6 +105,7 @@ impl Run<'_> {
             matches.all.len()
         );
         let is_met = sign.is_met();
-        is_met.then(|| self.costing(FindingKind::ExposedTransfers, title, cost, vec![sign]))
+        let found = self.costing(FindingKind::ExposedTransfers, title, cost, vec![sign]);
+        is_met.then(|| self.limited(found, std::iter::empty()))
     }
 }

@@ -69,8 +69,8 @@ impl Bottleneck {
     /// The assumption of its speed-up estimate: half the time for compute, which cannot be removed.
     pub const fn assumption(self) -> &'static str {
         match self {
-            Self::GpuCompute => "if it took half the time, all else equal",
-            _ => "if it took no time, all else equal",
+            Self::GpuCompute => "if its kernels took half the time",
+            _ => "without it",
         }
     }
 }

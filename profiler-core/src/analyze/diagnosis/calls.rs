@@ -23,10 +23,10 @@ const LOADS: [&str; 4] = ["ModuleLoad", "LibraryLoad", "LinkComplete", "KernelGe
 
 impl Run<'_> {
     pub(super) fn repeated_allocation(&self) -> Option<Finding> {
-        let totals = self.profile.totals();
+        let (allocations, frees) = self.allocations();
         let least = self.thresholds.get_least_repeats();
         // Memory that is kept to the end is not freed.
-        if totals.allocations < least || totals.frees < totals.allocations / 2 {
+        if allocations < least || frees < allocations / 2 {
             return None;
         }
         let store = &self.profile.store;
@@ -35,10 +35,25 @@ impl Run<'_> {
             let class = piece.call.map(class);
             piece.is_idle && matches!(class, Some(CallClass::Alloc | CallClass::Free))
         };
-        let sign =
-            Sign::at_least("allocations", totals.allocations as f64, SignUnit::Count, least as f64);
-        let title = format!("{} allocations and {} frees", totals.allocations, totals.frees);
+        let sign = Sign::at_least("allocations", allocations as f64, SignUnit::Count, least as f64);
+        let title = format!("{allocations} allocations and {frees} frees");
         self.finish(FindingKind::RepeatedAllocation, title, self.whole(is_one), vec![sign])
+    }
+
+    /// Allocations and frees.
+    fn allocations(&self) -> (u64, u64) {
+        let totals = self.profile.totals();
+        if self.section.is_none() {
+            return (totals.allocations, totals.frees);
+        }
+        let store = &self.profile.store;
+        let calls = (0..).map(CallId).zip(&store.calls);
+        let of_phase = calls.filter(|(id, _)| self.includes_call(*id));
+        of_phase.fold((0, 0), |(allocations, frees), (_, call)| match store.call_kind(call).class {
+            CallClass::Alloc => (allocations + 1, frees),
+            CallClass::Free => (allocations, frees + 1),
+            _ => (allocations, frees),
+        })
     }
 
     /// Waits without work to wait for.
@@ -62,7 +77,7 @@ impl Run<'_> {
         // Start and end of the last wait that returned.
         let mut last: FxHashMap<(u32, u32, Option<u32>), (u64, u64)> = FxHashMap::default();
         let mut redundant: FxHashSet<u64> = FxHashSet::default();
-        let count = waits.len();
+        let count = waits.iter().filter(|wait| self.includes_wait(wait)).count();
         for wait in waits {
             let (context, stream) = match wait.target() {
                 WaitTarget::Stream { context, stream, .. } => (context, Some(stream)),
@@ -80,7 +95,7 @@ impl Run<'_> {
                 let next = times.partition_point(|time| *time < since);
                 times.get(next).is_some_and(|time| *time < start)
             };
-            if before.is_some_and(|(since, _)| !has_work(since)) {
+            if self.includes_wait(&wait) && before.is_some_and(|(since, _)| !has_work(since)) {
                 redundant.insert(start);
             }
             last.insert((process, context, stream), (start, time.end_ns));
@@ -127,14 +142,14 @@ impl Run<'_> {
         if later.len() as u64 >= self.thresholds.get_least_repeats() {
             let usual = nanoseconds(Statistics::of_ns(later).median()).max(1);
             for (call, took) in first.into_values() {
-                if took >= LOADING_FACTOR.saturating_mul(usual) {
+                if took >= LOADING_FACTOR.saturating_mul(usual) && self.includes_call(call) {
                     loading.insert(call, 1.0 - usual as f64 / took as f64);
                     loaders += 1;
                 }
             }
         }
         for (row, call) in (0..).map(CallId).zip(self.profile.calls()) {
-            if LOADS.iter().any(|name| call.name().contains(name)) {
+            if LOADS.iter().any(|name| call.name().contains(name)) && self.includes_call(row) {
                 loading.insert(row, 1.0);
             }
         }
@@ -182,11 +197,11 @@ impl Run<'_> {
 
     /// Kernels by stream (process, context and number), in start order.
     pub(super) fn kernels_by_stream(&self) -> &BTreeMap<(u32, u32, u32), Vec<OperationId>> {
-        self.known.streams.get_or_init(|| {
+        self.streams.get_or_init(|| {
             let mut streams: BTreeMap<(u32, u32, u32), Vec<OperationId>> = BTreeMap::new();
             let is_kernel =
                 |operation: &GpuOperation<'_>| operation.kind() == OperationKind::Kernel;
-            for kernel in self.profile.operations().filter(is_kernel) {
+            for kernel in self.operations().filter(is_kernel) {
                 let id = OperationId(kernel.number() as u32);
                 streams.entry(stream_key(&kernel)).or_default().push(id);
             }

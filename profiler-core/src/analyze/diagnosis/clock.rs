@@ -3,15 +3,17 @@
 //! GPU work comes before host activity, kernels before copies: a copy beside a kernel costs
 //! nothing. Idle time belongs to the thread of the next operation, as in [`gaps`](crate::query).
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cupti::CallClass;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use super::Thresholds;
 use crate::base::named_variants::named_variants;
 use crate::join::busy::{extent, observed};
+use crate::join::range_tree::NodeId;
 use crate::join::tables::{CallId, Interval, OperationId, RangeId, Store};
 use crate::profile::{GpuOperation, OperationKind, Profile};
 use crate::query::Timeline;
@@ -98,6 +100,18 @@ impl Clock {
     /// The time of the clock: the mean over devices.
     pub(crate) fn ns(&self) -> u64 {
         self.total_ns / self.devices()
+    }
+
+    /// True if it contains the device.
+    pub(super) fn has(&self, device: u32) -> bool {
+        let mut devices = self.devices.iter().map(|pieces| &self.pieces[pieces.clone()]);
+        devices.any(|pieces| pieces.first().is_some_and(|piece| piece.device == device))
+    }
+
+    /// The clock without these devices.
+    pub(super) fn without(&self, devices: &[u32]) -> Self {
+        let is_left = |piece: &&Piece| !devices.contains(&piece.device);
+        self.pieces.iter().filter(is_left).copied().collect::<Vec<_>>().into()
     }
 
     /// The sum over devices, at least 1, as the divisor of shares.
@@ -243,6 +257,36 @@ fn loads(profile: &Profile, thresholds: &Thresholds) -> Vec<bool> {
         loads[id.at()] = *own || range.parent.get().is_some_and(|parent| loads[parent.at()]);
     }
     loads
+}
+
+/// The most names of ranges by which time counts as data loading.
+const LOADING_NAMES: usize = 3;
+
+/// The names by which this idle time counts as data loading, those of most time first.
+pub(super) fn loading_names<'p>(
+    profile: &Profile,
+    thresholds: &Thresholds,
+    pieces: impl Iterator<Item = &'p Piece>,
+) -> Vec<String> {
+    let store = &profile.store;
+    let name = |id: RangeId| store.names.get(store.label(store.ranges[id.at()].label).name);
+    let mut by_node: FxHashMap<NodeId, (u64, RangeId)> = FxHashMap::default();
+    for piece in pieces.filter(|piece| piece.part == Part::Loading) {
+        let Some(range) = piece.range else { continue };
+        let node = profile.tree.of_range[range.at()];
+        by_node.entry(node).or_insert((0, range)).0 += piece.time.ns();
+    }
+    let mut by_name: FxHashMap<&str, u64> = FxHashMap::default();
+    for (ns, range) in by_node.into_values() {
+        let parent = |id: &RangeId| store.ranges[id.at()].parent.get();
+        let mut names = std::iter::successors(Some(range), parent).map(name);
+        if let Some(name) = names.find(|name| thresholds.is_loading(name)) {
+            *by_name.entry(name).or_default() += ns;
+        }
+    }
+    let mut names: Vec<(&str, u64)> = by_name.into_iter().collect();
+    names.sort_unstable_by_key(|(name, ns)| (Reverse(*ns), *name));
+    names.into_iter().take(LOADING_NAMES).map(|(name, _)| name.to_owned()).collect()
 }
 
 /// Process, context and number of an operation's stream.

@@ -47,7 +47,7 @@ impl Run<'_> {
         let mut operations: FxHashSet<OperationId> = FxHashSet::default();
         let mut calls: FxHashSet<CallId> = FxHashSet::default();
         let mut moved = 0_u64;
-        for operation in self.profile.operations() {
+        for operation in self.operations() {
             let (Some(copy), Some(call)) = (operation.as_copy(), operation.call()) else {
                 continue;
             };
@@ -77,7 +77,7 @@ impl Run<'_> {
         let small = self.thresholds.get_small_copy_bytes();
         let mut open: FxHashMap<(u32, u32, u32), CopyRow> = FxHashMap::default();
         let mut rows: Vec<CopyRow> = Vec::new();
-        for operation in self.profile.operations() {
+        for operation in self.operations() {
             let stream = stream_key(&operation);
             let copy = operation
                 .as_copy()

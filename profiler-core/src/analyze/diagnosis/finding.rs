@@ -10,9 +10,12 @@ use serde::Serialize;
 use super::Run;
 use super::amdahl::amdahl;
 use super::clock::{Piece, gaps, reach};
+use super::estimate::{DeviceClocks, faster};
 use super::evidence::{Evidence, IdleStack, Moment};
+use super::gemm_kernel::{GemmKernel, Padding};
 use super::sign::{Sign, first_decides};
-use super::verdict::{finite, gain};
+use super::verdict::{around, finite, gain};
+use crate::analyze::phases::PhaseKind;
 use crate::base::named_variants::named_variants;
 use crate::base::statistics::as_ns;
 use crate::base::units::{MESSAGE_WIDTH, PATH_WIDTH, shortened};
@@ -47,6 +50,15 @@ named_variants! {
         /// Grids whose last wave leaves most of the GPU empty.
         TailEffect = "tail effect"
             and "choose the grid as a whole number of waves: fewer blocks that do more each, or a persistent kernel",
+        /// Products on tensor cores whose kernel loads operands in less than 16 bytes, by its name.
+        UnalignedGemms = "matrix products on kernels for unaligned operands"
+            and "pad the dimensions that are no multiple of 16 bytes (8 numbers of 16 bits), better of 128 bytes (64 numbers): \
+                 a vocabulary of 50,257 becomes 50,304; look for odd vocabularies, hidden sizes and slices, which a range can \
+                 declare as m, n and k",
+        /// Products on tensor cores whose kernel is of an older architecture than the GPU, by its name.
+        OlderGemms = "matrix products on kernels of an older architecture"
+            and "see why no kernel for this GPU was chosen: a library or build from before it, operands that are not aligned to \
+                 16 bytes, a fixed algorithm, or a small workspace",
         /// Waits for a stream or context without new work since the last wait.
         RedundantSyncs = "redundant waits"
             and "leave them out: nothing was asked of the GPU since the last wait",
@@ -62,7 +74,7 @@ named_variants! {
                  instead of PTX",
         /// Steps at the beginning that take longer than the others.
         FirstIterations = "slow first steps"
-            and "leave them out of what is measured (Steps::warm); if they matter, do their one-time work before",
+            and "leave them out of what is measured; if they matter, do their one-time work before",
         /// The GPU is idle while the host is in no call into CUDA.
         IdleGaps = "GPU idle while the host is in no CUDA call"
             and "do this on the GPU, or while the GPU works: another thread, or the next step's part ahead",
@@ -92,23 +104,24 @@ impl FindingKind {
     /// The assumption of the speed-up estimate.
     pub const fn assumption(self) -> &'static str {
         match self {
-            Self::PageableCopies | Self::BlockingCopies => "if they were hidden, all else equal",
-            Self::TinyCopies => "if each row were one copy, all else equal",
+            Self::PageableCopies | Self::BlockingCopies => "if they were hidden",
+            Self::TinyCopies => "if each row were one copy",
             Self::SmallGemms | Self::SmallKernels => {
-                "if each row were one kernel that fills the GPU, all else equal"
+                "if each row were one kernel that fills the GPU"
             }
-            Self::TailEffect => "if every wave were full, all else equal",
-            Self::SerialStreams => "if they ran at once, all else equal",
-            Self::FirstIterations => "if they took as long as the others, all else equal",
-            Self::UnevenRanks => "if all ranks arrived at once, all else equal",
-            Self::ExposedTransfers => "if other work hid them, all else equal",
-            Self::UnderusedGpu => "if all GPUs had the same work, all else equal",
-            Self::ProfilerOverhead => "without recording, all else equal",
+            Self::TailEffect => "if every wave were full",
+            Self::UnalignedGemms | Self::OlderGemms => "if they took half the time",
+            Self::SerialStreams => "if they ran at once",
+            Self::FirstIterations => "if they took as long as the others",
+            Self::UnevenRanks => "with the work divided evenly",
+            Self::ExposedTransfers => "if other work hid them",
+            Self::UnderusedGpu => "with the work divided evenly",
+            Self::ProfilerOverhead => "without recording",
             Self::RepeatedAllocation
             | Self::RedundantSyncs
             | Self::DefaultStream
             | Self::LazyLoading
-            | Self::IdleGaps => "if it took no time, all else equal",
+            | Self::IdleGaps => "without it",
         }
     }
 
@@ -118,8 +131,8 @@ impl FindingKind {
     }
 }
 
-/// The stacks that the text of a finding shows.
-const SHOWN_STACKS: usize = 4;
+/// The stacks, kernels or dimensions that the text of a finding shows.
+const SHOWN_DETAILS: usize = 4;
 
 /// A range and the cost of a finding directly in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -138,6 +151,10 @@ pub struct Place {
 pub struct Finding {
     /// The kind.
     pub kind: FindingKind,
+    /// The name of its steady phase, if the run has several; `start-up` for one that is before them.
+    /// Costs and shares are of that phase, for one in start-up of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
     /// A short description with its numbers.
     pub title: String,
     /// The ranges, costliest first.
@@ -147,14 +164,17 @@ pub struct Finding {
     pub cost: Duration,
     /// `cost` as a share of the clock, from 0 to 1.
     pub share: f64,
-    /// The share that may vanish: `share`, and the rest of idle times that it is half or more of,
-    /// which may be hidden once the host is in time.
+    /// The share of the wall time that may vanish: `share`, and the rest of idle times that it is
+    /// half or more of, which may be hidden once the host is in time. Of several GPUs no more than
+    /// the one with most kernels and copies leaves.
     pub reach: f64,
     /// Estimated speed-up of the run by Amdahl's law, from `reach` under the
-    /// [`assumption`](Self::assumption); infinite for the whole run. Not a bound: a change that
-    /// also shortens other work brings more.
+    /// [`assumption`](Self::assumption); infinite for the whole run.
     #[serde(serialize_with = "finite")]
     pub estimate: f64,
+    /// True if `estimate` is an upper bound: without all idle time the busiest GPU takes the rest.
+    /// Otherwise a change that also shortens other time brings more.
+    pub is_bound: bool,
     /// The assumption of the estimate.
     pub assumption: &'static str,
     /// The supporting numbers.
@@ -165,6 +185,13 @@ pub struct Finding {
     /// [`Thresholds::evidence`](super::Thresholds::evidence) of them. Empty for sessions without stacks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub idle_stacks: Vec<IdleStack>,
+    /// Of matrix products, the kernels, longest first: at most
+    /// [`Thresholds::evidence`](super::Thresholds::evidence).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gemms: Vec<GemmKernel>,
+    /// Of matrix products, the declared dimensions to pad, costliest first: as many.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub padding: Vec<Padding>,
     /// The advice.
     pub remedy: &'static str,
 }
@@ -175,15 +202,40 @@ impl Finding {
         self.places.first()?.path.as_deref()
     }
 
+    /// True if it costs nothing in a steady phase: a [note](FindingKind::is_note), or one in start-up.
+    pub fn is_note(&self) -> bool {
+        self.kind.is_note() || self.is_start_up()
+    }
+
+    pub(crate) fn is_start_up(&self) -> bool {
+        self.phase.as_deref() == Some(PhaseKind::StartUp.text())
+    }
+
+    /// The first stacks, kernels and dimensions, a line each.
+    pub(crate) fn details(&self) -> Vec<String> {
+        let padding = self.padding.iter().take(SHOWN_DETAILS).map(ToString::to_string);
+        let gemms = self.gemms.iter().take(SHOWN_DETAILS).map(ToString::to_string);
+        let stacks = self.idle_stacks.iter().take(SHOWN_DETAILS).map(ToString::to_string);
+        padding.chain(gemms).chain(stacks).collect()
+    }
+
     /// The title, place, cost and estimate.
     pub(crate) fn line(&self) -> String {
         let mut line = shortened(&self.title, MESSAGE_WIDTH);
         if let Some(path) = self.path() {
             line.push_str(&format!(", in {}", shortened(path, PATH_WIDTH)));
         }
+        match &self.phase {
+            Some(phase) if self.is_start_up() => line.push_str(&format!(", in {phase}")),
+            Some(phase) => {
+                line.push_str(&format!(", in the phase of {}", shortened(phase, PATH_WIDTH)));
+            }
+            None => {}
+        }
         if self.cost != Duration::ZERO {
-            let Self { cost, share, reach, estimate, assumption, .. } = *self;
-            line.push_str(&format!(": {}", gain(cost, [share, reach], estimate, assumption)));
+            let faster = faster(self.estimate, self.is_bound, self.assumption);
+            let around = around(self.share, self.reach, false);
+            line.push_str(&format!(": {}", gain(self.cost, self.share, &around, &faster)));
         }
         line
     }
@@ -192,8 +244,7 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n     {}", self.line(), self.remedy)?;
-        let shown = self.idle_stacks.iter().take(SHOWN_STACKS);
-        shown.into_iter().try_for_each(|stack| write!(f, "\n     {stack}"))
+        self.details().iter().try_for_each(|line| write!(f, "\n     {line}"))
     }
 }
 
@@ -230,9 +281,9 @@ impl Run<'_> {
             places: places.into_iter().map(place).collect(),
             evidence: Evidence::of(moments, self.thresholds.get_evidence()),
             reach,
-            estimate: amdahl(reach, f64::INFINITY),
             ..self.costing(kind, title, cost, signs)
         };
+        let found = self.limited(found, pieces.iter().map(|(piece, _)| piece));
         (found.share >= self.thresholds.get_finding_share()).then_some(found)
     }
 
@@ -254,6 +305,18 @@ impl Run<'_> {
         entries
     }
 
+    /// Limits the estimate of a finding to what the busiest GPU leaves without these pieces.
+    pub(super) fn limited<'p>(
+        &self,
+        found: Finding,
+        pieces: impl Iterator<Item = &'p Piece> + Clone,
+    ) -> Finding {
+        let clocks = self.clocks.get_or_init(|| DeviceClocks::new(&self.clock.pieces));
+        let estimate = clocks.without(found.reach, pieces);
+        let (reach, is_bound) = (estimate.reach, estimate.is_bound);
+        Finding { reach, estimate: estimate.speed_up, is_bound, ..found }
+    }
+
     /// A finding with this cost in nanoseconds, without place and evidence.
     pub(super) fn costing(
         &self,
@@ -266,16 +329,20 @@ impl Run<'_> {
         let share = if clock == 0.0 { 0.0 } else { (cost_ns / clock).min(1.0) };
         Finding {
             kind,
+            phase: None,
             title,
             places: Vec::new(),
             cost: duration(cost_ns),
             share,
             reach: share,
             estimate: amdahl(share, f64::INFINITY),
+            is_bound: false,
             assumption: kind.assumption(),
             signs: first_decides(signs),
             evidence: Evidence::default(),
             idle_stacks: Vec::new(),
+            gemms: Vec::new(),
+            padding: Vec::new(),
             remedy: kind.remedy(),
         }
     }

@@ -10,7 +10,8 @@
 //! println!("{diagnosis}");
 //! if diagnosis.verdict().bottleneck == Some(Bottleneck::Data) {
 //!     let cause = &diagnosis.verdict().causes[0];
-//!     println!("estimated {:.2}x {}", cause.estimate, cause.assumption);
+//!     let limit = if cause.is_bound { "at most" } else { "about" };
+//!     println!("{limit} {:.2}x faster {}", cause.estimate, cause.assumption);
 //! }
 //! for finding in diagnosis.findings() {
 //!     println!("{finding}");
@@ -31,9 +32,10 @@
 //! The wall clock of every GPU is divided completely: kernels before copies before collectives
 //! before host activity. Patterns are recognised by numbers. The cost of a cause is its time on
 //! that clock, not the sum of overlapping operations. Amdahl's law then estimates the speed-up
-//! under a printed assumption: this time vanishes (half of it for compute), and all else stays the
-//! same. That is no bound: a real change often shortens other work too. A fused optimizer launches
-//! less and also moves less data.
+//! under a printed assumption: this time vanishes (half of it for compute), and other time stays.
+//! An estimate is called "about": a real change often shortens other time too. A fused optimizer
+//! launches less and also moves less data. It is called "at most" where it is the bound: without
+//! any idle time the run still takes the kernels and copies of its busiest GPU.
 //!
 //! Time with collectives only is a cause and no verdict where ranks are missing: one rank alone does not separate a transfer
 //! from a wait for another rank. Where most collectives are matched across ranks, findings and [`ranks`](crate::ranks) do.
@@ -44,8 +46,12 @@ mod bottleneck;
 mod calls;
 mod clock;
 mod copies;
+mod estimate;
 mod evidence;
 mod finding;
+mod gemm_kernel;
+mod gemms;
+mod phase;
 mod run;
 mod shape;
 mod sign;
@@ -61,32 +67,42 @@ use std::cell::{OnceCell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::analyze::critical_path::Outlook;
 use crate::analyze::kernels::KernelClass;
+pub use crate::analyze::phases::PhaseKind;
+use crate::analyze::phases::Phases;
 use crate::base::accessors::getters;
 use crate::base::kernel_names::Pattern;
+use crate::base::table::Layout;
 use crate::base::units::{NAME_WIDTH, nanoseconds, shortened};
+use crate::join::busy::united;
 use crate::join::tables::{Interval, OperationId, WorkId};
-use crate::profile::{Profile, Range, RangeNode};
+use crate::profile::{ProcessRangeGroup, Profile, Range, RangeNode};
 use crate::query::Query;
 pub use amdahl::amdahl;
 pub use bottleneck::Bottleneck;
 pub use clock::Part;
 pub(crate) use clock::{Clock, Piece};
+use estimate::DeviceClocks;
+pub(crate) use estimate::{certainty, device_list, factor, faster};
 pub use evidence::{Evidence, IdleStack, Moment};
 pub use finding::{Finding, FindingKind, Place};
+pub use gemm_kernel::{GemmKernel, Padding};
+pub use phase::Phase;
+pub(crate) use phase::{Judged, Others, Section};
 use shape::Shapes;
 pub use sign::{Sign, SignSide, SignUnit};
 pub(crate) use straggler::Stragglers;
 pub use straggler::{LateCause, Straggler};
 pub use thresholds::Thresholds;
 use verdict::Scope;
+pub(crate) use verdict::finite;
 pub use verdict::{Cause, Inconclusive, PartTime, Unmatched, Verdict};
-pub(crate) use verdict::{factor, finite};
 
 /// Passes over the operations and clock pieces of a run for the verdicts of all ranges together.
 /// Nested ranges, and ranges of several threads, share their time.
@@ -107,6 +123,7 @@ fn looks(all: u64) -> u64 {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Diagnosis {
     verdict: Verdict,
+    phases: Vec<Phase>,
     ranges: Vec<Verdict>,
     /// Ranges without a verdict: too short, with too few operations, or beyond [`LOOKS`].
     ranges_left_out: u64,
@@ -117,22 +134,30 @@ pub struct Diagnosis {
 
 impl Diagnosis {
     getters! {
-        /// The verdict on the whole run.
+        /// The verdict on the steady phase with the most time; on the run as a whole without a steady phase.
         verdict: &Verdict = verdict;
-        /// The verdicts on paths of the range tree, in the order of [`Profile::walk`]: those with
-        /// at least [`Thresholds::cause_share`] of the clock and enough operations. If nested
+        /// The phases of the run by start, the steady ones with their verdicts. Empty if nothing repeats.
+        phases: &[Phase] = phases;
+        /// The verdicts on paths of the range tree, in the order of [`Profile::walk`], on the instances
+        /// in steady phases if there are any: those with at least [`Thresholds::cause_share`] of the clock and enough operations. If nested
         /// ranges would need more than 64 passes over the run (8 for a long run), only the longest
-        /// have one.
+        /// have one. Those on [process ranges](Profile::process_range_groups) by name follow.
         ranges: &[Verdict] = ranges;
         /// Number of paths without a verdict.
         ranges_left_out: u64 = ranges_left_out;
-        /// The findings in the whole run, costliest first; [notes](FindingKind::is_note) come last.
+        /// The findings in the steady phases, or in the run as a whole, costliest first;
+        /// [notes](Finding::is_note) come last.
         findings: &[Finding] = findings;
         /// The critical path of the steps or the session, and the changes that save most. `None` without
         /// enough evidence for a verdict.
         outlook: Option<&Outlook> = outlook.as_ref();
         /// The thresholds used.
         thresholds: &Thresholds = thresholds;
+    }
+
+    /// The verdicts on the steady phases, the longest first; that on the run as a whole without any.
+    pub fn verdicts(&self) -> Vec<&Verdict> {
+        phase::verdicts(&self.phases, &self.verdict)
     }
 
     /// The costliest finding of this kind.
@@ -142,11 +167,10 @@ impl Diagnosis {
 
     /// The verdict and the first findings, a line each.
     pub(crate) fn brief(&self, most: usize) -> String {
-        let mut text = match (self.verdict.cause(), self.verdict.inconclusive) {
-            (Some(cause), _) => format!("diagnosis: the run is {cause}"),
-            (None, Some(why)) => format!("diagnosis: no verdict: {why}"),
-            (None, None) => "diagnosis: no verdict".to_owned(),
-        };
+        let lines =
+            self.verdicts().into_iter().map(|verdict| format!("diagnosis: {}", verdict.line()));
+        let mut text = lines.collect::<Vec<_>>().join("\n");
+        text.push_str(&format!("\n{}", Others(&self.phases)));
         for (n, finding) in self.findings.iter().take(most).enumerate() {
             text.push_str(&format!("\n  {}. {}", n + 1, finding.line()));
         }
@@ -161,7 +185,10 @@ pub struct Diagnoser<'a> {
     profile: &'a Profile,
     thresholds: Thresholds,
     clock: Clock,
+    /// The clock of findings, if devices are unused.
+    used_clock: Option<Clock>,
     known: Known,
+    phases: OnceCell<Phases>,
 }
 
 /// Cached results on kernels and the run.
@@ -169,7 +196,6 @@ pub struct Diagnoser<'a> {
 struct Known {
     shapes: Shapes,
     classes: RefCell<FxHashMap<WorkId, KernelClass>>,
-    streams: OnceCell<BTreeMap<(u32, u32, u32), Vec<OperationId>>>,
     collectives_depend: OnceCell<bool>,
     has_ranks: OnceCell<bool>,
     unmatched: OnceCell<Option<Unmatched>>,
@@ -182,6 +208,12 @@ struct Run<'a> {
     thresholds: &'a Thresholds,
     clock: &'a Clock,
     known: &'a Known,
+    /// The phase that it is about; `None` for all of the run.
+    section: Option<Rc<Section>>,
+    /// The clocks of its devices.
+    clocks: OnceCell<DeviceClocks>,
+    /// Kernels by stream.
+    streams: OnceCell<BTreeMap<(u32, u32, u32), Vec<OperationId>>>,
 }
 
 impl Profile {
@@ -200,7 +232,9 @@ impl Profile {
     pub fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_> {
         let known = Known::default();
         let clock = Clock::new(self, &thresholds);
-        Diagnoser { profile: self, thresholds, clock, known }
+        let unused = DeviceClocks::new(&clock.pieces).unused(thresholds.get_unused_share());
+        let used_clock = (!unused.is_empty()).then(|| clock.without(&unused));
+        Diagnoser { profile: self, thresholds, clock, used_clock, known, phases: OnceCell::new() }
     }
 }
 
@@ -238,20 +272,29 @@ impl<'a> Diagnoser<'a> {
     }
 
     fn tools(&self) -> Run<'_> {
-        let Self { profile, thresholds, clock, known } = self;
-        Run { profile, thresholds, clock, known }
+        let Self { profile, thresholds, clock, used_clock, known, .. } = self;
+        let clock = used_clock.as_ref().unwrap_or(clock);
+        let (clocks, streams) = Default::default();
+        Run { profile, thresholds, clock, known, section: None, clocks, streams }
     }
 
-    /// The verdict on the run, verdicts on its ranges, and findings.
+    /// The verdicts on the steady phases, or on the run as a whole, verdicts on ranges, and findings.
     pub fn run(&self) -> Diagnosis {
-        let verdict = self.verdict();
-        let ranges = self.ranges(&verdict);
-        let ranges_left_out = (self.profile.tree.nodes.len() - ranges.len()) as u64;
-        let findings = self.findings_of(&verdict);
+        let judged = self.judged();
+        let steady = self.steady(&judged.phases);
+        let clock = judged.verdicts().iter().map(|verdict| verdict.clock.as_secs_f64()).sum();
+        let ranges = self.ranges(clock, steady.clone());
+        let paths = self.profile.tree.nodes.len() + self.profile.process_range_groups().len();
+        let ranges_left_out = (paths - ranges.len()) as u64;
+        let Judged { verdict, phases, findings, .. } = judged;
         let says_nothing = verdict.inconclusive.is_some_and(Inconclusive::says_nothing);
-        let outlook = (!says_nothing).then(|| self.profile.dependencies().outlook());
+        let outlook = (!says_nothing).then(|| {
+            let dependencies = self.profile.dependencies();
+            let is_steady = |process, ns| steady.as_ref().is_none_or(|of| of.has(process, ns));
+            dependencies.with_steps_where(is_steady).outlook()
+        });
         let thresholds = self.thresholds.clone();
-        Diagnosis { verdict, ranges, ranges_left_out, findings, outlook, thresholds }
+        Diagnosis { verdict, phases, ranges, ranges_left_out, findings, outlook, thresholds }
     }
 
     /// The divided clock of the run.
@@ -264,6 +307,7 @@ impl<'a> Diagnoser<'a> {
         let profile = self.profile;
         self.tools().judge(Scope {
             path: None,
+            phase: None,
             instances: 1,
             pieces: self.clock.pieces.clone(),
             query: profile.query(),
@@ -271,9 +315,15 @@ impl<'a> Diagnoser<'a> {
         })
     }
 
-    /// The common verdict on the ranges of this name, path or pattern; `None` without any.
+    /// The common verdict on the ranges of this name, path or pattern. Without any, on the [process
+    /// ranges](Profile::process_range_groups) of this name or pattern; `None` without those.
     pub fn range(&self, path: &str) -> Option<Verdict> {
-        let summary = self.profile.range(path)?;
+        let Some(summary) = self.profile.range(path) else {
+            let mut groups = self.profile.process_range_groups();
+            let pattern = Pattern::new(path);
+            groups.retain(|group| pattern.matches(group.name()));
+            return (!groups.is_empty()).then(|| self.process_ranges(path, &groups));
+        };
         let is_match = self.profile.matching(&Pattern::new(path));
         let matching = self.profile.nodes().filter(|node| is_match[node.id.at()]);
         let ranges: Vec<_> = matching.flat_map(|node| node.ranges()).collect();
@@ -293,10 +343,27 @@ impl<'a> Diagnoser<'a> {
         self.profile.steps(path).iter().map(|step| self.instance(step.range())).collect()
     }
 
+    /// The common verdict on process ranges and their work.
+    fn process_ranges(&self, path: &str, groups: &[ProcessRangeGroup<'_>]) -> Verdict {
+        let store = &self.profile.store;
+        let mut rows: Vec<OperationId> =
+            groups.iter().flat_map(ProcessRangeGroup::operations).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let work = rows.iter().filter_map(|id| store.operations[id.at()].time());
+        let times = united(groups.iter().flat_map(|group| group.times()).chain(work).collect());
+        let is_by_time = groups.iter().any(ProcessRangeGroup::is_by_time);
+        let label = if is_by_time { " (start/end, by time)" } else { " (start/end)" };
+        let instances = groups.iter().map(ProcessRangeGroup::instances).sum();
+        let waits = groups.iter().map(|group| group.inclusive().synchronizations).sum();
+        let query = self.profile.query().among(rows);
+        self.judge(format!("{path}{label}"), instances, &times, query, waits)
+    }
+
     /// The verdicts on ranges, longest first until [`LOOKS`] are used up: each passes over its
-    /// content.
-    fn ranges(&self, verdict: &Verdict) -> Vec<Verdict> {
-        let least = self.thresholds.get_cause_share() * verdict.clock.as_secs_f64();
+    /// content. Those on process ranges by name follow.
+    fn ranges(&self, clock: f64, steady: Option<Rc<Section>>) -> Vec<Verdict> {
+        let least = self.thresholds.get_cause_share() * clock;
         let time = |node: &RangeNode<'_>| node.host_time().max(node.inclusive().gpu_time());
         let is_worth_it = |node: &RangeNode<'_>| {
             let operations = node.inclusive().gpu_operations();
@@ -313,15 +380,42 @@ impl<'a> Diagnoser<'a> {
             let looks = node.inclusive().gpu_operations() + node.instances();
             let Some(less) = left.checked_sub(looks) else { continue };
             left = less;
-            let times = times(&node.ranges().collect::<Vec<_>>());
+            let is_steady = |range: &Range<'_>| {
+                let start_ns = range.row().time.start_ns;
+                steady.as_ref().is_none_or(|of| of.has(range.process_id(), start_ns))
+            };
+            let ranges: Vec<Range<'_>> = node.ranges().filter(is_steady).collect();
+            let times = times(&ranges);
             let Some(less) = left.checked_sub(self.clock.count_within(&times)) else { continue };
             left = less;
-            let (instances, waits) = (node.instances(), node.inclusive().synchronizations);
-            let verdict = self.judge(node.cut_path(), instances, &times, node.query(), waits);
+            let instances = ranges.len() as u64;
+            let (query, waits) = match &steady {
+                None => (node.query(), node.inclusive().synchronizations),
+                Some(_) if instances == 0 => continue,
+                Some(steady) => {
+                    let waits = ranges.iter().map(|range| range.inclusive().synchronizations);
+                    (steady.submitted(node.query()), waits.sum())
+                }
+            };
+            let verdict = self.judge(node.cut_path(), instances, &times, query, waits);
             verdicts.push((index, verdict));
         }
         verdicts.sort_by_key(|(index, _)| *index);
-        verdicts.into_iter().map(|(_, verdict)| verdict).collect()
+        let mut verdicts: Vec<Verdict> = verdicts.into_iter().map(|(_, verdict)| verdict).collect();
+        let mut groups = self.profile.process_range_groups();
+        groups.retain(|group| {
+            let has_enough =
+                group.inclusive().gpu_operations() >= self.thresholds.get_least_operations();
+            has_enough && group.host_time().as_secs_f64() >= least
+        });
+        groups.sort_by_key(|group| Reverse(group.host_time()));
+        for group in groups {
+            // A pass over the operations and the clock.
+            let Some(less) = left.checked_sub(all as u64) else { break };
+            left = less;
+            verdicts.push(self.process_ranges(group.name(), &[group]));
+        }
+        verdicts
     }
 
     fn judge(
@@ -333,7 +427,7 @@ impl<'a> Diagnoser<'a> {
         waits: u64,
     ) -> Verdict {
         let pieces = self.clock.within(times, &self.devices(&query));
-        self.tools().judge(Scope { path: Some(path), instances, pieces, query, waits })
+        self.tools().judge(Scope { path: Some(path), phase: None, instances, pieces, query, waits })
     }
 
     /// The devices of a query, or none for all: an unused device is not idle for these ranges.
@@ -344,20 +438,23 @@ impl<'a> Diagnoser<'a> {
         }
     }
 
-    /// The findings in the whole run, costliest first; none without enough evidence for a verdict.
+    /// The findings in the steady phases, or in the run as a whole, costliest first; none without enough
+    /// evidence for a verdict.
     pub fn findings(&self) -> Vec<Finding> {
-        self.findings_of(&self.verdict())
+        self.judged().findings
     }
 
-    pub(crate) fn findings_of(&self, verdict: &Verdict) -> Vec<Finding> {
+    fn findings_of(&self, run: &Run<'_>, verdict: &Verdict) -> Vec<Finding> {
         if verdict.inconclusive.is_some_and(Inconclusive::says_nothing) {
             return Vec::new();
         }
-        let run = self.tools();
         let mut found = run.serial_streams();
-        found.extend(run.first_iterations());
+        if run.section.is_none() {
+            found.extend(run.first_iterations());
+        }
         found.extend(run.idle_gaps());
         found.extend(run.across_ranks());
+        found.extend(run.gemms());
         let single = [
             run.tiny_copies(),
             run.pageable_copies(),
@@ -373,7 +470,7 @@ impl<'a> Diagnoser<'a> {
             run.profiler_overhead(),
         ];
         let mut found: Vec<Finding> = single.into_iter().flatten().chain(found).collect();
-        found.sort_by_key(|finding| (finding.kind.is_note(), Reverse(finding.cost)));
+        found.sort_by_key(|finding| (finding.is_note(), Reverse(finding.cost)));
         found
     }
 }
@@ -386,18 +483,7 @@ fn times(ranges: &[Range<'_>]) -> Vec<Interval> {
         let end_ns = ends.fold(end_ns, |end, time| end.max(time.end_ns));
         Interval { start_ns, end_ns }
     };
-    let mut times: Vec<Interval> = ranges.iter().map(time).collect();
-    times.sort_unstable_by_key(|time| time.start_ns);
-    let mut apart: Vec<Interval> = Vec::with_capacity(times.len());
-    for time in times {
-        match apart.last_mut() {
-            Some(last) if time.start_ns <= last.end_ns => {
-                last.end_ns = last.end_ns.max(time.end_ns)
-            }
-            _ => apart.push(time),
-        }
-    }
-    apart
+    united(ranges.iter().map(time).collect())
 }
 
 /// Findings in a text; JSON has all.
@@ -405,13 +491,16 @@ const SHOWN: usize = 10;
 
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.verdict)?;
+        for verdict in self.verdicts() {
+            writeln!(f, "{verdict}\n")?;
+        }
+        write!(f, "{}", Others(&self.phases))?;
         if !self.ranges.is_empty() {
             f.write_str("\n\nranges:")?;
         }
         for range in &self.ranges {
             let path = range.path.as_deref().unwrap_or_default();
-            write!(f, "\n  {}: ", shortened(path, NAME_WIDTH))?;
+            write!(f, "\n  {}: ", shortened(path, Layout::of(f).name_width(NAME_WIDTH)))?;
             match (range.causes.first(), &range.inconclusive) {
                 (_, Some(why)) => write!(f, "no verdict: {why}")?,
                 (Some(cause), None) => write!(f, "{cause}")?,
@@ -429,7 +518,7 @@ impl fmt::Display for Diagnosis {
             write!(f, "\n  and {more} more")?;
         }
         match &self.outlook {
-            Some(outlook) => write!(f, "\n\n{}", outlook.brief()),
+            Some(outlook) => write!(f, "\n\n{}", outlook.brief(Layout::of(f))),
             None => Ok(()),
         }
     }

@@ -1,18 +1,21 @@
 //! Findings on the run as a whole: first steps, idle times, GPUs, profiler overhead.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use super::clock::{Part, Piece};
+use super::estimate::device_list;
 use super::evidence::{Evidence, IdleStack, Moment};
 use super::finding::{Finding, FindingKind, Place};
 use super::sign::{Sign, SignUnit};
-use super::{Run, nanoseconds};
+use super::{Run, nanoseconds, times};
+use crate::analyze::phases::PhaseKind;
 use crate::base::units::time;
 use crate::join::range_tree::NodeId;
-use crate::profile::{HostStack, HostState, RangeNode};
-use crate::query::Step;
+use crate::profile::{HostStack, HostState, Range, RangeNode};
+use crate::query::{DeviceTimes, Step};
 
 /// Minimum steps to compare the first with the others.
 const LEAST_STEPS: usize = 5;
@@ -22,6 +25,13 @@ const IDLE_PLACES: usize = 3;
 const LEAST_BUSY: f64 = 0.5;
 
 impl Run<'_> {
+    /// Slow first steps and what loads kernels, of a run whose steady phases have neither.
+    pub(super) fn start_up(&self) -> impl Iterator<Item = Finding> {
+        let phase = Some(PhaseKind::StartUp.text().to_owned());
+        let found = self.first_iterations().into_iter().chain(self.lazy_loading());
+        found.map(move |found| Finding { phase: phase.clone(), ..found })
+    }
+
     /// Outermost ranges whose first instances take longer.
     pub(super) fn first_iterations(&self) -> Vec<Finding> {
         // A shorter range cannot cost more by its first steps.
@@ -52,6 +62,9 @@ impl Run<'_> {
             let sign =
                 Sign::at_least("slowest of them by the others", factor, SignUnit::Count, 1.1);
             let found = self.costing(FindingKind::FirstIterations, title, cost, vec![sign]);
+            let first_times: Vec<Range<'_>> = first.iter().map(Step::range).collect();
+            let within = self.clock.within(&times(&first_times), &BTreeSet::new());
+            let found = self.limited(found, within.iter());
             let moment =
                 |step: &Step<'_>| Moment::new(self.profile, step.range().row().time, None, None);
             let moments = first.iter().map(moment).collect();
@@ -79,7 +92,8 @@ impl Run<'_> {
         let places = self.costliest(places.collect(), IDLE_PLACES, |(node, _)| *node);
         let found = places.into_iter().filter_map(|(ns, (node, pieces))| {
             let is_loading = pieces.iter().all(|(piece, _)| piece.part == Part::Loading);
-            let what = if is_loading { "loads data" } else { "is in no CUDA call" };
+            let what =
+                if is_loading { "loads data, by the range's name" } else { "is in no CUDA call" };
             let times = match pieces.len() {
                 1 => "once".to_owned(),
                 count => format!("{count} times"),
@@ -142,40 +156,48 @@ impl Run<'_> {
         sums.into_iter().map(stack).collect()
     }
 
-    /// A GPU with much less work than the busiest, or without any.
+    /// A GPU with much less work than the busiest, or without any. What even work would bring is
+    /// not estimated: whether the work can be divided is not recorded.
     pub(super) fn underused_gpu(&self) -> Option<Finding> {
-        let devices = self.profile.query().devices();
-        let busy = |time: std::time::Duration| nanoseconds(time) as f64;
-        let most = devices.iter().map(|device| busy(device.busy)).fold(0.0, f64::max);
-        let least = devices.iter().min_by_key(|device| device.busy)?;
-        let part = busy(least.busy) / most.max(1.0);
-        if devices.len() > 1 && part < LEAST_BUSY {
-            let mean = devices.iter().map(|d| busy(d.busy)).sum::<f64>() / devices.len() as f64;
-            let title = format!(
-                "GPU {} is busy for {}, the busiest of {} for {}",
-                least.device,
-                time(least.busy),
-                devices.len(),
-                time(std::time::Duration::from_nanos(most as u64))
-            );
-            let sign = Sign::at_most("busy, by the busiest", part, SignUnit::Share, LEAST_BUSY);
-            return Some(self.costing(FindingKind::UnderusedGpu, title, most - mean, vec![sign]));
-        }
+        let devices = self.devices();
         let (there, used) = (self.profile.recording_info().devices.len(), devices.len());
-        (there > used).then(|| {
-            let title = format!("{used} of {there} GPUs used");
-            self.costing(FindingKind::UnderusedGpu, title, 0.0, Vec::new())
-        })
+        let most = devices.iter().max_by_key(|device| device.busy)?;
+        let is_unused = |device: &&DeviceTimes| !self.clock.has(device.device);
+        let unused: Vec<u32> = devices.iter().filter(is_unused).map(|it| it.device).collect();
+        let least = devices.iter().min_by_key(|device| device.busy)?;
+        let part = nanoseconds(least.busy) as f64 / (nanoseconds(most.busy) as f64).max(1.0);
+        let note = |title, signs| Some(self.costing(FindingKind::UnderusedGpu, title, 0.0, signs));
+        let busiest = format!("GPU {} for {}", most.device, time(most.busy));
+        if !unused.is_empty() {
+            let longest = devices.iter().filter(is_unused).map(|device| device.busy).max()?;
+            let verb = if unused.len() == 1 { "is" } else { "are" };
+            let title = format!(
+                "{} {verb} unused: busy for at most {}, {busiest}",
+                device_list(&unused),
+                time(longest)
+            );
+            return note(title, Vec::new());
+        }
+        if devices.len() > 1 && part < LEAST_BUSY {
+            let title = format!("GPU {} is busy for {}, {busiest}", least.device, time(least.busy));
+            let sign = Sign::at_most("busy, by the busiest", part, SignUnit::Share, LEAST_BUSY);
+            return note(title, vec![sign]);
+        }
+        match there > used {
+            true => note(format!("{used} of {there} GPUs used"), Vec::new()),
+            false => None,
+        }
     }
 
     /// The estimated cost of recording.
     pub(super) fn profiler_overhead(&self) -> Option<Finding> {
-        let waits = self.profile.totals().synchronizations;
-        let query = self.profile.query();
+        let waits = self.wait_count();
+        let query = self.query();
         let ns = self.overhead_ns(&query, waits, query.count());
         let per_call = time(self.thresholds.get_overhead_per_call());
         let title = format!("recording may have taken {per_call} of each call");
-        let mut found = self.costing(FindingKind::ProfilerOverhead, title, ns as f64, Vec::new());
+        let found = self.costing(FindingKind::ProfilerOverhead, title, ns as f64, Vec::new());
+        let mut found = self.limited(found, std::iter::empty());
         let least = self.thresholds.get_overhead_share();
         found.signs = vec![Sign::share_at_least("of the clock", found.share, least)];
         (found.share >= least).then_some(found)

@@ -100,14 +100,15 @@ impl fmt::Display for WithUnit {
 
 impl fmt::Display for Sign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let side = match self.side {
-            SignSide::AtLeast => "at least",
-            SignSide::AtMost => "at most",
+        let side = match (self.side, self.is_met()) {
+            (SignSide::AtLeast, true) => "at least",
+            (SignSide::AtLeast, false) => "less than",
+            (SignSide::AtMost, true) => "at most",
+            (SignSide::AtMost, false) => "more than",
         };
         let [value, threshold] =
             [self.value, self.threshold].map(|number| WithUnit(number, self.unit));
-        let met = if self.is_met() { "" } else { "not " };
-        write!(f, "{}: {value} ({met}{side} {threshold})", self.name)
+        write!(f, "{}: {value} ({side} {threshold})", self.name)
     }
 }
 

@@ -113,7 +113,7 @@ impl Run<'_> {
         let mut works: FxHashMap<WorkId, f64> = FxHashMap::default();
         let mut count = 0_u64;
         let mut worst = 0.0_f64;
-        for kernel in self.profile.kernels() {
+        for kernel in self.query().kernels().iter() {
             let id = OperationId(kernel.number() as u32);
             let Some(shape) = self.known.shapes.of(self.profile, id) else { continue };
             if shape.tail >= LEAST_TAIL {

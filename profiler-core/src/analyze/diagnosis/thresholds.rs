@@ -77,6 +77,10 @@ thresholds! {
     least_fill get_least_fill: f64 = 0.5;
     /// Minimum repetitions. Default 8: as one, they would take little more than an eighth.
     least_repeats get_least_repeats: u64 = 8;
+    /// Minimum time that a GPU runs anything, as a share of the busiest one's time in the scope.
+    /// Default 0.01: the mean over GPUs would hide the other 99 %. A GPU with less is named as
+    /// unused and is in no time, share or estimate.
+    unused_share get_unused_share: f64 = 0.01;
     /// Cost of recording a call. Default 1.2 us: the extra time of a launch with kernel records (on
     /// an H200 with CUPTI 13.0: 1.0 us for the record, 0.2 us for the callback).
     #[serde(rename = "overhead_per_call_ns", serialize_with = "as_ns")]

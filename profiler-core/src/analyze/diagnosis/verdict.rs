@@ -8,14 +8,14 @@ use cupti::CallClass;
 use rustc_hash::FxHashSet;
 use serde::{Serialize, Serializer};
 
-use super::amdahl::amdahl;
 use super::bottleneck::{Bottleneck, INDEPENDENT_COLLECTIVES};
-use super::clock::{Part, Piece, Sums, gaps, reach};
+use super::clock::{Part, Piece, Sums, gaps, loading_names, reach};
+use super::estimate::{DeviceClocks, device_list, faster};
 use super::evidence::Evidence;
 use super::sign::{Sign, SignUnit, first_decides};
 use super::{Run, nanoseconds};
 use crate::base::statistics::{Statistics, as_ns, ratio};
-use crate::base::units::{PATH_WIDTH, shortened, time};
+use crate::base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
 use crate::join::tables::{CallId, OperationId};
 use crate::profile::{GpuOperation, OperationKind};
 use crate::query::Query;
@@ -31,18 +31,25 @@ pub struct Cause {
     pub cost: Duration,
     /// `cost` as a share of the clock, from 0 to 1.
     pub share: f64,
-    /// The share that may vanish, as [`Finding::reach`](super::Finding::reach).
+    /// The share of the wall time that may vanish, as [`Finding::reach`](super::Finding::reach);
+    /// for compute the share of it on the GPU that computes most.
     pub reach: f64,
     /// Estimated speed-up of the whole by Amdahl's law, as
     /// [`Finding::estimate`](super::Finding::estimate).
     #[serde(serialize_with = "finite")]
     pub estimate: f64,
+    /// True if no change of this kind brings more, as [`Finding::is_bound`](super::Finding::is_bound).
+    pub is_bound: bool,
     /// The assumption of the estimate.
     pub assumption: &'static str,
     /// The numbers for or against it.
     pub signs: Vec<Sign>,
     /// The supporting moments.
     pub evidence: Evidence,
+    /// The names of ranges by which time counts as data loading, those of most time first: nothing else tells it from other
+    /// host time. Empty for other causes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decided_by_names: Vec<String>,
     /// The advice.
     pub remedy: &'static str,
 }
@@ -173,12 +180,16 @@ pub struct PartTime {
 ///
 /// The clock is wall time from the start of the scope to its end or its last operation's, summed
 /// over instances. Every device with operations of the scope has this clock. Times and shares are
-/// means over these devices, so a busy GPU does not hide an idle one.
+/// means over these devices, so a busy GPU does not hide an idle one. Estimates are of wall time:
+/// no more than the busiest GPU leaves.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// The path of the range; `None` is the whole run.
+    /// The path of the range; `None` for a phase and the run as a whole.
     pub path: Option<String>,
+    /// The name of the steady phase; `None` for ranges and the run as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
     /// Number of instances.
     pub instances: u64,
     /// Operations submitted in it.
@@ -186,8 +197,11 @@ pub struct Verdict {
     /// The time that all shares refer to.
     #[serde(rename = "clock_ns", serialize_with = "as_ns")]
     pub clock: Duration,
-    /// Number of devices.
+    /// Number of devices, without unused ones.
     pub devices: u64,
+    /// Devices with operations of the scope that are in no time and share, since they ran for less
+    /// than [`Thresholds::unused_share`](super::Thresholds::unused_share) of the busiest one's time.
+    pub unused_devices: Vec<u32>,
     /// The parts of the clock; their times add up to it.
     pub parts: Vec<PartTime>,
     /// The bottleneck.
@@ -202,6 +216,25 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// The name of the scope, for people.
+    pub(crate) fn subject(&self) -> String {
+        match (&self.path, &self.phase) {
+            (Some(path), _) => shortened(path, PATH_WIDTH),
+            (None, Some(phase)) => format!("the steady phase of {}", shortened(phase, PATH_WIDTH)),
+            (None, None) => "the run".to_owned(),
+        }
+    }
+
+    /// The cause in one line, or why there is none.
+    pub(crate) fn line(&self) -> String {
+        let subject = self.subject();
+        match (self.cause(), self.inconclusive) {
+            (Some(cause), _) => format!("{subject} is {cause}"),
+            (None, Some(why)) => format!("{subject}: no verdict: {why}"),
+            (None, None) => format!("{subject}: no verdict"),
+        }
+    }
+
     /// The cause that is the verdict.
     pub fn cause(&self) -> Option<&Cause> {
         self.causes.first().filter(|cause| Some(cause.bottleneck) == self.bottleneck)
@@ -222,6 +255,7 @@ impl Verdict {
 /// A scope to judge.
 pub(super) struct Scope<'a> {
     pub(super) path: Option<String>,
+    pub(super) phase: Option<String>,
     pub(super) instances: u64,
     pub(super) pieces: Vec<Piece>,
     /// Its operations.
@@ -298,7 +332,11 @@ fn blocks_host(operation: &GpuOperation<'_>) -> bool {
 const HAS_WORK: f64 = 0.5;
 
 impl Run<'_> {
-    pub(super) fn judge(&self, scope: Scope<'_>) -> Verdict {
+    pub(super) fn judge(&self, mut scope: Scope<'_>) -> Verdict {
+        let unused_devices =
+            DeviceClocks::new(&scope.pieces).unused(self.thresholds.get_unused_share());
+        scope.pieces.retain(|piece| !unused_devices.contains(&piece.device));
+        let clocks = DeviceClocks::new(&scope.pieces);
         let sums = Sums::of(scope.pieces.iter());
         let total_ns = sums.total();
         let devices = scope.pieces.chunk_by(|a, b| a.device == b.device).count().max(1) as u64;
@@ -306,68 +344,60 @@ impl Run<'_> {
         let numbers = Numbers::of(self, &scope.query, &scope.pieces);
         let thresholds = self.thresholds;
         let share = |bottleneck: Bottleneck| ratio(bottleneck.ns(&sums), total_ns);
+        let gaps = gaps(&scope.pieces);
+        let pieces = |bottleneck: Bottleneck| {
+            let parts = bottleneck.parts();
+            scope.pieces.iter().filter(move |piece| parts.contains(&piece.part))
+        };
+        let estimate = |bottleneck: Bottleneck| match bottleneck {
+            Bottleneck::GpuCompute => clocks.with_half_the_compute(),
+            _ => {
+                let reach = reach(pieces(bottleneck).map(|piece| (piece, 1.0)), &gaps);
+                clocks.without(reach / total_ns.max(1) as f64, pieces(bottleneck))
+            }
+        };
 
+        let largest_share = |bottleneck: Bottleneck| match bottleneck {
+            Bottleneck::GpuCompute => clocks.compute_share(),
+            _ => share(bottleneck),
+        };
         let mut causes: Vec<Bottleneck> = Bottleneck::ALL
             .into_iter()
-            .filter(|b| share(*b) >= thresholds.get_cause_share() && share(*b) > 0.0)
+            .filter(|b| largest_share(*b) >= thresholds.get_cause_share() && share(*b) > 0.0)
             .collect();
         causes.sort_by_key(|bottleneck| Reverse(bottleneck.ns(&sums)));
+        // Of several GPUs, what costs the mean much may cost the busiest one little.
         let is_decisive = |b: &Bottleneck| {
-            *b != Bottleneck::GpuCompute && share(*b) >= thresholds.get_verdict_share()
+            let least = thresholds.get_verdict_share();
+            *b != Bottleneck::GpuCompute && share(*b) >= least && estimate(*b).reaches(least)
         };
-        let has_work = share(Bottleneck::GpuCompute) >= HAS_WORK;
+        let has_work = clocks.compute_share() >= HAS_WORK;
         let decided = causes.iter().copied().find(is_decisive);
         let decided = decided.or(has_work.then_some(Bottleneck::GpuCompute));
         causes.sort_by_key(|bottleneck| Some(*bottleneck) != decided);
 
         let overhead = self.overhead_ns(&scope.query, scope.waits, numbers.operations);
-        let overhead = ratio(overhead, clock_ns);
-        let least = thresholds.get_least_operations();
         let unmatched = *self.known.unmatched.get_or_init(|| self.unmatched());
-        let shared = self.known.shared_ordinal.get_or_init(|| self.shared_ordinal());
-        let must_be_complete = !thresholds.get_incomplete();
-        let inconclusive = if numbers.operations < least {
-            let operations = numbers.operations;
-            Some(Inconclusive::TooFewOperations { operations, least })
-        } else if must_be_complete && self.lacks_records() {
-            Some(Inconclusive::Incomplete)
-        } else if let Some(why) = shared.filter(|_| must_be_complete) {
-            Some(why)
-        } else if overhead > thresholds.get_most_overhead() {
-            let most = thresholds.get_most_overhead();
-            Some(Inconclusive::TooMuchOverhead { share: overhead, most })
-        } else if decided.is_none() {
-            let largest = Bottleneck::ALL.into_iter().map(share).fold(0.0, f64::max);
-            let least = thresholds.get_verdict_share();
-            Some(Inconclusive::NoSingleCause { largest, least })
-        } else if decided == Some(Bottleneck::Communication) && !self.has_ranks() {
-            Some(Inconclusive::Collectives { share: share(Bottleneck::Communication) })
-        } else {
-            None
-        };
+        let overhead = ratio(overhead, clock_ns);
+        let reached = |bottleneck| share(bottleneck).min(estimate(bottleneck).reach);
+        let inconclusive = self.inconclusive(numbers.operations, overhead, decided, &reached);
         if inconclusive.is_some_and(Inconclusive::says_nothing) {
             causes.clear();
         }
-        let gaps = gaps(&scope.pieces);
         let cause = |bottleneck: Bottleneck| {
             let ns = bottleneck.ns(&sums);
-            let pieces = || {
-                let parts = bottleneck.parts();
-                scope.pieces.iter().filter(|piece| parts.contains(&piece.part))
-            };
-            let reach = reach(pieces().map(|piece| (piece, 1.0)), &gaps) / total_ns.max(1) as f64;
+            let estimate = estimate(bottleneck);
             Cause {
                 bottleneck,
                 cost: Duration::from_nanos(ns / devices),
                 share: ratio(ns, total_ns),
-                reach,
-                estimate: match bottleneck {
-                    Bottleneck::GpuCompute => amdahl(ratio(ns, total_ns), 2.0),
-                    _ => amdahl(reach, f64::INFINITY),
-                },
+                reach: estimate.reach,
+                estimate: estimate.speed_up,
+                is_bound: estimate.is_bound,
                 assumption: bottleneck.assumption(),
-                signs: first_decides(self.signs(bottleneck, &scope, &sums, &numbers)),
-                evidence: Evidence::of(self.moments(pieces()), thresholds.get_evidence()),
+                signs: first_decides(self.signs(bottleneck, &scope, &sums, &numbers, &clocks)),
+                decided_by_names: loading_names(self.profile, thresholds, pieces(bottleneck)),
+                evidence: Evidence::of(self.moments(pieces(bottleneck)), thresholds.get_evidence()),
                 remedy: match bottleneck {
                     // Overlap helps only if no collective waits for kernels before it.
                     Bottleneck::Communication if !self.collectives_depend() => {
@@ -386,11 +416,45 @@ impl Run<'_> {
                 .map(|part| PartTime { part, time: Duration::from_nanos(sums.get(part) / devices) })
                 .collect(),
             devices,
+            unused_devices,
             unmatched,
             bottleneck: decided.filter(|_| inconclusive.is_none()),
             inconclusive,
             causes: causes.into_iter().map(cause).collect(),
             path: scope.path,
+            phase: scope.phase,
+        }
+    }
+
+    /// Why there is no verdict, given the cause that would be it and the shares of all.
+    fn inconclusive(
+        &self,
+        operations: u64,
+        overhead: f64,
+        decided: Option<Bottleneck>,
+        share: &dyn Fn(Bottleneck) -> f64,
+    ) -> Option<Inconclusive> {
+        let thresholds = self.thresholds;
+        let least = thresholds.get_least_operations();
+        let shared = self.known.shared_ordinal.get_or_init(|| self.shared_ordinal());
+        let must_be_complete = !thresholds.get_incomplete();
+        if operations < least {
+            Some(Inconclusive::TooFewOperations { operations, least })
+        } else if must_be_complete && self.lacks_records() {
+            Some(Inconclusive::Incomplete)
+        } else if let Some(why) = shared.filter(|_| must_be_complete) {
+            Some(why)
+        } else if overhead > thresholds.get_most_overhead() {
+            let most = thresholds.get_most_overhead();
+            Some(Inconclusive::TooMuchOverhead { share: overhead, most })
+        } else if decided.is_none() {
+            let largest = Bottleneck::ALL.into_iter().map(share).fold(0.0, f64::max);
+            let least = thresholds.get_verdict_share();
+            Some(Inconclusive::NoSingleCause { largest, least })
+        } else if decided == Some(Bottleneck::Communication) && !self.has_ranks() {
+            Some(Inconclusive::Collectives { share: share(Bottleneck::Communication) })
+        } else {
+            None
         }
     }
 
@@ -459,6 +523,7 @@ impl Run<'_> {
         scope: &Scope<'_>,
         sums: &Sums,
         numbers: &Numbers,
+        clocks: &DeviceClocks,
     ) -> Vec<Sign> {
         use SignUnit::{Bytes, Count, Seconds, Share};
         let total = sums.total();
@@ -471,7 +536,7 @@ impl Run<'_> {
         let copies = ratio(sums.get(Part::Copies), total);
         match bottleneck {
             Bottleneck::GpuCompute => vec![
-                Sign::share_at_least("GPU has work", share, HAS_WORK),
+                Sign::share_at_least("GPU has work", clocks.compute_share(), HAS_WORK),
                 Sign::at_most("copies alone and their calls", copies, Share, 0.02),
                 Sign::at_most("launches that the GPU waited for", awaited, Share, 0.5),
             ],
@@ -523,52 +588,63 @@ impl Run<'_> {
     }
 }
 
+impl Cause {
+    /// The names that decided, for people; empty if none did.
+    pub(crate) fn by_names(&self) -> String {
+        if self.decided_by_names.is_empty() {
+            return String::new();
+        }
+        let names = self.decided_by_names.iter().map(|name| shortened(name, NAME_WIDTH));
+        let noun = if self.decided_by_names.len() == 1 { "range" } else { "ranges" };
+        format!(" (by the name of {noun} {})", names.collect::<Vec<_>>().join(", "))
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cost, share, reach, estimate, assumption, .. } = *self;
-        write!(f, "{}: {}", self.bottleneck, gain(cost, [share, reach], estimate, assumption))
+        let Self { bottleneck, share, reach, .. } = *self;
+        let faster = faster(self.estimate, self.is_bound, self.assumption);
+        let around = around(share, reach, bottleneck == Bottleneck::GpuCompute);
+        let by_names = self.by_names();
+        write!(f, "{bottleneck}{by_names}: {}", gain(self.cost, share, &around, &faster))
     }
 }
 
-/// A cost with its share and reach, and the estimated speed-up without it, for people.
-pub(super) fn gain(
-    cost: Duration,
-    [share, reach]: [f64; 2],
-    estimate: f64,
-    assumption: &str,
-) -> String {
-    let around = match reach - share >= 0.01 {
-        true => format!(", {:.1} % with the idle time around it", 100.0 * reach),
-        false => String::new(),
-    };
-    let (cost, percent, factor) = (time(cost), 100.0 * share, factor(estimate));
-    format!("{cost} ({percent:.1} %{around}), estimated {factor}x {assumption}")
+/// The difference between a mean share of the clock and the share of the wall time that may vanish.
+pub(super) fn around(share: f64, reach: f64, is_of_busiest: bool) -> String {
+    let percent = 100.0 * reach;
+    match reach - share {
+        difference if difference.abs() < 0.01 => String::new(),
+        difference if difference < 0.0 || is_of_busiest => {
+            format!(" as a mean, {percent:.1} % on the busiest GPU")
+        }
+        _ => format!(", {percent:.1} % with the idle time around it"),
+    }
 }
 
-/// A factor for people.
-pub(crate) fn factor(factor: f64) -> String {
-    match factor {
-        factor if factor > 100.0 => "over 100".to_owned(),
-        factor if factor > 10.0 => format!("{factor:.0}"),
-        factor => format!("{factor:.2}"),
-    }
+/// A cost with its share, and the estimated speed-up without it, for people.
+pub(super) fn gain(cost: Duration, share: f64, around: &str, faster: &str) -> String {
+    format!("{} ({:.1} %{around}), {faster}", time(cost), 100.0 * share)
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.as_ref().map(|path| shortened(path, PATH_WIDTH));
-        f.write_str(path.as_deref().unwrap_or("the run"))?;
+        f.write_str(&self.subject())?;
         match (self.bottleneck, self.inconclusive) {
             (Some(bottleneck), _) => write!(f, " is {bottleneck}")?,
             (None, Some(why)) => write!(f, ": no verdict: {why}")?,
             (None, None) => f.write_str(": no verdict")?,
         }
-        write!(f, "\n  {} on the clock", time(self.clock))?;
-        if self.path.is_some() {
-            write!(f, " of {} instances", self.instances)?;
+        write!(f, "\n  {}", time(self.clock))?;
+        match self.path.is_some() || self.phase.is_some() {
+            true => write!(f, " of {} instances", self.instances)?,
+            false => f.write_str(" from the first call, range or operation to the last")?,
         }
         if self.devices > 1 {
             write!(f, ", mean of {} GPUs", self.devices)?;
+        }
+        if !self.unused_devices.is_empty() {
+            write!(f, ", without {} (unused)", device_list(&self.unused_devices))?;
         }
         for (n, part) in self.parts.iter().enumerate() {
             let share = part.time.as_secs_f64() / self.clock.as_secs_f64().max(f64::MIN_POSITIVE);

@@ -6,6 +6,7 @@ use super::class::KernelClass;
 use super::table;
 use crate::base::accessors::{getters, setters};
 use crate::base::kernel_names::{Pattern, lower_case};
+use crate::join::communication;
 
 /// A pattern of kernel names and their class.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,12 +76,32 @@ impl Classifier {
         self.explain(name).map_or(KernelClass::Other, Rule::class)
     }
 
-    /// The first rule that matches this name; `None` for [`Other`](KernelClass::Other).
+    /// The first rule that matches this name; `None` for [`Other`](KernelClass::Other). Rules for
+    /// collectives match without template arguments.
     pub fn explain(&self, name: &str) -> Option<&Rule> {
         let (shown, mangled) = lower_case(name);
-        let own = |rule: &&Rule| rule.pattern.matches(&shown) || rule.pattern.matches(&mangled);
-        let by_table = || built_in().iter().find(|rule| rule.pattern.matches(&shown));
-        self.own.iter().find(own).or_else(by_table)
+        let by_table = || {
+            let (communication, others) = built_in().split_at(communication::TABLE.len());
+            match communication::row_of(&shown) {
+                Some(row) => communication.get(row),
+                None => others.iter().find(|rule| rule.pattern.matches(&shown)),
+            }
+        };
+        self.own_rule(&shown, &mangled).or_else(by_table)
+    }
+
+    fn own_rule(&self, shown: &str, mangled: &str) -> Option<&Rule> {
+        let is_it = |rule: &&Rule| rule.pattern.matches(shown) || rule.pattern.matches(mangled);
+        self.own.iter().find(is_it)
+    }
+
+    /// The class that a rule of the program gives this name.
+    pub(super) fn own_class(&self, name: &str) -> Option<KernelClass> {
+        if self.own.is_empty() {
+            return None;
+        }
+        let (shown, mangled) = lower_case(name);
+        self.own_rule(&shown, &mangled).map(Rule::class)
     }
 }
 
@@ -91,11 +112,12 @@ fn rule(pattern: &str, class: KernelClass, family: &'static str) -> Rule {
 fn built_in() -> &'static [Rule] {
     static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
     RULES.get_or_init(|| {
-        let collective = |&(pattern, family)| rule(pattern, KernelClass::Collective, family);
+        let collective =
+            |row: &communication::Row| rule(row.pattern, KernelClass::Collective, row.family);
         let row = |&(class, family, patterns): &table::Row| {
             patterns.iter().map(move |pattern| rule(pattern, class, family))
         };
-        let collectives = crate::join::busy::COLLECTIVES.iter().map(collective);
+        let collectives = communication::TABLE.iter().map(collective);
         collectives.chain(table::ROWS.iter().flat_map(row)).collect()
     })
 }

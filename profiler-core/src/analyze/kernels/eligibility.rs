@@ -61,12 +61,36 @@ impl TcRemedy {
     }
 }
 
+/// The sizes of a product or convolution that a range declares: `m`, `n`, `k`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct DeclaredSizes([Option<u64>; 3]);
+
+impl DeclaredSizes {
+    /// The sizes among the fields of a range; `None` without any.
+    pub(crate) fn new(range: &Range<'_>) -> Option<Self> {
+        let number = |names: [&str; 2]| {
+            names.iter().find_map(|name| match range.field(name)? {
+                nvtx::FieldValue::U64(size) => Some(size),
+                nvtx::FieldValue::I64(size) => u64::try_from(size).ok(),
+                _ => None,
+            })
+        };
+        let sizes = SIZES.map(number);
+        sizes.iter().any(Option::is_some).then_some(Self(sizes))
+    }
+
+    /// The names of the declared dimensions with their sizes.
+    pub(crate) fn dimensions(self) -> impl Iterator<Item = (&'static str, u64)> {
+        let named = SIZES.into_iter().zip(self.0);
+        named.filter_map(|([name, _], size)| Some((name, size?)))
+    }
+}
+
 /// The fields of a range about the product or convolution in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct OpFields {
     pub(super) data_type: Option<Dtype>,
-    /// `m`, `n`, `k`: sizes of a product.
-    pub(super) sizes: [Option<u64>; 3],
+    pub(super) sizes: DeclaredSizes,
 }
 
 /// Names of the type field.
@@ -83,15 +107,8 @@ impl OpFields {
                 _ => None,
             })
         };
-        let number = |names: &[&str]| {
-            names.iter().find_map(|name| match range.field(name)? {
-                nvtx::FieldValue::U64(size) => Some(size),
-                nvtx::FieldValue::I64(size) => u64::try_from(size).ok(),
-                _ => None,
-            })
-        };
         let data_type = Some(text(&TYPE)?);
-        Some(Self { data_type, sizes: SIZES.map(|names| number(&names)) })
+        Some(Self { data_type, sizes: DeclaredSizes::new(range).unwrap_or_default() })
     }
 
     /// Whether tensor cores can do the operation, and what to change; `None` without a type.
@@ -100,7 +117,7 @@ impl OpFields {
     /// that are not multiples of 16 bytes are eligible (cuBLAS pads since CUDA 11), but slower.
     pub(super) fn eligible(&self, capability: (u32, u32)) -> Option<(bool, Vec<TcRemedy>)> {
         let data_type = self.data_type?;
-        if self.sizes.iter().flatten().any(|size| *size <= 1) {
+        if self.sizes.dimensions().any(|(_, size)| size <= 1) {
             return Some((false, Vec::new()));
         }
         let mut remedies = Vec::new();
@@ -114,7 +131,7 @@ impl OpFields {
             remedies.push(if has_tf32 { TcRemedy::AllowTf32 } else { TcRemedy::MixedPrecision });
         }
         let unit = alignment(data_type);
-        if self.sizes.iter().flatten().any(|size| !size.is_multiple_of(unit)) {
+        if self.sizes.dimensions().any(|(_, size)| !size.is_multiple_of(unit)) {
             remedies.push(TcRemedy::PadShape);
         }
         Some((true, remedies))
@@ -126,7 +143,7 @@ mod tests {
     use super::*;
 
     fn eligible(dtype: Dtype, sizes: [u64; 3], capability: (u32, u32)) -> (bool, Vec<TcRemedy>) {
-        let fields = OpFields { data_type: Some(dtype), sizes: sizes.map(Some) };
+        let fields = OpFields { data_type: Some(dtype), sizes: DeclaredSizes(sizes.map(Some)) };
         fields.eligible(capability).unwrap()
     }
 

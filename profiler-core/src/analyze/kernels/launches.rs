@@ -48,6 +48,8 @@ pub struct KernelShape {
 
 impl Row for KernelShape {
     const NAME: &'static str = "launch_shapes";
+    const KEPT_LONGER: &'static [&'static str] =
+        &["Total Time", "Estimated Saving", "Findings", "Name"];
 
     fn cells(&self, cells: &mut Cells<'_>) {
         let (shape, occupancy) = (&self.shape, self.shape.achievable());

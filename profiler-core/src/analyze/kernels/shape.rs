@@ -225,14 +225,14 @@ impl Profile {
     /// The resources of a multiprocessor of this device: from the profile's source, or from the
     /// compute capability. `None` if neither is known.
     pub fn sm_limits(&self, device: u32) -> Option<SmLimits> {
-        let capability = self.capability(device)?;
+        let capability = self.compute_capability(device)?;
         match self.stated(device) {
             Some(stated) => SmLimits::of_device(capability, stated),
             None => SmLimits::of(capability),
         }
     }
 
-    pub(super) fn capability(&self, device: u32) -> Option<(u32, u32)> {
+    pub(crate) fn compute_capability(&self, device: u32) -> Option<(u32, u32)> {
         let stated = self.stated(device).map(|stated| stated.compute_capability);
         stated.or_else(|| Some(self.device_info(device)?.compute_capability))
     }

@@ -167,15 +167,21 @@ impl<'a> Query<'a> {
 }
 
 impl Kernel<'_> {
-    /// Its class, by its name. Costs microseconds.
+    /// Its class, by its name; that of collectives also if it was
+    /// [added to them](Profile::with_communication). Costs microseconds.
     pub fn class(&self) -> KernelClass {
         self.class_with(&Classifier::new())
     }
 
     /// As [`class`](Self::class), with a classifier of the program.
     pub fn class_with(&self, classifier: &Classifier) -> KernelClass {
+        let shown = self.demangled_name();
+        if self.is_collective() {
+            let own = classifier.own_class(&shown).or_else(|| classifier.own_class(self.name()));
+            return own.unwrap_or(KernelClass::Collective);
+        }
         // A capture of nsys may have the name for a rule in either form.
-        match classifier.classify(&self.demangled_name()) {
+        match classifier.classify(&shown) {
             KernelClass::Other => classifier.classify(self.name()),
             class => class,
         }

@@ -1,5 +1,5 @@
-//! The classes of kernel names that every classifier knows, after the
-//! [collectives](crate::join::busy::COLLECTIVES).
+//! The classes of kernel names that every classifier knows, after those of
+//! [communication](crate::join::communication::TABLE).
 //!
 //! A row is a class, the libraries, and lower-case patterns. The first match counts: specific
 //! patterns come before general ones.

@@ -1,7 +1,9 @@
 //! Tensor cores by operation, kernel and scope, and in total: the tables of DLProf.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,27 +13,34 @@ use serde::Serialize;
 
 use super::data_type::has_tensor_cores;
 use super::eligibility::OpFields;
+use super::gemm_name::GemmName;
 use super::{Classifier, KernelClass, TcRemedy, TcStatus, TcUse, TensorCoreUse};
 use crate::base::accessors::getters;
+use crate::base::kernel_names::lower_case;
 use crate::base::statistics::{Statistics, ratio};
 use crate::base::units::{nanoseconds as ns, time};
 use crate::join::range_tree::NodeId;
 use crate::profile::{Profile, RangeNode};
+use crate::query::Query;
 use crate::reports::{Cells, Report, Row, Unit, row};
 
 /// An operation of the program: a row of DLProf's "OpNodes".
 ///
-/// A range whose fields contain a number type, with everything within; or any other range in which
-/// kernels were launched directly, with these alone.
+/// A range whose fields contain a number type, with everything within; a range with a field `op`,
+/// with the kernels launched directly in it; or the kernels of one class launched directly in any
+/// other range, or outside ranges.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TcOp {
     /// The path of its range.
     pub path: String,
-    /// The range's field `op`, or else the class with the most time.
+    /// The range's field `op`, or else the class of its kernels: that with the most time.
     pub op_type: String,
     /// Sum of its kernels' times.
     pub total_ns: u64,
+    /// `product_ns` of an eligible operation, or `total_ns` if no kernel is a product by its name;
+    /// 0 if not eligible.
+    pub eligible_ns: u64,
     /// Percent of the time of all kernels.
     pub time_percent: f64,
     /// Its status.
@@ -57,6 +66,8 @@ pub struct TcOp {
 
 impl Row for TcOp {
     const NAME: &'static str = "tensor_core_ops";
+    const KEPT_LONGER: &'static [&'static str] =
+        &["GPU Time", "TC Status", "TC Time", "Op Type", "Name"];
 
     fn cells(&self, cells: &mut Cells<'_>) {
         let yes = |is: bool| if is { "yes" } else { "no" };
@@ -68,6 +79,7 @@ impl Row for TcOp {
         cells.add("Kernels", Unit::Plain, self.kernels);
         cells.add("TC Kernels", Unit::Plain, self.tc_kernels);
         cells.add("TC Time", Unit::Duration, self.tc_ns);
+        cells.add("Eligible Time", Unit::Duration, self.eligible_ns);
         cells.add("Op Type", Unit::Plain, &self.op_type);
         cells.add("Data Type", Unit::Plain, self.data_type.map(Dtype::name));
         cells.add("Name", Unit::Plain, &self.path);
@@ -121,11 +133,11 @@ row! {
         depth: usize,
         /// Sum of the times of kernels in it and within.
         total_ns: u64 => "GPU Time" Duration,
-        /// Time of eligible operations.
+        /// Eligible time of its operations: [`TcOp::eligible_ns`].
         eligible_ns: u64,
         /// Time of kernels that use tensor cores.
         tc_ns: u64 => "TC Time" Duration,
-        /// `tc_ns` in percent of `total_ns`.
+        /// `tc_ns` in percent of `eligible_ns`.
         tc_percent: f64 => |row, cells| {
             cells.add("TC Utilization", Unit::Percent, row.tc_percent);
             cells.add("Eligible Time", Unit::Duration, row.eligible_ns)
@@ -156,8 +168,10 @@ pub struct TcSummary {
     pub unknown_ops: u64,
     /// Sum of all kernel times.
     pub total_ns: u64,
-    /// Time of eligible operations.
+    /// Eligible time of the operations: [`TcOp::eligible_ns`].
     pub eligible_ns: u64,
+    /// The part of `eligible_ns` in operations with unknown status.
+    pub undecided_ns: u64,
     /// Time of kernels that use tensor cores.
     pub tc_ns: u64,
     /// Time of kernels with unknown use.
@@ -170,9 +184,21 @@ impl TcSummary {
         ratio(self.tc_ns, self.total_ns)
     }
 
-    /// Share of GPU time in eligible operations, from 0 to 1.
+    /// Eligible share of GPU time, from 0 to 1.
     pub fn eligible_share(&self) -> f64 {
         ratio(self.eligible_ns, self.total_ns)
+    }
+
+    /// Share of the decided eligible time in kernels with tensor cores, from 0 to 1: the value of the
+    /// [scorecard](crate::scorecard). `None` without such time.
+    pub fn utilization(&self) -> Option<f64> {
+        let decided = self.decided_ns();
+        (decided != 0).then(|| ratio(self.tc_ns, decided).min(1.0))
+    }
+
+    /// Eligible time of operations with a known status.
+    pub(crate) fn decided_ns(&self) -> u64 {
+        self.eligible_ns.saturating_sub(self.undecided_ns)
     }
 }
 
@@ -182,7 +208,7 @@ impl fmt::Display for TcSummary {
         write!(
             f,
             "operations {}: {} eligible for tensor cores, {} using them, {} unknown\n\
-             GPU time {}: {} ({:.1} %) in eligible operations, {} ({:.1} %) in kernels with tensor cores, {} unknown",
+             GPU time {}: {} ({:.1} %) eligible, {} in kernels with tensor cores",
             self.ops,
             self.eligible_ops,
             self.using_ops,
@@ -191,9 +217,15 @@ impl fmt::Display for TcSummary {
             text(self.eligible_ns),
             100.0 * self.eligible_share(),
             text(self.tc_ns),
-            100.0 * self.tc_share(),
-            text(self.unknown_ns),
-        )
+        )?;
+        if let Some(utilization) = self.utilization() {
+            let decided = if self.undecided_ns == 0 { "" } else { "decided " };
+            write!(f, " ({:.1} % of the {decided}eligible time)", 100.0 * utilization)?;
+        }
+        match self.unknown_ns {
+            0 => Ok(()),
+            unknown => write!(f, ", {} unknown", text(unknown)),
+        }
     }
 }
 
@@ -201,10 +233,12 @@ impl fmt::Display for TcSummary {
 ///
 /// Kernels are judged by name, with a [`Confidence`](super::Confidence). Operations are judged by
 /// the fields of their range: `dtype` (`"f16"`, `"bf16"`, ...), optionally `m`, `n`, `k` of a
-/// product, or `out_channels` and `in_channels`. Without fields, a product without tensor cores is
-/// eligible if they support its type, or f32.
+/// product, or `out_channels` and `in_channels`. Without fields, the kernels of a class in a range
+/// are an operation, and a product without tensor cores is eligible if they support its type, or
+/// f32.
 ///
-/// `{}` prints the summary, the tables and the advice.
+/// `{}` prints the summary, the tables and the advice; `{:10}` the first ten rows of each table, of
+/// the scopes those with the most time.
 #[derive(Debug, Clone, Serialize)]
 #[must_use]
 pub struct TensorCores {
@@ -249,7 +283,10 @@ impl fmt::Display for TensorCores {
         f.write_str("\n\n")?;
         self.kernels.fmt(f)?;
         f.write_str("\n\n")?;
-        self.groups.fmt(f)?;
+        match f.width().filter(|_| !f.alternate()) {
+            Some(most) => self.groups.clone().largest(most, |group| group.total_ns).fmt(f)?,
+            None => self.groups.fmt(f)?,
+        }
         for (at, (remedy, spent)) in self.remedies().into_iter().enumerate() {
             let space = if at == 0 { "\n\n" } else { "\n" };
             write!(f, "{space}for {}: {}", time(spent), remedy.advice())?;
@@ -276,6 +313,8 @@ impl Sum {
 struct KernelData {
     tensor_core: TensorCoreUse,
     class: KernelClass,
+    /// A product whose loads are for unaligned operands, by its name.
+    is_unaligned: bool,
     name: Arc<str>,
     times: Vec<u64>,
     calls: u64,
@@ -292,7 +331,14 @@ impl Profile {
 
     /// As [`tensor_cores`](Self::tensor_cores), with a classifier of the program.
     pub fn tensor_cores_with(&self, classifier: &Classifier) -> TensorCores {
-        Account::new(self, classifier).finish()
+        Account::new(&self.query(), classifier).finish()
+    }
+}
+
+impl Query<'_> {
+    /// Tensor-core use of the selected kernels.
+    pub fn tensor_cores(&self) -> TensorCores {
+        Account::new(self, &Classifier::new()).finish()
     }
 }
 
@@ -308,7 +354,8 @@ struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
-    fn new(profile: &'a Profile, classifier: &Classifier) -> Self {
+    fn new(query: &Query<'a>, classifier: &Classifier) -> Self {
+        let profile = query.profile();
         let mut account = Self {
             profile,
             kernels: Vec::new(),
@@ -319,12 +366,15 @@ impl<'a> Account<'a> {
         };
         let mut of_name: FxHashMap<&'a str, usize> = FxHashMap::default();
         let mut devices: Vec<u32> = Vec::new();
-        for kernel in profile.kernels() {
+        for kernel in query.iter().filter_map(|operation| operation.as_kernel()) {
             let index = *of_name.entry(kernel.name()).or_insert_with(|| {
+                let name = kernel.demangled_name();
+                let alignment = GemmName::parse(&lower_case(&name).0).alignment;
                 account.kernels.push(KernelData {
                     tensor_core: kernel.tensor_core_use_with(classifier),
                     class: kernel.class_with(classifier),
-                    name: kernel.demangled_name().into(),
+                    is_unaligned: alignment.is_some_and(|alignment| alignment.is_unaligned()),
+                    name: name.into(),
                     times: Vec::new(),
                     calls: 0,
                 });
@@ -345,7 +395,8 @@ impl<'a> Account<'a> {
                 devices.push(kernel.device());
             }
         }
-        let capabilities = devices.into_iter().filter_map(|device| profile.capability(device));
+        let capabilities =
+            devices.into_iter().filter_map(|device| profile.compute_capability(device));
         account.capability = capabilities.max();
         account
     }
@@ -354,7 +405,10 @@ impl<'a> Account<'a> {
         let (mut ops, of_node) = self.ops();
         let summary = self.summary(&ops);
         let groups = self.groups(&ops, &of_node);
-        ops.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.path.cmp(&b.path)));
+        ops.sort_by(|a, b| {
+            let by_path = || (&a.path, &a.op_type).cmp(&(&b.path, &b.op_type));
+            b.total_ns.cmp(&a.total_ns).then_with(by_path)
+        });
         let (total_ns, left_out) = (self.total_ns, self.left_out);
         let kernels = self.kernels.into_iter().map(|known| {
             let ns = known.times.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns));
@@ -378,8 +432,8 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// The operations, and the index of the operation of each node.
-    fn ops(&self) -> (Vec<TcOp>, FxHashMap<NodeId, usize>) {
+    /// The operations, and the indices of the operations of each node.
+    fn ops(&self) -> (Vec<TcOp>, FxHashMap<NodeId, Range<usize>>) {
         let (mut ops, mut of_node) = (Vec::new(), FxHashMap::default());
         // The depth of an open operation, which includes all deeper nodes.
         let mut within: Option<usize> = None;
@@ -398,17 +452,31 @@ impl<'a> Account<'a> {
             if launched.is_empty() {
                 continue;
             }
-            of_node.insert(node.id, ops.len());
+            let first = ops.len();
             let op_type = node.ranges().find_map(|range| match range.field("op")? {
                 nvtx::FieldValue::Str(text) => Some(text.to_owned()),
                 _ => None,
             });
-            ops.push(self.op(node.cut_path(), op_type, &fields, &launched));
+            match fields.is_empty() && op_type.is_none() {
+                true => ops.extend(self.ops_by_class(&node.cut_path(), &launched)),
+                false => ops.push(self.op(node.cut_path(), op_type, &fields, &launched)),
+            }
+            of_node.insert(node.id, first..ops.len());
         }
         if let Some(launched) = self.launched.get(&None) {
-            ops.push(self.op("(outside any range)".to_owned(), None, &[], launched));
+            ops.extend(self.ops_by_class("(outside any range)", launched));
         }
         (ops, of_node)
+    }
+
+    /// The operations of launches without fields: one for each class of kernels.
+    fn ops_by_class(&self, path: &str, launched: &Launched) -> impl Iterator<Item = TcOp> {
+        let mut of_class: BTreeMap<KernelClass, Launched> = BTreeMap::new();
+        for (kernel, sum) in launched {
+            let class = self.kernels[*kernel].class;
+            of_class.entry(class).or_default().insert(*kernel, *sum);
+        }
+        of_class.into_values().map(|launched| self.op(path.to_owned(), None, &[], &launched))
     }
 
     /// The distinct fields of the ranges of a node.
@@ -436,12 +504,14 @@ impl<'a> Account<'a> {
         let mut of_class: Vec<(KernelClass, u64)> = Vec::new();
         let (mut all, mut tc, mut products) = (Sum::default(), Sum::default(), Sum::default());
         let (mut has_unknown, mut has_other, mut data_type) = (false, false, None);
+        let mut is_unaligned = false;
         // Products that do not use tensor cores by their names.
         let mut plain: Vec<Option<Dtype>> = Vec::new();
         let mut kernels: Vec<(&usize, &Sum)> = launched.iter().collect();
         kernels.sort_unstable_by_key(|(kernel, sum)| (Reverse(sum.ns), **kernel));
         for (kernel, sum) in kernels {
             let KernelData { tensor_core, class, .. } = &self.kernels[*kernel];
+            is_unaligned |= self.kernels[*kernel].is_unaligned;
             let is_using = tensor_core.tensor_cores == TcUse::Using;
             all.add(*sum);
             match of_class.iter_mut().find(|(known, _)| known == class) {
@@ -483,15 +553,26 @@ impl<'a> Account<'a> {
             TcStatus::NotEligible | TcStatus::Unknown => remedies.clear(),
             TcStatus::EligibleNotUsing => {}
         }
+        if is_unaligned && status == TcStatus::Using && remedies.is_empty() {
+            remedies.push(TcRemedy::PadShape);
+        }
         let first = of_class.iter().max_by_key(|(class, ns)| (*ns, Reverse(*class)));
         let first = first.map_or(KernelClass::Other, |(class, _)| *class);
+        let eligible = if tc.count != 0 { Some(true) } else { eligible };
+        let eligible_ns = match eligible {
+            // A range may declare products that kernel names do not show.
+            Some(true) if products.ns == 0 => all.ns,
+            Some(true) => products.ns,
+            _ => 0,
+        };
         TcOp {
             path,
             op_type: op_type.unwrap_or_else(|| first.name().to_owned()),
             total_ns: all.ns,
             time_percent: 100.0 * ratio(all.ns, self.total_ns),
             status,
-            eligible: if tc.count != 0 { Some(true) } else { eligible },
+            eligible,
+            eligible_ns,
             data_type: fields.first().and_then(|fields| fields.data_type).or(data_type),
             described: !fields.is_empty(),
             kernels: all.count,
@@ -544,13 +625,13 @@ impl<'a> Account<'a> {
         let mut summary = TcSummary { total_ns: self.total_ns, ..TcSummary::default() };
         for op in ops {
             summary.ops += 1;
-            let is_eligible = op.eligible == Some(true);
-            summary.eligible_ops += u64::from(is_eligible);
+            summary.eligible_ops += u64::from(op.eligible == Some(true));
             summary.using_ops += u64::from(op.status == TcStatus::Using);
             summary.unknown_ops += u64::from(op.status == TcStatus::Unknown);
             summary.tc_ns = summary.tc_ns.saturating_add(op.tc_ns);
-            if is_eligible {
-                summary.eligible_ns = summary.eligible_ns.saturating_add(op.total_ns);
+            summary.eligible_ns = summary.eligible_ns.saturating_add(op.eligible_ns);
+            if op.status == TcStatus::Unknown {
+                summary.undecided_ns = summary.undecided_ns.saturating_add(op.eligible_ns);
             }
         }
         for (kernel, sum) in self.launched.values().flatten() {
@@ -561,7 +642,7 @@ impl<'a> Account<'a> {
         summary
     }
 
-    fn groups(&self, ops: &[TcOp], of_node: &FxHashMap<NodeId, usize>) -> Vec<TcGroup> {
+    fn groups(&self, ops: &[TcOp], of_node: &FxHashMap<NodeId, Range<usize>>) -> Vec<TcGroup> {
         let mut groups: Vec<TcGroup> = Vec::new();
         let mut parents: Vec<Option<usize>> = Vec::new();
         // The open groups, innermost last.
@@ -570,18 +651,19 @@ impl<'a> Account<'a> {
             open.truncate(depth);
             parents.push(open.last().copied());
             open.push(groups.len());
-            let op = of_node.get(&node.id).map(|op| &ops[*op]);
-            let eligible = op.filter(|op| op.eligible == Some(true));
+            let ops = of_node.get(&node.id).map_or(&[][..], |indices| &ops[indices.clone()]);
+            let sum = |ns: fn(&TcOp) -> u64| ops.iter().map(ns).fold(0, u64::saturating_add);
+            let count = |is_it: fn(&&TcOp) -> bool| ops.iter().filter(is_it).count() as u64;
             groups.push(TcGroup {
                 path: node.cut_path(),
                 depth,
-                total_ns: op.map_or(0, |op| op.total_ns),
-                eligible_ns: eligible.map_or(0, |op| op.total_ns),
-                tc_ns: op.map_or(0, |op| op.tc_ns),
+                total_ns: sum(|op| op.total_ns),
+                eligible_ns: sum(|op| op.eligible_ns),
+                tc_ns: sum(|op| op.tc_ns),
                 tc_percent: 0.0,
-                ops: u64::from(op.is_some()),
-                eligible_ops: u64::from(eligible.is_some()),
-                using_ops: u64::from(op.is_some_and(|op| op.status == TcStatus::Using)),
+                ops: ops.len() as u64,
+                eligible_ops: count(|op| op.eligible == Some(true)),
+                using_ops: count(|op| op.status == TcStatus::Using),
             });
         }
         // In reverse, a group is complete before it is added to its parent.
@@ -598,7 +680,7 @@ impl<'a> Account<'a> {
         }
         groups.retain(|group| group.ops != 0);
         for group in &mut groups {
-            group.tc_percent = 100.0 * ratio(group.tc_ns, group.total_ns);
+            group.tc_percent = 100.0 * ratio(group.tc_ns, group.eligible_ns);
         }
         groups
     }

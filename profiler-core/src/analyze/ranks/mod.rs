@@ -125,11 +125,11 @@ pub struct MissingRanks {
     pub of: u32,
 }
 
-/// Upper bounds of speed-ups of the time from the first to the last collective, by Amdahl's law.
+/// Speed-ups of the time from the first to the last collective, by Amdahl's law.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SpeedUps {
-    /// If no communication were exposed.
+    /// If no communication were exposed, at most: the rank that takes longest without it still takes the rest.
     pub communication: f64,
     /// If all ranks arrived at their mean time: perfectly divided work.
     pub balance: f64,
@@ -292,9 +292,6 @@ fn span(matches: &Matches) -> Option<Interval> {
 
 fn speed_ups(matches: &Matches, ranks: &[Rank]) -> Option<SpeedUps> {
     let span = span(matches)?.ns().max(1) as f64;
-    let all = |of: fn(&Rank) -> Duration| -> f64 {
-        ranks.iter().map(|rank| of(rank).as_nanos() as f64).sum()
-    };
     let (mut balance, mut stragglers) = (0.0, 0.0);
     for matched in &matches.all {
         let count = matched.members.len() as f64;
@@ -307,9 +304,11 @@ fn speed_ups(matches: &Matches, ranks: &[Rank]) -> Option<SpeedUps> {
         / ranks.len().max(1) as f64
         / matches.all.len().max(1) as f64;
     let without = |ns: f64| amdahl(ns * per_rank / span, f64::INFINITY);
-    let exposed = all(|rank| rank.communication) / all(|rank| rank.clock).max(1.0);
+    let longest = |of: &dyn Fn(&Rank) -> Duration| ranks.iter().map(of).max().unwrap_or_default();
+    let clock = longest(&|rank| rank.clock).as_secs_f64().max(f64::MIN_POSITIVE);
+    let rest = longest(&|rank| rank.clock.saturating_sub(rank.communication)).as_secs_f64();
     Some(SpeedUps {
-        communication: amdahl(exposed, f64::INFINITY),
+        communication: amdahl(1.0 - rest / clock, f64::INFINITY),
         balance: without(balance),
         stragglers: without(stragglers),
     })

@@ -178,8 +178,8 @@ impl fmt::Display for Ranks {
         if let Some(bounds) = self.speed_ups {
             write!(
                 f,
-                "\nspeed-up bounds: {:.2}x without exposed communication, {:.2}x with evenly divided work, \
-                 {:.2}x if no rank came after all others",
+                "\nspeed-up: at most {:.2}x without exposed communication, about {:.2}x with evenly divided work, about {:.2}x \
+                 if no rank came after all others",
                 bounds.communication, bounds.balance, bounds.stragglers
             )?;
         }

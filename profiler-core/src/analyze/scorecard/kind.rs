@@ -16,14 +16,15 @@ named_variants! {
         /// Whether nothing was lost ([`Health`](crate::Health)): missing records look like an idle
         /// GPU.
         Health = "recording" and "health",
-        /// Time in which a GPU ran anything but collectives; the mean of several GPUs
+        /// Time in which a GPU ran anything but collectives; the mean of several GPUs without
+        /// [unused](Thresholds::unused_share) ones
         /// ([`DeviceTimes::busy`](crate::query::DeviceTimes::busy)). Good from 90 %: without the
         /// rest the run is 1.11 times as fast. Bad up to 50 %: the host decides more than the GPU.
         GpuBusy = "GPU busy" and "gpu_busy",
         /// The largest estimate of all causes and findings: the speed-up of the run under the
-        /// assumption in the note (Amdahl). GPU compute is no such cause. Good up to the estimate
+        /// assumption in the note (Amdahl), with whether it is a bound. GPU compute is no such cause. Good up to the estimate
         /// of a good share, 1.05; bad from that of a bad share, 1.25.
-        Estimate = "estimated for one change" and "estimate",
+        Estimate = "speed-up by one change" and "estimate",
         /// The GPU was idle for calls that launch, allocate and free. Good up to 5 %: without it
         /// the run is 1.05 times as fast, less than the variation of runs. Bad from 20 %, the share
         /// of a verdict ([`Thresholds::cause_share`], [`Thresholds::verdict_share`]).

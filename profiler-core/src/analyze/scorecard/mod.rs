@@ -24,10 +24,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::analyze::diagnosis::{Bottleneck, Finding, Inconclusive, Verdict, factor, finite};
-use crate::analyze::kernels::{TcRemedy, TcStatus};
+use crate::analyze::diagnosis::{
+    Bottleneck, Finding, Inconclusive, Judged, Others, Verdict, certainty, device_list, factor,
+    faster, finite,
+};
+use crate::analyze::kernels::TcRemedy;
 use crate::base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
 use crate::profile::Profile;
+use crate::query::Query;
 pub use kind::{Flag, ScoreKind};
 pub use targets::{Target, Targets};
 
@@ -62,17 +66,23 @@ pub struct Mending {
     /// The speed-up of the run under [`assumption`](Self::assumption); infinite for all of it.
     #[serde(serialize_with = "finite")]
     pub estimate: f64,
+    /// True if no change of this kind brings more: [`Finding::is_bound`].
+    pub is_bound: bool,
     /// The assumption of the estimate.
     pub assumption: &'static str,
     /// The advice.
     pub remedy: &'static str,
 }
 
-/// A run on one page, by [`Profile::scorecard`]. `{}` is up to 20 lines of text.
+/// A run on one page, by [`Profile::scorecard`]. `{}` is up to 24 lines of text, and one for each further phase.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scorecard {
-    /// The verdict on the run, or why there is none.
+    /// The verdict on the steady phase with the most time, or on the run as a whole; or why there is none.
+    /// All values are of that phase, but [`Health`](ScoreKind::Health) and [`OfRoof`](ScoreKind::OfRoof),
+    /// which are of the run.
     pub verdict: String,
+    /// The verdicts on the other steady phases, and the times of the phases that are not judged, a line each.
+    pub others: Vec<String>,
     /// The verdict for programs.
     pub bottleneck: Option<Bottleneck>,
     /// The time that shares refer to.
@@ -85,13 +95,11 @@ pub struct Scorecard {
 
 impl Scorecard {
     /// Makes a scorecard from an existing diagnosis.
-    pub(crate) fn of(
-        profile: &Profile,
-        targets: &Targets,
-        verdict: &Verdict,
-        findings: &[Finding],
-    ) -> Self {
-        Card { profile, targets, verdict, findings }.fill()
+    pub(crate) fn of(profile: &Profile, targets: &Targets, judged: &Judged) -> Self {
+        let verdict = &judged.verdict;
+        let is_of = |finding: &&Finding| finding.phase.is_none() || finding.phase == verdict.phase;
+        let findings = judged.findings.iter().filter(is_of).collect();
+        Card { profile, targets, verdict, findings, judged }.fill()
     }
 
     /// The values, in the order of [`ScoreKind::ALL`].
@@ -125,9 +133,7 @@ impl Profile {
     /// The scorecard with other targets.
     pub fn scorecard_with(&self, targets: &Targets) -> Scorecard {
         let diagnoser = self.diagnosis(targets.thresholds.clone());
-        let verdict = diagnoser.verdict();
-        let findings = diagnoser.findings_of(&verdict);
-        Scorecard::of(self, targets, &verdict, &findings)
+        Scorecard::of(self, targets, &diagnoser.judged())
     }
 }
 
@@ -136,7 +142,8 @@ struct Card<'a> {
     profile: &'a Profile,
     targets: &'a Targets,
     verdict: &'a Verdict,
-    findings: &'a [Finding],
+    findings: Vec<&'a Finding>,
+    judged: &'a Judged,
 }
 
 /// A value and its note, or why it is unknown.
@@ -160,14 +167,16 @@ impl Card<'_> {
             };
             Score { kind, value, target, flag, note }
         });
-        let verdict = match (self.verdict.cause(), self.verdict.inconclusive) {
-            _ if self.is_empty() => "no verdict: no GPU operation was recorded".to_owned(),
-            (Some(cause), _) => format!("the run is {cause}"),
-            (None, Some(why)) => format!("no verdict: {why}"),
-            (None, None) => "no verdict".to_owned(),
+        let verdict = match self.is_empty() {
+            true => "no verdict: no GPU operation was recorded".to_owned(),
+            false => self.verdict.line(),
         };
+        let others = self.judged.verdicts().into_iter().skip(1).map(Verdict::line);
+        let lines = Others(&self.judged.phases).to_string();
+        let others = others.chain(lines.lines().map(str::to_owned)).collect();
         Scorecard {
             verdict,
+            others,
             bottleneck: self.verdict.bottleneck,
             clock: self.verdict.clock,
             first: self.causes().chain(self.findings()).next(),
@@ -177,6 +186,14 @@ impl Card<'_> {
 
     fn is_empty(&self) -> bool {
         self.verdict.operations == 0
+    }
+
+    /// The operations of the phase, or of the run.
+    fn query(&self) -> Query<'_> {
+        match &self.judged.section {
+            Some(section) => section.query(self.profile),
+            None => self.profile.query(),
+        }
     }
 
     fn value(&self, kind: ScoreKind) -> Known {
@@ -234,7 +251,9 @@ impl Card<'_> {
     }
 
     fn busy(&self) -> Known {
-        let devices = self.profile.query().devices();
+        let mut devices = self.query().devices();
+        let unused = &self.verdict.unused_devices;
+        devices.retain(|device| !unused.contains(&device.device));
         let busy = sum(devices.iter().map(|device| device.busy));
         let count = devices.len();
         match self.share_of_clock(busy) {
@@ -243,6 +262,10 @@ impl Card<'_> {
                 let note = match count {
                     1 => format!("{} of {clock}", time(busy)),
                     _ => format!("{} of {clock} on {count} GPUs together", time(busy)),
+                };
+                let note = match unused.is_empty() {
+                    true => note,
+                    false => format!("{note}; {} unused", device_list(unused)),
                 };
                 self.of_clock((share / count as f64).min(1.0), note)
             }
@@ -258,7 +281,8 @@ impl Card<'_> {
         };
         let note = match self.verdict.cause_of(bottleneck) {
             Some(cause) => {
-                format!("{}, {}x {}", time(spent), factor(cause.estimate), cause.assumption)
+                let faster = faster(cause.estimate, cause.is_bound, cause.assumption);
+                format!("{}{}, {faster}", time(spent), cause.by_names())
             }
             None => time(spent),
         };
@@ -279,7 +303,7 @@ impl Card<'_> {
     }
 
     fn overlap(&self) -> Known {
-        let of = self.profile.query().overlap();
+        let of = self.query().overlap();
         let (both, alone) =
             (sum(of.iter().map(|of| of.both)), sum(of.iter().map(|of| of.copies_only)));
         let all = both.saturating_add(alone);
@@ -294,7 +318,7 @@ impl Card<'_> {
     fn small_kernels(&self) -> Known {
         let least = self.targets.thresholds.get_small_kernel();
         let (mut small, mut all) = ((0_u64, Duration::ZERO), (0_u64, Duration::ZERO));
-        for kernel in self.profile.kernels() {
+        for kernel in self.query().kernels().iter() {
             let Some(spent) = kernel.interval().map(|time| Duration::from_nanos(time.ns())) else {
                 continue;
             };
@@ -307,11 +331,19 @@ impl Card<'_> {
             return Not("no kernel with a time was recorded".to_owned());
         }
         let share = small.1.as_secs_f64() / all.1.as_secs_f64();
-        Is(share, format!("{} of {} take less than {}", small.0, all.0, time(least)))
+        let note = format!(
+            "{} of {}; {} of {} kernels take less than {}",
+            time(small.1),
+            time(all.1),
+            small.0,
+            all.0,
+            time(least)
+        );
+        Is(share, note)
     }
 
     fn occupancy(&self) -> Known {
-        let shapes = self.profile.launch_shapes();
+        let shapes = self.query().launch_shapes();
         if shapes.gpu_time().is_zero() {
             return Not(match shapes.unknown() {
                 0 => "no kernel with a time was recorded".to_owned(),
@@ -326,29 +358,20 @@ impl Card<'_> {
     }
 
     fn tensor_cores(&self) -> Known {
-        let tensor_cores = self.profile.tensor_cores();
+        let tensor_cores = self.query().tensor_cores();
         let ns = |ns: u64| time(Duration::from_nanos(ns));
-        let (mut using, mut eligible, mut has_f32) = (0_u64, 0_u64, false);
-        for op in tensor_cores.ops().rows() {
-            if matches!(op.status, TcStatus::Using | TcStatus::EligibleNotUsing) {
-                // A range may declare products that kernel names do not show.
-                let products = if op.product_ns == 0 { op.total_ns } else { op.product_ns };
-                using = using.saturating_add(op.tc_ns);
-                eligible = eligible.saturating_add(products);
-                let is_f32 = |remedy: &TcRemedy| {
-                    matches!(remedy, TcRemedy::AllowTf32 | TcRemedy::MixedPrecision)
-                };
-                has_f32 |= op.remedies.iter().any(is_f32);
-            }
-        }
-        if eligible == 0 {
-            let unknown = tensor_cores.summary().unknown_ns;
-            return Not(match unknown {
+        let summary = tensor_cores.summary();
+        let Some(share) = summary.utilization() else {
+            return Not(match summary.unknown_ns {
                 0 => "nothing that they could do was found".to_owned(),
-                _ => format!("nothing they could do was found; {} not known", ns(unknown)),
+                unknown => format!("nothing they could do was found; {} not known", ns(unknown)),
             });
-        }
-        let share = (using as f64 / eligible as f64).min(1.0);
+        };
+        let (using, eligible) = (summary.tc_ns, summary.decided_ns());
+        let is_f32 = |(remedy, _): &(TcRemedy, Duration)| {
+            matches!(remedy, TcRemedy::AllowTf32 | TcRemedy::MixedPrecision)
+        };
+        let has_f32 = tensor_cores.remedies().iter().any(is_f32);
         let of_f32 = if has_f32 { ", of f32 among them" } else { "" };
         let note = format!("{} of {} in products{of_f32}", ns(using), ns(eligible));
         let rest = Duration::from_nanos(eligible.saturating_sub(using));
@@ -401,7 +424,9 @@ impl Card<'_> {
         });
         match largest {
             Some(largest) => {
-                self.of_clock(largest.estimate, format!("{}: {}", largest.what, largest.assumption))
+                let certainty = certainty(largest.is_bound);
+                let note = format!("{certainty}, {}: {}", largest.assumption, largest.what);
+                self.of_clock(largest.estimate, note)
             }
             None => self.of_clock(1.0, "nothing to mend was found".to_owned()),
         }
@@ -420,6 +445,7 @@ impl Card<'_> {
         causes.map(|cause| Mending {
             what: cause.bottleneck.text().to_owned(),
             estimate: cause.estimate,
+            is_bound: cause.is_bound,
             assumption: cause.assumption,
             remedy: cause.remedy,
         })
@@ -427,13 +453,14 @@ impl Card<'_> {
 
     /// The findings to mend, costliest first.
     fn findings(&self) -> impl Iterator<Item = Mending> {
-        let findings = self.findings.iter().filter(|found| !found.kind.is_note());
+        let findings = self.findings.iter().filter(|found| !found.is_note());
         findings.map(|found| Mending {
             what: match found.path() {
                 Some(path) => format!("{}, in {}", found.title, shortened(path, PATH_WIDTH)),
                 None => found.title.clone(),
             },
             estimate: found.estimate,
+            is_bound: found.is_bound,
             assumption: found.assumption,
             remedy: found.remedy,
         })

@@ -82,6 +82,9 @@ impl Scorecard {
             self.counts(),
             markdown(&shortened(&self.verdict, LINE_WIDTH))
         );
+        for line in &self.others {
+            let _ = writeln!(out, "{}\n", markdown(&shortened(line, LINE_WIDTH)));
+        }
         let _ = writeln!(out, "| {} |\n| --- | --- | --: | --: | --- |", HEADER.join(" | "));
         for score in &self.scores {
             let mut cells = score.cells(NOTE_WIDTH).map(|cell| markdown(&cell));
@@ -100,7 +103,11 @@ impl Scorecard {
 impl fmt::Display for Scorecard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "scorecard: {}", self.counts())?;
-        writeln!(f, "{}\n", shortened(&self.verdict, LINE_WIDTH))?;
+        writeln!(f, "{}", shortened(&self.verdict, LINE_WIDTH))?;
+        for line in &self.others {
+            writeln!(f, "{}", shortened(line, LINE_WIDTH))?;
+        }
+        writeln!(f)?;
         let layout = Layout::of(f);
         let note_width = layout.width.map_or(NOTE_WIDTH, |_| LINE_WIDTH);
         let mut rows = Table::new(HEADER, 2).with_prose().with_name_width(NOTE_WIDTH);

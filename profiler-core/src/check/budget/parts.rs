@@ -9,7 +9,6 @@ use rustc_hash::FxHashMap;
 use super::amount::Unit;
 use super::quantity::{Quantity, Source, ns, spans, stream};
 use super::scope::{Group, Instance};
-use crate::base::kernel_names::demangled;
 use crate::base::order;
 use crate::base::units::{self, shortened, time};
 use crate::profile::{ApiCall, GpuOperation, Range};
@@ -91,7 +90,7 @@ fn path(range: Option<Range<'_>>) -> String {
 /// A one-line description of an operation.
 fn name(operation: &GpuOperation<'_>) -> String {
     if let Some(kernel) = operation.as_kernel() {
-        return shortened(&demangled(kernel.name()), NAME_WIDTH);
+        return shortened(&kernel.demangled_name(), NAME_WIDTH);
     }
     if operation.as_graph().is_some() {
         return "CUDA graph, traced as a whole".to_owned();

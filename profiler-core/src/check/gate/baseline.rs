@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::run::{EVERYTHING, OUTSIDE, Run};
+use super::run::{EVERYTHING, OUTSIDE, Part, Run};
 use crate::analyze::compare::wall::{Parts, ProcessKey, RangeKey, WallRun, WallSide, by_process};
-use crate::analyze::compare::{WallCause, Work};
+use crate::analyze::compare::{DeviceCounts, RangeWork, WallCause, Work};
 use crate::base::error::{Error, Kind};
 use crate::base::hodges_lehmann::median;
 use crate::base::replace::{Replacement, Target};
@@ -40,6 +40,9 @@ pub(crate) struct Entry {
     /// The day of the first run (UTC).
     pub(crate) recorded: String,
     pub(crate) runs: u64,
+    /// `None` for baselines of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) devices: Option<DeviceCounts>,
     /// The mean SM clock while operations ran, if sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sm_mhz: Option<f64>,
@@ -67,6 +70,9 @@ pub(crate) struct Key {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RangeEntry {
+    /// Entries with GPU operations, of outermost ranges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) active: Option<Count>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) counts: BTreeMap<String, Count>,
     /// The part of the wall time that each cause takes in this range alone, in nanoseconds.
@@ -257,14 +263,18 @@ impl Entry {
             let mut host = by_process(&processes, &host);
             host.retain(|ns| *ns > 0.0);
             entry.host_time = (!host.is_empty()).then_some(Times(host));
+            let active = |part: Option<&Part>| part.and_then(|part| part.active);
+            entry.active = parts()
+                .any(|part| active(part).is_some())
+                .then(|| Count::of(parts().map(|part| active(part).unwrap_or(0))));
             for (name, count) in &mut entry.counts {
-                let of = |part: Option<&super::run::Part>| {
+                let of = |part: Option<&Part>| {
                     part.and_then(|part| part.counts.get(name.as_str()).copied()).unwrap_or(0)
                 };
                 *count = Count::of(parts().map(of));
             }
             for (name, kernel) in &mut entry.kernels {
-                let of = |part: Option<&super::run::Part>| {
+                let of = |part: Option<&Part>| {
                     part.and_then(|part| part.kernels.get(name)).map_or(0, |kernels| kernels.count)
                 };
                 kernel.count = Count::of(parts().map(of));
@@ -274,6 +284,7 @@ impl Entry {
             key,
             recorded,
             runs: runs.len() as u64,
+            devices: runs.iter().filter_map(|run| run.devices).reduce(DeviceCounts::merged),
             sm_mhz: mean_mhz(runs),
             wall_time: None,
             wall_mean_ns: 0.0,
@@ -320,23 +331,29 @@ impl Entry {
         Some(WallSide { runs: self.runs as usize, ns: self.wall_mean_ns, processes_ns, parts })
     }
 
-    /// What the runs did: ranges, kernels, and entries of the outermost ranges with GPU work.
+    /// What the runs did.
     pub(crate) fn work(&self) -> Work {
-        let mut work = Work::default();
-        let is_range = |path: &str| path != OUTSIDE && path != EVERYTHING;
+        let busy_ns = |range: &RangeEntry| range.busy_time.as_ref().map_or(0.0, Times::median);
+        let gpu_ns = self.ranges.get(EVERYTHING).map_or(0.0, busy_ns);
+        let mut work = Work { devices: self.devices, gpu_ns, ..Work::default() };
         for (path, range) in &self.ranges {
-            work.kernels.extend(range.kernels.keys().cloned());
-            if !is_range(path) {
+            for (kernel, of) in &range.kernels {
+                let name = kernel.rsplit_once(" <").map_or(&**kernel, |(name, _)| name);
+                let ns = of.count.bounds().1 as f64 * of.time.median();
+                *work.kernels.entry(name.to_owned()).or_default() += ns;
+            }
+            if path == OUTSIDE || path == EVERYTHING {
                 continue;
             }
             work.ranges.insert(path.clone());
             let is_inner =
                 path.match_indices('/').any(|(at, _)| self.ranges.contains_key(&path[..at]));
             let has_work = range.busy_time.is_some() || range.counts.contains_key("launches");
-            if let (false, true, Some(instances)) =
-                (is_inner, has_work, range.counts.get("instances"))
-            {
-                work.entries.insert(path.clone(), instances.bounds());
+            if let (false, Some(instances)) = (is_inner, range.counts.get("instances")) {
+                let entries = instances.bounds();
+                let active = range.active.map(|active| (active.bounds().1, entries.1));
+                let of_range = RangeWork { entries, has_work, active, gpu_ns: busy_ns(range) };
+                work.outermost.insert(path.clone(), of_range);
             }
         }
         work

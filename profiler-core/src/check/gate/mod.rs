@@ -1,6 +1,7 @@
 //! Baselines: reviewed counts and times, and gates that compare new runs. [`Gate`] has an example.
 
 mod baseline;
+mod patterns;
 mod plan;
 #[cfg(test)]
 mod rates;
@@ -9,6 +10,7 @@ mod replay;
 mod run;
 mod verdict;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use crate::base::accessors::setters;
@@ -53,9 +55,14 @@ const VARIABLE: &str = "GPU_BASELINES";
 /// range. One that fell, or is of no cost, is reported. A count that differed in the baseline may be
 /// within its range. [`strict`](Self::strict) gates fail on any difference.
 ///
-/// Runs have to do the same work. A gate fails if an outermost range with GPU work was entered more or
-/// less often, and returns an error if nothing ran on the GPU, or if runs and baseline have neither a
-/// range nor a kernel in common.
+/// Ranges whose names differ in [running numbers](Profile::with_grouped_numbers) alone are one, whose
+/// key in the file is the pattern: `step *`. A number that occurs once in a run and in one range runs if
+/// it has many values.
+///
+/// Runs have to do the same work. A gate is undecided, and fails, if an outermost range with GPU work was
+/// entered more or less often or is missing, has GPU work in fewer entries, or if a GPU has none
+/// ([`Verdict::undecidable`]). It returns an error if nothing ran on the GPU on one side, or if runs and
+/// baseline have neither a range nor a kernel in common.
 ///
 /// Other times are the host time and busy time of every range, the sum of its kernels, and each kernel
 /// (the midmean of a run). The factor of a change is the median of all ratios, with bounds by ranks
@@ -213,7 +220,8 @@ impl Gate {
         })?;
         let info = profile.recording_info();
         let key = Key::of(info, device_of(profile), clocks, &self.build);
-        Ok(Sample { key, recorded: info.date(), run, throttled: None, unwatched: None })
+        let recorded = info.date().unwrap_or_default();
+        Ok(Sample { key, recorded, run, throttled: None, unwatched: None })
     }
 
     fn is_update(&self) -> Result<bool, Error> {
@@ -298,8 +306,9 @@ impl Gate {
             }
             let Some(before) = before else { continue };
             let now = Entry::of(key.clone(), recorded.clone(), &runs);
-            self.check_program(before, &now)?;
-            found = plan.look(before, &now, &found, &self.ignored, &mut ranks);
+            let [then, now] = patterns::matched(before, &now).map(Cow::into_owned);
+            self.check_program(&then, &now)?;
+            found = plan.look(&then, &now, &found, &self.ignored, &mut ranks);
             after = Some(now);
             if found.is_decided() {
                 break;
@@ -316,7 +325,7 @@ impl Gate {
         let too_few =
             (is_update || is_open).then(|| plan.too_few(of_baseline, &mut ranks)).flatten();
         notes.extend(too_few.clone());
-        let is_judged = is_open && !found.is_worse();
+        let is_judged = is_open && !found.is_worse() && found.undecidable.is_none();
         let runs_needed =
             is_judged.then(|| plan.runs_needed(&found.times, of_baseline, &mut ranks)).flatten();
         let verdict = Verdict {
@@ -331,6 +340,7 @@ impl Gate {
             counts: found.counts,
             times: found.times,
             wall: found.wall,
+            undecidable: found.undecidable,
             runs_needed,
             notes,
             too_few,
@@ -365,6 +375,8 @@ impl Gate {
         let path = self.path.display();
         let why = if before.has_gpu_work() && !after.has_gpu_work() {
             "nothing ran on the GPU in the runs, and something did in those of the baseline: look whether the program used it"
+        } else if !before.has_gpu_work() && after.has_gpu_work() {
+            "something ran on the GPU in the runs, and nothing did in those of the baseline: write it anew from runs that are recorded"
         } else if !before.work().has_common(&after.work()) {
             "the runs have no range and no kernel in common with those of the baseline: they are of another program"
         } else if before.is_session != after.is_session && before.wall_time.is_some() {

@@ -53,6 +53,8 @@ pub(crate) struct Found {
     pub(crate) counts: Vec<CountChange>,
     pub(crate) times: Vec<TimeChange>,
     pub(crate) wall: Option<WallChange>,
+    /// Why the runs did not do the work of the baseline, if so.
+    pub(crate) undecidable: Option<Undecidable>,
 }
 
 impl Found {
@@ -63,6 +65,9 @@ impl Found {
             let is_open = matches!(time.outcome, Outcome::Noisy | Outcome::Undecided);
             time.of == TimeKind::Wall && is_open && time.is_measured && time.low < 1.0 - MARGIN
         };
+        if self.undecidable.is_some() {
+            return true;
+        }
         match self.is_worse() {
             true => !self.times.iter().any(may_be_trade),
             false => !self.times.iter().any(|time| time.outcome == Outcome::Undecided),
@@ -150,9 +155,10 @@ impl Plan {
     ) -> Found {
         let mut pairs = pairs(before, after);
         pairs.retain(|pair| !ignored.iter().any(|pattern| pair.is_meant(pattern)));
-        let changes = self.counts(before, after);
-        let is_other_work = changes.iter().any(|count| count.is_other_work);
-        let wall = self.wall(before, after);
+        let undecidable = self.other_work(before, after);
+        let is_other_work = undecidable.is_some();
+        let changes = self.counts(before, after, undecidable.as_ref());
+        let wall = self.wall(before, after, undecidable.clone());
         if is_other_work {
             pairs.retain(|pair| !matches!(pair.of, TimeKind::Wall));
         }
@@ -198,23 +204,23 @@ impl Plan {
             };
         }
         let counts = changes.into_iter().map(|count| count.judged(self, is_faster)).collect();
-        Found { counts, times, wall }
+        Found { counts, times, wall, undecidable }
     }
 
     /// The change of wall time with bounds like those of the times.
-    fn wall(&self, before: &Entry, after: &Entry) -> Option<WallChange> {
+    fn wall(
+        &self,
+        before: &Entry,
+        after: &Entry,
+        undecidable: Option<Undecidable>,
+    ) -> Option<WallChange> {
         let (before_wall, after_wall) = (before.wall()?, after.wall()?);
         let compare = Compare::new().margin(MARGIN).confidence(1.0 - 2.0 * self.pass_tail());
         let clocks = before.sm_mhz.zip(after.sm_mhz).and_then(|(before, now)| clocks(before, now));
-        Some(wall_change(
-            [&before_wall, &after_wall],
-            &compare,
-            clocks,
-            self.other_work(before, after),
-        ))
+        Some(wall_change([&before_wall, &after_wall], &compare, clocks, undecidable))
     }
 
-    /// The outermost range that was entered more or less often, unless that is allowed.
+    /// Why the runs did not do the work of the baseline, unless that is allowed.
     fn other_work(&self, before: &Entry, after: &Entry) -> Option<Undecidable> {
         if self.any_work { None } else { before.work().differs(&after.work(), MARGIN) }
     }
@@ -231,10 +237,15 @@ impl Plan {
     }
 
     /// The counts that differ, before the wall time is known.
-    fn counts(&self, before: &Entry, after: &Entry) -> Vec<Differing> {
+    fn counts(
+        &self,
+        before: &Entry,
+        after: &Entry,
+        undecidable: Option<&Undecidable>,
+    ) -> Vec<Differing> {
         let none = RangeEntry::default();
-        let other = match self.other_work(before, after) {
-            Some(Undecidable::OtherWork { range, .. }) => Some(range),
+        let other = match undecidable {
+            Some(Undecidable::OtherWork { range, .. }) => Some(&**range),
             _ => None,
         };
         let mut differing = Vec::new();
@@ -250,7 +261,7 @@ impl Plan {
                         after: after.bounds(),
                         outcome: CountOutcome::Allowed,
                     };
-                    let is_other_work = name == "instances" && other.as_deref() == Some(path);
+                    let is_other_work = name == "instances" && other == Some(path);
                     let cost = cost.to_owned();
                     differing.push(Differing { change, cost, is_other_work, grew: false });
                 }

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::analyze::compare::wall::{ProcessKey, RangeKey, WallRun};
+use crate::analyze::compare::{DeviceCounts, active_entries};
 use crate::base::hodges_lehmann::midmean;
 use crate::base::totals::Totals;
 use crate::base::units::{nanoseconds, shape};
 use crate::check::clocks::device_of;
+use crate::profile::running_numbers::{NodeNames, Purpose};
 use crate::profile::{GpuOperation, Profile, RangeNode};
 
 /// The path of kernels launched outside any range.
@@ -26,11 +28,14 @@ pub(crate) struct Run {
     /// The mean SM clock while operations ran, if sampled.
     pub(crate) sm_hz: Option<f64>,
     pub(crate) process: ProcessKey,
+    pub(crate) devices: Option<DeviceCounts>,
 }
 
 /// The measurements of one range in a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Part {
+    /// Entries with GPU operations, of outermost ranges.
+    pub(crate) active: Option<u64>,
     /// Exclusive counts, so that a change appears once.
     pub(crate) counts: BTreeMap<&'static str, u64>,
     /// The host's time in the range, summed over instances.
@@ -61,6 +66,7 @@ impl Run {
         if timeless != 0 {
             return Err(format!("{timeless} operations have no timestamps"));
         }
+        let node_names = NodeNames::of([profile], Purpose::Comparison).pop().unwrap_or_default();
         let mut names = Names::default();
         let mut times: BTreeMap<(String, String), Vec<u64>> = BTreeMap::new();
         let mut parts: BTreeMap<String, Part> = BTreeMap::new();
@@ -71,8 +77,8 @@ impl Run {
             around.truncate(depth);
             let path = match around.last() {
                 Some(_) if depth >= LEVELS => format!("{}/…", around[LEVELS - 1]),
-                Some(outer) => format!("{outer}/{}", label(&node)),
-                None => label(&node),
+                Some(outer) => format!("{outer}/{}", label(&node, &node_names)),
+                None => label(&node, &node_names),
             };
             if depth < LEVELS {
                 around.push(path.clone());
@@ -80,6 +86,9 @@ impl Run {
             keys[node.id.at()] = RangeKey { path: path.as_str().into(), domain: None };
             let part = parts.entry(path.clone()).or_default();
             part.add(node.instances(), &node.exclusive());
+            if depth == 0 {
+                *part.active.get_or_insert(0) += active_entries(&node);
+            }
             part.host_ns += nanoseconds(node.host_time()) as f64;
             part.kernel_ns += node.inclusive().kernel_ns as f64;
             // A sum over operations; all levels of a recursion would repeat it.
@@ -113,6 +122,7 @@ impl Run {
             wall: Some(WallRun::of(profile, &keys)),
             sm_hz: sm_hz.and_then(|clocks| clocks.sm_hz),
             process: ProcessKey::of(profile),
+            devices: DeviceCounts::of(profile),
         })
     }
 }
@@ -140,10 +150,10 @@ impl Part {
 }
 
 /// A range's name and domain.
-fn label(node: &RangeNode<'_>) -> String {
+fn label(node: &RangeNode<'_>, names: &NodeNames) -> String {
     match node.domain() {
-        Some(domain) => format!("{} [{domain}]", node.name()),
-        None => node.name().to_owned(),
+        Some(domain) => format!("{} [{domain}]", names.name(node)),
+        None => names.name(node).to_owned(),
     }
 }
 

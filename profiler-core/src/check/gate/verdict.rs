@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::baseline::UPDATE;
 use super::run::{EVERYTHING, OUTSIDE};
-use crate::analyze::compare::WallChange;
+use crate::analyze::compare::{Undecidable, WallChange};
 use crate::base::accessors::getters;
 use crate::base::named_variants::named_variants;
 use crate::base::units::{self, MESSAGE_WIDTH, NAME_WIDTH, shortened};
@@ -199,6 +199,8 @@ pub struct Verdict {
     pub(super) counts: Vec<CountChange>,
     pub(super) times: Vec<TimeChange>,
     pub(super) wall: Option<WallChange>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) undecidable: Option<Undecidable>,
     pub(super) runs_needed: Option<u64>,
     pub(super) notes: Vec<String>,
     /// Why the baseline decides nothing; also among the notes.
@@ -210,15 +212,21 @@ impl Verdict {
     /// True if nothing is worse than the baseline and everything required is decided, or the
     /// baseline was written.
     pub fn is_pass(&self) -> bool {
-        !self.has_failed_count() && self.times.iter().all(|time| time.outcome.is_pass())
+        self.undecidable.is_none()
+            && !self.has_failed_count()
+            && self.times.iter().all(|time| time.outcome.is_pass())
     }
 
     fn has_failed_count(&self) -> bool {
         self.counts.iter().any(|count| count.outcome == CountOutcome::Failed)
     }
 
-    /// True if nothing is certainly worse, but some time is undecided. The gate does not pass.
+    /// True if nothing is certainly worse, but some time is undecided, or if the runs did other work
+    /// ([`undecidable`](Self::undecidable)). The gate does not pass.
     pub fn is_undecided(&self) -> bool {
+        if self.undecidable.is_some() {
+            return true;
+        }
         let mut failed = self.times.iter().filter(|time| !time.outcome.is_pass()).peekable();
         !self.has_failed_count()
             && failed.peek().is_some()
@@ -237,6 +245,8 @@ impl Verdict {
         /// The change of the wall time, and the ranges and causes that explain it. `None` if the
         /// baseline was written, or has no wall time.
         wall: Option<&WallChange> = wall.as_ref();
+        /// Why the runs did not do the work of the baseline, if so: no number of runs decides then.
+        undecidable: Option<&Undecidable> = undecidable.as_ref();
         /// The runs that would probably decide what is undecided; `None` if nothing is, or if more
         /// than 64 would be needed.
         runs_needed: Option<u64> = runs_needed;
@@ -246,7 +256,7 @@ impl Verdict {
 
     /// Markdown for a comment on a pull request.
     pub fn to_markdown(&self) -> String {
-        let mut text = format!("### GPU gate: {}\n", self.headline());
+        let mut text = format!("### GPU gate: {}\n\n{OF_WHOLE_RUNS}\n", self.headline());
         for (title, lines) in self.sections() {
             let _ = write!(text, "\n**{title}**\n\n");
             for line in lines.iter().take(NAMED) {
@@ -296,6 +306,9 @@ impl Verdict {
         if self.is_written {
             return format!("baseline written from {runs}");
         }
+        if let Some(why) = &self.undecidable {
+            return format!("failed, undecided after {runs}: {why}");
+        }
         let of = |outcome| self.times.iter().filter(|time| time.outcome == outcome).count();
         let (slower, undecided) = (of(Outcome::Slower), of(Outcome::Undecided));
         let grew = self.counts.iter().filter(|count| count.outcome == CountOutcome::Failed).count();
@@ -311,6 +324,9 @@ impl Verdict {
     }
 }
 
+/// The scope of a gate.
+const OF_WHOLE_RUNS: &str = "counts and times are of whole runs: start-up and teardown included";
+
 /// Text of files, shortened to a line of a message.
 fn line(text: &str) -> String {
     shortened(text, MESSAGE_WIDTH)
@@ -320,7 +336,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "gate {}: {}\n  on {}",
+            "gate {}: {}\n  on {}\n  {OF_WHOLE_RUNS}",
             line(&self.baseline),
             self.headline(),
             line(&self.machine)
@@ -332,7 +348,8 @@ impl fmt::Display for Verdict {
                 write!(f, "\n  and {} more", lines.len() - NAMED)?;
             }
         }
-        if self.is_pass() {
+        // The reason why runs cannot be compared says what to do.
+        if self.is_pass() || self.undecidable.is_some() {
             return Ok(());
         }
         f.write_str("\nwhat to do: ")?;

@@ -251,7 +251,16 @@ impl Target {
         let mut busy_ns = 0;
         for (at, operation) in operations {
             let range = operation.range.map(|row| timeline.ranges[row].range.node());
-            let parent = range.and_then(|node| self.stack(thread, node));
+            let parent = match operation.operation.late_chain() {
+                None => range.and_then(|node| self.stack(thread, node)),
+                // Ranges that ended before the launch are not in its stack.
+                Some(chain) => {
+                    let around: Vec<_> = chain.map(|range| range.name()).collect();
+                    around.into_iter().rev().fold(None, |stack, name| {
+                        Some(self.frame(thread, stack, "range", name))
+                    })
+                }
+            };
             let name = timeline.name(operation);
             let stack = self.frame(thread, parent, operation.category(), name);
             let mut left = operation.span.map_or(0, Span::ns);

@@ -19,7 +19,7 @@ use crate::base::text::{self, printable};
 use crate::base::totals::Totals;
 use crate::join::health::Health;
 use crate::join::range_tree::NodeId;
-use crate::profile::{Process, Profile, Range, RangeNode, Sampled, Track};
+use crate::profile::{Process, ProcessRangeGroup, Profile, Range, RangeNode, Sampled, Track};
 use crate::record::series::Head;
 use crate::reports::{NodeTimes, TrackSum};
 pub use format::Export;
@@ -126,7 +126,9 @@ impl Profile {
     ///
     /// With [samples](Self::tracks), a range has `sampled`: for each track with samples while its
     /// inclusive work was on the device `device`, `name`, `mean` (of totals the rate per second),
-    /// `samples` and `covered_ns`. The last line has `tracks` with the fields of [`TrackSum`], and
+    /// `samples` and `covered_ns`. With process ranges, the last line has `process_ranges`: for each
+    /// name `instances`, `open`, `host_ns` and `inclusive`, which is
+    /// [by time](crate::profile::ProcessRangeGroup::is_by_time) if `by_time`. It also has `tracks` with the fields of [`TrackSum`], and
     /// `samplers` with each sampler's metrics, losses and failure.
     ///
     /// A range has `replayed` ([`replayed`](crate::profile::RangeSummary::replayed)) and `inferred`
@@ -175,6 +177,7 @@ impl Profile {
             tracks: self.track_sums().into_rows(),
             samplers: self.series().map(|series| &series.head).collect(),
             processes: process_parts(self),
+            process_ranges: self.process_range_groups().iter().map(ProcessRangeLine::new).collect(),
         }));
         lines
     }
@@ -227,6 +230,35 @@ struct LastLine<'a> {
     samplers: Vec<&'a Head>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     processes: Vec<ProcessPart<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    process_ranges: Vec<ProcessRangeLine<'a>>,
+}
+
+/// The process ranges of one name.
+#[derive(Serialize)]
+struct ProcessRangeLine<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    domain: Option<&'a str>,
+    instances: u64,
+    open: u64,
+    host_ns: u64,
+    by_time: bool,
+    inclusive: Totals,
+}
+
+impl<'a> ProcessRangeLine<'a> {
+    fn new(group: &ProcessRangeGroup<'a>) -> Self {
+        Self {
+            name: group.name(),
+            domain: group.domain(),
+            instances: group.instances(),
+            open: group.open(),
+            host_ns: timeline::ns(group.host_time()),
+            by_time: group.is_by_time(),
+            inclusive: group.inclusive(),
+        }
+    }
 }
 
 #[derive(Serialize)]

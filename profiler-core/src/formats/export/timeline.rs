@@ -341,9 +341,14 @@ impl<'a> Timeline<'a> {
             whole.start = whole.start.min(span.start);
             whole.end = whole.end.max(span.end);
         };
+        let mut late: Vec<(usize, Place, Span)> = Vec::new();
         for operation in &self.operations {
-            if let (Some(range), Some(span)) = (operation.range, operation.span) {
-                add(&mut spans[range], operation.place, span);
+            let (Some(range), Some(span)) = (operation.range, operation.span) else { continue };
+            match operation.operation.late_chain() {
+                None => add(&mut spans[range], operation.place, span),
+                Some(chain) => {
+                    late.extend(chain.map(|range| (row_of(range), operation.place, span)));
+                }
             }
         }
         // Sorted by start, parents precede children; in reverse each span is complete when added.
@@ -356,6 +361,7 @@ impl<'a> Timeline<'a> {
                 }
             }
         }
+        late.into_iter().for_each(|(row, place, span)| add(&mut spans[row], place, span));
         let mut by_stream: BTreeMap<Place, Vec<(usize, Span)>> = BTreeMap::new();
         for &row in &order {
             for (&place, &span) in &spans[row] {

@@ -30,6 +30,8 @@ pub(super) struct File {
     text_bytes: Cell<u64>,
     /// The offset added to the capture's times, which makes all of them positive.
     pub(super) zero_ns: u64,
+    /// The store's time of the first event; 0 without events.
+    pub(super) earliest_ns: u64,
     /// Views and virtual tables with the name of a capture's table.
     pub(super) computed_tables: u64,
 }
@@ -74,6 +76,7 @@ impl File {
             bytes,
             text_bytes: Cell::new(0),
             zero_ns: 0,
+            earliest_ns: 0,
             computed_tables: 0,
         };
         file.limit().map_err(|error| file.error(&error))?;
@@ -90,11 +93,13 @@ impl File {
             return Err(Error::new(Kind::Capture { what }));
         }
         file.computed_tables = file.count_computed_tables().map_err(|error| file.error(&error))?;
-        file.zero_ns = match file.earliest().map_err(|error| file.error(&error))? {
+        let earliest = file.earliest().map_err(|error| file.error(&error))?;
+        file.zero_ns = match earliest {
             // The earliest time becomes 1: 0 to 0 means no time in an operation.
             Some(earliest) if earliest < 0 => earliest.unsigned_abs().saturating_add(1),
             _ => 0,
         };
+        file.earliest_ns = earliest.and_then(|earliest| file.at(earliest)).unwrap_or(0);
         Ok(file)
     }
 

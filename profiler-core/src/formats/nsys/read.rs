@@ -39,6 +39,7 @@ pub(super) fn read(file: &File) -> Result<(Store, RecordingInfo, Health), Error>
         process_ids: FxHashSet::default(),
         asynchronous: FxHashSet::default(),
         nodes: GraphNodes::new(usize::MAX),
+        begin_ns: 0,
         end_ns: 0,
         last_range_ns: 0,
         last_annotation_ns: 0,
@@ -109,7 +110,8 @@ struct Reader<'a> {
     asynchronous: FxHashSet<(u32, u32)>,
     /// By process and node.
     nodes: GraphNodes<RangeId, (u32, u64)>,
-    /// The latest time.
+    /// The start of the capture, set by [`read_info`](Self::read_info); and the latest time.
+    begin_ns: u64,
     end_ns: u64,
     /// The latest start or end of all ranges, and of all annotations.
     last_range_ns: u64,
@@ -327,14 +329,15 @@ impl Reader<'_> {
         })
     }
 
-    /// Sets the range around each range, process range, mark and call.
+    /// Sets the range around each range, process range, mark and call: of the open ranges, whatever
+    /// their domains, the one that began last. A call is within a range that is open until it returns.
     ///
-    /// As in nsys, a range without an end lies in the ranges around its start and the last end of
-    /// all ranges. It contains a later call if all ranges around it have no end either.
+    /// A range without an end contains a call after the last end of all ranges if all ranges around
+    /// it have no end either.
     fn nest(&mut self) {
         let last_ns = self.last_range_ns;
         let Store { ranges, process_ranges, marks, calls, threads, .. } = &mut self.store;
-        let mut sweep = Sweep::new(last_ns);
+        let mut sweep = Sweep::default();
         // Ranges without an end, all of whose outer ranges have none.
         let mut is_open = vec![false; ranges.len()];
         let (mut next, mut next_call, mut next_process, mut next_mark) = (0, 0, 0, 0);
@@ -352,34 +355,34 @@ impl Reader<'_> {
                 {
                     let is_around =
                         |range: &u32| call.time.end_ns <= last_ns || is_open[*range as usize];
-                    let around = sweep.around(call.time).filter(is_around);
+                    let around = sweep.innermost(call.time.end_ns).filter(is_around);
                     call.range = around.map(RangeId).into();
                     next_call += 1;
                 }
                 while let Some(process) = process_ranges.get_mut(next_process)
                     && is_due(process.thread, process.time.start_ns)
                 {
-                    let at_ns = process.time.start_ns;
-                    let at = Interval { start_ns: at_ns, end_ns: at_ns };
-                    process.parent = sweep.around(at).map(RangeId);
+                    process.parent = sweep.innermost(process.time.start_ns).map(RangeId);
                     next_process += 1;
                 }
                 while let Some(mark) = marks.get_mut(next_mark)
                     && is_due(mark.thread, mark.at_ns)
                 {
-                    let at = Interval { start_ns: mark.at_ns, end_ns: mark.at_ns };
-                    mark.parent = sweep.around(at).map(RangeId);
+                    mark.parent = sweep.innermost(mark.at_ns).map(RangeId);
                     next_mark += 1;
                 }
                 if is_last {
                     break;
                 }
                 let range = &mut ranges[next];
-                let time = Interval { end_ns: range.time.end_ns.min(last_ns), ..range.time };
-                let parent = sweep.around(time).map(RangeId);
-                range.parent = parent.into();
-                is_open[next] = range.is_open && parent.is_none_or(|parent| is_open[parent.at()]);
-                sweep.begin(next as u32, range.time);
+                let Interval { start_ns, end_ns } = range.time;
+                // A range that ends when this one begins is not open any more.
+                let parent = sweep.innermost(end_ns.min(start_ns.saturating_add(1)));
+                range.parent = parent.map(RangeId).into();
+                let around = sweep.innermost(end_ns.min(last_ns));
+                is_open[next] =
+                    range.is_open && around.is_none_or(|around| is_open[around as usize]);
+                sweep.begin(next as u32, start_ns, end_ns);
                 next += 1;
             }
         }
@@ -643,7 +646,7 @@ impl Reader<'_> {
             })?;
         }
         made.sort_by_key(|(thread, time, ..)| (*thread, time.start_ns, Reverse(time.end_ns)));
-        let mut sweep = Sweep::new(self.last_range_ns);
+        let mut sweep = Sweep::default();
         let (mut next, mut of) = (0, None);
         for (thread, time, process, node) in made {
             if of != Some(thread) {
@@ -655,10 +658,10 @@ impl Reader<'_> {
                 && range.thread == thread
                 && range.time.start_ns <= time.start_ns
             {
-                sweep.begin(next as u32, range.time);
+                sweep.begin(next as u32, range.time.start_ns, range.time.end_ns);
                 next += 1;
             }
-            if let Some(range) = sweep.around(time) {
+            if let Some(range) = sweep.innermost(time.end_ns) {
                 self.nodes.create((process, node), Some(RangeId(range)));
             }
         }
@@ -720,7 +723,26 @@ impl Reader<'_> {
         })
     }
 
+    /// Keeps the processes with events: nsys lists all processes of the machine.
+    fn keep_active_processes(&mut self) {
+        let store = &self.store;
+        let active: FxHashSet<u32> = (store.threads.iter().map(|thread| thread.process))
+            .chain(store.works().iter().map(|work| work.process))
+            .chain(store.synchronizations.iter().map(|row| row.process))
+            .chain(store.memory.iter().map(|event| event.process))
+            .chain(store.managed.iter().map(|event| event.process))
+            .chain(store.overheads.iter().map(|overhead| overhead.process))
+            .collect();
+        let listed = self.store.processes.len();
+        // The only process is that of an empty capture.
+        if listed > 1 {
+            self.store.processes.retain(|process| active.contains(&process.id));
+        }
+        self.health.silent_processes = (listed - self.store.processes.len()) as u64;
+    }
+
     fn finish(&mut self) {
+        self.keep_active_processes();
         let store = &mut self.store;
         // Independent of the order of rows; simultaneous operations by id.
         let mut operations = std::mem::take(&mut store.operations);
@@ -747,7 +769,7 @@ impl Reader<'_> {
         self.health.unknown_records += self.file.odd_cells.get();
         self.health.computed_tables = self.file.computed_tables;
         store.session = Session {
-            window_ns: (self.file.first_ns(), self.end_ns),
+            window_ns: (self.begin_ns, self.end_ns),
             windows_ns: vec![(0, u64::MAX)],
             ranges_by: RangesBy::Containment,
             zero_ns: self.file.zero_ns,

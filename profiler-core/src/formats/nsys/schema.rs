@@ -43,6 +43,15 @@ pub(super) const DEVICES: Columns = (
     "vmId, id, name, l2CacheSize, totalMemory, memoryBandwidth, clockRate, smCount, cuDevice, computeMajor, \
      computeMinor, smMajor, smMinor",
 );
+/// The devices of captures before schemas had versions, in the order of [`DEVICES`] and its limits.
+#[cfg(feature = "nsys")]
+pub(super) const OLD_DEVICES: Columns = (
+    "TARGET_INFO_CUDA_GPU",
+    "vmId, deviceId, name, l2CacheSize, globalMemorySize, globalMemoryBandwidth, coreClockRate, numMultiprocessors, \
+     deviceId, computeCapabilityMajor, computeCapabilityMinor, smMajor, smMinor, maxWarpsPerMultiprocessor, \
+     maxBlocksPerMultiprocessor, maxRegistersPerMultiprocessor, maxRegistersPerBlock, maxSharedMemoryPerMultiprocessor, \
+     maxSharedMemoryPerBlock",
+);
 pub(super) const GRAPH_NODES: Columns =
     ("CUDA_GRAPH_NODE_EVENTS", "start, end, eventClass, globalTid, nameId, graphNodeId");
 pub(super) const CONTEXTS: Columns =

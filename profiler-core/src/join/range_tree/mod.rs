@@ -1,13 +1,15 @@
 //! The range tree: all instances of `batch / forward` are one node with its sums. An index maps
 //! each range to its work and calls, with and without descendants.
 
+mod crossings;
 mod index;
+mod places;
 
 use std::ops::Range as Span;
 use std::sync::OnceLock;
 
 use cupti::tables;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::kernel_names::Level;
 use crate::base::order;
@@ -17,7 +19,9 @@ use crate::join::tables::{
     Store, Subject, What,
 };
 
+use crossings::{Crossings, LateWork};
 use index::{Index, NOWHERE, Owners, SharedIndex};
+use places::{Places, RowPlaces};
 
 /// Row of [`Tree::nodes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,7 +47,7 @@ pub(crate) struct Node {
     pub(crate) host_ns: u64,
     /// Without descendants.
     pub(crate) exclusive: Totals,
-    /// With descendants.
+    /// With descendants, without work submitted after the end of an instance.
     pub(crate) inclusive: Totals,
     /// Executions of graph nodes created in the ranges and their descendants.
     pub(crate) replayed: Totals,
@@ -65,6 +69,8 @@ pub(crate) struct Tree {
     /// The activations of each process range, by start.
     pub(crate) activations: Vec<Vec<RangeId>>,
     places: Places,
+    /// `None` if no range ends before a range that began within it.
+    crossings: Option<Box<Crossings>>,
     operations: Index,
     calls: Index,
     /// Operations by the range that created their graph node; empty without any.
@@ -83,120 +89,11 @@ pub(crate) struct Tree {
     instances: OnceLock<Index>,
 }
 
-/// A depth-first order of all ranges: descendants directly follow their range.
-#[derive(Debug, Default)]
-struct Places {
-    /// `None` where the position of a range is its row.
-    moved: Option<Moved>,
-    /// By position: the number of positions of the range with its descendants.
-    sizes: Vec<u32>,
-}
-
-#[derive(Debug)]
-struct Moved {
-    /// The position of each range.
-    of: Vec<u32>,
-    /// The range at each position.
-    ranges: Vec<RangeId>,
-}
-
-/// Computes [`Places`] of ranges whose rows are already in depth-first order and [`Store::order`],
-/// as for most single threads.
-#[derive(Default)]
-struct RowPlaces {
-    sizes: Vec<u32>,
-    /// The ancestors of the last range, and the range itself.
-    around: Vec<RangeId>,
-    last_ns: u64,
-}
-
-impl RowPlaces {
-    /// Adds the next row; false if it breaks the order.
-    #[inline]
-    fn push(&mut self, id: RangeId, range: &Range) -> bool {
-        let parent = range.parent.get();
-        while self.around.last().copied() != parent {
-            let Some(ended) = self.around.pop() else { return false };
-            self.sizes[ended.at()] = id.0 - ended.0;
-        }
-        if range.time.start_ns < self.last_ns {
-            return false;
-        }
-        self.last_ns = range.time.start_ns;
-        self.around.push(id);
-        self.sizes.push(1);
-        true
-    }
-
-    fn finish(self) -> Places {
-        let Self { mut sizes, around, .. } = self;
-        let count = sizes.len() as u32;
-        around.into_iter().for_each(|ended| sizes[ended.at()] = count - ended.0);
-        Places { moved: None, sizes }
-    }
-}
-
-impl Places {
-    /// `order` has parents before their children.
-    fn new(store: &Store, order: &[RangeId]) -> Self {
-        let count = order.len();
-        let parent = |range: RangeId| store.ranges[range.at()].parent.get();
-        let mut size = tables::filled(1, count);
-        for &range in order.iter().rev() {
-            if let Some(parent) = parent(range) {
-                size[parent.at()] += size[range.at()];
-            }
-        }
-        // The position of the next child of each range; the last one is for outermost ranges.
-        let mut next = tables::filled(0, count + 1);
-        let mut sizes = tables::filled(0, count);
-        let mut moved =
-            Moved { of: tables::filled(0, count), ranges: tables::filled(RangeId(0), count) };
-        for &range in order {
-            let next_in = parent(range).map_or(count, RangeId::at);
-            let place = next[next_in];
-            next[next_in] += size[range.at()];
-            next[range.at()] = place + 1;
-            moved.of[range.at()] = place;
-            moved.ranges[place as usize] = range;
-            sizes[place as usize] = size[range.at()];
-        }
-        Self { moved: Some(moved), sizes }
-    }
-
-    #[inline]
-    fn of(&self, range: RangeId) -> u32 {
-        self.moved.as_ref().map_or(range.0, |moved| moved.of[range.at()])
-    }
-
-    /// The range at a position; `None` for [`NOWHERE`].
-    #[inline]
-    fn range(&self, place: u32) -> Option<RangeId> {
-        match &self.moved {
-            None => (place != NOWHERE).then_some(RangeId(place)),
-            Some(moved) => moved.ranges.get(place as usize).copied(),
-        }
-    }
-
-    /// The ranges at these positions.
-    fn ranges(&self, places: Span<usize>) -> impl Iterator<Item = RangeId> + Clone {
-        // CAST: positions are 32-bit numbers.
-        places.filter_map(|place| self.range(place as u32))
-    }
-
-    /// The positions of a range and its descendants.
-    fn within(&self, range: RangeId) -> Span<usize> {
-        let place = self.of(range) as usize;
-        place..place + self.sizes[place] as usize
-    }
-}
-
 impl Tree {
     pub(crate) fn build(store: &Store) -> Self {
         let mut tree = Self::default();
         let rows = (0..store.ranges.len() as u32).map(RangeId);
-        let sizes = tables::with_capacity(store.ranges.len());
-        let mut places = RowPlaces { sizes, ..RowPlaces::default() };
+        let mut places = RowPlaces::with_capacity(store.ranges.len());
         if tree.add_nodes(store, rows.clone(), |id, range| places.push(id, range)) {
             tree.places = places.finish();
         } else {
@@ -206,6 +103,7 @@ impl Tree {
             tree.places = Places::new(store, &order);
             tree.add_nodes(store, order.into_iter(), |_, _| true);
         }
+        tree.crossings = Crossings::new(store, tree.ranges()).map(Box::new);
         tree.add_work(store);
         tree.add_stays(store);
         tree
@@ -326,19 +224,32 @@ impl Tree {
     /// Computes sums and index in one pass: calls and operations exceed the caches.
     fn add_work(&mut self, store: &Store) {
         let count = store.ranges.len();
+        // Late work is added to the exclusive sums once these were added to those of ancestors.
+        let mut crossings = self.crossings.take();
         // The position of each call's range.
         let mut of_calls = Owners::new(count, store.calls.len());
-        for call in &store.calls {
+        for (row, call) in (0..).zip(&store.calls) {
             let range = call.range.get();
-            add_call(self.own_totals(range), store, call);
             of_calls.push(range.map_or(NOWHERE, |range| self.places.of(range)));
+            if let Some(crossings) = &mut crossings
+                && let Some(late) = crossings.late(store, call)
+            {
+                crossings.add_call(CallId(row), late);
+                continue;
+            }
+            add_call(self.own_totals(range), store, call);
         }
         let mut of_operations = Owners::new(count, store.operations.len());
         let mut has_captured = false;
-        for operation in &store.operations {
+        for (row, operation) in (0..).zip(&store.operations) {
             let place = operation.call.get().map_or(NOWHERE, |call| of_calls.of[call.at()]);
-            add_operation(self.own_totals(self.places.range(place)), store, operation);
             of_operations.push(place);
+            match late_of(crossings.as_deref(), operation) {
+                Some(late) => crossings
+                    .iter_mut()
+                    .for_each(|crossings| crossings.add_operation(OperationId(row), late)),
+                None => add_operation(self.own_totals(self.places.range(place)), store, operation),
+            }
             if let Some(range) = operation.captured.get() {
                 has_captured = true;
                 let node = self.of_range[range.at()];
@@ -364,8 +275,69 @@ impl Tree {
                 self.nodes[parent.at()].replayed += replayed;
             }
         }
+        self.crossings = crossings;
+        self.add_late_work(store);
         self.add_shared(store);
         self.add_shared_index(store);
+    }
+
+    /// Adds late work to the sums of the ranges that it counts for.
+    fn add_late_work(&mut self, store: &Store) {
+        let Some(crossings) = &self.crossings else { return };
+        let (nodes, of_range) = (&mut self.nodes, &self.of_range);
+        let mut add_all = |late: LateWork, add: &dyn Fn(&mut Totals)| {
+            for (at, range) in crossings.chain(late).enumerate() {
+                let node = &mut nodes[of_range[range.at()].at()];
+                add(&mut node.inclusive);
+                if at == 0 {
+                    add(&mut node.exclusive);
+                }
+            }
+        };
+        let (calls, operations) = crossings.all();
+        for (call, late) in calls {
+            add_all(late, &|totals| add_call(totals, store, &store.calls[call.at()]));
+        }
+        for (row, late) in operations {
+            let operation = &store.operations[row.at()];
+            add_all(late, &|totals| add_operation(totals, store, operation));
+        }
+    }
+
+    /// The ranges that cross; `None` if no range ends before a range that began within it.
+    pub(crate) fn crossings(&self) -> Option<&Crossings> {
+        self.crossings.as_deref()
+    }
+
+    /// The ranges that the work of a call counts for, innermost first, if an ancestor of its range
+    /// leaves it out.
+    #[inline]
+    pub(crate) fn late_chain(
+        &self,
+        store: &Store,
+        call: &Call,
+    ) -> Option<impl Iterator<Item = RangeId>> {
+        let crossings = self.crossings()?;
+        crossings.late(store, call).map(|late| crossings.chain(late))
+    }
+
+    /// The crossings, if they concern a range and the work of its descendants.
+    #[inline]
+    fn crossings_of(&self, range: RangeId) -> Option<&Crossings> {
+        self.crossings().filter(|crossings| crossings.is_outlived(range))
+    }
+
+    /// The totals that count for one of these ranges, but not for the outermost of them around it.
+    pub(crate) fn late_totals(&self, store: &Store, is_of: impl Fn(RangeId) -> bool) -> Totals {
+        let Some(crossings) = self.crossings() else { return Totals::default() };
+        let is_missing = |late: LateWork| {
+            let outermost = crossings.ancestors(late).filter(|range| is_of(*range)).last();
+            outermost.is_some_and(|outermost| crossings.leaves_out(outermost, Some(late)))
+                && crossings.chain(late).any(&is_of)
+        };
+        let (calls, operations) = crossings.all();
+        let operations = operations.filter(|(_, late)| is_missing(*late)).map(|(row, _)| row);
+        totals(store, operations, calls.filter(|(_, late)| is_missing(*late)).map(|(row, _)| row))
     }
 
     /// Adds each call and its work once to every path that contains one of its ranges but not the
@@ -516,9 +488,14 @@ impl Tree {
         self.places.ranges(self.places.within(range))
     }
 
-    /// The GPU operations of a range with descendants: range by range, each by start.
+    /// The GPU operations of a range with descendants: range by range, each by start. Without those
+    /// submitted after its end.
     pub(crate) fn operations(&self, range: RangeId) -> impl Iterator<Item = OperationId> + Clone {
-        self.operations.of(self.places.within(range)).iter().copied().map(OperationId)
+        let operations = self.operations.of(self.places.within(range)).iter().copied();
+        let crossings = self.crossings_of(range);
+        operations.map(OperationId).filter(move |row| {
+            crossings.is_none_or(|of| !of.leaves_out(range, of.late_operation(*row)))
+        })
     }
 
     /// The GPU operations of a range without descendants.
@@ -564,9 +541,13 @@ impl Tree {
         range.is_some_and(|range| places.contains(&(self.places.of(range) as usize)))
     }
 
-    /// The calls of a range with descendants: range by range, each in call order.
+    /// The calls of a range with descendants: range by range, each in call order. Without those
+    /// after its end.
     pub(crate) fn calls(&self, range: RangeId) -> impl Iterator<Item = CallId> + Clone {
-        self.calls.of(self.places.within(range)).iter().copied().map(CallId)
+        let crossings = self.crossings_of(range);
+        let calls = self.calls.of(self.places.within(range)).iter().copied().map(CallId);
+        calls
+            .filter(move |row| crossings.is_none_or(|of| !of.leaves_out(range, of.late_call(*row))))
     }
 
     /// The calls of a range without descendants.
@@ -631,8 +612,19 @@ impl Tree {
                 until = places.end;
             }
         }
+        if self.crossings.is_some() {
+            let activations: FxHashSet<RangeId> =
+                self.activations[whole.at()].iter().copied().collect();
+            totals += self.late_totals(store, |range| activations.contains(&range));
+        }
         totals
     }
+}
+
+/// The late call of an operation.
+#[inline]
+fn late_of(crossings: Option<&Crossings>, operation: &Operation) -> Option<LateWork> {
+    crossings?.late_call(operation.call.get()?)
 }
 
 /// Marked nodes, all of which can be unmarked at once.
@@ -700,7 +692,7 @@ fn totals(
 }
 
 #[inline]
-fn add_operation(totals: &mut Totals, store: &Store, operation: &Operation) {
+pub(crate) fn add_operation(totals: &mut Totals, store: &Store, operation: &Operation) {
     let ns = operation.ns();
     match &store.work(operation).what {
         What::Kernel { .. } => totals.add_kernel(ns),
@@ -711,7 +703,7 @@ fn add_operation(totals: &mut Totals, store: &Store, operation: &Operation) {
 }
 
 #[inline]
-fn add_call(totals: &mut Totals, store: &Store, call: &Call) {
+pub(crate) fn add_call(totals: &mut Totals, store: &Store, call: &Call) {
     let kind = store.call_kind(call);
     totals.add_call(kind.class, kind.is_failure(), kind.captured, call.time.ns());
 }

@@ -127,7 +127,9 @@ fn events(thread: &ThreadRanges, logs: &std::ops::Range<u64>) -> Result<(), &'st
             Event::Mark { label, .. } | Event::ProcessStart { label, .. } => {
                 (is_below(label, labels), "a mark has a label that is not there")
             }
-            Event::ProcessEnd { of, .. } => (is_own(of), "a range is of another recording"),
+            Event::ProcessEnd { of, .. } | Event::ProcessFields { of, .. } => {
+                (is_own(of), "a range is of another recording")
+            }
             Event::Joined { first, second } => {
                 (is_own(first) && is_own(second), "a context is of another recording")
             }

@@ -98,6 +98,7 @@ pub(super) const HANDED: u64 = 7;
 pub(super) const JOINS: u64 = 8;
 pub(super) const MEMBER: u64 = 9;
 pub(super) const PIECE: u64 = 10;
+pub(super) const PROCESS_FIELDS: u64 = 11;
 /// Marks details of an entry of the second log rather than of a range.
 pub(super) const OF_EVENT: u64 = 1 << 55;
 pub(super) const SLOT_MASK: u64 = OF_EVENT - 1;
@@ -111,9 +112,11 @@ pub(crate) enum Event {
     ProcessStart { label: u32, at_ns: u64, parent: Option<u64> },
     /// The end of this process range.
     ProcessEnd { of: RangeTag, at_ns: u64 },
+    /// Fields that this process range got after its start. They are details of this entry, which may be of any thread.
+    ProcessFields { of: RangeTag, at_ns: u64 },
     /// A joined context, identified by this entry. Members after the second are details of it.
     Joined { first: RangeTag, second: RangeTag },
-    /// A detail of a range, mark, process range or joined context.
+    /// A detail of a range, mark, process range, its later fields, or joined context.
     Detail { of: Subject, detail: Detail },
     /// An entry of a newer version.
     Unknown,
@@ -168,6 +171,7 @@ impl Event {
             MARK => return Self::Mark { label, at_ns: second, parent },
             PROCESS_START => return Self::ProcessStart { label, at_ns: second, parent },
             PROCESS_END => return Self::ProcessEnd { of: RangeTag(third), at_ns: second },
+            PROCESS_FIELDS => return Self::ProcessFields { of: RangeTag(third), at_ns: second },
             WITHIN => Detail::Within(RangeTag(second)),
             HANDED => Detail::Handed(RangeTag(second)),
             JOINS => return Self::Joined { first: RangeTag(second), second: RangeTag(third) },

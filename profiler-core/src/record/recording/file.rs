@@ -25,7 +25,7 @@ use serde_core::ser::SerializeMap as _;
 use serde_core::{Deserialize, Serialize, Serializer};
 
 use super::check;
-use super::frames::{END, FrameReader, Kind as FrameKind, Next};
+use super::frames::{END, FIRST_CHECKED, FrameReader, Kind as FrameKind, Next};
 use super::logs::Logs;
 use super::ranges::{Label, RangeEntry, Slots};
 use super::segment::{self, ThreadRanges};
@@ -613,6 +613,7 @@ impl Contents {
             series: self.series,
             host_stacks: Arc::new(self.host_stacks),
             is_truncated,
+            has_checksums: self.format >= FIRST_CHECKED,
         };
         check::sort(&mut recording);
         if opening.appended {

@@ -25,6 +25,8 @@ use crate::base::error::Error;
 
 /// The format that is written.
 pub(super) const FORMAT: u8 = 3;
+/// The first format with checksums.
+pub(super) const FIRST_CHECKED: u8 = 3;
 const MAGIC: &[u8; 7] = b"GPUPROF";
 const HEAD_BYTES: usize = 32;
 /// Contents are allocated in steps of this size or of what has arrived: a damaged length costs no more memory.
@@ -208,7 +210,7 @@ impl<R: Read> FrameReader<R> {
     /// Reads the next frame; its content replaces that of the buffer.
     pub(super) fn next(&mut self, content: &mut Vec<u8>) -> Result<Next, Error> {
         match self.format {
-            1 | 2 => self.next_unchecked(content).map(Next::Frame),
+            ..FIRST_CHECKED => self.next_unchecked(content).map(Next::Frame),
             _ => self.next_checked(content),
         }
     }

@@ -10,7 +10,7 @@ use crate::base::units::{NAME_WIDTH, shortened};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordingInfo {
-    /// Seconds since the Unix epoch at the start.
+    /// Seconds since the Unix epoch at the start; 0 if unknown, as in some captures of other tools.
     pub recorded_at_s: u64,
     /// CUPTI's API version (`cuptiGetVersion`); 0 if unknown, as in captures of other tools.
     pub cupti_version: u32,
@@ -134,12 +134,15 @@ impl RecordingInfo {
         true
     }
 
-    /// The date of the recording (UTC), as 2026-11-21.
-    pub fn date(&self) -> String {
+    /// The date of the recording (UTC), as 2026-11-21; `None` if unknown.
+    pub fn date(&self) -> Option<String> {
+        if self.recorded_at_s == 0 {
+            return None;
+        }
         // A damaged file may contain any number; humantime supports years up to 9999.
         let seconds = self.recorded_at_s.min(253_402_300_799);
         let at = UNIX_EPOCH + Duration::from_secs(seconds);
-        humantime::format_rfc3339_seconds(at).to_string().chars().take(10).collect()
+        Some(humantime::format_rfc3339_seconds(at).to_string().chars().take(10).collect())
     }
 }
 
@@ -191,6 +194,9 @@ impl fmt::Display for RecordingInfo {
             0 => write!(f, ", {}", shown(&self.recorder_version))?,
             version => write!(f, ", CUPTI {}", cupti::Version(version))?,
         }
-        write!(f, ", recorded {}", self.date())
+        match self.date() {
+            Some(date) => write!(f, ", recorded {date}"),
+            None => Ok(()),
+        }
     }
 }

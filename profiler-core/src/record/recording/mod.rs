@@ -85,6 +85,8 @@ pub struct Recording {
     pub(crate) host_stacks: Arc<HostStacks>,
     /// The file ended before the recording did.
     pub(crate) is_truncated: bool,
+    /// False if the file was of format 1 or 2.
+    pub(crate) has_checksums: bool,
 }
 
 /// Clock readings that map CUPTI's timestamps to `CLOCK_MONOTONIC`: sorted, at least two.
@@ -253,12 +255,6 @@ impl Recording {
         ids.count() as u64
     }
 
-    /// Calls that had not returned at the end.
-    pub(crate) fn open_calls(&self) -> impl Iterator<Item = &cupti::Call> {
-        let calls = self.calls.iter().flat_map(|thread| &thread.calls);
-        calls.filter(|call| call.end_ns.is_none())
-    }
-
     getters! {
         /// Where and when it was made.
         info: &RecordingInfo = info;
@@ -269,6 +265,10 @@ impl Recording {
         /// True if its file ended early: the writer was killed, the disk was full, or writing
         /// continues. [`Health::truncated`](crate::Health::truncated) counts it.
         is_truncated: bool = is_truncated;
+        /// False if it was read from a file of format 1 or 2, in which damage may go unnoticed.
+        /// [`Health::unchecked_recordings`](crate::Health::unchecked_recordings) counts it;
+        /// [`save`](Self::save) writes checksums.
+        has_checksums: bool = has_checksums;
         /// The runtime API calls by thread, if they were logged.
         runtime_calls: &[ThreadCalls<RuntimeFunction>] = runtime_calls;
         /// The events of CUDA graphs by thread, if they were logged.

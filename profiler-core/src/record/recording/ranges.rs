@@ -28,7 +28,7 @@ pub(crate) use super::entries::{
 };
 use super::entries::{
     END, FIELD, HANDED, JOINS, KIND_SHIFT, LEFT_OPEN, MARK, MEMBER, OF_EVENT, PAYLOAD, PIECES,
-    PROCESS_END, PROCESS_START, START, TEXT, UNIT_MASK, WITHIN, entries_of, pieces,
+    PROCESS_END, PROCESS_FIELDS, PROCESS_START, START, TEXT, UNIT_MASK, WITHIN, entries_of, pieces,
     words_of_payload,
 };
 pub(super) use super::entries::{LoggedEvent, assemble_texts};
@@ -577,11 +577,15 @@ impl Thread {
         let parent = self.parent();
         if has_details(event) || parent == 0 && self.foreign_parent().is_some() {
             self.collect_details(event);
-            let next = self.events.as_ref().map_or(0, Writer::len);
-            let slot = next + self.pending_details.len() as u64;
-            self.write_details(OF_EVENT | slot);
+            self.write_details_of_next_event();
         }
         self.event([kind << KIND_SHIFT | label, now_ns(), parent])
+    }
+
+    /// Writes the pending details of the event that is written next.
+    fn write_details_of_next_event(&mut self) {
+        let next = self.events.as_ref().map_or(0, Writer::len);
+        self.write_details(OF_EVENT | (next + self.pending_details.len() as u64));
     }
 
     /// Writes the pending details before their entry: a reader of the entry then finds them. `subject`
@@ -750,6 +754,17 @@ impl Observer for Recorder {
             self.lose()
         };
         self.with_thread(start).flatten().map(|tag| Token::new(tag.0))
+    }
+
+    fn process_range_fields(&self, token: Token, fields: &[Field<'_>]) {
+        let of = RangeTag(token.get());
+        self.with_thread(|thread| {
+            if of.log() >= thread.first_log {
+                thread.collect_fields(fields);
+                thread.write_details_of_next_event();
+                thread.event([PROCESS_FIELDS << KIND_SHIFT, now_ns(), of.0]);
+            }
+        });
     }
 
     fn process_range_end(&self, token: Token) {

@@ -176,20 +176,21 @@ impl Ended {
         early
     }
 
-    /// Keeps the open process ranges, and details of open ranges and of entries in later segments.
+    /// Keeps the open process ranges with their later fields, and details of open ranges and of entries in later segments.
     fn remove_from(&self, thread: &mut ThreadSegment) {
         let number = thread.shared.number;
         let has = |ended: &FxHashMap<u64, FxHashSet<u64>>, slot: u64| {
             ended.get(&number).is_some_and(|slots| slots.contains(&slot))
         };
-        let has_ended = |slot: u64| {
+        let has_ended = |number: u64, slot: u64| {
             self.process_ranges.get(&number).is_some_and(|ends| ends.contains_key(&slot))
         };
         let open: FxHashSet<u64> = thread
             .events
             .iter()
             .filter(|(slot, words)| match Event::from_words(*words) {
-                Event::ProcessStart { .. } => !has_ended(*slot),
+                Event::ProcessStart { .. } => !has_ended(number, *slot),
+                Event::ProcessFields { of, .. } => !has_ended(of.log(), of.slot()),
                 _ => false,
             })
             .map(|(slot, _)| *slot)
@@ -197,7 +198,7 @@ impl Ended {
         // Details precede their entry, and the logs may have been taken in between.
         let last = thread.events.iter().map(|(slot, _)| *slot).max();
         thread.events.retain(|(slot, words)| match Event::from_words(*words) {
-            Event::ProcessStart { .. } => open.contains(slot),
+            Event::ProcessStart { .. } | Event::ProcessFields { .. } => open.contains(slot),
             Event::Detail { of: Subject::Range(of), .. } => !has(&self.ranges, of),
             Event::Detail { of: Subject::Event(of), .. } => Some(of) > last || open.contains(&of),
             _ => false,
@@ -410,6 +411,7 @@ pub(crate) fn recording(partial: PartialRecording<'_>, observer_panics: u64) -> 
         series: Vec::new(),
         host_stacks: Arc::default(),
         is_truncated: false,
+        has_checksums: true,
     }
 }
 
@@ -552,14 +554,19 @@ impl Threads {
 fn cut_events(events: &mut Vec<LoggedEvent>, slots: &Slots, (from_ns, until_ns): (u64, u64)) {
     events.retain(|(_, words)| match Event::from_words(*words) {
         Event::Mark { at_ns, .. } => from_ns <= at_ns && at_ns < until_ns,
-        Event::ProcessStart { at_ns, .. } | Event::ProcessEnd { at_ns, .. } => at_ns < until_ns,
+        Event::ProcessStart { at_ns, .. }
+        | Event::ProcessFields { at_ns, .. }
+        | Event::ProcessEnd { at_ns, .. } => at_ns < until_ns,
         Event::Detail { of: Subject::Range(slot), .. } => slots.row(slot).is_some(),
         Event::Detail { of: Subject::Event(_), .. } | Event::Joined { .. } | Event::Unknown => true,
     });
     let is_subject = |words: &[u64; EVENT_WORDS]| {
         matches!(
             Event::from_words(*words),
-            Event::Mark { .. } | Event::ProcessStart { .. } | Event::Joined { .. }
+            Event::Mark { .. }
+                | Event::ProcessStart { .. }
+                | Event::ProcessFields { .. }
+                | Event::Joined { .. }
         )
     };
     if events.iter().any(|(_, words)| {

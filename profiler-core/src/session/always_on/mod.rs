@@ -642,7 +642,11 @@ mod tests {
         let profiler = builder.period(Duration::from_millis(5)).build().unwrap();
         let settings = AlwaysOn::new().budget(1.0).baseline(Duration::ZERO);
         let service = profiler.always_on(&settings.graphs_quiet(Duration::ZERO)).unwrap();
-        while service.snapshot().unwrap().state() != State::Sampling {
+        let is_measured = || {
+            let report = service.snapshot().unwrap();
+            report.state() == State::Sampling && report.launches_per_second() > 0.0
+        };
+        while !is_measured() {
             fake.launch(Work::kernel(c"kernel"));
         }
         let shared = &service.shared;

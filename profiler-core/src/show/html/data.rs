@@ -19,6 +19,7 @@ use crate::base::units::nanoseconds as ns;
 use crate::join::health::{Account, Health};
 use crate::profile::{ApiCall, GpuOperation, Process, Profile, Range, RangeNode};
 use crate::record::recording::{DeviceInfo, RecordingInfo};
+use crate::show::range_table::outlived;
 
 /// A missing time: no timestamp, or a call that has not returned.
 const UNKNOWN: i64 = -1;
@@ -29,8 +30,11 @@ const UNKNOWN: i64 = -1;
 pub(super) struct Data<'a> {
     what: String,
     info: &'a RecordingInfo,
-    date: String,
+    date: Option<String>,
     duration_ns: u64,
+    /// States that ranges cross, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    crossings: Option<String>,
     /// The denominator of busy shares: the clock of the diagnosis, the mean over devices.
     clock_ns: u64,
     /// The names of the parts of the clock.
@@ -260,6 +264,9 @@ struct Calls {
     captured: Vec<u32>,
     /// Row and `CUresult` of failed calls.
     failed: Vec<(u32, u32)>,
+    /// Row, and the ranges that it counts for if an ancestor of its range leaves it out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    late: Vec<(u32, Vec<u32>)>,
 }
 
 #[derive(Default, Serialize)]
@@ -314,7 +321,8 @@ impl<'a> Data<'a> {
             info: profile.recording_info(),
             date: profile.recording_info().date(),
             duration_ns: ns(profile.duration()),
-            clock_ns: ns(card.clock),
+            crossings: Some(profile.outlived_ranges()).filter(|count| *count != 0).map(outlived),
+            clock_ns: clock.ns(),
             parts: Part::ALL.into_iter().map(|part| PartName { name: part.text() }).collect(),
             clock: clocks(profile, clock),
             pauses_ns: pauses(profile),
@@ -569,6 +577,11 @@ impl Builder {
             table.ns.push(call.host_time().map_or(UNKNOWN, |took| ns(took) as i64));
             let within = call.range().map_or(0, |range| range.id.at() as u64 + 1);
             table.range_delta.push(range.of(within));
+            if row < table.driver
+                && let Some(chain) = call.late_chain()
+            {
+                table.late.push((row, chain.map(|range| range.id.at() as u32).collect()));
+            }
             if call.is_captured() {
                 table.captured.push(row);
             }

@@ -8,9 +8,7 @@ use serde::Serialize;
 use super::EVIDENCE;
 use super::pauses::pauses;
 use super::statistics::Busy;
-use crate::analyze::diagnosis::{
-    Bottleneck, Evidence, Finding as Diagnosed, Moment as Found, Verdict,
-};
+use crate::analyze::diagnosis::{Bottleneck, Evidence, Judged, Moment as Found, Others, Verdict};
 use crate::base::units::{nanoseconds as ns, time};
 use crate::join::tables::Interval;
 use crate::profile::{ApiCall, Attribution, GpuOperation, Profile};
@@ -57,7 +55,8 @@ impl Finding {
 }
 
 /// Findings from health, sums and the diagnosis.
-pub(super) fn plain(profile: &Profile, verdict: &Verdict, found: &[Diagnosed]) -> Vec<Finding> {
+/// `clock` is the run's: busy times are shares of it.
+pub(super) fn plain(profile: &Profile, judged: &Judged, clock: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
     losses(profile, &mut findings);
     failures(profile, &mut findings);
@@ -100,17 +99,39 @@ pub(super) fn plain(profile: &Profile, verdict: &Verdict, found: &[Diagnosed]) -
         let evidence = pauses.iter().take(EVIDENCE).map(moment).collect();
         findings.push(finding.with(pauses.len() as u64, evidence));
     }
-    diagnosed(verdict, found, &mut findings);
-    work(profile, verdict.clock, &mut findings);
+    diagnosed(judged, &mut findings);
+    work(profile, clock, &mut findings);
     findings.sort_by_key(|finding| finding.level);
     findings
 }
 
-/// The verdict on the run and the findings of the diagnosis.
-fn diagnosed(verdict: &Verdict, found: &[Diagnosed], findings: &mut Vec<Finding>) {
-    if verdict.operations == 0 {
+/// The verdicts on the steady phases, or on the run, and the findings of the diagnosis.
+fn diagnosed(judged: &Judged, findings: &mut Vec<Finding>) {
+    if judged.verdict.operations == 0 {
         return;
     }
+    for verdict in judged.verdicts() {
+        findings.extend(of_verdict(verdict));
+    }
+    for found in &judged.findings {
+        let level = if found.is_note() { Level::Fact } else { Level::Warning };
+        let details: String = found.details().iter().map(|detail| format!(" {detail}.")).collect();
+        let text = format!("What helps: {}.{details}", found.remedy);
+        let finding = Finding::new(level, found.line(), text);
+        let (count, evidence) = moments(&found.evidence);
+        findings.push(finding.with(count, evidence));
+    }
+    let lines = Others(&judged.phases).to_string();
+    let text = match judged.phases.is_empty() {
+        true => "No range and no sequence of GPU operations repeats often enough.",
+        false => {
+            "Verdicts and findings are about the steady phases; tables and the timeline show the whole run."
+        }
+    };
+    findings.push(Finding::new(Level::Fact, capitalised(&lines.replace('\n', "; ")), text));
+}
+
+fn of_verdict(verdict: &Verdict) -> Option<Finding> {
     let finding = match (verdict.cause(), verdict.inconclusive) {
         (Some(cause), _) => {
             let level = match cause.bottleneck {
@@ -119,20 +140,22 @@ fn diagnosed(verdict: &Verdict, found: &[Diagnosed], findings: &mut Vec<Finding>
             };
             let signs: Vec<String> = cause.signs.iter().map(ToString::to_string).collect();
             let text = format!("{}. What helps: {}.", signs.join("; "), cause.remedy);
-            Finding::new(level, format!("The run is {cause}"), text)
+            Finding::new(level, capitalised(&format!("{} is {cause}", verdict.subject())), text)
         }
-        (None, Some(why)) => Finding::new(Level::Fact, "No verdict on the run", format!("{why}.")),
-        (None, None) => return,
+        (None, Some(why)) => {
+            let title = format!("No verdict on {}", verdict.subject());
+            Finding::new(Level::Fact, title, format!("{why}."))
+        }
+        (None, None) => return None,
     };
     let (count, evidence) =
         verdict.cause().map(|cause| moments(&cause.evidence)).unwrap_or_default();
-    findings.push(finding.with(count, evidence));
-    for found in found {
-        let level = if found.kind.is_note() { Level::Fact } else { Level::Warning };
-        let finding = Finding::new(level, found.line(), format!("What helps: {}.", found.remedy));
-        let (count, evidence) = moments(&found.evidence);
-        findings.push(finding.with(count, evidence));
-    }
+    Some(finding.with(count, evidence))
+}
+
+fn capitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// The number of moments, and the longest.

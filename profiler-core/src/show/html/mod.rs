@@ -10,6 +10,7 @@ mod statistics;
 mod tracks;
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use crate::analyze::diagnosis::Thresholds;
 use crate::analyze::scorecard::{Scorecard, Targets};
@@ -55,10 +56,10 @@ const EVIDENCE: usize = 50;
 
 fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     let diagnoser = profile.diagnosis(Thresholds::new().evidence(EVIDENCE));
-    let verdict = diagnoser.verdict();
-    let found = diagnoser.findings_of(&verdict);
-    let findings = findings::plain(profile, &verdict, &found);
-    let card = Scorecard::of(profile, &Targets::new(), &verdict, &found);
+    let judged = diagnoser.judged();
+    let clock = Duration::from_nanos(diagnoser.clock().ns());
+    let findings = findings::plain(profile, &judged, clock);
+    let card = Scorecard::of(profile, &Targets::new(), &judged);
     let data = data::Data::of(profile, &findings, &card, diagnoser.clock(), |device| {
         diagnoser.clock_ns_of(device)
     });

@@ -7,7 +7,7 @@ use super::WallCause;
 use crate::analyze::diagnosis::{Clock, Part, Thresholds};
 use crate::base::hodges_lehmann::median;
 use crate::join::busy::{SessionTime, extent, within};
-use crate::join::tables::{Interval, OperationId, RangeId};
+use crate::join::tables::{OperationId, RangeId};
 use crate::profile::{OperationKind, Profile};
 
 /// By what part the time of the GPU may differ between processes, and the rest, which is the host's.
@@ -119,16 +119,17 @@ impl WallRun {
                 add_to(parts.entry(key).or_default(), &times, 1.0);
             }
         }
-        let mut active = extent(&profile.store);
-        if clock.pieces.is_empty() {
-            // Nothing ran on a GPU: all of it is outside.
-            active = Interval { start_ns: active.start_ns, end_ns: active.start_ns };
-        }
         let windows = &profile.store.session.windows_ns;
+        let active = extent(&profile.store);
+        let mut on_gpu = active;
+        if clock.pieces.is_empty() {
+            // Nothing ran on a GPU: all of the session is outside.
+            on_gpu.end_ns = on_gpu.start_ns;
+        }
         Self {
             active_ns: within(windows, active) as f64,
             parts,
-            session: SessionTime::of(windows, active),
+            session: SessionTime::of(windows, on_gpu),
             process: ProcessKey::of(profile),
         }
     }
@@ -167,9 +168,13 @@ impl WallSide {
             for (key, times) in &run.parts {
                 add_to(parts.entry(key.clone()).or_default(), times, share);
             }
-            if let Some(session) = run.session.filter(|_| is_session) {
-                parts.entry(None).or_default()[WallCause::Host as usize] +=
-                    share * session.outside_ns as f64;
+            let outside_ns = match run.session.filter(|_| is_session) {
+                Some(session) => session.outside_ns as f64,
+                None if run.parts.is_empty() => run.active_ns,
+                None => 0.0,
+            };
+            if outside_ns != 0.0 {
+                parts.entry(None).or_default()[WallCause::Host as usize] += share * outside_ns;
             }
         }
         let groups = ProcessKey::groups(runs.iter().map(|run| &run.process));

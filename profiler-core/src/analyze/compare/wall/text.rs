@@ -49,9 +49,12 @@ fn counted(processes: usize) -> String {
 }
 
 impl WallChange {
-    /// One line: the result, by how much, how sure, and what explains it.
+    /// One line: the result, by how much, how sure, and what explains it; or why there is no result.
     pub fn headline(&self) -> String {
         let (before, after) = (time(self.before_ns), time(self.after_ns));
+        if let Some(why) = &self.undecidable {
+            return format!("wall time {}: {why}; {before} before, {after} after", self.speed);
+        }
         let bounds = match self.high {
             Some(high) => format!("{} to {}", percent(self.low), percent(high)),
             None => "no bounds".to_owned(),
@@ -81,9 +84,7 @@ impl WallChange {
             self.speed,
             percent(self.ratio)
         );
-        if let Some(why) = &self.undecidable {
-            text.push_str(&format!("; {why}"));
-        } else if self.speed == Speed::Undecided {
+        if self.speed == Speed::Undecided {
             match self.runs_needed {
                 Some(runs) => text.push_str(&format!(
                     "; {runs} runs of each would probably decide, each of a process of its own"
@@ -100,12 +101,20 @@ impl WallChange {
         text
     }
 
-    /// The largest contributions, a line each, and the unexplained part.
+    /// The largest contributions, a line each, and the unexplained part. None without a result, as
+    /// of different work.
     pub(crate) fn lines(&self) -> Vec<String> {
-        // A share that is shown as 0 has no sign.
-        let of_change = |ns: f64| match 100.0 * ns / self.change_ns {
-            share if share.abs() < 0.5 => 0.0,
-            share => share,
+        if self.undecidable.is_some() {
+            return Vec::new();
+        }
+        // Nothing has a share of no change, and one that is shown as 0 has no sign.
+        let of_change = |ns: f64| {
+            let share = 100.0 * ns / self.change_ns;
+            match share.abs() {
+                0.5.. if share.is_finite() => format!(" ({share:+.0} %)"),
+                ..0.5 => " (+0 %)".to_owned(),
+                _ => String::new(),
+            }
         };
         let changed = self.contributions.iter().filter(|of| of.change_ns != 0.0);
         let mut lines: Vec<String> = changed
@@ -113,13 +122,13 @@ impl WallChange {
             .map(|of| {
                 let place = place(of.domain.as_deref(), of.path.as_deref());
                 let share = of_change(of.change_ns);
-                format!("{} {place}: {} ({share:+.0} %)", of.cause, signed(of.change_ns))
+                format!("{} {place}: {}{share}", of.cause, signed(of.change_ns))
             })
             .collect();
         if self.change_ns != 0.0 {
             let rest = self.contributions.iter().skip(SHOWN).map(|of| of.change_ns).sum::<f64>();
             if rest != 0.0 {
-                lines.push(format!("all else: {} ({:+.0} %)", signed(rest), of_change(rest)));
+                lines.push(format!("all else: {}{}", signed(rest), of_change(rest)));
             }
             let share = 100.0 * (self.unexplained_ns / self.change_ns).abs();
             lines.push(format!("not explained: {} ({share:.1} %)", signed(self.unexplained_ns)));

@@ -1,7 +1,7 @@
 // The panel beside the timeline: findings while nothing is selected, else the sums of an area or the facts of an item.
 import { firstFrom } from "./arrays.mjs";
 import { OPERATIONS, partColor } from "./colors.mjs";
-import { button, byId, element, facts, muted, swatch } from "./dom.mjs";
+import { button, byId, element, facts, muted, nameButton, swatch } from "./dom.mjs";
 import { aroundGap, hasTime, nameOf, spanOf } from "./items.mjs";
 import { GRAPH, KERNEL, MEMSET, REASONS, reasonsText } from "./model.mjs";
 import { collectiveFacts, collectiveOf, peersOf } from "./ranks.mjs";
@@ -95,7 +95,7 @@ const area = (box, span) => {
     place.append(facts([
       ["Kernels", `${count(sum(kernels, "count"))}, ${time(sum(kernels, "total"))}`], ["Copies", count(copies)],
       ["API calls", `${count(sum(calls, "count"))}, ${time(sum(calls, "total"))}`], ["Ranges", count(instances)]]));
-    const leader = (name, value, go) => element("li", {}, button(shortened(name, 120), go, { class: "link" }), element("span", {}, value));
+    const leader = (name, value, go) => element("li", {}, nameButton(shortened(name, 120), go, { title: shortened(name, 1000) }), element("span", {}, value));
     if (kernels.length) place.append(element("h3", {}, "Longest kernels"), element("ul", { class: "leaders" }, ...kernels.slice(0, LEADERS).map((row) => leader(model.names[row.name], `${count(row.count)} \u00d7, ${time(row.total)}`, () => highlight(row.name)))));
     if (paths.length) place.append(element("h3", {}, "Ranges by time of the host"), element("ul", { class: "leaders" }, ...paths.map((path) => leader(model.pathOf(path.row), `${count(path.instances)} \u00d7, ${time(path.host_ns)}, GPU ${time(gpuTime(path.inclusive))}`, () => {
       setArea(null);

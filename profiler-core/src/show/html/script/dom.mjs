@@ -1,4 +1,5 @@
 // Elements. Names reach the page through `textContent` alone.
+import { headAndTail } from "./units.mjs";
 
 export const byId = (id) => document.getElementById(id);
 
@@ -14,6 +15,20 @@ export const element = (tag, properties = {}, ...children) => {
   return made;
 };
 export const button = (text, onclick, more = {}) => element("button", { type: "button", onclick, ...more }, text);
+/** Makes a name the text of an element that shows its beginning and its end where it lacks room for the whole. */
+export const withName = (made, name, end) => {
+  const [head, tail] = headAndTail(name, end);
+  made.classList.add("fit");
+  if (tail === "") made.textContent = head;
+  else {
+    made.append(element("span", { class: "head" }, head), element("span", { class: "tail" }, tail));
+    // Else assistive technology reads two words.
+    if (made.tagName === "BUTTON") made.setAttribute("aria-label", name);
+  }
+  return made;
+};
+/** A name that does something when it is clicked. */
+export const nameButton = (name, onclick, more = {}) => withName(element("button", { type: "button", onclick, class: "link", ...more }), name);
 export const muted = (...children) => element("p", { class: "muted" }, ...children);
 export const withUnit = ([number, unit]) => [number, element("span", { class: "unit" }, unit)];
 /** A square of a colour, as in a legend. */
@@ -31,7 +46,7 @@ export const facts = (pairs, look) => {
   }
   return list;
 };
-const plainRow = (tag, values) => element("tr", {}, ...values.map((value, at) => element(tag, tag === "th" ? { scope: "col", class: at ? undefined : "text" } : { class: at ? undefined : "text" }, value)));
+const plainRow = (tag, values) => element("tr", {}, ...values.map((value, at) => element(tag, { scope: tag === "th" ? "col" : undefined, class: at ? undefined : tag === "td" && typeof value === "string" ? "text name-cell" : "text" }, value)));
 /** A table that neither sorts nor filters. */
 export const plainTable = (caption, head, rows) =>
   element("div", { class: "sheet", tabindex: "0", role: "region", "aria-label": caption }, element("table", {}, element("caption", {}, caption), element("thead", {}, plainRow("th", head)), element("tbody", {}, ...rows.map((row) => plainRow("td", row)))));

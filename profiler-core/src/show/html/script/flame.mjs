@@ -5,15 +5,21 @@ const LEAST_FRAME = 1 / 2000;
 
 /**
  * Frames of all paths and of the operations in them, widest first. `paths` has the sums of `pathsOf`, `work` those of
- * `workByPath`. A frame has its depth, its left end and its width in nanoseconds, and either a `node` or the `name` of operations.
+ * `workByPath`. A frame has its depth, its left end and its width in nanoseconds, and either a `node` or the `name` of operations. A range
+ * that ended before one within it is as wide as that one needs; `ns` is what it counts itself.
  */
 export const framesOf = (data, { nodes, outside }, work, valueOf) => {
   const children = data.nodes.map(() => []);
   const roots = [];
   data.nodes.forEach((node, row) => (node.parent ? children[node.parent - 1] : roots).push(row));
   const own = (node) => [...(work.get(node)?.values() ?? [])].sort((a, b) => b.ns - a.ns);
-  const byValue = (rows) => rows.filter((row) => valueOf(nodes[row].inclusive) > 0).sort((a, b) => valueOf(nodes[b].inclusive) - valueOf(nodes[a].inclusive));
-  const total = roots.reduce((sum, row) => sum + valueOf(nodes[row].inclusive), 0) + valueOf(outside);
+  const widths = nodes.map(({ inclusive }) => valueOf(inclusive));
+  for (let row = nodes.length - 1; row >= 0; row--) {
+    const within = children[row].reduce((sum, child) => sum + widths[child], 0) + own(row).reduce((sum, { ns }) => sum + ns, 0);
+    widths[row] = Math.max(widths[row], within);
+  }
+  const byValue = (rows) => rows.filter((row) => widths[row] > 0).sort((a, b) => widths[b] - widths[a]);
+  const total = roots.reduce((sum, row) => sum + widths[row], 0) + valueOf(outside);
   const frames = [];
   const leaves = (node, depth, left, parent) => {
     for (const { name, kind, ns, count } of own(node)) {
@@ -26,7 +32,7 @@ export const framesOf = (data, { nodes, outside }, work, valueOf) => {
   const todo = [];
   const spread = (rows, depth, left, parent) => {
     for (const row of byValue(rows)) {
-      const width = valueOf(nodes[row].inclusive);
+      const width = widths[row];
       if (width >= total * LEAST_FRAME) todo.push([row, depth, left, width, parent]);
       left += width;
     }
@@ -36,7 +42,8 @@ export const framesOf = (data, { nodes, outside }, work, valueOf) => {
   leaves(-1, 0, left, -1);
   while (todo.length) {
     const [row, depth, left, width, parent] = todo.pop();
-    const frame = frames.push({ depth, left, width, name: data.nodes[row].name, kind: -1, count: nodes[row].instances, node: row, parent }) - 1;
+    const ns = valueOf(nodes[row].inclusive);
+    const frame = frames.push({ depth, left, width, ns, name: data.nodes[row].name, kind: -1, count: nodes[row].instances, node: row, parent }) - 1;
     const next = spread(children[row], depth + 1, left, frame);
     leaves(row, depth + 1, next, frame);
   }

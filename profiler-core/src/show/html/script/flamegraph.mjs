@@ -10,10 +10,10 @@ import { count, percent, plural, shortened, time } from "./units.mjs";
 const ROW = 20;
 const graph = { flame: null, focus: null, current: -1, visible: [], width: 0 };
 
-const textOf = ({ node, name, width, count: number, kind }) => {
+const textOf = ({ node, name, width, ns = width, count: number, kind }) => {
   const { names } = state.model;
-  const of = percent(width, graph.flame.total);
-  return node >= 0 ? `${names[name]}: ${time(width)} of GPU time, ${of}, ${plural(number, "instance")}` : `${names[name]}: ${time(width)}, ${of}, ${count(number)} ${kind === 0 ? "kernels" : "operations"}`;
+  const of = percent(ns, graph.flame.total);
+  return node >= 0 ? `${names[name]}: ${time(ns)} of GPU time, ${of}, ${plural(number, "instance")}` : `${names[name]}: ${time(width)}, ${of}, ${count(number)} ${kind === 0 ? "kernels" : "operations"}`;
 };
 const reportFrame = () => {
   const frame = graph.flame.frames[graph.current];

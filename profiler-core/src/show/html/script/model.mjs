@@ -64,6 +64,8 @@ const callsOf = (data, session, R) => {
   C.driver = calls.driver;
   C.captured = new Set(calls.captured);
   C.failed = new Map(calls.failed);
+  // Of calls after the end of a range around theirs: the ranges that they count for, innermost first.
+  C.late = new Map(calls.late ?? []);
   C.classOf = (i) => kinds[C.kind[i]][1];
   C.byEnter = grouped(C.length, (i) => (C.range[i] < 0 || i >= C.driver ? -1 : R.enter[C.range[i]]), R.length);
   return C;
@@ -205,19 +207,32 @@ export const decoded = (data) => {
     tables: { range: R, call: C, operation: O, process: P, mark: M } };
 };
 
-/** The operations that a range caused, with those of ranges within it, in no order of time. */
-export const operationsIn = ({ R, O }, range) => O.byEnter.rows.subarray(O.byEnter.first[R.enter[range]], O.byEnter.first[R.leave[range]]);
-export const callsIn = ({ R, C }, range) => C.byEnter.rows.subarray(C.byEnter.first[R.enter[range]], C.byEnter.first[R.leave[range]]);
+const rowsOfTree = (R, index, range) => index.rows.subarray(index.first[R.enter[range]], index.first[R.leave[range]]);
+const countsFor = ({ C }, call, range) => C.late.get(call)?.includes(range) ?? true;
+/** The operations that a range caused, with those of ranges within it while it was open, in no order of time. */
+export const operationsIn = (model, range) => {
+  const { R, C, O } = model;
+  const rows = rowsOfTree(R, O.byEnter, range);
+  return C.late.size === 0 ? rows : rows.filter((row) => countsFor(model, O.call[row], range));
+};
+export const callsIn = (model, range) => {
+  const { R, C } = model;
+  const rows = rowsOfTree(R, C.byEnter, range);
+  return C.late.size === 0 ? rows : rows.filter((row) => countsFor(model, row, range));
+};
 export const rangesIn = ({ R }, range) => R.byEnter.subarray(R.enter[range], R.leave[range]);
 
-/** The first `count` rows whose range is, by `isIn`, one of a path; `rangeOf` is a column, or `null` for ranges themselves. */
-function* rowsOfPath(count, rangeOf, node, isIn) {
+/**
+ * The first `count` rows whose range is, by `isIn`, one of a path; `rangeOf` is a column, or `null` for ranges themselves. `lateOf` gives
+ * the ranges that a late row counts for.
+ */
+function* rowsOfPath(count, rangeOf, node, isIn, path, lateOf = () => undefined) {
   const rows = new Int32Array(count);
   let length = 0;
   yield* inParts(count, (from, to) => {
     for (let row = from; row < to; row++) {
       const range = rangeOf === null ? row : rangeOf[row];
-      if (range >= 0 && isIn[node[range]] === 1) rows[length++] = row;
+      if (range >= 0 && isIn[node[range]] === 1 && (lateOf(row)?.some((of) => node[of] === path) ?? true)) rows[length++] = row;
     }
   });
   return rows.subarray(0, length);
@@ -233,7 +248,7 @@ export function* containedIn(model, { type, row }) {
   const isIn = new Uint8Array(nodes.length);
   isIn[row] = 1;
   for (let node = row + 1; node < nodes.length; node++) if (nodes[node].parent && isIn[nodes[node].parent - 1]) isIn[node] = 1;
-  const operations = yield* rowsOfPath(O.length, O.range, R.node, isIn);
-  const calls = yield* rowsOfPath(C.driver, C.range, R.node, isIn);
-  return { operations, calls, ranges: yield* rowsOfPath(R.length, null, R.node, isIn) };
+  const operations = yield* rowsOfPath(O.length, O.range, R.node, isIn, row, (operation) => C.late.get(O.call[operation]));
+  const calls = yield* rowsOfPath(C.driver, C.range, R.node, isIn, row, (call) => C.late.get(call));
+  return { operations, calls, ranges: yield* rowsOfPath(R.length, null, R.node, isIn, row) };
 }

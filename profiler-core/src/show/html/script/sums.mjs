@@ -98,6 +98,13 @@ export function* pathsOf({ data, R, C, O }, { operations, calls, ranges, span })
   const nodes = data.nodes.map(() => ({ instances: 0, host_ns: 0, exclusive: emptySums(), inclusive: emptySums() }));
   const outside = emptySums();
   const sumsOf = (range) => (range < 0 ? outside : nodes[R.node[range]].exclusive);
+  // Late work is added when the sums of the paths are complete.
+  const late = [];
+  const addTo = (call, range, add) => {
+    const chain = C.late.get(call);
+    if (chain === undefined) return add(sumsOf(range));
+    late.push(() => [sumsOf(range), ...chain.map((of) => nodes[R.node[of]].inclusive)].forEach(add));
+  };
   let steps = 0;
   for (const part of ranges) {
     for (const row of part) {
@@ -110,20 +117,21 @@ export function* pathsOf({ data, R, C, O }, { operations, calls, ranges, span })
   for (const part of operations) {
     for (const row of part) {
       if (++steps % PAUSE === 0) yield;
-      addOperation(sumsOf(O.range[row]), O, row, O.isTimed(row) ? cut(O, row, span) : 0);
+      addTo(O.call[row], O.range[row], (sums) => addOperation(sums, O, row, O.isTimed(row) ? cut(O, row, span) : 0));
     }
   }
   for (const part of calls) {
     for (const row of part) {
       if (++steps % PAUSE === 0) yield;
       if (C.failed.has(row)) continue;
-      const sums = sumsOf(C.range[row]);
       const name = C.classOf(row);
-      if ((name === "launch" || name === "graph launch") && !C.captured.has(row)) sums.launches++;
-      if (name === "sync") {
-        sums.synchronizations++;
-        sums.synchronization_ns += C.ns[row] < 0 ? 0 : cut(C, row, span);
-      }
+      addTo(row, C.range[row], (sums) => {
+        if ((name === "launch" || name === "graph launch") && !C.captured.has(row)) sums.launches++;
+        if (name === "sync") {
+          sums.synchronizations++;
+          sums.synchronization_ns += C.ns[row] < 0 ? 0 : cut(C, row, span);
+        }
+      });
     }
   }
   // A node comes after its parent.
@@ -133,6 +141,7 @@ export function* pathsOf({ data, R, C, O }, { operations, calls, ranges, span })
     const { parent } = data.nodes[row];
     if (parent) for (const field of FIELDS) nodes[parent - 1].inclusive[field] += node.inclusive[field];
   }
+  late.forEach((add) => add());
   return { nodes, outside };
 }
 const addOperation = (sums, O, row, ns) => {

@@ -1,6 +1,6 @@
 // Tables that sort by a click on a heading, filter by text, and follow what is selected and visible.
 import { OPERATIONS } from "./colors.mjs";
-import { button, byId, element, swatch, withUnit } from "./dom.mjs";
+import { button, byId, element, nameButton, swatch, withName, withUnit } from "./dom.mjs";
 import { highlight, select } from "./selection.mjs";
 import { state } from "./state.mjs";
 import { gpuTime } from "./sums.mjs";
@@ -32,7 +32,12 @@ const compare = (column, isDown) => (a, b) => {
   const order = typeof x === "string" ? x.localeCompare(y) : x - y;
   return isDown ? -order : order;
 };
-const nameButton = (name, go) => button(shortened(state.model.names[name], 400), go, { class: "link", title: shortened(state.model.names[name], 1000) });
+/** The content of a cell: what precedes a name, the name, and its domain. */
+const nameLine = (mark, name, go, domain = null) => {
+  const { names } = state.model;
+  return element("div", { class: "name-line" }, mark, nameButton(shortened(names[name], 400), go, { title: shortened(names[name], 1000) }),
+    domain === null ? undefined : withName(element("span", { class: "domain", title: shortened(names[domain], 1000) }), shortened(names[domain], 60), 4));
+};
 
 /** The parts that a sorted and filtered table has: its filter, what it says of itself, its head, its body and a way to more rows. */
 const frameOf = (id, caption, filterLabel, refill, more = []) => {
@@ -96,7 +101,7 @@ const statistics = (id, { caption, label, none, what, kinds = [], extra = [], co
     caption, none, sortedBy: total,
     noteOf: (rows) => `${plural(sumOf(rows, "count"), what)}, ${plural(rows.length, "name")}, ${time(whole)} in all`,
     columns: [
-      { label, class: "wide", value: (row) => state.model.names[row.name], show: (_, row) => [swatch(colorOf(row)), nameButton(row.name, () => highlight(row.name))] },
+      { label, class: "wide", value: (row) => state.model.names[row.name], show: (_, row) => nameLine(swatch(colorOf(row)), row.name, () => highlight(row.name)) },
       ...kinds, shareColumn("Share", (row) => row.total, () => whole, "Share of the total time"), total, numbers("Count", (row) => row.count),
       known("Mean", "mean", "Of whole items"), known("Median", "median", "Of whole items"), known("Min", "min"), known("Max", "max"), known("Std dev", "std", "Standard deviation of a sample (n - 1)"), ...extra,
     ],
@@ -182,13 +187,12 @@ const rangeTable = () => {
     : element("span", { class: "fold none" }, "\u00b7"));
   const line = ([row, depth]) => {
     const { name, domain } = nodes[row];
-    const first = element("td", { class: "wide" }, fold(row, text !== "" || open.has(row)), nameButton(name, () => select({ type: "node", row }, { isRevealed: true })),
-      domain === null ? undefined : element("span", { class: "domain" }, shortened(names[domain], 60)));
-    first.style.paddingLeft = `${8 + Math.min(depth, 24) * 16}px`;
+    const first = element("td", { class: "wide" }, nameLine(fold(row, text !== "" || open.has(row)), name, () => select({ type: "node", row }, { isRevealed: true }), domain));
+    first.style.setProperty("--indent", `${Math.min(depth, 24) * 16}px`);
     const isChosen = state.selected?.type === "node" ? state.selected.row === row : state.selected?.type === "range" && R.node[state.selected.row] === row;
     return element("tr", { "data-node": row, class: isChosen ? "chosen" : undefined }, first, ...columns.slice(1).map((column) => cell(column, row)));
   };
-  const outside = () => element("tr", {}, element("td", { class: "wide muted" }, element("span", { class: "fold none" }, "\u00b7"), "(outside any range)"), ...columns.slice(1).map((column) => cell(column, -1)));
+  const outside = () => element("tr", {}, element("td", { class: "wide muted" }, element("div", { class: "name-line" }, element("span", { class: "fold none" }, "\u00b7"), "(outside any range)")), ...columns.slice(1).map((column) => cell(column, -1)));
   const fill = () => {
     const { status, head, body, rest } = parts;
     head.replaceChildren(...columns.map((column) => heading(column, sorting, sort)));
@@ -216,8 +220,8 @@ const rangeTable = () => {
       return empty("panel-ranges", `No range was entered in the session.${hint}`);
     }
     [sums, isWhole] = [given, whatIsWhole];
-    whole = gpuTime(sums.outside) + roots.reduce((sum, row) => sum + gpuTime(sums.nodes[row].inclusive), 0);
-    parts ??= frameOf("panel-ranges", "Ranges by path", "Filter ranges", (typed) => {
+    whole = gpuTime(sums.outside) + sums.nodes.reduce((sum, node) => sum + gpuTime(node.exclusive), 0);
+    parts ??= frameOf("panel-ranges", data.crossings ? `Ranges by path. ${data.crossings}.` : "Ranges by path", "Filter ranges", (typed) => {
       text = typed;
       fill();
     }, [button("Expand all", all(true)), button("Collapse all", all(false))]);

@@ -7,6 +7,20 @@ export const shortened = (text, most) => {
   return `${text.slice(0, head)}\u2026${text.slice(text.length - (most - 1 - head))}`;
 };
 
+/** The width of a character in columns of a monospace font. */
+const columnsOf = (character) => (character >= "\u1100" ? 2 : 1);
+const columns = (characters) => characters.reduce((sum, character) => sum + columnsOf(character), 0);
+/** Columns of a beginning that is shortened, as the style has them. */
+const LEAST_HEAD = 6;
+/** Splits a name in two, of which the second stays visible where room lacks: at most `end` columns, none of a short name. */
+export const headAndTail = (name, end = 12) => {
+  const characters = [...name];
+  if (columns(characters) <= LEAST_HEAD + end) return [name, ""];
+  let cut = characters.length;
+  for (let room = end; room >= columnsOf(characters[cut - 1]); cut--) room -= columnsOf(characters[cut - 1]);
+  return [characters.slice(0, cut).join(""), characters.slice(cut).join("")];
+};
+
 export const count = (value) => Math.round(value).toLocaleString("en-US");
 export const plural = (number, what, many = `${what}s`) => `${count(number)} ${number === 1 ? what : many}`;
 

@@ -1,0 +1,75 @@
+//! Builds the injection library that a release build of `gpuprof` carries (docs/decisions/053-the-program-carries-its-library.md).
+#![allow(clippy::print_stdout)] // Cargo reads it
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use hmac_sha256::Hash;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rustc-check-cfg=cfg(carries_library)");
+    println!("cargo::rerun-if-changed=build.rs");
+    let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR")?).join("inject/Cargo.toml");
+    let is_release = variable("PROFILE")? == "release";
+    if env::var_os("CARGO_FEATURE_EMBED").is_none() || !is_release {
+        return Ok(());
+    }
+    // A package has its own sources alone.
+    if !manifest.exists() {
+        println!(
+            "cargo::warning=without the sources of gpuprof-inject the program carries no injection library: `gpuprof run` needs --inject"
+        );
+        return Ok(());
+    }
+    let library = build(&manifest)?;
+    let hash: String =
+        Hash::hash(&fs::read(&library)?).iter().map(|byte| format!("{byte:02x}")).collect();
+    println!("cargo::rustc-env=CARRIED_LIBRARY={}", library.display());
+    println!("cargo::rustc-env=CARRIED_SHA256={hash}");
+    println!("cargo::rustc-cfg=carries_library");
+    Ok(())
+}
+
+/// Builds the library in a target folder of its own: Cargo holds the lock of the common one.
+fn build(manifest: &Path) -> Result<PathBuf, Box<dyn Error>> {
+    let folder = PathBuf::from(variable("OUT_DIR")?).join("inject");
+    let target = variable("TARGET")?;
+    let mut cargo = Command::new(variable("CARGO")?);
+    cargo.args(["build", "--profile", "release", "--lib", "--manifest-path"]).arg(manifest);
+    cargo.arg("--target").arg(&target).arg("--target-dir").arg(&folder);
+    // A folder for intermediate files that is set for all builds is locked as well.
+    cargo.env("CARGO_BUILD_BUILD_DIR", &folder);
+    // Clippy takes the place of the compiler by this, and makes no library.
+    cargo.env_remove("RUSTC_WORKSPACE_WRAPPER");
+    let status = cargo.status().map_err(|error| format!("could not start {cargo:?}: {error}"))?;
+    if !status.success() {
+        return Err(format!(
+            "the injection library was not built ({status}); --no-default-features builds gpuprof without it: {cargo:?}"
+        )
+        .into());
+    }
+    let built = folder.join(target).join("release");
+    for source in sources(&fs::read_to_string(built.join("libgpuprof_inject.d"))?) {
+        println!("cargo::rerun-if-changed={source}");
+    }
+    println!("cargo::rerun-if-changed={}", manifest.display());
+    let lock = manifest.ancestors().map(|folder| folder.join("Cargo.lock")).find(|it| it.exists());
+    if let Some(lock) = lock {
+        println!("cargo::rerun-if-changed={}", lock.display());
+    }
+    Ok(built.join("libgpuprof_inject.so"))
+}
+
+fn variable(name: &str) -> Result<OsString, String> {
+    env::var_os(name).ok_or_else(|| format!("Cargo did not set {name}"))
+}
+
+/// The sources in a file of dependencies as make reads it: `library: source source`.
+fn sources(dependencies: &str) -> Vec<String> {
+    let (_, sources) = dependencies.split_once(": ").unwrap_or_default();
+    let marked = sources.trim().replace("\\ ", "\0");
+    marked.split_whitespace().map(|source| source.replace('\0', " ")).collect()
+}

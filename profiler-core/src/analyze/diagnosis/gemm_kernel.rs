@@ -1,0 +1,71 @@
+//! The kernels and dimensions that findings on matrix products name.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::base::statistics::as_ns;
+use crate::base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
+
+/// A kernel of a finding on matrix products.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct GemmKernel {
+    /// Its name, without parameters.
+    pub name: String,
+    /// Number of launches.
+    pub launches: u64,
+    /// Its time on the clock.
+    #[serde(rename = "cost_ns", serialize_with = "as_ns")]
+    pub cost: Duration,
+    /// The compute capability in its name, if any.
+    pub architecture: Option<(u32, u32)>,
+    /// The compute capability of its device.
+    pub device: (u32, u32),
+    /// The elements of a load of operands, in names of CUTLASS kernels (`align1`).
+    pub alignment: Option<u32>,
+}
+
+impl fmt::Display for GemmKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { launches, architecture, device: (major, minor), alignment, .. } = self;
+        let cost = time(self.cost);
+        write!(f, "{cost}, {launches} launches: {}", shortened(&self.name, NAME_WIDTH + 20))?;
+        match alignment {
+            Some(1) => f.write_str(": loads single numbers")?,
+            Some(elements) => write!(f, ": loads {elements} numbers at once")?,
+            None => {}
+        }
+        match architecture {
+            Some(of) if of.0 != *major => {
+                write!(f, ", sm_{}{} by its name (the GPU is sm_{major}{minor})", of.0, of.1)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A declared dimension of a matrix product that is no multiple of 16 bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Padding {
+    /// The path of the range that declares it.
+    pub path: String,
+    /// `m`, `n` or `k`.
+    pub dimension: &'static str,
+    /// The declared size.
+    pub size: u64,
+    /// The numbers in 16 bytes.
+    pub multiple: u64,
+    /// The next multiple.
+    pub padded: u64,
+}
+
+impl fmt::Display for Padding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dimension, size, multiple, padded, .. } = self;
+        let path = shortened(&self.path, PATH_WIDTH);
+        write!(f, "in {path}: {dimension} is {size}; pad it to {padded}, a multiple of {multiple}")
+    }
+}
