@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use profiler_core::Profile;
-use profiler_core::formats::text::shortened;
+use profiler_core::formats::text::{printable, shortened};
 
 /// Words at least this much alike, as clap has it.
 const ALIKE: f64 = 0.7;
@@ -12,20 +12,25 @@ const SUGGESTED: usize = 3;
 /// Names of files or ranges that are compared with a word.
 const COMPARED: usize = 100_000;
 const WIDTH: usize = 100;
+/// Suggestions are whole, to be copied: longer names are none.
+const SUGGESTED_WIDTH: usize = 4 * WIDTH;
 
 /// `; did you mean a or b?`, or nothing. Empty and equal words are no suggestion.
 pub(crate) fn among<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> String {
-    // Longer names are no words that somebody typed.
-    let word = shortened(word, WIDTH).to_lowercase();
+    let word = word.to_lowercase();
+    // Likeness takes the product of both lengths.
+    let short = shortened(&word, WIDTH);
     let mut found: Vec<(f64, &str)> = Vec::new();
     for known in known.into_iter().take(COMPARED).filter(|known| !known.is_empty()) {
-        if known.len() > 4 * WIDTH || known == word {
+        if known.len() > SUGGESTED_WIDTH || known == word {
             continue;
         }
         let lower = known.to_lowercase();
-        let alike = match lower.contains(&word) && word.len() > 2 {
-            true => 0.9,
-            false => strsim::jaro_winkler(&word, &lower),
+        let alike = match lower.find(&word).filter(|_| word.len() > 2) {
+            // Not yet finished, or cut off.
+            Some(0) => 1.0,
+            Some(_) => 0.9,
+            None => strsim::jaro_winkler(&short, &lower),
         };
         if alike > ALIKE && !found.iter().any(|(_, same)| *same == known) {
             found.push((alike, known));
@@ -36,7 +41,7 @@ pub(crate) fn among<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) ->
     // A word that is much like the right one leaves no doubt.
     let best = found.first().map_or(0.0, |(alike, _)| *alike);
     let words = found.iter().filter(|(alike, _)| best - alike < 0.08);
-    let words: Vec<String> = words.map(|(_, word)| shortened(word, WIDTH)).collect();
+    let words: Vec<String> = words.map(|(_, word)| printable(word).into_owned()).collect();
     match words.is_empty() {
         true => String::new(),
         false => format!("; did you mean {}?", words.join(" or ")),

@@ -67,8 +67,9 @@ fn is_safe(what: impl Display, text: &str) {
 #[track_caller]
 fn is_readable(what: impl Display, text: &str) {
     is_safe(&what, text);
-    let longest = text.lines().map(str::len).max().unwrap_or(0);
-    assert!(longest < 8_000, "{what}: a line of {longest} bytes");
+    let longest = text.lines().max_by_key(|line| line.len()).unwrap_or_default();
+    let (begin, len): (String, _) = (longest.chars().take(300).collect(), longest.len());
+    assert!(len < 8_000, "{what}: a line of {len} bytes: {begin}");
 }
 
 // --- files ---

@@ -36,10 +36,10 @@ impl Layout {
         Self { width: f.precision(), is_coloured: f.sign_plus() }
     }
 
-    /// The columns of a name in a line: the default on a terminal, all where lines are as long as need be.
+    /// The columns of a name in a line: the default on a terminal, as many as in a table where lines are as long as need be.
     pub(crate) fn name_width(self, default: usize) -> usize {
         let is_unlimited = self.width.is_some_and(|width| width >= NO_LIMIT);
-        if is_unlimited { NO_LIMIT } else { default }
+        if is_unlimited { LONGEST_NAME } else { default }
     }
 
     /// The text in a tone, where colours are on.

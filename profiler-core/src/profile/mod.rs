@@ -297,7 +297,7 @@ impl Profile {
 
     /// [`started_at_ns`](Self::started_at_ns), or the second of the recording.
     pub(crate) fn epoch_ns(&self) -> u64 {
-        let second = || self.info.recorded_at_s.saturating_mul(1_000_000_000);
+        let second = || self.info.recorded_at_s.unwrap_or(0).saturating_mul(1_000_000_000);
         self.started_at_ns().unwrap_or_else(second)
     }
 

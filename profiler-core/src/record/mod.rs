@@ -5,6 +5,7 @@ pub(crate) mod context_hooks;
 pub(crate) mod host_stacks;
 pub(crate) mod id_window;
 pub(crate) mod lane;
+pub(crate) mod process_range_context;
 pub(crate) mod range_tap;
 pub(crate) mod recording;
 pub mod series;

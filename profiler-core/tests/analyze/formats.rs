@@ -332,7 +332,7 @@ fn traces_say_when_they_began_and_whose_they_are() {
     let old = Profile::from_bytes(RECORDING).unwrap();
     let trace = perfetto::read(&export(&old, Format::Perfetto));
     assert_eq!((trace.clocks, trace.processes), (vec![], vec![1_000_000]));
-    let second = old.recording_info().recorded_at_s;
+    let second = old.recording_info().recorded_at_s.unwrap();
     assert_eq!(json(&old, Format::Kineto)["baseTimeNanoseconds"], second * 1_000_000_000);
 }
 

@@ -196,6 +196,8 @@ fn gpu_tables_before_schema_versions_are_read() {
     profile.health().assert_complete();
     assert_eq!(devices(&profile), [(0, "NVIDIA GeForce RTX 3080".to_owned(), 0, 0)]);
     assert_eq!(profile.recording_info().date(), None);
+    let info = serde_json::to_value(profile.recording_info()).unwrap();
+    assert!(info["recorded_at_s"].is_null(), "{info}");
     assert!(!profile.to_string().contains("1970"), "{profile}");
 
     let add = |sql: &str| capture.file.execute_batch(sql).unwrap();

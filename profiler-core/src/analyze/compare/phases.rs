@@ -27,8 +27,17 @@ impl PhaseChange {
     pub(super) const HEAD: [&str; 4] = ["phase", "before", "after", "change"];
 
     pub(super) fn cells(&self) -> Vec<String> {
-        let (before, after) = (self.before_ns, self.after_ns);
-        vec![self.label(), time(before), time(after), signed(after - before)]
+        let [before, after, change] = self.times();
+        vec![self.label(), before, after, change]
+    }
+
+    /// Before, after and the change; a dash for the side that lacks the phase, and then for the change.
+    fn times(&self) -> [String; 3] {
+        let of = |ns: f64| if ns > 0.0 { time(ns) } else { "-".to_owned() };
+        let is_common = self.before_ns > 0.0 && self.after_ns > 0.0;
+        let change =
+            if is_common { signed(self.after_ns - self.before_ns) } else { "-".to_owned() };
+        [of(self.before_ns), of(self.after_ns), change]
     }
 
     fn label(&self) -> String {
@@ -42,9 +51,8 @@ impl PhaseChange {
 /// `start-up: 1.2 s -> 1.4 s, +200 ms`.
 impl fmt::Display for PhaseChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (before, after) = (self.before_ns, self.after_ns);
-        let change = signed(after - before);
-        write!(f, "{}: {} -> {}, {change}", self.label(), time(before), time(after))
+        let [before, after, change] = self.times();
+        write!(f, "{}: {before} -> {after}, {change}", self.label())
     }
 }
 

@@ -10,8 +10,8 @@ use crate::base::units::{NAME_WIDTH, shortened};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordingInfo {
-    /// Seconds since the Unix epoch at the start; 0 if unknown, as in some captures of other tools.
-    pub recorded_at_s: u64,
+    /// Seconds since the Unix epoch at the start; `None` if unknown, as in some captures of other tools.
+    pub recorded_at_s: Option<u64>,
     /// CUPTI's API version (`cuptiGetVersion`); 0 if unknown, as in captures of other tools.
     pub cupti_version: u32,
     /// The newest CUDA version of the driver (`cuDriverGetVersion`): 13000 is 13.0; 0 if unknown.
@@ -100,7 +100,7 @@ impl RecordingInfo {
         let epoch_ns = i64::try_from(since_epoch.as_nanos()).ok();
         let utc_offset_ns = epoch_ns.and_then(|epoch_ns| epoch_ns.checked_sub_unsigned(at_ns));
         Self {
-            recorded_at_s: since_epoch.as_secs(),
+            recorded_at_s: Some(since_epoch.as_secs()),
             cupti_version: library.version().0,
             cuda_driver_version: library.driver().cuda_version,
             driver_release: library.driver().release.clone(),
@@ -136,11 +136,8 @@ impl RecordingInfo {
 
     /// The date of the recording (UTC), as 2026-11-21; `None` if unknown.
     pub fn date(&self) -> Option<String> {
-        if self.recorded_at_s == 0 {
-            return None;
-        }
-        // A damaged file may contain any number; humantime supports years up to 9999.
-        let seconds = self.recorded_at_s.min(253_402_300_799);
+        // Files of before had 0 for an unknown time. A damaged file may contain any number; humantime supports years up to 9999.
+        let seconds = self.recorded_at_s.filter(|seconds| *seconds > 0)?.min(253_402_300_799);
         let at = UNIX_EPOCH + Duration::from_secs(seconds);
         Some(humantime::format_rfc3339_seconds(at).to_string().chars().take(10).collect())
     }

@@ -43,7 +43,7 @@ impl Reader<'_> {
         file.rows(("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"), |row| {
             utc_ns = row.number::<i64>(0).filter(|ns| *ns >= 0);
         })?;
-        let recorded_at_s = utc_ns.unwrap_or(0).unsigned_abs() / 1_000_000_000;
+        let recorded_at_s = utc_ns.map(|ns| ns.unsigned_abs() / 1_000_000_000);
         let session_ns = self.read_session()?;
         let utc_offset_ns = utc_ns.and_then(|ns| ns.checked_sub_unsigned(session_ns));
         let end_ns = self.end_ns;

@@ -68,9 +68,12 @@ const machine = () => {
   const cuda = (version) => `${Math.floor(version / 1000)}.${Math.floor(version / 10) % 100}`;
   const devices = data.devices.map((device) => [`GPU ${device.id}`, device.name === undefined ? "not described in the recording"
     : `${device.name}, compute capability ${device.compute_capability.join(".")}, ${device.multiprocessors} multiprocessors, ${bytes(device.memory_bytes)}`]);
-  return facts([...(devices.length ? devices : [["GPU", "none"]]),
-    ["Driver", `${info.driver_release === null ? "" : `${info.driver_release}, `}CUDA ${cuda(info.cuda_driver_version)}`], ["CUPTI", `API version ${info.cupti_version}`],
-    ["Recorded", `${new Date(info.recorded_at_s * 1000).toISOString().replace("T", " ").slice(0, 19)} UTC by profiler-core ${info.recorder_version}`]], "facts");
+  const driver = [info.driver_release, info.cuda_driver_version ? `CUDA ${cuda(info.cuda_driver_version)}` : null].filter((part) => part !== null).join(", ");
+  // Other tools say who they are; captures of them may lack the rest.
+  const recorder = /^\d/.test(info.recorder_version) ? `profiler-core ${info.recorder_version}` : info.recorder_version;
+  const recorded = info.recorded_at_s ? `${new Date(info.recorded_at_s * 1000).toISOString().replace("T", " ").slice(0, 19)} UTC by ` : "by ";
+  return facts([...(devices.length ? devices : [["GPU", "none"]]), ...(driver ? [["Driver", driver]] : []), ...(info.cupti_version ? [["CUPTI", `API version ${info.cupti_version}`]] : []),
+    ["Recorded", recorded + recorder]], "facts");
 };
 
 const processTable = ({ processes }) => (processes.length === 0 ? "" : plainTable("Processes", ["Process", "Began", "Recorded", "Kernel time", "Kernels", "Copies", "Copied"],
