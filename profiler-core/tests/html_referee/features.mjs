@@ -19,7 +19,7 @@ export const opens = async () => {
     // The timeline comes first, and findings are seen at once.
     const stage = await page.locator("#stage").boundingBox();
     assert.ok(stage.y < (isPhone(size) ? 180 : 90), `the timeline begins at ${stage.y}`);
-    assert.match(await panel(page), /The run is copy bound[\s\S]*kernels\s+33\.9 %[\s\S]*Findings/);
+    assert.match(await panel(page), /The steady phase of batch is copy bound[\s\S]*kernels\s+33\.9 %[\s\S]*Findings/);
     const cut = await page.locator(".key li > :nth-child(2)").evaluateAll((names) => names.filter((name) => name.scrollWidth > name.clientWidth).map((name) => name.textContent));
     assert.deepEqual(cut, [], "parts of the time have whole names");
     assert.match(await page.locator("#figures").innerText(), /Complete[\s\S]*GPU busy\s*44\.9 %[\s\S]*Kernels\s*360/);
@@ -28,7 +28,7 @@ export const opens = async () => {
       await openTab(page, tab);
       assert.equal(await page.locator(`#panel-${tab} tbody tr`).count(), rows, tab);
     }
-    assert.match(await page.locator("#panel-scorecard tbody").innerText(), /bad\s+GPU busy\s+44.9 %\s+>= 90 %\s+1.499 ms of 3.336 ms/);
+    assert.match(await page.locator("#panel-scorecard tbody").innerText(), /bad\s+GPU busy\s+49.0 %\s+>= 90 %\s+1.274 ms of 2.599 ms/);
     await openTab(page, "recording");
     assert.match(await page.locator("#health").innerText(), /Complete\s+Nothing was lost: 464 records/);
     assert.ok(await page.locator("#tab-roofline").isHidden() && await page.locator("#tab-sampled").isHidden(), "there is no empty tab");
