@@ -73,8 +73,11 @@ pub(crate) fn judge(
     };
     let gain = clock(ill, &said) / clock(cured, &twin);
     let first = said.finding(FindingKind::FirstIterations).map_or(0.0, |first| first.share);
-    let most = 1.0 - 1.0 / estimate + first + noise;
-    if 1.0 - 1.0 / gain > most || most >= 1.0 {
+    // Without a bound below 1 nothing is judged. First steps count only for what is beyond the noise.
+    let saved = 1.0 - 1.0 / gain;
+    let within = |most: f64| saved <= most && most < 1.0;
+    let most = 1.0 - 1.0 / estimate + noise;
+    if !within(most) && !within(most + first) {
         return Err(format!(
             "{name}: cured {gain:.2}x, though {estimate:.2}x was estimated, and {first:.3} of it goes to first steps:\n{said}"
         ));
