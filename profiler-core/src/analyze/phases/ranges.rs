@@ -18,8 +18,8 @@ use crate::query::warm_up;
 
 /// The most names of a process that are looked at, those with most time: a bit each.
 const MOST_NAMES: usize = 64;
-/// A name with this many times fewer instances than another one beside it, as a checkpoint among steps, is part
-/// of the other's phase.
+/// A name with this many times fewer instances than another one beside it and less time, as a checkpoint among steps,
+/// is part of the other's phase.
 const RARE: usize = 4;
 /// A name no longer repeats if it is missing for this many times its usual number of ranges.
 const MOST_RANGES: usize = 4;
@@ -167,7 +167,9 @@ fn of_process(names: &[String], all: &[Instance]) -> Vec<Candidate> {
     used.truncate(MOST_NAMES);
     let is_rare = |name: &Name| {
         let (first, last) = (name.at[0], name.at[name.at.len() - 1]);
-        used.iter().any(|other| other.within(first, last).len() > RARE * name.at.len())
+        used.iter().any(|other| {
+            other.ns > name.ns && other.within(first, last).len() > RARE * name.at.len()
+        })
     };
     let rare: Vec<bool> = used.iter().map(is_rare).collect();
     let mut rare = rare.into_iter();
