@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::args::{CriticalPathArgs, OutputFormat as _, TextFormat};
 use crate::failure::Failure;
+use crate::suggest;
 use crate::tables::write_json;
-use crate::{input, suggest};
 
 /// The path of some ranges, or the answers to questions.
 #[derive(Debug, Serialize)]
@@ -23,7 +23,7 @@ struct Paths<'a> {
 
 pub(crate) fn critical_path(args: CriticalPathArgs) -> Result<(), Failure> {
     let (output, format) = (args.io.output(&[])?, args.format.get());
-    let profile = input::profile(&args.io.file)?;
+    let profile = args.numbers.profile(&args.io.file)?;
     let missing = |path: &str| {
         Failure::Usage(format!(
             "{} has no range {path}; `gpuprof report` shows them{}",

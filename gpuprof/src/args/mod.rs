@@ -507,6 +507,8 @@ pub(crate) struct CriticalPathArgs {
     #[arg(long, value_name = "CHANGE", value_parser = crate::critical_path::change)]
     pub(crate) what_if: Vec<Change>,
     #[command(flatten)]
+    pub(crate) numbers: NumbersArgs,
+    #[command(flatten)]
     pub(crate) io: FileArgs,
 }
 

@@ -32,7 +32,7 @@ impl Shared {
             let root = env::temp_dir().join(format!("gpuprof-unmodified-{}", std::process::id()));
             fs::create_dir_all(root.join("fake")).unwrap();
             fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
-            fake_cuda::install(&root.join("fake")).unwrap();
+            install_fake(&root.join("fake"));
             compile(&root.join("endings"), "cc", "endings.c", &["-std=gnu11"]);
             if is_there(Program::Cpp.tool()) {
                 compile(&root.join("threads"), "c++", "threads.cpp", &["-std=c++17"]);
@@ -43,6 +43,19 @@ impl Shared {
             fs::copy(env!("CARGO_BIN_EXE_gpuprof"), root.join("gpuprof")).unwrap();
             Self { root }
         })
+    }
+}
+
+/// The fake driver, as a file of its own: the folder of builds may be closed to other users, as one in root's home is.
+fn install_fake(folder: &Path) {
+    fake_cuda::install(folder).unwrap();
+    let links: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|link| link.unwrap().path()).collect();
+    let file = folder.join("fake.so");
+    fs::copy(&links[0], &file).unwrap();
+    for link in links {
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
     }
 }
 

@@ -25,6 +25,10 @@ const RARE: usize = 4;
 const MOST_RANGES: usize = 4;
 /// The same for its usual time.
 const MOST_PERIODS: u64 = 32;
+/// The share of the instances of a name, in tenths, that are within those of another one if it is part of that.
+const WITHIN: usize = 9;
+/// The instances of a name that are looked at for that.
+const MOST_WITHIN: usize = 256;
 /// The share of the ranges' time of a phase from which a range names it.
 const LEAST_NAMED: f64 = 0.03;
 /// Names of a phase in texts.
@@ -36,6 +40,13 @@ struct Instance {
     time: Interval,
     thread: ThreadId,
     name: usize,
+}
+
+/// The name of outermost ranges.
+struct Label {
+    text: String,
+    /// Whether kernels are submitted in the ranges.
+    has_kernels: bool,
 }
 
 /// The candidates of each process.
@@ -54,7 +65,7 @@ pub(super) fn candidates(profile: &Profile) -> FxHashMap<u32, Vec<Candidate>> {
 }
 
 /// The names of outermost ranges that repeat on a thread, and their instances.
-fn instances(profile: &Profile) -> (Vec<String>, Vec<Instance>) {
+fn instances(profile: &Profile) -> (Vec<Label>, Vec<Instance>) {
     let (store, tree) = (&profile.store, &profile.tree);
     let mut most: Vec<u32> = vec![0; tree.nodes.len()];
     let mut of_thread: FxHashMap<(NodeId, ThreadId), u32> = FxHashMap::default();
@@ -64,7 +75,7 @@ fn instances(profile: &Profile) -> (Vec<String>, Vec<Instance>) {
         *count += 1;
         most[node.at()] = most[node.at()].max(*count);
     }
-    let mut names: Vec<String> = Vec::new();
+    let mut names: Vec<Label> = Vec::new();
     let mut known: FxHashMap<String, usize> = FxHashMap::default();
     let mut instances = Vec::new();
     let mut left: Vec<Vec<NodeId>> = vec![tree.roots.to_vec()];
@@ -85,9 +96,11 @@ fn instances(profile: &Profile) -> (Vec<String>, Vec<Instance>) {
             }
             let next = names.len();
             let name = *known.entry(name.into_owned()).or_insert_with_key(|name| {
-                names.push(name.clone());
+                names.push(Label { text: name.clone(), has_kernels: false });
                 next
             });
+            let kernels = nodes.iter().map(|node| tree.node_at(*node).inclusive.kernels);
+            names[name].has_kernels |= kernels.sum::<u64>() != 0;
             instances.extend(ranges().map(|id| {
                 let range = &store.ranges[id.at()];
                 Instance { time: range.time, thread: range.thread, name }
@@ -126,6 +139,21 @@ impl Name {
         &self.at[from..until]
     }
 
+    /// Whether it is part of another name with more time, as calls of NCCL from autograd's thread are of the steps of
+    /// the main thread, which waits for them.
+    fn is_within(&self, outer: &Self, all: &[Instance]) -> bool {
+        if outer.ns <= self.ns || outer.at.len() >= self.at.len() {
+            return false;
+        }
+        let is_in = |at: &usize| {
+            let time = all[*at].time;
+            let begun = outer.at.partition_point(|of| all[*of].time.start_ns <= time.start_ns);
+            begun.checked_sub(1).is_some_and(|last| time.end_ns <= all[outer.at[last]].time.end_ns)
+        };
+        let looked_at = || self.at.iter().step_by(self.at.len().div_ceil(MOST_WITHIN));
+        10 * looked_at().filter(|at| is_in(at)).count() >= WITHIN * looked_at().count()
+    }
+
     /// The parts in which the name repeats, as indices of the first and last instance.
     fn parts(&self, all: &[Instance]) -> Vec<(usize, usize)> {
         let steps = || self.at.windows(2).map(|pair| (pair[0], pair[1]));
@@ -153,7 +181,7 @@ struct Part {
 }
 
 /// `all` is in start order.
-fn of_process(names: &[String], all: &[Instance]) -> Vec<Candidate> {
+fn of_process(names: &[Label], all: &[Instance]) -> Vec<Candidate> {
     let mut used: FxHashMap<usize, Name> = FxHashMap::default();
     for (at, Instance { name, time, .. }) in all.iter().enumerate() {
         let new = || Name { name: *name, at: Vec::new(), ns: 0 };
@@ -165,6 +193,12 @@ fn of_process(names: &[String], all: &[Instance]) -> Vec<Candidate> {
     used.retain(|name| name.at.len() >= LEAST_INSTANCES);
     used.sort_unstable_by_key(|name| (std::cmp::Reverse(name.ns), name.name));
     used.truncate(MOST_NAMES);
+    // What prepares data, on threads of its own, launches no kernels, and nothing is part of it.
+    let outer = |name: &Name| names[name.name].has_kernels;
+    let is_within = |name: &Name| used.iter().any(|of| outer(of) && name.is_within(of, all));
+    let within: Vec<bool> = used.iter().map(is_within).collect();
+    let mut within = within.into_iter();
+    used.retain(|_| !within.next().unwrap_or(false));
     let is_rare = |name: &Name| {
         let (first, last) = (name.at[0], name.at[name.at.len() - 1]);
         used.iter().any(|other| {
@@ -216,7 +250,7 @@ fn parts(used: &[Name], all: &[Instance]) -> Vec<Part> {
 }
 
 /// A part without its slow first instances.
-fn candidate(names: &[String], used: &[Name], all: &[Instance], part: Part) -> Option<Candidate> {
+fn candidate(names: &[Label], used: &[Name], all: &[Instance], part: Part) -> Option<Candidate> {
     struct Used {
         name: usize,
         count: usize,
@@ -257,7 +291,7 @@ fn candidate(names: &[String], used: &[Name], all: &[Instance], part: Part) -> O
     let shown: Vec<String> = of_part
         .iter()
         .take(SHOWN_NAMES)
-        .map(|name| shortened(&names[name.name], NAME_WIDTH))
+        .map(|name| shortened(&names[name.name].text, NAME_WIDTH))
         .collect();
     let more = of_part.len().saturating_sub(SHOWN_NAMES);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
