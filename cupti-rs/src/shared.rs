@@ -5,13 +5,13 @@
 #[cfg(not(all(test, cupti_loom)))]
 pub(crate) use std::sync::{
     OnceLock,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 #[cfg(all(test, cupti_loom))]
 pub(crate) use self::played::{Mutex, OnceLock};
 #[cfg(all(test, cupti_loom))]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 #[cfg(not(all(test, cupti_loom)))]
 pub(crate) use parking_lot::Mutex;
 

@@ -4,10 +4,12 @@
 //! all calls that ended before it have their places. Once every buffer that was lent before that return is back, these records
 //! have arrived. This held on an H200 with threads that launched all the time, checked call by call (`tests/gpu_load.rs`).
 
-use crate::shared::{AtomicU32, AtomicU64, Mutex, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 /// The most spans at a time. While the oldest waits for a buffer, the last one grows.
-const SPANS: usize = if cfg!(all(test, cupti_loom)) { 4 } else { 64 };
+const SPANS: usize = 64;
 /// A span's word: its number in the upper half, the count of its outstanding buffers in the lower one, and between them
 /// whether the span is over.
 const COUNT: u64 = (1 << 31) - 1;
@@ -123,50 +125,7 @@ fn number(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-/// The hand-over of a buffer's records to a drain, in every interleaving; `.ci/run loom`.
-#[cfg(all(test, cupti_loom))]
-mod model {
-    use std::sync::Arc;
-
-    use loom::thread;
-
-    use super::*;
-
-    #[test]
-    fn drain_has_the_records_of_all_buffers_lent_before_the_settled_time() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
-            let (out, log) = (Arc::new(Outstanding::new()), Arc::new(Mutex::new(Vec::new())));
-            out.begin(1);
-            let first = out.lend();
-            out.returned(first);
-            let lend = |buffer: u32| {
-                let (out, log) = (out.clone(), log.clone());
-                move || {
-                    let span = out.lend();
-                    // As `completed`: the records are in the log before the buffer counts as returned.
-                    log.lock().push(buffer);
-                    out.returned(span);
-                    (buffer, span)
-                }
-            };
-            let others = [lend(7), lend(8)].map(thread::spawn);
-            // A flush that began at 2 has returned.
-            out.flushed(2);
-            // As `drain_delivered`: the time is read before the records are taken.
-            let settled_ns = out.settled_ns();
-            let drained = log.lock().clone();
-            for (buffer, span) in others.map(|other| other.join().unwrap()) {
-                let was_lent_before = span == first;
-                assert!(settled_ns < 2 || !was_lent_before || drained.contains(&buffer));
-            }
-            assert_eq!((out.settled_ns(), out.before(u64::MAX)), (2, 0));
-        });
-    }
-}
-
-#[cfg(all(test, not(cupti_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
