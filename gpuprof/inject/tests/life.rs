@@ -989,7 +989,9 @@ fn full_disk_harms_neither_the_program_nor_earlier_files() {
     let path = run.folder().join(process.recording_name());
     live.go_on();
     let process = await_incidents(&live, 1);
-    assert_eq!((process.counts.incidents, process.counts.incidents_left_out), (0, 1));
+    // More of the requests may have been tried meanwhile.
+    let (written, left_out) = (process.counts.incidents, process.counts.incidents_left_out);
+    assert!(written == 0 && left_out >= 1, "{process:?}");
     assert!(process.reason.as_deref().unwrap().contains("could not write"), "{process:?}");
     let refused = live.ask(Request::Snapshot).unwrap_err().to_string();
     assert!(refused.contains("could not write"), "{refused}");
