@@ -22,14 +22,15 @@ fn drain(reader: &mut Reader<3>, until: u64, taken: &mut Vec<u64>) {
     });
 }
 
-/// The model with so many switches of threads that nobody waits for, which keeps it short.
+/// Plays every interleaving of a scenario with at most three preemptions.
 fn play(scenario: impl Fn() + Sync + Send + 'static) {
     play_with(3, scenario);
 }
 
-fn play_with(switches: usize, scenario: impl Fn() + Sync + Send + 'static) {
+/// As [`play`], with another bound.
+fn play_with(preemptions: usize, scenario: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(switches);
+    model.preemption_bound = Some(preemptions);
     model.check(scenario);
 }
 
@@ -64,7 +65,7 @@ fn reader_beside_writer_takes_each_entry_once_and_whole() {
 
 #[test]
 fn drained_call_finds_its_range_in_the_same_drain_or_open() {
-    // With three it takes minutes.
+    // Three take minutes.
     play_with(2, || {
         let (mut ranges, mut calls) = (Writer::<3>::new(), Writer::<3>::new());
         let read = |writer: &Writer<3>| writer.log().reader(Some(END));

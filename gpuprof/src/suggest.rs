@@ -12,7 +12,7 @@ const SUGGESTED: usize = 3;
 /// Names of files or ranges that are compared with a word.
 const COMPARED: usize = 100_000;
 const WIDTH: usize = 100;
-/// Suggestions are whole, to be copied: longer names are none.
+/// Longer names are not suggested: a suggestion is shown whole, to be copied.
 const SUGGESTED_WIDTH: usize = 4 * WIDTH;
 
 /// `; did you mean a or b?`, or nothing. Empty and equal words are no suggestion.

@@ -25,9 +25,9 @@ const RARE: usize = 4;
 const MOST_RANGES: usize = 4;
 /// The same for its usual time.
 const MOST_PERIODS: u64 = 32;
-/// The share of the instances of a name, in tenths, that are within those of another one if it is part of that.
+/// A name is part of another one if this many tenths of its instances lie within instances of that one.
 const WITHIN: usize = 9;
-/// The instances of a name that are looked at for that.
+/// The most instances of a name that this is decided by.
 const MOST_WITHIN: usize = 256;
 /// The share of the ranges' time of a phase from which a range names it.
 const LEAST_NAMED: f64 = 0.03;
@@ -45,8 +45,8 @@ struct Instance {
 /// The name of outermost ranges.
 struct Label {
     text: String,
-    /// Whether kernels are submitted in the ranges.
-    has_kernels: bool,
+    /// True if the ranges launch kernels.
+    launches_kernels: bool,
 }
 
 /// The candidates of each process.
@@ -96,11 +96,11 @@ fn instances(profile: &Profile) -> (Vec<Label>, Vec<Instance>) {
             }
             let next = names.len();
             let name = *known.entry(name.into_owned()).or_insert_with_key(|name| {
-                names.push(Label { text: name.clone(), has_kernels: false });
+                names.push(Label { text: name.clone(), launches_kernels: false });
                 next
             });
             let kernels = nodes.iter().map(|node| tree.node_at(*node).inclusive.kernels);
-            names[name].has_kernels |= kernels.sum::<u64>() != 0;
+            names[name].launches_kernels |= kernels.sum::<u64>() != 0;
             instances.extend(ranges().map(|id| {
                 let range = &store.ranges[id.at()];
                 Instance { time: range.time, thread: range.thread, name }
@@ -139,8 +139,8 @@ impl Name {
         &self.at[from..until]
     }
 
-    /// Whether it is part of another name with more time, as calls of NCCL from autograd's thread are of the steps of
-    /// the main thread, which waits for them.
+    /// True if its instances lie within instances of `outer`, which has more time. NCCL's ranges on autograd's thread lie
+    /// within the steps of the main thread.
     fn is_within(&self, outer: &Self, all: &[Instance]) -> bool {
         if outer.ns <= self.ns || outer.at.len() >= self.at.len() {
             return false;
@@ -180,6 +180,13 @@ struct Part {
     set: u64,
 }
 
+/// Leaves out names by what they are among all of them.
+fn leave_out(used: &mut Vec<Name>, is_left_out: impl Fn(&Name, &[Name]) -> bool) {
+    let left_out: Vec<bool> = used.iter().map(|name| is_left_out(name, used)).collect();
+    let mut left_out = left_out.into_iter();
+    used.retain(|_| !left_out.next().unwrap_or(false));
+}
+
 /// `all` is in start order.
 fn of_process(names: &[Label], all: &[Instance]) -> Vec<Candidate> {
     let mut used: FxHashMap<usize, Name> = FxHashMap::default();
@@ -193,21 +200,16 @@ fn of_process(names: &[Label], all: &[Instance]) -> Vec<Candidate> {
     used.retain(|name| name.at.len() >= LEAST_INSTANCES);
     used.sort_unstable_by_key(|name| (std::cmp::Reverse(name.ns), name.name));
     used.truncate(MOST_NAMES);
-    // What prepares data, on threads of its own, launches no kernels, and nothing is part of it.
-    let outer = |name: &Name| names[name.name].has_kernels;
-    let is_within = |name: &Name| used.iter().any(|of| outer(of) && name.is_within(of, all));
-    let within: Vec<bool> = used.iter().map(is_within).collect();
-    let mut within = within.into_iter();
-    used.retain(|_| !within.next().unwrap_or(false));
-    let is_rare = |name: &Name| {
+    // Ranges of data loaders launch no kernels: steps are no part of them.
+    leave_out(&mut used, |name, used| {
+        used.iter().any(|of| names[of.name].launches_kernels && name.is_within(of, all))
+    });
+    leave_out(&mut used, |name, used| {
         let (first, last) = (name.at[0], name.at[name.at.len() - 1]);
         used.iter().any(|other| {
             other.ns > name.ns && other.within(first, last).len() > RARE * name.at.len()
         })
-    };
-    let rare: Vec<bool> = used.iter().map(is_rare).collect();
-    let mut rare = rare.into_iter();
-    used.retain(|_| !rare.next().unwrap_or(false));
+    });
 
     let parts = parts(&used, all);
     let is_enough = |part: &Part| {

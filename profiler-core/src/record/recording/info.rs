@@ -136,7 +136,7 @@ impl RecordingInfo {
 
     /// The date of the recording (UTC), as 2026-11-21; `None` if unknown.
     pub fn date(&self) -> Option<String> {
-        // Files of before had 0 for an unknown time. A damaged file may contain any number; humantime supports years up to 9999.
+        // Older files store 0 for an unknown time, damaged ones any number; humantime supports years up to 9999.
         let seconds = self.recorded_at_s.filter(|seconds| *seconds > 0)?.min(253_402_300_799);
         let at = UNIX_EPOCH + Duration::from_secs(seconds);
         Some(humantime::format_rfc3339_seconds(at).to_string().chars().take(10).collect())
