@@ -5,15 +5,23 @@
 #[cfg(not(all(test, cupti_loom)))]
 pub(crate) use std::sync::{
     OnceLock,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 #[cfg(all(test, cupti_loom))]
 pub(crate) use self::played::{Mutex, OnceLock};
 #[cfg(all(test, cupti_loom))]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 #[cfg(not(all(test, cupti_loom)))]
 pub(crate) use parking_lot::Mutex;
+
+/// Before something is tried again that another thread has to make possible.
+pub(crate) fn spin() {
+    #[cfg(not(all(test, cupti_loom)))]
+    std::hint::spin_loop();
+    #[cfg(all(test, cupti_loom))]
+    loom::thread::yield_now();
+}
 
 #[cfg(all(test, cupti_loom))]
 mod played {
