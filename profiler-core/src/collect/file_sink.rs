@@ -240,7 +240,9 @@ impl Sink for FileSink {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::fs::File;
+    use std::rc::Rc;
 
     use cupti::Config;
     use cupti::clock::now_ns;
@@ -249,7 +251,7 @@ mod tests {
     use super::*;
     use crate::collect::request::{Retention, SessionRequest};
     use crate::collect::session::Session;
-    use crate::profile::Profile;
+    use crate::profile::{OperationKind, Profile};
 
     const LIMIT: Duration = Duration::from_secs(60);
 
@@ -379,6 +381,151 @@ mod tests {
         assert_eq!(starts.len(), 2, "{starts:?}");
         assert!(starts.iter().all(|start| *start < profile.duration()), "{starts:?}");
         drop(beside);
+    }
+
+    /// A program of four steps, each of which comes at one of the gaps between what a session does with the collection locked.
+    struct Program {
+        fake: Rc<Fake>,
+        /// The gap of each step, in order.
+        gaps: [usize; 4],
+        next: usize,
+        gap: usize,
+        range: Option<nvtx::Range>,
+    }
+
+    thread_local! {
+        static PROGRAM: RefCell<Option<Program>> = const { RefCell::new(None) };
+    }
+
+    impl Program {
+        /// Goes on to the next gap, and does the steps that come there.
+        fn go_on() {
+            PROGRAM.with_borrow_mut(|program| {
+                let Some(program) = program else { return };
+                while program.gaps.get(program.next) == Some(&program.gap) {
+                    match program.next {
+                        0 => program.range = Some(nvtx::range("range")),
+                        1 => _ = program.fake.launch(Work::kernel(c"kernel")),
+                        // A record without a call counts by its start.
+                        2 => program.fake.unseen(&Work::memset(8).on_stream(99)),
+                        _ => program.range = None,
+                    }
+                    program.next += 1;
+                }
+                program.gap += 1;
+            });
+        }
+    }
+
+    /// A file's sink. What the program does while a segment is given to it is in the next one.
+    #[derive(Debug)]
+    struct Between(FileSink);
+
+    impl Sink for Between {
+        fn begin(&mut self, start: &SessionStart<'_>) {
+            self.0.begin(start);
+        }
+
+        fn begins_with(&mut self, first: u32, is_final: bool) {
+            self.0.begins_with(first, is_final);
+        }
+
+        fn add(&mut self, taken: &Taken<'_>) {
+            self.0.add(taken);
+            Program::go_on();
+        }
+
+        fn waits_since_ns(&self) -> Option<u64> {
+            self.0.waits_since_ns()
+        }
+    }
+
+    /// The operations of a profile with their ranges, and its ranges with whether they are open.
+    fn content(profile: &Profile) -> (Vec<(OperationKind, Option<String>)>, Vec<bool>) {
+        let operations = profile.operations().map(|operation| {
+            (operation.kind(), operation.range().map(|range| range.name().to_owned()))
+        });
+        let mut operations: Vec<_> = operations.collect();
+        operations.sort();
+        (operations, profile.ranges().map(|range| range.is_open()).collect())
+    }
+
+    /// The file, and a live profile beside it, have what came before the stop was called, in each order of a program's steps and a
+    /// session's: a segment, the reading of the clock for a stop, its signal, a segment of another thread, and the segments that the
+    /// stop takes. 420 orders; within a step nothing else can happen, as all are under the collection's lock, or one store.
+    #[test]
+    fn file_has_what_came_before_the_stop_in_every_order() {
+        const GAPS: usize = 7;
+        let mut orders = Vec::new();
+        for number in 0..GAPS.pow(4) {
+            let gaps = [3, 2, 1, 0].map(|place| number / GAPS.pow(place) % GAPS);
+            orders.extend(gaps.is_sorted().then_some(gaps));
+        }
+        assert_eq!(orders.len(), 210);
+        for (gaps, is_live) in orders.iter().flat_map(|gaps| [(*gaps, false), (*gaps, true)]) {
+            let fake = Rc::new(Fake::new());
+            let queue = Arc::new(FileQueue::default());
+            let sink = Arc::new(Mutex::new(Between(FileSink::new(queue.clone(), u64::MAX))));
+            let library = fake.library().unwrap();
+            let config = Config::new();
+            let request = SessionRequest {
+                library: &library,
+                config: &config,
+                keep: Retention::Nothing,
+                sink: Some(sink.clone()),
+                samplings: &[],
+                period: Duration::from_secs(3600),
+                then: None,
+            };
+            let session = Session::start(&request).unwrap();
+            let live = SessionRequest { keep: Retention::All, sink: None, ..request };
+            let live = is_live.then(|| Session::start(&live).unwrap());
+            let mut file = sink.lock().0.take_opening();
+            let program = Program { fake: fake.clone(), gaps, next: 0, gap: 0, range: None };
+            PROGRAM.set(Some(program));
+            Program::go_on();
+            session.catch_up().unwrap();
+            let called_ns = now_ns();
+            let gap_of_call = PROGRAM.with_borrow(|program| program.as_ref().unwrap().gap);
+            Program::go_on();
+            session.signal_stop(called_ns);
+            Program::go_on();
+            session.catch_up().unwrap();
+            let recording = session.stop(called_ns).unwrap();
+            sink.lock().0.finish(&recording);
+            // What comes later is of no session.
+            let program = PROGRAM.take().unwrap();
+            for (chunk, _) in queue.state.lock().chunks.drain(..) {
+                file.extend(chunk);
+            }
+            let read = Profile::from_bytes(&file).unwrap();
+            let mut profiles = vec![("file", read)];
+            if let Some(live) = live {
+                let recording = live.stop(called_ns).unwrap();
+                profiles.push(("live", Profile::from_recording(recording)));
+            }
+            let is_before = |step: usize| gaps[step] < gap_of_call;
+            let in_range = Some("range".to_owned());
+            let operations =
+                [(1, OperationKind::Kernel, in_range), (2, OperationKind::Memset, None)];
+            let operations = operations.into_iter().filter(|(step, ..)| is_before(*step));
+            let mut operations: Vec<_> = operations.map(|(_, kind, range)| (kind, range)).collect();
+            operations.sort();
+            for (of, profile) in profiles {
+                let order = format!("{of}, steps in {gaps:?}, live beside: {is_live}");
+                let (found, ranges) = content(&profile);
+                assert_eq!(found, operations, "{order}");
+                // One that began after the call may be there, empty.
+                assert!(ranges.len() == 1 || ranges.is_empty() && !is_before(0), "{order}");
+                // One that ended after the call may be open or have its end.
+                assert!(!ranges.contains(&true) || !is_before(3), "{order}");
+                // A record without a call makes it incomplete.
+                let health = profile.health();
+                assert_eq!(health.is_complete(), !is_before(2), "{order}: {health}");
+                assert_eq!(health.truncated, 0, "{order}: {health}");
+            }
+            drop(program);
+        }
     }
 
     fn names(profile: &Profile) -> Vec<String> {

@@ -284,13 +284,18 @@ impl Session {
     /// Ends the session with the work submitted before `called_ns`, the time of the stop call.
     pub(crate) fn stop(&self, called_ns: u64) -> Result<Recording, Error> {
         self.check_process()?;
-        self.signals.stop(called_ns);
-        self.ended.store(true, Ordering::Release);
+        self.signal_stop(called_ns);
         let samplers = std::mem::take(&mut *self.samplers.lock());
         let mut recording = self.stop_collecting()?;
         recording.series = samplers.stop(recording.window_ns);
         recording.host_stacks = Arc::new(self.stacks.so_far());
         Ok(recording)
+    }
+
+    /// What the session keeps from now on is not released.
+    pub(super) fn signal_stop(&self, called_ns: u64) {
+        self.signals.stop(called_ns);
+        self.ended.store(true, Ordering::Release);
     }
 
     /// Waits for submitted work while segments are taken as usual and other sessions continue.
