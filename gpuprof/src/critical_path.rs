@@ -78,6 +78,9 @@ fn no_prediction(profile: &Profile, file: &Path, change: &Change, why: NoPredict
             )),
             None => Failure::Usage(format!("--what-if: {file} has no copies")),
         },
+        (NoPrediction::NothingToChange | NoPrediction::Times, _) => {
+            Failure::Usage(format!("--what-if {change}: {why}"))
+        }
         _ => Failure::Error(format!("--what-if: no prediction for {file}: {why}")),
     }
 }

@@ -1,6 +1,7 @@
 //! Changes of a program, and what they bring by a replay of the graph.
 
 use std::cmp::Reverse;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use cupti::{CallClass, CopyKind, MemoryKind};
@@ -121,6 +122,10 @@ pub struct CopyRate {
 pub enum NoPrediction {
     /// The profile has no kernel, range or copy that the change names.
     NothingMatches,
+    /// What the change names has nothing that it alters: a range without waits, a run whose copies are all pinned.
+    NothingToChange,
+    /// The number of times is not from 0.01 to a million, nor infinity.
+    Times,
     /// The model fails its own check: the [median step](super::ReplayError::median_step) of a replay is off by too much.
     ModelError {
         /// The error, as a share of the median step.
@@ -159,6 +164,9 @@ const LARGE_COPY: u64 = 1 << 20;
 /// Threads that load ahead, where a change is proposed.
 const THREADS: u32 = 4;
 
+/// How many times as fast something may be made, or infinitely.
+const TIMES: RangeInclusive<f64> = 0.01..=1e6;
+
 /// The lags of a changed program.
 struct Changed {
     lags: Vec<u64>,
@@ -173,13 +181,25 @@ impl Dependencies<'_> {
     ///
     /// # Errors
     ///
-    /// If the change matches nothing, or if the model fails its own check.
+    /// If the change matches nothing, alters nothing or has a number of times out of bounds, or if the model fails its own check.
     pub fn predict(&self, change: Change) -> Result<Prediction, NoPrediction> {
+        if let Change::Kernel { times, .. }
+        | Change::RangeGpu { times, .. }
+        | Change::Host { times, .. } = &change
+            && !(TIMES.contains(times) || *times == f64::INFINITY)
+        {
+            return Err(NoPrediction::Times);
+        }
         if !self.has_match(&change) {
             return Err(NoPrediction::NothingMatches);
         }
         self.check_model()?;
-        Ok(self.replayed(change))
+        let changed = self.changed(&change);
+        let mut edges = self.graph.edges.iter().zip(&changed.lags);
+        if changed.at_least == 0 && edges.all(|(edge, lag)| edge.lag == *lag) {
+            return Err(NoPrediction::NothingToChange);
+        }
+        Ok(self.replay(change, &changed))
     }
 
     /// Fails if the replay of the median step is off by more than 10 %.
@@ -213,11 +233,20 @@ impl Dependencies<'_> {
         }
     }
 
-    pub(super) fn replayed(&self, change: Change) -> Prediction {
-        let graph = &self.graph;
-        let lags = graph.edges.iter().map(|edge| edge.lag).collect();
+    fn changed(&self, change: &Change) -> Changed {
+        let lags = self.graph.edges.iter().map(|edge| edge.lag).collect();
         let mut changed = Changed { lags, at_least: 0, copy_rate: None };
-        self.apply(&change, &mut changed);
+        self.apply(change, &mut changed);
+        changed
+    }
+
+    pub(super) fn replayed(&self, change: Change) -> Prediction {
+        let changed = self.changed(&change);
+        self.replay(change, &changed)
+    }
+
+    fn replay(&self, change: Change, changed: &Changed) -> Prediction {
+        let graph = &self.graph;
         let mut earliest = Vec::new();
         let all = 0..graph.order.len();
         if let Some(whole) = self.whole() {

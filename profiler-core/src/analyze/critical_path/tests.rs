@@ -943,6 +943,34 @@ fn changes_without_a_match_have_no_prediction() {
     ] {
         assert_eq!(dependencies.predict(change), Err(NoPrediction::NothingMatches));
     }
+    // Matched, and without anything to alter.
+    let unaltered = [
+        Change::NoAllocations { path: "step".to_owned() },
+        Change::OneCopy { path: "step".to_owned() },
+        Change::Kernel { name: "fir*".to_owned(), times: 1.0 },
+    ];
+    for change in unaltered {
+        assert_eq!(dependencies.predict(change), Err(NoPrediction::NothingToChange));
+    }
+}
+
+#[test]
+fn numbers_of_times_have_bounds_and_slower_is_more() {
+    let profile = steps(streams_and_a_graph).profile();
+    let dependencies = profile.dependencies();
+    let kernel =
+        |times: f64| dependencies.predict(Change::Kernel { name: "fir*".to_owned(), times });
+    for wrong in [0.0, -1.0, 1e-300, 0.009, 1.1e6, 1e308, f64::NAN, f64::NEG_INFINITY] {
+        assert_eq!(kernel(wrong), Err(NoPrediction::Times), "{wrong}");
+    }
+    let slower = kernel(0.01).unwrap();
+    assert!(slower.after > slower.before);
+    let text = slower.to_string();
+    assert!(text.contains(" more (") && !text.contains("faster"), "{text}");
+    for faster in [2.0, 1e6, f64::INFINITY] {
+        let text = kernel(faster).unwrap().to_string();
+        assert!(text.contains(" less (") && text.ends_with("x faster"), "{text}");
+    }
 }
 
 #[test]

@@ -128,15 +128,20 @@ impl fmt::Display for Change {
 impl Prediction {
     /// The text with the change as it is shown.
     fn text(&self, change: &str) -> String {
-        let Self { before, copy_rate, .. } = self;
-        let saved = match self.after > *before {
-            true => format!("about {} more", time(self.after - *before)),
-            false => {
-                let saved = self.saved();
-                format!("about {} less ({})", time(saved), percent(saved, *before))
+        let Self { before, after, copy_rate, .. } = self;
+        let (more, saved) = (after.saturating_sub(*before), self.saved());
+        let text = match (more.is_zero(), saved.is_zero()) {
+            (false, _) => format!("about {} more ({})", time(more), percent(more, *before)),
+            (true, true) => "the same time".to_owned(),
+            (true, false) => {
+                let less = format!("about {} less ({})", time(saved), percent(saved, *before));
+                match after.is_zero() {
+                    true => less,
+                    false => format!("{less}, {:.2}x faster", self.speed_up()),
+                }
             }
         };
-        let text = format!("{change}: {saved}, {:.2}x faster", self.speed_up());
+        let text = format!("{change}: {text}");
         match copy_rate {
             Some(rate) if rate.is_measured => {
                 format!("{text}, at {} GB/s", number(rate.gigabytes))
@@ -159,6 +164,10 @@ impl fmt::Display for NoPrediction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NothingMatches => f.write_str("the profile has nothing that the change names"),
+            Self::NothingToChange => {
+                f.write_str("what the change names has nothing that it alters")
+            }
+            Self::Times => f.write_str("something may be 0.01 to 1,000,000 times as fast, or inf"),
             Self::ModelError { median_step, most } => write!(
                 f,
                 "the replay's median step is off by {:.2} %, more than {:.0} %",
