@@ -1,8 +1,9 @@
 //! pprof, OTLP and Firefox profiles add up to the profile. `profile_referees.rs` has their readers.
 
+use cupti::fake::{Fake, Work};
 use profiler_core::formats::Export;
 use profiler_core::formats::stacks::{FrameKind, StackRoot};
-use profiler_core::{Format, Profile};
+use profiler_core::{Format, Profile, Profiler};
 
 use crate::everything::everything;
 
@@ -79,5 +80,32 @@ fn firefox_samples_of_streams_add_up_to_the_gpu_time() {
             let text = serde_json::to_string(&kernel.name).unwrap();
             assert!(String::from_utf8_lossy(&bytes).contains(&text), "{text}");
         }
+    }
+}
+
+/// A sample for each operation, however long: their unit follows the longest one.
+#[test]
+fn firefox_samples_are_as_many_as_operations() {
+    const NS: [u64; 4] = [4_000_000_000_000_000_000, 3_000_000_000, 2_147_483_648, 2_147_483_647];
+    for longest in NS {
+        let fake = Fake::builder().clock_offset(0).build();
+        let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+        profiler.start().unwrap();
+        fake.launch(Work::kernel(c"short").taking_ns(1_234));
+        fake.launch(Work::kernel(c"long").taking_ns(longest));
+        let profile = profiler.stop().unwrap();
+        let read: serde_json::Value =
+            serde_json::from_slice(&export(&profile, Format::Firefox)).unwrap();
+        let threads = read["threads"].as_array().unwrap().iter();
+        let of_streams =
+            threads.filter(|thread| thread["name"].as_str().unwrap().starts_with("stream "));
+        let weights = of_streams.flat_map(|thread| thread["samples"]["weight"].as_array().unwrap());
+        let weights: Vec<u64> = weights.map(|weight| weight.as_u64().unwrap()).collect();
+        // The first and the last are the edges of the recording.
+        assert_eq!(weights.len(), 4, "{longest}");
+        let unit_ns = (read["meta"]["interval"].as_f64().unwrap() * 1e6).round() as u64;
+        let sum = weights.iter().sum::<u64>() * unit_ns;
+        assert!((longest + 1_234 - sum) < unit_ns, "{longest}: {sum} of {unit_ns} each");
+        assert_eq!(unit_ns == 1, i32::try_from(longest).is_ok());
     }
 }

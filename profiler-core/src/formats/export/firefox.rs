@@ -31,9 +31,11 @@ pub(super) const ABOUT: About = About {
 pub(super) fn write(timeline: &Timeline<'_>, _: &Export, out: &mut dyn Write) -> io::Result<()> {
     let start = Duration::from_nanos(timeline.profile.epoch_ns());
     let start = fx::ReferenceTimestamp::from_duration_since_unix_epoch(start);
-    // A sample is a nanosecond of GPU time.
-    let profile = fx::Profile::new("GPU profile", start, fx::SamplingInterval::from_nanos(1));
-    let mut to = Target::new(profile, timestamp(timeline.end()));
+    let spans = timeline.operations.iter().filter_map(|operation| operation.span);
+    let unit_ns = unit_ns(spans.map(Span::ns).max().unwrap_or(0));
+    let interval = fx::SamplingInterval::from_nanos(unit_ns);
+    let profile = fx::Profile::new("GPU profile", start, interval);
+    let mut to = Target::new(profile, timestamp(timeline.end()), unit_ns);
     for host in &timeline.hosts {
         add_host(&mut to, timeline, host);
     }
@@ -96,6 +98,16 @@ fn add_host(to: &mut Target, timeline: &Timeline<'_>, host: &Host) {
     }
 }
 
+/// What one unit of a sample's weight stands for: a nanosecond of GPU time, or as many as the longest operation needs, in powers of
+/// 1,000. Weights have 31 bits.
+fn unit_ns(longest_ns: u64) -> u64 {
+    let mut unit = 1;
+    while longest_ns / unit > i32::MAX as u64 {
+        unit *= 1_000;
+    }
+    unit
+}
+
 fn timestamp(ns: u64) -> fx::Timestamp {
     fx::Timestamp::from_nanos_since_reference(ns)
 }
@@ -140,6 +152,8 @@ struct Kind {
 struct Target {
     profile: fx::Profile,
     end: fx::Timestamp,
+    /// What a sample's weight counts.
+    unit_ns: u64,
     unshortened: usize,
     kinds: FxHashMap<&'static str, Kind>,
 }
@@ -151,7 +165,7 @@ struct Thread {
 }
 
 impl Target {
-    fn new(mut profile: fx::Profile, end: fx::Timestamp) -> Self {
+    fn new(mut profile: fx::Profile, end: fx::Timestamp, unit_ns: u64) -> Self {
         let mut kinds_by_name = FxHashMap::default();
         for (name, color, fields) in kinds() {
             let category = profile.add_category(name, color);
@@ -175,7 +189,7 @@ impl Target {
             kinds_by_name.insert(name, Kind { marker, category, fields });
         }
         profile.set_symbolicated(true); // the names are whole
-        Self { profile, end, unshortened: stacks::UNSHORTENED, kinds: kinds_by_name }
+        Self { profile, end, unit_ns, unshortened: stacks::UNSHORTENED, kinds: kinds_by_name }
     }
 
     fn process(&mut self, name: &str, pid: u64) -> fx::ProcessHandle {
@@ -249,6 +263,8 @@ impl Target {
         self.profile.add_sample(thread.handle, timestamp(0), None, idle, 0);
         // CPU times are in whole microseconds; the rest counts for the next sample.
         let mut busy_ns = 0;
+        // The same for what is less than a unit.
+        let mut weight_ns = 0;
         for (at, operation) in operations {
             let range = operation.range.map(|row| timeline.ranges[row].range.node());
             let parent = match operation.operation.late_chain() {
@@ -263,21 +279,14 @@ impl Target {
             };
             let name = timeline.name(operation);
             let stack = self.frame(thread, parent, operation.category(), name);
-            let mut left = operation.span.map_or(0, Span::ns);
-            busy_ns += if is_busy { left } else { 0 };
-            let mut busy = fx::CpuDelta::from_nanos(busy_ns);
+            let ns = operation.span.map_or(0, Span::ns);
+            busy_ns += if is_busy { ns } else { 0 };
+            let busy = fx::CpuDelta::from_nanos(busy_ns);
             busy_ns %= 1_000;
-            // Weights have 31 bits.
-            loop {
-                let weight = i32::try_from(left).unwrap_or(i32::MAX);
-                let (thread, at) = (thread.handle, timestamp(at));
-                self.profile.add_sample(thread, at, Some(stack), busy, weight);
-                left -= u64::from(weight.unsigned_abs());
-                busy = fx::CpuDelta::ZERO;
-                if left == 0 {
-                    break;
-                }
-            }
+            weight_ns += ns;
+            let weight = i32::try_from(weight_ns / self.unit_ns).unwrap_or(i32::MAX);
+            weight_ns %= self.unit_ns;
+            self.profile.add_sample(thread.handle, timestamp(at), Some(stack), busy, weight);
         }
         self.profile.add_sample(thread.handle, self.end, None, idle, 0);
     }
