@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal as _, Read};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -141,6 +142,8 @@ fn recording(path: &Path, about: &Metadata, source: impl Read) -> Result<Recordi
 /// The recordings of a folder by name, with what the manifest of a run says of each process.
 struct Folder {
     files: Vec<(PathBuf, Metadata)>,
+    /// What has the name of a recording and is no file.
+    others: Vec<PathBuf>,
     /// By the name of the recording.
     processes: HashMap<OsString, Process>,
 }
@@ -148,21 +151,29 @@ struct Folder {
 impl Folder {
     fn open(path: &Path) -> Result<Self, Failure> {
         let of_folder = |error: io::Error| unreadable(path, &error);
-        let mut files = Vec::new();
+        let (mut files, mut others) = (Vec::new(), Vec::new());
         for entry in path.read_dir().map_err(of_folder)? {
             let path = entry.map_err(of_folder)?.path();
             let is_recording = path.extension().is_some_and(|extension| extension == "gpuprof");
             // Follows links.
-            let about = path.metadata().ok().filter(Metadata::is_file);
-            files.extend(about.filter(|_| is_recording).map(|about| (path, about)));
+            match path.metadata().ok().filter(Metadata::is_file) {
+                Some(about) if is_recording => files.push((path, about)),
+                None if is_recording => others.push(path),
+                _ => {}
+            }
         }
-        files.sort_by(|(a, _), (b, _)| a.cmp(b));
         let manifests = RunFolder::open(path).and_then(|folder| folder.processes());
         let manifests = manifests.map_err(|error| Failure::Error(error.to_string()))?;
         // Without it a process has no name.
         manifests.unreadable.iter().for_each(|error| note(&error.to_string()));
         let named = |process: Process| (process.recording_name().into(), process);
-        Ok(Self { files, processes: manifests.found.into_iter().map(named).collect() })
+        let processes: HashMap<OsString, _> = manifests.found.into_iter().map(named).collect();
+        // Of a recording and its copies the one with a manifest comes first.
+        let is_copy =
+            |file: &Path| file.file_name().is_none_or(|name| !processes.contains_key(name));
+        files.sort_by(|(a, _), (b, _)| (is_copy(a), a).cmp(&(is_copy(b), b)));
+        others.sort();
+        Ok(Self { files, others, processes })
     }
 
     /// The processes in an order, each with whether its recording is here.
@@ -212,6 +223,13 @@ const NAMED: usize = 8;
 /// reported and counted as a loss.
 fn folder(path: &Path) -> Result<Profile, Failure> {
     let folder = Folder::open(path)?;
+    for other in &folder.others {
+        let why = match other.is_symlink() && !other.exists() {
+            true => "is a link to nothing",
+            false => "is no file",
+        };
+        note(&format!("{} {why}: it is not read", other.display()));
+    }
     if folder.files.is_empty() {
         return Err(folder.without_recordings(path));
     }
@@ -221,9 +239,10 @@ fn folder(path: &Path) -> Result<Profile, Failure> {
         false => ProgressBar::hidden(),
     };
     let mut merger = Merger::new();
+    folder.others.iter().for_each(|_| merger.add_missing());
     let mut last = None;
     for (file, about) in &folder.files {
-        let opened = File::open(file).map_err(|error| unreadable(file, &error));
+        let opened = open_regular(file).map_err(|error| unreadable(file, &error));
         let recording = opened.and_then(|opened| recording(file, about, bar.wrap_read(opened)));
         let process = file.file_name().and_then(|name| folder.processes.get(name));
         match recording {
@@ -231,8 +250,14 @@ fn folder(path: &Path) -> Result<Profile, Failure> {
                 let name = process.map(|process| process.program.clone());
                 let rank = process.and_then(|process| process.rank);
                 let added = merger.add_process(recording, name, rank);
-                let of_file = |error| Failure::Error(format!("{}: {error}", file.display()));
-                added.map_err(of_file)?;
+                let of_file = |error| format!("{}: {error}", file.display());
+                match added {
+                    Err(error) if error.is_duplicate() => {
+                        bar.suspend(|| note(&of_file(error)));
+                        merger.add_missing();
+                    }
+                    added => added.map_err(|error| Failure::Error(of_file(error)))?,
+                }
             }
             Err(failure) => {
                 bar.suspend(|| note(failure.message()));
@@ -262,6 +287,15 @@ fn folder(path: &Path) -> Result<Profile, Failure> {
         }
     }
     merger.finish().map_err(|error| last.unwrap_or_else(|| error.into()))
+}
+
+/// Does not wait for the writer of a pipe that has taken the place of a file.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file any more")),
+    }
 }
 
 /// True for a file with this magic, and for one cut off within it.

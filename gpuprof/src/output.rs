@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
+use gpuprof_control::RunFolder;
 use profiler_core::__private::replace::{Replacement, Target};
 use profiler_core::__private::table::Layout;
 use profiler_core::Profile;
@@ -28,19 +29,13 @@ impl Output {
         match Target::of(&to).map_err(|error| unwritable(&to, &error))? {
             Target::Stream(stream) if is_standard(&stream) => Ok(Self::Standard),
             Target::Stream(stream) => Ok(Self::Stream(stream)),
-            Target::File(file) => {
-                let is_input = |input: &&Path| match (input.canonicalize(), file.canonicalize()) {
-                    (Ok(input), Ok(file)) => input == file,
-                    _ => false,
-                };
-                match inputs.iter().any(is_input) {
-                    true => Err(Failure::Error(format!(
-                        "{} is both input and output: name another output",
-                        to.display()
-                    ))),
-                    false => Ok(Self::File(file)),
-                }
-            }
+            Target::File(file) => match inputs.iter().any(|input| is_read(input, &file)) {
+                true => Err(Failure::Error(format!(
+                    "{} is both input and output: name another output",
+                    to.display()
+                ))),
+                false => Ok(Self::File(file)),
+            },
         }
     }
 
@@ -133,6 +128,26 @@ impl Output {
         bar.finish_and_clear();
         Ok(written?)
     }
+}
+
+/// True if a file is this input, or is read with it: the recordings and manifests of a folder are.
+fn is_read(input: &Path, file: &Path) -> bool {
+    let are_same = |one: &Path, other: &Path| match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    };
+    if !input.is_dir() {
+        return are_same(input, file);
+    }
+    let is_recording =
+        |path: &Path| path.extension().is_some_and(|extension| extension == "gpuprof");
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let is_inside = are_same(input, folder.unwrap_or(Path::new(".")));
+    // Also a new one would be read with the others the next time.
+    let is_of_run = is_recording(file) || file.file_name().is_some_and(RunFolder::is_own);
+    let mut entries = input.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+    // Links lead to files elsewhere.
+    (is_inside && is_of_run) || entries.any(|entry| is_recording(&entry) && are_same(&entry, file))
 }
 
 /// Standard output, or an error if the program was started without one.

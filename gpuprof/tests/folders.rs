@@ -14,6 +14,7 @@ mod processes;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -146,7 +147,11 @@ fn unreadable_recording_is_named_and_counted() {
     assert_eq!(report.status, 0);
     assert_eq!(report.error.lines().count(), 2, "{}", report.error);
     assert!(report.error.contains("process-300-1.gpuprof"), "{}", report.error);
-    assert!(report.text().contains("2 recordings missing or unreadable"), "{}", report.text());
+    assert!(
+        report.text().contains("2 recordings missing, unreadable or copies"),
+        "{}",
+        report.text()
+    );
     let gate = ran(&["report", "--fail-if-incomplete"], &run.0);
     assert_eq!(gate.status, 3);
     let folder = Folder::new();
@@ -264,7 +269,11 @@ fn processes_without_their_recording_are_told() {
     );
     assert!(lines[1].contains("python3 (process 400) records itself"), "{lines:?}");
     assert!(lines[2].contains("process-600-5.gpuprof is not in "), "{lines:?}");
-    assert!(report.text().contains("2 recordings missing or unreadable"), "{}", report.text());
+    assert!(
+        report.text().contains("2 recordings missing, unreadable or copies"),
+        "{}",
+        report.text()
+    );
 }
 
 #[test]
@@ -290,4 +299,88 @@ fn run_without_gpu_work_is_told_as_such() {
         "{}",
         ran.error
     );
+}
+
+#[test]
+fn copy_of_a_recording_is_named_and_not_summed() {
+    let run = run();
+    let original = run.0.join("process-200-77.gpuprof");
+    fs::copy(&original, run.0.join("a copy.gpuprof")).unwrap();
+    // Of a recording that goes on, the copy ends earlier.
+    let whole = fs::read(&original).unwrap();
+    fs::write(run.0.join("early.gpuprof"), &whole[..whole.len() - 40]).unwrap();
+    manifest(&run, 200, 77, json!({"rank": 0}));
+    let report = ran(&["report", "--json"], &run.0);
+    assert_eq!(report.error.lines().count(), 2, "{}", report.error);
+    for copy in ["a copy.gpuprof", "early.gpuprof"] {
+        let said = format!("{copy}: a copy of another recording of process 200");
+        assert!(report.error.contains(&said), "{}", report.error);
+    }
+    let json: Value = serde_json::from_slice(&report.out).unwrap();
+    assert_eq!(
+        (&json[0]["complete"], &json[0]["ranges"][0]["instances"]),
+        (&json!(false), &json!(6))
+    );
+    let text = ran(&["report"], &run.0);
+    // The one with a manifest was read.
+    assert!(text.text().contains("rank 0, python3, process 200"), "{}", text.text());
+    assert!(text.text().contains("2 recordings missing, unreadable or copies"), "{}", text.text());
+}
+
+#[test]
+fn what_has_the_name_of_a_recording_and_is_no_file_is_named() {
+    let run = run();
+    symlink("nowhere", run.0.join("dangling.gpuprof")).unwrap();
+    let pipe = run.0.join("pipe.gpuprof");
+    assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
+    symlink(run.0.join("process-100-77.gpuprof"), run.0.join("process-1-1.json")).unwrap();
+    let report = ran(&["report"], &run.0);
+    assert_eq!(report.status, 0);
+    for said in [
+        "dangling.gpuprof is a link to nothing",
+        "pipe.gpuprof is no file",
+        "process-1-1.json is a link",
+    ] {
+        assert!(report.error.contains(said), "{said}: {}", report.error);
+    }
+    assert!(
+        report.text().contains("2 recordings missing, unreadable or copies"),
+        "{}",
+        report.text()
+    );
+    assert_eq!(ran(&["report", "--fail-if-incomplete"], &run.0).status, 3);
+}
+
+#[test]
+fn outputs_are_no_files_of_the_folder_that_is_read() {
+    let (run, elsewhere) = (run(), Folder::new());
+    let outside = elsewhere.0.join("other.data");
+    fs::rename(run.0.join("process-100-77.gpuprof"), &outside).unwrap();
+    symlink(&outside, run.0.join("process-100-77.gpuprof")).unwrap();
+    let before =
+        (fs::read(&outside).unwrap(), fs::read(run.0.join("process-200-77.gpuprof")).unwrap());
+    for name in [
+        "process-200-77.gpuprof",
+        "process-100-77.gpuprof",
+        "new.gpuprof",
+        "run.json",
+        "process-1-2.json",
+    ] {
+        let output = run.0.join(name);
+        let refused = ran(&["export", "--format=json", "-o", output.to_str().unwrap()], &run.0);
+        assert_eq!(refused.status, 1, "{name}");
+        assert!(refused.error.contains("is both input and output"), "{}", refused.error);
+    }
+    let refused = ran(&["export", "--format=json", "-o", outside.to_str().unwrap()], &run.0);
+    assert!(
+        refused.status == 1 && refused.error.contains("is both input and output"),
+        "{}",
+        refused.error
+    );
+    assert_eq!(
+        before,
+        (fs::read(&outside).unwrap(), fs::read(run.0.join("process-200-77.gpuprof")).unwrap())
+    );
+    let page = run.0.join("page.html");
+    assert_eq!(ran(&["html", "-o", page.to_str().unwrap()], &run.0).status, 0);
 }

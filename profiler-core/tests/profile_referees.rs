@@ -9,6 +9,12 @@
 mod everything;
 #[path = "support/folder.rs"]
 mod folder;
+#[path = "support/frames.rs"]
+#[allow(dead_code)] // `record` uses the whole file
+mod frames;
+#[path = "support/processes.rs"]
+#[allow(dead_code)]
+mod processes;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -71,7 +77,8 @@ fn profiles() -> Vec<(&'static str, Profile)> {
         .collect();
     let recording = everything().recording().unwrap().clone();
     profiles.push(("everything", Profile::from_recording(recording.clone())));
-    let several = Profile::from_recordings([recording.clone(), recording]).unwrap();
+    let other = processes::as_process(&recording, 9);
+    let several = Profile::from_recordings([recording, other]).unwrap();
     profiles.push(("processes", several));
     profiles.push(("hostile", hostile()));
     profiles

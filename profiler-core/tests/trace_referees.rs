@@ -6,6 +6,12 @@
 
 #[path = "support/everything.rs"]
 mod everything;
+#[path = "support/frames.rs"]
+#[allow(dead_code)] // `record` uses the whole file
+mod frames;
+#[path = "support/processes.rs"]
+#[allow(dead_code)]
+mod process_records;
 #[path = "support/sampled.rs"]
 #[allow(dead_code, reason = "the rest is of other tests")]
 mod support;
@@ -131,7 +137,8 @@ fn profiles() -> [(&'static str, Profile); 6] {
 /// Two processes, whose threads, streams and calls have the same numbers.
 fn processes() -> Profile {
     let recording = everything().recording().unwrap().clone();
-    Profile::from_recordings([recording.clone(), recording]).unwrap()
+    let other = process_records::as_process(&recording, 9);
+    Profile::from_recordings([recording, other]).unwrap()
 }
 
 /// Two ranks with collectives that match.

@@ -291,6 +291,19 @@ fn base_name(path: &Path) -> String {
     cut(name.strip_suffix(" (deleted)").unwrap_or(&name)).to_owned()
 }
 
+/// A text in which absolute paths, which end at a space or a mark, are their last parts.
+pub(crate) fn with_base_names(text: &str) -> String {
+    let is_mark = |c: char| c.is_whitespace() || "\"'`,;:()<>".contains(c);
+    let base_name = |word| {
+        let path = str::trim_end_matches(word, is_mark).trim_end_matches('/');
+        match path.starts_with('/') {
+            true => &word[path.rfind('/').map_or(0, |at| at + 1)..],
+            false => word,
+        }
+    };
+    text.split_inclusive(is_mark).map(base_name).collect()
+}
+
 /// The beginning of a text, at most [`MAX_TEXT`] bytes.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TEXT)]
@@ -373,6 +386,20 @@ mod tests {
         assert_eq!(run.program, "python");
         let text = serde_json::to_string(&run).unwrap();
         assert!(!text.contains("someone") && !text.contains("secret"), "{text}");
+    }
+
+    #[test]
+    fn reasons_hold_no_absolute_paths() {
+        for (reason, written) in [
+            ("could not write /home/me/run/a.gpuprof: full", "could not write a.gpuprof: full"),
+            (
+                "\"/opt/lib/libcupti.so.13\" and/or (/tmp/) in a/b",
+                "\"libcupti.so.13\" and/or (tmp/) in a/b",
+            ),
+            ("/ is no name, /\u{e4}/\u{fc} is", "/ is no name, \u{fc} is"),
+        ] {
+            assert_eq!(with_base_names(reason), written);
+        }
     }
 
     #[test]

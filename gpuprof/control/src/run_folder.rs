@@ -1,17 +1,19 @@
 //! The folder with the manifests and recordings of a run.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+use nix::libc::{ELOOP, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
 use profiler_core::__private::replace::Replacement;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Error;
-use crate::manifest::{Check, Process, Run};
+use crate::manifest::{Check, Process, Run, with_base_names};
 
 const RUN_FILE: &str = "run.json";
 const PREFIX: &str = "process-";
@@ -22,6 +24,8 @@ const INCIDENTS: &str = "incidents";
 
 /// The largest manifest that is read, in bytes.
 const MAX_BYTES: u64 = 64 << 10;
+/// The most bytes that are read of the report of a process that is always on.
+const MAX_REPORT: u64 = 1 << 20;
 /// The most entries of a folder that are looked at.
 const MAX_ENTRIES: usize = 1 << 16;
 /// The most images of one process.
@@ -75,10 +79,13 @@ impl RunFolder {
             _ => {}
         }
         let folder = Self::open(path)?;
-        remove_files(&folder.path, is_of_run)?;
+        remove_files(&folder.path, &folder.path, is_of_run)?;
         let incidents = folder.incidents();
-        if incidents.is_dir() {
-            remove_files(&incidents, is_incident)?;
+        // What a link leads to is not of this folder, also if it is put there meanwhile: hence the descriptor.
+        let options = O_DIRECTORY | O_NOFOLLOW;
+        if let Ok(opened) = File::options().read(true).custom_flags(options).open(&incidents) {
+            let inner = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+            remove_files(&inner, &incidents, is_incident)?;
             // Files of others stay, and so does it.
             let _: io::Result<()> = fs::remove_dir(&incidents);
         }
@@ -126,6 +133,11 @@ impl RunFolder {
                 .any(|entry| entry.file_name().to_str().is_some_and(is_manifest))
     }
 
+    /// True for the names of the files of a run: manifests, recordings, and reports of processes that are always on.
+    pub fn is_own(name: &OsStr) -> bool {
+        name.to_str().is_some_and(is_of_run)
+    }
+
     /// The absolute path.
     pub fn path(&self) -> &Path {
         &self.path
@@ -165,12 +177,17 @@ impl RunFolder {
         Err(Error::path(&self.path, format!("has {MAX_IMAGES} images of process {}", process.id)))
     }
 
-    /// Replaces the manifest of a process atomically.
+    /// Replaces the manifest of a process atomically. Of absolute paths in [`Process::reason`] the last part is written.
     ///
     /// # Errors
     /// Those of the system.
     pub fn write_process(&self, process: &Process) -> Result<(), Error> {
-        write(&self.path.join(process.manifest_name()), process)
+        let path = self.path.join(process.manifest_name());
+        // The own path may have a space, which paths in a reason end at.
+        let own = format!("{}/", self.path.display());
+        let reason =
+            process.reason.as_ref().map(|reason| with_base_names(&reason.replace(&own, "")));
+        write(&path, &Process { reason, ..process.clone() })
     }
 
     /// The path of the recording of a process.
@@ -181,6 +198,24 @@ impl RunFolder {
     /// The path of the report of a process that is [always on](crate::Options::always_on).
     pub fn always_on(&self, process: &Process) -> PathBuf {
         self.path.join(process.always_on_name())
+    }
+
+    /// Reads the report of a process that is always on, at most a MiB of it; `None` if it has none. Neither follows a link nor waits
+    /// for the writer of a pipe.
+    ///
+    /// # Errors
+    /// There is something else in its place, or it cannot be read.
+    pub fn read_always_on(&self, process: &Process) -> Result<Option<String>, Error> {
+        let path = self.always_on(process);
+        match open_regular(&path) {
+            Err(error) if error.is_not_found() => Ok(None),
+            opened => {
+                let mut bytes = Vec::new();
+                let read = opened?.take(MAX_REPORT).read_to_end(&mut bytes);
+                read.map_err(|error| Error::io("read", &path, error))?;
+                Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+            }
+        }
     }
 
     /// Replaces the report of a process that is always on.
@@ -228,13 +263,14 @@ impl RunFolder {
     }
 }
 
-/// Removes the files of these names.
-fn remove_files(path: &Path, is_removed: fn(&str) -> bool) -> Result<(), Error> {
-    for entry in entries(path)? {
-        let entry = entry.map_err(|error| Error::io("read", path, error))?;
+/// Removes the files of these names. Errors name the folder by its second path.
+fn remove_files(path: &Path, named: &Path, is_removed: fn(&str) -> bool) -> Result<(), Error> {
+    let unreadable = |error| Error::io("read", named, error);
+    for entry in fs::read_dir(path).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
         if entry.file_name().to_str().is_some_and(is_removed) {
             let removed = fs::remove_file(entry.path());
-            removed.map_err(|error| Error::io("remove", &entry.path(), error))?;
+            removed.map_err(|error| Error::io("remove", &named.join(entry.file_name()), error))?;
         }
     }
     Ok(())
@@ -277,17 +313,26 @@ fn write_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
     new.commit()
 }
 
-/// Neither follows a link nor waits for the writer of a pipe.
-fn read<T: DeserializeOwned + Check>(path: &Path) -> Result<T, Error> {
+/// Opens a regular file. Neither follows a link nor waits for the writer of a pipe.
+fn open_regular(path: &Path) -> Result<File, Error> {
     let unreadable = |error| Error::io("read", path, error);
     let mut options = File::options();
-    let file = options.read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
-    let file = file.map_err(unreadable)?;
-    if !file.metadata().map_err(unreadable)?.is_file() {
-        return Err(Error::path(path, "is no file"));
+    let file = match options.read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path) {
+        Err(error) if error.raw_os_error() == Some(ELOOP) => {
+            return Err(Error::path(path, "is a link, which is not followed"));
+        }
+        opened => opened.map_err(unreadable)?,
+    };
+    match file.metadata().map_err(unreadable)?.is_file() {
+        true => Ok(file),
+        false => Err(Error::path(path, "is no file")),
     }
+}
+
+fn read<T: DeserializeOwned + Check>(path: &Path) -> Result<T, Error> {
     let mut json = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut json).map_err(unreadable)?;
+    let read = open_regular(path)?.take(MAX_BYTES + 1).read_to_end(&mut json);
+    read.map_err(|error| Error::io("read", path, error))?;
     if json.len() as u64 > MAX_BYTES {
         return Err(Error::path(path, format!("is larger than a manifest, {MAX_BYTES} bytes")));
     }
@@ -404,6 +449,54 @@ mod tests {
             names,
             ["notes", "process-1-2.txt", "process-of-mine.json", "run.gpuprof", "run.json"]
         );
+    }
+
+    #[test]
+    fn replacing_a_run_removes_nothing_behind_a_link() {
+        let temporary = Temporary::new("link");
+        let folder = RunFolder::create(&temporary.0.join("run"), &new_run()).unwrap();
+        let others = temporary.0.join("others");
+        fs::create_dir(&others).unwrap();
+        let incident = others.join("process-1-2-1-slow.gpuprof");
+        fs::write(&incident, "").unwrap();
+        symlink(&others, folder.incidents()).unwrap();
+        RunFolder::replace(folder.path(), &new_run()).unwrap();
+        assert!(incident.exists() && folder.incidents().is_symlink());
+    }
+
+    #[test]
+    fn report_of_a_process_is_a_regular_file() {
+        let temporary = Temporary::new("always-on");
+        let folder = RunFolder::open(&temporary.0).unwrap();
+        let process = Process::current().unwrap();
+        let path = folder.always_on(&process);
+        assert_eq!(folder.read_always_on(&process).unwrap(), None);
+        folder.write_always_on(&process, "sums").unwrap();
+        assert_eq!(folder.read_always_on(&process).unwrap().as_deref(), Some("sums"));
+        fs::write(&path, vec![b'x'; MAX_REPORT as usize + 1]).unwrap();
+        assert_eq!(folder.read_always_on(&process).unwrap().unwrap().len() as u64, MAX_REPORT);
+        fs::remove_file(&path).unwrap();
+        symlink("/etc/hostname", &path).unwrap();
+        let error = folder.read_always_on(&process).unwrap_err().to_string();
+        assert!(error.contains("is a link"), "{error}");
+        fs::remove_file(&path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let error = folder.read_always_on(&process).unwrap_err().to_string();
+        assert!(error.contains("is no file"), "{error}");
+    }
+
+    #[test]
+    fn reasons_are_written_without_the_path_of_the_folder() {
+        let temporary = Temporary::new("my runs");
+        let folder = RunFolder::open(&temporary.0).unwrap();
+        let mut process = Process::current().unwrap();
+        let path = folder.recording(&process);
+        process
+            .set_state(State::Failed, Some(&format!("could not write {}: full", path.display())));
+        folder.write_process(&process).unwrap();
+        let reason = folder.processes().unwrap().found.remove(0).reason.unwrap();
+        assert_eq!(reason, format!("could not write {}: full", process.recording_name()));
     }
 
     #[test]

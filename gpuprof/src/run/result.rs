@@ -1,7 +1,7 @@
 //! What a run recorded: notes on its processes, the report, and further outputs.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::fs;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use gpuprof_control::RunFolder;
@@ -18,9 +18,6 @@ use crate::output::Output;
 use crate::tables::{self, NamedReport};
 use crate::terminal::{self, Text};
 use crate::{input, live};
-
-/// The most bytes that are printed of a process that was always on.
-const MAX_REPORT: u64 = 1 << 20;
 
 /// What is written beside the report. Files are checked before the program starts.
 pub(super) struct Outputs {
@@ -89,9 +86,10 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
             ));
         } else if !quiet {
             note(match found.is_empty() {
-                true => {
-                    "no process called CUDA, so nothing is recorded (one that clears its environment is not followed)"
+                true if processes.unreadable.is_empty() => {
+                    "no process called CUDA, so nothing is recorded (one that clears its environment or cannot open files is not followed: GPUPROF_LOG=stderr says why)"
                 }
+                true => "nothing is recorded that can be read",
                 false if !cut.is_empty() => "nothing is recorded",
                 false if has_sums => "no window was recorded: the texts above are all there is",
                 false => "nothing is recorded: no process used the GPU while recording was on",
@@ -128,11 +126,14 @@ fn incidents(folder: &RunFolder, process: &Process) -> Option<String> {
 
 /// Prints the report of a process that was always on. False without one.
 fn print_always_on(folder: &RunFolder, process: &Process) -> bool {
-    let Ok(file) = File::open(folder.always_on(process)) else { return false };
-    let mut text = String::new();
-    if file.take(MAX_REPORT).read_to_string(&mut text).is_err() {
-        return false;
-    }
+    let text = match folder.read_always_on(process) {
+        Ok(Some(text)) => text,
+        Ok(None) => return false,
+        Err(error) => {
+            note(&error.to_string());
+            return false;
+        }
+    };
     note(&format!("process {}", live::label(process)));
     let mut out = io::BufWriter::new(io::stderr().lock());
     let mut out = Text::new(&mut out, terminal::stderr());

@@ -72,6 +72,8 @@ pub(crate) enum Kind {
     Baseline(String),
     /// Recordings that cannot be one profile.
     Merge(String),
+    /// A second copy of a recording.
+    Duplicate { process_id: Option<u32> },
     /// An invalid row of a series of samples.
     Series { why: String },
     /// A profile without raw logs cannot be saved.
@@ -144,6 +146,11 @@ impl Error {
     /// True if a stop, pause, resume or snapshot found no running profiler.
     pub fn is_not_running(&self) -> bool {
         matches!(&*self.0, Kind::NotRunning)
+    }
+
+    /// True if a merger has a recording of this process that began at the same time: this one is a copy of it, or of its beginning.
+    pub fn is_duplicate(&self) -> bool {
+        matches!(&*self.0, Kind::Duplicate { .. })
     }
 
     /// True if bytes are no recording or capture, or a damaged one, or one of a newer version.
@@ -220,7 +227,7 @@ impl Error {
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
             Kind::Read { source } => write!(f, "could not read the recording: {source}"),
             Kind::Export { format, source } => {
-                write!(f, "could not write the profile as {format}: {source}; what was written is cut short")
+                write!(f, "could not write the profile as {format}: {source}")
             }
             Kind::Format { what, path: None } => write!(f, "not a readable recording: {what}"),
             Kind::Format { what, path: Some(path) } => {
@@ -230,6 +237,10 @@ impl Error {
             Kind::Capture { what } => f.write_str(what),
             Kind::Baseline(what) | Kind::Counts(what) | Kind::Measure(what) | Kind::Merge(what) => {
                 f.write_str(what)
+            }
+            Kind::Duplicate { process_id } => {
+                let of = process_id.map(|id| format!(" of process {id}")).unwrap_or_default();
+                write!(f, "a copy of another recording{of}, as both began at the same time: it is left out, move it away")
             }
             Kind::NoRecording => f.write_str(
                 "this profile has no raw logs to save: they were let go, or it was made of something else than a \

@@ -429,7 +429,7 @@ impl Health {
     pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("truncated recording", self.truncated),
-            ("recordings missing or unreadable", self.missing_recordings),
+            ("recordings missing, unreadable or copies", self.missing_recordings),
             ("entries not written to the file", self.unwritten_entries),
             ("repeated records of calls", self.repeated_records),
             ("records that could not be read", self.unknown_records),

@@ -33,6 +33,8 @@ pub(crate) struct Merger {
     devices: Devices,
     /// By number; each is one boot of one machine.
     hosts: Vec<Host>,
+    /// The host, process and first window of each recording: those of its copies are equal.
+    begun: FxHashSet<(usize, Option<u32>, u64)>,
 }
 
 /// The recordings of one clock.
@@ -59,8 +61,13 @@ impl Merger {
         correlate::join(&mut part, &mut health);
         self.check_rows(&part)?;
         let window_ns = part.session.window_ns;
+        let is_copy = |host: usize| self.begun.contains(&(host, info.process_id, window_ns.0));
+        if known.is_some_and(is_copy) {
+            return Err(Error::new(Kind::Duplicate { process_id: info.process_id }));
+        }
         let windows_ns = part.session.windows_ns.clone();
         let host = known.unwrap_or(self.hosts.len());
+        self.begun.insert((host, info.process_id, window_ns.0));
         let first = (window_ns.0, info.clone());
         match self.hosts.get_mut(host) {
             Some(host) if host.first.0 <= first.0 => {}

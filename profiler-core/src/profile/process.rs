@@ -63,8 +63,8 @@ impl Merger {
     /// Adds a recording. Costs what [`Profile::from_recording`] does, and a pass over the rows.
     ///
     /// # Errors
-    /// It is unknown whether the recording is of the same boot as the others, or it does not fit. It is left out, and the merger
-    /// can go on.
+    /// It is unknown whether the recording is of the same boot as the others, it does not fit, or it is a copy
+    /// ([`Error::is_duplicate`]). It is left out, and the merger can go on.
     pub fn add(&mut self, recording: Recording) -> Result<(), Error> {
         self.add_process(recording, None, None)
     }
@@ -82,7 +82,7 @@ impl Merger {
         self.0.add(recording, name, rank)
     }
 
-    /// Counts a recording that is missing or cannot be read, which makes the profile
+    /// Counts a recording that is missing, cannot be read or is a copy, which makes the profile
     /// [incomplete](Health::missing_recordings).
     pub fn add_missing(&mut self) {
         self.0.add_missing();

@@ -397,9 +397,7 @@ fn a_page_that_cannot_be_written_is_an_error_that_says_why() {
     let page = profile.to_html();
     for room in [0, 10, page.len() / 2, page.len() - 1] {
         let error = profile.write_html(Full(room)).unwrap_err();
-        let expected =
-            "could not write the profile as HTML: the disk is full; what was written is cut short";
-        assert_eq!(error.to_string(), expected);
+        assert_eq!(error.to_string(), "could not write the profile as HTML: the disk is full");
     }
     let mut written = Vec::new();
     profile.write_html(&mut written).unwrap();

@@ -11,13 +11,15 @@ use profiler_core::profile::GpuOperation;
 use profiler_core::{Format, Profile};
 
 use crate::everything::{everything, fake, record};
+use crate::processes::as_process;
 
 const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
 const KINDS: &[u8] = include_bytes!("../../../tests/recordings/kinds-130001.gpuprof");
 
 fn profiles() -> [Profile; 4] {
     let recording = everything().recording().unwrap().clone();
-    let several = Profile::from_recordings([recording.clone(), recording]).unwrap();
+    let other = as_process(&recording, 9);
+    let several = Profile::from_recordings([recording, other]).unwrap();
     let read = |bytes| Profile::from_bytes(bytes).unwrap();
     [read(RECORDING), read(KINDS), everything(), several]
 }
