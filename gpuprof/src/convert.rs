@@ -164,12 +164,21 @@ fn flamegraph(
     // Without time there is no frame to draw.
     let has_time = folded.lines().any(|line| !line.ends_with(" 0"));
     if !has_time {
+        let has_operations = profile.operations().next().is_some();
+        let are_timed = profile.operations().any(|operation| operation.start().is_some());
         let why = match idle {
             Some(shortest) => {
                 let shortest = humantime::format_duration(shortest);
                 format!("there is no idle time to draw: the GPU has no gap of {shortest} or more")
             }
-            None => "there is no time on the GPU to draw: no operation has timestamps".to_owned(),
+            None => format!(
+                "there is no time on the GPU to draw: {}",
+                match (has_operations, are_timed) {
+                    (false, _) => "the profile has no operation",
+                    (true, false) => "no operation has timestamps",
+                    (true, true) => "all operations have a length of 0",
+                }
+            ),
         };
         return Err(Failure::Error(why));
     }

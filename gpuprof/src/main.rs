@@ -16,6 +16,7 @@ mod diagnose;
 mod diff;
 mod doctor;
 mod failure;
+mod file_size;
 mod gaps;
 mod gate;
 mod input;
@@ -49,7 +50,20 @@ use failure::{Failure, note};
 use output::Output;
 use terminal::Settings;
 
+/// The stack of the thread that does everything, in bytes. That of the main thread is as small as `ulimit -s` has it.
+const STACK: usize = 8 << 20;
+
 fn main() -> ExitCode {
+    file_size::writes_fail();
+    match std::thread::Builder::new().name("gpuprof".to_owned()).stack_size(STACK).spawn(commanded)
+    {
+        // Its panic is printed.
+        Ok(thread) => thread.join().unwrap_or(ExitCode::from(101)),
+        Err(_) => commanded(),
+    }
+}
+
+fn commanded() -> ExitCode {
     match parse(std::env::args_os().collect()).and_then(|args| {
         input::set_max_bytes(args.max_bytes);
         input::set_inferred(!args.no_inferred);

@@ -21,8 +21,8 @@ const PERFETTO: &str = "https://ui.perfetto.dev";
 const FIREFOX: &str = "https://profiler.firefox.com";
 /// How long a viewer may take to fetch its file.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(2);
-/// How long a connection may be silent.
-const SILENCE: Duration = Duration::from_secs(5);
+/// How long a connection may take for its request, in which the browser's own waits. Browsers send it at once, or connect for later.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest head of a request.
 const LONGEST_REQUEST: u64 = 1 << 14;
 
@@ -146,7 +146,8 @@ fn serve(listener: &TcpListener, served: &Served<'_>, until: Instant) -> Result<
         match listener.accept() {
             // A browser may drop connections that it does not need.
             Ok((stream, _)) => {
-                if matches!(served.answer(&stream), Ok(true)) {
+                let asked = Instant::now() + REQUEST_TIMEOUT;
+                if matches!(served.answer(&stream, asked.min(until), until), Ok(true)) {
                     return Ok(());
                 }
             }
@@ -166,11 +167,11 @@ fn serve(listener: &TcpListener, served: &Served<'_>, until: Instant) -> Result<
 }
 
 impl Served<'_> {
-    /// Answers one request. True if the whole file was sent.
-    fn answer(&self, mut stream: &TcpStream) -> io::Result<bool> {
+    /// Answers one request, which has to be there by the first moment; the answer is taken by the second. True if the whole file was
+    /// sent.
+    fn answer(&self, stream: &TcpStream, asked: Instant, sent: Instant) -> io::Result<bool> {
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(SILENCE))?;
-        stream.set_write_timeout(Some(SILENCE))?;
+        let stream = Until { stream, until: asked };
         let mut lines = BufReader::new(stream.take(LONGEST_REQUEST)).lines();
         let request = lines.next().transpose()?.unwrap_or_default();
         for line in lines {
@@ -195,10 +196,44 @@ impl Served<'_> {
              Access-Control-Allow-Private-Network: true\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
             self.origin
         );
+        // Only who knows the name of the file may take long.
+        let mut stream = Until { until: if is_file { sent } else { asked }, ..stream };
         stream.write_all(head.as_bytes())?;
         stream.write_all(body)?;
         stream.flush()?;
         Ok(method == Some("GET") && is_file)
+    }
+}
+
+/// A connection until a moment, however little at a time the other side sends or takes.
+#[derive(Clone, Copy)]
+struct Until<'s> {
+    stream: &'s TcpStream,
+    until: Instant,
+}
+
+impl Until<'_> {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(Some(left)).ok_or_else(|| io::ErrorKind::TimedOut.into())
+    }
+}
+
+impl io::Read for Until<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(bytes)
+    }
+}
+
+impl io::Write for Until<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
     }
 }
 
@@ -247,6 +282,30 @@ mod tests {
             );
             server.join().unwrap().unwrap();
         });
+    }
+
+    /// One byte a millisecond, so that no single read waits long.
+    #[test]
+    fn client_that_sends_slowly_has_a_deadline() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let slow = std::thread::spawn(move || {
+            let sent = (0..LONGEST_REQUEST).take_while(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                client.write_all(b"x").is_ok()
+            });
+            sent.count()
+        });
+        let served = Served { path: "/x", origin: "", content: b"" };
+        let until = Instant::now() + Duration::from_millis(50);
+        let error = served.answer(&server, until, until).unwrap_err();
+        assert!(
+            matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock),
+            "{error}"
+        );
+        drop(server);
+        assert!((slow.join().unwrap() as u64) < LONGEST_REQUEST);
     }
 
     #[test]

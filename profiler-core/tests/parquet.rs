@@ -299,6 +299,22 @@ fn parts_stand_side_by_side() {
 }
 
 #[test]
+fn export_that_fails_leaves_no_empty_folder() {
+    let folder = Folder::new();
+    fs::create_dir(folder.0.join("SAMPLES")).unwrap();
+    // The last table cannot be created.
+    fs::write(folder.0.join("SAMPLES/host=node-7"), "a file in the way").unwrap();
+    let error =
+        everything().write_parquet(&folder.0, &ParquetOptions::new().host("node-7")).unwrap_err();
+    assert!(error.to_string().contains("SAMPLES/host=node-7"), "{error}");
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
+    let new = folder.0.join("new/deep");
+    fs::create_dir_all(new.join("SAMPLES/data.parquet")).unwrap();
+    everything().write_parquet(&new, &whole()).unwrap_err();
+    assert_eq!(fs::read_dir(&new).unwrap().count(), 1);
+}
+
+#[test]
 fn the_same_part_is_replaced() {
     let folder = Folder::new();
     everything().write_parquet(&folder.0, &whole()).unwrap();

@@ -3,8 +3,10 @@
 mod absent;
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use gpuprof_control::manifest::{Moment, Process};
@@ -22,6 +24,8 @@ use crate::tables::write_json;
 
 /// How long a process of `list` may take to answer.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
+/// After how long without an answer it is said whom is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The width of a program's name in tables.
 const NAME_WIDTH: usize = 32;
 
@@ -231,7 +235,7 @@ fn ask(
     let mut failures = Vec::new();
     for &process in &live {
         let asked = Client::find(&folders, process);
-        match asked.and_then(|client| client.ask(request.clone(), timeout)) {
+        match asked.and_then(|client| ask_with_note(&client, request, timeout)) {
             Ok(answer) => answered(&answer),
             Err(error) if error.is_no_socket() => failures.push(absent::reason(process)),
             Err(error) => failures.push(error.to_string()),
@@ -247,6 +251,26 @@ fn ask(
             Err(Failure::Error(format!("{failed} of {count} processes did not follow")))
         }
     }
+}
+
+/// After a second without an answer it says whom it waits for, and how long it will.
+fn ask_with_note(client: &Client, request: &Request, timeout: Duration) -> Result<Answer, Error> {
+    let (answered, answer) = mpsc::channel::<Infallible>();
+    let pid = client.process().pid;
+    let watch = move || {
+        if answer.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            let timeout = humantime::format_duration(timeout);
+            note(&format!("waiting for process {pid}, at most {timeout} (--timeout)"));
+        }
+    };
+    std::thread::scope(|scope| {
+        // Without a thread there is no note.
+        let _watch =
+            (timeout > PATIENCE).then(|| std::thread::Builder::new().spawn_scoped(scope, watch));
+        let answer = client.ask(request.clone(), timeout);
+        drop(answered);
+        answer
+    })
 }
 
 /// `gpuprof on`, `off` and `mark`.

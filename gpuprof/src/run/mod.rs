@@ -21,6 +21,7 @@ use program::Program;
 use result::Outputs;
 
 pub(crate) use library::INJECTION_VARIABLE;
+pub(crate) use program::ignored as ignored_signals;
 
 /// The reports of `--stats` without names: those of CUDA and NVTX that nsys prints by default.
 pub(crate) const DEFAULT_STATS: &str =

@@ -132,7 +132,10 @@ impl Program {
             self.words.split_first().map_or((OsStr::new(""), &[][..]), |(name, args)| (name, args));
         let spawned = match spawn(name, args) {
             // A script without an interpreter, which shells run by themselves.
-            Err(error) if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
+            Err(error)
+                if error.raw_os_error() == Some(Errno::ENOEXEC as i32)
+                    && !is_binary(&self.path) =>
+            {
                 let script = [self.path.clone().into_os_string()];
                 spawn(OsStr::new("/bin/sh"), &[&script, args].concat())
             }
@@ -144,11 +147,22 @@ impl Program {
                     "the interpreter or loader that it names is missing".to_owned()
                 }
                 io::ErrorKind::PermissionDenied => "no permission to run it".to_owned(),
+                _ if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
+                    "it is a program for another machine, or a damaged one".to_owned()
+                }
                 _ => error.to_string(),
             };
             Failure::Run(NOT_EXECUTABLE, format!("could not run {}: {why}", self.path.display()))
         })
     }
+}
+
+/// True for what shells do not take for a script: a zero byte in its first line.
+fn is_binary(path: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(256).read_to_end(&mut start));
+    let line = start.split(|byte| *byte == b'\n').next();
+    read.is_ok() && line.is_some_and(|line| line.contains(&0))
 }
 
 fn failed(what: &str, error: &dyn Display) -> Failure {
@@ -255,7 +269,7 @@ fn pass_on(program: Pid, signal: i32) {
 }
 
 /// The signals that this process ignores, a bit each.
-fn ignored() -> u64 {
+pub(crate) fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)

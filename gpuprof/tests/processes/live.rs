@@ -1,6 +1,7 @@
 //! `list`, `on`, `off`, `mark`, `snapshot`, `status`.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -281,9 +282,15 @@ fn a_stopped_process_times_out() {
     until("the stop of all threads", || tasks().all(is_stopped));
     let slow = ran(&mut folder.gpuprof(["status", &pid, "--timeout", "0.2"]));
     assert!(slow.failure(1).contains("did not answer in time"));
+    let mut command = folder.gpuprof(["status", &pid, "--timeout", "1000"]);
+    let mut waiting = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let line = BufReader::new(waiting.stderr.take().unwrap()).lines().next().unwrap().unwrap();
+    let expected = format!("gpuprof: waiting for process {pid}, at most 16m 40s (--timeout)");
+    assert_eq!(line, expected);
     let listed = ran(&mut folder.gpuprof(["list"]));
     let line = listed.out.lines().find(|line| line.contains(&pid)).unwrap();
     assert!(line.contains("no answer"), "{line}");
     kill("-CONT");
+    assert!(waiting.wait().unwrap().success());
     assert_eq!(ran(&mut folder.gpuprof(["status", &pid])).status, Some(0));
 }

@@ -268,6 +268,9 @@ fn programs_that_cannot_be_run_have_the_statuses_of_shells() {
     assert!(run("./locked").failure(126).contains("no permission to run it"));
     assert!(run("./orphan").failure(126).contains("interpreter"));
     run("./runtime").failure(126);
+    // The head of a program for a big-endian machine.
+    script("foreign", "\x7fELF\x02\x02\x01\0\0\0\0\0\0\0\0\0\0\x02\0\x16", 0o755);
+    assert!(run("./foreign").failure(126).contains("for another machine"));
     // As `execvp` does, and so shells.
     assert_eq!(run("./plain").status, Some(4));
     assert!(folder.runs().is_empty());
@@ -512,4 +515,30 @@ fn an_interrupt_ends_the_wait_for_processes_left_behind() {
     assert_eq!(child.wait().unwrap().code(), Some(5));
     assert!(said.join().unwrap().starts_with("gpuprof: interrupted: "));
     kill(Pid::from_raw(sleeper), Signal::SIGKILL).unwrap();
+}
+
+/// Under `ulimit -f 0` nothing can be written.
+#[test]
+fn limit_of_file_sizes_is_an_error_and_not_the_end() {
+    let folder = Folder::new();
+    let limited = |words: &str| {
+        let script = format!("ulimit -f 0; exec {} {words}", env!("CARGO_BIN_EXE_gpuprof"));
+        ran(Command::new("sh").args(["-c", &script]).current_dir(&folder.0))
+    };
+    let recording =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+    for words in
+        ["html", "convert --format=perfetto", "convert --format=nsys", "convert --format=parquet"]
+    {
+        let failed = limited(&format!("{words} {recording} -o out"));
+        assert!(
+            failed.failure(1).contains("File too large") || words.contains("nsys"),
+            "{}",
+            failed.error
+        );
+    }
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "the folder of sockets alone");
+    // The program of a run has the limit, and the signal's default action.
+    let refused = limited("run -o run -- sh -c 'exit 3'");
+    assert!(refused.failure(125).contains("File too large"), "{}", refused.error);
 }

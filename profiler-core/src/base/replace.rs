@@ -178,6 +178,34 @@ impl Drop for Replacement {
     }
 }
 
+/// Folders that were created for files which may not come to be: those that are empty then go away.
+#[derive(Debug, Default)]
+pub(crate) struct NewFolders(Vec<PathBuf>);
+
+impl NewFolders {
+    /// Creates a folder and those above it.
+    pub(crate) fn create(&mut self, path: &Path) -> io::Result<()> {
+        let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+        let missing: Vec<_> = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();
+        self.0.extend(missing.into_iter().rev());
+        fs::create_dir_all(path)
+    }
+
+    /// The files are there.
+    pub(crate) fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for NewFolders {
+    fn drop(&mut self) {
+        for folder in self.0.iter().rev() {
+            // It may have files of others.
+            let _: io::Result<()> = fs::remove_dir(folder);
+        }
+    }
+}
+
 /// True if the path still is this file: another writer may have removed or replaced it.
 fn is_at(file: &File, path: &Path) -> bool {
     let (Ok(file), Ok(there)) = (file.identity(), Identity::at(path)) else { return false };

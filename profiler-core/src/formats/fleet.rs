@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 use super::parquet::{Column, Table, io_error, properties, schema_of, tables_of, unwritable};
 use super::places;
 use crate::base::error::Error;
+use crate::base::replace::NewFolders;
 use crate::base::replace::Replacement;
 use crate::base::text::percent_encoded;
 use crate::base::units::nanoseconds;
@@ -117,10 +118,11 @@ impl Profile {
         {
             return Ok(());
         }
+        let mut new = NewFolders::default();
         let mut tables: Vec<(Table, PathBuf)> = Vec::new();
         for (name, columns) in tables_of(TABLES) {
             let folder = folder.join(name).join(&path);
-            fs::create_dir_all(&folder).map_err(|source| unwritable(&folder, source))?;
+            new.create(&folder).map_err(|source| unwritable(&folder, source))?;
             let file = folder.join(format!("{id}.parquet"));
             let table = Table::create(name, &columns, &file)
                 .map_err(|error| unwritable(&file, io_error(error)))?;
@@ -141,7 +143,9 @@ impl Profile {
         }
         whole
             .into_iter()
-            .try_for_each(|(file, path)| file.commit().map_err(|error| unwritable(&path, error)))
+            .try_for_each(|(file, path)| file.commit().map_err(|error| unwritable(&path, error)))?;
+        new.keep();
+        Ok(())
     }
 
     /// The same for the same recording of a part, and for no other.

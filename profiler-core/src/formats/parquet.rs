@@ -1,7 +1,6 @@
 //! A profile as Parquet files: one folder for each table of a capture.
 
 use std::cell::RefCell;
-use std::fs;
 use std::io;
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 use crate::base::accessors::setters;
 use crate::base::error::{Error, Kind};
-use crate::base::replace::{Replacement, Target};
+use crate::base::replace::{NewFolders, Replacement, Target};
 use crate::base::text::percent_encoded;
 use crate::formats::nsys::schema;
 use crate::formats::nsys::tables::{Cell, Rows, Tables};
@@ -106,7 +105,7 @@ impl Profile {
     ///
     /// # Errors
     /// The folder or a file cannot be written, or the label of the host is empty. Files replaced
-    /// before the error stay replaced.
+    /// before the error stay replaced; no empty folder stays.
     pub fn write_parquet(
         &self,
         folder: impl AsRef<Path>,
@@ -123,7 +122,9 @@ impl Profile {
             .chain([RANGES_TABLE, SAMPLES_TABLE])
             .try_for_each(|tables| (&folder).create(tables))
             .and_then(|()| Writer::write(self, &folder, |_| ()))
-            .and_then(|()| folder.finish())
+            .and_then(|()| folder.finish())?;
+        folder.new.into_inner().keep();
+        Ok(())
     }
 }
 
@@ -137,13 +138,15 @@ struct Folder {
     path: PathBuf,
     part: PathBuf,
     tables: RefCell<FxHashMap<String, Rc<RefCell<Table>>>>,
+    /// Dropped after the files.
+    new: RefCell<NewFolders>,
 }
 
 impl Folder {
     /// Completes all files, then moves all of them to their paths.
-    fn finish(self) -> Result<(), Error> {
+    fn finish(&self) -> Result<(), Error> {
         let mut whole = Vec::new();
-        for table in self.tables.into_inner().into_values().filter_map(Rc::into_inner) {
+        for table in self.tables.take().into_values().filter_map(Rc::into_inner) {
             let table = table.into_inner();
             let path = table.path.clone();
             let file = table.finish().map_err(|error| unwritable(&path, io_error(error)))?;
@@ -185,7 +188,8 @@ impl Tables for &Folder {
                 columns.push(more(CAPTURED));
             }
             let folder = self.path.join(name).join(&self.part);
-            fs::create_dir_all(&folder).map_err(|source| unwritable(&folder, source))?;
+            let created = self.new.borrow_mut().create(&folder);
+            created.map_err(|source| unwritable(&folder, source))?;
             let path = folder.join("data.parquet");
             let table = Table::create(name, &columns, &path)
                 .map_err(|error| unwritable(&path, io_error(error)))?;
