@@ -9,7 +9,7 @@ use profiler_core::critical_path::{
 use serde::Serialize;
 
 use crate::args::{CriticalPathArgs, OutputFormat as _, TextFormat};
-use crate::failure::Failure;
+use crate::failure::{Failure, note};
 use crate::suggest;
 use crate::tables::write_json;
 
@@ -46,11 +46,14 @@ pub(crate) fn critical_path(args: CriticalPathArgs) -> Result<(), Failure> {
             TextFormat::Json => write_json(out, &outlook),
         });
     }
-    let predict = |change: &Change| {
-        let prediction = dependencies.predict(change.clone());
-        prediction.map_err(|why| no_prediction(&profile, &args.io.file, change, why))
-    };
-    let predictions = args.what_if.iter().map(predict).collect::<Result<_, _>>()?;
+    let mut predictions = Vec::new();
+    for change in &args.what_if {
+        match dependencies.predict(change.clone()) {
+            Ok(prediction) => predictions.push(prediction),
+            Err(why @ NoPrediction::NothingToChange) => note(&format!("--what-if {change}: {why}")),
+            Err(why) => return Err(no_prediction(&profile, &args.io.file, change, why)),
+        }
+    }
     let paths = Paths { path, predictions, assumptions: dependencies.assumptions() };
     output.write_in(format.is_for_people(), |out| match format {
         TextFormat::Text => {
@@ -78,9 +81,7 @@ fn no_prediction(profile: &Profile, file: &Path, change: &Change, why: NoPredict
             )),
             None => Failure::Usage(format!("--what-if: {file} has no copies")),
         },
-        (NoPrediction::NothingToChange | NoPrediction::Times, _) => {
-            Failure::Usage(format!("--what-if {change}: {why}"))
-        }
+        (NoPrediction::Times, _) => Failure::Usage(format!("--what-if: {why}")),
         _ => Failure::Error(format!("--what-if: no prediction for {file}: {why}")),
     }
 }

@@ -173,7 +173,7 @@ fn for_each_in_parallel<T: Sync>(items: &[T], work: impl Fn(usize, &T) + Sync) {
 fn look_at(files: &[PathBuf]) {
     let (looks, shown, coloured) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let folder = Folder::new();
-    let step = if effort::is_thorough() { 1 } else { [2, 8][usize::from(files.len() > 30)] };
+    let step = if effort::is_thorough() { 1 } else { [3, 8][usize::from(files.len() > 30)] };
     for_each_in_parallel(files, |at, file| {
         let baseline = folder.0.join(format!("{at}.json"));
         let update = ran(gpuprof().args(["gate", "--update"]).args([&baseline, file]));
@@ -247,7 +247,7 @@ fn named(name: &str) -> &'static std::ffi::CStr {
 #[test]
 fn extreme_recordings_garble_nothing() {
     let folder = Folder::new();
-    let long = "x".repeat(100_000);
+    let long = "x".repeat(long_name());
     let files = [
         save(&folder, "nothing.gpuprof", |_| ()),
         save(&folder, "zero.gpuprof", |fake| {
@@ -277,6 +277,11 @@ fn extreme_recordings_garble_nothing() {
     look_at(&files);
 }
 
+/// The bytes of long names: 100 kB with `THOROUGH_TESTS`, which takes a minute without optimisation.
+fn long_name() -> usize {
+    if effort::is_thorough() { 100_000 } else { 10_000 }
+}
+
 /// A capture of nsys with other content.
 fn capture(folder: &Folder, name: &str, change: &str) -> PathBuf {
     let path = folder.0.join(name);
@@ -285,7 +290,7 @@ fn capture(folder: &Folder, name: &str, change: &str) -> PathBuf {
     path
 }
 
-/// Clocks that go back, runs without any time, and captures with names of 100 kB: every command ends, as text for people and
+/// Clocks that go back, runs without any time, and captures with long names: every command ends, as text for people and
 /// as files for programs.
 #[test]
 fn clocks_that_go_back_hang_nothing() {
@@ -324,7 +329,10 @@ fn clocks_that_go_back_hang_nothing() {
         capture(
             &folder,
             "long.sqlite",
-            "UPDATE StringIds SET value = value || hex(zeroblob(50000)) WHERE id % 2 = 0;",
+            &format!(
+                "UPDATE StringIds SET value = value || hex(zeroblob({})) WHERE id % 2 = 0;",
+                long_name() / 2
+            ),
         ),
     ];
     look_at(&files);

@@ -12,10 +12,10 @@ use nvtx::range;
 use profiler_core::{Context, Profile, Profiler};
 
 /// Periods after which nothing grows any more, and those that are measured.
-const WARM_UP: u64 = 400;
-const MEASURED: u64 = 900;
+const WARM_UP: u64 = 300;
+const MEASURED: u64 = 500;
 /// Launches of a period.
-const LAUNCHES: u64 = 40;
+const LAUNCHES: u64 = 20;
 /// Growth by 8 bytes per launch or range is 290,000. Tables of the program's own names grow a little.
 const MOST: u64 = 160 << 10;
 

@@ -196,6 +196,29 @@ pub fn stay_loaded() {
     std::mem::forget(kept);
 }
 
+/// Whether a signal for a write beyond the limit of file sizes waits for the calling thread, or for the process.
+fn is_file_size_signal_pending() -> bool {
+    let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `pending` is memory for a set, which the call fills.
+    if unsafe { libc::sigpending(pending.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: the call above succeeded, so it filled the set.
+    unsafe { libc::sigismember(pending.as_ptr(), libc::SIGXFSZ) == 1 }
+}
+
+/// Takes that signal, which has to be blocked.
+fn take_file_size_signal() {
+    let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `signals` is memory for a set, which the call makes empty.
+    unsafe { libc::sigemptyset(signals.as_mut_ptr()) };
+    // SAFETY: the set was made above, and the signal exists.
+    unsafe { libc::sigaddset(signals.as_mut_ptr(), libc::SIGXFSZ) };
+    let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the set and the time are live, and nothing is asked of the signal's origin.
+    unsafe { libc::sigtimedwait(signals.as_ptr(), std::ptr::null_mut(), &no_time) };
+}
+
 /// Has `child` run in every child that is forked off from now on, before anything else of this crate does. It may do
 /// only what a signal handler may.
 pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
@@ -207,7 +230,8 @@ pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
     let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 
-/// Calls `with` while all signals are blocked in the calling thread.
+/// Calls `with` while all signals are blocked in the calling thread. A write in it beyond the limit of file sizes is an error alone:
+/// its signal, which would end the program afterwards, is taken.
 pub fn with_signals_blocked<R>(with: impl FnOnce() -> R) -> R {
     // Miri has no signals.
     if cfg!(miri) {
@@ -219,8 +243,12 @@ pub fn with_signals_blocked<R>(with: impl FnOnce() -> R) -> R {
     // SAFETY: `all` was filled above, and `before` is memory for a set.
     let failed =
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) };
+    let was_pending = is_file_size_signal_pending();
     let result = with();
     if failed == 0 {
+        if !was_pending && is_file_size_signal_pending() {
+            take_file_size_signal();
+        }
         // SAFETY: the call above succeeded, so it stored the mask in `before`; the third argument may be null.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     }

@@ -10,6 +10,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::Builder;
 use std::time::Duration;
 
+use cupti::__private::with_signals_blocked;
 use cupti::quiet_thread;
 use cupti::{ActivityKind, Config};
 use gpuprof_control::manifest::{Moment, Process, State};
@@ -85,14 +86,15 @@ pub(crate) fn begin() -> bool {
         return false;
     }
     cupti::__private::this_is_injected();
-    let Some((life, options_error)) = Life::describe() else {
+    // Files are written here, on a thread of the program.
+    let Some((life, options_error)) = with_signals_blocked(Life::describe) else {
         mode::turn_off();
         return false;
     };
     let life = LIFE.get_or_init(|| life);
     let begun = match options_error {
         Some(why) => Err(why),
-        None => cupti::__private::with_signals_blocked(|| life.begin()),
+        None => with_signals_blocked(|| life.begin()),
     };
     match begun {
         Ok(()) => {
@@ -103,7 +105,7 @@ pub(crate) fn begin() -> bool {
         }
         Err(why) => {
             mode::turn_off();
-            life.fail(&why);
+            with_signals_blocked(|| life.fail(&why));
             false
         }
     }
@@ -135,7 +137,8 @@ pub(crate) fn yield_to_program() -> bool {
     if OWNER.load(Ordering::Relaxed) != own {
         return false;
     }
-    LIFE.get().is_none_or(|life| life.finish(Some("the program records itself")))
+    let finish = |life: &'static Life| life.finish(Some("the program records itself"));
+    LIFE.get().is_none_or(|life| with_signals_blocked(|| finish(life)))
 }
 
 /// Begins a window of the file where sampling has begun one. False if the file has no window: the sums still have it.
@@ -167,7 +170,7 @@ impl Windows for OfFile {
         life.control.cancel(Task::Rest);
         if let Some(file) = &*life.file.read_recursive() {
             // A refusal leaves the session paused; the library's thread tries again.
-            let begun = cupti::__private::with_signals_blocked(|| file.begin_window(PATIENCE));
+            let begun = with_signals_blocked(|| file.begin_window(PATIENCE));
             if begun.is_err() {
                 life.control.plan(Task::Start, Duration::ZERO);
             }
