@@ -5,7 +5,7 @@
 
 use std::ops::Range as Span;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Assumptions;
 use super::intervention::DOMAIN_NAME;
@@ -87,6 +87,11 @@ impl ThreadPoints {
     }
 }
 
+/// The most processes whose steps are replayed with the points of all processes. Each step visits all points within its time:
+/// where processes run at the same times, the visits grow with the square of their number. The steps of more processes are
+/// replayed each with the points of its own process, and other processes are at their measured times.
+pub(super) const MOST_TOGETHER: usize = 16;
+
 /// The graph, and what was assumed to make it.
 #[derive(Debug)]
 pub(super) struct Graph {
@@ -98,6 +103,8 @@ pub(super) struct Graph {
     first_edge: Vec<u32>,
     /// The points in topological order, which is that of their times.
     pub(super) order: Vec<u32>,
+    /// The points of threads and operations of each process in that order, with more than [`MOST_TOGETHER`] processes.
+    by_process: FxHashMap<u32, Vec<u32>>,
     pub(super) threads: Vec<ThreadPoints>,
     first_operation: u32,
     pub(super) classes: usize,
@@ -121,11 +128,18 @@ impl Graph {
         self.times[point as usize]
     }
 
-    /// The part of `order` within a time.
-    pub(super) fn slice(&self, time: Interval) -> Span<usize> {
-        let start = self.order.partition_point(|point| self.time(*point) < time.start_ns);
-        let end = self.order.partition_point(|point| self.time(*point) <= time.end_ns);
-        start..end
+    /// The points within a time in topological order: those that a step of this process is replayed with, or all without one.
+    pub(super) fn slice(&self, process: Option<u32>, time: Interval) -> &[u32] {
+        let of_process = process.and_then(|process| self.by_process.get(&process));
+        let points = of_process.unwrap_or(&self.order);
+        let start = points.partition_point(|point| self.time(*point) < time.start_ns);
+        let end = points.partition_point(|point| self.time(*point) <= time.end_ns);
+        &points[start..end]
+    }
+
+    /// True if each process is replayed alone, so that edges may lead from points of other processes.
+    pub(super) fn is_by_process(&self) -> bool {
+        !self.by_process.is_empty()
     }
 }
 
@@ -325,8 +339,16 @@ impl<'p> Builder<'p> {
 
     /// Orders points and edges. Costs a sort of each.
     pub(super) fn finish(self) -> Graph {
-        let Self { times, mut edges, threads, first_operation, classes, mut assumptions, .. } =
-            self;
+        let Self {
+            store,
+            times,
+            mut edges,
+            threads,
+            first_operation,
+            classes,
+            mut assumptions,
+            ..
+        } = self;
         order::sort_by_number(&mut edges, |edge| edge.to.into());
         let rank = ranks(times.len(), &mut edges, &mut assumptions);
         let mut order: Vec<u32> = (0..times.len() as u32).collect();
@@ -349,9 +371,47 @@ impl<'p> Builder<'p> {
                 edge.lag = since(edge);
             }
         }
+        let by_process = by_process(store, &threads, first_operation, &order);
         let classes = classes.len();
-        Graph { times, edges, first_edge, order, threads, first_operation, classes, assumptions }
+        Graph {
+            times,
+            edges,
+            first_edge,
+            order,
+            by_process,
+            threads,
+            first_operation,
+            classes,
+            assumptions,
+        }
     }
+}
+
+/// The points of threads and operations by process, in this order; empty with at most [`MOST_TOGETHER`] processes.
+fn by_process(
+    store: &Store,
+    threads: &[ThreadPoints],
+    first_operation: u32,
+    order: &[u32],
+) -> FxHashMap<u32, Vec<u32>> {
+    let all: FxHashSet<u32> = store.threads.iter().map(|thread| thread.process).collect();
+    if all.len() <= MOST_TOGETHER {
+        return FxHashMap::default();
+    }
+    let of_threads = threads.iter().zip(&store.threads);
+    let of_threads =
+        of_threads.flat_map(|(points, thread)| points.times.iter().map(|_| thread.process));
+    let of_operations = store.operations.iter().flat_map(|row| [store.work(row).process; 2]);
+    // Points of threads come first. What follows the operations belongs to several processes.
+    let processes: Vec<u32> =
+        of_threads.take(first_operation as usize).chain(of_operations).collect();
+    let mut by_process: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+    for &point in order {
+        if let Some(process) = processes.get(point as usize) {
+            by_process.entry(*process).or_default().push(point);
+        }
+    }
+    by_process
 }
 
 /// A topological rank of each point. Only points of one time can form cycles, since no edge leads back in time; edges

@@ -319,6 +319,11 @@ impl<'a> Dependencies<'a> {
         Interval { start_ns, end_ns }
     }
 
+    /// The points that a window is replayed with.
+    fn points_of(&self, window: &Window) -> &[u32] {
+        self.graph.slice(window.range.map(|_| window.process), self.interval(window))
+    }
+
     /// The range of an operation.
     fn range_of(&self, id: OperationId) -> Option<RangeId> {
         let store = &self.profile.store;

@@ -261,9 +261,9 @@ impl Dependencies<'_> {
     ) {
         let graph = &self.graph;
         let time = self.interval(window);
-        let part = graph.slice(time);
+        let part = self.points_of(window);
         let is_first = time.start_ns == since_ns;
-        for &point in graph.order[part.clone()].iter().rev() {
+        for &point in part.iter().rev() {
             if graph.time(point) == time.start_ns && !is_first {
                 continue;
             }
@@ -300,8 +300,13 @@ impl Dependencies<'_> {
                 }
             }
         }
-        for &point in &graph.order[part] {
+        for &point in part {
             latest[point as usize] = u64::MAX;
+            if graph.is_by_process() {
+                for edge in &graph.edges[graph.edges_to(point)] {
+                    latest[edge.from as usize] = u64::MAX;
+                }
+            }
         }
     }
 

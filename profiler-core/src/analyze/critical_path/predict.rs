@@ -219,9 +219,8 @@ impl Dependencies<'_> {
         let mut changed = Changed { lags, at_least: 0, copy_rate: None };
         self.apply(&change, &mut changed);
         let mut earliest = Vec::new();
-        let all = 0..graph.order.len();
         if let Some(whole) = self.whole() {
-            graph.replay(all, whole.start, |at, _| changed.lags[at], &mut earliest);
+            graph.replay(&graph.order, whole.start, |at, _| changed.lags[at], &mut earliest);
         }
         let windows = self.windows();
         let before = lengths(&windows, |point| graph.time(point));

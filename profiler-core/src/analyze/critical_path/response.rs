@@ -250,7 +250,7 @@ impl Dependencies<'_> {
         }
         let mut earliest = Vec::new();
         if let Some(whole) = self.whole() {
-            graph.replay(0..graph.order.len(), whole.start, |at, _| lags[at], &mut earliest);
+            graph.replay(&graph.order, whole.start, |at, _| lags[at], &mut earliest);
         }
         lengths(windows, |point| earliest[point as usize])
     }
