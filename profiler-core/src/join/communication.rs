@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::base::kernel_names::{displayed, lower_case, matches, without_arguments};
+use crate::base::kernel_names::{Characters, displayed, lower_case, matches, without_arguments};
 use crate::join::tables::{KernelNames, NameId, Names, Store, What, WorkId};
 
 /// A pattern of communication kernels.
@@ -128,9 +128,13 @@ const WITHIN_A_GPU: &[&str] = &[
 pub(crate) fn row_of(shown: &str) -> Option<usize> {
     let qualified = without_arguments(shown);
     let own = qualified.rsplit("::").next().unwrap_or(&qualified);
-    let is_it = |pattern: &str| match pattern.contains("::") {
-        true => matches(pattern, &qualified),
-        false => matches(pattern, own),
+    let characters = Characters::of(&qualified);
+    let is_it = |pattern: &str| {
+        Characters::of(pattern).can_match(characters)
+            && match pattern.contains("::") {
+                true => matches(pattern, &qualified),
+                false => matches(pattern, own),
+            }
     };
     let row = TABLE.iter().position(|row| is_it(row.pattern))?;
     (!WITHIN_A_GPU.iter().any(|pattern| is_it(pattern))).then_some(row)

@@ -7,7 +7,7 @@ use super::confidence::Confidence;
 use super::data_type::of_kernel;
 use super::tensor_table::{NameUse, patterns};
 use super::{Classifier, KernelClass};
-use crate::base::kernel_names::{lower_case, matches};
+use crate::base::kernel_names::{Characters, lower_case, matches};
 use crate::base::named_variants::named_variants;
 use crate::profile::Kernel;
 
@@ -51,7 +51,10 @@ impl TensorCoreUse {
         use Confidence::{High, Low};
         let (shown, _) = lower_case(name);
         let class = classifier.classify(name);
-        let is_it = |row: &(&str, NameUse, Confidence)| matches(row.0, &shown);
+        let characters = Characters::of(&shown);
+        let is_it = |row: &(&str, NameUse, Confidence)| {
+            Characters::of(row.0).can_match(characters) && matches(row.0, &shown)
+        };
         let mut data_type = of_kernel(&shown);
         let (tensor_cores, confidence, because, is_plain_product) = match classifier
             .uses_tensor_cores(name)
