@@ -9,16 +9,17 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Assumptions;
 use super::intervention::DOMAIN_NAME;
-use crate::base::order;
-use crate::join::tables::{CallId, Interval, NameId, OperationId, RangeId, Store, ThreadId};
+use crate::join::tables::{CallId, Interval, Maybe, NameId, OperationId, RangeId, Store, ThreadId};
 use crate::profile::Profile;
 use crate::query::Timeline;
 
 /// What an edge stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
-    /// A thread's own time, in a call or outside.
-    Host { call: Option<CallId>, range: Option<RangeId> },
+    /// A thread's own time in a call.
+    Call(CallId),
+    /// A thread's own time outside calls, in this range.
+    Host(Maybe<RangeId>),
     /// An operation from start to end.
     Work(OperationId),
     /// From the start of a call to that of its operation.
@@ -46,7 +47,12 @@ pub(super) enum Link {
 impl Link {
     /// True for a thread's own time and for operations: what takes time by itself.
     pub(super) fn is_activity(self) -> bool {
-        matches!(self, Self::Host { .. } | Self::Work(_))
+        self.is_own_time() || matches!(self, Self::Work(_))
+    }
+
+    /// True for a thread's own time.
+    pub(super) fn is_own_time(self) -> bool {
+        matches!(self, Self::Call(_) | Self::Host(_))
     }
 }
 
@@ -188,6 +194,11 @@ impl<'p> Builder<'p> {
         *self.classes.entry((kind, of)).or_insert(next)
     }
 
+    /// The number of classes so far.
+    pub(super) fn classes(&self) -> usize {
+        self.classes.len()
+    }
+
     fn add_threads(&mut self) {
         let store = self.store;
         let (start_ns, stop_ns) = store.session.window_ns;
@@ -236,7 +247,9 @@ impl<'p> Builder<'p> {
                 };
                 before = kind;
                 self.own_time[point as usize + 1] = self.edges.len() as u32;
-                let (lag, link) = (pair[1] - pair[0], Link::Host { call, range });
+                // The range in a call is that of the call.
+                let link = call.map_or(Link::Host(range.into()), Link::Call);
+                let lag = pair[1] - pair[0];
                 self.edges.push(Edge { from: point, to: point + 1, lag, link, class });
             }
         }
@@ -345,14 +358,15 @@ impl<'p> Builder<'p> {
             mut edges,
             threads,
             first_operation,
+            own_time,
             classes,
             mut assumptions,
             ..
         } = self;
-        order::sort_by_number(&mut edges, |edge| edge.to.into());
-        let rank = ranks(times.len(), &mut edges, &mut assumptions);
-        let mut order: Vec<u32> = (0..times.len() as u32).collect();
-        order.sort_unstable_by_key(|point| (times[*point as usize], rank[*point as usize]));
+        drop(own_time);
+        sort_by_point(&mut edges, times.len());
+        let mut order = topological(times.len(), &mut edges, &mut assumptions);
+        order.sort_by_key(|point| times[*point as usize]);
         let mut first_edge = Vec::with_capacity(times.len() + 1);
         let mut at = 0;
         for point in 0..=times.len() as u32 {
@@ -414,31 +428,53 @@ fn by_process(
     by_process
 }
 
-/// A topological rank of each point. Only points of one time can form cycles, since no edge leads back in time; edges
+/// Sorts edges by the point they lead to, stably and in place: each has its place by the number of edges to points before.
+fn sort_by_point(edges: &mut [Edge], points: usize) {
+    let mut next: Vec<u32> = vec![0; points + 1];
+    for edge in &*edges {
+        next[edge.to as usize + 1] += 1;
+    }
+    for at in 0..points {
+        next[at + 1] += next[at];
+    }
+    let place = |edge: &Edge| {
+        let next = &mut next[edge.to as usize];
+        *next += 1;
+        *next - 1
+    };
+    let mut places: Vec<u32> = edges.iter().map(place).collect();
+    for at in 0..edges.len() {
+        while places[at] as usize != at {
+            let to = places[at] as usize;
+            edges.swap(at, to);
+            places.swap(at, to);
+        }
+    }
+}
+
+/// The points in a topological order. Only points of one time can form cycles, since no edge leads back in time; edges
 /// of such cycles are removed, but for own times of threads and operations, which form none.
-fn ranks(points: usize, edges: &mut Vec<Edge>, assumptions: &mut Assumptions) -> Vec<u32> {
-    let mut from: Vec<u32> = vec![0; points + 1];
+fn topological(points: usize, edges: &mut Vec<Edge>, assumptions: &mut Assumptions) -> Vec<u32> {
     let mut missing: Vec<u32> = vec![0; points];
+    // Of each point the end of its targets, and once all have their places the first.
+    let mut from: Vec<u32> = vec![0; points + 1];
     for edge in edges.iter() {
-        from[edge.from as usize + 1] += 1;
+        from[edge.from as usize] += 1;
         missing[edge.to as usize] += 1;
     }
     for at in 0..points {
         from[at + 1] += from[at];
     }
-    let mut next = from.clone();
     let mut targets: Vec<u32> = vec![0; edges.len()];
-    for edge in edges.iter() {
-        let slot = &mut next[edge.from as usize];
+    for edge in edges.iter().rev() {
+        let slot = &mut from[edge.from as usize];
+        *slot -= 1;
         targets[*slot as usize] = edge.to;
-        *slot += 1;
     }
-    let mut rank = vec![NONE; points];
+    let mut order = Vec::with_capacity(points);
     let mut ready: Vec<u32> = (0..points as u32).filter(|at| missing[*at as usize] == 0).collect();
-    let mut done = 0;
     while let Some(point) = ready.pop() {
-        rank[point as usize] = done;
-        done += 1;
+        order.push(point);
         for &to in &targets[from[point as usize] as usize..from[point as usize + 1] as usize] {
             missing[to as usize] -= 1;
             if missing[to as usize] == 0 {
@@ -446,13 +482,15 @@ fn ranks(points: usize, edges: &mut Vec<Edge>, assumptions: &mut Assumptions) ->
             }
         }
     }
-    if done as usize == points {
-        return rank;
+    if order.len() == points {
+        return order;
     }
     let before = edges.len();
+    let mut is_in_order = vec![false; points];
+    order.iter().for_each(|point| is_in_order[*point as usize] = true);
     let is_in_cycle =
-        |edge: &Edge| rank[edge.from as usize] == NONE && rank[edge.to as usize] == NONE;
+        |edge: &Edge| !is_in_order[edge.from as usize] && !is_in_order[edge.to as usize];
     edges.retain(|edge| edge.link.is_activity() || !is_in_cycle(edge));
     assumptions.cycles += (before - edges.len()) as u64;
-    ranks(points, edges, assumptions)
+    topological(points, edges, assumptions)
 }

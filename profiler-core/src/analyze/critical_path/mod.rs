@@ -390,13 +390,20 @@ impl Dependencies<'_> {
     pub fn outlook(&self) -> Outlook {
         let (replay, responses) = (self.replay_error(), self.responses());
         let confidence = Confidence::of(replay.as_ref(), &responses);
+        let windows = self.windows();
+        let path = self.path_of(self.steps_path(), &windows);
+        let no_prediction = self.check_model().err();
+        let changes = match no_prediction {
+            None => self.best_changes_on(&path, &windows, CHANGES),
+            Some(_) => Vec::new(),
+        };
         Outlook {
-            path: self.path_of(self.steps_path(), &self.windows()),
+            path,
             replay,
             responses,
             confidence,
-            changes: self.best_changes(CHANGES),
-            no_prediction: self.check_model().err(),
+            changes,
+            no_prediction,
             assumptions: self.graph.assumptions,
             clock: Duration::from_nanos(self.clock_ns()),
         }

@@ -92,7 +92,7 @@ impl Graph {
 /// Whether an edge shows how long its class takes: own times of threads, and what decided.
 fn is_sample(graph: &Graph, edge: &Edge) -> bool {
     let decided = edge.lag == graph.time(edge.to) - graph.time(edge.from);
-    matches!(edge.link, Link::Host { .. }) || decided
+    edge.link.is_own_time() || decided
 }
 
 /// Whether the lag of an edge is measured also where others are fitted: that of operations.
