@@ -252,9 +252,17 @@ pub(crate) struct Characters(u128);
 
 impl Characters {
     /// Those of a name, or of a pattern without its stars.
-    pub(crate) fn of(text: &str) -> Self {
-        let bits = text.bytes().filter(|byte| byte.is_ascii() && *byte != b'*');
-        Self(bits.fold(0, |all, byte| all | 1 << byte))
+    pub(crate) const fn of(text: &str) -> Self {
+        let (bytes, mut at, mut all) = (text.as_bytes(), 0, 0);
+        // Constant functions have no iterators.
+        while at < bytes.len() {
+            let byte = bytes[at];
+            if byte.is_ascii() && byte != b'*' {
+                all |= 1 << byte;
+            }
+            at += 1;
+        }
+        Self(all)
     }
 
     /// True if a pattern with these can match a name with those.

@@ -5,6 +5,7 @@
 
 use std::ops::Range as Span;
 
+use cupti::tables;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Assumptions;
@@ -215,6 +216,13 @@ impl<'p> Builder<'p> {
             times[range.thread.at()].extend([range.time.start_ns, range.time.end_ns]);
         }
         let timeline = Timeline::new(store);
+        let operations = store.operations.len();
+        let most = times.iter().map(|times| times.len() + 1).sum::<usize>();
+        tables::reserve(&mut self.times, most + 2 * operations);
+        tables::reserve(&mut self.own_time, most + 2 * operations);
+        // An operation has an edge for itself, its launch and the one before, a wait one or more.
+        let waits = 2 * store.synchronizations.len();
+        tables::reserve(&mut self.edges, most + 3 * operations + waits);
         for (row, mut times) in (0..).zip(times) {
             if !times.is_empty() {
                 times.push(start_ns);
@@ -364,10 +372,11 @@ impl<'p> Builder<'p> {
             ..
         } = self;
         drop(own_time);
-        sort_by_point(&mut edges, times.len());
+        // A few sorted runs, which this sort merges.
+        edges.sort_by_key(|edge| edge.to);
         let mut order = topological(times.len(), &mut edges, &mut assumptions);
         order.sort_by_key(|point| times[*point as usize]);
-        let mut first_edge = Vec::with_capacity(times.len() + 1);
+        let mut first_edge = tables::with_capacity(times.len() + 1);
         let mut at = 0;
         for point in 0..=times.len() as u32 {
             while edges.get(at).is_some_and(|edge| edge.to < point) {
@@ -428,36 +437,12 @@ fn by_process(
     by_process
 }
 
-/// Sorts edges by the point they lead to, stably and in place: each has its place by the number of edges to points before.
-fn sort_by_point(edges: &mut [Edge], points: usize) {
-    let mut next: Vec<u32> = vec![0; points + 1];
-    for edge in &*edges {
-        next[edge.to as usize + 1] += 1;
-    }
-    for at in 0..points {
-        next[at + 1] += next[at];
-    }
-    let place = |edge: &Edge| {
-        let next = &mut next[edge.to as usize];
-        *next += 1;
-        *next - 1
-    };
-    let mut places: Vec<u32> = edges.iter().map(place).collect();
-    for at in 0..edges.len() {
-        while places[at] as usize != at {
-            let to = places[at] as usize;
-            edges.swap(at, to);
-            places.swap(at, to);
-        }
-    }
-}
-
 /// The points in a topological order. Only points of one time can form cycles, since no edge leads back in time; edges
 /// of such cycles are removed, but for own times of threads and operations, which form none.
 fn topological(points: usize, edges: &mut Vec<Edge>, assumptions: &mut Assumptions) -> Vec<u32> {
-    let mut missing: Vec<u32> = vec![0; points];
+    let mut missing: Vec<u32> = tables::filled(0, points);
     // Of each point the end of its targets, and once all have their places the first.
-    let mut from: Vec<u32> = vec![0; points + 1];
+    let mut from: Vec<u32> = tables::filled(0, points + 1);
     for edge in edges.iter() {
         from[edge.from as usize] += 1;
         missing[edge.to as usize] += 1;
@@ -465,13 +450,13 @@ fn topological(points: usize, edges: &mut Vec<Edge>, assumptions: &mut Assumptio
     for at in 0..points {
         from[at + 1] += from[at];
     }
-    let mut targets: Vec<u32> = vec![0; edges.len()];
+    let mut targets: Vec<u32> = tables::filled(0, edges.len());
     for edge in edges.iter().rev() {
         let slot = &mut from[edge.from as usize];
         *slot -= 1;
         targets[*slot as usize] = edge.to;
     }
-    let mut order = Vec::with_capacity(points);
+    let mut order = tables::with_capacity(points);
     let mut ready: Vec<u32> = (0..points as u32).filter(|at| missing[*at as usize] == 0).collect();
     while let Some(point) = ready.pop() {
         order.push(point);

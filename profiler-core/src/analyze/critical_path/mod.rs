@@ -391,14 +391,13 @@ impl Dependencies<'_> {
         let (replay, responses) = (self.replay_error(), self.responses());
         let confidence = Confidence::of(replay.as_ref(), &responses);
         let windows = self.windows();
-        let path = self.path_of(self.steps_path(), &windows);
         let no_prediction = self.check_model().err();
         let changes = match no_prediction {
-            None => self.best_changes_on(&path, &windows, CHANGES),
+            None => self.best_changes(CHANGES),
             Some(_) => Vec::new(),
         };
         Outlook {
-            path,
+            path: self.path_of(self.steps_path(), &windows),
             replay,
             responses,
             confidence,

@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use cupti::tables;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -139,6 +140,11 @@ pub struct CriticalPath {
 }
 
 impl CriticalPath {
+    /// Frees the memory of its segments.
+    pub(super) fn without_segments(self) -> Self {
+        Self { segments: Vec::new(), ..self }
+    }
+
     getters! {
         /// The parts in time order, by instance.
         segments: &[Segment] = segments;
@@ -245,9 +251,9 @@ impl Dependencies<'_> {
     pub(super) fn path_of(&self, range: Option<String>, windows: &[Window]) -> CriticalPath {
         let mut rows = Rows::new(self.profile);
         let mut segments = Vec::new();
-        let mut on_path = vec![false; self.graph.edges.len()];
+        let mut on_path = tables::filled(false, self.graph.edges.len());
         let (mut length, mut unexplained) = (0, 0);
-        let mut latest = vec![u64::MAX; self.graph.times.len()];
+        let mut latest = tables::filled(u64::MAX, self.graph.times.len());
         for windows in stretches(windows) {
             let whole = merged(&windows);
             let (edges, reached) = self.walk(&whole);

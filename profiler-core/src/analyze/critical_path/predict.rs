@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use cupti::{CallClass, CopyKind, MemoryKind};
+use cupti::{CallClass, CopyKind, MemoryKind, tables};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
@@ -224,6 +224,7 @@ impl Dependencies<'_> {
         let graph = &self.graph;
         let mut lags = std::mem::take(&mut scratch.lags);
         lags.clear();
+        tables::reserve(&mut lags, graph.edges.len());
         lags.extend(graph.edges.iter().map(|edge| edge.lag));
         let mut changed = Changed { lags, at_least: 0, copy_rate: None };
         self.apply(&change, &mut changed);
@@ -265,21 +266,13 @@ impl Dependencies<'_> {
             return Vec::new();
         }
         let windows = self.windows();
-        self.best_changes_on(&self.path_of(None, &windows), &windows, most)
-    }
-
-    /// [`best_changes`](Self::best_changes) by the critical path of these steps, if the model passes its own check.
-    pub(super) fn best_changes_on(
-        &self,
-        path: &CriticalPath,
-        windows: &[Window],
-        most: usize,
-    ) -> Vec<Prediction> {
+        // Replays need as much memory as the segments.
+        let path = self.path_of(None, &windows).without_segments();
         let mut predictions: Vec<Prediction> = Vec::new();
         let tries = (MOST_EDGES / self.graph.edges.len().max(1)).max(8);
         let mut scratch = Scratch::default();
-        for change in self.candidates(path, windows).into_iter().take(tries) {
-            let prediction = self.replayed(change, windows, &mut scratch);
+        for change in self.candidates(&path, &windows).into_iter().take(tries) {
+            let prediction = self.replayed(change, &windows, &mut scratch);
             let least = LEAST_SAVED * prediction.before.as_secs_f64();
             if prediction.saved().as_secs_f64() >= least {
                 predictions.push(prediction);

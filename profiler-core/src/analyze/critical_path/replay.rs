@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use cupti::tables;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -59,7 +60,9 @@ impl Graph {
         mut lag: impl FnMut(usize, &Edge) -> u64,
         earliest: &mut Vec<u64>,
     ) {
-        earliest.resize(self.times.len(), REMOVED);
+        if earliest.len() != self.times.len() {
+            *earliest = tables::filled(REMOVED, self.times.len());
+        }
         for &point in points {
             let mut at = None;
             for edge in self.edges_to(point) {

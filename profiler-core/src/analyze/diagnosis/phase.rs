@@ -316,7 +316,10 @@ impl Clock {
     /// The pieces of each device clipped to its disjoint, ordered times.
     pub(super) fn within_each(&self, windows: &Windows) -> Vec<Piece> {
         let of = |(device, times): (&u32, &Vec<Interval>)| self.within(times, &[*device].into());
-        windows.iter().flat_map(of).collect()
+        let mut parts = windows.iter().map(of);
+        let mut all = parts.next().unwrap_or_default();
+        parts.for_each(|mut part| all.append(&mut part));
+        all
     }
 
     fn has_within(&self, device: u32, time: Interval) -> bool {
