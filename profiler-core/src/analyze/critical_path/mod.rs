@@ -42,7 +42,9 @@
 //!
 //! # The model's error
 //! [`Dependencies::replay_error`] fits the host's delays on odd steps and replays the even ones with them. If the median step is
-//! off by more than 10 %, nothing is predicted. A program can put the
+//! off by more than 10 %, nothing is predicted. Steps of up to 16 processes are replayed with the work of all processes at their
+//! time. With more processes each step is replayed with its own process alone, and the others are at their measured times: the
+//! cost would grow with the square of their number. A program can put the
 //! model to the test: an [`Intervention`] delays half of its steps at one place, and [`Dependencies::responses`] compares what
 //! that did with what the model predicts.
 

@@ -186,7 +186,7 @@ impl Dependencies<'_> {
             return Err(NoPrediction::NothingMatches);
         }
         self.check_model()?;
-        Ok(self.replayed(change, &self.windows(), &mut Scratch::default()))
+        Ok(self.replayed(change))
     }
 
     /// Fails if the replay of the median step is off by more than 10 %.
@@ -220,7 +220,11 @@ impl Dependencies<'_> {
         }
     }
 
-    fn replayed(&self, change: Change, windows: &[Window], scratch: &mut Scratch) -> Prediction {
+    pub(super) fn replayed(&self, change: Change) -> Prediction {
+        self.replayed_in(change, &self.windows(), &mut Scratch::default())
+    }
+
+    fn replayed_in(&self, change: Change, windows: &[Window], scratch: &mut Scratch) -> Prediction {
         let graph = &self.graph;
         let mut lags = std::mem::take(&mut scratch.lags);
         lags.clear();
@@ -272,7 +276,7 @@ impl Dependencies<'_> {
         let tries = (MOST_EDGES / self.graph.edges.len().max(1)).max(8);
         let mut scratch = Scratch::default();
         for change in self.candidates(&path, &windows).into_iter().take(tries) {
-            let prediction = self.replayed(change, &windows, &mut scratch);
+            let prediction = self.replayed_in(change, &windows, &mut scratch);
             let least = LEAST_SAVED * prediction.before.as_secs_f64();
             if prediction.saved().as_secs_f64() >= least {
                 predictions.push(prediction);
