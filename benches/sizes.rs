@@ -66,7 +66,7 @@ const INPUTS: &[Input] = &[
         make: kernels,
         commands: &[
             task(&["report"]),
-            Task { most_mb: Some(1_500.0), ..task(&["diagnose"]) },
+            Task { most_mb: Some(1_700.0), ..task(&["diagnose"]) },
             task(&["critical-path"]),
         ],
     },
