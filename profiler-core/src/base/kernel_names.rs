@@ -149,7 +149,7 @@ pub(crate) fn without_arguments(name: &str) -> String {
 }
 
 /// Names kept at the start and the end of a long path.
-const KEPT: usize = 64;
+pub(crate) const KEPT: usize = 64;
 
 /// The position of a row in a tree, as needed for its path.
 #[derive(Debug, Clone, Copy)]
@@ -175,6 +175,11 @@ impl Level {
     /// The number of ancestors.
     pub(crate) fn depth(self) -> usize {
         self.depth
+    }
+
+    /// The innermost of the first [`KEPT`] rows of its path: the row itself if there are no more.
+    pub(crate) fn head(self) -> usize {
+        self.head
     }
 
     /// The names of a row's path, outermost first: beyond twice [`KEPT`], the first and last with
@@ -214,8 +219,8 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let Some(mut name) = name.strip_prefix(start) else { return false };
     let (parts, end) = rest.rsplit_once('*').unwrap_or(("", rest));
     // The first place of a part leaves the most for those after it.
-    parts.split('*').all(|part| match name.split_once(part) {
-        Some((_, after)) => {
+    parts.split('*').all(|part| match after(name, part) {
+        Some(after) => {
             name = after;
             true
         }
@@ -223,16 +228,66 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     }) && name.ends_with(end)
 }
 
+/// Bytes of a part up to which a search without preparation is faster.
+const SHORT: usize = 32;
+
+/// The text behind the first place of a part.
+fn after<'n>(name: &'n str, part: &str) -> Option<&'n str> {
+    let [first, rest @ ..] = part.as_bytes() else { return Some(name) };
+    if part.len() > SHORT {
+        return name.split_once(part).map(|(_, after)| after);
+    }
+    let (bytes, mut from) = (name.as_bytes(), 0);
+    loop {
+        from += bytes[from..].iter().position(|byte| byte == first)? + 1;
+        if bytes[from..].starts_with(rest) {
+            return name.get(from + rest.len()..);
+        }
+    }
+}
+
+/// The ASCII characters of a text, a bit each: to skip patterns with characters that a name does not have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Characters(u128);
+
+impl Characters {
+    /// Those of a name, or of a pattern without its stars.
+    pub(crate) const fn of(text: &str) -> Self {
+        let (bytes, mut at, mut all) = (text.as_bytes(), 0, 0);
+        // Constant functions have no iterators.
+        while at < bytes.len() {
+            let byte = bytes[at];
+            if byte.is_ascii() && byte != b'*' {
+                all |= 1 << byte;
+            }
+            at += 1;
+        }
+        Self(all)
+    }
+
+    /// True if a pattern with these can match a name with those.
+    pub(crate) fn can_match(self, name: Self) -> bool {
+        self.0 & !name.0 == 0
+    }
+}
+
 /// A pattern of [`matches`].
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pattern {
     text: String,
     has_stars: bool,
+    characters: Characters,
 }
 
 impl Pattern {
     pub(crate) fn new(text: &str) -> Self {
-        Self { text: text.to_owned(), has_stars: text.contains('*') }
+        let characters = Characters::of(text);
+        Self { text: text.to_owned(), has_stars: text.contains('*'), characters }
+    }
+
+    /// [`matches`](Self::matches), given the characters of the name: for many patterns of one name.
+    pub(crate) fn matches_one_of(&self, name: &str, characters: Characters) -> bool {
+        self.characters.can_match(characters) && self.matches(name)
     }
 
     pub(crate) fn matches(&self, name: &str) -> bool {
@@ -316,6 +371,38 @@ pub(crate) fn lower_case(name: &str) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patterns_match_what_a_search_by_the_standard_library_finds() {
+        let plain = |pattern: &str, name: &str| {
+            let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
+            let Some(mut name) = name.strip_prefix(start) else { return false };
+            let (parts, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+            let mut find = |part: &str| {
+                let found = name.split_once(part);
+                name = found.map_or(name, |(_, after)| after);
+                found.is_some()
+            };
+            parts.split('*').all(&mut find) && name.ends_with(end)
+        };
+        let mut rng = fastrand::Rng::with_seed(44);
+        let mut text = |letters: &[char], most: usize| -> String {
+            (0..rng.usize(..most)).map(|_| letters[rng.usize(..letters.len())]).collect()
+        };
+        let mut matched = 0;
+        for _ in 0..20_000 {
+            let (name, pattern) = (text(&['a', 'b', 'ä'], 50), text(&['a', 'b', 'ä', '*', '*'], 7));
+            let long = format!("*{}*", text(&['a'], 2 * SHORT));
+            for pattern in [pattern, long] {
+                let expected = plain(&pattern, &name);
+                assert_eq!(matches(&pattern, &name), expected, "{pattern} {name}");
+                let found = Pattern::new(&pattern).matches_one_of(&name, Characters::of(&name));
+                assert_eq!(found, expected, "{pattern} {name}");
+                matched += usize::from(expected);
+            }
+        }
+        assert!(matched > 1_000, "{matched}");
+    }
 
     #[test]
     fn names_are_demangled_where_they_are_mangled() {

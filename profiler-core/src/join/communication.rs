@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::base::kernel_names::{displayed, lower_case, matches, without_arguments};
+use crate::base::kernel_names::{Characters, displayed, lower_case, matches, without_arguments};
 use crate::join::tables::{KernelNames, NameId, Names, Store, What, WorkId};
 
 /// A pattern of communication kernels.
@@ -15,6 +15,7 @@ pub(crate) struct Row {
     /// In lower case; `*` matches any text. A pattern with `::` matches the qualified name, another
     /// the name without namespaces; both without template arguments and parameters.
     pub(crate) pattern: &'static str,
+    characters: Characters,
     /// The libraries with such names.
     pub(crate) family: &'static str,
     /// A public repository and file that has them.
@@ -31,7 +32,7 @@ const fn row(
     source: &'static str,
     example: &'static str,
 ) -> Row {
-    Row { pattern, family, source, example }
+    Row { pattern, characters: Characters::of(pattern), family, source, example }
 }
 
 /// The first match counts: specific patterns come before general ones.
@@ -128,11 +129,13 @@ const WITHIN_A_GPU: &[&str] = &[
 pub(crate) fn row_of(shown: &str) -> Option<usize> {
     let qualified = without_arguments(shown);
     let own = qualified.rsplit("::").next().unwrap_or(&qualified);
+    let characters = Characters::of(&qualified);
     let is_it = |pattern: &str| match pattern.contains("::") {
         true => matches(pattern, &qualified),
         false => matches(pattern, own),
     };
-    let row = TABLE.iter().position(|row| is_it(row.pattern))?;
+    let can_match = |row: &Row| row.characters.can_match(characters);
+    let row = TABLE.iter().position(|row| can_match(row) && is_it(row.pattern))?;
     (!WITHIN_A_GPU.iter().any(|pattern| is_it(pattern))).then_some(row)
 }
 

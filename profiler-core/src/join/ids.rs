@@ -84,4 +84,4 @@ macro_rules! maybe {
         }
     )+};
 }
-maybe!(RangeId CallId);
+maybe!(RangeId CallId OperationId);

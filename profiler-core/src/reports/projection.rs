@@ -309,7 +309,7 @@ impl Reports<'_> {
     /// Every range with GPU work by start on the host; of simultaneous ones the longest first.
     pub fn nvtx_gpu_proj_trace(self) -> Report<NvtxGpuProjTrace> {
         let spans = Spans::new(self, true);
-        let numbers = spans.numbers();
+        let levels = spans.levels();
         let row = |ProjectedSpan { id, work, children }| {
             let span: &Span = &spans.all[id as usize];
             let thread = self.thread(span.thread);
@@ -327,7 +327,7 @@ impl Reports<'_> {
                 num_children: children,
                 range_id: span.number,
                 parent_id: span.parent.map(|parent| spans.all[parent as usize].number),
-                range_stack: RangeStack::new(&numbers, id),
+                range_stack: RangeStack::new(&levels, id),
             }
         };
         let mut rows: Vec<NvtxGpuProjTrace> = self.projected(&spans).into_iter().map(row).collect();

@@ -146,7 +146,7 @@ impl Reports<'_> {
                 *count += 1;
             }
         }
-        let numbers = spans.numbers();
+        let levels = spans.levels();
         let mut rows: Vec<NvtxPushpopTrace> = (0..)
             .zip(&spans.all)
             .map(|(id, span)| {
@@ -168,7 +168,7 @@ impl Reports<'_> {
                     num_children,
                     range_id: span.number,
                     parent_id: span.parent.map(|parent| spans.all[parent as usize].number),
-                    range_stack: RangeStack::new(&numbers, id),
+                    range_stack: RangeStack::new(&levels, id),
                 }
             })
             .collect();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::{Ends, EndsWith, Reports, Style, is_imported};
+use crate::base::kernel_names::{KEPT, Level};
 use crate::base::text::serialize_as_text;
 use crate::join::tables::{Call, Interval, Label, RangeId, Store, ThreadId};
 
@@ -313,9 +314,9 @@ impl Spans {
         &self.names[span.label as usize]
     }
 
-    /// The numbers of all spans and their parents, for [`RangeStack`].
-    pub(super) fn numbers(&self) -> Arc<[(u64, Option<u32>)]> {
-        self.all.iter().map(|span| (span.number, span.parent)).collect()
+    /// The numbers and parents of all spans, for [`RangeStack`].
+    pub(super) fn levels(&self) -> Arc<Levels> {
+        Arc::new(Levels::new(&self.all))
     }
 
     /// The thread range of a call. In a capture, not an open range that nsys ends before the call.
@@ -352,41 +353,100 @@ impl Spans {
     }
 }
 
-/// The numbers of a range and those around it; as text and for `serde` outermost first: `:1:2`.
+/// A range of a [`RangeStack`].
+#[derive(Debug)]
+struct Numbered {
+    number: u64,
+    parent: Option<u32>,
+    level: Level,
+}
+
+/// The numbers and parents of all spans, for [`RangeStack`].
+#[derive(Debug)]
+pub(super) struct Levels(Vec<Numbered>);
+
+impl Levels {
+    fn new(spans: &[Span]) -> Self {
+        let outermost = |(id, span): (usize, &Span)| {
+            let Span { number, parent, .. } = *span;
+            Numbered { number, parent, level: Level::of(id, None) }
+        };
+        let mut all: Vec<Numbered> = spans.iter().enumerate().map(outermost).collect();
+        let mut order: Vec<u32> = (0..all.len() as u32).collect();
+        order.sort_by_key(|id| spans[*id as usize].level);
+        for id in order.into_iter().map(|id| id as usize) {
+            let around = all[id].parent.map(|parent| all[parent as usize].level);
+            all[id].level = Level::of(id, around);
+        }
+        Self(all)
+    }
+
+    /// A span's own number and those around it, innermost first.
+    fn around(&self, id: u32) -> impl Iterator<Item = u64> {
+        let parent = |id: &u32| self.0[*id as usize].parent;
+        let ids = std::iter::successors(Some(id), parent).take(self.0.len());
+        ids.map(|id| self.0[id as usize].number)
+    }
+}
+
+/// Writes the levels of a range from the outermost on: without those between the first and last `kept`, whose number is
+/// written instead. The texts of all ranges of a recursion would have quadratic length.
+fn write_levels(
+    out: &mut impl fmt::Write,
+    levels: usize,
+    kept: usize,
+    mut write: impl FnMut(&mut dyn fmt::Write, std::ops::Range<usize>) -> fmt::Result,
+) -> fmt::Result {
+    match levels.checked_sub(2 * kept) {
+        None | Some(0) => write(out, 0..levels),
+        Some(between) => {
+            write(out, 0..kept)?;
+            write!(out, "…({between} more)…")?;
+            write(out, kept + between..levels)
+        }
+    }
+}
+
+/// The numbers of a range and those around it; as text and for `serde` outermost first: `:1:2`. Text of more than 128 numbers
+/// has the first and last 64, and the number of those between: `:1:2…(7 more)…:10:11`.
 ///
 /// The stacks of a report share their data: separate texts would be as long as ranges are deep.
 #[derive(Clone)]
 pub struct RangeStack {
-    spans: Arc<[(u64, Option<u32>)]>,
+    spans: Arc<Levels>,
     id: u32,
 }
 
 impl RangeStack {
-    pub(super) fn new(spans: &Arc<[(u64, Option<u32>)]>, id: u32) -> Self {
+    pub(super) fn new(spans: &Arc<Levels>, id: u32) -> Self {
         Self { spans: spans.clone(), id }
     }
 
-    /// The numbers, its own first.
+    /// All numbers, its own first.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
-        let parent = |id: &u32| self.spans[*id as usize].1;
-        let ids = std::iter::successors(Some(self.id), parent).take(self.spans.len());
-        ids.map(|id| self.spans[id as usize].0)
+        self.spans.around(self.id)
     }
 
-    /// The text, without middle numbers beyond the first and last `width`.
-    pub(super) fn ends(&self, width: usize) -> String {
-        let mut numbers: Vec<u64> = self.numbers().collect();
-        if numbers.len() > 2 * width {
-            numbers.drain(width..numbers.len() - width);
-        }
-        numbers.iter().rev().map(|number| format!(":{number}")).collect()
+    /// Writes the text with so many numbers at either end, at most [`KEPT`]. Costs no more for deeper ranges.
+    pub(super) fn write(&self, out: &mut impl fmt::Write, kept: usize) -> fmt::Result {
+        let level = self.spans.0[self.id as usize].level;
+        write_levels(out, level.depth() + 1, kept, |out, levels| {
+            // From the innermost of these levels outwards.
+            let (from, skipped) = match levels.end > level.depth() {
+                true => (self.id, 0),
+                // CAST: spans are counted in 32 bits.
+                false => (level.head() as u32, KEPT.min(level.depth() + 1) - levels.end),
+            };
+            let around = self.spans.around(from).skip(skipped).take(levels.len());
+            let numbers: Vec<u64> = around.collect();
+            numbers.iter().rev().try_for_each(|number| write!(out, ":{number}"))
+        })
     }
 }
 
 impl fmt::Display for RangeStack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let numbers: Vec<u64> = self.numbers().collect();
-        numbers.iter().rev().try_for_each(|number| write!(f, ":{number}"))
+        self.write(f, KEPT)
     }
 }
 
@@ -404,7 +464,8 @@ impl PartialEq for RangeStack {
 
 serialize_as_text!(RangeStack NameTree);
 
-/// A range's name after two dashes for each range around it: `--:name`.
+/// A range's name after two dashes for each range around it: `--:name`. Text of more than 128 pairs of dashes has the number of
+/// those beyond between them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NameTree {
     pub(super) level: u32,
@@ -412,16 +473,18 @@ pub struct NameTree {
 }
 
 impl NameTree {
-    /// The text with at most `width` pairs of dashes.
-    pub(super) fn end(&self, width: usize) -> String {
-        format!("{}{}", "--".repeat((self.level as usize).min(width)), self.name)
+    /// Writes the text with so many pairs of dashes at either end.
+    pub(super) fn write(&self, out: &mut impl fmt::Write, kept: usize) -> fmt::Result {
+        write_levels(out, self.level as usize, kept, |out, mut levels| {
+            levels.try_for_each(|_| out.write_str("--"))
+        })?;
+        out.write_str(&self.name)
     }
 }
 
 impl fmt::Display for NameTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (0..self.level).try_for_each(|_| f.write_str("--"))?;
-        f.write_str(&self.name)
+        self.write(f, KEPT)
     }
 }
 
@@ -467,5 +530,55 @@ mod tests {
                 assert_eq!(found.iter().collect::<Vec<_>>(), expected);
             }
         }
+    }
+
+    /// The stack and the tree of the innermost of so many nested spans, numbered from 1.
+    fn innermost(depth: u32) -> (RangeStack, NameTree) {
+        let level = |id: u32| Span {
+            style: Style::PushPop,
+            label: 0,
+            thread: ThreadId(0),
+            time: Interval::default(),
+            number: u64::from(id) + 1,
+            parent: id.checked_sub(1),
+            level: id,
+        };
+        // Parents may follow their children.
+        let mut spans: Vec<Span> = (0..depth).rev().map(level).collect();
+        spans
+            .iter_mut()
+            .for_each(|span| span.parent = span.parent.map(|parent| depth - 1 - parent));
+        let stack = RangeStack::new(&Arc::new(Levels::new(&spans)), 0);
+        (stack, NameTree { level: depth - 1, name: ":name".into() })
+    }
+
+    #[test]
+    fn texts_of_deep_ranges_lose_their_middle() {
+        let numbers = |numbers: std::ops::RangeInclusive<u32>| -> String {
+            numbers.map(|number| format!(":{number}")).collect()
+        };
+        for depth in [1, 2, 64, 65, 127, 128] {
+            let (stack, tree) = innermost(depth);
+            assert_eq!(stack.to_string(), numbers(1..=depth));
+            assert_eq!(tree.to_string(), format!("{}:name", "--".repeat(depth as usize - 1)));
+        }
+        for depth in [129, 130, 192, 193, 50_000] {
+            let (stack, tree) = innermost(depth);
+            let ends = (numbers(1..=64), numbers(depth - 63..=depth));
+            let expected = format!("{}…({} more)…{}", ends.0, depth - 128, ends.1);
+            assert_eq!(stack.to_string(), expected, "{depth}");
+            assert_eq!(stack.numbers().count(), depth as usize, "all are in the value");
+            let between = depth - 1 - 128;
+            let dashes = "--".repeat(64);
+            let expected = match between {
+                0 => format!("{dashes}{dashes}:name"),
+                _ => format!("{dashes}…({between} more)…{dashes}:name"),
+            };
+            assert_eq!(tree.to_string(), expected, "{depth}");
+        }
+        let (stack, tree) = innermost(40);
+        let (mut short, mut dashes) = (String::new(), String::new());
+        stack.write(&mut short, 2).and_then(|()| tree.write(&mut dashes, 1)).unwrap();
+        assert_eq!((&*short, &*dashes), (":1:2…(36 more)…:39:40", "--…(37 more)…--:name"));
     }
 }

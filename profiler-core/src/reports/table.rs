@@ -317,8 +317,8 @@ fn tenth(value: f64) -> f64 {
 
 /// Rows of a text table; `{:20}` shows 20, `{:#}` all.
 const SHOWN: usize = 50;
-/// The longest path in a table: its ends are kept.
-const PATH_WIDTH: usize = 500;
+/// Levels at either end of a path in a table.
+const PATH_ENDS: usize = 8;
 
 /// Writes an aligned text table with fitting units.
 pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -364,12 +364,19 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
     }
 }
 
+fn written(write: impl FnOnce(&mut String) -> fmt::Result) -> String {
+    let mut text = String::new();
+    // Writing to a text cannot fail.
+    let _: fmt::Result = write(&mut text);
+    text
+}
+
 fn for_people(unit: Unit, value: Value<'_>) -> String {
     let number = match value {
         Value::Absent => return String::new(),
         Value::Text(text) => return text.to_owned(),
-        Value::Stack(stack) => return stack.ends(PATH_WIDTH),
-        Value::Tree(tree) => return tree.end(PATH_WIDTH),
+        Value::Stack(stack) => return written(|text| stack.write(text, PATH_ENDS)),
+        Value::Tree(tree) => return written(|text| tree.write(text, PATH_ENDS)),
         Value::Signed(value) => value as f64,
         Value::Size([x, y, z]) => return format!("{x} {y} {z}"),
         Value::Measured(value, unit) => return unit.measured(value),

@@ -11,7 +11,7 @@ use super::graph::{Builder, Graph, Link};
 use super::graph_edges::Direction;
 use crate::analyze::matches::Matches;
 use crate::base::order;
-use crate::join::tables::{CallId, Interval, OperationId, RangeId, ThreadId, What};
+use crate::join::tables::{CallId, Interval, Maybe, OperationId, RangeId, ThreadId, What};
 use crate::profile::Profile;
 
 /// Nanoseconds by which an operation may appear to precede its call, or to outlast a wait for it.
@@ -31,11 +31,11 @@ impl Graph {
         builder.assumptions.clock_error_ns = off;
         let tolerance =
             profile.health().clock_error_ns.clamp(LEAST_TOLERANCE_NS, MOST_TOLERANCE_NS);
-        let mut sweep = Sweep::new(&mut builder, tolerance);
-        sweep.run();
-        let Sweep { starts, returns, .. } = sweep;
+        let (starts, returns) = Sweep::new(&mut builder, tolerance).run();
         fit_starts(&mut builder, &starts);
+        drop(starts);
         fit_returns(&mut builder, &returns);
+        drop(returns);
         add_hand_overs(&mut builder);
         builder.measure_moved();
         add_collectives(&mut builder);
@@ -92,7 +92,8 @@ impl<'b, 'p> Sweep<'b, 'p> {
         }
     }
 
-    fn run(&mut self) {
+    /// The edges to the start of each operation, and the waits of the host.
+    fn run(mut self) -> (Vec<std::ops::Range<usize>>, Vec<Return>) {
         let store = self.builder.store;
         let mut submitted: Vec<(CallId, OperationId)> = Vec::new();
         for (row, operation) in (0..).map(OperationId).zip(&store.operations) {
@@ -142,6 +143,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
                 _ => self.submit(id, &submitted[operations]),
             }
         }
+        (self.starts, self.returns)
     }
 
     fn process_of(&self, call: CallId) -> u32 {
@@ -574,7 +576,7 @@ fn add_hand_over(builder: &mut Builder<'_>, of: &HandOver) {
             builder.assumptions.hand_overs += 1;
             // Before it, the thread waited for work.
             if let Some(edge) = builder.own_time_to(to)
-                && matches!(edge.link, Link::Host { call: None, range: None })
+                && matches!(edge.link, Link::Host(range) if range == Maybe::NONE)
             {
                 edge.lag = 0;
             }
@@ -583,7 +585,7 @@ fn add_hand_over(builder: &mut Builder<'_>, of: &HandOver) {
     let (Some(ended), Some(next)) = (ended, next) else { return };
     let lag = builder.time(next).saturating_sub(builder.time(ended));
     let own_time = builder.own_time_to(next);
-    let is_idle = own_time.is_some_and(|edge| matches!(edge.link, Link::Host { call: None, .. }));
+    let is_idle = own_time.is_some_and(|edge| matches!(edge.link, Link::Host(_)));
     let class = builder.class(9, [0; 3]);
     if is_idle
         && builder.add(ended, next, Link::Join(of.range), class)

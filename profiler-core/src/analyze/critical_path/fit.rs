@@ -30,32 +30,37 @@ fn median(mut values: Vec<u64>) -> Option<u64> {
     (!values.is_empty()).then(|| *values.select_nth_unstable(at).1)
 }
 
-/// The usual lag of each class of edges.
-#[derive(Default)]
+/// The usual lag of each class of edges, by class.
 struct Usual {
     /// The median of those that decided when something started.
-    median: FxHashMap<u32, u64>,
+    median: Vec<Option<u64>>,
     /// The least of all.
-    least: FxHashMap<u32, u64>,
+    least: Vec<Option<u64>>,
     /// Of all launches that decided.
     launch: Option<u64>,
 }
 
 impl Usual {
+    fn new(classes: usize) -> Self {
+        Self { median: vec![None; classes], least: vec![None; classes], launch: None }
+    }
+
     fn of(&self, edge: &Edge) -> u64 {
-        let least = || self.least.get(&edge.class).copied().unwrap_or_default();
+        let class = edge.class as usize;
+        let least = || self.least[class].unwrap_or_default();
         let unseen = || match edge.link {
             Link::Stream(_) | Link::Event(_) | Link::Graph(_) => least().min(QUEUED_NS),
             // The least one was hidden, too: it is no shorter than what hid it.
             Link::Launch(_) => least().min(self.launch.unwrap_or(LAUNCHED_NS)),
             _ => least(),
         };
-        self.median.get(&edge.class).copied().unwrap_or_else(unseen).min(edge.lag)
+        self.median[class].unwrap_or_else(unseen).min(edge.lag)
     }
 
-    fn learn(&mut self, samples: FxHashMap<u32, Vec<u64>>) {
-        for (class, lags) in samples {
-            self.median.extend(median(lags).map(|lag| (class, lag)));
+    /// Learns from the lags of each class that has any.
+    fn learn(&mut self, samples: Vec<Vec<u64>>) {
+        for (known, lags) in self.median.iter_mut().zip(samples) {
+            *known = median(lags).or(*known);
         }
     }
 }
@@ -63,15 +68,15 @@ impl Usual {
 /// Decides which edge each operation waited for last: it keeps its measured lag. The others get the usual lag of their
 /// class, or the measured one if that is less.
 pub(super) fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<usize>]) {
-    let mut usual = Usual::default();
+    let mut usual = Usual::new(builder.classes());
     for edge in starts.iter().flat_map(|edges| &builder.edges[edges.clone()]) {
-        let least = usual.least.entry(edge.class).or_insert(edge.lag);
-        *least = edge.lag.min(*least);
+        let least = &mut usual.least[edge.class as usize];
+        *least = Some(least.map_or(edge.lag, |least| edge.lag.min(least)));
     }
     // Launches first: an operation follows another for sure only where the launch had had its time.
     let is_launch = |edge: &Edge| matches!(edge.link, Link::Launch(_));
     for launches in [true, false] {
-        let mut samples: FxHashMap<u32, Vec<u64>> = FxHashMap::default();
+        let mut samples: Vec<Vec<u64>> = vec![Vec::new(); builder.classes()];
         for edges in starts {
             let edges = &builder.edges[edges.clone()];
             let begun = |edge: &Edge| {
@@ -80,16 +85,17 @@ pub(super) fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<us
             };
             let Some(last) = edges.iter().max_by_key(|edge| begun(edge)) else { continue };
             if is_launch(last) == launches {
-                samples.entry(last.class).or_default().push(last.lag);
+                samples[last.class as usize].push(last.lag);
             }
         }
         if launches {
-            usual.launch = median(samples.values().flatten().copied().collect());
+            usual.launch = median(samples.iter().flatten().copied().collect());
         }
         usual.learn(samples);
     }
     let device_ends = DeviceEnds::new(builder);
-    let gap = usual.median.values().copied().min().unwrap_or_default().min(DEVICE_SLACK_NS);
+    let gap = usual.median.iter().flatten().min().copied().unwrap_or_default();
+    let gap = gap.min(DEVICE_SLACK_NS);
     let mut more = Vec::new();
     for range in starts {
         let edges = &mut builder.edges[range.clone()];
@@ -185,7 +191,7 @@ pub(super) fn fit_returns(builder: &mut Builder<'_>, returns: &[Return]) {
         let least = least.entry(call.kind.0).or_insert(u64::MAX);
         *least = call.time.ns().min(*least);
     }
-    let mut samples: FxHashMap<u32, Vec<u64>> = FxHashMap::default();
+    let mut samples: Vec<Vec<u64>> = vec![Vec::new(); builder.classes()];
     let lasts = returns.iter().filter_map(|of| {
         let edges = &builder.edges[of.edges.clone()];
         let edge = edges.iter().max_by_key(|edge| builder.times[edge.from as usize])?;
@@ -195,9 +201,9 @@ pub(super) fn fit_returns(builder: &mut Builder<'_>, returns: &[Return]) {
     });
     let lasts: Vec<_> = lasts.collect();
     for (_, edge, _) in lasts.iter().filter(|(.., is_waited_for)| *is_waited_for) {
-        samples.entry(edge.class).or_default().push(edge.lag);
+        samples[edge.class as usize].push(edge.lag);
     }
-    let mut usual = Usual::default();
+    let mut usual = Usual::new(builder.classes());
     usual.learn(samples);
     for (of, last, is_waited_for) in lasts {
         for edge in &mut builder.edges[of.edges.clone()] {

@@ -5,20 +5,22 @@
 
 use std::ops::Range as Span;
 
-use rustc_hash::FxHashMap;
+use cupti::tables;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Assumptions;
 use super::intervention::DOMAIN_NAME;
-use crate::base::order;
-use crate::join::tables::{CallId, Interval, NameId, OperationId, RangeId, Store, ThreadId};
+use crate::join::tables::{CallId, Interval, Maybe, NameId, OperationId, RangeId, Store, ThreadId};
 use crate::profile::Profile;
 use crate::query::Timeline;
 
 /// What an edge stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
-    /// A thread's own time, in a call or outside.
-    Host { call: Option<CallId>, range: Option<RangeId> },
+    /// A thread's own time in a call.
+    Call(CallId),
+    /// A thread's own time outside calls, in this range.
+    Host(Maybe<RangeId>),
     /// An operation from start to end.
     Work(OperationId),
     /// From the start of a call to that of its operation.
@@ -46,7 +48,12 @@ pub(super) enum Link {
 impl Link {
     /// True for a thread's own time and for operations: what takes time by itself.
     pub(super) fn is_activity(self) -> bool {
-        matches!(self, Self::Host { .. } | Self::Work(_))
+        self.is_own_time() || matches!(self, Self::Work(_))
+    }
+
+    /// True for a thread's own time.
+    pub(super) fn is_own_time(self) -> bool {
+        matches!(self, Self::Call(_) | Self::Host(_))
     }
 }
 
@@ -87,6 +94,11 @@ impl ThreadPoints {
     }
 }
 
+/// The most processes whose steps are replayed with the points of all processes. Each step visits all points within its time:
+/// where processes run at the same times, the visits grow with the square of their number. The steps of more processes are
+/// replayed each with the points of its own process, and other processes are at their measured times.
+pub(super) const MOST_TOGETHER: usize = 16;
+
 /// The graph, and what was assumed to make it.
 #[derive(Debug)]
 pub(super) struct Graph {
@@ -98,6 +110,8 @@ pub(super) struct Graph {
     first_edge: Vec<u32>,
     /// The points in topological order, which is that of their times.
     pub(super) order: Vec<u32>,
+    /// The points of threads and operations of each process in that order, with more than [`MOST_TOGETHER`] processes.
+    by_process: FxHashMap<u32, Vec<u32>>,
     pub(super) threads: Vec<ThreadPoints>,
     first_operation: u32,
     pub(super) classes: usize,
@@ -121,11 +135,18 @@ impl Graph {
         self.times[point as usize]
     }
 
-    /// The part of `order` within a time.
-    pub(super) fn slice(&self, time: Interval) -> Span<usize> {
-        let start = self.order.partition_point(|point| self.time(*point) < time.start_ns);
-        let end = self.order.partition_point(|point| self.time(*point) <= time.end_ns);
-        start..end
+    /// The points within a time in topological order: those that a step of this process is replayed with, or all without one.
+    pub(super) fn slice(&self, process: Option<u32>, time: Interval) -> &[u32] {
+        let of_process = process.and_then(|process| self.by_process.get(&process));
+        let points = of_process.unwrap_or(&self.order);
+        let start = points.partition_point(|point| self.time(*point) < time.start_ns);
+        let end = points.partition_point(|point| self.time(*point) <= time.end_ns);
+        &points[start..end]
+    }
+
+    /// True if each process is replayed alone, so that edges may lead from points of other processes.
+    pub(super) fn is_by_process(&self) -> bool {
+        !self.by_process.is_empty()
     }
 }
 
@@ -174,6 +195,11 @@ impl<'p> Builder<'p> {
         *self.classes.entry((kind, of)).or_insert(next)
     }
 
+    /// The number of classes so far.
+    pub(super) fn classes(&self) -> usize {
+        self.classes.len()
+    }
+
     fn add_threads(&mut self) {
         let store = self.store;
         let (start_ns, stop_ns) = store.session.window_ns;
@@ -190,6 +216,13 @@ impl<'p> Builder<'p> {
             times[range.thread.at()].extend([range.time.start_ns, range.time.end_ns]);
         }
         let timeline = Timeline::new(store);
+        let operations = store.operations.len();
+        let most = times.iter().map(|times| times.len() + 1).sum::<usize>();
+        tables::reserve(&mut self.times, most + 2 * operations);
+        tables::reserve(&mut self.own_time, most + 2 * operations);
+        // An operation has an edge for itself, its launch and the one before, a wait one or more.
+        let waits = 2 * store.synchronizations.len();
+        tables::reserve(&mut self.edges, most + 3 * operations + waits);
         for (row, mut times) in (0..).zip(times) {
             if !times.is_empty() {
                 times.push(start_ns);
@@ -222,7 +255,9 @@ impl<'p> Builder<'p> {
                 };
                 before = kind;
                 self.own_time[point as usize + 1] = self.edges.len() as u32;
-                let (lag, link) = (pair[1] - pair[0], Link::Host { call, range });
+                // The range in a call is that of the call.
+                let link = call.map_or(Link::Host(range.into()), Link::Call);
+                let lag = pair[1] - pair[0];
                 self.edges.push(Edge { from: point, to: point + 1, lag, link, class });
             }
         }
@@ -325,13 +360,23 @@ impl<'p> Builder<'p> {
 
     /// Orders points and edges. Costs a sort of each.
     pub(super) fn finish(self) -> Graph {
-        let Self { times, mut edges, threads, first_operation, classes, mut assumptions, .. } =
-            self;
-        order::sort_by_number(&mut edges, |edge| edge.to.into());
-        let rank = ranks(times.len(), &mut edges, &mut assumptions);
-        let mut order: Vec<u32> = (0..times.len() as u32).collect();
-        order.sort_unstable_by_key(|point| (times[*point as usize], rank[*point as usize]));
-        let mut first_edge = Vec::with_capacity(times.len() + 1);
+        let Self {
+            store,
+            times,
+            mut edges,
+            threads,
+            first_operation,
+            own_time,
+            classes,
+            mut assumptions,
+            ..
+        } = self;
+        drop(own_time);
+        // A few sorted runs, which this sort merges.
+        edges.sort_by_key(|edge| edge.to);
+        let mut order = topological(times.len(), &mut edges, &mut assumptions);
+        order.sort_by_key(|point| times[*point as usize]);
+        let mut first_edge = tables::with_capacity(times.len() + 1);
         let mut at = 0;
         for point in 0..=times.len() as u32 {
             while edges.get(at).is_some_and(|edge| edge.to < point) {
@@ -349,36 +394,72 @@ impl<'p> Builder<'p> {
                 edge.lag = since(edge);
             }
         }
+        let by_process = by_process(store, &threads, first_operation, &order);
         let classes = classes.len();
-        Graph { times, edges, first_edge, order, threads, first_operation, classes, assumptions }
+        Graph {
+            times,
+            edges,
+            first_edge,
+            order,
+            by_process,
+            threads,
+            first_operation,
+            classes,
+            assumptions,
+        }
     }
 }
 
-/// A topological rank of each point. Only points of one time can form cycles, since no edge leads back in time; edges
+/// The points of threads and operations by process, in this order; empty with at most [`MOST_TOGETHER`] processes.
+fn by_process(
+    store: &Store,
+    threads: &[ThreadPoints],
+    first_operation: u32,
+    order: &[u32],
+) -> FxHashMap<u32, Vec<u32>> {
+    let all: FxHashSet<u32> = store.threads.iter().map(|thread| thread.process).collect();
+    if all.len() <= MOST_TOGETHER {
+        return FxHashMap::default();
+    }
+    let of_threads = threads.iter().zip(&store.threads);
+    let of_threads =
+        of_threads.flat_map(|(points, thread)| points.times.iter().map(|_| thread.process));
+    let of_operations = store.operations.iter().flat_map(|row| [store.work(row).process; 2]);
+    // Points of threads come first. What follows the operations belongs to several processes.
+    let processes: Vec<u32> =
+        of_threads.take(first_operation as usize).chain(of_operations).collect();
+    let mut by_process: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+    for &point in order {
+        if let Some(process) = processes.get(point as usize) {
+            by_process.entry(*process).or_default().push(point);
+        }
+    }
+    by_process
+}
+
+/// The points in a topological order. Only points of one time can form cycles, since no edge leads back in time; edges
 /// of such cycles are removed, but for own times of threads and operations, which form none.
-fn ranks(points: usize, edges: &mut Vec<Edge>, assumptions: &mut Assumptions) -> Vec<u32> {
-    let mut from: Vec<u32> = vec![0; points + 1];
-    let mut missing: Vec<u32> = vec![0; points];
+fn topological(points: usize, edges: &mut Vec<Edge>, assumptions: &mut Assumptions) -> Vec<u32> {
+    let mut missing: Vec<u32> = tables::filled(0, points);
+    // Of each point the end of its targets, and once all have their places the first.
+    let mut from: Vec<u32> = tables::filled(0, points + 1);
     for edge in edges.iter() {
-        from[edge.from as usize + 1] += 1;
+        from[edge.from as usize] += 1;
         missing[edge.to as usize] += 1;
     }
     for at in 0..points {
         from[at + 1] += from[at];
     }
-    let mut next = from.clone();
-    let mut targets: Vec<u32> = vec![0; edges.len()];
-    for edge in edges.iter() {
-        let slot = &mut next[edge.from as usize];
+    let mut targets: Vec<u32> = tables::filled(0, edges.len());
+    for edge in edges.iter().rev() {
+        let slot = &mut from[edge.from as usize];
+        *slot -= 1;
         targets[*slot as usize] = edge.to;
-        *slot += 1;
     }
-    let mut rank = vec![NONE; points];
+    let mut order = tables::with_capacity(points);
     let mut ready: Vec<u32> = (0..points as u32).filter(|at| missing[*at as usize] == 0).collect();
-    let mut done = 0;
     while let Some(point) = ready.pop() {
-        rank[point as usize] = done;
-        done += 1;
+        order.push(point);
         for &to in &targets[from[point as usize] as usize..from[point as usize + 1] as usize] {
             missing[to as usize] -= 1;
             if missing[to as usize] == 0 {
@@ -386,13 +467,15 @@ fn ranks(points: usize, edges: &mut Vec<Edge>, assumptions: &mut Assumptions) ->
             }
         }
     }
-    if done as usize == points {
-        return rank;
+    if order.len() == points {
+        return order;
     }
     let before = edges.len();
+    let mut is_in_order = vec![false; points];
+    order.iter().for_each(|point| is_in_order[*point as usize] = true);
     let is_in_cycle =
-        |edge: &Edge| rank[edge.from as usize] == NONE && rank[edge.to as usize] == NONE;
+        |edge: &Edge| !is_in_order[edge.from as usize] && !is_in_order[edge.to as usize];
     edges.retain(|edge| edge.link.is_activity() || !is_in_cycle(edge));
     assumptions.cycles += (before - edges.len()) as u64;
-    ranks(points, edges, assumptions)
+    topological(points, edges, assumptions)
 }

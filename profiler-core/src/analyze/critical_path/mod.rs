@@ -42,7 +42,9 @@
 //!
 //! # The model's error
 //! [`Dependencies::replay_error`] fits the host's delays on odd steps and replays the even ones with them. If the median step is
-//! off by more than 10 %, nothing is predicted. A program can put the
+//! off by more than 10 %, nothing is predicted. Steps of up to 16 processes are replayed with the work of all processes at their
+//! time. With more processes each step is replayed with its own process alone, and the others are at their measured times: the
+//! cost would grow with the square of their number. A program can put the
 //! model to the test: an [`Intervention`] delays half of its steps at one place, and [`Dependencies::responses`] compares what
 //! that did with what the model predicts.
 
@@ -319,6 +321,11 @@ impl<'a> Dependencies<'a> {
         Interval { start_ns, end_ns }
     }
 
+    /// The points that a window is replayed with.
+    fn points_of(&self, window: &Window) -> &[u32] {
+        self.graph.slice(window.range.map(|_| window.process), self.interval(window))
+    }
+
     /// The range of an operation.
     fn range_of(&self, id: OperationId) -> Option<RangeId> {
         let store = &self.profile.store;
@@ -385,13 +392,19 @@ impl Dependencies<'_> {
     pub fn outlook(&self) -> Outlook {
         let (replay, responses) = (self.replay_error(), self.responses());
         let confidence = Confidence::of(replay.as_ref(), &responses);
+        let windows = self.windows();
+        let no_prediction = self.check_model().err();
+        let changes = match no_prediction {
+            None => self.best_changes(CHANGES),
+            Some(_) => Vec::new(),
+        };
         Outlook {
-            path: self.path_of(self.steps_path(), &self.windows()),
+            path: self.path_of(self.steps_path(), &windows),
             replay,
             responses,
             confidence,
-            changes: self.best_changes(CHANGES),
-            no_prediction: self.check_model().err(),
+            changes,
+            no_prediction,
             assumptions: self.graph.assumptions,
             clock: Duration::from_nanos(self.clock_ns()),
         }

@@ -4,7 +4,8 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use cupti::tables;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::graph::{Edge, Link};
@@ -15,7 +16,7 @@ use crate::base::named_variants::named_variants;
 use crate::base::statistics::as_ns;
 use crate::base::units::nanoseconds;
 use crate::join::range_tree::NodeId;
-use crate::join::tables::{CallId, NameId, OperationId, RangeId, What, WorkId};
+use crate::join::tables::{CallId, Maybe, NameId, OperationId, RangeId, What, WorkId};
 use crate::profile::{ApiCall, GpuOperation, OperationKind, Profile, Range, RangeNode};
 use crate::query::Span;
 
@@ -52,33 +53,39 @@ named_variants! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     kind: PathKind,
-    span: Span,
-    operation: Option<OperationId>,
-    call: Option<CallId>,
-    range: Option<RangeId>,
+    /// Nanoseconds since the session's start.
+    start_ns: u64,
+    end_ns: u64,
+    operation: Maybe<OperationId>,
+    call: Maybe<CallId>,
+    range: Maybe<RangeId>,
 }
 
 impl Segment {
     getters! {
         /// The kind.
         kind: PathKind = kind;
-        /// The interval since the session's start.
-        span: Span = span;
+    }
+
+    /// The interval since the session's start.
+    pub fn span(&self) -> Span {
+        let [start, end] = [self.start_ns, self.end_ns].map(Duration::from_nanos);
+        Span { start, end }
     }
 
     /// The operation that ran or started.
     pub fn operation<'a>(&self, profile: &'a Profile) -> Option<GpuOperation<'a>> {
-        self.operation.map(|id| profile.operation(id))
+        self.operation.get().map(|id| profile.operation(id))
     }
 
     /// The call that the thread was in or returned from.
     pub fn call<'a>(&self, profile: &'a Profile) -> Option<ApiCall<'a>> {
-        self.call.map(|id| profile.call(id))
+        self.call.get().map(|id| profile.call(id))
     }
 
     /// The range of the operation, call or thread.
     pub fn range<'a>(&self, profile: &'a Profile) -> Option<Range<'a>> {
-        self.range.map(|id| Range { profile, id })
+        self.range.get().map(|id| Range { profile, id })
     }
 }
 
@@ -133,6 +140,11 @@ pub struct CriticalPath {
 }
 
 impl CriticalPath {
+    /// Frees the memory of its segments.
+    pub(super) fn without_segments(self) -> Self {
+        Self { segments: Vec::new(), ..self }
+    }
+
     getters! {
         /// The parts in time order, by instance.
         segments: &[Segment] = segments;
@@ -176,48 +188,100 @@ struct Sums {
     total: u64,
     all_parts: u64,
     slack: Option<u64>,
-    /// Of a range: its time on the path by kind.
-    kinds: FxHashMap<PathKind, u64>,
+    /// Its time on the path by kind.
+    kinds: [u64; PathKind::ALL.len()],
     work: Option<WorkId>,
 }
 
-/// Rows while they are summed.
-#[derive(Default)]
+/// No row so far.
+const NONE: u32 = u32::MAX;
+
+/// Rows while they are summed. Those of an edge are found without hashing.
 struct Rows {
-    names: FxHashMap<Key, Sums>,
-    ranges: FxHashMap<Option<NodeId>, Sums>,
+    names: Vec<(Key, Sums)>,
+    by_key: FxHashMap<Key, u32>,
+    /// Rows in `names` by work, kind of call, and kind of path.
+    by_work: Vec<u32>,
+    by_call_kind: Vec<u32>,
+    by_kind: [u32; PathKind::ALL.len()],
+    /// By node of the range tree; the first is outside all ranges.
+    ranges: Vec<Option<Sums>>,
+}
+
+impl Rows {
+    fn new(profile: &Profile) -> Self {
+        let store = &profile.store;
+        let mut ranges = Vec::new();
+        ranges.resize_with(profile.tree.nodes.len() + 1, || None);
+        Self {
+            names: Vec::new(),
+            by_key: FxHashMap::default(),
+            by_work: vec![NONE; store.works().len()],
+            by_call_kind: vec![NONE; store.call_kinds.rows().len()],
+            by_kind: [NONE; PathKind::ALL.len()],
+            ranges,
+        }
+    }
+
+    /// The sums of an edge by name and by range.
+    fn of(&mut self, graph: &Dependencies<'_>, edge: &Edge) -> [&mut Sums; 2] {
+        let store = &graph.profile.store;
+        let known = match edge.link {
+            Link::Call(call) => &mut self.by_call_kind[store.calls[call.at()].kind.at()],
+            Link::Work(id) | Link::Transfer(id) => {
+                &mut self.by_work[store.operations[id.at()].work.at()]
+            }
+            _ => &mut self.by_kind[graph.kind_of(edge) as usize],
+        };
+        if *known == NONE {
+            let key = graph.key_of(edge);
+            // CAST: there are fewer names than works and kinds, which are counted in 32 bits.
+            let next = self.names.len() as u32;
+            *known = *self.by_key.entry(key).or_insert(next);
+            if *known == next {
+                self.names.push((key, Sums::default()));
+            }
+        }
+        let range = graph.node_of(edge).map_or(0, |node| node.at() + 1);
+        [&mut self.names[*known as usize].1, self.ranges[range].get_or_insert_default()]
+    }
 }
 
 impl Dependencies<'_> {
     pub(super) fn path_of(&self, range: Option<String>, windows: &[Window]) -> CriticalPath {
-        let mut rows = Rows::default();
+        let mut rows = Rows::new(self.profile);
         let mut segments = Vec::new();
+        let mut on_path = tables::filled(false, self.graph.edges.len());
         let (mut length, mut unexplained) = (0, 0);
-        let mut latest = vec![u64::MAX; self.graph.times.len()];
+        let mut latest = tables::filled(u64::MAX, self.graph.times.len());
         for windows in stretches(windows) {
             let whole = merged(&windows);
             let (edges, reached) = self.walk(&whole);
             let time = self.interval(&whole);
             length += time.ns();
             unexplained += reached.saturating_sub(time.start_ns);
-            let on_path: FxHashSet<usize> = edges.iter().copied().collect();
+            edges.iter().for_each(|edge| on_path[*edge] = true);
             for window in &windows {
                 self.add_slack(window, time.start_ns, &on_path, &mut latest, &mut rows);
             }
             for edge in edges.into_iter().rev() {
+                on_path[edge] = false;
                 let edge = &self.graph.edges[edge];
                 let start_ns = self.graph.time(edge.from).max(time.start_ns);
                 self.add_segment(edge, start_ns, &mut rows, &mut segments);
             }
         }
-        let mut kinds: FxHashMap<PathKind, u64> = FxHashMap::default();
+        let mut of_kinds = [0; PathKind::ALL.len()];
         for segment in &segments {
-            *kinds.entry(segment.kind).or_default() += nanoseconds(segment.span.duration());
+            of_kinds[segment.kind as usize] += segment.end_ns - segment.start_ns;
         }
-        let mut kinds: Vec<_> = kinds.into_iter().collect();
+        let mut kinds: Vec<_> = PathKind::ALL.into_iter().zip(of_kinds).collect();
+        kinds.retain(|(_, ns)| *ns != 0);
         kinds.sort_unstable_by_key(|(kind, ns)| (Reverse(*ns), *kind));
         let names = rows.names.into_iter().map(|(key, sums)| self.named_row(key, sums));
-        let ranges = rows.ranges.into_iter().map(|(node, sums)| self.range_row(node, sums));
+        let ranges = rows.ranges.into_iter().zip(0_u32..);
+        let ranges = ranges.filter_map(|(sums, row)| Some((row.checked_sub(1).map(NodeId), sums?)));
+        let ranges = ranges.map(|(node, sums)| self.range_row(node, sums));
         CriticalPath {
             range,
             instances: windows.len() as u64,
@@ -255,15 +319,15 @@ impl Dependencies<'_> {
         &self,
         window: &Window,
         since_ns: u64,
-        on_path: &FxHashSet<usize>,
+        on_path: &[bool],
         latest: &mut [u64],
         rows: &mut Rows,
     ) {
         let graph = &self.graph;
         let time = self.interval(window);
-        let part = graph.slice(time);
+        let part = self.points_of(window);
         let is_first = time.start_ns == since_ns;
-        for &point in graph.order[part.clone()].iter().rev() {
+        for &point in part.iter().rev() {
             if graph.time(point) == time.start_ns && !is_first {
                 continue;
             }
@@ -283,13 +347,9 @@ impl Dependencies<'_> {
                     continue;
                 }
                 // On the path it is known to have none; waits are no activity.
-                let slack = (!on_path.contains(&at) && edge.lag != 0)
+                let slack = (!on_path[at] && edge.lag != 0)
                     .then(|| until.saturating_sub(from_ns.saturating_add(edge.lag)));
-                let key = self.key_of(edge);
-                for sums in [
-                    rows.names.entry(key).or_default(),
-                    rows.ranges.entry(self.node_of(edge)).or_default(),
-                ] {
+                for sums in rows.of(self, edge) {
                     sums.total = sums.total.saturating_add(edge.lag);
                     sums.all_parts += u64::from(edge.lag != 0);
                     sums.slack = match (sums.slack, slack) {
@@ -300,8 +360,13 @@ impl Dependencies<'_> {
                 }
             }
         }
-        for &point in &graph.order[part] {
+        for &point in part {
             latest[point as usize] = u64::MAX;
+            if graph.is_by_process() {
+                for edge in &graph.edges[graph.edges_to(point)] {
+                    latest[edge.from as usize] = u64::MAX;
+                }
+            }
         }
     }
 
@@ -319,13 +384,10 @@ impl Dependencies<'_> {
         let kind = self.kind_of(edge);
         let ns = end_ns - start_ns;
         let is_activity = edge.link.is_activity();
-        for sums in [
-            rows.names.entry(self.key_of(edge)).or_default(),
-            rows.ranges.entry(self.node_of(edge)).or_default(),
-        ] {
+        for sums in rows.of(self, edge) {
             sums.on_path = sums.on_path.saturating_add(ns);
             sums.parts += 1;
-            *sums.kinds.entry(kind).or_default() += ns;
+            sums.kinds[kind as usize] += ns;
             sums.work = self.work_of(edge).or(sums.work);
             // What a collective transfers is counted with its kernel.
             if !is_activity && !matches!(edge.link, Link::Transfer(_)) {
@@ -334,24 +396,24 @@ impl Dependencies<'_> {
             }
         }
         let (operation, call) = match edge.link {
-            Link::Host { call, .. } => (None, call),
-            Link::Wait(call) => (None, Some(call)),
+            Link::Call(call) | Link::Wait(call) => (None, Some(call)),
             _ => (operation_of(edge), None),
         };
-        let since = |ns| self.profile.since_start(ns);
+        let since = |ns| nanoseconds(self.profile.since_start(ns));
         segments.push(Segment {
             kind,
-            span: Span { start: since(start_ns), end: since(end_ns) },
-            operation,
-            call,
-            range: self.range_of_edge(edge),
+            start_ns: since(start_ns),
+            end_ns: since(end_ns),
+            operation: operation.into(),
+            call: call.into(),
+            range: self.range_of_edge(edge).into(),
         });
     }
 
     pub(super) fn range_of_edge(&self, edge: &Edge) -> Option<RangeId> {
         match edge.link {
-            Link::Host { range, .. } => range,
-            Link::Wait(call) => self.range_of_call(call),
+            Link::Host(range) => range.get(),
+            Link::Call(call) | Link::Wait(call) => self.range_of_call(call),
             Link::HandOver(range) | Link::Join(range) => Some(range),
             _ => operation_of(edge).and_then(|id| self.range_of(id)),
         }
@@ -368,8 +430,8 @@ impl Dependencies<'_> {
 
     fn kind_of(&self, edge: &Edge) -> PathKind {
         match edge.link {
-            Link::Host { call: Some(_), .. } => PathKind::Call,
-            Link::Host { call: None, .. } => PathKind::Host,
+            Link::Call(_) => PathKind::Call,
+            Link::Host(_) => PathKind::Host,
             Link::Work(id) | Link::Transfer(id) => match self.profile.operation(id).kind() {
                 OperationKind::Kernel => PathKind::Kernel,
                 OperationKind::Copy => PathKind::Copy,
@@ -391,9 +453,7 @@ impl Dependencies<'_> {
         let store = &self.profile.store;
         let kind = self.kind_of(edge);
         match edge.link {
-            Link::Host { call: Some(call), .. } => {
-                Key::Call(store.call_kind(&store.calls[call.at()]).name)
-            }
+            Link::Call(call) => Key::Call(store.call_kind(&store.calls[call.at()]).name),
             Link::Work(id) | Link::Transfer(id) => {
                 match &store.work(&store.operations[id.at()]).what {
                     What::Kernel { names, .. } => Key::Kernel(names.name),
@@ -425,8 +485,9 @@ impl Dependencies<'_> {
 
     fn range_row(&self, node: Option<NodeId>, sums: Sums) -> PathRow {
         let name = node.map(|id| RangeNode { profile: self.profile, id }.cut_path());
-        let most = sums.kinds.iter().max_by_key(|(kind, ns)| (**ns, Reverse(**kind)));
-        let kind = most.map_or(PathKind::Host, |(kind, _)| *kind);
+        let kinds = PathKind::ALL.into_iter().zip(sums.kinds).filter(|(_, ns)| *ns != 0);
+        let most = kinds.max_by_key(|(kind, ns)| (*ns, Reverse(*kind)));
+        let kind = most.map_or(PathKind::Host, |(kind, _)| kind);
         sums.row(kind, name.unwrap_or_default())
     }
 }

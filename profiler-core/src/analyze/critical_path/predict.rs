@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use cupti::{CallClass, CopyKind, MemoryKind};
+use cupti::{CallClass, CopyKind, MemoryKind, tables};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use super::graph::Link;
 use super::path::{merged, operation_of, stretches};
 use super::replay::{REMOVED, ReplayError, median};
-use super::{Dependencies, PathKind, Window};
+use super::{CriticalPath, Dependencies, PathKind, Window};
 use crate::base::kernel_names::Pattern;
 use crate::base::statistics::as_ns;
 use crate::join::tables::{Call, CallId, OperationId, RangeId};
@@ -175,6 +175,13 @@ struct Changed {
     copy_rate: Option<CopyRate>,
 }
 
+/// Memory that replays use one after the other: as much as the graph has edges and points.
+#[derive(Default)]
+struct Scratch {
+    lags: Vec<u64>,
+    earliest: Vec<u64>,
+}
+
 impl Dependencies<'_> {
     /// Predicts what a change saves of the median step, or of the session, by a replay of the graph with it. Costs some
     /// passes over the graph.
@@ -194,12 +201,13 @@ impl Dependencies<'_> {
             return Err(NoPrediction::NothingMatches);
         }
         self.check_model()?;
-        let changed = self.changed(&change);
+        let mut scratch = Scratch::default();
+        let changed = self.changed(&change, &mut scratch);
         let mut edges = self.graph.edges.iter().zip(&changed.lags);
         if changed.at_least == 0 && edges.all(|(edge, lag)| edge.lag == *lag) {
             return Err(NoPrediction::NothingToChange);
         }
-        Ok(self.replay(change, &changed))
+        Ok(self.replay(change, changed, &self.windows(), &mut scratch))
     }
 
     /// Fails if the replay of the median step is off by more than 10 %.
@@ -233,28 +241,41 @@ impl Dependencies<'_> {
         }
     }
 
-    fn changed(&self, change: &Change) -> Changed {
-        let lags = self.graph.edges.iter().map(|edge| edge.lag).collect();
+    fn changed(&self, change: &Change, scratch: &mut Scratch) -> Changed {
+        let mut lags = std::mem::take(&mut scratch.lags);
+        lags.clear();
+        tables::reserve(&mut lags, self.graph.edges.len());
+        lags.extend(self.graph.edges.iter().map(|edge| edge.lag));
         let mut changed = Changed { lags, at_least: 0, copy_rate: None };
         self.apply(change, &mut changed);
         changed
     }
 
     pub(super) fn replayed(&self, change: Change) -> Prediction {
-        let changed = self.changed(&change);
-        self.replay(change, &changed)
+        self.replayed_in(change, &self.windows(), &mut Scratch::default())
     }
 
-    fn replay(&self, change: Change, changed: &Changed) -> Prediction {
+    fn replayed_in(&self, change: Change, windows: &[Window], scratch: &mut Scratch) -> Prediction {
+        let changed = self.changed(&change, scratch);
+        self.replay(change, changed, windows, scratch)
+    }
+
+    fn replay(
+        &self,
+        change: Change,
+        mut changed: Changed,
+        windows: &[Window],
+        scratch: &mut Scratch,
+    ) -> Prediction {
         let graph = &self.graph;
-        let mut earliest = Vec::new();
-        let all = 0..graph.order.len();
+        // Each point is written before it is read.
+        let earliest = &mut scratch.earliest;
         if let Some(whole) = self.whole() {
-            graph.replay(all, whole.start, |at, _| changed.lags[at], &mut earliest);
+            graph.replay(&graph.order, whole.start, |at, _| changed.lags[at], earliest);
         }
-        let windows = self.windows();
-        let before = lengths(&windows, |point| graph.time(point));
-        let after = lengths(&windows, |point| earliest[point as usize]);
+        let before = lengths(windows, |point| graph.time(point));
+        let after = lengths(windows, |point| earliest[point as usize]);
+        scratch.lags = std::mem::take(&mut changed.lags);
         // Steps of two lengths have a median of either, before and after: what steps save is compared step by step.
         let longer = before
             .iter()
@@ -281,13 +302,17 @@ impl Dependencies<'_> {
     /// 0.5 % of the time. They are not independent: what one saves another may save, too. None is tried for ranges within
     /// 64 others. Empty if the model fails its own check.
     pub fn best_changes(&self, most: usize) -> Vec<Prediction> {
-        let mut predictions: Vec<Prediction> = Vec::new();
         if self.check_model().is_err() {
-            return predictions;
+            return Vec::new();
         }
+        let windows = self.windows();
+        // Replays need as much memory as the segments.
+        let path = self.path_of(None, &windows).without_segments();
+        let mut predictions: Vec<Prediction> = Vec::new();
         let tries = (MOST_EDGES / self.graph.edges.len().max(1)).max(8);
-        for change in self.candidates().into_iter().take(tries) {
-            let prediction = self.replayed(change);
+        let mut scratch = Scratch::default();
+        for change in self.candidates(&path, &windows).into_iter().take(tries) {
+            let prediction = self.replayed_in(change, &windows, &mut scratch);
             let least = LEAST_SAVED * prediction.before.as_secs_f64();
             if prediction.saved().as_secs_f64() >= least {
                 predictions.push(prediction);
@@ -298,14 +323,13 @@ impl Dependencies<'_> {
         predictions
     }
 
-    fn candidates(&self) -> Vec<Change> {
-        let path = self.path_of(None, &self.windows());
+    fn candidates(&self, path: &CriticalPath, windows: &[Window]) -> Vec<Change> {
         let mut changes = Vec::new();
         let kernels = path.rows().iter().filter(|row| row.kind == PathKind::Kernel);
         for row in kernels.take(TRIED) {
             changes.push(Change::Kernel { name: row.name.clone(), times: 2.0 });
         }
-        let times = self.range_times();
+        let times = self.range_times(windows);
         for path in self.largest(&times, |times| times.host) {
             changes.push(Change::Host { path: path.clone(), times: 2.0 });
             // A part of a step may be done ahead, a step is not.
@@ -340,10 +364,10 @@ impl Dependencies<'_> {
     }
 
     /// What ranges have on the critical path, with descendants, that changes are tried for.
-    fn range_times(&self) -> Vec<Times> {
+    fn range_times(&self, windows: &[Window]) -> Vec<Times> {
         let store = &self.profile.store;
         let mut times = vec![Times::default(); self.profile.tree.nodes.len()];
-        let walks = stretches(&self.windows()).into_iter().map(|windows| merged(&windows));
+        let walks = stretches(windows).into_iter().map(|windows| merged(&windows));
         for edge in walks.flat_map(|window| self.walk(&window).0) {
             let edge = &self.graph.edges[edge];
             let ns = self.graph.time(edge.to) - self.graph.time(edge.from);
@@ -351,13 +375,9 @@ impl Dependencies<'_> {
             let times = &mut times[node.at()];
             let class = |call: CallId| store.call_kind(&store.calls[call.at()]).class;
             match edge.link {
-                Link::Host { call: None, .. } => times.host += ns,
-                Link::Host { call: Some(call), .. } if is_launch(class(call)) => {
-                    times.launches += ns;
-                }
-                Link::Host { call: Some(call), .. } | Link::Wait(call)
-                    if is_allocation(class(call)) =>
-                {
+                Link::Host(_) => times.host += ns,
+                Link::Call(call) if is_launch(class(call)) => times.launches += ns,
+                Link::Call(call) | Link::Wait(call) if is_allocation(class(call)) => {
                     times.allocations += ns;
                 }
                 Link::Launch(_) => times.launches += ns,
@@ -465,7 +485,8 @@ impl Dependencies<'_> {
     fn host_edges(&self, path: &str, mut each: impl FnMut(usize, u64)) {
         let is_in = self.is_in(path);
         for (at, edge) in self.graph.edges.iter().enumerate() {
-            let Link::Host { call: None, range: Some(range) } = edge.link else { continue };
+            let Link::Host(range) = edge.link else { continue };
+            let Some(range) = range.get() else { continue };
             if is_in[self.profile.tree.of_range[range.at()].at()] {
                 each(at, edge.lag);
             }
@@ -528,9 +549,7 @@ impl Dependencies<'_> {
         for (at, edge) in self.graph.edges.iter().enumerate() {
             match edge.link {
                 Link::Wait(call) if removed.contains(&call) => changed.lags[at] = REMOVED,
-                Link::Host { call: Some(call), .. } if removed.contains(&call) => {
-                    changed.lags[at] = 0;
-                }
+                Link::Call(call) if removed.contains(&call) => changed.lags[at] = 0,
                 _ => {}
             }
         }
@@ -577,7 +596,8 @@ impl Dependencies<'_> {
         let ends = [call.time.end_ns, next.time.end_ns].map(|end| points.from(end));
         let [Some(from), Some(to)] = ends else { return };
         for at in (from + 1..=to).flat_map(|point| self.graph.edges_to(point)) {
-            if matches!(self.graph.edges[at].link, Link::Host { .. } | Link::Wait(_)) {
+            let link = self.graph.edges[at].link;
+            if link.is_own_time() || matches!(link, Link::Wait(_)) {
                 changed.lags[at] = 0;
             }
         }
@@ -705,7 +725,7 @@ impl Dependencies<'_> {
             let lag = &mut changed.lags[at];
             match edge.link {
                 Link::Wait(call) if unblocked.contains(&call) => *lag = REMOVED,
-                Link::Host { call: Some(call), .. } if unblocked.contains(&call) => {
+                Link::Call(call) if unblocked.contains(&call) => {
                     let used = used.entry(call).or_default();
                     *lag = (self.graph.time(edge.to) - self.graph.time(edge.from))
                         .min(submitting - *used);

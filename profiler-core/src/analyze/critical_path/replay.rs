@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use cupti::tables;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -50,17 +51,19 @@ pub struct ReplayError {
 }
 
 impl Graph {
-    /// The earliest time of each point in a part of the order, by its place there. Points before that part
-    /// are at their measured times, as is `start`.
+    /// The earliest time of each of these points, which are in topological order. All others are at their measured times,
+    /// as is `start`.
     pub(super) fn replay(
         &self,
-        part: std::ops::Range<usize>,
+        points: &[u32],
         start: u32,
         mut lag: impl FnMut(usize, &Edge) -> u64,
         earliest: &mut Vec<u64>,
     ) {
-        earliest.resize(self.times.len(), REMOVED);
-        for &point in &self.order[part.clone()] {
+        if earliest.len() != self.times.len() {
+            *earliest = tables::filled(REMOVED, self.times.len());
+        }
+        for &point in points {
             let mut at = None;
             for edge in self.edges_to(point) {
                 let lag = lag(edge, &self.edges[edge]);
@@ -82,8 +85,8 @@ impl Graph {
     }
 
     /// Forgets what a replay wrote.
-    pub(super) fn forget(&self, part: std::ops::Range<usize>, earliest: &mut [u64]) {
-        for &point in &self.order[part] {
+    pub(super) fn forget(&self, points: &[u32], earliest: &mut [u64]) {
+        for &point in points {
             earliest[point as usize] = REMOVED;
         }
     }
@@ -92,7 +95,7 @@ impl Graph {
 /// Whether an edge shows how long its class takes: own times of threads, and what decided.
 fn is_sample(graph: &Graph, edge: &Edge) -> bool {
     let decided = edge.lag == graph.time(edge.to) - graph.time(edge.from);
-    matches!(edge.link, Link::Host { .. }) || decided
+    edge.link.is_own_time() || decided
 }
 
 /// Whether the lag of an edge is measured also where others are fitted: that of operations.
@@ -106,9 +109,9 @@ struct Fitted {
 }
 
 impl Fitted {
-    fn of(graph: &Graph, parts: impl Iterator<Item = std::ops::Range<usize>>) -> Self {
+    fn of<'g>(graph: &Graph, parts: impl Iterator<Item = &'g [u32]>) -> Self {
         let mut sums = vec![(0, 0); graph.classes];
-        for &point in parts.flat_map(|part| &graph.order[part]) {
+        for &point in parts.flatten() {
             for edge in &graph.edges[graph.edges_to(point)] {
                 if is_sample(graph, edge) {
                     let (sum, count): &mut (u64, u64) = &mut sums[edge.class as usize];
@@ -135,9 +138,9 @@ struct OneStep {
 }
 
 impl OneStep {
-    fn of(graph: &Graph, part: std::ops::Range<usize>) -> Self {
+    fn of(graph: &Graph, part: &[u32]) -> Self {
         let mut lags: FxHashMap<u32, VecDeque<u64>> = FxHashMap::default();
-        for &point in &graph.order[part] {
+        for &point in part {
             for edge in &graph.edges[graph.edges_to(point)] {
                 if is_sample(graph, edge) && !is_measured(edge) {
                     lags.entry(edge.class).or_default().push_back(edge.lag);
@@ -212,7 +215,7 @@ impl Dependencies<'_> {
         if windows.len() < 2 {
             return None;
         }
-        let part = |window: &Window| graph.slice(self.interval(window));
+        let part = |window: &Window| self.points_of(window);
         // Of each process its own odd and even steps.
         let mut numbers: FxHashMap<u32, usize> = FxHashMap::default();
         let (odd, even): (Vec<Window>, Vec<Window>) = windows.into_iter().partition(|window| {
@@ -228,14 +231,14 @@ impl Dependencies<'_> {
             let partner = partners.next(window.process).map(|odd| OneStep::of(graph, part(&odd)));
             let (part, time) = (part(window), self.interval(window));
             let mut length = |end: u32, lag: &mut dyn FnMut(&Edge) -> u64| {
-                graph.replay(part.clone(), window.start, |_, edge| lag(edge), &mut earliest);
+                graph.replay(part, window.start, |_, edge| lag(edge), &mut earliest);
                 let end_ns = match earliest[end as usize] {
                     // Of a host that runs ahead, the step is over before its work begins.
                     REMOVED => graph.time(end),
                     ns => ns,
                 };
                 let length = end_ns.saturating_sub(time.start_ns);
-                graph.forget(part.clone(), &mut earliest);
+                graph.forget(part, &mut earliest);
                 length
             };
             single.push(length(window.end, &mut |edge| fitted.lag(edge)));

@@ -4,7 +4,6 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::time::Duration;
 
-use super::graph::Link;
 use super::intervention::DOMAIN_NAME;
 use super::predict::{MOST_ERROR, lengths};
 use super::{Dependencies, ReplayError, Window};
@@ -242,7 +241,7 @@ impl Dependencies<'_> {
                 };
                 let added = delay_ns / place.ranges.len() as u64;
                 for at in point.into_iter().flat_map(|point| graph.edges_to(point)) {
-                    if matches!(graph.edges[at].link, Link::Host { .. } | Link::Work(_)) {
+                    if graph.edges[at].link.is_activity() {
                         lags[at] += added;
                     }
                 }
@@ -250,7 +249,7 @@ impl Dependencies<'_> {
         }
         let mut earliest = Vec::new();
         if let Some(whole) = self.whole() {
-            graph.replay(0..graph.order.len(), whole.start, |at, _| lags[at], &mut earliest);
+            graph.replay(&graph.order, whole.start, |at, _| lags[at], &mut earliest);
         }
         lengths(windows, |point| earliest[point as usize])
     }

@@ -1000,3 +1000,59 @@ fn changes_of_kernels_with_long_names_never_look_alike() {
     let diagnosis = lines(format!("{:.65535}", profile.diagnose()));
     assert_eq!(whole, diagnosis);
 }
+
+/// So many processes, each with the same six steps at the same times.
+fn processes_with_equal_times(processes: u32) -> Program {
+    let mut program = Program::new();
+    for process in 0..processes {
+        if process != 0 {
+            program.process(process);
+        }
+        program.streams.clear();
+        for step in 0..6 {
+            program.range("step", |p| {
+                p.host(10 * US + step % 2);
+                p.kernel(50 * US);
+                p.wait();
+            });
+        }
+    }
+    program
+}
+
+#[test]
+fn replays_visit_few_points_of_many_processes_with_equal_times() {
+    let visits = |processes: u32| -> usize {
+        let profile = processes_with_equal_times(processes).profile();
+        let dependencies = profile.dependencies();
+        let windows = dependencies.windows();
+        assert_eq!(windows.len(), 6 * processes as usize);
+        assert!(dependencies.replay_error().is_some());
+        windows.iter().map(|window| dependencies.points_of(window).len()).sum()
+    };
+    let points = |processes: u32| {
+        processes_with_equal_times(processes).profile().dependencies().graph.order.len()
+    };
+    for processes in [20, 40, 80] {
+        // The points where one step ends and the next begins are in both.
+        assert!(visits(processes) < 2 * points(processes), "{processes} processes");
+    }
+}
+
+#[test]
+fn many_processes_have_the_path_and_steps_of_one() {
+    let outlook =
+        |processes| processes_with_equal_times(processes).profile().dependencies().outlook();
+    let (one, many) = (outlook(1), outlook(graph::MOST_TOGETHER as u32 + 4));
+    let times = |outlook: &Outlook| {
+        let replay = outlook.replay.unwrap();
+        (outlook.clock, replay.measured, replay.median_step, replay.without_edges)
+    };
+    assert_eq!(times(&one), times(&many));
+    let processes = graph::MOST_TOGETHER as u32 + 4;
+    assert_eq!(many.path.length, one.path.length * processes);
+    for (one, many) in one.path.rows().iter().zip(many.path.rows()) {
+        let of_one = (one.on_path * processes, one.total * processes, one.slack);
+        assert_eq!((many.on_path, many.total, many.slack), of_one, "{}", one.name);
+    }
+}

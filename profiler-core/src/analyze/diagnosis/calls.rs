@@ -11,7 +11,7 @@ use super::finding::{Finding, FindingKind};
 use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds};
 use crate::base::statistics::Statistics;
-use crate::join::tables::{CallId, OperationId};
+use crate::join::tables::{CallId, CallKind, OperationId};
 use crate::profile::{GpuOperation, OperationKind};
 use crate::query::WaitTarget;
 
@@ -148,8 +148,14 @@ impl Run<'_> {
                 }
             }
         }
-        for (row, call) in (0..).map(CallId).zip(self.profile.calls()) {
-            if LOADS.iter().any(|name| call.name().contains(name)) && self.includes_call(row) {
+        let store = &self.profile.store;
+        let is_load = |kind: &CallKind| {
+            let function = store.names.get(kind.name);
+            LOADS.iter().any(|name| function.contains(name))
+        };
+        let is_load: Vec<bool> = store.call_kinds.rows().iter().map(is_load).collect();
+        for (row, call) in (0..).map(CallId).zip(&store.calls) {
+            if is_load[call.kind.at()] && self.includes_call(row) {
                 loading.insert(row, 1.0);
             }
         }

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use cupti::CallClass;
+use cupti::{CallClass, tables};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
@@ -316,7 +316,7 @@ impl Clock {
         let large = ids.filter(|id| copied(store, *id) > thresholds.get_small_copy_bytes());
         let large_copies = large.filter_map(|id| store.operations[id.at()].call.get()).collect();
         let loads = loads(profile, thresholds);
-        let pieces = Vec::with_capacity(2 * store.operations.len());
+        let pieces = tables::with_capacity(2 * store.operations.len());
         let mut idle =
             Idle { profile, device: 0, timeline, thresholds, loads, large_copies, pieces };
         let whole = extent(store);
@@ -357,22 +357,26 @@ impl Clock {
 
     /// The pieces of these devices (all if empty) clipped to disjoint, ordered times.
     pub(super) fn within(&self, times: &[Interval], devices: &BTreeSet<u32>) -> Vec<Piece> {
-        let mut found = Vec::new();
-        for pieces in self.devices.iter().map(|device| &self.pieces[device.clone()]) {
-            let is_used = |piece: &Piece| devices.is_empty() || devices.contains(&piece.device);
-            if !pieces.first().is_some_and(is_used) {
-                continue;
-            }
-            for time in times {
+        let of_devices = self.devices.iter().map(|device| &self.pieces[device.clone()]);
+        let is_used = |piece: &Piece| devices.is_empty() || devices.contains(&piece.device);
+        let used = of_devices.filter(|pieces| pieces.first().is_some_and(is_used));
+        let overlaps = used.flat_map(|pieces| {
+            times.iter().map(move |time| {
                 let first = pieces.partition_point(|piece| piece.time.end_ns <= time.start_ns);
-                let overlap =
-                    pieces[first..].iter().take_while(|piece| piece.time.start_ns < time.end_ns);
-                found.extend(overlap.map(|piece| {
-                    let start_ns = piece.time.start_ns.max(time.start_ns);
-                    let end_ns = piece.time.end_ns.min(time.end_ns);
-                    Piece { time: Interval { start_ns, end_ns }, ..*piece }
-                }));
-            }
+                let rest = &pieces[first..];
+                let count = rest.partition_point(|piece| piece.time.start_ns < time.end_ns);
+                (time, &rest[..count])
+            })
+        });
+        let overlaps: Vec<(&Interval, &[Piece])> = overlaps.collect();
+        let count = overlaps.iter().map(|(_, pieces)| pieces.len()).sum();
+        let mut found = tables::with_capacity(count);
+        for (time, pieces) in overlaps {
+            found.extend(pieces.iter().map(|piece| {
+                let start_ns = piece.time.start_ns.max(time.start_ns);
+                let end_ns = piece.time.end_ns.min(time.end_ns);
+                Piece { time: Interval { start_ns, end_ns }, ..*piece }
+            }));
         }
         found
     }

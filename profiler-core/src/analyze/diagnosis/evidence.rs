@@ -1,5 +1,6 @@
 //! Evidence of statements: moments of the profile.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
@@ -91,14 +92,55 @@ pub struct Evidence {
     pub longest: Vec<Moment>,
 }
 
+/// Collects moments and retains the longest. Memory does not grow with the number of moments.
+pub(super) struct Longest {
+    most: usize,
+    count: u64,
+    moments: Vec<Moment>,
+    /// Shorter moments are not among the longest.
+    least: Duration,
+}
+
+impl Longest {
+    /// Moments beyond the retained ones before they are dropped together.
+    const BEYOND: usize = 1_024;
+
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, count: 0, moments: Vec::new(), least: Duration::ZERO }
+    }
+
+    pub(super) fn push(&mut self, moment: Moment) {
+        self.count += 1;
+        if moment.span.duration() < self.least {
+            return;
+        }
+        self.moments.push(moment);
+        if self.moments.len() >= self.most.saturating_add(Self::BEYOND) {
+            self.drop_shorter();
+        }
+    }
+
+    /// Of moments of one length and start, the earlier ones are retained.
+    fn drop_shorter(&mut self) {
+        let time = |moment: &Moment| moment.span.duration();
+        self.moments.sort_by_key(|moment| (Reverse(time(moment)), moment.span.start));
+        self.moments.truncate(self.most);
+        let last = self.moments.last().filter(|_| self.moments.len() == self.most);
+        self.least = last.map_or(self.least, time);
+    }
+
+    pub(super) fn finish(mut self) -> Evidence {
+        self.drop_shorter();
+        Evidence { count: self.count, longest: self.moments }
+    }
+}
+
 impl Evidence {
     /// Retains the `most` longest.
-    pub(super) fn of(mut moments: Vec<Moment>, most: usize) -> Self {
-        let count = moments.len() as u64;
-        let time = |moment: &Moment| moment.span.duration();
-        moments.sort_by_key(|moment| (std::cmp::Reverse(time(moment)), moment.span.start));
-        moments.truncate(most);
-        Self { count, longest: moments }
+    pub(super) fn of(moments: Vec<Moment>, most: usize) -> Self {
+        let mut longest = Longest::new(most);
+        moments.into_iter().for_each(|moment| longest.push(moment));
+        longest.finish()
     }
 
     /// The operations of the retained moments, given the diagnosed profile.
@@ -109,5 +151,27 @@ impl Evidence {
     /// The calls of the retained moments, given the diagnosed profile.
     pub fn calls<'a>(&self, profile: &'a Profile) -> impl Iterator<Item = ApiCall<'a>> {
         self.longest.iter().filter_map(move |moment| moment.call(profile))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longest_moments_are_those_of_a_sort_of_all() {
+        let mut rng = fastrand::Rng::with_seed(44);
+        for most in [0, 1, 7, 50] {
+            let moment = |number: usize| {
+                let [start, took] = [rng.u64(..200), rng.u64(..40)].map(Duration::from_nanos);
+                let span = Span { start, end: start + took };
+                Moment { span, operation: Some(number), call: None }
+            };
+            let moments: Vec<Moment> = (0..5_000).map(moment).collect();
+            let mut sorted = moments.clone();
+            sorted.sort_by_key(|moment| (Reverse(moment.span.duration()), moment.span.start));
+            sorted.truncate(most);
+            assert_eq!(Evidence::of(moments, most), Evidence { count: 5_000, longest: sorted });
+        }
     }
 }

@@ -11,7 +11,7 @@ use super::Run;
 use super::amdahl::amdahl;
 use super::clock::{Piece, gaps, reach};
 use super::estimate::{DeviceClocks, faster};
-use super::evidence::{Evidence, IdleStack, Moment};
+use super::evidence::{Evidence, IdleStack};
 use super::gemm_kernel::{GemmKernel, Padding};
 use super::sign::{Sign, first_decides};
 use super::verdict::{around, finite, gain};
@@ -269,22 +269,24 @@ impl Run<'_> {
             let node = range.map(|range| self.profile.tree.of_range[range.at()]);
             *places.entry(node).or_default() += ns;
         }
+        let found = self.costing(kind, title, cost, signs);
+        if found.share < self.thresholds.get_finding_share() {
+            return None;
+        }
         // Floats that are not negative are ordered by their bits.
         let places = places.into_iter().map(|(node, ns)| (ns.max(0.0).to_bits(), node)).collect();
         let places = self.costliest(places, self.thresholds.get_evidence(), |node| *node);
         let place =
             |(bits, node)| Place { path: self.path_of(node), cost: duration(f64::from_bits(bits)) };
-        let moments: Vec<Moment> = self.moments(pieces.iter().map(|(piece, _)| piece));
         let parts = pieces.iter().map(|(piece, part)| (piece, *part));
         let reach = reach(parts, &gaps(&self.clock.pieces)) / self.clock.total();
         let found = Finding {
             places: places.into_iter().map(place).collect(),
-            evidence: Evidence::of(moments, self.thresholds.get_evidence()),
+            evidence: self.evidence(pieces.iter().map(|(piece, _)| piece)),
             reach,
-            ..self.costing(kind, title, cost, signs)
+            ..found
         };
-        let found = self.limited(found, pieces.iter().map(|(piece, _)| piece));
-        (found.share >= self.thresholds.get_finding_share()).then_some(found)
+        Some(self.limited(found, pieces.iter().map(|(piece, _)| piece)))
     }
 
     /// The `most` costliest entries, by cost and then by the path of their node.

@@ -90,6 +90,7 @@ pub use clock::Part;
 pub(crate) use clock::{Clock, Piece};
 use estimate::DeviceClocks;
 pub(crate) use estimate::{certainty, device_list, factor, faster};
+use evidence::Longest;
 pub use evidence::{Evidence, IdleStack, Moment};
 pub use finding::{Finding, FindingKind, Place};
 pub use gemm_kernel::{GemmKernel, Padding};
@@ -240,16 +241,17 @@ impl Profile {
 
 impl Run<'_> {
     /// The pieces as evidence; consecutive ones with the same operation or call are merged.
-    fn moments<'p>(&self, pieces: impl Iterator<Item = &'p Piece>) -> Vec<Moment> {
+    fn evidence<'p>(&self, pieces: impl Iterator<Item = &'p Piece>) -> Evidence {
         let store = &self.profile.store;
-        let mut moments: Vec<Moment> = Vec::new();
+        let mut longest = Longest::new(self.thresholds.get_evidence());
+        let mut moment: Option<Moment> = None;
         for piece in pieces {
             let call_of = |id: OperationId| store.operations[id.at()].call.get();
             let submitted = || piece.operation.filter(|_| !piece.is_idle).and_then(call_of);
             let wait = piece.wait.filter(|_| piece.part == Part::Waiting);
             let call = wait.or(piece.call).or_else(submitted);
             let new = Moment::new(self.profile, piece.time, piece.operation, call);
-            match moments.last_mut() {
+            match &mut moment {
                 Some(last)
                     if last.span.end == new.span.start
                         && (last.operation == new.operation
@@ -258,10 +260,11 @@ impl Run<'_> {
                     last.span.end = new.span.end;
                     last.call = last.call.or(new.call);
                 }
-                _ => moments.push(new),
+                _ => moment.replace(new).into_iter().for_each(|last| longest.push(last)),
             }
         }
-        moments
+        moment.into_iter().for_each(|last| longest.push(last));
+        longest.finish()
     }
 }
 
@@ -309,7 +312,7 @@ impl<'a> Diagnoser<'a> {
             path: None,
             phase: None,
             instances: 1,
-            pieces: self.clock.pieces.clone(),
+            pieces: (&self.clock.pieces).into(),
             query: profile.query(),
             waits: profile.totals().synchronizations,
         })
@@ -426,7 +429,7 @@ impl<'a> Diagnoser<'a> {
         query: Query<'_>,
         waits: u64,
     ) -> Verdict {
-        let pieces = self.clock.within(times, &self.devices(&query));
+        let pieces = self.clock.within(times, &self.devices(&query)).into();
         self.tools().judge(Scope { path: Some(path), phase: None, instances, pieces, query, waits })
     }
 

@@ -266,17 +266,18 @@ impl<'a> Diagnoser<'a> {
         phase: usize,
     ) -> Option<(usize, Verdict, Vec<Finding>, Rc<Section>)> {
         let section = Rc::new(Section::new(phases, phase));
-        let pieces = self.clock.within_each(&section.devices);
+        let all = Clock::from(self.clock.within_each(&section.devices));
         let of = phases.steady.get(phase)?;
-        let unused = DeviceClocks::new(&pieces).unused(self.thresholds.get_unused_share());
-        let clock = Clock::from(pieces.clone()).without(&unused);
-        let run = Run { clock: &clock, section: Some(section.clone()), ..self.tools() };
+        let unused = DeviceClocks::new(&all.pieces).unused(self.thresholds.get_unused_share());
+        let used = (!unused.is_empty()).then(|| all.without(&unused));
+        let clock = used.as_ref().unwrap_or(&all);
+        let run = Run { clock, section: Some(section.clone()), ..self.tools() };
         let query = run.query();
         if query.count() < self.thresholds.get_least_operations() {
             return None;
         }
         let (instances, waits) = (of.instances, run.wait_count());
-        let name = Some(of.name.clone());
+        let (name, pieces) = (Some(of.name.clone()), (&all.pieces).into());
         let verdict = run.judge(Scope { path: None, phase: name, instances, pieces, query, waits });
         let findings = self.findings_of(&run, &verdict);
         Some((phase, verdict, findings, section))
@@ -315,7 +316,10 @@ impl Clock {
     /// The pieces of each device clipped to its disjoint, ordered times.
     pub(super) fn within_each(&self, windows: &Windows) -> Vec<Piece> {
         let of = |(device, times): (&u32, &Vec<Interval>)| self.within(times, &[*device].into());
-        windows.iter().flat_map(of).collect()
+        let mut parts = windows.iter().map(of);
+        let mut all = parts.next().unwrap_or_default();
+        parts.for_each(|mut part| all.append(&mut part));
+        all
     }
 
     fn has_within(&self, device: u32, time: Interval) -> bool {

@@ -1,5 +1,6 @@
 //! Verdicts on scopes, and reasons for none.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
@@ -257,7 +258,7 @@ pub(super) struct Scope<'a> {
     pub(super) path: Option<String>,
     pub(super) phase: Option<String>,
     pub(super) instances: u64,
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Cow<'a, [Piece]>,
     /// Its operations.
     pub(super) query: Query<'a>,
     /// Calls in it that blocked the host.
@@ -335,7 +336,9 @@ impl Run<'_> {
     pub(super) fn judge(&self, mut scope: Scope<'_>) -> Verdict {
         let unused_devices =
             DeviceClocks::new(&scope.pieces).unused(self.thresholds.get_unused_share());
-        scope.pieces.retain(|piece| !unused_devices.contains(&piece.device));
+        if !unused_devices.is_empty() {
+            scope.pieces.to_mut().retain(|piece| !unused_devices.contains(&piece.device));
+        }
         let clocks = DeviceClocks::new(&scope.pieces);
         let sums = Sums::of(scope.pieces.iter());
         let total_ns = sums.total();
@@ -397,7 +400,7 @@ impl Run<'_> {
                 assumption: bottleneck.assumption(),
                 signs: first_decides(self.signs(bottleneck, &scope, &sums, &numbers, &clocks)),
                 decided_by_names: loading_names(self.profile, thresholds, pieces(bottleneck)),
-                evidence: Evidence::of(self.moments(pieces(bottleneck)), thresholds.get_evidence()),
+                evidence: self.evidence(pieces(bottleneck)),
                 remedy: match bottleneck {
                     // Overlap helps only if no collective waits for kernels before it.
                     Bottleneck::Communication if !self.collectives_depend() => {

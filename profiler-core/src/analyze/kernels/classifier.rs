@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use super::class::KernelClass;
 use super::table;
 use crate::base::accessors::{getters, setters};
-use crate::base::kernel_names::{Pattern, lower_case};
+use crate::base::kernel_names::{Characters, Pattern, lower_case};
 use crate::join::communication;
 
 /// A pattern of kernel names and their class.
@@ -84,7 +84,11 @@ impl Classifier {
             let (communication, others) = built_in().split_at(communication::TABLE.len());
             match communication::row_of(&shown) {
                 Some(row) => communication.get(row),
-                None => others.iter().find(|rule| rule.pattern.matches(&shown)),
+                None => {
+                    let characters = Characters::of(&shown);
+                    let is_it = |rule: &&Rule| rule.pattern.matches_one_of(&shown, characters);
+                    others.iter().find(is_it)
+                }
             }
         };
         self.own_rule(&shown, &mangled).or_else(by_table)

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use nvtx::Dtype;
 use serde::{Serialize, Serializer};
 
-use crate::base::kernel_names::matches;
+use crate::base::kernel_names::{Characters, matches};
 
 /// Patterns of kernel names and the type they multiply; the first match counts.
 const IN_KERNELS: &[(Dtype, &[&str])] = &[
@@ -28,7 +28,9 @@ pub(super) fn parse(name: &str) -> Option<Dtype> {
 
 /// The type in a kernel name (demangled without parameters, in lower case).
 pub(super) fn of_kernel(name: &str) -> Option<Dtype> {
-    let is_it = |pattern: &&str| matches(pattern, name);
+    let characters = Characters::of(name);
+    let is_it =
+        |pattern: &&str| Characters::of(pattern).can_match(characters) && matches(pattern, name);
     let row = IN_KERNELS.iter().find(|(_, patterns)| patterns.iter().any(is_it));
     row.map(|(dtype, _)| *dtype)
 }

@@ -1,5 +1,7 @@
 //! Tensor-core use by kernel name.
 
+use std::sync::OnceLock;
+
 use nvtx::Dtype;
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +9,7 @@ use super::confidence::Confidence;
 use super::data_type::of_kernel;
 use super::tensor_table::{NameUse, patterns};
 use super::{Classifier, KernelClass};
-use crate::base::kernel_names::{lower_case, matches};
+use crate::base::kernel_names::{Characters, lower_case, matches};
 use crate::base::named_variants::named_variants;
 use crate::profile::Kernel;
 
@@ -42,6 +44,14 @@ pub struct TensorCoreUse {
     pub data_type: Option<Dtype>,
 }
 
+/// A pattern with its use and confidence, and its characters.
+type KnownPattern = (Characters, (&'static str, NameUse, Confidence));
+
+fn known_patterns() -> &'static [KnownPattern] {
+    static PATTERNS: OnceLock<Vec<KnownPattern>> = OnceLock::new();
+    PATTERNS.get_or_init(|| patterns().map(|row| (Characters::of(row.0), row)).collect())
+}
+
 impl TensorCoreUse {
     /// The use by this name. A [statement of the program](Classifier::tensor_cores) counts first.
     /// Only products, convolutions, attention and [`Other`](KernelClass::Other) are looked up;
@@ -51,7 +61,10 @@ impl TensorCoreUse {
         use Confidence::{High, Low};
         let (shown, _) = lower_case(name);
         let class = classifier.classify(name);
-        let is_it = |row: &(&str, NameUse, Confidence)| matches(row.0, &shown);
+        let characters = Characters::of(&shown);
+        let is_it = |(of_pattern, row): &&KnownPattern| {
+            of_pattern.can_match(characters) && matches(row.0, &shown)
+        };
         let mut data_type = of_kernel(&shown);
         let (tensor_cores, confidence, because, is_plain_product) = match classifier
             .uses_tensor_cores(name)
@@ -62,7 +75,7 @@ impl TensorCoreUse {
                 data_type = None;
                 (TcUse::NotUsing, High, class.name(), false)
             }
-            None => match patterns().find(is_it) {
+            None => match known_patterns().iter().find(is_it).map(|(_, row)| *row) {
                 Some((because, NameUse::Using, confidence)) => {
                     (TcUse::Using, confidence, because, false)
                 }

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::base::named_variants::named_variants;
 use crate::join::busy::{observed, united};
-use crate::join::tables::{Interval, Store};
+use crate::join::tables::{Interval, Operation, Store};
 use crate::profile::Profile;
 
 /// The fewest instances of what repeats. Up to half of them may be slow first ones.
@@ -120,15 +120,21 @@ impl Phases {
         }
         let mut by_name: FxHashMap<String, Steady> = FxHashMap::default();
         let mut of_ranges = ranges::candidates(profile);
-        let processes: BTreeSet<u32> = devices.values().flatten().copied().collect();
-        for process in processes {
-            let work = Submitted::new(store, process);
+        let mut operations: BTreeMap<u32, Vec<&Operation>> =
+            devices.values().flatten().map(|process| (*process, Vec::new())).collect();
+        for operation in &store.operations {
+            if let Some(of_process) = operations.get_mut(&store.work(operation).process) {
+                of_process.push(operation);
+            }
+        }
+        for (process, operations) in operations {
+            let work = Submitted::new(store, &operations);
             let mut candidates = of_ranges.remove(&process).unwrap_or_default();
             candidates.retain(|candidate| work.count(candidate.steady) >= LEAST_INSTANCES);
             let (mut found, rare): (Vec<_>, Vec<_>) =
                 candidates.into_iter().partition(|candidate| candidate.covered >= LEAST_COVERED);
             work.end_all(&mut found);
-            let mut others = regular::candidates(store, process, &found);
+            let mut others = regular::candidates(store, &operations, &found);
             others.extend(rare);
             others.truncate(MOST_CANDIDATES);
             for candidate in others {
@@ -293,12 +299,11 @@ struct Submitted {
 }
 
 impl Submitted {
-    fn new(store: &Store, process: u32) -> Self {
-        let of_process = store.operations.iter().filter_map(|operation| {
+    fn new(store: &Store, operations: &[&Operation]) -> Self {
+        let of_process = operations.iter().filter_map(|operation| {
             let time = operation.time()?;
             let call = operation.call.get().map(|call| store.calls[call.at()].time.start_ns);
-            let is_of = store.work(operation).process == process;
-            is_of.then_some((call.unwrap_or(time.start_ns), time.end_ns))
+            Some((call.unwrap_or(time.start_ns), time.end_ns))
         });
         let mut rows: Vec<(u64, u64)> = of_process.collect();
         rows.sort_unstable();

@@ -46,15 +46,16 @@ struct Stretch {
     equal: usize,
 }
 
-/// The candidates of one process outside of those found before, which are in start order of their own.
-pub(super) fn candidates(store: &Store, process: u32, found: &[Candidate]) -> Vec<Candidate> {
+/// The candidates of the operations of one process outside of those found before, which are in start order of their own.
+pub(super) fn candidates(
+    store: &Store,
+    operations: &[&Operation],
+    found: &[Candidate],
+) -> Vec<Candidate> {
     let taken = united(found.iter().map(|candidate| candidate.whole).collect());
     let mut threads: FxHashMap<Option<ThreadId>, Vec<Submitted>> = FxHashMap::default();
     let mut symbols: FxHashMap<Symbol, u32> = FxHashMap::default();
-    for operation in &store.operations {
-        if store.work(operation).process != process {
-            continue;
-        }
+    for &operation in operations {
         let Some(time) = operation.time() else { continue };
         let call = operation.call.get().map(|call| &store.calls[call.at()]);
         let called_ns = call.map_or(time.start_ns, |call| call.time.start_ns);

@@ -210,7 +210,7 @@ json_object! {
 }
 
 impl State {
-    /// Prepends the lists of the state before it.
+    /// Continues the lists of the state before it. Costs as much as its own lists, however long the earlier ones are.
     fn after(mut self, before: Option<Self>) -> Self {
         let Some(before) = before else { return self };
         let mut windows_ns = before.windows_ns.unwrap_or_default();
@@ -222,11 +222,16 @@ impl State {
         }
         windows_ns.extend(next);
         self.windows_ns = Some(windows_ns);
-        self.clock_ns.splice(..0, before.clock_ns);
-        self.attributes.splice(..0, before.attributes);
-        self.missing_kinds.splice(..0, before.missing_kinds);
+        self.clock_ns = continued(before.clock_ns, self.clock_ns);
+        self.attributes = continued(before.attributes, self.attributes);
+        self.missing_kinds = continued(before.missing_kinds, self.missing_kinds);
         self
     }
+}
+
+fn continued<T>(mut before: Vec<T>, next: Vec<T>) -> Vec<T> {
+    before.extend(next);
+    before
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(bytes: &[u8], what: &str) -> Result<T, Error> {
@@ -642,4 +647,44 @@ pub(super) fn read(source: impl Read, max_bytes: u64) -> Result<Recording, Error
     }
     frames.finish()?;
     contents.finish(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_continues_the_lists_of_the_one_before_without_a_copy() {
+        let mut before = State { clock_ns: Vec::with_capacity(8), ..State::default() };
+        before.clock_ns.extend([(1, 0), (2, 0)]);
+        before.attributes = Vec::with_capacity(8);
+        before.attributes.push((1, 0, 0, 0));
+        before.missing_kinds = Vec::with_capacity(8);
+        before.missing_kinds.push(7);
+        before.windows_ns = Some(Vec::with_capacity(8));
+        before.windows_ns.get_or_insert_default().extend([(1, 2), (3, 4)]);
+        let places = |state: &State| {
+            let windows_ns = state.windows_ns.as_ref().map(|windows_ns| windows_ns.as_ptr());
+            let (attributes, kinds) = (state.attributes.as_ptr(), state.missing_kinds.as_ptr());
+            (state.clock_ns.as_ptr(), attributes, kinds, windows_ns)
+        };
+        let known = places(&before);
+        let next = State {
+            clock_ns: vec![(3, 0)],
+            attributes: vec![(2, 0, 0, 0)],
+            missing_kinds: vec![8],
+            windows_ns: Some(vec![(3, 9)]),
+            ..State::default()
+        };
+        let joined = next.after(Some(before));
+        assert_eq!(
+            places(&joined),
+            known,
+            "earlier lists were copied: many states take quadratic time"
+        );
+        assert_eq!(joined.clock_ns, [(1, 0), (2, 0), (3, 0)]);
+        assert_eq!(joined.attributes, [(1, 0, 0, 0), (2, 0, 0, 0)]);
+        assert_eq!(joined.missing_kinds, [7, 8]);
+        assert_eq!(joined.windows_ns, Some(vec![(1, 2), (3, 9)]), "an open window goes on");
+    }
 }
