@@ -251,6 +251,7 @@ impl Dependencies<'_> {
         changed
     }
 
+    #[cfg(test)]
     pub(super) fn replayed(&self, change: Change) -> Prediction {
         self.replayed_in(change, &self.windows(), &mut Scratch::default())
     }
