@@ -179,9 +179,11 @@ impl Drop for Replacement {
 }
 
 /// Folders that were created for files which may not come to be: those that are empty then go away.
+#[cfg(feature = "parquet")]
 #[derive(Debug, Default)]
 pub(crate) struct NewFolders(Vec<PathBuf>);
 
+#[cfg(feature = "parquet")]
 impl NewFolders {
     /// Creates a folder and those above it.
     pub(crate) fn create(&mut self, path: &Path) -> io::Result<()> {
@@ -197,6 +199,7 @@ impl NewFolders {
     }
 }
 
+#[cfg(feature = "parquet")]
 impl Drop for NewFolders {
     fn drop(&mut self) {
         for folder in self.0.iter().rev() {

@@ -67,12 +67,13 @@ use std::cell::{OnceCell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::rc::Rc;
+use std::panic::resume_unwind;
+use std::sync::{Arc, mpsc};
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::analyze::critical_path::Outlook;
+use crate::analyze::critical_path::{Dependencies, Outlook};
 use crate::analyze::kernels::KernelClass;
 pub use crate::analyze::phases::PhaseKind;
 use crate::analyze::phases::Phases;
@@ -210,7 +211,7 @@ struct Run<'a> {
     clock: &'a Clock,
     known: &'a Known,
     /// The phase that it is about; `None` for all of the run.
-    section: Option<Rc<Section>>,
+    section: Option<Arc<Section>>,
     /// The clocks of its devices.
     clocks: OnceCell<DeviceClocks>,
     /// Kernels by stream.
@@ -268,6 +269,12 @@ impl Run<'_> {
     }
 }
 
+/// What decided the length of the steps in the steady phases, or of the run.
+fn outlook_of(dependencies: Dependencies<'_>, steady: Option<&Section>) -> Outlook {
+    let is_steady = |process, ns| steady.is_none_or(|of| of.has(process, ns));
+    dependencies.with_steps_where(is_steady).outlook()
+}
+
 impl<'a> Diagnoser<'a> {
     /// The time of the clock of one device, in nanoseconds.
     pub(crate) fn clock_ns_of(&self, device: u32) -> u64 {
@@ -281,21 +288,44 @@ impl<'a> Diagnoser<'a> {
         Run { profile, thresholds, clock, known, section: None, clocks, streams }
     }
 
-    /// The verdicts on the steady phases, or on the run as a whole, verdicts on ranges, and findings.
+    /// The verdicts on the steady phases, or on the run as a whole, verdicts on ranges, and findings. The dependencies are found and
+    /// replayed on a thread of their own meanwhile.
     pub fn run(&self) -> Diagnosis {
-        let judged = self.judged();
-        let steady = self.steady(&judged.phases);
-        let clock = judged.verdicts().iter().map(|verdict| verdict.clock.as_secs_f64()).sum();
-        let ranges = self.ranges(clock, steady.clone());
+        let profile = self.profile;
+        std::thread::scope(|scope| {
+            let (send, steady) = mpsc::channel::<Option<Arc<Section>>>();
+            let work = move || {
+                let dependencies = profile.dependencies();
+                steady.recv().ok().map(|steady| outlook_of(dependencies, steady.as_deref()))
+            };
+            let thread = std::thread::Builder::new().spawn_scoped(scope, work);
+            let judged = self.judged();
+            let steady = self.steady(&judged.phases);
+            let is_asked = !judged.verdict.inconclusive.is_some_and(Inconclusive::says_nothing);
+            if is_asked {
+                // Without the thread it goes nowhere.
+                let _ = send.send(steady.clone());
+            }
+            drop(send);
+            let clock = judged.verdicts().iter().map(|verdict| verdict.clock.as_secs_f64()).sum();
+            let ranges = self.ranges(clock, steady.clone());
+            let outlook = match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                Err(_) => is_asked.then(|| outlook_of(profile.dependencies(), steady.as_deref())),
+            };
+            self.diagnosis_of(judged, ranges, outlook)
+        })
+    }
+
+    fn diagnosis_of(
+        &self,
+        judged: Judged,
+        ranges: Vec<Verdict>,
+        outlook: Option<Outlook>,
+    ) -> Diagnosis {
         let paths = self.profile.tree.nodes.len() + self.profile.process_range_groups().len();
         let ranges_left_out = (paths - ranges.len()) as u64;
         let Judged { verdict, phases, findings, .. } = judged;
-        let says_nothing = verdict.inconclusive.is_some_and(Inconclusive::says_nothing);
-        let outlook = (!says_nothing).then(|| {
-            let dependencies = self.profile.dependencies();
-            let is_steady = |process, ns| steady.as_ref().is_none_or(|of| of.has(process, ns));
-            dependencies.with_steps_where(is_steady).outlook()
-        });
         let thresholds = self.thresholds.clone();
         Diagnosis { verdict, phases, ranges, ranges_left_out, findings, outlook, thresholds }
     }
@@ -365,7 +395,7 @@ impl<'a> Diagnoser<'a> {
 
     /// The verdicts on ranges, longest first until [`LOOKS`] are used up: each passes over its
     /// content. Those on process ranges by name follow.
-    fn ranges(&self, clock: f64, steady: Option<Rc<Section>>) -> Vec<Verdict> {
+    fn ranges(&self, clock: f64, steady: Option<Arc<Section>>) -> Vec<Verdict> {
         let least = self.thresholds.get_cause_share() * clock;
         let time = |node: &RangeNode<'_>| node.host_time().max(node.inclusive().gpu_time());
         let is_worth_it = |node: &RangeNode<'_>| {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -96,7 +96,7 @@ impl Section {
     }
 
     /// Those of a query that were submitted in it.
-    pub(crate) fn submitted<'a>(self: &Rc<Self>, query: Query<'a>) -> Query<'a> {
+    pub(crate) fn submitted<'a>(self: &Arc<Self>, query: Query<'a>) -> Query<'a> {
         let (section, profile) = (self.clone(), query.profile());
         query.filter(move |operation| {
             operation.call_id().is_some_and(|call| section.has_call(profile, call))
@@ -104,7 +104,7 @@ impl Section {
     }
 
     /// The operations that started in it.
-    pub(crate) fn query<'a>(self: &Rc<Self>, profile: &'a Profile) -> Query<'a> {
+    pub(crate) fn query<'a>(self: &Arc<Self>, profile: &'a Profile) -> Query<'a> {
         let section = self.clone();
         profile.query().filter(move |operation| section.has_operation(operation))
     }
@@ -167,7 +167,7 @@ pub(crate) struct Judged {
     /// Of all steady phases, or of the run as a whole.
     pub(crate) findings: Vec<Finding>,
     /// The phase that the verdict is about.
-    pub(crate) section: Option<Rc<Section>>,
+    pub(crate) section: Option<Arc<Section>>,
 }
 
 impl Judged {
@@ -225,7 +225,7 @@ impl<'a> Diagnoser<'a> {
     /// The verdicts and findings on the steady phases, or on the run as a whole.
     pub(crate) fn judged(&self) -> Judged {
         let phases = self.phases();
-        let mut steady: Vec<(usize, Verdict, Vec<Finding>, Rc<Section>)> = Vec::new();
+        let mut steady: Vec<(usize, Verdict, Vec<Finding>, Arc<Section>)> = Vec::new();
         let of_phases =
             (0..phases.steady.len()).filter_map(|phase| self.judge_phase(phases, phase));
         steady.extend(of_phases);
@@ -264,8 +264,8 @@ impl<'a> Diagnoser<'a> {
         &self,
         phases: &Phases,
         phase: usize,
-    ) -> Option<(usize, Verdict, Vec<Finding>, Rc<Section>)> {
-        let section = Rc::new(Section::new(phases, phase));
+    ) -> Option<(usize, Verdict, Vec<Finding>, Arc<Section>)> {
+        let section = Arc::new(Section::new(phases, phase));
         let all = Clock::from(self.clock.within_each(&section.devices));
         let of = phases.steady.get(phase)?;
         let unused = DeviceClocks::new(&all.pieces).unused(self.thresholds.get_unused_share());
@@ -307,8 +307,8 @@ impl<'a> Diagnoser<'a> {
     }
 
     /// All steady phases, if a diagnosis has them.
-    pub(super) fn steady(&self, phases: &[Phase]) -> Option<Rc<Section>> {
-        (!phases.is_empty()).then(|| Rc::new(Section::steady(self.phases())))
+    pub(super) fn steady(&self, phases: &[Phase]) -> Option<Arc<Section>> {
+        (!phases.is_empty()).then(|| Arc::new(Section::steady(self.phases())))
     }
 }
 
