@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// Folders of `docs` whose pages have to be in `SUMMARY.md`.
 const FOLDERS: [&str; 3] = ["guide", "reference", "internals"];
-/// Words of the README outside code blocks and tables.
-const README_WORDS: usize = 800;
+/// Words of the README, all of it.
+const README_WORDS: usize = 700;
 /// Where files that pages name in code begin.
 const SOURCES: [&str; 9] = [
     ".ci/",
@@ -108,11 +108,6 @@ fn unlisted(pages: &BTreeSet<PathBuf>, summary: &str) -> Vec<PathBuf> {
     let in_folders =
         pages.iter().filter(|page| FOLDERS.iter().any(|f| page.starts_with(format!("docs/{f}"))));
     in_folders.filter(|page| !listed.contains(*page)).cloned().collect()
-}
-
-fn words(text: &str) -> usize {
-    let lines = prose(text).filter(|line| !line.trim_start().starts_with('|'));
-    lines.map(|line| line.split_whitespace().count()).sum()
 }
 
 #[test]
@@ -226,7 +221,8 @@ fn the_health_page_names_every_field() {
 
 #[test]
 fn the_readme_is_short() {
-    let count = words(&fs::read_to_string(root().join("README.md")).unwrap());
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let count = readme.split_whitespace().count();
     assert!(count <= README_WORDS, "README.md has {count} words: move some to docs/guide");
 }
 
@@ -239,6 +235,5 @@ fn planted_mistakes_are_found() {
     assert_eq!(broken("```text\n[a](nowhere.md)\n```\n"), 0);
     assert_eq!(missing_sources(&root, page, "`tests/nowhere.rs`, `tests/gpu.rs`").len(), 1);
     assert_eq!(unlisted(&pages(), "[a](guide/queries.md)").len(), pages().len() - 3);
-    assert_eq!(words("one two\n| three |\n```\nfour\n```\nfive"), 3);
     assert_eq!(anchor("## What a run is bound by, `really`?"), "what-a-run-is-bound-by-really");
 }
