@@ -261,7 +261,8 @@ impl FakeCall {
     /// too late to matter.
     fn close(&mut self) {
         let mut state = STATE.lock();
-        if self.is_hooked && !self.is_silent && !state.hooks.has(self.domain, self.id) {
+        let is_known = self.is_hooked && !self.is_silent && !state.ends_unseen_calls;
+        if is_known && !state.hooks.has(self.domain, self.id) {
             state.left_open.entry(os::thread_id()).or_default().push(self.correlation);
         }
     }

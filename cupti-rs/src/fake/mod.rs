@@ -388,6 +388,12 @@ impl Fake {
         STATE.lock().forgets = true;
     }
 
+    /// Whether, from now on, calls end whose callbacks were disabled before they returned, as with 12.8. Else CUPTI takes their threads to be
+    /// in them for ever, as with 13.0 and 13.5.
+    pub fn end_unseen_calls(&self, end: bool) {
+        STATE.lock().ends_unseen_calls = end;
+    }
+
     /// From now on a flush takes this long.
     pub fn flush_takes(&self, time: Duration) {
         STATE.lock().flush_takes = time;

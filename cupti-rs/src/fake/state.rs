@@ -87,6 +87,8 @@ pub(super) struct State {
     pub(super) forgets: bool,
     /// Kernels that get no record.
     pub(super) forgotten: u32,
+    /// Whether calls end whose callbacks were disabled.
+    pub(super) ends_unseen_calls: bool,
     /// When the work of each stream ends.
     pub(super) streams: HashMap<u32, u64>,
     /// External correlation ids, by thread and kind.

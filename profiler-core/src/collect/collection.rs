@@ -376,9 +376,7 @@ impl Collection {
         self.windows_ns = windows_ns;
         let from_ns = self.taken_until_ns;
         (self.taken_until_ns, self.settled_ns) = (segment.until_ns, segment.settled_ns);
-        if segment.last_id != 0 && !is_up_to(segment.last_id, self.last_id) {
-            self.last_id = segment.last_id;
-        }
+        self.last_id = later_id(self.last_id, segment.last_id);
         segment.last_id = self.last_id;
         self.find_first(&segment);
         self.views.iter_mut().for_each(View::see_signals);
@@ -628,8 +626,8 @@ impl Collection {
         if let Some(segment) = last {
             if view.keep != Retention::Nothing {
                 self.segments.push_back(segment);
-            } else if !is_up_to(segment.last_id, view.before_id) {
-                view.before_id = segment.last_id;
+            } else {
+                view.before_id = later_id(view.before_id, segment.last_id);
             }
         }
         let collected = match waited {
@@ -658,6 +656,11 @@ impl Collection {
         segment::leave_open(&mut recording);
         Ok(recording)
     }
+}
+
+/// The later of two ids, of which 0 is none. Ids may wrap.
+fn later_id(a: u32, b: u32) -> u32 {
+    if a == 0 || b != 0 && is_up_to(a, b) { b } else { a }
 }
 
 /// Waits for the GPU while the collection continues.

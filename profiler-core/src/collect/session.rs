@@ -687,6 +687,24 @@ mod tests {
         );
     }
 
+    /// The earlier call has one of the largest ids, to which 0, for none, is near.
+    #[test]
+    fn record_of_a_call_before_the_session_counts_as_such_beside_the_wrap_of_ids() {
+        let fake = Fake::new();
+        let first = session(&fake, Retention::All);
+        fake.next_correlation_id(u32::MAX - 1);
+        fake.launch(Work::kernel(c"earlier"));
+        first.with(Collection::take).unwrap();
+        let second = session(&fake, Retention::All);
+        fake.next_correlation_id(u32::MAX - 1);
+        fake.unseen(&Work::kernel(c"arrives late"));
+        let profile = crate::profile::Profile::from_recording(second.stop(now_ns()).unwrap());
+        let health = profile.health();
+        // That of the earlier call may come late, too.
+        assert_eq!((health.records_before, health.kernels.records), (2, 0), "{health}");
+        drop(first);
+    }
+
     #[test]
     fn idle_session_keeps_few_segments() {
         let fake = Fake::new();
