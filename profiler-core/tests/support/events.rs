@@ -83,9 +83,14 @@ pub(crate) fn assert_same(profile: &Profile, results: &[Seen]) {
     for seen in results {
         let start = Duration::from_nanos(seen.number("start_ns"));
         let name = seen.text("name");
-        let span =
-            profile.process_ranges().find(|span| span.name() == name && span.start() == start);
-        let range = profile.ranges().find(|range| range.name() == name && range.start() == start);
+        // Two threads may begin at the same nanosecond.
+        let of_thread = |id: u32| u64::from(id) == seen.number("thread.id");
+        let span = profile.process_ranges().find(|span| {
+            span.name() == name && span.start() == start && of_thread(span.thread_id())
+        });
+        let range = profile.ranges().find(|range| {
+            range.name() == name && range.start() == start && of_thread(range.thread_id())
+        });
         let (path, totals, host, busy, thread) = match (span, range) {
             (Some(span), _) => {
                 let busy: Duration = span.activations().map(|stay| stay.host_time()).sum();
