@@ -38,7 +38,7 @@ const LEAST_MB: f64 = 50.0;
 /// An input by size, and the commands that read it.
 struct Input {
     name: &'static str,
-    /// What the size counts.
+    /// The unit of the size.
     unit: &'static str,
     /// The largest size; the others are a half, a fourth and an eighth.
     largest: usize,
@@ -237,7 +237,7 @@ impl Measured {
         }
     }
 
-    /// What grew by too much since half the size.
+    /// The quantities that grew too much from half the size.
     fn growth_since(&self, half: &Self) -> Option<String> {
         let grown = [
             ("time", self.seconds, half.seconds, LEAST_SECONDS),

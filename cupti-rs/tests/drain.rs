@@ -673,14 +673,19 @@ impl Known {
     }
 }
 
+/// So many seeds with `THOROUGH_TESTS`, as in `.ci/run thorough`, or else one.
+fn seeds(all: u64) -> u64 {
+    if std::env::var_os("THOROUGH_TESTS").is_some() { all } else { 1 }
+}
+
 #[test]
 fn drains_beside_a_random_program_give_everything_once() {
-    (0..1).for_each(|seed| random_program(1, seed));
+    (0..seeds(3)).for_each(|seed| random_program(1, seed));
 }
 
 #[test]
 fn several_may_drain() {
-    (10..11).for_each(|seed| random_program(3, seed));
+    (10..10 + seeds(2)).for_each(|seed| random_program(3, seed));
 }
 
 /// `DRAINED_CALLS` says how many calls are made from one drain to the next.

@@ -388,8 +388,8 @@ impl Fake {
         STATE.lock().forgets = true;
     }
 
-    /// Whether, from now on, calls end whose callbacks were disabled before they returned, as with 12.8. Else CUPTI takes their threads to be
-    /// in them for ever, as with 13.0 and 13.5.
+    /// Sets what CUPTI does with a call whose callback is disabled before the call returns. With `true` CUPTI ends the call, as 12.8 does. With
+    /// `false`, the default, CUPTI keeps the thread in that call, as 13.0 and 13.5 do.
     pub fn end_unseen_calls(&self, end: bool) {
         STATE.lock().ends_unseen_calls = end;
     }

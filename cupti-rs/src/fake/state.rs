@@ -87,7 +87,7 @@ pub(super) struct State {
     pub(super) forgets: bool,
     /// Kernels that get no record.
     pub(super) forgotten: u32,
-    /// Whether calls end whose callbacks were disabled.
+    /// Whether CUPTI ends a call whose callback is disabled before the call returns.
     pub(super) ends_unseen_calls: bool,
     /// When the work of each stream ends.
     pub(super) streams: HashMap<u32, u64>,

@@ -196,7 +196,7 @@ pub fn stay_loaded() {
     std::mem::forget(kept);
 }
 
-/// Whether a signal for a write beyond the limit of file sizes waits for the calling thread, or for the process.
+/// True if `SIGXFSZ` is pending for the calling thread or for the process: a write went beyond the limit of file sizes.
 fn is_file_size_signal_pending() -> bool {
     let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `pending` is memory for a set, which the call fills.

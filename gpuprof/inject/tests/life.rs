@@ -367,12 +367,12 @@ fn live_program_is_switched_over_its_socket() {
 /// Each call within a window has its record, and what the library holds does not grow with the windows.
 #[test]
 fn many_switches_lose_nothing_and_hold_nothing() {
-    const SWITCHES: usize = 200;
+    let switches = if std::env::var_os("THOROUGH_TESTS").is_some() { 1000 } else { 200 };
     let run = Run::new().with("GPUPROF_START", "wait");
-    let steps = " launch=inside*3 sync wait launch=between sync wait".repeat(SWITCHES);
+    let steps = " launch=inside*3 sync wait launch=between sync wait".repeat(switches);
     let mut live = Live::start(&run, &format!("init launch=before sync wait{steps}"));
     let mut held = Vec::new();
-    for _ in 0..SWITCHES {
+    for _ in 0..switches {
         assert!(live.ask(Request::On).unwrap().1);
         live.go_on();
         assert!(live.ask(Request::Off).unwrap().1);
@@ -381,11 +381,11 @@ fn many_switches_lose_nothing_and_hold_nothing() {
     }
     live.end();
     let [process] = &run.processes()[..] else { panic!() };
-    assert_eq!(process.counts.windows, SWITCHES as u64);
+    assert_eq!(process.counts.windows, switches as u64);
     let profile = Profile::load(run.folder().join(process.recording_name())).unwrap();
     assert!(profile.health().is_complete(), "{}", profile.health());
-    assert_eq!(kernels(&profile), counts([(":inside", 3 * SWITCHES)]));
-    let (early, late) = (held[SWITCHES / 5], held[SWITCHES - 1]);
+    assert_eq!(kernels(&profile), counts([(":inside", 3 * switches)]));
+    let (early, late) = (held[switches / 5], held[switches - 1]);
     assert!(late < early + 1024, "{early} KiB after a fifth of them, {late} after all");
 }
 

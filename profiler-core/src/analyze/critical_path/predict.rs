@@ -122,7 +122,7 @@ pub struct CopyRate {
 pub enum NoPrediction {
     /// The profile has no kernel, range or copy that the change names.
     NothingMatches,
-    /// What the change names has nothing that it alters: a range without waits, a run whose copies are all pinned.
+    /// The change names something that exists, and alters nothing of it: a range without waits, a run whose copies are all pinned.
     NothingToChange,
     /// The number of times is not from 0.01 to a million, nor infinity.
     Times,
