@@ -539,6 +539,6 @@ fn limit_of_file_sizes_is_an_error_and_not_the_end() {
     }
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "the folder of sockets alone");
     // The program of a run has the limit, and the signal's default action.
-    let refused = limited("run -o run -- sh -c 'exit 3'");
+    let refused = limited(&format!("run --inject {LIBRARY} -o run -- sh -c 'exit 3'"));
     assert!(refused.failure(125).contains("File too large"), "{}", refused.error);
 }
