@@ -184,7 +184,7 @@ fn flamegraph(
     }
     let mut options = inferno::flamegraph::Options::default();
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    options.title = format!("{what} of {}", profiler_core::formats::text::shortened(&name, 80));
+    options.title = format!("{what} of {}", profiler_base::text::shortened(&name, 80));
     "ns".clone_into(&mut options.count_name);
     kind.clone_into(&mut options.name_type);
     options.image_width = Some(1200);

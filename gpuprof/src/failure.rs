@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::io::{self, IsTerminal as _, Write as _};
 
-use profiler_core::formats::text::shortened;
+use profiler_base::text::shortened;
 
 use crate::terminal;
 

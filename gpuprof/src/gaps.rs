@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use profiler_core::formats::text::printable;
+use profiler_base::text::printable;
 use profiler_core::profile::{
     GpuOperation, HostSampleCounts, HostStack, HostStackCounts, OperationKind,
 };

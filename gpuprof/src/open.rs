@@ -91,7 +91,7 @@ fn start_browser(target: &str) -> Result<(), Failure> {
 
 fn print_line(line: &str) -> Result<(), Failure> {
     let mut out = standard()?;
-    writeln!(out, "{}", profiler_core::formats::text::printable(line))?;
+    writeln!(out, "{}", profiler_base::text::printable(line))?;
     Ok(out.flush()?)
 }
 

@@ -5,8 +5,8 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 use gpuprof_control::RunFolder;
-use profiler_core::__private::replace::{Replacement, Target};
-use profiler_core::__private::table::Layout;
+use profiler_base::replace::{Replacement, Target};
+use profiler_base::table::Layout;
 use profiler_core::Profile;
 
 use crate::args::ExportFormat;

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use cupti::counters::Measured;
 use nvtx::{Dtype, Pipe, Work};
+use profiler_base::text;
 use profiler_core::Profile;
-use profiler_core::formats::text;
 use profiler_core::roofline::{Declared, Peaks};
 
 use crate::args::{OutputFormat as _, RooflineArgs, RooflineFormat};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use profiler_base::text::{printable, shortened};
 use profiler_core::Profile;
-use profiler_core::formats::text::{printable, shortened};
 
 /// Words at least this much alike, as clap has it.
 const ALIKE: f64 = 0.7;

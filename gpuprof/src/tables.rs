@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use profiler_core::__private::table::Table;
-use profiler_core::formats::text;
+use profiler_base::table::Table;
+use profiler_base::text;
 use profiler_core::reports::{AnyReport, GapThreshold, KernelNaming, Rule, StatsReport};
 use profiler_core::{Error, Profile};
 use serde::Serialize;

@@ -4,8 +4,9 @@ use std::fmt::{self, Display};
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::OnceLock;
 
+use profiler_base::table::Layout;
+
 use anstream::{AutoStream, ColorChoice};
-use profiler_core::__private::table::Layout;
 use textwrap::{Options, WordSplitter, WrapAlgorithm};
 
 use crate::failure::Failure;

@@ -6,9 +6,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use profiler_core::__private::table::{Layout, Table};
+use profiler_base::table::{Layout, Table};
+use profiler_base::text::{csv_cell, printable};
 use profiler_core::Profile;
-use profiler_core::formats::text::{csv_cell, printable};
 use profiler_core::profile::ProcessRangeGroup;
 use profiler_core::query::Group;
 use profiler_core::reports::CudaApiSum;
@@ -345,5 +345,5 @@ fn ns(time: Duration) -> u64 {
 }
 
 fn time(ns: u64) -> String {
-    profiler_core::__private::table::time(Duration::from_nanos(ns))
+    profiler_base::table::time(Duration::from_nanos(ns))
 }

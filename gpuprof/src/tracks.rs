@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use profiler_core::formats::text::shortened;
+use profiler_base::text::shortened;
 use profiler_core::series::Series;
 
 use crate::args::{OutputFormat as _, TableFormat, TracksArgs};

@@ -196,11 +196,13 @@
 
 #[cfg(feature = "analysis")]
 mod analyze;
-mod base;
 mod check;
 mod collect;
+mod error;
 pub mod formats;
 mod join;
+#[cfg(feature = "analysis")]
+mod page;
 pub mod profile;
 pub mod query;
 mod record;
@@ -214,7 +216,6 @@ mod show;
 pub use analyze::compare::compare;
 #[cfg(feature = "analysis")]
 pub use analyze::{compare, critical_path, diagnosis, kernels, ranks, roofline, scorecard};
-pub use base::error::Error;
 pub use check::budget;
 #[doc(inline)]
 pub use check::budget::{at_least, at_most, between, exactly, expect};
@@ -222,6 +223,7 @@ pub use check::gpu_test::{GpuTest, gpu_test};
 #[cfg(feature = "analysis")]
 pub use check::{gate, measure};
 pub use collect::sampling::Sampling;
+pub use error::Error;
 #[cfg(feature = "analysis")]
 pub use formats::export::Format;
 pub use join::health::Health;
@@ -252,9 +254,9 @@ pub mod counters {
 /// Statistics of durations: of values that are kept, and of values counted in classes. [`Query`](query::Query) and
 /// [`expect`] have examples.
 pub mod statistics {
-    pub use crate::base::distribution::Distribution;
-    pub use crate::base::ratio_estimator::{Estimate, RatioEstimator};
-    pub use crate::base::statistics::{Statistic, Statistics};
+    pub use profiler_base::distribution::Distribution;
+    pub use profiler_base::ratio_estimator::{Estimate, RatioEstimator};
+    pub use profiler_base::statistics::{Statistic, Statistics};
 }
 
 /// Tests and benches on a GPU: results of [`GpuTest`], the lock between tests, reports for CI, and
@@ -266,29 +268,11 @@ pub mod testing {
     pub use crate::check::gpu_lock::GpuLock;
     #[cfg(feature = "analysis")]
     pub use crate::check::gpu_test::GatedTest;
-    pub use crate::check::gpu_test::{GpuTest, Measured, gpu_test_with, gpu_tests_required};
+    pub use crate::check::gpu_test::{
+        GpuTest, Measured, Skipped, gpu_test_with, gpu_tests_required,
+    };
     #[cfg(feature = "criterion")]
     pub use crate::check::measurement::{BusyTime, GpuTime, LatencyTime, SpanTime};
-}
-
-/// For `#[gpu_test]`, the program `gpuprof` and the injection library. Not for use by hand; may change at any time.
-#[doc(hidden)]
-pub mod __private {
-    /// The observer that records ranges, for a tool that gets them from other libraries. Without a session it records nothing.
-    pub fn recorder() -> &'static dyn nvtx::observer::Observer {
-        &crate::record::recording::ranges::RECORDER
-    }
-
-    /// Descriptors in programs that close all numbers.
-    pub use crate::base::kept;
-    /// Files that get their content at once: `gpuprof` writes its files by the rules for links,
-    /// permissions and abandoned files that captures and baselines follow.
-    pub use crate::base::replace;
-    /// Tables that fit a terminal, for those that `gpuprof` makes itself.
-    pub use crate::base::table;
-    pub use crate::check::gpu_test::Skipped;
-    /// How marks contain collectives of NCCL, for the plugin that records them.
-    pub use crate::join::collectives::{COLLECTIVES_DOMAIN, collective_fields};
 }
 
 /// The Rust examples of the README and the guide, compiled and run as documentation tests.

@@ -15,7 +15,7 @@ use std::{env, fs};
 
 use folder::Folder;
 use libtest_mimic::{Arguments, Failed, Trial};
-use profiler_core::formats::text::printable;
+use profiler_base::text::printable;
 use profiler_core::testing::ci::{CheckOutcome, CiReport};
 use serde_json::Value;
 

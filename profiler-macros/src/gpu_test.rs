@@ -117,7 +117,7 @@ fn expand(args: &Args, function: Function) -> Result<TokenStream> {
         #inner
         match #begin {
             ::core::option::Option::Some(__gpu_test) => #name(__gpu_test #warm_up #repeats),
-            ::core::option::Option::None => #krate::__private::Skipped::skipped(),
+            ::core::option::Option::None => #krate::testing::Skipped::skipped(),
         }
     });
     Ok(quote!(#[::core::prelude::v1::test] #(#before)* () #(#rest)* #outer))

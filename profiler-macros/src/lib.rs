@@ -2,7 +2,7 @@
 //! `profiler_core::gpu_test`. Not for direct use.
 //!
 //! Expansions use only the paths `::nvtx::__private` and
-//! `::profiler_core::{gpu_test, testing, __private}`.
+//! `::profiler_core::{gpu_test, testing}`.
 #![forbid(unsafe_code)]
 
 use proc_macro::TokenStream;

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::libc::{ELOOP, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
-use profiler_core::__private::replace::Replacement;
+use profiler_base::replace::Replacement;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

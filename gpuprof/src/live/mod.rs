@@ -12,8 +12,8 @@ use std::time::Duration;
 use gpuprof_control::manifest::{Moment, Process};
 use gpuprof_control::socket::{Answer, Client, Folder, Request, sockets};
 use gpuprof_control::{Error, ProcessId, RunFolder};
-use profiler_core::__private::table::Table;
-use profiler_core::formats::text::{printable, shortened};
+use profiler_base::table::Table;
+use profiler_base::text::{printable, shortened};
 use serde::Serialize;
 
 use crate::args::{ListArgs, LiveArgs};

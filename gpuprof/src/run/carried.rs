@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use gpuprof_control::socket::Folder;
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::sys::statvfs::{FsFlags, statvfs};
-use profiler_core::__private::replace::Replacement;
+use profiler_base::replace::Replacement;
 
 use super::library::FILE;
 

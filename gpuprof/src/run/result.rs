@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use gpuprof_control::RunFolder;
 use gpuprof_control::manifest::{Process, State};
 use gpuprof_control::socket::{Folder, Sockets, sockets};
+use profiler_base::text::printable;
 use profiler_core::diagnosis::Thresholds;
 use profiler_core::formats::Export;
-use profiler_core::formats::text::printable;
 use profiler_core::{Format, Profile};
 
 use crate::args::{ExportFormat, TableFormat};

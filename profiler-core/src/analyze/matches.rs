@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::order;
 use crate::join::busy::united;
 use crate::join::collectives::{CollectiveFunction, CollectiveKey, CollectiveRow};
 use crate::join::tables::{Interval, OperationId, What};

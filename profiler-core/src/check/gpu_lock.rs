@@ -7,8 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
-
-use crate::base::text::shortened;
+use profiler_base::text::shortened;
 
 /// Exclusive use of the GPU among threads and the processes of this user, until dropped.
 #[derive(Debug)]

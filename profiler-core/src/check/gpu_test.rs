@@ -6,8 +6,8 @@ use std::panic::Location;
 #[cfg(feature = "analysis")]
 use std::time::Instant;
 
-use crate::base::accessors::{getters, setters};
-use crate::base::error::Error;
+use profiler_base::{getters, setters};
+
 #[cfg(feature = "analysis")]
 use crate::check::ci::{self, Check, CheckOutcome, CiReport};
 #[cfg(feature = "analysis")]
@@ -15,6 +15,7 @@ use crate::check::gate::{Gate, Verdict};
 use crate::check::gpu_lock::GpuLock;
 #[cfg(feature = "analysis")]
 use crate::check::measure::{Measure, Measurement, PairMeasurement};
+use crate::error::Error;
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
 use crate::session::profiler::Profiler;
@@ -310,7 +311,7 @@ impl<R> Profiles for Measured<R> {
     }
 }
 
-/// The result of a skipped test, for `#[gpu_test]`.
+/// What a function of [`#[gpu_test]`](macro@crate::gpu_test) returns if it is skipped: without a GPU.
 pub trait Skipped {
     /// The value of a pass.
     fn skipped() -> Self;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 
-use crate::base::error::Error;
 use crate::check::budget::{self, Quantity};
+use crate::error::Error;
 use crate::profile::Profile;
 use crate::session::profiler::Profiler;
 

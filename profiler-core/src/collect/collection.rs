@@ -13,10 +13,10 @@ use std::time::Duration;
 use cupti::clock::{intersection, now_ns};
 use cupti::{Collector, Config, Flusher, Library, PendingFlush};
 use parking_lot::Mutex;
+use profiler_base::background::Background;
 
-use crate::base::background::Background;
-use crate::base::error::{Error, Kind};
 use crate::collect::flush_pace::FlushDemand;
+use crate::error::{Error, Kind};
 use crate::record::id_window::is_up_to;
 use crate::record::recording::append::{SessionStart, Taken};
 use crate::record::recording::ranges::{self, RECORDER, ThreadSegment};

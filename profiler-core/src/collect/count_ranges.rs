@@ -2,8 +2,8 @@
 
 use cupti::counters::{Measured, RangeProfiler};
 
-use crate::base::error::Error;
 use crate::collect::collection::Counting;
+use crate::error::Error;
 use crate::record::range_tap::RangeCounting;
 
 /// Counts metrics over the ranges that this thread opens in `work`: those of `nvtx`, `#[annotate]`

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use profiler_base::background::Background;
+use profiler_base::kept::KeptFile;
 
-use crate::base::background::Background;
-use crate::base::kept::KeptFile;
 use crate::collect::request::Sink;
 use crate::record::recording::Recording;
 use crate::record::recording::append::{Appended, Appender, SessionStart, Taken};

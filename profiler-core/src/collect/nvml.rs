@@ -35,9 +35,9 @@ mod known {
     use nvml_wrapper::{Device, Nvml};
     use parking_lot::Mutex;
 
-    use crate::base::background::Background;
     use crate::record::recording::{DeviceInfo, RecordingInfo};
     use crate::record::series::{Cause, Failure, Kept, Kind, Lost, Metric, Series, Unit};
+    use profiler_base::background::Background;
 
     /// One GPU in NVML.
     #[derive(Debug)]

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use cupti::clock::now_ns;
 use parking_lot::{Condvar, Mutex};
+use profiler_base::background::Background;
 
-use crate::base::background::Background;
-use crate::base::error::{Error, Kind};
 use crate::collect::collection::{COLLECTION, COLLECTS, COUNTING, Collection, LONGEST_WAIT};
 use crate::collect::request::{Retention, SessionRequest, Then};
 use crate::collect::sampling::Samplers;
 #[cfg(feature = "stacks")]
 use crate::collect::sampling::Sampling;
 use crate::collect::view::Signals;
+use crate::error::{Error, Kind};
 use crate::record::host_stacks::HostStacks;
 #[cfg(feature = "stacks")]
 use crate::record::host_stacks::capture::TakingStacks;

@@ -10,15 +10,14 @@ use ::parquet::errors::ParquetError;
 use ::parquet::file::metadata::KeyValue;
 use ::parquet::file::reader::{FileReader as _, SerializedFileReader};
 use ::parquet::file::writer::SerializedFileWriter;
+use profiler_base::replace::{NewFolders, Replacement};
+use profiler_base::text::percent_encoded;
+use profiler_base::units::nanoseconds;
 use rustc_hash::FxHashMap;
 
 use super::parquet::{Column, Table, io_error, properties, schema_of, tables_of, unwritable};
 use super::places;
-use crate::base::error::Error;
-use crate::base::replace::NewFolders;
-use crate::base::replace::Replacement;
-use crate::base::text::percent_encoded;
-use crate::base::units::nanoseconds;
+use crate::error::Error;
 use crate::formats::nsys::tables::Cell;
 use crate::profile::{GpuOperation, Profile, Range};
 

@@ -1,4 +1,4 @@
-//! Exports for other programs, captures of Nsight Systems, and [`text`] escaped for outputs.
+//! Exports for other programs, captures of Nsight Systems.
 //! [`Profile::export`](crate::Profile::export) has an example.
 
 #[cfg(feature = "analysis")]
@@ -16,7 +16,6 @@ pub mod push;
 #[cfg(feature = "analysis")]
 pub mod stacks;
 
-pub use crate::base::text;
 #[cfg(feature = "analysis")]
 pub use export::Export;
 #[cfg(feature = "parquet")]

@@ -13,12 +13,12 @@ use ::parquet::errors::ParquetError;
 use ::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
 use ::parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use ::parquet::schema::types::{ColumnPath, Type, TypePtr};
+use profiler_base::replace::{NewFolders, Replacement, Target};
+use profiler_base::setters;
+use profiler_base::text::percent_encoded;
 use rustc_hash::FxHashMap;
 
-use crate::base::accessors::setters;
-use crate::base::error::{Error, Kind};
-use crate::base::replace::{NewFolders, Replacement, Target};
-use crate::base::text::percent_encoded;
+use crate::error::{Error, Kind};
 use crate::formats::nsys::schema;
 use crate::formats::nsys::tables::{Cell, Rows, Tables};
 use crate::formats::nsys::write::Writer;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use profiler_base::background::Background;
+use profiler_base::setters;
 
 use super::export::Export;
-use crate::base::accessors::setters;
-use crate::base::background::Background;
-use crate::base::error::{Error, Kind};
+use crate::error::{Error, Kind};
 use crate::profile::Profile;
 
 /// Settings of a [`ProfilePush`].

@@ -8,12 +8,12 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use profiler_base::named_variants;
+use profiler_base::text::printable;
+use profiler_base::units::nanoseconds;
 use rustc_hash::FxHashMap;
 
 use super::places::{self, Place, StreamNames};
-use crate::base::named_variants::named_variants;
-use crate::base::text::printable;
-use crate::base::units::nanoseconds;
 use crate::join::range_tree::NodeId;
 use crate::profile::process::ProcessesById;
 use crate::profile::{GpuOperation, HostState, Profile, RangeNode};

@@ -10,9 +10,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use profiler_base::order;
 use rustc_hash::FxHashMap;
 
-use crate::base::order;
 use crate::join::tables::{Interval, Store, ThreadId};
 
 /// Intervals in start order: their union and the gaps between them.

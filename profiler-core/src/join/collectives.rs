@@ -4,20 +4,19 @@
 //! kernel. So the launch is the last one of a collective's kernel on that thread; with interface v5 it also lies after the time at
 //! which NCCL began to launch. Without the plugin, NCCL's own NVTX ranges begin before the launch.
 
+use profiler_base::{named_variants, order};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::named_variants::named_variants;
-use crate::base::order;
 use crate::join::communication::Communication;
 use crate::join::tables::{
     CallId, Details, FieldValue, Label, MarkId, Maybe, NameId, OperationId, RangeId, Store,
     Subject, ThreadId,
 };
 
-/// The domain of the plugin's marks.
+/// The domain of marks that tell of collectives, as the NCCL plugin of gpuprof's injection library writes them.
 pub const COLLECTIVES_DOMAIN: &str = "NCCL profiler";
 
-/// The fields of the plugin's marks.
+/// The fields of marks of [`COLLECTIVES_DOMAIN`].
 pub mod collective_fields {
     /// The communicator's hash, equal in all its ranks.
     pub const COMMUNICATOR: &str = "communicator";

@@ -4,9 +4,9 @@
 //! normalisation is no communication. [`TABLE`] has the patterns of public libraries; a program can
 //! add to them with [`Profile::with_communication`](crate::Profile::with_communication).
 
+use profiler_base::kernel_names::{Characters, displayed, lower_case, matches, without_arguments};
 use rustc_hash::FxHashMap;
 
-use crate::base::kernel_names::{Characters, displayed, lower_case, matches, without_arguments};
 use crate::join::tables::{KernelNames, NameId, Names, Store, What, WorkId};
 
 /// A pattern of communication kernels.

@@ -5,9 +5,9 @@ use cupti::record::{
     Device, MemoryOperation, MemoryOperationKind, UnifiedMemory, UnifiedMemoryKind,
 };
 use cupti::{CallClass, GraphNode, Record, tables};
+use profiler_base::order;
 use rustc_hash::FxHashMap;
 
-use crate::base::order;
 use crate::join::attribute::Owner;
 use crate::join::graph_nodes::{GraphDependencies, GraphNodes};
 use crate::join::health::Health;

@@ -8,9 +8,8 @@ use std::collections::VecDeque;
 use std::hash::Hash;
 
 use cupti::{GraphEvent, GraphEventKind};
+use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHashSet};
-
-use crate::base::order;
 
 /// Ranges by graph node, for nodes that were created in one. `T` identifies a range, `N` a node.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //! The difference of the clocks is a line: an offset and a drift. The drift is the median of the slopes between blocks of events
 //! (Theil and Sen), and the offset the median of what remains, so that single late ends change neither.
 
-use crate::base::statistics::median;
+use profiler_base::statistics::median;
 
 /// The fewest events to compare two clocks by.
 pub(crate) const LEAST_EVENTS: usize = 4;

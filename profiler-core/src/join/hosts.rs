@@ -1,8 +1,8 @@
 //! Recordings of several hosts on one clock: that of the first, by the ends of the collectives that they share.
 
+use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::order;
 use crate::join::collectives::{
     self, COLLECTIVES_DOMAIN, CollectiveKey, CollectiveRow, collective_fields as fields,
 };

@@ -16,9 +16,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::order;
 use crate::join::attribute::{Encounters, Inference};
 use crate::join::segments::{Piece, innermost};
 use crate::join::tables::{CallId, Interval, LabelId, Maybe, RangeId, Store, ThreadId};

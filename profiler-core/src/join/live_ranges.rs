@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use nvtx::Payload;
+use profiler_base::order;
 use rustc_hash::FxHashMap;
 
-use crate::base::order;
-use crate::base::totals::Totals;
 use crate::join::attribute::{Contexts, Owner, links};
 use crate::join::sums::{Activation, Activations, LateRows, Links, PathId, Rows, Sums};
+use crate::join::totals::Totals;
 use crate::record::recording::ranges::{
     Detail, Event, RangeEntry, RangeTag, Subject, ThreadSegment,
 };

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::error::{Error, Kind};
-use crate::base::order;
+use crate::error::{Error, Kind};
 use crate::join::busy::united;
 use crate::join::correlate;
 use crate::join::decode;

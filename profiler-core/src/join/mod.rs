@@ -23,4 +23,5 @@ pub(crate) mod shared_contexts;
 pub(crate) mod streaming;
 pub(crate) mod sums;
 pub(crate) mod tables;
+pub(crate) mod totals;
 pub(crate) mod window_sums;

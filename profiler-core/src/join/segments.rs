@@ -1,6 +1,7 @@
 //! Disjoint segments of a thread's time: what was innermost when.
 
-use crate::base::order;
+use profiler_base::order;
+
 use crate::join::tables::Interval;
 
 /// An interval of a thread with its call or range.

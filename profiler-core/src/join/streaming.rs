@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use cupti::{CallClass, Record};
 use rustc_hash::FxHashSet;
 
-use crate::base::totals::Totals;
 use crate::collect::request::Sink;
 use crate::join::account::{
     CountedOperation, ExpectedRecords, is_failure, may_have_several_records,
@@ -16,6 +15,7 @@ use crate::join::graph_nodes::GraphNodes;
 use crate::join::health::Health;
 use crate::join::live_ranges::{Done, LiveRanges, REMEMBERED};
 use crate::join::sums::{Amount, PathId, Rows, Sums};
+use crate::join::totals::Totals;
 use crate::join::window_sums::{WindowSums, submits_work};
 use crate::record::id_window::{IdWindow, is_up_to};
 use crate::record::recording::append::{SessionStart, Taken};

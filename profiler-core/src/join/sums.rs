@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use cupti::CopyKind;
+use profiler_base::distribution::Distribution;
+use profiler_base::kernel_names::Level;
 use rustc_hash::FxHashMap;
 
-use crate::base::distribution::Distribution;
-use crate::base::kernel_names::Level;
-use crate::base::totals::Totals;
 use crate::join::account::OperationClass;
 use crate::join::intern::{NameId, Names};
+use crate::join::totals::Totals;
 use crate::record::recording::ranges::ThreadSegment;
 use crate::record::recording::segment::Segment;
 

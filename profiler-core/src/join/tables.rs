@@ -7,9 +7,9 @@ use std::sync::Arc;
 use cupti::CallClass;
 use cupti::record::SharedMemorySetting;
 use nvtx::Payload;
+use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::base::order;
 use crate::join::account::{ExpectedRecords, is_failure, may_have_several_records};
 use crate::join::graph_nodes::GraphDependencies;
 use crate::join::health::Health;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use cupti::CallClass;
 use cupti::clock::now_ns;
 use parking_lot::Mutex;
+use profiler_base::ratio_estimator::{Estimate, RatioEstimator};
 use rustc_hash::FxHashMap;
 
-use crate::base::ratio_estimator::{Estimate, RatioEstimator};
 use crate::join::sums::{LateRows, PathId, Rows, SumTables};
 
 /// The most windows whose records are awaited.

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use profiler_base::getters;
+
 use super::{Profile, Range};
-use crate::base::accessors::getters;
 use crate::join::tables::{self, Api, CallId, CallKind, Interval, Maybe};
 
 /// A call into CUDA's driver or runtime API.

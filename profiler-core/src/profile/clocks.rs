@@ -1,7 +1,8 @@
 //! The clocks of a device while it worked, and what lowered them.
 
+use profiler_base::order;
+
 use super::{Profile, Track};
-use crate::base::order;
 use crate::collect::nvml::{MEMORY_CLOCK, REASONS, SLOWED_BY, SM_CLOCK};
 use crate::join::busy::united;
 use crate::join::tables::Interval;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use profiler_base::getters;
+
 use super::{GpuOperation, Profile, Range};
-use crate::base::accessors::getters;
 pub use crate::join::collectives::CollectiveFunction;
 use crate::join::collectives::{CollectiveRow, CollectiveSource};
 use crate::join::tables::NameId;

@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 
+use profiler_base::units::nanoseconds as ns;
 use rustc_hash::FxHashMap;
 
-use crate::base::units::nanoseconds as ns;
 use crate::profile::Track;
 use crate::record::series::Kind;
 

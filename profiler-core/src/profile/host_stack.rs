@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use profiler_base::text::printable;
+
 use super::{ApiCall, Profile};
-use crate::base::text::printable;
 use crate::join::tables::{HostPart, Store};
 use crate::record::host_stacks::{FIRST_WAIT, HostStacks};
 pub use crate::record::host_stacks::{SampleLosses, SampleSource, StackLosses};

@@ -43,12 +43,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustc_hash::FxHashSet;
 
-use crate::base::accessors::getters;
-use crate::base::error::{Error, Kind};
-use crate::base::kernel_names::{Pattern, label, overloaded};
-pub use crate::base::totals::Totals;
+use crate::error::{Error, Kind};
 use crate::join::busy::{SessionTime, extent, within};
 use crate::join::collectives::{self, CollectiveRow};
+pub use crate::join::collectives::{COLLECTIVES_DOMAIN, collective_fields};
 use crate::join::communication::Communication;
 use crate::join::correlate;
 use crate::join::decode;
@@ -60,6 +58,7 @@ pub use crate::join::tables::Api;
 use crate::join::tables::{
     BYTES_A_KERNEL, CallId, KernelNames, Maybe, OperationId, RangeId, Store, What, Work,
 };
+pub use crate::join::totals::Totals;
 use crate::record::recording::Recording;
 pub use crate::record::recording::{DeviceInfo, RecordingInfo};
 pub use call::ApiCall;
@@ -75,6 +74,8 @@ pub use mark::Mark;
 pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
 pub use process::{HostClock, Merger, Process};
 pub use process_range::{ProcessRange, ProcessRangeGroup};
+use profiler_base::getters;
+use profiler_base::kernel_names::{Pattern, label, overloaded};
 pub use profiles::Profiles;
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};

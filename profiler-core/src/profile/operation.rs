@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use profiler_base::getters;
+
 use super::{ApiCall, Profile, Range};
-use crate::base::accessors::getters;
 use crate::join::tables::{
     CallId, Interval, KernelNames, Operation, OperationId, RangeId, RangesBy, SAME_ID, What,
     WholeGraph, Work,

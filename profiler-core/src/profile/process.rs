@@ -4,18 +4,18 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
+use profiler_base::text::printable;
+use profiler_base::units::{NAME_WIDTH, shortened};
 use rustc_hash::FxHashMap;
 
 use super::Profile;
-use crate::base::error::Error;
-use crate::base::text::{printable, serialize_as_text};
-use crate::base::totals::Totals;
-use crate::base::units::{NAME_WIDTH, shortened};
+use crate::error::Error;
 use crate::join::health::Health;
 pub use crate::join::host_clock::HostClock;
 use crate::join::merge;
 use crate::join::range_tree;
 use crate::join::tables;
+use crate::join::totals::Totals;
 use crate::record::recording::{Recording, RecordingInfo};
 
 /// Makes one profile of the recordings of several processes.
@@ -208,7 +208,8 @@ impl fmt::Display for Process<'_> {
     }
 }
 
-serialize_as_text!(Process<'_>);
+#[cfg(feature = "serde")]
+profiler_base::serialize_as_text!(Process<'_>);
 
 impl Profile {
     /// Joins recordings of several processes, without their logs: see [`Merger`].

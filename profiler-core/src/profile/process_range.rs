@@ -3,12 +3,12 @@
 use std::ops::Range as Span;
 use std::time::Duration;
 
+use profiler_base::getters;
 use rustc_hash::FxHashMap;
 
-use crate::base::accessors::getters;
-use crate::base::totals::Totals;
 use crate::join::range_tree::{add_call, add_operation};
 use crate::join::tables::{self, NameId, ProcessRangeId, Store, Subject, ThreadId};
+use crate::join::totals::Totals;
 use crate::profile::labels::{Labelled, label_methods};
 use crate::profile::{Profile, Range};
 

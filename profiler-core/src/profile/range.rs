@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use profiler_base::getters;
+
 use super::{ApiCall, GpuOperation, Profile};
-use crate::base::accessors::getters;
-use crate::base::totals::Totals;
 use crate::join::range_tree::{Node, NodeId};
 use crate::join::tables::{self, RangeId, Subject};
+use crate::join::totals::Totals;
 use crate::profile::labels::{Labelled, label_methods};
 
 /// The sums of all ranges of one name or path.

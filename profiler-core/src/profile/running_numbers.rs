@@ -7,13 +7,13 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
+use profiler_base::name_pattern::{is_address, numbers, with_stars};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Profile, RangeNode};
-use crate::base::name_pattern::{is_address, numbers, with_stars};
-use crate::base::totals::Totals;
 use crate::join::range_tree::{NodeId, Tree};
 use crate::join::tables::{Label, LabelId, RangeId};
+use crate::join::totals::Totals;
 
 /// A value comes back if more than this share of the instances lies between its first and its last
 /// one. Numbers that return in two instances of the range around them have half between.

@@ -4,21 +4,19 @@ use std::fmt;
 use std::time::Duration;
 
 use cupti::CopyKind;
+use profiler_base::distribution::Distribution;
+use profiler_base::kernel_names::{Pattern, label, overloaded};
+use profiler_base::table::{Layout, Table};
+use profiler_base::units::{nanoseconds, time};
+use profiler_base::{getters, order};
 #[cfg(feature = "serde")]
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
-use crate::base::accessors::getters;
-use crate::base::distribution::Distribution;
-use crate::base::kernel_names::{Pattern, label, overloaded};
-use crate::base::order;
-use crate::base::table::{Layout, Table};
-use crate::base::text::serialize_fields;
-use crate::base::totals::Totals;
-use crate::base::units::{nanoseconds, time};
 use crate::join::health::Health;
 use crate::join::intern::Names;
 use crate::join::streaming::StreamingJoin;
 use crate::join::sums::{PathSums, ProcessSums, SumTables};
+use crate::join::totals::Totals;
 use crate::record::recording::RecordingInfo;
 
 /// Sums of every range and kernel, from [`Profiler::summarize`](crate::Profiler::summarize).
@@ -277,7 +275,8 @@ impl<'a> ProcessRangeSummary<'a> {
     }
 }
 
-serialize_fields!(ProcessRangeSummary<'_>, "ProcessRangeSummary", |range| {
+#[cfg(feature = "serde")]
+profiler_base::serialize_fields!(ProcessRangeSummary<'_>, "ProcessRangeSummary", |range| {
     "name": range.name(),
     "domain": range.domain(),
     "instances": range.instances(),
@@ -294,7 +293,8 @@ struct NamedMarks<'a> {
     count: u64,
 }
 
-serialize_fields!(Summary, "Summary", |summary| {
+#[cfg(feature = "serde")]
+profiler_base::serialize_fields!(Summary, "Summary", |summary| {
     "duration_ns": nanoseconds(summary.duration),
     "totals": summary.totals(),
     "outside": summary.sums.outside.totals,

@@ -3,10 +3,11 @@
 use std::ops::Range as Rows;
 use std::time::Duration;
 
+use profiler_base::getters;
+use profiler_base::statistics::as_ns;
+use profiler_base::units::nanoseconds;
+
 use super::{Profile, Range, RangeNode};
-use crate::base::accessors::getters;
-use crate::base::statistics::as_ns;
-use crate::base::units::nanoseconds;
 use crate::join::busy::united;
 use crate::join::tables::Interval;
 use crate::record::series::{Kind, Metric, Series, Source, Unit};

@@ -4,15 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use cupti::CallClass;
+use profiler_base::text::printable;
+use profiler_base::units::time;
+use profiler_base::{getters, order};
 use rustc_hash::FxHashMap;
 
 use super::group::{CallThread, Grouping, Groups, RangePath};
 use super::timeline::Timeline;
 use super::{Query, Span, ns};
-use crate::base::accessors::getters;
-use crate::base::order;
-use crate::base::text::{printable, serialize_as_text, serialize_fields};
-use crate::base::units::time;
 use crate::join::busy::Sweep;
 use crate::join::segments::within;
 use crate::join::tables::{CallId, HostPart, Interval, RangeId};
@@ -64,7 +63,8 @@ impl fmt::Display for IdleCause<'_> {
     }
 }
 
-serialize_as_text!(IdleCause<'_>);
+#[cfg(feature = "serde")]
+profiler_base::serialize_as_text!(IdleCause<'_>);
 
 /// A time in which no selected operation ran on a device, between two that did.
 #[derive(Debug, Clone, Copy)]
@@ -119,7 +119,8 @@ impl<'a> Gap<'a> {
     }
 }
 
-serialize_fields!(Gap<'_>, "Gap", |gap| {
+#[cfg(feature = "serde")]
+profiler_base::serialize_fields!(Gap<'_>, "Gap", |gap| {
     "device": gap.device(),
     "span": gap.span(),
     "before": gap.before.number(),
@@ -157,7 +158,8 @@ impl fmt::Display for GapWait<'_> {
     }
 }
 
-serialize_as_text!(GapWait<'_>);
+#[cfg(feature = "serde")]
+profiler_base::serialize_as_text!(GapWait<'_>);
 
 /// A part of a gap with one cause, by what is known of the thread in it.
 #[derive(Debug, Clone, Copy)]

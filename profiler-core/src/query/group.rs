@@ -6,18 +6,16 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use cupti::{CopyKind, MemoryKind};
+use profiler_base::statistics::Statistics;
+use profiler_base::table::{Layout, Table};
+use profiler_base::text::printable;
+use profiler_base::units::{self, time};
+use profiler_base::{getters, iterate, kernel_names, order};
 use rustc_hash::FxHashMap;
 #[cfg(feature = "serde")]
 use serde::{Serialize, Serializer};
 
 use super::{Query, Wait};
-use crate::base::accessors::{getters, iterate};
-use crate::base::kernel_names;
-use crate::base::order;
-use crate::base::statistics::Statistics;
-use crate::base::table::{Layout, Table};
-use crate::base::text::{printable, serialize_as_text};
-use crate::base::units::{self, time};
 use crate::join::tables::What;
 use crate::profile::{ApiCall, GpuOperation, Kernel, Process, RangeNode};
 
@@ -425,7 +423,8 @@ impl fmt::Display for TransferKey {
     }
 }
 
-serialize_as_text!(TransferKey);
+#[cfg(feature = "serde")]
+profiler_base::serialize_as_text!(TransferKey);
 
 /// As the name without parameters.
 #[cfg(feature = "serde")]

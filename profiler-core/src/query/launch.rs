@@ -5,12 +5,12 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
+use profiler_base::statistics::Statistics;
+use profiler_base::units::time;
+use profiler_base::{getters, order};
+
 use super::Query;
 use super::group::{KernelName, Keys, RangePath};
-use crate::base::accessors::getters;
-use crate::base::order;
-use crate::base::statistics::Statistics;
-use crate::base::units::time;
 use crate::join::tables::CallId;
 use crate::profile::{ApiCall, GpuOperation};
 

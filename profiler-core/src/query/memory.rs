@@ -4,14 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use cupti::MemoryKind;
+use profiler_base::statistics::as_ns;
+use profiler_base::{getters, iterate, order, units};
 use rustc_hash::FxHashMap;
 use serde_core::Serializer;
 
-use crate::base::accessors::{getters, iterate};
-use crate::base::order;
-use crate::base::statistics::as_ns;
-use crate::base::text::serialize_fields;
-use crate::base::units;
 use crate::join::tables;
 use crate::profile::{ApiCall, Profile, Range};
 
@@ -54,7 +51,8 @@ impl<'a> MemoryEvent<'a> {
     }
 }
 
-serialize_fields!(MemoryEvent<'_>, "MemoryEvent", |event| {
+#[cfg(feature = "serde")]
+profiler_base::serialize_fields!(MemoryEvent<'_>, "MemoryEvent", |event| {
     "at_ns": super::ns(event.at()),
     "is_allocation": event.is_allocation(),
     "bytes": event.bytes(),

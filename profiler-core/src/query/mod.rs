@@ -22,12 +22,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cupti::CopyKind;
+use profiler_base::kernel_names::Pattern;
+use profiler_base::setters;
+use profiler_base::statistics::Statistics;
+use profiler_base::units::{nanoseconds as ns, time};
 
-use crate::base::accessors::setters;
-use crate::base::kernel_names::Pattern;
-use crate::base::statistics::Statistics;
-use crate::base::text::serialize_fields;
-use crate::base::units::{nanoseconds as ns, time};
 use crate::join::busy::DeviceSweep;
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{OperationId, RangeId};
@@ -57,7 +56,8 @@ pub struct Span {
     pub end: Duration,
 }
 
-serialize_fields!(Span, "Span", |span| {
+#[cfg(feature = "serde")]
+profiler_base::serialize_fields!(Span, "Span", |span| {
     "start_ns": ns(span.start),
     "end_ns": ns(span.end),
 });
@@ -87,7 +87,8 @@ pub struct DeviceTimes {
     pub gpu_time: Duration,
 }
 
-serialize_fields!(DeviceTimes, "DeviceTimes", |times| {
+#[cfg(feature = "serde")]
+profiler_base::serialize_fields!(DeviceTimes, "DeviceTimes", |times| {
     "device": times.device,
     "span": times.span,
     "busy_ns": ns(times.busy),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::units::{nanoseconds as ns, time};
+
 use super::{Query, Span};
-use crate::base::text::serialize_fields;
-use crate::base::units::{nanoseconds as ns, time};
 use crate::profile::OperationKind;
 
 /// The time from the first start to the last end on a device, divided into five parts. "Kernels"
@@ -30,7 +30,8 @@ pub struct Overlap {
     pub neither: Duration,
 }
 
-serialize_fields!(Overlap, "Overlap", |overlap| {
+#[cfg(feature = "serde")]
+profiler_base::serialize_fields!(Overlap, "Overlap", |overlap| {
     "device": overlap.device,
     "span": overlap.span,
     "both_ns": ns(overlap.both),

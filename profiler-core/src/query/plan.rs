@@ -2,10 +2,10 @@
 
 use std::collections::BinaryHeap;
 
+use profiler_base::kernel_names::{self, Pattern};
 use rustc_hash::FxHashMap;
 
 use super::{AttributionMode, Filter, KindFilter, Query, Selection, Selector};
-use crate::base::kernel_names::{self, Pattern};
 use crate::join::tables::{Interval, Label, OperationId, RangeId, Store, What, Work};
 use crate::profile::{Attribution, GpuOperation, OperationKind, Profile, RangeNode};
 

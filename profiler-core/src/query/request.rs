@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use nvtx::FieldValue;
 
+use profiler_base::kernel_names::Pattern;
+use profiler_base::statistics::Statistics;
+use profiler_base::table::{Layout, Table};
+use profiler_base::units::{nanoseconds as ns, time};
+use profiler_base::{getters, iterate, order};
 use rustc_hash::FxHashMap;
 
-use crate::base::accessors::{getters, iterate};
-use crate::base::kernel_names::Pattern;
-use crate::base::order;
-use crate::base::statistics::Statistics;
-use crate::base::table::{Layout, Table};
-use crate::base::text::serialize_fields;
-use crate::base::units::{nanoseconds as ns, time};
 use crate::join::tables::RangeId;
 use crate::profile::{GpuOperation, ProcessRange, Profile, Range};
 
@@ -463,7 +461,8 @@ impl<'a> Request<'a> {
     }
 }
 
-serialize_fields!(Request<'_>, "Request", |request| {
+#[cfg(feature = "serde")]
+profiler_base::serialize_fields!(Request<'_>, "Request", |request| {
     "endpoint": request.endpoint,
     "start_ns": ns(request.start()),
     "host_time_ns": ns(request.host_time()),
@@ -534,7 +533,8 @@ impl<'a> Requests<'a> {
 
 iterate!(Requests<'a>: Request<'a>);
 
-serialize_fields!(Endpoint, "Endpoint", |endpoint| {
+#[cfg(feature = "serde")]
+profiler_base::serialize_fields!(Endpoint, "Endpoint", |endpoint| {
     "name": endpoint.name,
     "requests": endpoint.requests,
     "open": endpoint.open,

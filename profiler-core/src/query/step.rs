@@ -3,16 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::kernel_names::Pattern;
+use profiler_base::statistics::Statistics;
+use profiler_base::units::time;
+use profiler_base::{getters, iterate};
 use rustc_hash::FxHashMap;
 
 use super::{DeviceTimes, Span, device_times, ns};
-use crate::base::accessors::{getters, iterate};
-use crate::base::kernel_names::Pattern;
-use crate::base::statistics::Statistics;
-use crate::base::text::serialize_fields;
-use crate::base::totals::Totals;
-use crate::base::units::time;
 use crate::join::tables::{OperationId, RangeId};
+use crate::join::totals::Totals;
 use crate::profile::{Profile, Range, RangeNode, Sampled, Track};
 
 /// One instance of the range with the work submitted in it.
@@ -69,7 +68,8 @@ impl<'a> Step<'a> {
     }
 }
 
-serialize_fields!(Step<'_>, "Step", |step| {
+#[cfg(feature = "serde")]
+profiler_base::serialize_fields!(Step<'_>, "Step", |step| {
     "number": step.number,
     "start_ns": ns(step.range.start()),
     "host_ns": ns(step.host_time()),

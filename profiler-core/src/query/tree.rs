@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::iterate;
+use profiler_base::statistics::as_ns;
+use profiler_base::table::{Layout, Table, Tone};
+use profiler_base::units::time;
+
 use super::Query;
-use crate::base::accessors::iterate;
-use crate::base::statistics::as_ns;
-use crate::base::table::{Layout, Table, Tone};
-use crate::base::text::serialize_fields;
-use crate::base::units::time;
 use crate::profile::RangeNode;
 
 /// A number of operations with their time and bytes.
@@ -47,7 +47,8 @@ pub struct Branch<'a> {
     pub inclusive: Amounts,
 }
 
-serialize_fields!(Branch<'_>, "Branch", |branch| {
+#[cfg(feature = "serde")]
+profiler_base::serialize_fields!(Branch<'_>, "Branch", |branch| {
     "path": branch.node.map(|node| node.cut_path()),
     "exclusive": branch.exclusive,
     "inclusive": branch.inclusive,

@@ -7,13 +7,12 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
+use profiler_base::units::{self, MESSAGE_WIDTH, shortened};
+use profiler_base::{getters, named_variants, setters};
 use serde_core::ser::SerializeMap as _;
 
-use crate::base::accessors::{getters, setters};
-use crate::base::error::{Error, Kind as ErrorKind};
-use crate::base::json::{json_names, json_object};
-use crate::base::named_variants::named_variants;
-use crate::base::units::{self, MESSAGE_WIDTH, shortened};
+use crate::error::{Error, Kind as ErrorKind};
+use crate::record::json::{json_names, json_object};
 pub(crate) use kept::{Kept, Lost};
 
 named_variants! {

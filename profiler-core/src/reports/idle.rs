@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use profiler_base::units::nanoseconds;
+
 use super::table::row;
 use super::{Report, Rules, is_imported};
-use crate::base::units::nanoseconds;
 use crate::join::tables::Interval;
 
 /// The minimum length of a gap between GPU operations.

@@ -41,9 +41,9 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Deref;
 
+use profiler_base::{getters, setters};
 use serde::{Serialize, Serializer};
 
-use crate::base::accessors::{getters, setters};
 use crate::join::tables::{
     Call, Interval, Operation, ProcessRange, Range, RangesBy, Store, Thread, ThreadId, What,
 };
@@ -330,7 +330,7 @@ macro_rules! named {
         }
 
         impl std::str::FromStr for $type {
-            type Err = crate::base::error::Error;
+            type Err = crate::error::Error;
 
             /// By nsys's name.
             ///
@@ -339,7 +339,7 @@ macro_rules! named {
             fn from_str(name: &str) -> Result<Self, Self::Err> {
                 Self::ALL.iter().copied().find(|known| known.name() == name).ok_or_else(|| {
                     let known = Self::ALL.iter().map(|known| known.name()).collect();
-                    crate::base::error::Error::new(crate::base::error::Kind::Name { what: $what, name: name.to_owned(), known })
+                    crate::error::Error::new(crate::error::Kind::Name { what: $what, name: name.to_owned(), known })
                 })
             }
         }

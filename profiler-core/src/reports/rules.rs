@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::table::row;
 use super::texts::{Texts, memory_text, recorded_function};
 use super::{AnyReport, GapThreshold, Report, Reports, is_imported, named};
-use crate::base::accessors::setters;
-use crate::base::kernel_names::Pattern;
 use crate::join::tables::{Api, Call, Interval, Operation, RangeId, Store, What};
 use crate::profile::Profile;
+use profiler_base::kernel_names::Pattern;
+use profiler_base::setters;
 use rustc_hash::FxHashMap;
 
 named! {

@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
+use profiler_base::kernel_names::{KEPT, Level};
+use profiler_base::serialize_as_text;
 use rustc_hash::FxHashMap;
 
 use super::{Ends, EndsWith, Reports, Style, is_imported};
-use crate::base::kernel_names::{KEPT, Level};
-use crate::base::text::serialize_as_text;
 use crate::join::tables::{Call, Interval, Label, RangeId, Store, ThreadId};
 
 /// The text of every label of the store: `domain:name`, or `:name` in the default domain.
@@ -462,7 +462,8 @@ impl PartialEq for RangeStack {
     }
 }
 
-serialize_as_text!(RangeStack NameTree);
+serialize_as_text!(RangeStack);
+serialize_as_text!(NameTree);
 
 /// A range's name after two dashes for each range around it: `--:name`. Text of more than 128 pairs of dashes has the number of
 /// those beyond between them.

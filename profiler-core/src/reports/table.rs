@@ -4,13 +4,13 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use profiler_base::table::{Layout, Table};
+use profiler_base::text::{guard_formula, json as json_string, quote_cell};
+use profiler_base::units;
 use serde::Serialize;
 
 use super::spans::{NameTree, RangeStack};
 use super::sums::Summary;
-use crate::base::table::{Layout, Table};
-use crate::base::text::{guard_formula, json as json_string, quote_cell};
-use crate::base::units;
 use crate::record::series;
 
 /// The unit of a column.

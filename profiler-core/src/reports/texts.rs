@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use cupti::record::MemoryKind;
 use cupti::{CopyKind, Kernel};
+use profiler_base::kernel_names;
 use rustc_hash::FxHashMap;
 
 use super::Reports;
 use super::spans::Spans;
-use crate::base::kernel_names;
 use crate::join::tables::{Call, KernelNames, Operation, Store, What, Work};
 
 /// Which name of a kernel reports show.

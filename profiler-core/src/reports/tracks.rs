@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use profiler_base::units::nanoseconds as ns;
 use rustc_hash::FxHashMap;
 
 use super::Report;
 use super::groups::percent;
 use super::table::{Cells, Unit, Value, row};
-use crate::base::units::nanoseconds as ns;
 use crate::join::busy::united;
 use crate::join::tables::Interval;
 use crate::profile::{Profile, RangeNode, Sampled, Track};

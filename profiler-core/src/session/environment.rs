@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use crate::base::error::Error;
-use crate::base::replace;
-use crate::base::units::{MESSAGE_WIDTH, shortened};
+use profiler_base::replace;
+use profiler_base::units::{MESSAGE_WIDTH, shortened};
+
 use crate::collect::sampling::Sampling;
+use crate::error::Error;
 use crate::profile::Profile;
 use crate::session::profiler::Profiler;
 use crate::session::recording_file::RecordingFile;

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use cupti::clock::now_ns;
 use parking_lot::{Condvar, Mutex};
+use profiler_base::background::Background;
+use profiler_base::setters;
 use rustc_hash::FxHashMap;
 
-use crate::base::accessors::setters;
-use crate::base::background::Background;
-use crate::base::error::{Error, Kind};
 use crate::collect::request::{Retention, SessionRequest, Sink};
 use crate::collect::session::Session;
+use crate::error::{Error, Kind};
 use crate::join::account::is_failure;
 use crate::record::recording::Recording;
 use crate::record::recording::append::{SessionStart, Taken};

@@ -10,6 +10,8 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 use parking_lot::{Mutex, RwLock};
+use profiler_base::background::Background;
+use profiler_base::{getters, setters};
 use rustc_hash::FxHashMap;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -17,8 +19,6 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context as LayerContext;
 
 use super::tracing_layer::TARGET;
-use crate::base::accessors::{getters, setters};
-use crate::base::background::Background;
 
 /// How often the thread looks for spans that have waited long enough, at least.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);

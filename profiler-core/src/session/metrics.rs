@@ -3,14 +3,13 @@
 //! [`RangeMetrics`] has an example. The names are listed in the guide, docs/guide/metrics.md.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use profiler_base::units::nanoseconds;
+use profiler_base::{order, setters};
 use rustc_hash::FxHashMap;
 
 use super::always_on::{AlwaysOnReport, State};
-use crate::base::accessors::setters;
-use crate::base::order;
-use crate::base::totals::Totals;
-use crate::base::units::nanoseconds;
 use crate::join::health::Health;
+use crate::join::totals::Totals;
 use crate::profile::summary::{PathSummary, Summary};
 #[cfg(feature = "nvml")]
 pub use devices::DeviceMetrics;
@@ -352,7 +351,7 @@ mod devices {
     use nvml_wrapper::{Device, Nvml};
 
     use super::increase;
-    use crate::base::error::{Error, Kind};
+    use crate::error::{Error, Kind};
 
     /// Publishes the state of all GPUs that NVML has: `hw.gpu.utilization`, `hw.gpu.memory.usage`, `hw.gpu.memory.limit`,
     /// `hw.gpu.memory.utilization`, `hw.power`, `hw.energy` and `hw.temperature`, by OpenTelemetry's semantic conventions for

@@ -17,6 +17,7 @@ pub use crate::record::context::{Attached, InContext};
 pub use crate::record::context_hooks::on_context_change;
 pub use crate::record::lane::{HandOver, HandedRange, LaunchQueue};
 // Arguments of `ProfilerBuilder`, for programs without a dependency on `cupti`.
+pub use crate::record::recording::ranges::range_recorder;
 pub use cupti::{ActivityKind, Config, Library};
 pub use environment::{Guard, from_env_with};
 pub use flight_recorder::{FlightRecorder, FlightRecording, Trigger, Written};

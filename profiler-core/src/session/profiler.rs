@@ -7,12 +7,12 @@ use std::time::Duration;
 use cupti::clock::now_ns;
 use cupti::{ActivityKind, Config, Library};
 use parking_lot::Mutex;
+use profiler_base::setters;
 
-use crate::base::accessors::setters;
-use crate::base::error::{Error, Kind};
 use crate::collect::request::{Retention, SessionRequest, Sink};
 use crate::collect::sampling::Sampling;
 use crate::collect::session::Session;
+use crate::error::{Error, Kind};
 use crate::join::streaming::StreamingJoin;
 use crate::join::sums;
 use crate::profile::Profile;

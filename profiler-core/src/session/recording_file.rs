@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use cupti::clock::now_ns;
 use parking_lot::Mutex;
+use profiler_base::kept::{Identity, KeptFile};
+use profiler_base::replace::{Replacement, Target};
 
-use crate::base::error::{Error, Kind};
-use crate::base::kept::{Identity, KeptFile};
-use crate::base::replace::{Replacement, Target};
 use crate::collect::file_sink::{FileQueue, FileSink};
 use crate::collect::request::Sink;
 use crate::collect::session::Session;
+use crate::error::{Error, Kind};
 
 /// How long `flush` and `finish` wait for the disk.
 const DISK_WAIT: Duration = Duration::from_secs(10);

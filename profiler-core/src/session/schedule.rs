@@ -1,6 +1,6 @@
 //! Schedules profile some steps of a long run in cycles of waiting, warm-up and active steps.
 
-use crate::base::error::{Error, Kind};
+use crate::error::{Error, Kind};
 use crate::profile::Profile;
 use crate::session::profiler::Profiler;
 

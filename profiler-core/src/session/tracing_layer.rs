@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use nvtx::{NvtxLayer, Payload, SpanCoverage, SpanFields};
 use parking_lot::Mutex;
+use profiler_base::setters;
+use profiler_base::units::nanoseconds;
 use tracing::dispatcher::{self, WeakDispatch};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
@@ -21,10 +23,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::base::accessors::setters;
-use crate::base::error::{Error, Kind};
-use crate::base::units::nanoseconds;
 use crate::collect::session::Session;
+use crate::error::{Error, Kind};
 use crate::join::live_ranges::Done;
 use crate::join::streaming::StreamingJoin;
 use crate::profile::Profile;

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use profiler_base::order;
+use profiler_base::table::{Layout, Table, Tone};
+use profiler_base::units::{bytes, time};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::order;
-use crate::base::table::{Layout, Table, Tone};
-use crate::base::totals::Totals;
-use crate::base::units::{bytes, time};
 use crate::join::range_tree::{self, NodeId};
+use crate::join::totals::Totals;
 use crate::profile::{Profile, RangeNode};
 
 /// Displayed levels of the tree: recursions may be arbitrarily deep.

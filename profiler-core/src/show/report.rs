@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use profiler_base::order;
+use profiler_base::table::{Layout, Table, Tone};
+use profiler_base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, shortened, time};
 use rustc_hash::FxHashMap;
 
-use crate::base::order;
-use crate::base::table::{Layout, Table, Tone};
-use crate::base::totals::Totals;
-use crate::base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, shortened, time};
+use crate::join::totals::Totals;
 use crate::profile::{Kernel, Process, ProcessRangeGroup, Profile, RangeNode};
 use crate::record::series::Series;
 use crate::show::range_table::{RangeTable, columns};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::libc::{O_DIRECTORY, O_NOFOLLOW};
 use nix::unistd::geteuid;
-use profiler_core::__private::kept::Kept;
+use profiler_base::kept::Kept;
 
 use crate::{Error, ProcessId};
 

@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{MsgFlags, Shutdown, getsockopt, send, shutdown};
 use nix::unistd::geteuid;
-use profiler_core::__private::kept::Kept;
+use profiler_base::kept::Kept;
 
 use super::{
     Answer, AnswerLine, Folder, MAX_ANSWER, MAX_REQUEST, Outcome, PROTOCOL, Request, RequestLine,

@@ -69,7 +69,7 @@ pub(crate) fn observe_with(observer: &'static dyn Observer) -> bool {
 /// The observer of the events: the recorder of `profiler-core`.
 #[inline]
 pub(crate) fn observer() -> &'static dyn Observer {
-    *OBSERVER.get_or_init(profiler_core::__private::recorder)
+    *OBSERVER.get_or_init(profiler_core::session::range_recorder)
 }
 
 /// A text of the program.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use profiler_base::hodges_lehmann::Factor;
+use profiler_base::named_variants;
 use serde::Serialize;
 
-use crate::base::hodges_lehmann::Factor;
-use crate::base::named_variants::named_variants;
 use crate::profile::{DeviceClocks, Profile, THROTTLED};
 
 /// The relative difference of clocks that is reported.

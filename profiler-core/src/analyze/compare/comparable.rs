@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use profiler_base::units::{NAME_WIDTH, nanoseconds, shortened};
 use serde::{Deserialize, Serialize};
 
 use super::Compare;
 use super::clocks::Side;
-use crate::base::totals::Totals;
-use crate::base::units::{NAME_WIDTH, nanoseconds, shortened};
+use crate::join::totals::Totals;
 use crate::profile::running_numbers::NodeNames;
 use crate::profile::{Profile, RangeNode};
 

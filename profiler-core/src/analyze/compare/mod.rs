@@ -13,11 +13,10 @@ pub(crate) mod wall;
 use std::rc::Rc;
 use std::time::Duration;
 
+use profiler_base::hodges_lehmann::{Factor, MOST, Ranks, blocks, median, midmean};
+use profiler_base::{getters, named_variants, setters};
 use serde::Serialize;
 
-use crate::base::accessors::{getters, setters};
-use crate::base::hodges_lehmann::{Factor, MOST, Ranks, blocks, median, midmean};
-use crate::base::named_variants::named_variants;
 use crate::join::health::Health;
 use crate::profile::profiles::Profiles;
 use crate::profile::running_numbers::{NodeNames, Purpose};

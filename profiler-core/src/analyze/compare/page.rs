@@ -3,14 +3,15 @@
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
+use profiler_base::text::{html, markdown};
+
 use super::text::{CAUSE_HEAD, Only, cause_cells, side};
 use super::wall::{place, signed, time};
 use super::{
     CauseChange, Change, ChangeKind, Compared, Comparison, Contribution, Presence, Quantity, Speed,
     WallCause, WallChange,
 };
-use crate::base::page::{Table, Tone, page, paragraph};
-use crate::base::text::{html, markdown};
+use crate::page::{Table, Tone, page, paragraph};
 use crate::record::series::Unit;
 
 /// Rows of a table in Markdown.

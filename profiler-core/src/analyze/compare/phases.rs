@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use profiler_base::units::{NAME_WIDTH, shortened};
 use serde::Serialize;
 
 use super::wall::{signed, time};
 use crate::analyze::phases::{PhaseKind, Phases};
-use crate::base::units::{NAME_WIDTH, shortened};
 use crate::profile::Profile;
 
 /// A phase of the runs on both sides.

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use profiler_base::table::{Layout, Table, Tone};
+use profiler_base::{text, units};
+
 use super::wall::{signed, time};
 use super::{
     CauseChange, Change, ChangeKind, Compared, Comparison, Leader, LeaderChange, PhaseChange,
     Presence, Quantity, Shape, Speed, TimeShift,
 };
-use crate::base::table::{Layout, Table, Tone};
-use crate::base::text;
-use crate::base::units;
 
 /// Rows of a text table, unless all are requested.
 const SHOWN: usize = 40;

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use profiler_base::hodges_lehmann::Ranks;
+use profiler_base::kernel_names::Level;
+use profiler_base::units::nanoseconds;
+
 use super::{Change, ChangeKind, Compare, Machine, Presence, Quantity, Shape, TimeShift};
-use crate::base::hodges_lehmann::Ranks;
-use crate::base::kernel_names::Level;
-use crate::base::totals::Totals;
-use crate::base::units::nanoseconds;
+use crate::join::totals::Totals;
 use crate::profile::running_numbers::NodeNames;
 use crate::profile::{Kernel, Profile, RangeNode};
 

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use cupti::{CallClass, CopyKind, MemoryKind, SynchronizationKind};
+use profiler_base::order;
 use rustc_hash::FxHashMap;
 
 use super::events::{Events, StreamId};
@@ -10,7 +11,6 @@ use super::fit::{LONG_CALL_NS, Return, fit_returns, fit_starts};
 use super::graph::{Builder, Graph, Link};
 use super::graph_edges::Direction;
 use crate::analyze::matches::Matches;
-use crate::base::order;
 use crate::join::tables::{CallId, Interval, Maybe, OperationId, RangeId, ThreadId, What};
 use crate::profile::Profile;
 

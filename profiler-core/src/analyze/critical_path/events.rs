@@ -5,9 +5,9 @@
 //! waited for after that operation.
 
 use cupti::SynchronizationKind;
+use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::order;
 use crate::join::tables::{EventRecord, OperationId, Store};
 
 /// A stream by its process, context and CUPTI's id.

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nvtx::Domain;
-
-use crate::base::units::nanoseconds;
+use profiler_base::units::nanoseconds;
 
 /// The domain of the ranges in which a delay was inserted, or could have been.
 pub(super) const DOMAIN_NAME: &str = "gpu-profiler interventions";

@@ -65,11 +65,11 @@ mod text;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use profiler_base::kernel_names::Pattern;
+use profiler_base::statistics::as_ns;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::base::kernel_names::Pattern;
-use crate::base::statistics::as_ns;
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{CallId, Interval, OperationId, RangeId, ThreadId};
 use crate::profile::{Profile, Range, RangeNode};

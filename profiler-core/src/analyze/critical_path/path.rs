@@ -5,16 +5,15 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use cupti::tables;
+use profiler_base::kernel_names::displayed;
+use profiler_base::statistics::as_ns;
+use profiler_base::units::nanoseconds;
+use profiler_base::{getters, named_variants};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::graph::{Edge, Link};
 use super::{Dependencies, Window};
-use crate::base::accessors::getters;
-use crate::base::kernel_names::displayed;
-use crate::base::named_variants::named_variants;
-use crate::base::statistics::as_ns;
-use crate::base::units::nanoseconds;
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{CallId, Maybe, NameId, OperationId, RangeId, What, WorkId};
 use crate::profile::{ApiCall, GpuOperation, OperationKind, Profile, Range, RangeNode};

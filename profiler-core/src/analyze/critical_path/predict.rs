@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use cupti::{CallClass, CopyKind, MemoryKind, tables};
+use profiler_base::kernel_names::Pattern;
+use profiler_base::statistics::as_ns;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
@@ -12,8 +14,6 @@ use super::graph::Link;
 use super::path::{merged, operation_of, stretches};
 use super::replay::{REMOVED, ReplayError, median};
 use super::{CriticalPath, Dependencies, PathKind, Window};
-use crate::base::kernel_names::Pattern;
-use crate::base::statistics::as_ns;
 use crate::join::tables::{Call, CallId, OperationId, RangeId};
 use crate::profile::GpuOperation;
 

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use cupti::tables;
+use profiler_base::statistics::{Statistics, as_ns};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::graph::{Edge, Graph, Link};
 use super::{Dependencies, LEAST_STEPS, Window};
-use crate::base::statistics::{Statistics, as_ns};
 
 /// An edge that a change removed.
 pub(super) const REMOVED: u64 = u64::MAX;

@@ -1,5 +1,8 @@
 //! What inserted delays did, beside what the model predicts.
 
+use profiler_base::hodges_lehmann::{MOST, Ranks, blocks, median};
+use profiler_base::named_variants;
+use profiler_base::statistics::{Statistics, as_ns};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::time::Duration;
@@ -7,9 +10,6 @@ use std::time::Duration;
 use super::intervention::DOMAIN_NAME;
 use super::predict::{MOST_ERROR, lengths};
 use super::{Dependencies, ReplayError, Window};
-use crate::base::hodges_lehmann::{MOST, Ranks, blocks, median};
-use crate::base::named_variants::named_variants;
-use crate::base::statistics::{Statistics, as_ns};
 use crate::join::range_tree::NodeId;
 use crate::join::tables::RangeId;
 use crate::profile::RangeNode;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use cupti::CallClass;
+use profiler_base::units::nanoseconds;
 
 use super::*;
 use crate::analyze::diagnosis::tests::{Job, Program, US, steps};
 use crate::analyze::ranks::tests::Writer;
-use crate::base::units::nanoseconds;
 use crate::join::graph_nodes::GraphDependencies;
 use crate::join::tables::{self, Interval, KernelNames, What, Work};
 use crate::query::tests::programs;

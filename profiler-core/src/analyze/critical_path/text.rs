@@ -3,12 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::table::{Layout, Table, distinct};
+use profiler_base::units::{NAME_WIDTH, PATH_WIDTH, number, shortened, time};
+
 use super::{
     Agreement, Assumptions, Change, CriticalPath, NoPrediction, Outlook, PathRow, Prediction,
     ReplayError, Response,
 };
-use crate::base::table::{Layout, Table, distinct};
-use crate::base::units::{NAME_WIDTH, PATH_WIDTH, number, shortened, time};
 
 /// Rows of a table.
 const SHOWN: usize = 12;

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use profiler_base::statistics::ratio;
+use profiler_base::units::time;
+
 use super::Run;
 use super::clock::Part;
 use super::finding::{Finding, FindingKind};
 use super::sign::Sign;
 use super::straggler::Stragglers;
 use crate::analyze::matches::{Match, Matches, Member, Participant};
-use crate::base::statistics::ratio;
-use crate::base::units::time;
 
 /// Share of the time of matched collectives that ranks wait, from which it is a finding.
 const LEAST_WAITING: f64 = 0.2;

@@ -1,9 +1,9 @@
 //! Bottlenecks of a run.
 
+use profiler_base::named_variants;
 use serde::Serialize;
 
 use super::clock::{Part, Sums};
-use crate::base::named_variants::named_variants;
 
 named_variants! {
     /// The limit of a run, a range or a step: the known patterns of traces.

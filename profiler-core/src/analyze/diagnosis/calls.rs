@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 
 use cupti::CallClass;
+use profiler_base::statistics::Statistics;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::clock::{Part, Piece, stream_key};
 use super::finding::{Finding, FindingKind};
 use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds};
-use crate::base::statistics::Statistics;
 use crate::join::tables::{CallId, CallKind, OperationId};
 use crate::profile::{GpuOperation, OperationKind};
 use crate::query::WaitTarget;

@@ -7,11 +7,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cupti::{CallClass, tables};
+use profiler_base::named_variants;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use super::Thresholds;
-use crate::base::named_variants::named_variants;
 use crate::join::busy::{extent, observed};
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{CallId, Interval, OperationId, RangeId, Store};

@@ -1,12 +1,12 @@
 //! Copies that cost more than necessary.
 
+use profiler_base::units::bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Run;
 use super::clock::{Part, Piece, stream_key};
 use super::finding::{Finding, FindingKind};
 use super::sign::{Sign, SignUnit};
-use crate::base::units::bytes;
 use crate::join::tables::{CallId, OperationId, RangeId};
 use crate::profile::{Copy, OperationKind};
 

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::statistics::as_ns;
+use profiler_base::units::{PATH_WIDTH, shortened, time};
 use serde::Serialize;
 
-use crate::base::statistics::as_ns;
-use crate::base::units::{PATH_WIDTH, shortened, time};
 use crate::join::tables::{CallId, Interval, OperationId};
 use crate::profile::{ApiCall, GpuOperation, Profile};
 use crate::query::Span;

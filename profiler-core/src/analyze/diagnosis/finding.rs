@@ -4,6 +4,9 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::named_variants;
+use profiler_base::statistics::as_ns;
+use profiler_base::units::{MESSAGE_WIDTH, PATH_WIDTH, shortened};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -16,9 +19,6 @@ use super::gemm_kernel::{GemmKernel, Padding};
 use super::sign::{Sign, first_decides};
 use super::verdict::{around, finite, gain};
 use crate::analyze::phases::PhaseKind;
-use crate::base::named_variants::named_variants;
-use crate::base::statistics::as_ns;
-use crate::base::units::{MESSAGE_WIDTH, PATH_WIDTH, shortened};
 use crate::join::range_tree::NodeId;
 use crate::profile::RangeNode;
 

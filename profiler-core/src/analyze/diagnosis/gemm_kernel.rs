@@ -3,10 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::statistics::as_ns;
+use profiler_base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
 use serde::Serialize;
-
-use crate::base::statistics::as_ns;
-use crate::base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
 
 /// A kernel of a finding on matrix products.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use nvtx::Dtype;
+use profiler_base::kernel_names::lower_case;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Run;
@@ -24,7 +25,6 @@ use super::finding::{Finding, FindingKind};
 use super::gemm_kernel::{GemmKernel, Padding};
 use super::sign::Sign;
 use crate::analyze::kernels::{Architecture, DeclaredSizes, GemmName, KernelClass, TcUse};
-use crate::base::kernel_names::lower_case;
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{NameId, OperationId, RangeId, What};
 use crate::profile::{Profile, Range};

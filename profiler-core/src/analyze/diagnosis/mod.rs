@@ -70,6 +70,10 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::{Arc, mpsc};
 
+use profiler_base::getters;
+use profiler_base::kernel_names::Pattern;
+use profiler_base::table::Layout;
+use profiler_base::units::{NAME_WIDTH, nanoseconds, shortened};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -77,10 +81,6 @@ use crate::analyze::critical_path::{Dependencies, Outlook};
 use crate::analyze::kernels::KernelClass;
 pub use crate::analyze::phases::PhaseKind;
 use crate::analyze::phases::Phases;
-use crate::base::accessors::getters;
-use crate::base::kernel_names::Pattern;
-use crate::base::table::Layout;
-use crate::base::units::{NAME_WIDTH, nanoseconds, shortened};
 use crate::join::busy::united;
 use crate::join::tables::{Interval, OperationId, WorkId};
 use crate::profile::{ProcessRangeGroup, Profile, Range, RangeNode};

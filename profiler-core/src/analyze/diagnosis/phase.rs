@@ -6,6 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use profiler_base::statistics::{as_ns, ratio};
+use profiler_base::units::{PATH_WIDTH, shortened, time};
 use serde::Serialize;
 
 use super::clock::{Clock, Piece};
@@ -14,8 +16,6 @@ use super::finding::Finding;
 use super::verdict::{Scope, Verdict};
 use super::{Diagnoser, Run};
 use crate::analyze::phases::{PhaseKind, Phases, Windows};
-use crate::base::statistics::{as_ns, ratio};
-use crate::base::units::{PATH_WIDTH, shortened, time};
 use crate::join::tables::{CallId, Interval};
 use crate::profile::{GpuOperation, Profile};
 use crate::query::{DeviceTimes, Query, Span, Wait};

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use profiler_base::units::time;
 use rustc_hash::FxHashMap;
 
 use super::clock::{Part, Piece};
@@ -12,7 +13,6 @@ use super::finding::{Finding, FindingKind, Place};
 use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds, times};
 use crate::analyze::phases::PhaseKind;
-use crate::base::units::time;
 use crate::join::range_tree::NodeId;
 use crate::profile::{HostStack, HostState, Range, RangeNode};
 use crate::query::{DeviceTimes, Step};

@@ -3,10 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::{serialize_fields, units};
 use serde::Serialize;
-
-use crate::base::text::serialize_fields;
-use crate::base::units;
 
 /// The unit of a sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]

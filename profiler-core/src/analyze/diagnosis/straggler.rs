@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::hodges_lehmann::median;
+use profiler_base::kernel_names;
+use profiler_base::statistics::as_ns;
+use profiler_base::text::shortened;
+use profiler_base::units::{NAME_WIDTH, PATH_WIDTH};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::clock::{Clock, Part};
 use crate::analyze::matches::{Match, Participant};
-use crate::base::hodges_lehmann::median;
-use crate::base::kernel_names;
-use crate::base::statistics::as_ns;
-use crate::base::text::shortened;
-use crate::base::units::{NAME_WIDTH, PATH_WIDTH};
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{Interval, NameId, What};
 use crate::profile::{DeviceClocks, Profile};

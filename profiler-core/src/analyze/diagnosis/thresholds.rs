@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use profiler_base::kernel_names::matches;
+use profiler_base::statistics::as_ns;
 use serde::Serialize;
-
-use crate::base::kernel_names::matches;
-use crate::base::statistics::as_ns;
 
 /// Declares the thresholds, each with setter, getter, type and default.
 macro_rules! thresholds {

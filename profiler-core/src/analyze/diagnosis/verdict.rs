@@ -6,6 +6,8 @@ use std::fmt;
 use std::time::Duration;
 
 use cupti::CallClass;
+use profiler_base::statistics::{Statistics, as_ns, ratio};
+use profiler_base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
 use rustc_hash::FxHashSet;
 use serde::{Serialize, Serializer};
 
@@ -15,8 +17,6 @@ use super::estimate::{DeviceClocks, device_list, faster};
 use super::evidence::Evidence;
 use super::sign::{Sign, SignUnit, first_decides};
 use super::{Run, nanoseconds};
-use crate::base::statistics::{Statistics, as_ns, ratio};
-use crate::base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
 use crate::join::tables::{CallId, OperationId};
 use crate::profile::{GpuOperation, OperationKind};
 use crate::query::Query;

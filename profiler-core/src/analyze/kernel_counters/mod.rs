@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use cupti::counters::{Flops, Measured, RangeProfiler, RangeValues};
 use nvtx::{Dtype, Pipe};
+use profiler_base::getters;
 use rustc_hash::FxHashMap;
 
 use crate::analyze::kernels::{Classifier, KernelClass, TensorCoreUse};
-use crate::base::accessors::getters;
-use crate::base::error::{Error, Kind};
+use crate::error::{Error, Kind};
 use crate::profile::{Kernel, Profile};
 use crate::session::profiler::Profiler;
 pub use tensor_pipes::{PipeDisagreement, TensorPipe, TensorPipes};

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use cupti::counters::{Flops, tensor_instructions, tensor_pipe_percent, time_ns};
 use nvtx::{Dtype, Pipe};
+use profiler_base::named_variants;
+use profiler_base::table::{Layout, Table};
+use profiler_base::units::{NAME_WIDTH, shortened, si, time};
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
 use super::{CountedKernels, operations};
 use crate::analyze::kernels::{KernelClass, TcUse, TensorCoreUse};
-use crate::base::named_variants::named_variants;
-use crate::base::table::{Layout, Table};
-use crate::base::units::{NAME_WIDTH, shortened, si, time};
 
 /// All launches of a kernel: tensor-core use by its name, and as counted.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -2,8 +2,9 @@
 
 use std::str::FromStr;
 
-use crate::base::error::{Error, Kind};
-use crate::base::named_variants::named_variants;
+use profiler_base::named_variants;
+
+use crate::error::{Error, Kind};
 
 named_variants! {
     /// The purpose of a kernel, by its name.

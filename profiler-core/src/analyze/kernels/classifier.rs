@@ -2,10 +2,11 @@
 
 use std::sync::OnceLock;
 
+use profiler_base::kernel_names::{Characters, Pattern, lower_case};
+use profiler_base::{getters, setters};
+
 use super::class::KernelClass;
 use super::table;
-use crate::base::accessors::{getters, setters};
-use crate::base::kernel_names::{Characters, Pattern, lower_case};
 use crate::join::communication;
 
 /// A pattern of kernel names and their class.

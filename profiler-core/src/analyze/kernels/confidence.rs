@@ -1,8 +1,7 @@
 //! Confidence of statements by name.
 
+use profiler_base::named_variants;
 use serde::{Deserialize, Serialize};
-
-use crate::base::named_variants::named_variants;
 
 named_variants! {
     /// How reliable a statement by name is.

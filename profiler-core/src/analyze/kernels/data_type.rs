@@ -3,9 +3,8 @@
 use std::fmt::Display;
 
 use nvtx::Dtype;
+use profiler_base::kernel_names::{Characters, matches};
 use serde::{Serialize, Serializer};
-
-use crate::base::kernel_names::{Characters, matches};
 
 /// Patterns of kernel names and the type they multiply; the first match counts.
 const IN_KERNELS: &[(Dtype, &[&str])] = &[

@@ -1,10 +1,10 @@
 //! Whether an operation could use tensor cores, by the fields of its range or by its kernels.
 
 use nvtx::Dtype;
+use profiler_base::named_variants;
 use serde::{Deserialize, Serialize};
 
 use super::data_type::{alignment, has_tensor_cores, parse};
-use crate::base::named_variants::named_variants;
 use crate::profile::Range;
 
 named_variants! {

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use profiler_base::getters;
+use profiler_base::units::{MESSAGE_WIDTH, shortened, time};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::ncu::Instances;
 use super::{Classifier, KernelClass, LaunchShape, ShapeFinding, ShapeFindingKind};
-use crate::base::accessors::getters;
-use crate::base::units::{MESSAGE_WIDTH, shortened, time};
 use crate::join::tables::WorkId;
 use crate::profile::{Kernel, Profile};
 use crate::query::Query;

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use profiler_base::named_variants;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{SmLimits, WARP};
-use crate::base::named_variants::named_variants;
 
 /// The resources of a block that limit how many are resident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

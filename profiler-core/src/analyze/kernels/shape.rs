@@ -2,12 +2,12 @@
 
 use std::fmt;
 
+use profiler_base::named_variants;
 use serde::Serialize;
 
 use super::KernelClass;
 use super::limits::{SmLimits, WARP};
 use super::occupancy::{BlockNeeds, Limiter, Occupancy};
-use crate::base::named_variants::named_variants;
 use crate::join::tables::Multiprocessor;
 use crate::profile::{Kernel, Profile};
 use crate::record::recording::DeviceInfo;

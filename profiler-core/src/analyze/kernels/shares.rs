@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use profiler_base::statistics::Statistics;
+use profiler_base::units::nanoseconds as ns;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::{Classifier, KernelClass};
-use crate::base::statistics::Statistics;
-use crate::base::units::nanoseconds as ns;
 use crate::profile::{GpuOperation, Kernel, OperationKind, Profile};
 use crate::query::{Groups, Query, RangePath};
 use crate::reports::{Report, Unit, row};

@@ -3,14 +3,14 @@
 use std::sync::OnceLock;
 
 use nvtx::Dtype;
+use profiler_base::kernel_names::{Characters, lower_case, matches};
+use profiler_base::named_variants;
 use serde::{Deserialize, Serialize};
 
 use super::confidence::Confidence;
 use super::data_type::of_kernel;
 use super::tensor_table::{NameUse, patterns};
 use super::{Classifier, KernelClass};
-use crate::base::kernel_names::{Characters, lower_case, matches};
-use crate::base::named_variants::named_variants;
 use crate::profile::Kernel;
 
 named_variants! {

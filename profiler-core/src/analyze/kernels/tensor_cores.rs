@@ -8,6 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nvtx::Dtype;
+use profiler_base::getters;
+use profiler_base::kernel_names::lower_case;
+use profiler_base::statistics::{Statistics, ratio};
+use profiler_base::units::{nanoseconds as ns, time};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -15,10 +19,6 @@ use super::data_type::has_tensor_cores;
 use super::eligibility::OpFields;
 use super::gemm_name::GemmName;
 use super::{Classifier, KernelClass, TcRemedy, TcStatus, TcUse, TensorCoreUse};
-use crate::base::accessors::getters;
-use crate::base::kernel_names::lower_case;
-use crate::base::statistics::{Statistics, ratio};
-use crate::base::units::{nanoseconds as ns, time};
 use crate::join::range_tree::NodeId;
 use crate::profile::{Profile, RangeNode};
 use crate::query::Query;

@@ -12,10 +12,10 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use profiler_base::named_variants;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::base::named_variants::named_variants;
 use crate::join::busy::{observed, united};
 use crate::join::tables::{Interval, Operation, Store};
 use crate::profile::Profile;

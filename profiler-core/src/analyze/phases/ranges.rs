@@ -6,11 +6,11 @@
 
 use std::borrow::Cow;
 
+use profiler_base::name_pattern::with_stars;
+use profiler_base::units::{NAME_WIDTH, shortened};
 use rustc_hash::FxHashMap;
 
 use super::{Candidate, LEAST_INSTANCES};
-use crate::base::name_pattern::with_stars;
-use crate::base::units::{NAME_WIDTH, shortened};
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{Interval, RangeId, ThreadId};
 use crate::profile::Profile;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use profiler_base::statistics::as_ns;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::analyze::matches::Covered;
-use crate::base::statistics::as_ns;
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{OperationId, RangeId};
 use crate::profile::Profile;

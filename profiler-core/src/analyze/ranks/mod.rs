@@ -25,13 +25,13 @@ mod windows;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use profiler_base::statistics::{as_ns, ratio};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::analyze::diagnosis::{Clock, Part, Stragglers, Thresholds, amdahl};
 pub use crate::analyze::diagnosis::{LateCause, Straggler};
 use crate::analyze::matches::{Match, Matches};
-use crate::base::statistics::{as_ns, ratio};
 use crate::join::tables::Interval;
 use crate::profile::{CollectiveFunction, HostClock, Profile};
 pub use exposed::RangeCommunication;

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::table::{Layout, Table};
+use profiler_base::text::{printable, shortened};
+use profiler_base::units::{NAME_WIDTH, bytes, time};
+
 use super::{CollectiveGroup, RankWindow, Ranks, Straggler};
-use crate::base::table::{Layout, Table};
-use crate::base::text::{printable, shortened};
-use crate::base::units::{NAME_WIDTH, bytes, time};
 use crate::profile::HostClock;
 
 /// Rows of each table; JSON has all.

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use profiler_base::kernel_names::Pattern;
+use profiler_base::statistics::as_ns;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::analyze::diagnosis::{Straggler, Stragglers};
 use crate::analyze::matches::{Match, Matches};
-use crate::base::kernel_names::Pattern;
-use crate::base::statistics::as_ns;
 use crate::join::collectives::CollectiveRow;
 use crate::join::tables::{Interval, RangeId, ThreadId};
 use crate::profile::Profile;

@@ -11,6 +11,9 @@ use std::time::Duration;
 
 use cupti::counters::{Flops, Measured, MemoryLevel, RangeValues, time_ns};
 use nvtx::{Dtype, Pipe};
+use profiler_base::kernel_names::Level;
+use profiler_base::serialize_as_text;
+use profiler_base::units::{PATH_WIDTH, nanoseconds, number, shortened, si};
 use rustc_hash::FxHashMap;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
@@ -19,9 +22,6 @@ use super::point::ratio;
 use super::{Peaks, Roof, Roofline};
 use crate::analyze::kernel_counters::{CountedKernels, operations};
 use crate::analyze::kernels::{as_text, name_if_known};
-use crate::base::kernel_names::Level;
-use crate::base::text::serialize_as_text;
-use crate::base::units::{PATH_WIDTH, nanoseconds, number, shortened, si};
 
 /// Relative difference above which tables report declared and counted work as different.
 pub(super) const TOLERANCE: f64 = 0.1;

@@ -3,14 +3,14 @@
 use std::fmt;
 
 use cupti::counters::MemoryLevel;
+use profiler_base::table::Layout;
+use profiler_base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 
 use super::counted::{CountedFlops, CountedPoint, CountedRoofline, TOLERANCE};
 use super::plot::{self, Shape, Slope, Spot};
 use super::point::ratio;
 use super::{ComputeRoof, percent};
-use crate::base::page::{Table, page};
-use crate::base::table::Layout;
-use crate::base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
+use crate::page::{Table, page};
 
 fn or_none(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())

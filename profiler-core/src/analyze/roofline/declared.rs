@@ -1,10 +1,10 @@
 //! Declared work: from fields of ranges, or given later by path or kernel.
 
 use nvtx::{Dtype, Field, FieldValue, Pipe, Work};
+use profiler_base::kernel_names::Pattern;
+use profiler_base::setters;
 
 use super::RooflineTrust;
-use crate::base::accessors::setters;
-use crate::base::kernel_names::Pattern;
 use crate::profile::{Kernel, Profile};
 
 /// The work of one instance.

@@ -6,7 +6,7 @@ use cupti::CopyKind;
 use nvtx::{Pipe, Work};
 
 use super::{KernelTime, Peaks, busy};
-use crate::base::error::{Error, Kind};
+use crate::error::{Error, Kind};
 use crate::profile::Profile;
 use crate::session::profiler::Profiler;
 

@@ -19,14 +19,14 @@ use std::fmt;
 use std::time::Duration;
 
 use nvtx::{Dtype, Pipe};
+use profiler_base::table::Layout;
+use profiler_base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use crate::base::page::Table;
-use crate::base::table::Layout;
-use crate::base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 use crate::join::busy::DeviceSweep;
 use crate::join::tables::Interval;
+use crate::page::Table;
 use crate::profile::{GpuOperation, OperationKind, Profile};
 pub use counted::{
     CountedBytes, CountedFlops, CountedPoint, CountedRoofline, DeclaredWork, Disagreement, Limit,

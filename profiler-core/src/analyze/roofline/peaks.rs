@@ -5,16 +5,15 @@ use std::fmt;
 
 use cupti::counters::{Measured, MemoryLevel};
 use nvtx::{Dtype, Pipe};
+use profiler_base::table::Layout;
+use profiler_base::units::{MESSAGE_WIDTH, per_second, shortened};
+use profiler_base::{getters, named_variants};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::rates::{Architecture, Board};
 use crate::analyze::kernels::as_text;
-use crate::base::accessors::getters;
-use crate::base::error::{Error, Kind};
-use crate::base::named_variants::named_variants;
-use crate::base::page::Table;
-use crate::base::table::Layout;
-use crate::base::units::{MESSAGE_WIDTH, per_second, shortened};
+use crate::error::{Error, Kind};
+use crate::page::Table;
 use crate::profile::{OperationKind, Profile};
 use crate::record::recording::DeviceInfo;
 
@@ -275,7 +274,7 @@ impl Peaks {
     /// JSON for [`from_json`](Self::from_json), to keep measured ceilings with a machine.
     pub fn to_json(&self) -> String {
         // Numbers and strings always serialise.
-        crate::base::text::json_pretty(self).unwrap_or_default()
+        profiler_base::text::json_pretty(self).unwrap_or_default()
     }
 
     /// Reads the JSON of [`to_json`](Self::to_json).

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use nvtx::Dtype;
+use profiler_base::text::html;
+use profiler_base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 
 use super::labels::{Bounds, LETTER, Labels, Position, beside};
 use super::{ComputeRoof, Peaks, Roof, Roofline, RooflinePoint, percent};
-use crate::base::page::{Table, page, paragraph, plot_style};
-use crate::base::text::html;
-use crate::base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
+use crate::page::{Table, page, paragraph, plot_style};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 112.0;

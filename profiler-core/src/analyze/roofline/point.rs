@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use nvtx::{Dtype, Pipe};
+use profiler_base::units::nanoseconds;
+use profiler_base::{named_variants, serialize_fields};
 use serde::Serialize;
 
 use super::peaks::Roof;
-use crate::base::named_variants::named_variants;
-use crate::base::text::serialize_fields;
-use crate::base::units::nanoseconds;
 
 named_variants! {
     /// What limits the speed of work.

@@ -1,10 +1,10 @@
 //! The values of a scorecard, their default targets, and their flags.
 
+use profiler_base::named_variants;
 use serde::Serialize;
 
 use super::Target;
 use crate::analyze::diagnosis::Thresholds;
-use crate::base::named_variants::named_variants;
 
 named_variants! {
     /// A value of a scorecard. Shares are of the [diagnosis'](crate::analyze::diagnosis) clock by

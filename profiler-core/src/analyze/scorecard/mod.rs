@@ -22,6 +22,7 @@ mod text;
 
 use std::time::Duration;
 
+use profiler_base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
 use serde::Serialize;
 
 use crate::analyze::diagnosis::{
@@ -29,7 +30,6 @@ use crate::analyze::diagnosis::{
     faster, finite,
 };
 use crate::analyze::kernels::TcRemedy;
-use crate::base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
 use crate::profile::Profile;
 use crate::query::Query;
 pub use kind::{Flag, ScoreKind};
@@ -86,7 +86,7 @@ pub struct Scorecard {
     /// The verdict for programs.
     pub bottleneck: Option<Bottleneck>,
     /// The time that shares refer to.
-    #[serde(rename = "clock_ns", serialize_with = "crate::base::statistics::as_ns")]
+    #[serde(rename = "clock_ns", serialize_with = "profiler_base::statistics::as_ns")]
     pub clock: Duration,
     /// What to mend first: the verdict's cause, or the costliest finding if that is GPU work.
     pub first: Option<Mending>,

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use profiler_base::setters;
 use serde::Serialize;
 
 use super::{Flag, ScoreKind};
 use crate::analyze::diagnosis::Thresholds;
 use crate::analyze::roofline::Peaks;
-use crate::base::accessors::setters;
 
 /// The bounds of good and bad, in the unit of the value: shares from 0 to 1, or factors.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

@@ -2,11 +2,12 @@
 
 use std::fmt::{self, Write as _};
 
+use profiler_base::table::{Layout, Table, Tone};
+use profiler_base::text::markdown;
+use profiler_base::units::shortened;
+
 use super::kind::Unit;
 use super::{Flag, Score, Scorecard, Target, factor};
-use crate::base::table::{Layout, Table, Tone};
-use crate::base::text::markdown;
-use crate::base::units::shortened;
 
 /// The longest note in a table.
 const NOTE_WIDTH: usize = 72;

@@ -65,7 +65,7 @@ mod sealed {
 
     impl Amount for Duration {
         fn raw(self) -> Option<u64> {
-            Some(crate::base::units::nanoseconds(self))
+            Some(profiler_base::units::nanoseconds(self))
         }
     }
 

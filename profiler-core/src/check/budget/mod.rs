@@ -14,9 +14,9 @@ use std::panic::Location;
 use std::time::Duration;
 
 use cupti::CopyKind;
+use profiler_base::kernel_names::Pattern;
+use profiler_base::statistics::Statistic;
 
-use crate::base::kernel_names::Pattern;
-use crate::base::statistics::Statistic;
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
 pub use amount::{Amount, Budget, at_least, at_most, between, exactly};

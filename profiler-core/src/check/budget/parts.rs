@@ -4,13 +4,13 @@ use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use profiler_base::order;
+use profiler_base::units::{self, shortened, time};
 use rustc_hash::FxHashMap;
 
 use super::amount::Unit;
 use super::quantity::{Quantity, Source, ns, spans, stream};
 use super::scope::{Group, Instance};
-use crate::base::order;
-use crate::base::units::{self, shortened, time};
 use crate::profile::{ApiCall, GpuOperation, Range};
 
 /// Lines of a breakdown.

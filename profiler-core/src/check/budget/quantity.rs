@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use cupti::{CallClass, CopyKind, MemoryKind};
+use profiler_base::kernel_names::Pattern;
+use profiler_base::statistics::Statistic;
 use rustc_hash::FxHashMap;
 
 use super::amount::{SHARE, Unit};
 use super::scope::{Group, Instance};
-use crate::base::kernel_names::Pattern;
-use crate::base::statistics::Statistic;
 use crate::join::busy::DeviceSweep;
 use crate::profile::{ApiCall, Copy, GpuOperation};
 

@@ -1,10 +1,9 @@
 //! The scope of budgets: operations and calls of a range, by instance and run.
 
+use profiler_base::kernel_names::Pattern;
+use profiler_base::{order, units};
 use rustc_hash::FxHashMap;
 
-use crate::base::kernel_names::Pattern;
-use crate::base::order;
-use crate::base::units;
 use crate::join::tables::ShareId;
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
 

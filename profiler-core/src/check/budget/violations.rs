@@ -2,15 +2,15 @@
 
 use std::fmt::{self, Write as _};
 
+use profiler_base::table::Layout;
+use profiler_base::text::printable;
+use profiler_base::{getters, units};
+
 use super::amount::Bounds;
 use super::parts::parts;
 use super::quantity::Quantity;
 use super::scope::{Group, Scope};
 use super::unknowns::unknowns;
-use crate::base::accessors::getters;
-use crate::base::table::Layout;
-use crate::base::text::printable;
-use crate::base::units;
 use crate::profile::RangeNode;
 use crate::show::report;
 

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use profiler_base::text::shortened;
+
 use super::{Check, CheckOutcome, CiReport, lines_of, name_of};
-use crate::base::text::shortened;
 
 /// The annotations of one kind that GitHub shows of a step.
 const ANNOTATIONS: usize = 10;

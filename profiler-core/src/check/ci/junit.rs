@@ -3,11 +3,11 @@
 use std::io;
 use std::time::Duration;
 
+use profiler_base::text::shortened;
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesText, Event};
 
 use super::{Check, CheckOutcome, CiReport, lines_of, name_of, unique_names};
-use crate::base::text::shortened;
 
 /// The most characters of the attribute `message`, and of the text of a failure.
 const SUMMARY_WIDTH: usize = 1000;

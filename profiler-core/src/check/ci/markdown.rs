@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use profiler_base::text::markdown;
+
 use super::{CheckOutcome, CiReport, lines_of, name_of};
-use crate::base::text::markdown;
 
 /// The failures in a text, and the most characters of each.
 const SHOWN: usize = 50;

@@ -1,9 +1,9 @@
 //! Metrics for programs that track them over commits.
 
+use profiler_base::text::{json_pretty, shortened};
 use serde_json::{Map, Value, json};
 
 use super::{CiReport, Metric, unique_names};
-use crate::base::text::{json_pretty, shortened};
 
 /// The most characters of the name of a measure of Bencher.
 const MEASURE_WIDTH: usize = 64;

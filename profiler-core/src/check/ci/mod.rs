@@ -9,8 +9,9 @@ mod test_reports;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::base::accessors::{getters, setters};
-use crate::base::text::{printable, shortened};
+use profiler_base::text::{printable, shortened};
+use profiler_base::{getters, setters};
+
 pub(crate) use test_reports::publish;
 
 /// The checks and metrics of one test or gate.
@@ -33,7 +34,7 @@ pub(crate) use test_reports::publish;
 /// Tests write theirs by themselves if the environment variable `GPU_TEST_REPORTS` or
 /// `GITHUB_ACTIONS` is set; `docs/guide/ci.md` of the repository has workflows.
 ///
-/// All formats have [printable](crate::formats::text::printable) text. Names have at most 1024
+/// All formats have printable text. Names have at most 1024
 /// characters: a longer one loses its middle and gets a checksum, so that it stays unique.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[must_use]

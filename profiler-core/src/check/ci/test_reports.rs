@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
+use profiler_base::replace;
+
 use super::CiReport;
 use super::github::path_in_checkout;
-use crate::base::replace;
 
 /// The variable that names the folder for JUnit files.
 const FOLDER: &str = "GPU_TEST_REPORTS";

@@ -7,14 +7,14 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use profiler_base::hodges_lehmann::median;
+use profiler_base::replace::{Replacement, Target};
 use serde::{Deserialize, Serialize};
 
 use super::run::{EVERYTHING, OUTSIDE, Part, Run};
 use crate::analyze::compare::wall::{Parts, ProcessKey, RangeKey, WallRun, WallSide, by_process};
 use crate::analyze::compare::{DeviceCounts, RangeWork, WallCause, Work};
-use crate::base::error::{Error, Kind};
-use crate::base::hodges_lehmann::median;
-use crate::base::replace::{Replacement, Target};
+use crate::error::{Error, Kind};
 use crate::record::recording::RecordingInfo;
 
 /// The format that this version writes and reads, and those of versions before it.
@@ -388,7 +388,7 @@ pub(crate) enum Stored {
 impl File {
     /// Reads a file, if there is one.
     pub(crate) fn read(path: &Path) -> Result<Stored, Error> {
-        let text = match crate::base::text::read_file(path) {
+        let text = match profiler_base::text::read_file(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Stored::Missing),
             Err(error) => return Err(io_error("read", path, error)),
@@ -441,7 +441,7 @@ impl File {
     pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
         let failed = |error| io_error("write", path, error);
         let mut text =
-            crate::base::text::json_pretty(self).map_err(|error| failed(error.into()))?;
+            profiler_base::text::json_pretty(self).map_err(|error| failed(error.into()))?;
         text.push('\n');
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(failed)?;

@@ -13,11 +13,12 @@ mod verdict;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use crate::base::accessors::setters;
-use crate::base::error::{Error, Kind};
-use crate::base::hodges_lehmann::{MOST, Ranks};
-use crate::base::kernel_names::Pattern;
+use profiler_base::hodges_lehmann::{MOST, Ranks};
+use profiler_base::kernel_names::Pattern;
+use profiler_base::setters;
+
 use crate::check::clocks::{Clocks, device_of};
+use crate::error::{Error, Kind};
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
 use baseline::{Entry, File, Key, Stored, UPDATE};

@@ -7,8 +7,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use profiler_base::name_pattern::{numbers, with_stars};
+
 use super::baseline::{Count, Entry, KernelEntry, RangeEntry, Times};
-use crate::base::name_pattern::{numbers, with_stars};
 use crate::profile::running_numbers::{FEWEST_BY_RUN, MOST_SHARED};
 
 /// New keys by old ones.

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use profiler_base::hodges_lehmann::{Factor, MOST, Ranks, Ratios, median};
+use profiler_base::kernel_names::Pattern;
+
 use super::baseline::{Count, Entry, KernelEntry, RangeEntry, Times};
 use super::run::EVERYTHING;
 use super::verdict::{CountChange, CountOutcome, Outcome, TimeChange, TimeKind};
 use crate::analyze::compare::wall::change as wall_change;
 use crate::analyze::compare::{ClockFactors, Compare, Speed, Undecidable, WallChange};
-use crate::base::hodges_lehmann::{Factor, MOST, Ranks, Ratios, median};
-use crate::base::kernel_names::Pattern;
 
 /// The part by which the wall time has to fall at least for growth to be a trade.
 const MARGIN: f64 = 0.01;

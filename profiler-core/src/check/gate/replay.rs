@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use profiler_base::hodges_lehmann::midmean;
+
 use super::baseline::Key;
 use super::run::{EVERYTHING, Kernels, Part, Run};
 use super::{CountOutcome, Gate, Outcome, Sample, Verdict};
-use crate::base::hodges_lehmann::midmean;
 
 /// The README beside the file describes its origin.
 const SAMPLES: &str = include_str!("../../../tests/gate-samples/h200.csv");

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use profiler_base::hodges_lehmann::midmean;
+use profiler_base::units::{nanoseconds, shape};
+
 use crate::analyze::compare::wall::{ProcessKey, RangeKey, WallRun};
 use crate::analyze::compare::{DeviceCounts, active_entries};
-use crate::base::hodges_lehmann::midmean;
-use crate::base::totals::Totals;
-use crate::base::units::{nanoseconds, shape};
 use crate::check::clocks::device_of;
+use crate::join::totals::Totals;
 use crate::profile::running_numbers::{NodeNames, Purpose};
 use crate::profile::{GpuOperation, Profile, RangeNode};
 

@@ -3,14 +3,13 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use profiler_base::units::{self, MESSAGE_WIDTH, NAME_WIDTH, shortened};
+use profiler_base::{getters, named_variants};
 use serde::Serialize;
 
 use super::baseline::UPDATE;
 use super::run::{EVERYTHING, OUTSIDE};
 use crate::analyze::compare::{Undecidable, WallChange};
-use crate::base::accessors::getters;
-use crate::base::named_variants::named_variants;
-use crate::base::units::{self, MESSAGE_WIDTH, NAME_WIDTH, shortened};
 
 /// Changes of each outcome in a text.
 const NAMED: usize = 20;
@@ -260,7 +259,7 @@ impl Verdict {
         for (title, lines) in self.sections() {
             let _ = write!(text, "\n**{title}**\n\n");
             for line in lines.iter().take(NAMED) {
-                let _ = writeln!(text, "- {}", crate::base::text::markdown(line));
+                let _ = writeln!(text, "- {}", profiler_base::text::markdown(line));
             }
             if lines.len() > NAMED {
                 let _ = writeln!(text, "- and {} more", lines.len() - NAMED);

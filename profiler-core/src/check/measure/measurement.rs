@@ -3,13 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::getters;
+use profiler_base::table::{Layout, Table};
+use profiler_base::units::time;
+
 use super::TICK_NS;
 use super::round::Sample;
 use super::timing::Timing;
 use super::{L2, Measure};
-use crate::base::accessors::getters;
-use crate::base::table::{Layout, Table};
-use crate::base::units::time;
 
 /// What stopped a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -37,8 +37,9 @@ mod timing;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::base::accessors::setters;
-use crate::base::error::Error;
+use profiler_base::setters;
+
+use crate::error::Error;
 use crate::session::profiler::Profiler;
 use measurement::Circumstances;
 pub use measurement::{Discarded, MeasuredClocks, Measurement, Stop, WarmUp};

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use profiler_base::getters;
+use profiler_base::hodges_lehmann::{median, median_bounds, midmean};
+
 use super::Measure;
 use super::measurement::Measurement;
 use super::round::{ABBA, Sample};
-use crate::base::accessors::getters;
-use crate::base::hodges_lehmann::{median, median_bounds, midmean};
 
 /// The groups of samples that have a ratio each, at most.
 const BLOCKS: usize = 64;

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use cupti::{CallClass, L2Flush};
+use profiler_base::kernel_names::Pattern;
+use profiler_base::units::nanoseconds;
 
-use crate::base::error::{Error, Kind};
-use crate::base::kernel_names::Pattern;
-use crate::base::units::nanoseconds;
 use crate::check::budget::{self, Quantity};
 use crate::check::clocks::{Clocks, device_of};
+use crate::error::{Error, Kind};
 use crate::profile::{Profile, Range};
 use crate::session::profiler::Profiler;
 

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::base::hodges_lehmann::{median, median_bounds};
-use crate::base::units::time;
+use profiler_base::hodges_lehmann::{median, median_bounds};
+use profiler_base::units::time;
 
 /// A time over samples, in nanoseconds for each call of the work.
 #[derive(Debug, Clone, Copy, PartialEq)]

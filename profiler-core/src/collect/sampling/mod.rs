@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cupti::Library;
 use cupti::counters::{PmSampler, utilization};
+use profiler_base::setters;
 
-use crate::base::accessors::setters;
 use crate::collect::nvml;
 #[cfg(feature = "stacks")]
 use crate::record::host_stacks::sampler::SamplerSettings;

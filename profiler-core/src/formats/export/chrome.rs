@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use profiler_base::text;
+
 use super::HOST;
 use super::args::{self, Args};
 use super::counters::{self, Samples};
@@ -10,7 +12,6 @@ use super::lanes::APART;
 use super::format::{About, Export};
 use super::timeline::Timeline;
 use super::trace_events::{self, Dialect, Said};
-use crate::base::text;
 
 struct Chrome<'a> {
     timeline: &'a Timeline<'a>,

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use fxprof_processed_profile as fx;
 use rustc_hash::FxHashMap;
+use profiler_base::text::write_json;
 
 use super::HOST;
 use super::args::{self, Args, Value};
 use super::format::{About, Export};
 use super::timeline::{Host, OperationRow, Span, Timeline, ns};
-use crate::base::text::write_json;
 use crate::formats::places::thread_title;
 use crate::formats::stacks;
 use crate::profile::RangeNode;

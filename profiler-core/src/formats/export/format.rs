@@ -5,12 +5,12 @@ use std::io::{BufWriter, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use profiler_base::setters;
 use serde::Serialize;
 
 use super::Format;
 use super::timeline::Timeline;
-use crate::base::accessors::setters;
-use crate::base::error::{Error, Kind};
+use crate::error::{Error, Kind};
 use crate::formats::stacks::{StackRoot, Stacks};
 use crate::profile::Profile;
 

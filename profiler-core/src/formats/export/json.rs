@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
+use profiler_base::text::write_json_fragment;
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 
 use super::args::Args;
 use super::timeline::{Place, Timeline};
-use crate::base::text::write_json_fragment;
 
 /// Nanoseconds, written as microseconds.
 #[derive(Debug, Clone, Copy)]

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use serde::Serialize;
+use profiler_base::text;
 
 use super::args::{self, Args};
 use super::json::{Events, TrackIds};
@@ -14,7 +15,6 @@ use super::lanes::NESTED;
 use super::format::{About, Export};
 use super::timeline::{OperationRow, Timeline, Work};
 use super::trace_events::{self, Dialect, Said};
-use crate::base::text;
 use crate::reports::memory_text;
 
 struct Kineto<'a> {

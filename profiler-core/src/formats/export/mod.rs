@@ -13,12 +13,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use profiler_base::text::{self, printable};
 use serde::Serialize;
 
-use crate::base::text::{self, printable};
-use crate::base::totals::Totals;
 use crate::join::health::Health;
 use crate::join::range_tree::NodeId;
+use crate::join::totals::Totals;
 use crate::profile::{Process, ProcessRangeGroup, Profile, Range, RangeNode, Sampled, Track};
 use crate::record::series::Head;
 use crate::reports::{NodeTimes, TrackSum};

@@ -7,13 +7,13 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::HOST;
-pub(super) use crate::base::units::nanoseconds as ns;
 pub(super) use crate::formats::places::Place;
 use crate::formats::places::{self, StreamNames};
 use crate::join::tables::CallId;
 use crate::profile::mark::Mark;
 use crate::profile::process_range::ProcessRange;
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
+pub(super) use profiler_base::units::nanoseconds as ns;
 
 /// Nanoseconds since the session's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

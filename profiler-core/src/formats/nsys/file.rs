@@ -9,13 +9,13 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use profiler_base::text::percent_encoded;
 use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 use rustc_hash::FxHashMap;
 
-use crate::base::error::{Error, Kind};
-use crate::base::text::percent_encoded;
+use crate::error::{Error, Kind};
 
 /// A capture opened for reading.
 pub(super) struct File {

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::file::File;
 use super::format::METRIC_ENDS;
 use super::schema;
-use crate::base::error::Error;
+use crate::error::Error;
 use crate::record::series::{Kind, Metric, Series, Source, Unit};
 
 /// Metrics read for a device: nsys's sets have about 30, a damaged file any number.

@@ -23,7 +23,7 @@ pub(crate) mod write;
 use std::path::Path;
 
 #[cfg(feature = "nsys")]
-use crate::base::error::Error;
+use crate::error::Error;
 #[cfg(feature = "nsys")]
 use crate::profile::Profile;
 

@@ -17,7 +17,7 @@ use super::file::{Cells, File};
 use super::format::{self, NO_STREAM, memory_kind, process_of, thread_of};
 use super::nesting::Sweep;
 use super::{metrics, schema};
-use crate::base::error::Error;
+use crate::error::Error;
 use crate::join::graph_nodes::GraphNodes;
 use crate::join::health::Health;
 use crate::join::tables::{

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use profiler_base::replace::{Replacement, Target};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, Statement, ToSql};
 
@@ -10,8 +11,7 @@ use super::Progress;
 use super::file::io_error;
 use super::tables::{Cell, Rows, Tables};
 use super::write::Writer;
-use crate::base::error::{Error, Kind};
-use crate::base::replace::{Replacement, Target};
+use crate::error::{Error, Kind};
 use crate::profile::Profile;
 
 /// Writes a replacement beside the path, and moves it there when complete.

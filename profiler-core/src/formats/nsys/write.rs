@@ -7,14 +7,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use cupti::record::{KernelDetails, LaunchType};
 use cupti::{CopyKind, Kernel, Record, SynchronizationKind};
+use profiler_base::kernel_names;
+use profiler_base::units::nanoseconds;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Progress;
 use super::format::{self, DRIVER, NO_STREAM, RUNTIME, global, memory_number};
 use super::schema;
 use super::tables::{Cell, Rows, Tables};
-use crate::base::kernel_names;
-use crate::base::units::nanoseconds;
 use crate::join::tables::{
     Api, Call, Interval, KernelNames, Managed, NameId, Operation, Process, Store, ThreadId, What,
 };

@@ -9,15 +9,15 @@ use std::ops::Range as Span;
 use std::sync::OnceLock;
 
 use cupti::tables;
+use profiler_base::kernel_names::Level;
+use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::kernel_names::Level;
-use crate::base::order;
-use crate::base::totals::Totals;
 use crate::join::tables::{
     Call, CallId, LabelId, NameId, Operation, OperationId, ProcessRangeId, Range, RangeId, ShareId,
     Store, Subject, What,
 };
+use crate::join::totals::Totals;
 
 use crossings::{Crossings, LateWork};
 use index::{Index, NOWHERE, Owners, SharedIndex};

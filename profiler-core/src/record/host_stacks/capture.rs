@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder as _};
 use parking_lot::Mutex;
+use profiler_base::background::Background;
 
 use super::modules::{Loader, Modules};
 use super::sampler::{HostSampler, SamplerSettings};
@@ -19,8 +20,7 @@ use super::sys::{self, Registers, StackWords};
 use super::table::{FrameWord, STACKS, StackTable};
 use super::threads;
 use super::{HostStacks, StackLosses};
-use crate::base::background::Background;
-use crate::base::error::{Error, Kind};
+use crate::error::{Error, Kind};
 
 #[cfg(target_arch = "aarch64")]
 type Cache = framehop::aarch64::CacheAarch64<MustNotAllocateDuringUnwind>;

@@ -25,11 +25,11 @@ mod table;
 #[cfg(feature = "stacks")]
 mod threads;
 
+use profiler_base::named_variants;
 use rustc_hash::FxHashMap;
 
-use crate::base::error::Error;
-use crate::base::json::{json_names, json_object};
-use crate::base::named_variants::named_variants;
+use crate::error::Error;
+use crate::record::json::{json_names, json_object};
 
 /// The stacks of a recording. Calls refer to them by number ([`cupti::Call::stack`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use cupti::clock::now_ns;
 use parking_lot::Mutex;
+use profiler_base::background::Background;
 use rustc_hash::FxHashMap;
 
 use super::moments::{Doing, Moments, Seen};
@@ -19,7 +20,6 @@ use super::perf::{PerfThread, Record};
 use super::sys::Registers;
 use super::sys::timer::{self, CpuTimer, TIMED_THREADS};
 use super::{FIRST_WAIT, HostSamples, SampleSource, syscalls, threads};
-use crate::base::background::Background;
 
 /// The number of a stack, by registers and a copy of the stack from the stack pointer on. `None` if there is no room.
 pub(super) type StackOf = fn(&Registers, &[u8]) -> Option<u32>;

@@ -4,6 +4,7 @@
 //! have no checksums. Missing entries are not checked here: the join counts them in `Health`.
 
 use cupti::{Call, Function, GraphEvent};
+use profiler_base::order;
 use rustc_hash::FxHashMap;
 
 use super::Recording;
@@ -11,8 +12,7 @@ use super::logs::sort_calls;
 use super::ranges::{Detail, Event, RangeTag, Slots, Value};
 use super::segment::ThreadRanges;
 use super::tag::{epoch_of, in_epoch};
-use crate::base::error::Error;
-use crate::base::order;
+use crate::error::Error;
 
 fn damaged(what: &str, why: &str) -> Error {
     Error::format(format!("{what} is damaged: {why}; get another copy of the file"))

@@ -4,7 +4,7 @@ use nvtx::{FieldValue, Payload};
 use rustc_hash::FxHashMap;
 
 use super::tag::RangeTag;
-use crate::base::json::json_object;
+use crate::record::json::json_object;
 
 /// Words of an entry.
 pub(crate) const WORDS: usize = 3;

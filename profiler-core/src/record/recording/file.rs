@@ -31,9 +31,9 @@ use super::ranges::{Label, RangeEntry, Slots};
 use super::segment::{self, ThreadRanges};
 use super::tag::logs_of_epoch;
 use super::{Clocks, DeviceInfo, Losses, Recording, RecordingInfo};
-use crate::base::error::Error;
-use crate::base::json::json_object;
+use crate::error::Error;
 use crate::record::host_stacks::HostStacks;
+use crate::record::json::json_object;
 use crate::record::series::{Kind, Series, Source};
 
 /// The machine, the versions and the numbers of the logs.

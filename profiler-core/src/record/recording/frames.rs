@@ -21,7 +21,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
-use crate::base::error::Error;
+use crate::error::Error;
 
 /// The format that is written.
 pub(super) const FORMAT: u8 = 3;

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::base::json::json_object;
-use crate::base::units::{NAME_WIDTH, shortened};
+use profiler_base::units::{NAME_WIDTH, shortened};
+
+use crate::record::json::json_object;
 
 /// The machine, versions and time of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! Logs of several threads.
 
 use cupti::ThreadCalls;
+use profiler_base::order;
 use rustc_hash::FxHashMap;
-
-use crate::base::order;
 
 /// Logs by thread, assembled from frames or segments, in the order of their first ones.
 pub(super) struct Logs<T> {

@@ -28,12 +28,11 @@ use cupti::{
     ActivityKind, AttributeSetting, Clock, Reading, RecordBytes, RuntimeFunction, ThreadCalls,
     ThreadGraphs,
 };
+use profiler_base::{getters, replace};
 
-use crate::base::accessors::getters;
-use crate::base::error::{Error, Kind};
-use crate::base::json::json_object;
-use crate::base::replace;
+use crate::error::{Error, Kind};
 use crate::record::host_stacks::HostStacks;
+use crate::record::json::json_object;
 use crate::record::series::Series;
 pub use info::{DeviceInfo, RecordingInfo};
 use segment::ThreadRanges;

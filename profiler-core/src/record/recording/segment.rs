@@ -7,9 +7,9 @@ use cupti::{
     ActivityKind, Call, CallClass, Clock, Collected, Collector, Reading, Record, RecordBytes,
     ThreadCalls, ThreadGraphs,
 };
+use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::order;
 use crate::record::id_window::is_up_to;
 
 use super::logs::Logs;

@@ -7,9 +7,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::hodges_lehmann::{Factor, Ranks, median};
 use rustc_hash::FxHashMap;
-
-use crate::base::hodges_lehmann::{Factor, Ranks, median};
 
 /// Blocks with units on each side.
 const BLOCKS: usize = 10;

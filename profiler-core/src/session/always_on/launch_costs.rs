@@ -1,6 +1,6 @@
 //! What a launch costs, measured all the time from the log of calls: by kind of launch, by rate, and by phase.
 
-use crate::base::distribution::Distribution;
+use profiler_base::distribution::Distribution;
 
 /// Launches of which a quartile is taken.
 const ENOUGH: u64 = 200;

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use cupti::clock::now_ns;
 use parking_lot::Mutex;
+use profiler_base::background::Background;
+use profiler_base::setters;
 
-use crate::base::accessors::setters;
-use crate::base::background::Background;
-use crate::base::error::{Error, Kind};
 use crate::collect::request::{Retention, SessionRequest};
 use crate::collect::session::{CuptiUse, Session};
+use crate::error::{Error, Kind};
 use crate::join::window_sums::{WindowBounds, WindowSums};
 use crate::profile::summary::Summary;
 use crate::session::profiler::Profiler;

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::getters;
+use profiler_base::ratio_estimator::Estimate;
+use profiler_base::table::{Layout, Table};
+use profiler_base::units::time;
+
 use super::comparison::{MeasuredShare, TimedCost, percent};
-use crate::base::accessors::getters;
-use crate::base::error::Error;
-use crate::base::ratio_estimator::Estimate;
-use crate::base::table::{Layout, Table};
-use crate::base::units::time;
+use crate::error::Error;
 use crate::join::window_sums::Estimates;
 use crate::profile::summary::Summary;
 

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::comparison::{Charged, Comparison, Step, TimedCost};
 use super::controller::{Controller, Decision};
 use super::report::UnitCounts;
-use crate::base::error::Error;
+use crate::error::Error;
 
 /// How long a unit waits for the profiler's own threads before it gives up its window.
 pub(super) const PATIENCE: Duration = Duration::from_millis(1);

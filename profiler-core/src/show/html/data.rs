@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cupti::{CallClass, CopyKind};
+use profiler_base::units::nanoseconds as ns;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -14,9 +15,8 @@ use super::statistics::{Busy, ByName, Row};
 use super::tracks::{Mean, SamplerPart, Times, TrackPart, Tracks};
 use crate::analyze::diagnosis::{Clock, Part};
 use crate::analyze::scorecard::{Score, Scorecard};
-use crate::base::totals::Totals;
-use crate::base::units::nanoseconds as ns;
 use crate::join::health::{Account, Health};
+use crate::join::totals::Totals;
 use crate::profile::{ApiCall, GpuOperation, Process, Profile, Range, RangeNode};
 use crate::record::recording::{DeviceInfo, RecordingInfo};
 use crate::show::range_table::outlived;

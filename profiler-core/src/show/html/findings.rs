@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use profiler_base::units::{nanoseconds as ns, time};
 use serde::Serialize;
 
 use super::EVIDENCE;
 use super::pauses::pauses;
 use super::statistics::Busy;
 use crate::analyze::diagnosis::{Bottleneck, Evidence, Judged, Moment as Found, Others, Verdict};
-use crate::base::units::{nanoseconds as ns, time};
 use crate::join::tables::Interval;
 use crate::profile::{ApiCall, Attribution, GpuOperation, Profile};
 

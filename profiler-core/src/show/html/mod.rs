@@ -12,10 +12,12 @@ mod tracks;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use profiler_base::text;
+
 use crate::analyze::diagnosis::Thresholds;
 use crate::analyze::scorecard::{Scorecard, Targets};
-use crate::base::error::{Error, Kind};
-use crate::base::{page, text};
+use crate::error::{Error, Kind};
+use crate::page;
 use crate::profile::Profile;
 
 const TEMPLATE: &str = include_str!("template.html");

@@ -53,7 +53,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::base::page::hash_of;
+    use crate::page::hash_of;
 
     /// The name that a line at the beginning of a line declares.
     fn declared(line: &str) -> Option<&str> {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use profiler_base::units::nanoseconds as ns;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::names::NameRow;
-use crate::base::units::nanoseconds as ns;
 use crate::join::busy::DeviceSweep;
 use crate::join::tables::Interval;
 use crate::profile::Profile;

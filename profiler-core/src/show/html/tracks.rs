@@ -1,10 +1,10 @@
 //! Sampled tracks for the page: each time once, values in columns, long tracks downsampled.
 
+use profiler_base::units::nanoseconds;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::names::Distinct;
-use crate::base::units::nanoseconds;
 use crate::profile::counter_track::{self, TrackSegment};
 use crate::profile::{Profile, Sampled, Track};
 use crate::record::series::{Kind, Series, Unit};

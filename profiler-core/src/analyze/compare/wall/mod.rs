@@ -6,14 +6,14 @@ mod text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use profiler_base::hodges_lehmann::{Factor, MOST, Ranks, Ratios};
+use profiler_base::named_variants;
 use serde::{Deserialize, Serialize};
 
 use super::clocks::ClockFactors;
 use super::comparable::Undecidable;
 use super::{Compare, RUNS};
 use crate::analyze::diagnosis::Part;
-use crate::base::hodges_lehmann::{Factor, MOST, Ranks, Ratios};
-use crate::base::named_variants::named_variants;
 use run::Causes;
 use run::parents;
 pub(crate) use run::{HOST_VARIATION, Parts, ProcessKey, RangeKey, WallRun, WallSide, by_process};

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use profiler_base::hodges_lehmann::median;
+
 use super::WallCause;
 use crate::analyze::diagnosis::{Clock, Part, Thresholds};
-use crate::base::hodges_lehmann::median;
 use crate::join::busy::{SessionTime, extent, within};
 use crate::join::tables::{OperationId, RangeId};
 use crate::profile::{OperationKind, Profile};

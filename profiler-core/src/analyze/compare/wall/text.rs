@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::hodges_lehmann::MOST;
+use profiler_base::units::{self, NAME_WIDTH, shortened};
+
 use super::{Explanation, Speed, WallChange};
-use crate::base::hodges_lehmann::MOST;
-use crate::base::units::{self, NAME_WIDTH, shortened};
 
 /// Contributions in a text.
 const SHOWN: usize = 5;

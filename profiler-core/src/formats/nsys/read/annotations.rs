@@ -10,7 +10,7 @@ use super::super::file::Cells;
 use super::super::format::event;
 use super::super::schema;
 use super::Reader;
-use crate::base::error::Error;
+use crate::error::Error;
 use crate::join::tables::{
     Details, Field, FieldValue, Interval, Label, LabelId, Mark, MarkId, Maybe, NameId,
     ProcessRange, ProcessRangeId, Range, RangeId, Store, Subject, ThreadId,

@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::super::file::TIMED_TABLES;
 use super::super::{format, schema};
 use super::Reader;
-use crate::base::error::Error;
+use crate::error::Error;
 use crate::join::tables::{Interval, Multiprocessor};
 use crate::record::recording::{DeviceInfo, RecordingInfo};
 

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-pub(crate) use super::text::shortened;
+pub use super::text::shortened;
 
 /// The longest name of a kernel or range in a table without a width.
-pub(crate) const NAME_WIDTH: usize = 60;
+pub const NAME_WIDTH: usize = 60;
 /// The longest path of a range in a message.
-pub(crate) const PATH_WIDTH: usize = 160;
+pub const PATH_WIDTH: usize = 160;
 /// The longest message: names from files may have any length.
-pub(crate) const MESSAGE_WIDTH: usize = 2000;
+pub const MESSAGE_WIDTH: usize = 2000;
 
 /// A time in nanoseconds; `u64::MAX` at most.
-pub(crate) fn nanoseconds(time: Duration) -> u64 {
+pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -23,7 +23,7 @@ pub fn time(duration: Duration) -> String {
 }
 
 /// A size with four significant digits in a fitting unit.
-pub(crate) fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     scaled(
         count as f64,
         &[(1.0, "B"), (1024.0, "KiB"), (1024.0 * 1024.0, "MiB"), (1024.0 * 1024.0 * 1024.0, "GiB")],
@@ -31,7 +31,7 @@ pub(crate) fn bytes(count: u64) -> String {
 }
 
 /// A value with at least three significant digits and SI prefix: 466.3 GFLOP, 4.81 TB.
-pub(crate) fn si(value: f64, unit: &str) -> String {
+pub fn si(value: f64, unit: &str) -> String {
     const PREFIXES: [(f64, &str); 7] =
         [(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"), (1e18, "E")];
     let (size, prefix) =
@@ -40,12 +40,12 @@ pub(crate) fn si(value: f64, unit: &str) -> String {
 }
 
 /// [`si`] per second.
-pub(crate) fn per_second(value: f64, unit: &str) -> String {
+pub fn per_second(value: f64, unit: &str) -> String {
     format!("{}/s", si(value, unit))
 }
 
 /// A number with at least three significant digits, without decimals if whole.
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let digits = match value {
         _ if value.fract() == 0.0 => 0,
         1000.0.. => 0,
@@ -59,7 +59,7 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// A shape of blocks or threads without trailing dimensions of 1.
-pub(crate) fn shape(size: [u32; 3]) -> String {
+pub fn shape(size: [u32; 3]) -> String {
     match size {
         [x, 1, 1] => x.to_string(),
         [x, y, 1] => format!("{x}x{y}"),

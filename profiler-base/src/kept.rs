@@ -106,19 +106,19 @@ impl<T: Descriptor> Drop for Kept<T> {
 
 /// A file that is written to for long. If the program closes its descriptor it is opened again.
 #[derive(Debug)]
-pub(crate) struct KeptFile {
+pub struct KeptFile {
     kept: Kept<File>,
     path: PathBuf,
 }
 
 impl KeptFile {
     /// Keeps a file that is at this path.
-    pub(crate) fn new(file: File, path: PathBuf) -> io::Result<Self> {
+    pub fn new(file: File, path: PathBuf) -> io::Result<Self> {
         Ok(Self { kept: Kept::new(file)?, path })
     }
 
     /// Which file it is.
-    pub(crate) fn identity(&self) -> Identity {
+    pub fn identity(&self) -> Identity {
         self.kept.identity
     }
 
@@ -126,7 +126,7 @@ impl KeptFile {
     ///
     /// # Errors
     /// Those of `write`; the program closed the descriptor, and the file is no longer at its path.
-    pub(crate) fn write(&mut self, write: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+    pub fn write(&mut self, write: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         if let Some(file) = self.kept.get() {
             return write(file);
         }

@@ -8,14 +8,14 @@
 
 use std::collections::HashMap;
 
-pub(crate) use crate::base::statistics::median;
+pub use crate::statistics::median;
 
 /// Beyond this number, times of a side are combined into blocks.
-pub(crate) const MOST: usize = 64;
+pub const MOST: usize = 64;
 
 /// All ratios of a later to an earlier time, sorted.
 #[derive(Debug)]
-pub(crate) struct Ratios {
+pub struct Ratios {
     before: usize,
     after: usize,
     ratios: Vec<f64>,
@@ -23,7 +23,7 @@ pub(crate) struct Ratios {
 
 impl Ratios {
     /// Ratios of times in nanoseconds, of at least one each. Costs their product: see [`blocks`].
-    pub(crate) fn of(before: &[f64], after: &[f64]) -> Self {
+    pub fn of(before: &[f64], after: &[f64]) -> Self {
         let pairs = after
             .iter()
             .flat_map(|after| before.iter().map(move |before| after.max(1.0) / before.max(1.0)));
@@ -33,18 +33,18 @@ impl Ratios {
     }
 
     /// The median; `None` if empty.
-    pub(crate) fn estimate(&self) -> Option<f64> {
+    pub fn estimate(&self) -> Option<f64> {
         median(&self.ratios)
     }
 
     /// The smallest and the largest ratio; `None` if empty.
-    pub(crate) fn extremes(&self) -> Option<(f64, f64)> {
+    pub fn extremes(&self) -> Option<(f64, f64)> {
         self.ratios.first().copied().zip(self.ratios.last().copied())
     }
 
     /// The bounds that the true factor exceeds with a probability of at most `tail` on each side; 0
     /// and infinity if there are too few times.
-    pub(crate) fn bounds(&self, ranks: &mut Ranks, tail: f64) -> (f64, f64) {
+    pub fn bounds(&self, ranks: &mut Ranks, tail: f64) -> (f64, f64) {
         match ranks.rank(self.before, self.after, tail) {
             Some(rank) => (self.ratios[rank - 1], self.ratios[self.ratios.len() - rank]),
             None => (0.0, f64::INFINITY),
@@ -54,24 +54,20 @@ impl Ratios {
 
 /// The factor between the times of two sides, with its bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Factor {
-    pub(crate) ratio: f64,
+pub struct Factor {
+    /// Times of the second side by those of the first.
+    pub ratio: f64,
     /// 0 with too few times.
-    pub(crate) low: f64,
+    pub low: f64,
     /// Infinity with too few times.
-    pub(crate) high: f64,
+    pub high: f64,
 }
 
 impl Factor {
     /// The factor exceeds each bound with a probability of at most `tail`. Paired times are compared
     /// by position, which needs as many on each side: the median of their ratios, with bounds by
     /// order statistics. `None` without times.
-    pub(crate) fn of(
-        sides: [&[f64]; 2],
-        paired: bool,
-        tail: f64,
-        ranks: &mut Ranks,
-    ) -> Option<Self> {
+    pub fn of(sides: [&[f64]; 2], paired: bool, tail: f64, ranks: &mut Ranks) -> Option<Self> {
         let [before, after] = sides;
         if !paired {
             let ratios = Ratios::of(before, after);
@@ -88,14 +84,14 @@ impl Factor {
     }
 
     /// The same with bounds that are so many times as far from it, as ratios are.
-    pub(crate) fn widened(self, times: f64) -> Self {
+    pub fn widened(self, times: f64) -> Self {
         let Self { ratio, low, high } = self;
         let far = |bound: f64| ratio * (bound / ratio).powf(times);
         Self { ratio, low: far(low), high: far(high) }
     }
 
     /// The fewest times a side that have bounds; `None` if [`MOST`] have none.
-    pub(crate) fn fewest(paired: bool, tail: f64, ranks: &mut Ranks) -> Option<usize> {
+    pub fn fewest(paired: bool, tail: f64, ranks: &mut Ranks) -> Option<usize> {
         (1..=MOST).find(|&count| match paired {
             true => bound_rank(count, tail).is_some(),
             false => ranks.rank(count, count, tail).is_some(),
@@ -104,7 +100,7 @@ impl Factor {
 }
 
 /// The order statistics that contain the true median with at least this confidence.
-pub(crate) fn median_bounds(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
+pub fn median_bounds(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
     let rank = bound_rank(sorted.len(), (1.0 - confidence) / 2.0)?;
     Some((sorted[rank - 1], sorted[sorted.len() - rank]))
 }
@@ -128,7 +124,7 @@ fn bound_rank(count: usize, tail: f64) -> Option<usize> {
 }
 
 /// The mean of the middle half: as robust as the median, finer with coarse clocks. 0 if empty.
-pub(crate) fn midmean(times: &mut [u64]) -> f64 {
+pub fn midmean(times: &mut [u64]) -> f64 {
     times.sort_unstable();
     let cut = times.len() / 4;
     let middle = &times[cut..times.len() - cut];
@@ -139,7 +135,7 @@ pub(crate) fn midmean(times: &mut [u64]) -> f64 {
 }
 
 /// Combines consecutive times, which are correlated, into at most `most` midmeans.
-pub(crate) fn blocks(times: &[u64], most: usize) -> Vec<f64> {
+pub fn blocks(times: &[u64], most: usize) -> Vec<f64> {
     let count = times.len().min(most.max(1));
     let block = |at: usize| {
         let (start, end) = (at * times.len() / count, (at + 1) * times.len() / count);
@@ -150,12 +146,12 @@ pub(crate) fn blocks(times: &[u64], most: usize) -> Vec<f64> {
 
 /// A cache of ranks, which cost some microseconds each.
 #[derive(Debug, Default)]
-pub(crate) struct Ranks(HashMap<(usize, usize, u64), Option<usize>>);
+pub struct Ranks(HashMap<(usize, usize, u64), Option<usize>>);
 
 impl Ranks {
     /// The greatest rank `k` such that the true factor is below the `k`th ratio with a probability
     /// of at most `tail`. `None` if the first is too high.
-    pub(crate) fn rank(&mut self, before: usize, after: usize, tail: f64) -> Option<usize> {
+    pub fn rank(&mut self, before: usize, after: usize, tail: f64) -> Option<usize> {
         let key = (before.min(after), before.max(after), tail.to_bits());
         *self.0.entry(key).or_insert_with(|| rank(key.0, key.1, tail))
     }

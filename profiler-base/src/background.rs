@@ -10,13 +10,13 @@ use cupti::quiet_thread;
 
 /// Counts threads that could not be spawned, and panics in those that were.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Background {
+pub struct Background {
     failures: Arc<AtomicU64>,
 }
 
 impl Background {
     /// Spawns a thread. A failure is counted.
-    pub(crate) fn spawn(
+    pub fn spawn(
         &self,
         name: &str,
         work: impl FnOnce() + Send + 'static,
@@ -40,7 +40,7 @@ impl Background {
     }
 
     /// Runs a step of a thread that goes on after a panic in it. A panic is counted and gives `None`.
-    pub(crate) fn catch<R>(&self, step: impl FnOnce() -> R) -> Option<R> {
+    pub fn catch<R>(&self, step: impl FnOnce() -> R) -> Option<R> {
         match catch_unwind(AssertUnwindSafe(step)) {
             Ok(result) => Some(result),
             Err(payload) => {
@@ -57,7 +57,7 @@ impl Background {
     }
 
     /// Returns the failures since the last call.
-    pub(crate) fn take_failures(&self) -> u64 {
+    pub fn take_failures(&self) -> u64 {
         self.failures.swap(0, Ordering::Relaxed)
     }
 }

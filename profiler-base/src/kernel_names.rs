@@ -35,17 +35,17 @@ fn demangled_with(name: &str, options: cpp_demangle::DemangleOptions) -> String 
 }
 
 /// A C++ name without parameters; other names unchanged.
-pub(crate) fn demangled(name: &str) -> String {
+pub fn demangled(name: &str) -> String {
     demangled_with(name, cpp_demangle::DemangleOptions::new().no_params().no_return_type())
 }
 
 /// The name that reports show: without parameters, from the `demangled` name if there is one.
-pub(crate) fn displayed(name: &str, demangled_name: Option<&str>) -> String {
+pub fn displayed(name: &str, demangled_name: Option<&str>) -> String {
     demangled_name.map_or_else(|| demangled(name), without_parameters)
 }
 
 /// A kernel's label: the displayed name, with parameters for an [overloaded](overloaded) function.
-pub(crate) fn label(name: &str, demangled_name: Option<&str>, is_overloaded: bool) -> String {
+pub fn label(name: &str, demangled_name: Option<&str>, is_overloaded: bool) -> String {
     let shown = displayed(name, demangled_name);
     if !is_overloaded {
         return shown;
@@ -57,7 +57,7 @@ pub(crate) fn label(name: &str, demangled_name: Option<&str>, is_overloaded: boo
 
 /// The keys of functions that differ from others in their parameters alone. Kernels are given by key,
 /// name and demangled name.
-pub(crate) fn overloaded<'n, K: Copy + Eq + Hash>(
+pub fn overloaded<'n, K: Copy + Eq + Hash>(
     kernels: impl Iterator<Item = (K, &'n str, Option<&'n str>)>,
 ) -> FxHashSet<K> {
     let mut same: FxHashMap<String, Vec<(K, String)>> = FxHashMap::default();
@@ -70,12 +70,12 @@ pub(crate) fn overloaded<'n, K: Copy + Eq + Hash>(
 }
 
 /// A C++ name with parameters; other names unchanged.
-pub(crate) fn with_parameters(name: &str) -> String {
+pub fn with_parameters(name: &str) -> String {
     demangled_with(name, cpp_demangle::DemangleOptions::new())
 }
 
 /// The unqualified C++ name: `k` of `void ns::k<float>(int)`.
-pub(crate) fn without_scope(name: &str) -> String {
+pub fn without_scope(name: &str) -> String {
     let name = without_parameters(name);
     let mut depth = 0_i32;
     let (mut start, mut end) = (0, name.len());
@@ -99,7 +99,7 @@ pub(crate) fn without_scope(name: &str) -> String {
 }
 
 /// Removes the parameters and return type of a demangled C++ name.
-pub(crate) fn without_parameters(name: &str) -> String {
+pub fn without_parameters(name: &str) -> String {
     let (mut depth, mut end) = (0_i32, name.len());
     for (at, byte) in name.bytes().enumerate().rev() {
         match byte {
@@ -132,7 +132,7 @@ pub(crate) fn without_parameters(name: &str) -> String {
 
 /// Removes the template arguments of a demangled name without parameters, also of its namespaces:
 /// `ns::k` of `ns::k<float>`. An unnamed namespace is `(anonymous namespace)`.
-pub(crate) fn without_arguments(name: &str) -> String {
+pub fn without_arguments(name: &str) -> String {
     let (mut text, mut depth) = (String::with_capacity(name.len()), 0_u32);
     for part in name.replace("<unnamed>", "(anonymous namespace)").split_inclusive(['<', '>']) {
         let (before, bracket) = part.split_at(part.trim_end_matches(['<', '>']).len());
@@ -149,11 +149,11 @@ pub(crate) fn without_arguments(name: &str) -> String {
 }
 
 /// Names kept at the start and the end of a long path.
-pub(crate) const KEPT: usize = 64;
+pub const KEPT: usize = 64;
 
 /// The position of a row in a tree, as needed for its path.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Level {
+pub struct Level {
     /// The number of ancestors.
     depth: usize,
     /// The innermost of the first [`KEPT`] rows of the path.
@@ -162,7 +162,7 @@ pub(crate) struct Level {
 
 impl Level {
     /// The level of a child of `around`; `None` for an outermost row.
-    pub(crate) fn of(row: usize, around: Option<Self>) -> Self {
+    pub fn of(row: usize, around: Option<Self>) -> Self {
         match around {
             None => Self { depth: 0, head: row },
             Some(Self { depth, head }) => {
@@ -173,19 +173,19 @@ impl Level {
     }
 
     /// The number of ancestors.
-    pub(crate) fn depth(self) -> usize {
+    pub fn depth(self) -> usize {
         self.depth
     }
 
     /// The innermost of the first [`KEPT`] rows of its path: the row itself if there are no more.
-    pub(crate) fn head(self) -> usize {
+    pub fn head(self) -> usize {
         self.head
     }
 
     /// The names of a row's path, outermost first: beyond twice [`KEPT`], the first and last with
     /// the number omitted between them, `…(7 more)…`. `names_from` returns a row's name, then those
     /// of its ancestors.
-    pub(crate) fn names<'n, N: Iterator<Item = &'n str>>(
+    pub fn names<'n, N: Iterator<Item = &'n str>>(
         self,
         row: usize,
         names_from: impl Fn(usize) -> N,
@@ -204,7 +204,7 @@ impl Level {
     }
 
     /// Joins [`names`](Self::names) with `/`.
-    pub(crate) fn path<'n, N: Iterator<Item = &'n str>>(
+    pub fn path<'n, N: Iterator<Item = &'n str>>(
         self,
         row: usize,
         names_from: impl Fn(usize) -> N,
@@ -214,7 +214,7 @@ impl Level {
 }
 
 /// Whether a name or path is the pattern, in which `*` matches any text. Other characters match themselves.
-pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+pub fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(start) else { return false };
     let (parts, end) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -248,11 +248,11 @@ fn after<'n>(name: &'n str, part: &str) -> Option<&'n str> {
 
 /// The ASCII characters of a text, a bit each: to skip patterns with characters that a name does not have.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Characters(u128);
+pub struct Characters(u128);
 
 impl Characters {
     /// Those of a name, or of a pattern without its stars.
-    pub(crate) const fn of(text: &str) -> Self {
+    pub const fn of(text: &str) -> Self {
         let (bytes, mut at, mut all) = (text.as_bytes(), 0, 0);
         // Constant functions have no iterators.
         while at < bytes.len() {
@@ -266,41 +266,40 @@ impl Characters {
     }
 
     /// True if a pattern with these can match a name with those.
-    pub(crate) fn can_match(self, name: Self) -> bool {
+    pub fn can_match(self, name: Self) -> bool {
         self.0 & !name.0 == 0
     }
 }
 
 /// A pattern of [`matches`].
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Pattern {
+pub struct Pattern {
     text: String,
     has_stars: bool,
     characters: Characters,
 }
 
 impl Pattern {
-    pub(crate) fn new(text: &str) -> Self {
+    /// A pattern of names, in which `*` stands for any text.
+    pub fn new(text: &str) -> Self {
         let characters = Characters::of(text);
         Self { text: text.to_owned(), has_stars: text.contains('*'), characters }
     }
 
     /// [`matches`](Self::matches), given the characters of the name: for many patterns of one name.
-    pub(crate) fn matches_one_of(&self, name: &str, characters: Characters) -> bool {
+    pub fn matches_one_of(&self, name: &str, characters: Characters) -> bool {
         self.characters.can_match(characters) && self.matches(name)
     }
 
-    pub(crate) fn matches(&self, name: &str) -> bool {
+    /// True if the pattern matches the whole name.
+    pub fn matches(&self, name: &str) -> bool {
         matches(&self.text, name)
     }
 
     /// For each row of a tree, whether its name, or a path that ends with it, matches. Rows are
     /// given as parent and name, parents first. Names may contain slashes. Costs the bytes of the
     /// names once, however deep the tree is.
-    pub(crate) fn matching<'n>(
-        &self,
-        rows: impl Iterator<Item = (Option<usize>, &'n str)>,
-    ) -> Vec<bool> {
+    pub fn matching<'n>(&self, rows: impl Iterator<Item = (Option<usize>, &'n str)>) -> Vec<bool> {
         let whole = self.text.len();
         // For each row, the lengths of the pattern that paths ending with it match.
         let mut matched: Vec<Box<[usize]>> = Vec::with_capacity(rows.size_hint().0);
@@ -350,7 +349,8 @@ impl Pattern {
         }
     }
 
-    pub(crate) fn text(&self) -> &str {
+    /// The pattern as it was given.
+    pub fn text(&self) -> &str {
         &self.text
     }
 }
@@ -359,7 +359,7 @@ impl Pattern {
 const LONGEST_MATCHED: usize = 16 << 10;
 
 /// A kernel's displayed and mangled name in lower case, up to 16 KiB.
-pub(crate) fn lower_case(name: &str) -> (String, String) {
+pub fn lower_case(name: &str) -> (String, String) {
     let shown = match name.starts_with("_Z") {
         true => demangled(name),
         false => without_parameters(name),

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-use crate::base::kept::{Descriptor as _, Identity};
+use crate::kept::{Descriptor as _, Identity};
 
 /// The target of a path.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// Replaces the file at a path, or appends to its stream. After an error nothing changed.
-pub(crate) fn write(path: &Path, content: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+pub fn write(path: &Path, content: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     match Target::of(path)? {
         Target::File(to) => {
             let new = Replacement::begin(to)?;
@@ -67,7 +67,7 @@ pub(crate) fn write(path: &Path, content: impl FnOnce(&File) -> io::Result<()>) 
 }
 
 /// [`write`] with the complete content.
-pub(crate) fn write_all(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+pub fn write_all(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     write(path, |mut file| file.write_all(content.as_ref()))
 }
 
@@ -148,7 +148,7 @@ impl Replacement {
     }
 
     /// Moves the file to its target, and returns both: more may be written to it there.
-    pub(crate) fn commit_open(mut self) -> io::Result<(PathBuf, File)> {
+    pub fn commit_open(mut self) -> io::Result<(PathBuf, File)> {
         let file = self.file.try_clone()?;
         if let Some(mode) = self.mode {
             self.file.set_permissions(Permissions::from_mode(mode))?;
@@ -179,14 +179,12 @@ impl Drop for Replacement {
 }
 
 /// Folders that were created for files which may not come to be: those that are empty then go away.
-#[cfg(feature = "parquet")]
 #[derive(Debug, Default)]
-pub(crate) struct NewFolders(Vec<PathBuf>);
+pub struct NewFolders(Vec<PathBuf>);
 
-#[cfg(feature = "parquet")]
 impl NewFolders {
     /// Creates a folder and those above it.
-    pub(crate) fn create(&mut self, path: &Path) -> io::Result<()> {
+    pub fn create(&mut self, path: &Path) -> io::Result<()> {
         let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
         let missing: Vec<_> = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();
         self.0.extend(missing.into_iter().rev());
@@ -194,12 +192,11 @@ impl NewFolders {
     }
 
     /// The files are there.
-    pub(crate) fn keep(mut self) {
+    pub fn keep(mut self) {
         self.0.clear();
     }
 }
 
-#[cfg(feature = "parquet")]
 impl Drop for NewFolders {
     fn drop(&mut self) {
         for folder in self.0.iter().rev() {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::units::{MESSAGE_WIDTH, shortened};
+use profiler_base::units::{MESSAGE_WIDTH, shortened};
 
 /// The reason why a profile could not be recorded or read.
 ///

@@ -4,8 +4,7 @@ use std::ops::{AddAssign, SubAssign};
 use std::time::Duration;
 
 use cupti::CallClass;
-
-use crate::base::accessors::getters;
+use profiler_base::getters;
 
 /// Counts and summed times. Counts are exact; concurrent operations add the time of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::base::accessors::getters;
-use crate::base::text::serialize_fields;
-use crate::base::units::{nanoseconds, time};
+use crate::getters;
+use crate::serialize_fields;
+use crate::units::{nanoseconds, time};
 
 /// A summary of durations in a few KiB: count, sum, extremes, mean and deviation are exact,
 /// percentiles within 1 %.
@@ -25,7 +25,8 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    pub(crate) fn add(&mut self, ns: u64) {
+    /// Adds a duration.
+    pub fn add(&mut self, ns: u64) {
         self.least_ns = if self.count == 0 { ns } else { self.least_ns.min(ns) };
         self.most_ns = self.most_ns.max(ns);
         self.count += 1;

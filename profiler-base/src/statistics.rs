@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_core::Serializer;
 
-use crate::base::accessors::getters;
-use crate::base::text::serialize_fields;
-use crate::base::units::{nanoseconds as ns, time};
+use crate::getters;
+use crate::serialize_fields;
+use crate::units::{nanoseconds as ns, time};
 
 /// A statistic of several times.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,7 +26,8 @@ pub enum Statistic {
 }
 
 impl Statistic {
-    pub(crate) fn name(self) -> String {
+    /// What messages call it, such as `minimum`.
+    pub fn name(self) -> String {
         match self {
             Self::Min => "minimum".into(),
             Self::Median => "median".into(),
@@ -37,7 +38,7 @@ impl Statistic {
     }
 
     /// The statistic of unsorted times; 0 if empty.
-    pub(crate) fn of(self, mut times: Vec<u64>) -> u64 {
+    pub fn of(self, mut times: Vec<u64>) -> u64 {
         times.sort_unstable();
         self.of_sorted(&times)
     }
@@ -65,19 +66,18 @@ fn sum(times: &[u64]) -> u128 {
 }
 
 /// The median of sorted values.
-pub(crate) fn median(sorted: &[f64]) -> Option<f64> {
+pub fn median(sorted: &[f64]) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
 }
 
 /// A part by its whole, from 0 to 1; 0 if the whole is 0.
-#[cfg(feature = "analysis")]
-pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
+pub fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// Serializes a time in nanoseconds.
-pub(crate) fn as_ns<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn as_ns<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(ns(*time))
 }
 
@@ -92,7 +92,7 @@ pub struct Statistics {
 
 impl Statistics {
     /// Statistics of unsorted times in nanoseconds.
-    pub(crate) fn of_ns(mut times: Vec<u64>) -> Self {
+    pub fn of_ns(mut times: Vec<u64>) -> Self {
         times.sort_unstable();
         Self { times }
     }

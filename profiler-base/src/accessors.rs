@@ -2,6 +2,7 @@
 
 /// Declares methods that return a field, or what one of its methods returns: `name: Type = path.of.the.field;` or
 /// `name: Type = field.method();`. A reference without a lifetime borrows it.
+#[macro_export]
 macro_rules! getters {
     () => {};
     ($(#[$attribute:meta])* $name:ident: Duration = Duration::from_nanos($($field:tt $(($($argument:tt)*))?).+); $($rest:tt)*) => {
@@ -10,7 +11,7 @@ macro_rules! getters {
             Duration::from_nanos(self.$($field $(($($argument)*))?).+)
         }
 
-        $crate::base::accessors::getters! { $($rest)* }
+        $crate::getters! { $($rest)* }
     };
     ($(#[$attribute:meta])* $name:ident: &$life:lifetime $type:ty = $($field:tt $(($($argument:tt)*))?).+; $($rest:tt)*) => {
         $(#[$attribute])*
@@ -18,7 +19,7 @@ macro_rules! getters {
             self.$($field $(($($argument)*))?).+
         }
 
-        $crate::base::accessors::getters! { $($rest)* }
+        $crate::getters! { $($rest)* }
     };
     ($(#[$attribute:meta])* $name:ident: &$type:ty = $($field:tt $(($($argument:tt)*))?).+; $($rest:tt)*) => {
         $(#[$attribute])*
@@ -26,7 +27,7 @@ macro_rules! getters {
             &self.$($field $(($($argument)*))?).+
         }
 
-        $crate::base::accessors::getters! { $($rest)* }
+        $crate::getters! { $($rest)* }
     };
     ($(#[$attribute:meta])* $name:ident: $type:ty = $($field:tt $(($($argument:tt)*))?).+; $($rest:tt)*) => {
         $(#[$attribute])*
@@ -34,13 +35,13 @@ macro_rules! getters {
             self.$($field $(($($argument)*))?).+
         }
 
-        $crate::base::accessors::getters! { $($rest)* }
+        $crate::getters! { $($rest)* }
     };
 }
-pub(crate) use getters;
 
 /// Declares methods of a builder that set a field, `name(argument: Type) path.of.the.field = value;`, or add to a list:
 /// `name(argument: Type) path.of.the.list += value;`.
+#[macro_export]
 macro_rules! setters {
     () => {};
     ($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),*) $($field:ident).+ = $value:expr; $($rest:tt)*) => {
@@ -50,7 +51,7 @@ macro_rules! setters {
             self
         }
 
-        $crate::base::accessors::setters! { $($rest)* }
+        $crate::setters! { $($rest)* }
     };
     ($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),*) $($field:ident).+ += $value:expr; $($rest:tt)*) => {
         $(#[$attribute])*
@@ -59,12 +60,12 @@ macro_rules! setters {
             self
         }
 
-        $crate::base::accessors::setters! { $($rest)* }
+        $crate::setters! { $($rest)* }
     };
 }
-pub(crate) use setters;
 
 /// Implements `IntoIterator` for references to a type with the method `iter` over a slice.
+#[macro_export]
 macro_rules! iterate {
     ($type:ident<$($parameter:tt),+>: $item:ty) => {
         impl<'list, $($parameter),+> IntoIterator for &'list $type<$($parameter),+> {
@@ -77,4 +78,3 @@ macro_rules! iterate {
         }
     };
 }
-pub(crate) use iterate;

@@ -13,7 +13,7 @@ macro_rules! json_object {
                 &self,
                 out: &mut M,
             ) -> Result<(), M::Error> {
-                $($crate::base::json::json_object!(@write $mode self.$field, $field, out);)+
+                $($crate::record::json::json_object!(@write $mode self.$field, $field, out);)+
                 Ok(())
             }
         }
@@ -55,7 +55,7 @@ macro_rules! json_object {
                                 return Err(M::Error::custom(format_args!("duplicate field `{name}`")));
                             }
                         }
-                        Ok($type { $($field: $crate::base::json::json_object!(@read $mode $field),)+ })
+                        Ok($type { $($field: $crate::record::json::json_object!(@read $mode $field),)+ })
                     }
                 }
 
@@ -64,7 +64,7 @@ macro_rules! json_object {
         }
     };
     (@write optional $value:expr, $field:ident, $out:ident) => {
-        if !$crate::base::json::is_default(&$value) {
+        if !$crate::record::json::is_default(&$value) {
             $out.serialize_entry(stringify!($field), &$value)?;
         }
     };

@@ -42,7 +42,6 @@ pub struct RatioEstimator {
 
 /// An estimated total, from [`RatioEstimator::estimate`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Estimate {
     /// The estimated total.
@@ -53,6 +52,15 @@ pub struct Estimate {
     pub high: f64,
     /// The number of units it rests on: those with a size or an amount.
     pub units: u64,
+}
+
+crate::serialize_fields! {
+    Estimate, "Estimate", |this| {
+        "value": this.value,
+        "low": this.low,
+        "high": this.high,
+        "units": this.units,
+    }
 }
 
 impl RatioEstimator {

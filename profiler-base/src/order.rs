@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 /// Sorts rows by a number, stably. Rows in order are left alone. Takes at most as long as `slice::sort_by_key`
 /// (docs/measurements.md).
-pub(crate) fn sort_by_number<T>(rows: &mut [T], number: impl Fn(&T) -> u64) {
+pub fn sort_by_number<T>(rows: &mut [T], number: impl Fn(&T) -> u64) {
     let (mut is_sorted, mut last) = (true, 0);
     for row in &*rows {
         let next = number(row);
@@ -29,7 +29,7 @@ fn positions(mut numbers: Vec<(u64, usize)>) -> Vec<usize> {
 }
 
 /// Sorts rows by a key, stably, and makes each key once. Takes up to twice as long as [`sort_by_number`].
-pub(crate) fn sort_by_key<T, K: Ord>(rows: &mut [T], key: impl Fn(&T) -> K) {
+pub fn sort_by_key<T, K: Ord>(rows: &mut [T], key: impl Fn(&T) -> K) {
     let mut keys = Vec::with_capacity(rows.len());
     for row in &*rows {
         keys.push(key(row));
@@ -39,7 +39,7 @@ pub(crate) fn sort_by_key<T, K: Ord>(rows: &mut [T], key: impl Fn(&T) -> K) {
 }
 
 /// Sorts rows by a comparison, stably. Not for millions of rows: compares through a pointer.
-pub(crate) fn sort_by<T>(rows: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
+pub fn sort_by<T>(rows: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     let order = sorted_positions(rows.len(), &|a, b| compare(&rows[a], &rows[b]));
     swap_into(order, &mut |a, b| rows.swap(a, b));
 }

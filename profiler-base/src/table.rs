@@ -32,12 +32,13 @@ pub struct Layout {
 const NO_LIMIT: usize = u16::MAX as usize;
 
 impl Layout {
-    pub(crate) fn of(f: &fmt::Formatter<'_>) -> Self {
+    /// The layout that a format string asks for: the precision is the width, `+` stands for colours.
+    pub fn of(f: &fmt::Formatter<'_>) -> Self {
         Self { width: f.precision(), is_coloured: f.sign_plus() }
     }
 
     /// The columns of a name in a line: the default on a terminal, as many as in a table where lines are as long as need be.
-    pub(crate) fn name_width(self, default: usize) -> usize {
+    pub fn name_width(self, default: usize) -> usize {
         let is_unlimited = self.width.is_some_and(|width| width >= NO_LIMIT);
         if is_unlimited { LONGEST_NAME } else { default }
     }
@@ -126,14 +127,14 @@ impl Table {
 
     /// Sets the longest text where the layout has no width, instead of 60.
     #[must_use]
-    pub(crate) fn with_name_width(mut self, width: usize) -> Self {
+    pub fn with_name_width(mut self, width: usize) -> Self {
         self.name_width = width;
         self
     }
 
     /// Declares columns, by their heads, that are left out in this order, before all others, where there is no room.
     #[must_use]
-    pub(crate) fn with_left_out_first(mut self, heads: &[&str]) -> Self {
+    pub fn with_left_out_first(mut self, heads: &[&str]) -> Self {
         for column in &mut self.columns {
             column.leaves_at = heads.iter().position(|head| **head == *column.head);
         }
@@ -151,7 +152,7 @@ impl Table {
 
     /// Declares the last column one of sentences. Call it before rows are added.
     #[must_use]
-    pub(crate) fn with_prose(mut self) -> Self {
+    pub fn with_prose(mut self) -> Self {
         if let Some(column) = self.columns.last_mut() {
             (column.is_text, column.is_prose) = (true, true);
         }
@@ -428,7 +429,7 @@ fn level(mut widths: Vec<usize>, room: usize) -> usize {
 /// Printable texts, each in at most its number of columns, and different for different texts.
 ///
 /// Long texts lose their middle. Texts that look alike then show what tells them apart, and if that does not help, a number.
-pub(crate) fn distinct(texts: &[(&str, usize)]) -> Vec<String> {
+pub fn distinct(texts: &[(&str, usize)]) -> Vec<String> {
     let mut short: Vec<String> =
         texts.iter().map(|(text, width)| shortened(text, *width)).collect();
     for _ in 0..ROUNDS {

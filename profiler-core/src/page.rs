@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::table::{self, Layout};
-use super::text::{html, markdown};
+use profiler_base::table::{self, Layout};
+use profiler_base::text::{html, markdown};
 
 /// The style of every page: a profile's, a comparison's, a roofline's.
 pub(crate) const STYLE: &str = include_str!("page.css");
@@ -31,6 +31,7 @@ pub(crate) fn page(title: &str, content: &str) -> String {
     )
 }
 
+/// A paragraph of plain text.
 pub(crate) fn paragraph(text: &str) -> String {
     format!("<p>{}</p>\n", html(text))
 }
@@ -38,16 +39,22 @@ pub(crate) fn paragraph(text: &str) -> String {
 /// The tone of a row: neutral, or a change for the worse or better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
+    /// Neutral.
     Plain,
+    /// A change for the worse.
     Worse,
+    /// A change for the better.
     Better,
 }
 
 /// A table with a title. Texts are plain; the writers escape them.
 #[derive(Debug)]
 pub(crate) struct Table {
+    /// Its heading.
     pub(crate) title: &'static str,
+    /// The names of its columns.
     pub(crate) head: Vec<&'static str>,
+    /// Its rows, with as many cells as there are columns.
     pub(crate) rows: Vec<(Tone, Vec<String>)>,
 }
 

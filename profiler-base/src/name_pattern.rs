@@ -11,13 +11,13 @@ const LONG: usize = 8;
 /// The byte ranges of the numbers in a name, in order: decimal numbers, also within words, UUIDs,
 /// and hexadecimal numbers (`0x7f12`, or eight digits and more with a letter). Costs the name's
 /// bytes.
-pub(crate) fn numbers(name: &str) -> Numbers<'_> {
+pub fn numbers(name: &str) -> Numbers<'_> {
     Numbers { name, at: 0 }
 }
 
 /// The iterator of [`numbers`].
 #[derive(Debug, Clone)]
-pub(crate) struct Numbers<'n> {
+pub struct Numbers<'n> {
     name: &'n str,
     at: usize,
 }
@@ -81,13 +81,13 @@ fn is_uuid(text: &[u8]) -> bool {
 }
 
 /// True for an address, such as `0x7f12a4000000`: another process has another one.
-pub(crate) fn is_address(number: &str) -> bool {
+pub fn is_address(number: &str) -> bool {
     number.strip_prefix("0x").is_some_and(|digits| digits.len() >= LONG)
 }
 
 /// The name with `*` in place of the numbers for which `is_replaced` is true, by their index.
 /// Borrowed without any.
-pub(crate) fn with_stars(name: &str, is_replaced: impl Fn(usize) -> bool) -> Cow<'_, str> {
+pub fn with_stars(name: &str, is_replaced: impl Fn(usize) -> bool) -> Cow<'_, str> {
     let mut text = String::new();
     let mut end = 0;
     for (_, number) in numbers(name).enumerate().filter(|(index, _)| is_replaced(*index)) {

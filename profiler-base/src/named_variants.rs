@@ -2,6 +2,7 @@
 
 /// Declares an enum with the text of each variant behind it. `Display` pads and writes the text; the method behind
 /// `with` returns it, and the constant behind `in` holds all variants. `second_text` returns the text behind `and`.
+#[macro_export]
 macro_rules! named_variants {
     ($(#[$attribute:meta])* pub enum $type:ident $(with $method:ident)? $(in $all:ident)? {
         $($(#[$of_variant:meta])* $variant:ident = $text:literal $(and $second:literal)?,)+
@@ -49,4 +50,3 @@ macro_rules! named_variants {
         }
     };
 }
-pub(crate) use named_variants;

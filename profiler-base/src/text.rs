@@ -46,7 +46,7 @@ fn is_plain(text: &str) -> bool {
 /// Converts text to one line: line separators and tabs become spaces, active characters U+FFFD.
 ///
 /// ```
-/// assert_eq!(profiler_core::formats::text::printable("a\tb\u{1b}[2J"), "a b\u{fffd}[2J");
+/// assert_eq!(profiler_base::text::printable("a\tb\u{1b}[2J"), "a b\u{fffd}[2J");
 /// ```
 pub fn printable(text: &str) -> Cow<'_, str> {
     match is_plain(text) {
@@ -56,12 +56,12 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 }
 
 /// The columns that a terminal gives to a character.
-pub(crate) fn width_of(c: char) -> usize {
+pub fn width_of(c: char) -> usize {
     c.width().unwrap_or(0)
 }
 
 /// The columns that a terminal gives to printable text, at most.
-pub(crate) fn cells(text: &str) -> usize {
+pub fn cells(text: &str) -> usize {
     match text.is_ascii() {
         true => text.len(),
         false => text.chars().map(width_of).sum(),
@@ -71,7 +71,7 @@ pub(crate) fn cells(text: &str) -> usize {
 /// Printable text of at most `width` columns of a terminal. Longer text loses its middle.
 ///
 /// ```
-/// assert_eq!(profiler_core::formats::text::shortened("sgemm_128x64_tn", 9), "sgem…4_tn");
+/// assert_eq!(profiler_base::text::shortened("sgemm_128x64_tn", 9), "sgem…4_tn");
 /// ```
 pub fn shortened(text: &str, width: usize) -> String {
     // A character has at least as many bytes as columns.
@@ -117,26 +117,28 @@ pub fn read_file(path: &std::path::Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// With the feature `serde`, implements `Serialize` for types that are written as their `Display` text.
+/// Implements `Serialize` for a type that is written as its `Display` text.
+#[macro_export]
 macro_rules! serialize_as_text {
-    ($($type:ty)+) => {$(
-        #[cfg(feature = "serde")]
-        impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+    ($type:ty) => {
+        impl $crate::serde_core::Serialize for $type {
+            fn serialize<S: $crate::serde_core::Serializer>(
+                &self,
+                to: S,
+            ) -> Result<S::Ok, S::Error> {
                 to.collect_str(self)
             }
         }
-    )+};
+    };
 }
-pub(crate) use serialize_as_text;
 
-/// With the feature `serde`, implements `Serialize` for a type as a struct of these fields.
+/// Implements `Serialize` for a type as a struct of these fields.
+#[macro_export]
 macro_rules! serialize_fields {
     ($type:ty, $name:literal, |$this:ident| { $($field:literal: $value:expr,)+ }) => {
-        #[cfg(feature = "serde")]
-        impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                use serde::ser::SerializeStruct as _;
+        impl $crate::serde_core::Serialize for $type {
+            fn serialize<S: $crate::serde_core::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                use $crate::serde_core::ser::SerializeStruct as _;
                 let $this = self;
                 let mut out = to.serialize_struct($name, [$($field),+].len())?;
                 $(out.serialize_field($field, &$value)?;)+
@@ -145,7 +147,6 @@ macro_rules! serialize_fields {
         }
     };
 }
-pub(crate) use serialize_fields;
 
 // --- CSV ---
 
@@ -159,7 +160,7 @@ pub fn csv_cell(text: &str) -> String {
 }
 
 /// Inserts `'` before the cell at `at` if a spreadsheet would evaluate it.
-pub(crate) fn guard_formula(line: &mut String, at: usize) {
+pub fn guard_formula(line: &mut String, at: usize) {
     const SIGNS: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];
     let cell = line[at..].trim_start_matches(|c: char| c.is_whitespace() || is_active(c));
     // nsys's `--:name` and `--domain:name` are no formulas: a colon needs a left operand, and
@@ -173,7 +174,7 @@ pub(crate) fn guard_formula(line: &mut String, at: usize) {
 }
 
 /// Makes the cell at `at` printable, and quotes it if needed.
-pub(crate) fn quote_cell(line: &mut String, at: usize) {
+pub fn quote_cell(line: &mut String, at: usize) {
     let cell = &line[at..];
     let needs_quotes = cell.contains(['"', ',']);
     if !needs_quotes && is_plain(cell) {
@@ -190,7 +191,7 @@ pub(crate) fn quote_cell(line: &mut String, at: usize) {
 // --- markup ---
 
 /// Escapes text for Markdown, including HTML in it.
-pub(crate) fn markdown(text: &str) -> String {
+pub fn markdown(text: &str) -> String {
     escaped(text, |c, out| match c {
         // Names must not mention users.
         '@' => out.push_str("&#64;"),
@@ -200,7 +201,7 @@ pub(crate) fn markdown(text: &str) -> String {
 }
 
 /// Escapes text for HTML and XML elements and attributes.
-pub(crate) fn html(text: &str) -> String {
+pub fn html(text: &str) -> String {
     escaped(text, |c, out| match c {
         '"' => out.push_str("&quot;"),
         '\'' => out.push_str("&#39;"),
@@ -223,8 +224,7 @@ fn escaped(text: &str, push: impl Fn(char, &mut String)) -> String {
 }
 
 /// Percent-encodes all bytes except letters, digits, `.`, `_`, `-` and `kept`.
-#[cfg(any(feature = "nsys", feature = "parquet"))]
-pub(crate) fn percent_encoded(bytes: &[u8], kept: &[u8]) -> String {
+pub fn percent_encoded(bytes: &[u8], kept: &[u8]) -> String {
     let encoded = |&byte: &u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' => char::from(byte).into(),
         byte if kept.contains(&byte) => char::from(byte).into(),
@@ -236,7 +236,7 @@ pub(crate) fn percent_encoded(bytes: &[u8], kept: &[u8]) -> String {
 // --- JSON ---
 
 /// Writes JSON on one line with active characters as `\uXXXX`.
-pub(crate) fn write_json(out: impl io::Write, value: &impl Serialize) -> serde_json::Result<()> {
+pub fn write_json(out: impl io::Write, value: &impl Serialize) -> serde_json::Result<()> {
     value.serialize(&mut serde_json::Serializer::with_formatter(out, Ascii(CompactFormatter)))
 }
 
@@ -254,24 +254,21 @@ fn write_indented(out: impl io::Write, value: &impl Serialize) -> serde_json::Re
 }
 
 /// [`write_json`] to a string.
-pub(crate) fn json(value: &impl Serialize) -> serde_json::Result<String> {
+pub fn json(value: &impl Serialize) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
     write_json(&mut bytes, value)?;
     Ok(String::from_utf8(bytes).unwrap_or_default())
 }
 
 /// [`write_json_pretty`] to a string.
-pub(crate) fn json_pretty(value: &impl Serialize) -> serde_json::Result<String> {
+pub fn json_pretty(value: &impl Serialize) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
     write_indented(&mut bytes, value)?;
     Ok(String::from_utf8(bytes).unwrap_or_default())
 }
 
 /// Writes a part of a JSON string in which serde_json has nothing to escape.
-pub(crate) fn write_json_fragment<W: ?Sized + io::Write>(
-    out: &mut W,
-    text: &str,
-) -> io::Result<()> {
+pub fn write_json_fragment<W: ?Sized + io::Write>(out: &mut W, text: &str) -> io::Result<()> {
     if is_plain(text) {
         return out.write_all(text.as_bytes());
     }
@@ -288,10 +285,7 @@ pub(crate) fn write_json_fragment<W: ?Sized + io::Write>(
 
 /// Writes JSON on one line with [printable] strings, for a page whose script would decode escapes.
 /// It can be inside a `script` element: it contains no `<`.
-pub(crate) fn write_page_json(
-    out: impl io::Write,
-    value: &impl Serialize,
-) -> serde_json::Result<()> {
+pub fn write_page_json(out: impl io::Write, value: &impl Serialize) -> serde_json::Result<()> {
     value.serialize(&mut serde_json::Serializer::with_formatter(out, Shown))
 }
 

@@ -1,0 +1,22 @@
+//! What the crates of gpuprof share: statistics, tables, text, files and threads.
+//!
+//! It has no stable interface: each release of profiler-core and gpuprof uses the one it was made with.
+
+#[doc(hidden)]
+pub use serde_core;
+
+mod accessors;
+pub mod background;
+pub mod distribution;
+pub mod hodges_lehmann;
+pub mod kept;
+pub mod kernel_names;
+pub mod name_pattern;
+mod named_variants;
+pub mod order;
+pub mod ratio_estimator;
+pub mod replace;
+pub mod statistics;
+pub mod table;
+pub mod text;
+pub mod units;
