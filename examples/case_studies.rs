@@ -20,9 +20,10 @@ use gpu_profiler_examples::case_studies::CaseStudy;
 use gpu_profiler_examples::diseases::Measured;
 use gpu_profiler_examples::mlp;
 use nvtx::{Dtype, Pipe};
-use profiler_core::diagnosis::{Bottleneck, Diagnosis, amdahl};
+use profiler_analysis::compare;
+use profiler_analysis::diagnosis::{Bottleneck, Diagnosis, amdahl};
+use profiler_core::Profile;
 use profiler_core::query::Step;
-use profiler_core::{Profile, compare};
 
 const USAGE: &str = "Usage: case_studies [--save FOLDER] [NAME...]";
 

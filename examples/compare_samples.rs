@@ -26,7 +26,8 @@ use std::time::{Duration, Instant};
 
 use gpu_profiler_examples::mlp;
 use gpu_profiler_examples::samples::{Kernels, Workload, output_of_child};
-use profiler_core::{Profile, Profiler, compare};
+use profiler_analysis::compare;
+use profiler_core::{Profile, Profiler};
 
 /// Runs of a process: of each workload as it is, and with the slowdown.
 const PLAIN: usize = 12;

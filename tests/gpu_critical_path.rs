@@ -9,7 +9,7 @@ use cudarc::driver::sys::CUevent;
 use cupti::{ActivityKind, Config};
 use gpu_profiler_tests::cuda::{Gpu, Handle, Stream};
 use gpu_profiler_tests::harness;
-use profiler_core::critical_path::{Agreement, Intervention, PathKind};
+use profiler_analysis::critical_path::{Agreement, Intervention, PathKind};
 use profiler_core::{Profile, Profiler};
 
 fn main() -> ExitCode {

@@ -8,7 +8,7 @@ use gpu_profiler_examples::diseases::{Disease, Program};
 use gpu_profiler_tests::harness;
 use profiler_core::{Profile, Profiler};
 
-#[path = "../profiler-core/tests/support/diseases.rs"]
+#[path = "../profiler-analysis/tests/support/diseases.rs"]
 mod diseases;
 
 fn main() -> ExitCode {

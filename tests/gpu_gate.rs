@@ -13,11 +13,12 @@ use gpu_profiler_examples::samples::{Kernels, Workload};
 use gpu_profiler_tests::cuda::Gpu;
 use gpu_profiler_tests::harness;
 use nvtx::range;
-use profiler_core::compare::Speed;
-use profiler_core::gate::{Gate, Outcome, Verdict};
-use profiler_core::{Profile, Profiler, compare, gpu_test};
+use profiler_analysis::compare;
+use profiler_analysis::compare::Speed;
+use profiler_analysis::gate::{Gate, Outcome, Verdict};
+use profiler_core::{Profile, Profiler, gpu_test};
 
-#[path = "../profiler-core/tests/support/relapses.rs"]
+#[path = "../profiler-analysis/tests/support/relapses.rs"]
 mod relapses;
 
 /// The folder into which a process of `programs_that_did_not_change_pass` records.

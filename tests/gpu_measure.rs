@@ -9,8 +9,8 @@ use cupti::Library;
 use cupti::counters::RangeProfiler;
 use gpu_profiler_tests::cuda::{Gpu, Handle, Stream};
 use gpu_profiler_tests::{harness, ncu};
+use profiler_analysis::measure::{L2, Measure, Measurement, Stop, Verdict};
 use profiler_core::Profiler;
-use profiler_core::measure::{L2, Measure, Measurement, Stop, Verdict};
 
 /// Says that a process is to print the times of its kernels, or to launch those of [`ITERATIONS`] for `ncu`.
 const PART: &str = "GPU_MEASURE_PART";

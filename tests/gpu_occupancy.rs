@@ -1,5 +1,5 @@
 //! Our theoretical occupancy beside CUDA's own calculator, for kernels of many register counts in 1,000 random shapes. With
-//! `OUT` set, what CUDA said is written there, to become the table that `profiler-core/tests/analyze/occupancy.rs` replays.
+//! `OUT` set, what CUDA said is written there, to become the table that `profiler-analysis/tests/analyze/occupancy.rs` replays.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // a test that says what it saw
 
 use std::collections::BTreeSet;
@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use cudarc::driver::sys::{CUdevice_attribute_enum as Device, CUfunction_attribute_enum as Of};
 use gpu_profiler_tests::cuda::{DEFAULT, Gpu, Handle};
 use gpu_profiler_tests::harness;
+use profiler_analysis::kernels::{BlockNeeds, Occupancy, SmLimits};
 use profiler_core::Profiler;
-use profiler_core::kernels::{BlockNeeds, Occupancy, SmLimits};
 
 fn main() -> ExitCode {
     harness::run(&[

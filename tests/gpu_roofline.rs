@@ -10,10 +10,10 @@ use cupti::counters::{RangeProfiler, Set};
 use gpu_profiler_examples::bound::{self, Bound as Kernels};
 use gpu_profiler_tests::harness;
 use nvtx::{Dtype, Pipe, Work};
+use profiler_analysis::kernels::TcUse;
+use profiler_analysis::roofline::{Bound, Limit, Origin};
 use profiler_core::Profiler;
 use profiler_core::counters::{MemoryLevel, count_kernels, count_ranges};
-use profiler_core::kernels::TcUse;
-use profiler_core::roofline::{Bound, Limit, Origin};
 
 const TIMES: usize = 5;
 

@@ -11,8 +11,8 @@ use cudarc::driver::sys::CUdevice_attribute_enum as Device;
 use gpu_profiler_tests::blas::{self, Blas, Numbers};
 use gpu_profiler_tests::cuda::{DEFAULT, Gpu};
 use gpu_profiler_tests::harness;
+use profiler_analysis::kernels::{KernelClass, TcStatus, TcUse};
 use profiler_core::Profiler;
-use profiler_core::kernels::{KernelClass, TcStatus, TcUse};
 
 /// Sizes of which the first is large enough to tell by its rate.
 const SIZES: [[u32; 3]; 9] = [

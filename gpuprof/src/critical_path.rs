@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use profiler_core::Profile;
-use profiler_core::critical_path::{
+use profiler_analysis::prelude::*;
+use profiler_analysis::critical_path::{
     Assumptions, Change, CriticalPath, NoPrediction, Outlook, Prediction,
 };
+use profiler_core::Profile;
 use serde::Serialize;
 
 use crate::args::{CriticalPathArgs, OutputFormat as _, TextFormat};

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use profiler_core::diagnosis::{
+use profiler_analysis::prelude::*;
+use profiler_analysis::diagnosis::{
     Bottleneck, Diagnosis, Evidence, Inconclusive, Thresholds, Verdict,
 };
 use profiler_core::profile::OperationKind;

@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use profiler_analysis::compare::{Change, Compare, Comparison, Quantity, Speed, Undecidable};
 use profiler_base::text::printable;
 use profiler_core::Profile;
-use profiler_core::compare::{Change, Compare, Comparison, Quantity, Speed, Undecidable};
 use serde::Serialize;
 
 use crate::args::{DiffArgs, DiffFormat, Gated, OutputFormat as _};

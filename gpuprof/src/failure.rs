@@ -71,6 +71,12 @@ impl From<gpuprof_control::Error> for Failure {
 
 impl From<profiler_core::Error> for Failure {
     fn from(error: profiler_core::Error) -> Self {
+        profiler_analysis::Error::from(error).into()
+    }
+}
+
+impl From<profiler_analysis::Error> for Failure {
+    fn from(error: profiler_analysis::Error) -> Self {
         let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
         match cause.map(io::Error::kind) {
             Some(io::ErrorKind::BrokenPipe) => Self::Closed,

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use profiler_core::gate::{Gate, Outcome, TimeChange, TimeKind, Verdict};
+use profiler_analysis::gate::{Gate, Outcome, TimeChange, TimeKind, Verdict};
 use profiler_core::testing::ci::CiReport;
 
 use crate::args::{GateArgs, GateFormat, OutputFormat as _};

@@ -91,7 +91,7 @@ fn exact(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, 
             )));
         }
         let spinner = progress::spinner("reading the capture", is_large);
-        let profile = Profile::from_nsys(path);
+        let profile = profiler_analysis::nsys::read(path);
         spinner.finish_and_clear();
         return profile.map_err(Failure::from);
     }

@@ -7,8 +7,10 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use profiler_core::formats::Export;
-use profiler_core::{Format, Profile};
+use profiler_analysis::prelude::*;
+use profiler_analysis::Format;
+use profiler_analysis::formats::Export;
+use profiler_core::Profile;
 
 use crate::args::OpenArgs;
 use crate::failure::{Failure, note};

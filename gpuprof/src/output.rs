@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use gpuprof_control::RunFolder;
 use profiler_base::replace::{Replacement, Target};
 use profiler_base::table::Layout;
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 
 use crate::args::ExportFormat;

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use cupti::counters::Measured;
 use nvtx::{Dtype, Pipe, Work};
+use profiler_analysis::prelude::*;
+use profiler_analysis::roofline::{Declared, Peaks};
 use profiler_base::text;
 use profiler_core::Profile;
-use profiler_core::roofline::{Declared, Peaks};
 
 use crate::args::{OutputFormat as _, RooflineArgs, RooflineFormat};
 use crate::failure::Failure;

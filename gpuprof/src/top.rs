@@ -6,12 +6,13 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use profiler_analysis::prelude::*;
+use profiler_analysis::reports::CudaApiSum;
 use profiler_base::table::{Layout, Table};
 use profiler_base::text::{csv_cell, printable};
 use profiler_core::Profile;
 use profiler_core::profile::ProcessRangeGroup;
 use profiler_core::query::Group;
-use profiler_core::reports::CudaApiSum;
 use serde::Serialize;
 
 use crate::args::{TableFormat, TopArgs, TopSort, TopTable};

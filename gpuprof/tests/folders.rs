@@ -21,7 +21,8 @@ use std::process::{Command, Stdio};
 use cupti::fake::Work;
 use folder::Folder;
 use processes::{as_process, bytes_with_info, recording};
-use profiler_core::{Format, Recording};
+use profiler_analysis::Format;
+use profiler_core::Recording;
 use serde_json::{Value, json};
 
 struct Ran {
@@ -221,8 +222,7 @@ fn manifests_give_processes_their_names_and_ranks() {
 
 #[test]
 fn ranks_are_judged_in_each_instance_of_a_range() {
-    let folder =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler-core/tests/recordings/nccl-2xh100");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings/nccl-2xh100");
     let report = ran(&["ranks", "--range", "late", "--format=json"], &folder);
     assert_eq!(report.status, 0, "{}", report.error);
     let report: Value = serde_json::from_slice(&report.out).unwrap();

@@ -18,13 +18,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cupti::fake::{Fake, Work};
 use own_process::of_its_own;
-use profiler_core::reports::{Rule, StatsReport};
+use profiler_analysis::prelude::*;
+use profiler_analysis::Format;
+use profiler_analysis::reports::{Rule, StatsReport};
 use profiler_core::series::{Series, Source};
-use profiler_core::{Format, Profile, Profiler};
+use profiler_core::{Profile, Profiler};
 use serde_json::{Value, json};
 
 /// Where the fixtures are.
-const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../profiler-core/tests");
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests");
 
 fn recording() -> PathBuf {
     Path::new(FIXTURES).join("../../examples/recordings/quickstart-h200.gpuprof")
@@ -153,7 +155,7 @@ fn recorded(folder: &Folder, name: &str, work: impl FnOnce(&Fake)) -> PathBuf {
 fn a_report_is_that_of_the_library_for_either_kind_of_file() {
     for (file, profile) in [
         (recording(), Profile::load(recording()).unwrap()),
-        (capture(), Profile::from_nsys(capture()).unwrap()),
+        (capture(), profiler_analysis::nsys::read(capture()).unwrap()),
     ] {
         let exact = result_of(args([&"report", &"--no-inferred", &file]));
         // As wide as it is: a pipe gets whole names.
@@ -178,7 +180,7 @@ fn report_as_json_is_one_document_with_an_object_for_each_file() {
     let json: Value = serde_json::from_str(json.text()).unwrap();
     for (at, file) in files.iter().enumerate() {
         let profile = match *file == capture() {
-            true => Profile::from_nsys(file).unwrap(),
+            true => profiler_analysis::nsys::read(file).unwrap(),
             false => Profile::load(file).unwrap(),
         };
         let profile = profile.with_inferred_ranges();
@@ -480,7 +482,7 @@ fn a_gate_fails_on_growth_alone() {
 
 /// A recording of a program that is slow for one reason, or of its cured twin.
 fn pattern(name: &str) -> PathBuf {
-    let recordings = "../profiler-core/tests/recordings/diseases";
+    let recordings = "../tests/recordings/diseases";
     Path::new(env!("CARGO_MANIFEST_DIR")).join(recordings).join(format!("{name}.gpuprof"))
 }
 
@@ -779,7 +781,7 @@ fn a_difference_is_written_for_a_pull_request_and_for_a_browser() {
     let html = result_of(args([&"diff", &"--format=html", &a, &b]));
     assert!(html.text().contains("<td>step/&lt;new&gt;</td>") && !html.text().contains("<new>"));
     let comparison =
-        profiler_core::compare(&Profile::load(&a).unwrap(), &Profile::load(&b).unwrap());
+        profiler_analysis::compare(&Profile::load(&a).unwrap(), &Profile::load(&b).unwrap());
     assert_eq!(
         (html.text(), markdown.text()),
         (&*comparison.to_html(), &*comparison.to_markdown())
@@ -1230,7 +1232,7 @@ fn a_database_of_something_else_is_told_as_one() {
 fn start_end_ranges_of_a_capture_are_in_top_report_and_diagnose() {
     let folder = Folder::new();
     let path = folder.file("ranges.sqlite", &fs::read(capture()).unwrap());
-    let before = Profile::from_nsys(&path).unwrap();
+    let before = profiler_analysis::nsys::read(&path).unwrap();
     let name = "Forward pass";
     let (range, kernels) = (before.range(name).unwrap(), before.totals().kernels);
     let connection = rusqlite::Connection::open(&path).unwrap();
@@ -1658,7 +1660,7 @@ fn a_roofline_takes_roofs_and_work_from_its_arguments() {
     assert_eq!(json["peaks"]["bandwidth"]["origin"], "given");
 
     // Roofs of a file; what was measured shows.
-    let peaks = profiler_core::roofline::Peaks::new("of a file")
+    let peaks = profiler_analysis::roofline::Peaks::new("of a file")
         .with_bandwidth(4e12)
         .with_measured_flops(nvtx::Dtype::F32, nvtx::Pipe::Vector, 50e12);
     let file = folder.file("peaks.json", peaks.to_json().as_bytes());

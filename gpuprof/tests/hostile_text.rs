@@ -18,18 +18,20 @@ use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use folder::Folder;
-use profiler_core::compare::Compare;
-use profiler_core::formats::Export;
-use profiler_core::gate::Gate;
-use profiler_core::reports::{Rule, StatsReport};
-use profiler_core::roofline::{Declared, Peaks};
+use profiler_analysis::prelude::*;
+use profiler_analysis::Format;
+use profiler_analysis::compare::Compare;
+use profiler_analysis::formats::Export;
+use profiler_analysis::gate::Gate;
+use profiler_analysis::reports::{Rule, StatsReport};
+use profiler_analysis::roofline::{Declared, Peaks};
 use profiler_core::series::{Cause, Failure, Kind, Metric, Series, Source, Unit};
-use profiler_core::{Format, Profile, Profiler, exactly, expect};
+use profiler_core::{Profile, Profiler, exactly, expect};
 use rusqlite::Connection;
 use serde_json::Value;
 
 /// Where recordings and captures are.
-const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../profiler-core/tests");
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests");
 
 /// What no output may hold: sequences for terminals (7 and 8 bit), controls of direction, line breaks with a line of their own,
 /// characters without width, tags, markup. Of it, `INJECTED` must never begin a line.
@@ -537,7 +539,7 @@ fn no_text_of_a_program_reaches_an_output_unchanged() {
     profile.save(&path).unwrap();
     let capture = folder.0.join("program\nINJECTED.sqlite");
     profile.write_nsys(&capture, |_| {}).unwrap();
-    let captured = Profile::from_nsys(&capture).unwrap();
+    let captured = profiler_analysis::nsys::read(&capture).unwrap();
     look_at_the_library(&folder, &profile, &captured);
     look_at_the_program(0, &folder, &path, &capture);
     if effort::is_thorough() {
@@ -560,7 +562,8 @@ fn no_text_of_a_capture_reaches_an_output_unchanged() {
     for (file, other) in
         [(0, 1), (2, 0), (1, 2)].into_iter().take(if effort::is_thorough() { 3 } else { 2 })
     {
-        let [profile, than] = [file, other].map(|n| Profile::from_nsys(&files[n]).unwrap());
+        let [profile, than] =
+            [file, other].map(|n| profiler_analysis::nsys::read(&files[n]).unwrap());
         look_at_one(&folder, &profile, &than);
         // The program has nothing of its own for several processes.
         if file != 2 {
@@ -588,7 +591,7 @@ fn errors_are_safe_too() {
     for (name, content) in [("none", &b""[..]), ("info", &info), ("tag", &tag)] {
         let path = odd(name, content);
         is_readable(name, &Profile::load(&path).unwrap_err().to_string());
-        is_readable(name, &Profile::from_nsys(&path).unwrap_err().to_string());
+        is_readable(name, &profiler_analysis::nsys::read(&path).unwrap_err().to_string());
         let (status, out, error) = gpuprof(&["report".as_ref(), path.as_ref()]);
         assert_eq!((status, out.as_str()), (Some(1), ""));
         is_readable(name, &error);

@@ -2,7 +2,7 @@
 //! colours; hostile and extreme recordings garble nothing; files open, and wrong words have a suggestion.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
-#[path = "../../profiler-core/tests/support/backwards.rs"]
+#[path = "../../profiler-analysis/tests/support/backwards.rs"]
 mod backwards;
 #[path = "../../profiler-core/tests/support/effort.rs"]
 mod effort;
@@ -285,7 +285,7 @@ fn long_name() -> usize {
 /// A capture of nsys with other content.
 fn capture(folder: &Folder, name: &str, change: &str) -> PathBuf {
     let path = folder.0.join(name);
-    fs::copy(Path::new(ROOT).join("profiler-core/tests/captures/one-h200.sqlite"), &path).unwrap();
+    fs::copy(Path::new(ROOT).join("tests/captures/one-h200.sqlite"), &path).unwrap();
     rusqlite::Connection::open(&path).unwrap().execute_batch(change).unwrap();
     path
 }
@@ -297,7 +297,7 @@ fn clocks_that_go_back_hang_nothing() {
     let folder = Folder::new();
     let back = folder.0.join("back.gpuprof");
     // Of format 2, without checksums.
-    let old = "profiler-core/tests/recordings/case-studies/optimizer-before.gpuprof";
+    let old = "tests/recordings/case-studies/optimizer-before.gpuprof";
     fs::write(&back, backwards::backwards(&fs::read(Path::new(ROOT).join(old)).unwrap())).unwrap();
     let events = [
         "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -454,7 +454,7 @@ fn file_without_a_command_is_reported() {
 #[test]
 fn dash_is_standard_input() {
     let report = ran(gpuprof().arg("report").arg(recording())).out;
-    let capture = Path::new(ROOT).join("profiler-core/tests/captures/one-h200.sqlite");
+    let capture = Path::new(ROOT).join("tests/captures/one-h200.sqlite");
     for (file, words) in
         [(recording(), &["-"][..]), (recording(), &["report", "-"]), (capture, &["-"])]
     {
@@ -473,7 +473,7 @@ fn dash_is_standard_input() {
 
 #[test]
 fn narrow_report_leaves_out_inferred_and_copied_first() {
-    let file = format!("{ROOT}/profiler-core/tests/recordings/pytorch-h100/train.gpuprof");
+    let file = format!("{ROOT}/tests/recordings/pytorch-h100/train.gpuprof");
     let report = ran(gpuprof().args(["report", "--width=80", &file]));
     let head = report.out.lines().find(|line| line.starts_with("range ")).unwrap();
     for column in ["times", "host time", "GPU time", "launches", "kernels"] {
@@ -488,7 +488,7 @@ fn narrow_report_leaves_out_inferred_and_copied_first() {
 #[test]
 fn narrow_gaps_leave_columns_out() {
     for name in ["pytorch-h100/train", "case-studies/loader-before"] {
-        let file = format!("{ROOT}/profiler-core/tests/recordings/{name}.gpuprof");
+        let file = format!("{ROOT}/tests/recordings/{name}.gpuprof");
         let gaps = ran(gpuprof().args(["gaps", "--shortest=0ns", "--width=80", &file]));
         let rows = gaps.out.lines().skip_while(|line| !line.contains("  count")).skip(1);
         let rows: Vec<&str> = rows.take_while(|line| !line.is_empty()).collect();
@@ -571,7 +571,7 @@ fn top_sorts_filters_and_limits() {
 /// A PyTorch step: most of its work is launched by a thread without ranges while the range's waits.
 #[test]
 fn shares_of_ranges_are_of_all_gpu_time() {
-    let file = Path::new(ROOT).join("profiler-core/tests/recordings/pytorch-h100/train.gpuprof");
+    let file = Path::new(ROOT).join("tests/recordings/pytorch-h100/train.gpuprof");
     let profile = profiler_core::Profile::load(&file).unwrap().with_inferred_ranges();
     let all = profile.totals().gpu_time().as_nanos() as f64;
     let top = |words: &[&str]| {
@@ -660,8 +660,7 @@ fn fields<'v>(value: &'v Value, found: &mut BTreeSet<&'v str>) {
 #[test]
 fn page_of_json_names_the_fields_and_moments_can_be_looked_up() {
     let page = include_str!("../../docs/reference/json.md");
-    let disease =
-        Path::new(ROOT).join("profiler-core/tests/recordings/diseases/pageable-copies-ill.gpuprof");
+    let disease = Path::new(ROOT).join("tests/recordings/diseases/pageable-copies-ill.gpuprof");
     let json = |words: &[&str]| -> Value {
         let ran = ran(gpuprof().args(words).arg("--json").arg(&disease));
         assert_eq!(ran.status, 0, "{}", ran.error);

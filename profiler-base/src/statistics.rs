@@ -71,6 +71,33 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
     Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
 }
 
+/// Scales the median absolute deviation of normally distributed values to their standard deviation.
+const NORMAL: f64 = 1.4826;
+/// Standard deviations by which a warm-up step exceeds the others.
+const WARM_UP_DEVIATIONS: f64 = 5.0;
+/// The minimum excess as a share of the median: steps that hardly differ are not warm-up.
+const WARM_UP_SHARE: f64 = 0.1;
+/// Usual steps among consecutive ones that end the warm-up.
+const STEADY: (usize, usize) = (3, 4);
+
+/// The number of slow first values: those before the first usual value that three of four values from there on are, at most half
+/// of all. Usual is up to the median of the later half plus 5 standard deviations (estimated by the median absolute deviation), or
+/// plus a tenth if that is more.
+pub fn warm_up(values: &[u64]) -> usize {
+    let half = values.len() / 2;
+    let later = Statistics::of_ns(values[half..].to_vec());
+    let median = ns(later.median()) as f64;
+    let deviation = ns(later.median_absolute_deviation()) as f64;
+    let more = (WARM_UP_DEVIATIONS * NORMAL * deviation).max(WARM_UP_SHARE * median);
+    let is_usual = |value: &u64| *value as f64 <= median + more;
+    let is_steady = |at: &usize| {
+        let next = &values[*at..(*at + STEADY.1).min(values.len())];
+        let usual = next.iter().filter(|value| is_usual(value)).count();
+        is_usual(&next[0]) && usual * STEADY.1 >= STEADY.0 * next.len()
+    };
+    (0..half).find(is_steady).unwrap_or(half)
+}
+
 /// A part by its whole, from 0 to 1; 0 if the whole is 0.
 pub fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }

@@ -56,20 +56,10 @@ pub(crate) enum Kind {
     /// NVML is missing or refused.
     #[cfg(all(feature = "metrics", feature = "nvml"))]
     Nvml { why: String },
-    /// Profiles cannot be pushed.
-    #[cfg(feature = "push")]
-    Push { why: String },
     /// A flight recorder that would keep everything.
     Unbounded,
-    /// A profile could not be written in another format.
-    Export { format: &'static str, source: Arc<io::Error> },
     /// Bytes that are no recording this version can read, with their file if any.
     Format { what: String, path: Option<PathBuf> },
-    /// An invalid capture of Nsight Systems, or one that cannot be read or written.
-    #[cfg(feature = "nsys")]
-    Capture { what: String },
-    /// A missing baseline, or runs that cannot be compared with it.
-    Baseline(String),
     /// Recordings that cannot be one profile.
     Merge(String),
     /// A second copy of a recording.
@@ -78,16 +68,6 @@ pub(crate) enum Kind {
     Series { why: String },
     /// A profile without raw logs cannot be saved.
     NoRecording,
-    /// Invalid peaks of a device.
-    Peaks { why: String },
-    /// Counts that do not match a profile.
-    Counts(String),
-    /// Work that cannot be measured.
-    Measure(String),
-    /// A ceiling could not be measured.
-    Ceiling { what: &'static str, why: String },
-    /// An unknown name.
-    Name { what: &'static str, name: String, known: Vec<&'static str> },
 }
 
 impl Error {
@@ -155,12 +135,7 @@ impl Error {
 
     /// True if bytes are no recording or capture, or a damaged one, or one of a newer version.
     pub fn is_format(&self) -> bool {
-        match &*self.0 {
-            Kind::Format { .. } | Kind::Peaks { .. } => true,
-            #[cfg(feature = "nsys")]
-            Kind::Capture { .. } => true,
-            _ => false,
-        }
+        matches!(&*self.0, Kind::Format { .. })
     }
 }
 
@@ -221,23 +196,14 @@ impl Error {
                 f,
                 "devices cannot be read: NVML (libnvidia-ml.so.1) says {why}; it is part of NVIDIA's driver"
             ),
-            #[cfg(feature = "push")]
-            Kind::Push { why } => write!(f, "profiles cannot be pushed: {why}"),
             Kind::AlwaysOn { why } => write!(f, "an always-on session cannot start: {why}"),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
             Kind::Read { source } => write!(f, "could not read the recording: {source}"),
-            Kind::Export { format, source } => {
-                write!(f, "could not write the profile as {format}: {source}")
-            }
             Kind::Format { what, path: None } => write!(f, "not a readable recording: {what}"),
             Kind::Format { what, path: Some(path) } => {
                 write!(f, "{} is not a readable recording: {what}", path.display())
             }
-            #[cfg(feature = "nsys")]
-            Kind::Capture { what } => f.write_str(what),
-            Kind::Baseline(what) | Kind::Counts(what) | Kind::Measure(what) | Kind::Merge(what) => {
-                f.write_str(what)
-            }
+            Kind::Merge(what) => f.write_str(what),
             Kind::Duplicate { process_id } => {
                 let of = process_id.map(|id| format!(" of process {id}")).unwrap_or_default();
                 write!(f, "a copy of another recording{of}, as both began at the same time: it is left out, move it away")
@@ -250,14 +216,6 @@ impl Error {
                 f,
                 "not a sample of this series: {why}; give rows in the order of time, with a value for each metric"
             ),
-            Kind::Peaks { why } => write!(
-                f,
-                "not the peaks of a device: {why}; give what Peaks::to_json wrote"
-            ),
-            Kind::Ceiling { what, why } => write!(f, "{what} was not measured: {why}"),
-            Kind::Name { what, name, known } => {
-                write!(f, "there is no {what} {name:?}; there are: {}", known.join(", "))
-            }
         }
     }
 }
@@ -266,9 +224,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &*self.0 {
             Kind::Cupti(error) => Some(error),
-            Kind::Io { source, .. } | Kind::Read { source } | Kind::Export { source, .. } => {
-                Some(&**source)
-            }
+            Kind::Io { source, .. } | Kind::Read { source } => Some(&**source),
             _ => None,
         }
     }

@@ -101,8 +101,6 @@
 //! from the roof, and whether memory or arithmetic limits it. [`Declared`](roofline::Declared)
 //! declares work of unmodified programs.
 //!
-#![cfg_attr(feature = "analysis", doc = "```")]
-#![cfg_attr(not(feature = "analysis"), doc = "```ignore")]
 //! use nvtx::{Dtype, Work};
 //! use profiler_core::Profile;
 //! use profiler_core::roofline::Declared;
@@ -191,41 +189,24 @@
 //! [`Recording`] from another machine can be read anywhere.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Earlier stages have helpers that the stages of this feature alone use.
-#![cfg_attr(not(feature = "analysis"), allow(dead_code, unused_imports))]
 
-#[cfg(feature = "analysis")]
-mod analyze;
 mod check;
 mod collect;
 mod error;
-pub mod formats;
 mod join;
-#[cfg(feature = "analysis")]
-mod page;
 pub mod profile;
 pub mod query;
 mod record;
-#[cfg(feature = "analysis")]
-pub mod reports;
 pub mod session;
 mod show;
+pub mod tables;
 
-#[cfg(feature = "analysis")]
-#[doc(inline)]
-pub use analyze::compare::compare;
-#[cfg(feature = "analysis")]
-pub use analyze::{compare, critical_path, diagnosis, kernels, ranks, roofline, scorecard};
 pub use check::budget;
 #[doc(inline)]
 pub use check::budget::{at_least, at_most, between, exactly, expect};
 pub use check::gpu_test::{GpuTest, gpu_test};
-#[cfg(feature = "analysis")]
-pub use check::{gate, measure};
 pub use collect::sampling::Sampling;
 pub use error::Error;
-#[cfg(feature = "analysis")]
-pub use formats::export::Format;
 pub use join::health::Health;
 pub use profile::summary::Summary;
 #[doc(inline)]
@@ -239,15 +220,12 @@ pub use session::profiler::{Profiler, ProfilerBuilder};
 pub use session::schedule::Schedule;
 #[cfg(feature = "tracing")]
 pub use session::tracing_layer::ProfilerLayer;
+pub use show::report::TextReport;
 
 /// Hardware counters of ranges and of kernels; [`Sampling`] collects them over time. [`count_ranges`](counters::count_ranges)
 /// has an example.
 pub mod counters {
-    #[cfg(feature = "analysis")]
-    pub use crate::analyze::kernel_counters::{
-        CountedKernel, CountedKernels, PipeDisagreement, TensorPipe, TensorPipes, count_kernels,
-    };
-    pub use crate::collect::count_ranges::count_ranges;
+    pub use crate::collect::count_ranges::{count_kernels, count_ranges};
     pub use cupti::counters::{CounterData, MemoryLevel, RangeProfiler, Set};
 }
 
@@ -263,51 +241,13 @@ pub mod statistics {
 /// criterion's measurements.
 /// [`gpu_test()`](crate::gpu_test()) has an example.
 pub mod testing {
-    #[cfg(feature = "analysis")]
+    #[cfg(feature = "test-reports")]
     pub use crate::check::ci;
+    pub use crate::check::clocks::Clocks;
     pub use crate::check::gpu_lock::GpuLock;
-    #[cfg(feature = "analysis")]
-    pub use crate::check::gpu_test::GatedTest;
     pub use crate::check::gpu_test::{
         GpuTest, Measured, Skipped, gpu_test_with, gpu_tests_required,
     };
     #[cfg(feature = "criterion")]
     pub use crate::check::measurement::{BusyTime, GpuTime, LatencyTime, SpanTime};
-}
-
-/// The Rust examples of the README and the guide, compiled and run as documentation tests.
-#[cfg(all(doctest, feature = "analysis"))]
-mod guide {
-    macro_rules! documents {
-        ($($name:ident = include_str!($file:literal),)+) => {
-            $(#[doc = include_str!($file)] struct $name;)+
-        };
-    }
-
-    documents! {
-        Readme = include_str!("../../README.md"),
-        GettingStarted = include_str!("../../docs/guide/getting-started.md"),
-        Annotate = include_str!("../../docs/guide/annotate.md"),
-        Sessions = include_str!("../../docs/guide/sessions.md"),
-        LongRuns = include_str!("../../docs/guide/long-runs.md"),
-        AlwaysOn = include_str!("../../docs/guide/always-on.md"),
-        ThreadsAndAsync = include_str!("../../docs/guide/threads-and-async.md"),
-        Frameworks = include_str!("../../docs/guide/frameworks.md"),
-        Processes = include_str!("../../docs/guide/processes.md"),
-        Ranks = include_str!("../../docs/guide/ranks.md"),
-        Graphs = include_str!("../../docs/guide/graphs.md"),
-        Queries = include_str!("../../docs/guide/queries.md"),
-        Diagnosis = include_str!("../../docs/guide/diagnosis.md"),
-        CriticalPath = include_str!("../../docs/guide/critical-path.md"),
-        HostStacks = include_str!("../../docs/guide/host-stacks.md"),
-        Counters = include_str!("../../docs/guide/counters.md"),
-        Testing = include_str!("../../docs/guide/testing.md"),
-        Measure = include_str!("../../docs/guide/measure.md"),
-        Exports = include_str!("../../docs/guide/exports.md"),
-        Fleet = include_str!("../../docs/guide/fleet.md"),
-    }
-
-    #[cfg(feature = "metrics")]
-    #[doc = include_str!("../../docs/guide/metrics.md")]
-    struct Metrics;
 }

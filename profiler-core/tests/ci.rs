@@ -17,7 +17,7 @@ use cupti::fake::{Fake, Work};
 use folder::Folder;
 use nvtx::range;
 use own_process::of_its_own;
-use profiler_core::gate::{Gate, Outcome};
+use profiler_analysis::gate::{Gate, Outcome};
 use profiler_core::testing::ci::{Check, CheckOutcome, CiReport};
 use profiler_core::testing::gpu_test_with;
 use profiler_core::{Profile, Profiler, at_least, at_most, exactly, expect};

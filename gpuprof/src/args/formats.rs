@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use profiler_core::Format;
+use profiler_analysis::Format;
 
 /// A format, and `--json` in its place.
 #[derive(Debug, Clone, Copy, clap::Args)]

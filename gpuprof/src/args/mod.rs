@@ -8,9 +8,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
-use profiler_core::critical_path::Change;
-use profiler_core::kernels::KernelClass;
-use profiler_core::scorecard::{ScoreKind, Target};
+use profiler_analysis::prelude::*;
+use profiler_analysis::critical_path::Change;
+use profiler_analysis::kernels::KernelClass;
+use profiler_analysis::scorecard::{ScoreKind, Target};
 use profiler_core::{Profile, Recording};
 use regex::Regex;
 
@@ -602,7 +603,7 @@ fn class_rule(text: &str) -> Result<(String, KernelClass), String> {
     let Some((name, class)) = text.rsplit_once('=') else {
         return Err("give a name and a class with = between them".to_owned());
     };
-    let class = class.parse().map_err(|error: profiler_core::Error| error.to_string())?;
+    let class = class.parse().map_err(|error: profiler_analysis::Error| error.to_string())?;
     Ok((name.to_owned(), class))
 }
 

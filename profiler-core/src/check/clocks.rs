@@ -1,10 +1,9 @@
 //! Clock limits and throttling of the measured GPU, from NVML, or why they are unknown.
 
-use crate::profile::Profile;
 #[cfg(feature = "nvml")]
-pub(crate) use known::Clocks;
+pub use known::Clocks;
 #[cfg(not(feature = "nvml"))]
-pub(crate) use unknown::Clocks;
+pub use unknown::Clocks;
 
 #[cfg(feature = "nvml")]
 mod known {
@@ -15,11 +14,11 @@ mod known {
 
     /// A GPU in NVML, or why it is unavailable.
     #[derive(Debug)]
-    pub(crate) struct Clocks(Result<Gpu, String>);
+    pub struct Clocks(Result<Gpu, String>);
 
     impl Clocks {
         /// Opens the GPU with this ordinal; unavailable if it reports no throttle reasons.
-        pub(crate) fn open(info: &RecordingInfo, ordinal: u32) -> Self {
+        pub fn open(info: &RecordingInfo, ordinal: u32) -> Self {
             let clocks = Gpu::find(info, ordinal).and_then(|gpu| match reasons(&gpu) {
                 Ok(_) => Ok(gpu),
                 Err(why) => Err(why),
@@ -28,7 +27,7 @@ mod known {
         }
 
         /// The maximum clocks, as part of the machine's key.
-        pub(crate) fn limits(&self) -> Option<String> {
+        pub fn limits(&self) -> Option<String> {
             let device = self.0.as_ref().ok()?.device().ok()?;
             // Application clocks of the administrator, or else the limits of the device.
             let most = |clock: Clock| {
@@ -39,7 +38,7 @@ mod known {
         }
 
         /// The current reason for lowered clocks. After a failed query the clocks are unknown.
-        pub(crate) fn throttled(&mut self) -> Option<&'static str> {
+        pub fn throttled(&mut self) -> Option<&'static str> {
             let reasons = reasons(self.0.as_ref().ok()?);
             match reasons {
                 Ok(reasons) => {
@@ -54,12 +53,12 @@ mod known {
         }
 
         /// The current clock of the SMs in MHz.
-        pub(crate) fn sm_mhz(&self) -> Option<u32> {
+        pub fn sm_mhz(&self) -> Option<u32> {
             self.0.as_ref().ok()?.device().ok()?.clock_info(Clock::SM).ok()
         }
 
         /// Why clocks are unknown.
-        pub(crate) fn unknown(&self) -> Option<&str> {
+        pub fn unknown(&self) -> Option<&str> {
             self.0.as_ref().err().map(String::as_str)
         }
     }
@@ -76,36 +75,36 @@ mod unknown {
 
     /// Behaves like a machine without NVML.
     #[derive(Debug)]
-    pub(crate) struct Clocks;
+    pub struct Clocks;
 
     impl Clocks {
-        pub(crate) fn open(_: &RecordingInfo, _: u32) -> Self {
+        /// Opens nothing.
+        pub fn open(_: &RecordingInfo, _: u32) -> Self {
             Self
         }
 
+        /// Unknown.
         #[allow(clippy::unused_self)] // as with the feature
-        pub(crate) fn limits(&self) -> Option<String> {
+        pub fn limits(&self) -> Option<String> {
             None
         }
 
+        /// Unknown.
         #[allow(clippy::unused_self)] // as with the feature
-        pub(crate) fn throttled(&mut self) -> Option<&'static str> {
+        pub fn throttled(&mut self) -> Option<&'static str> {
             None
         }
 
+        /// Unknown.
         #[allow(clippy::unused_self)] // as with the feature
-        pub(crate) fn sm_mhz(&self) -> Option<u32> {
+        pub fn sm_mhz(&self) -> Option<u32> {
             None
         }
 
+        /// Why clocks are unknown.
         #[allow(clippy::unused_self)] // as with the feature
-        pub(crate) fn unknown(&self) -> Option<&str> {
+        pub fn unknown(&self) -> Option<&str> {
             Some("clocks are not watched: built without the feature nvml")
         }
     }
-}
-
-/// The lowest CUDA ordinal with operations; 0 without any.
-pub(crate) fn device_of(profile: &Profile) -> u32 {
-    profile.operations().map(|operation| operation.device()).min().unwrap_or(0)
 }

@@ -1,20 +1,14 @@
 //! GPU tests: warm-up, repeats, exclusive use of the GPU, and a visible skip without one.
 
 use std::io::Write as _;
-#[cfg(feature = "analysis")]
+#[cfg(feature = "test-reports")]
 use std::panic::Location;
-#[cfg(feature = "analysis")]
-use std::time::Instant;
 
 use profiler_base::{getters, setters};
 
-#[cfg(feature = "analysis")]
+#[cfg(feature = "test-reports")]
 use crate::check::ci::{self, Check, CheckOutcome, CiReport};
-#[cfg(feature = "analysis")]
-use crate::check::gate::{Gate, Verdict};
 use crate::check::gpu_lock::GpuLock;
-#[cfg(feature = "analysis")]
-use crate::check::measure::{Measure, Measurement, PairMeasurement};
 use crate::error::Error;
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
@@ -64,7 +58,7 @@ pub struct Measured<R> {
 /// Without a GPU, driver or CUPTI it returns `None` and writes the reason directly to standard
 /// error, which `cargo test` shows also for a passing test. With `GPU_TESTS=require` in the
 /// environment it fails instead, so that a machine that should have a GPU cannot pass without one.
-/// With `GPU_TEST_REPORTS=FOLDER` and the feature `analysis`, a JUnit file has the skipped test.
+/// With `GPU_TEST_REPORTS=FOLDER` and the feature `test-reports`, a JUnit file has the skipped test.
 ///
 /// # Panics
 /// If the GPU is unavailable, with `GPU_TESTS=require`.
@@ -89,7 +83,7 @@ pub fn gpu_test_with(profiler: Result<Profiler, Error>) -> Option<GpuTest> {
     };
     assert!(error.is_unavailable(), "the profiler could not be made: {error}");
     assert!(!gpu_tests_required(), "GPU_TESTS=require, and the GPU cannot be used: {error}");
-    #[cfg(feature = "analysis")]
+    #[cfg(feature = "test-reports")]
     ci::publish(Location::caller(), || {
         let check = Check::new("GPU", CheckOutcome::Skipped).message(error.to_string());
         CiReport::default().check(check)
@@ -143,67 +137,12 @@ impl GpuTest {
         }
         Ok(Measured { profiles, result })
     }
-}
 
-#[cfg(feature = "analysis")]
-impl GpuTest {
-    /// Measures the GPU time, latency and host cost of the work: [`Measure::run`] with its
-    /// defaults, after at least [`warm_up`](Self::warm_up) calls. [`repeats`](Self::repeats) has no
-    /// effect.
-    ///
-    /// ```no_run
-    /// use profiler_core::gpu_test;
-    ///
-    /// # fn forward() {}
-    /// #[test]
-    /// # fn hidden() {}
-    /// fn forward_takes_a_millisecond() {
-    ///     let Some(test) = gpu_test() else { return };
-    ///     let measurement = test.measure(|| forward());
-    ///     assert!(measurement.gpu_time().median_ns < 1e6, "{measurement}");
-    /// }
-    /// ```
-    ///
-    /// # Panics
-    /// If the work cannot be measured, as under nsys; and as `work` does.
-    #[track_caller]
-    pub fn measure<R>(self, work: impl FnMut() -> R) -> Measurement {
-        measured(self.try_measure(Measure::new(), work))
-    }
-
-    /// As [`measure`](Self::measure), with settings, for tests that return their errors.
-    ///
-    /// # Errors
-    /// As [`Measure::run`].
-    pub fn try_measure<R>(
-        self,
-        settings: Measure,
-        work: impl FnMut() -> R,
-    ) -> Result<Measurement, Error> {
-        settings.first_calls(self.warm_up).run(&self.profiler, work)
-    }
-
-    /// Measures two variants by turns: [`Measure::run_pair`]. Otherwise as
-    /// [`measure`](Self::measure).
-    ///
-    /// # Panics
-    /// As [`measure`](Self::measure).
-    #[track_caller]
-    pub fn measure_pair<A, B>(self, a: impl FnMut() -> A, b: impl FnMut() -> B) -> PairMeasurement {
-        measured(self.try_measure_pair(Measure::new(), a, b))
-    }
-
-    /// As [`measure_pair`](Self::measure_pair), with settings, for tests that return their errors.
-    ///
-    /// # Errors
-    /// As [`Measure::run`].
-    pub fn try_measure_pair<A, B>(
-        self,
-        settings: Measure,
-        a: impl FnMut() -> A,
-        b: impl FnMut() -> B,
-    ) -> Result<PairMeasurement, Error> {
-        settings.first_calls(self.warm_up).run_pair(&self.profiler, a, b)
+    /// The profiler, the number of warm-up runs, and the turn, which lasts until it is dropped: for other kinds of measurement. The
+    /// profiler is dropped before the turn.
+    #[must_use]
+    pub fn into_parts(self) -> (Profiler, u32, GpuLock) {
+        (self.profiler, self.warm_up, self._turn)
     }
 }
 
@@ -214,79 +153,6 @@ fn measured<M>(outcome: Result<M, Error>) -> M {
         // An assertion, like every failure in a test.
         #[allow(clippy::panic)]
         Err(error) => panic!("the test could not be measured: {error}"),
-    }
-}
-
-#[cfg(feature = "analysis")]
-impl GpuTest {
-    /// Measures until the work is decided to match the baseline or not: see [`Gate`]. A path,
-    /// relative to the package's folder, also makes a gate.
-    ///
-    /// The gate determines the number of runs ([`Gate::runs`]), not [`repeats`](Self::repeats).
-    /// With `GPU_BASELINES=update` in the environment the baseline is written instead.
-    pub fn baseline(self, gate: impl Into<Gate>) -> GatedTest {
-        GatedTest { test: self, gate: gate.into() }
-    }
-}
-
-/// A test against a baseline, made by [`GpuTest::baseline`].
-#[cfg(feature = "analysis")]
-#[derive(Debug)]
-#[must_use = "nothing is measured until `run` is called"]
-pub struct GatedTest {
-    test: GpuTest,
-    gate: Gate,
-}
-
-#[cfg(feature = "analysis")]
-impl GatedTest {
-    /// Runs the warm-up and the measurement, and returns the verdict. Writes to standard error if
-    /// the baseline was written, and reports for CI as [`assert`](crate::budget::Expect::assert).
-    ///
-    /// # Panics
-    /// If the gate fails or cannot decide; if a session cannot start or stop, as under nsys; if
-    /// [`Gate::run`] returns an error; and as `work` does.
-    #[track_caller]
-    pub fn run<R>(self, work: impl FnMut() -> R) -> Verdict {
-        let begin = Instant::now();
-        let judged = self.try_run(work);
-        let lasted = begin.elapsed();
-        ci::publish(Location::caller(), || report_of(&judged).lasting(lasted));
-        match judged {
-            Ok(verdict) => {
-                assert!(verdict.is_pass(), "{verdict}");
-                if verdict.is_written() {
-                    let _ = writeln!(std::io::stderr(), "{verdict}");
-                }
-                verdict
-            }
-            // An assertion, like every failure in a test.
-            #[allow(clippy::panic)]
-            Err(error) => panic!("the test could not be judged: {error}"),
-        }
-    }
-
-    /// As [`run`](Self::run), for tests that examine the verdict: a failed gate is no error.
-    ///
-    /// # Errors
-    /// As [`Profiler::record`] and [`Gate::run`].
-    pub fn try_run<R>(self, mut work: impl FnMut() -> R) -> Result<Verdict, Error> {
-        let GpuTest { profiler, warm_up, .. } = &self.test;
-        if *warm_up != 0 {
-            profiler.record(|| (0..*warm_up).for_each(|_| drop(work())))?;
-        }
-        self.gate.run(|| profiler.record(&mut work).map(|(_, profile)| profile))
-    }
-}
-
-#[cfg(feature = "analysis")]
-fn report_of(judged: &Result<Verdict, Error>) -> CiReport {
-    match judged {
-        Ok(verdict) => CiReport::from(verdict),
-        Err(error) => {
-            let check = Check::new("baseline", CheckOutcome::Undecided);
-            CiReport::default().check(check.message(error.to_string()))
-        }
     }
 }
 

@@ -1,17 +1,10 @@
-//! Performance in tests: budgets, baselines, measurements.
+//! Performance in tests: budgets, GPU tests, reports for CI.
 
 pub mod budget;
-#[cfg(feature = "analysis")]
+#[cfg(feature = "test-reports")]
 pub mod ci;
-#[cfg(feature = "analysis")]
 pub(crate) mod clocks;
-#[cfg(feature = "analysis")]
-pub mod gate;
 pub(crate) mod gpu_lock;
 pub(crate) mod gpu_test;
-#[cfg(feature = "analysis")]
-pub mod measure;
 #[cfg(feature = "criterion")]
 pub(crate) mod measurement;
-#[cfg(feature = "analysis")]
-mod verdict_report;

@@ -42,3 +42,14 @@ pub fn count_ranges(profiler: &RangeProfiler, mut work: impl FnMut()) -> Result<
     drop(counting);
     Ok(measured?)
 }
+
+/// Counts metrics over each kernel that `work` launches ([`RangeProfiler::measure_kernels`]). No session can start meanwhile.
+///
+/// # Errors
+/// As [`count_ranges`].
+pub fn count_kernels(profiler: &RangeProfiler, work: impl FnMut()) -> Result<Measured, Error> {
+    let counting = Counting::begin()?;
+    let ((), measured) = profiler.measure_kernels(work)?;
+    drop(counting);
+    Ok(measured)
+}

@@ -57,7 +57,7 @@ impl Account {
     }
 
     /// Records without a call and calls without a record.
-    pub(crate) fn unmatched(&self) -> u64 {
+    pub fn unmatched(&self) -> u64 {
         let records = self.records.saturating_sub(self.matched_records);
         records.saturating_add(self.calls.saturating_sub(self.matched_calls))
     }

@@ -13,29 +13,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use profiler_base::order;
 use rustc_hash::FxHashMap;
 
-use crate::join::tables::{Interval, Store, ThreadId};
+use crate::join::tables::{Interval, Tables, ThreadId};
 
 /// Intervals in start order: their union and the gaps between them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sweep {
-    pub(crate) first_ns: u64,
+pub struct Sweep {
+    /// The first start.
+    pub first_ns: u64,
     /// The latest end so far.
-    pub(crate) end_ns: u64,
+    pub end_ns: u64,
     /// The length of the union.
-    pub(crate) busy_ns: u64,
+    pub busy_ns: u64,
     /// The sum of all lengths.
-    pub(crate) gpu_ns: u64,
+    pub gpu_ns: u64,
 }
 
 impl Sweep {
-    pub(crate) fn new(first: Interval) -> Self {
+    /// Begins with the first interval.
+    pub fn new(first: Interval) -> Self {
         // An end before the start is a damaged record.
         let end_ns = first.end_ns.max(first.start_ns);
         Self { first_ns: first.start_ns, end_ns, busy_ns: first.ns(), gpu_ns: first.ns() }
     }
 
     /// Adds the next interval in start order. Returns the gap before it.
-    pub(crate) fn add(&mut self, time: Interval) -> Option<Interval> {
+    pub fn add(&mut self, time: Interval) -> Option<Interval> {
         let gap = Interval { start_ns: self.end_ns, end_ns: time.start_ns };
         self.busy_ns += time.end_ns.saturating_sub(time.start_ns.max(self.end_ns));
         self.gpu_ns = self.gpu_ns.saturating_add(time.ns());
@@ -46,7 +48,7 @@ impl Sweep {
 
 /// The operations of one device in start order.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct DeviceSweep {
+pub struct DeviceSweep {
     all: Option<Sweep>,
     /// Without collectives.
     work: Option<Sweep>,
@@ -54,7 +56,7 @@ pub(crate) struct DeviceSweep {
 
 impl DeviceSweep {
     /// Adds the next operation in start order. Returns the gap before it.
-    pub(crate) fn add(&mut self, time: Interval, is_collective: bool) -> Option<Interval> {
+    pub fn add(&mut self, time: Interval, is_collective: bool) -> Option<Interval> {
         if !is_collective {
             next(&mut self.work, time);
         }
@@ -62,7 +64,7 @@ impl DeviceSweep {
     }
 
     /// The first start and the last end.
-    pub(crate) fn span(&self) -> Interval {
+    pub fn span(&self) -> Interval {
         let span = |all: Sweep| Interval { start_ns: all.first_ns, end_ns: all.end_ns };
         self.all.map_or(Interval { start_ns: 0, end_ns: 0 }, span)
     }
@@ -73,12 +75,12 @@ impl DeviceSweep {
     }
 
     /// The time in which something other than a collective ran.
-    pub(crate) fn busy_ns(&self) -> u64 {
+    pub fn busy_ns(&self) -> u64 {
         self.work.map_or(0, |work| work.busy_ns)
     }
 
     /// The time in which only collectives ran.
-    pub(crate) fn communication_ns(&self) -> u64 {
+    pub fn communication_ns(&self) -> u64 {
         self.all.map_or(0, |all| all.busy_ns).saturating_sub(self.busy_ns())
     }
 
@@ -100,7 +102,7 @@ fn next(sweep: &mut Option<Sweep>, time: Interval) -> Option<Interval> {
 
 /// The time span of each process, which shares are relative to. Ranges and calls may begin long
 /// before the session and end after it; that time does not count. Operations count until their end.
-fn extents(store: &Store) -> FxHashMap<u32, Interval> {
+fn extents(store: &Tables) -> FxHashMap<u32, Interval> {
     let whole = &store.session.windows_ns[..];
     let recorded = store
         .processes
@@ -143,7 +145,7 @@ fn extents(store: &Store) -> FxHashMap<u32, Interval> {
 }
 
 /// The time span of all processes.
-pub(crate) fn extent(store: &Store) -> Interval {
+pub fn extent(store: &Tables) -> Interval {
     let (start_ns, end_ns) = extents(store)
         .values()
         .fold((u64::MAX, 0), |(start, end), of| (of.start_ns.min(start), of.end_ns.max(end)));
@@ -152,7 +154,7 @@ pub(crate) fn extent(store: &Store) -> Interval {
 
 /// The times in which each device was observed, in order and disjoint: those of the processes that
 /// used it, without the pauses of all of them.
-pub(crate) fn observed(store: &Store) -> BTreeMap<u32, Vec<Interval>> {
+pub fn observed(store: &Tables) -> BTreeMap<u32, Vec<Interval>> {
     let extents = extents(store);
     let mut of_processes: FxHashMap<u32, Vec<Interval>> = FxHashMap::default();
     let mut add = |process: u32, windows: &[(u64, u64)]| {
@@ -188,7 +190,7 @@ pub(crate) fn observed(store: &Store) -> BTreeMap<u32, Vec<Interval>> {
 }
 
 /// Unites times that overlap or touch; returns them sorted and disjoint.
-pub(crate) fn united(mut times: Vec<Interval>) -> Vec<Interval> {
+pub fn united(mut times: Vec<Interval>) -> Vec<Interval> {
     order::sort_by_number(&mut times, |time| time.start_ns);
     let mut united: Vec<Interval> = Vec::with_capacity(times.len());
     for time in times {
@@ -204,7 +206,7 @@ pub(crate) fn united(mut times: Vec<Interval>) -> Vec<Interval> {
 
 /// The part of a time in the windows of a session; all of it without any. Work that was submitted in
 /// the session goes on after its end.
-pub(crate) fn within(windows: &[(u64, u64)], time: Interval) -> u64 {
+pub fn within(windows: &[(u64, u64)], time: Interval) -> u64 {
     let Some((last, others)) = windows.split_last() else { return time.ns() };
     let ends = others.iter().copied().chain([(last.0, u64::MAX)]);
     let parts =
@@ -214,16 +216,16 @@ pub(crate) fn within(windows: &[(u64, u64)], time: Interval) -> u64 {
 
 /// The time of a session, without pauses, until the end of its last operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct SessionTime {
-    pub(crate) ns: u64,
+pub struct SessionTime {
+    /// The whole.
+    pub ns: u64,
     /// The part before the first and after the last activity.
-    #[cfg_attr(not(feature = "analysis"), allow(dead_code))]
-    pub(crate) outside_ns: u64,
+    pub outside_ns: u64,
 }
 
 impl SessionTime {
     /// `None` for captures, which have no session.
-    pub(crate) fn of(windows: &[(u64, u64)], active: Interval) -> Option<Self> {
+    pub fn of(windows: &[(u64, u64)], active: Interval) -> Option<Self> {
         let (first, last) = (windows.first()?.0, windows.last()?.1);
         if last == u64::MAX {
             return None;

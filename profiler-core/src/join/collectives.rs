@@ -9,8 +9,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::join::communication::Communication;
 use crate::join::tables::{
-    CallId, Details, FieldValue, Label, MarkId, Maybe, NameId, OperationId, RangeId, Store,
-    Subject, ThreadId,
+    CallId, Details, FieldValue, Label, MarkId, Maybe, NameId, OperationId, RangeId, Subject,
+    Tables, ThreadId,
 };
 
 /// The domain of marks that tell of collectives, as the NCCL plugin of gpuprof's injection library writes them.
@@ -87,12 +87,12 @@ impl CollectiveFunction {
     }
 
     /// True for sends and receives, which have one peer.
-    pub const fn is_point_to_point(self) -> bool {
+    pub(crate) const fn is_point_to_point(self) -> bool {
         matches!(self, Self::Send | Self::Recv)
     }
 
     /// True for functions that no rank finishes before all ranks have started.
-    pub(crate) const fn waits_for_all(self) -> bool {
+    pub const fn waits_for_all(self) -> bool {
         matches!(self, Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll)
     }
 
@@ -128,51 +128,72 @@ impl CollectiveFunction {
 
 /// The source of a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum CollectiveSource {
+pub enum CollectiveSource {
+    /// A mark of gpuprof's plugin for NCCL.
     Plugin(MarkId),
+    /// A range of NCCL itself.
     Range(RangeId),
 }
 
 /// A collective, send or receive of one rank.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct CollectiveRow {
-    pub(crate) source: CollectiveSource,
-    pub(crate) at_ns: u64,
-    pub(crate) thread: ThreadId,
-    pub(crate) process: u32,
-    pub(crate) function: CollectiveFunction,
+pub struct CollectiveRow {
+    /// What it was read from.
+    pub source: CollectiveSource,
+    /// When the host called it.
+    pub at_ns: u64,
+    /// The calling thread.
+    pub thread: ThreadId,
+    /// The kernel's id of the process.
+    pub process: u32,
+    /// The function.
+    pub function: CollectiveFunction,
     /// The source's name of the function.
-    pub(crate) name: NameId,
-    pub(crate) communicator: u64,
-    pub(crate) communicator_name: Option<NameId>,
-    pub(crate) rank: Option<u32>,
-    pub(crate) ranks: Option<u32>,
-    pub(crate) sequence: u64,
-    pub(crate) bytes: Option<u64>,
-    pub(crate) datatype: Option<NameId>,
-    pub(crate) algorithm: Option<NameId>,
-    pub(crate) protocol: Option<NameId>,
-    pub(crate) channels: Option<u32>,
-    pub(crate) other_rank: Option<u32>,
+    pub name: NameId,
+    /// The hash of the communicator.
+    pub communicator: u64,
+    /// The program's name for it, if any.
+    pub communicator_name: Option<NameId>,
+    /// The rank in the communicator, if known.
+    pub rank: Option<u32>,
+    /// The ranks of the communicator, if known.
+    pub ranks: Option<u32>,
+    /// The number among those of its function in its communicator.
+    pub sequence: u64,
+    /// The size of the message of one rank, if known.
+    pub bytes: Option<u64>,
+    /// The type of its values, if known.
+    pub datatype: Option<NameId>,
+    /// NCCL's algorithm, if known.
+    pub algorithm: Option<NameId>,
+    /// NCCL's protocol, if known.
+    pub protocol: Option<NameId>,
+    /// The channels that it used, if known.
+    pub channels: Option<u32>,
+    /// The root, or the peer of a send or receive.
+    pub other_rank: Option<u32>,
     /// The innermost range of the program around it.
-    pub(crate) range: Maybe<RangeId>,
-    pub(crate) operation: Option<OperationId>,
+    pub range: Maybe<RangeId>,
+    /// Its kernel, if it was recorded.
+    pub operation: Option<OperationId>,
     /// How many collectives its kernel executes.
-    pub(crate) in_kernel: u32,
+    pub in_kernel: u32,
 }
 
 /// What a collective has in common in all its ranks: function and number, or sender and receiver and number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct CollectiveKey {
-    pub(crate) communicator: u64,
-    pub(crate) function: CollectiveFunction,
+pub struct CollectiveKey {
+    /// The hash of the communicator.
+    pub communicator: u64,
+    /// The function.
+    pub function: CollectiveFunction,
     pair: (u32, u32),
     sequence: u64,
 }
 
 impl CollectiveRow {
     /// `None` for a send or receive without its ranks.
-    pub(crate) fn key(&self) -> Option<CollectiveKey> {
+    pub fn key(&self) -> Option<CollectiveKey> {
         let (function, pair) = match self.function {
             CollectiveFunction::Send => (CollectiveFunction::Send, (self.rank?, self.other_rank?)),
             CollectiveFunction::Recv => (CollectiveFunction::Send, (self.other_rank?, self.rank?)),
@@ -187,7 +208,7 @@ impl CollectiveRow {
 type Launches = FxHashMap<ThreadId, Vec<(u64, CallId, OperationId)>>;
 
 /// The collectives of all processes, by process and time. Costs a pass over operations, marks and ranges.
-pub(crate) fn collectives(store: &Store, kernels: &Communication) -> Vec<CollectiveRow> {
+pub(crate) fn collectives(store: &Tables, kernels: &Communication) -> Vec<CollectiveRow> {
     let domain = |name| store.names.find(name);
     let (plugin, nvtx) = (domain(COLLECTIVES_DOMAIN), domain(NCCL_DOMAIN));
     if plugin.is_none() && nvtx.is_none() {
@@ -221,7 +242,7 @@ pub(crate) fn collectives(store: &Store, kernels: &Communication) -> Vec<Collect
     rows
 }
 
-fn launches(store: &Store, kernels: &Communication) -> Launches {
+fn launches(store: &Tables, kernels: &Communication) -> Launches {
     let mut launches: Launches = FxHashMap::default();
     for (row, operation) in (0..).zip(&store.operations) {
         // Nodes of graphs are launched with their graph.
@@ -253,7 +274,7 @@ fn number_ranges(rows: &mut [CollectiveRow]) {
 }
 
 struct Reader<'a> {
-    store: &'a Store,
+    store: &'a Tables,
     nvtx: Option<NameId>,
     launches: Launches,
 }

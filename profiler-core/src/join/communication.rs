@@ -7,23 +7,23 @@
 use profiler_base::kernel_names::{Characters, displayed, lower_case, matches, without_arguments};
 use rustc_hash::FxHashMap;
 
-use crate::join::tables::{KernelNames, NameId, Names, Store, What, WorkId};
+use crate::join::tables::{KernelNames, NameId, Names, Tables, What, WorkId};
 
 /// A pattern of communication kernels.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Row {
+pub struct Row {
     /// In lower case; `*` matches any text. A pattern with `::` matches the qualified name, another
     /// the name without namespaces; both without template arguments and parameters.
-    pub(crate) pattern: &'static str,
+    pub pattern: &'static str,
     characters: Characters,
     /// The libraries with such names.
-    pub(crate) family: &'static str,
+    pub family: &'static str,
     /// A public repository and file that has them.
     #[cfg_attr(not(test), allow(dead_code, reason = "documents the row"))]
-    pub(crate) source: &'static str,
+    pub source: &'static str,
     /// A name as profilers show it.
     #[cfg_attr(not(test), allow(dead_code, reason = "tests the row"))]
-    pub(crate) example: &'static str,
+    pub example: &'static str,
 }
 
 const fn row(
@@ -37,7 +37,7 @@ const fn row(
 
 /// The first match counts: specific patterns come before general ones.
 #[rustfmt::skip]
-pub(crate) const TABLE: &[Row] = &[
+pub const TABLE: &[Row] = &[
     row("nccl*kernel*", "NCCL, RCCL", "NVIDIA/nccl src/device/generate.py, src/device/symmetric/generate.py",
         "ncclSymkDevKernel_AllReduce_AGxLL_R_sum_bf16(ncclSymkDevWorkArgs4K)"),
     row("mscclkernel_*", "MSCCL, RCCL", "ROCm/rccl src/device/msccl_kernel_impl.h",
@@ -126,7 +126,7 @@ const WITHIN_A_GPU: &[&str] = &[
 ];
 
 /// The row of [`TABLE`] for a name as [`lower_case`] shows it.
-pub(crate) fn row_of(shown: &str) -> Option<usize> {
+pub fn row_of(shown: &str) -> Option<usize> {
     let qualified = without_arguments(shown);
     let own = qualified.rsplit("::").next().unwrap_or(&qualified);
     let characters = Characters::of(&qualified);
@@ -139,19 +139,19 @@ pub(crate) fn row_of(shown: &str) -> Option<usize> {
     (!WITHIN_A_GPU.iter().any(|pattern| is_it(pattern))).then_some(row)
 }
 
-/// Which rows of [`Store::works`] are communication between GPUs.
+/// Which rows of [`Tables::works`] are communication between GPUs.
 #[derive(Debug)]
-pub(crate) struct Communication(Vec<bool>);
+pub struct Communication(Vec<bool>);
 
 impl Communication {
     /// By [`TABLE`]. Costs microseconds for each kernel name.
-    pub(crate) fn new(store: &Store) -> Self {
+    pub fn new(store: &Tables) -> Self {
         Self::with(store, |_| false)
     }
 
     /// By [`TABLE`] and a function of the program, which gets a kernel's displayed name, then its
     /// mangled one.
-    pub(crate) fn with(store: &Store, is_added: impl Fn(&str) -> bool) -> Self {
+    pub fn with(store: &Tables, is_added: impl Fn(&str) -> bool) -> Self {
         let is_named = |names: KernelNames| {
             let by_table = |id: NameId| row_of(&lower_case(store.names.get(id)).0).is_some();
             // A capture of nsys may hold the matching name in either field.
@@ -170,8 +170,9 @@ impl Communication {
         Self(rows.collect())
     }
 
+    /// True if this work moves data between GPUs.
     #[inline]
-    pub(crate) fn contains(&self, work: WorkId) -> bool {
+    pub fn contains(&self, work: WorkId) -> bool {
         self.0.get(work.at()).copied().unwrap_or(false)
     }
 }
@@ -228,7 +229,7 @@ mod tests {
     fn words_of_communication_elsewhere_in_a_name_are_compute() {
         for name in [
             "void layer_norm_kernel<float, BlockAllReduce<SumOp, float, 256> >(float *)",
-            "void oneflow::cuda::softmax::SoftmaxBlockSMemImpl<Load, Store, all_reduce<Max> >(int)",
+            "void oneflow::cuda::softmax::SoftmaxBlockSMemImpl<Load, Tables, all_reduce<Max> >(int)",
             "void block_all_reduce_sum_f32_f32_kernel<256>(float*, float*, int)",
             "triton_poi_fused_add_all_reduce_4",
             "triton_red_fused_all_gather_into_tensor_mean_2",

@@ -8,7 +8,7 @@ use crate::join::account::{CountedOperation, ExpectedRecords, OperationClass};
 use crate::join::attribute::Unmatched;
 use crate::join::health::Health;
 use crate::join::tables::{
-    Api, Call, CallId, Interval, Operation, RangesBy, Store, ThreadId, What, Work,
+    Api, Call, CallId, Interval, Operation, RangesBy, Tables, ThreadId, What, Work,
 };
 
 /// The kinds of records found for a call, one bit each.
@@ -71,7 +71,7 @@ enum ByProcess {
 }
 
 impl ByProcess {
-    fn of(store: &Store, is_left_out: impl Fn(&Call) -> bool) -> Self {
+    fn of(store: &Tables, is_left_out: impl Fn(&Call) -> bool) -> Self {
         let calls = &store.calls;
         let row =
             |(row, call): (u32, &Call)| (!is_left_out(call)).then_some((row, call.correlation_id));
@@ -100,7 +100,7 @@ impl ByProcess {
 }
 
 /// Sets the call of every operation, synchronisation and allocation within the windows.
-pub(crate) fn join(store: &mut Store, health: &mut Health) {
+pub(crate) fn join(store: &mut Tables, health: &mut Health) {
     set_outer_calls_apart(store);
     let windows = std::mem::take(&mut store.session.windows_ns);
     let within = |call: &Call| cupti::clock::is_within(&windows, call.time.start_ns);
@@ -125,7 +125,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn of(store: &Store) -> Self {
+    fn of(store: &Tables) -> Self {
         let session = &store.session;
         // Captures of other tools exclude what was submitted during the stop.
         let is_own = session.ranges_by == RangesBy::Calls;
@@ -142,7 +142,7 @@ impl Bounds {
 }
 
 fn join_operations(
-    store: &mut Store,
+    store: &mut Tables,
     health: &mut Health,
     (by_id, repeated): (&ByProcess, &Repeated),
     found: &mut [u8],
@@ -199,7 +199,7 @@ fn join_operations(
 
 /// Joins synchronisations and allocations.
 fn join_others(
-    store: &mut Store,
+    store: &mut Tables,
     health: &mut Health,
     by_id: &ByProcess,
     found: &mut [u8],
@@ -235,7 +235,7 @@ fn join_others(
 
 /// Adds all calls to the account, and returns how many are outside the windows.
 fn count_calls(
-    store: &Store,
+    store: &Tables,
     health: &mut Health,
     found: &[u8],
     within: impl Fn(&Call) -> bool,
@@ -288,8 +288,8 @@ fn add_calls(
 /// Calls of a capture with the same correlation id in one process; nsys joins work to each of them.
 #[derive(Default)]
 struct Repeated {
-    /// By process and id in start order. Rows are those of [`Store::calls`], then of
-    /// [`Store::outer_calls`].
+    /// By process and id in start order. Rows are those of [`Tables::calls`], then of
+    /// [`Tables::outer_calls`].
     by_id: FxHashMap<(u32, u32), Vec<(u64, u32)>>,
     /// The ids of each call.
     ids: FxHashMap<u32, (u32, u32)>,
@@ -300,7 +300,7 @@ struct Repeated {
 const MOST_REPEATED: usize = 64;
 
 impl Repeated {
-    fn of(store: &Store) -> Self {
+    fn of(store: &Tables) -> Self {
         if store.session.ranges_by != RangesBy::Containment {
             return Self::default();
         }
@@ -341,7 +341,7 @@ impl Repeated {
         Some(CallId(last.unwrap_or(first).1))
     }
 
-    /// All calls in [`Store::calls`] with the id of a call.
+    /// All calls in [`Tables::calls`] with the id of a call.
     fn rows(&self, call: CallId) -> impl Iterator<Item = CallId> {
         // Most profiles have none.
         let key = if self.ids.is_empty() { None } else { self.ids.get(&call.0) };
@@ -350,7 +350,7 @@ impl Repeated {
         rows.filter(|row| *row < self.calls).map(CallId)
     }
 
-    fn into_calls(self, store: &Store) -> FxHashMap<(u32, u32), Vec<Call>> {
+    fn into_calls(self, store: &Tables) -> FxHashMap<(u32, u32), Vec<Call>> {
         let call = |row: u32| match row.checked_sub(self.calls) {
             None => store.calls[row as usize],
             Some(row) => store.outer_calls[row as usize],
@@ -380,7 +380,7 @@ impl Missing {
     }
 
     /// Calls of kinds without any record, except those possibly captured into a graph.
-    fn count(self, store: &Store, health: &Health) -> u64 {
+    fn count(self, store: &Tables, health: &Health) -> u64 {
         let kinds = [
             (self.kernels, health.kernels.records),
             (self.copies, health.copies.records),
@@ -406,7 +406,7 @@ impl Missing {
 }
 
 /// The times in which a stream of each process was captured into a graph, sorted and disjoint.
-fn captures(store: &Store) -> FxHashMap<u32, Vec<Interval>> {
+fn captures(store: &Tables) -> FxHashMap<u32, Vec<Interval>> {
     let mut edges: Vec<(u32, u64, bool)> = Vec::new();
     for call in store.calls.iter().chain(&store.outer_calls) {
         let name = store.names.get(store.call_kind(call).name);
@@ -436,7 +436,7 @@ fn captures(store: &Store) -> FxHashMap<u32, Vec<Interval>> {
 /// Counts operations without a call that started before the first one with a call. Their calls were
 /// made before the recording began. Operations are in start order, so that the search ends at the
 /// first one with a call.
-fn count_at_start(store: &Store, health: &mut Health) {
+fn count_at_start(store: &Tables, health: &mut Health) {
     let is_first = |row: &&Operation| row.call.get().is_some() && row.time().is_some();
     let Some(first) = store.operations.iter().find(is_first) else { return };
     let before = store.operations.iter().take_while(|row| row.start_ns() < first.start_ns());
@@ -451,11 +451,11 @@ fn count_at_start(store: &Store, health: &mut Health) {
 }
 
 /// Removes runtime calls that made a driver call from the table: the driver call stands for both.
-fn set_outer_calls_apart(store: &mut Store) {
+fn set_outer_calls_apart(store: &mut Tables) {
     if !store.call_kinds.rows().iter().any(|kind| kind.api == Api::Runtime) {
         return;
     }
-    let is_runtime = |store: &Store, call: &Call| store.call_kind(call).api == Api::Runtime;
+    let is_runtime = |store: &Tables, call: &Call| store.call_kind(call).api == Api::Runtime;
     let inner = ByProcess::of(store, |call| is_runtime(store, call));
     let calls = std::mem::take(&mut store.calls);
     let process = |call: &Call| store.threads[call.thread.at()].process;
@@ -498,7 +498,7 @@ fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&
 }
 
 /// Removes the calls outside the window from the table, once nothing refers to them.
-fn remove_calls_outside(store: &mut Store, are_outside: u64, within: impl Fn(&Call) -> bool) {
+fn remove_calls_outside(store: &mut Tables, are_outside: u64, within: impl Fn(&Call) -> bool) {
     store.outer_calls.retain(&within);
     if are_outside == 0 {
         return;

@@ -16,7 +16,7 @@ use crate::join::tables::{
     Api, Call, CallKind, CallKindId, EventRecord, Field, FieldValue, HostPart, Interval,
     KernelNames, Label, LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent,
     Multiprocessor, NameId, Names, Operation, ProcessRange, ProcessRangeId, Range, RangeId,
-    RangesBy, Session, ShareId, Store, Subject, Synchronization, Thread, ThreadId, What,
+    RangesBy, Session, ShareId, Subject, Synchronization, Tables, Thread, ThreadId, What,
     WholeGraph, Work,
 };
 use crate::record::recording::ranges::{
@@ -26,8 +26,8 @@ use crate::record::recording::segment::{ThreadRanges, WORK};
 use crate::record::recording::{Clocks, Recording};
 
 /// Reads a whole recording. Unreadable entries are counted in `health`.
-pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
-    let mut store = Store::default();
+pub(crate) fn read(recording: &Recording, health: &mut Health) -> Tables {
+    let mut store = Tables::default();
     health.add_losses(&recording.losses);
     health.truncated = u64::from(recording.is_truncated);
     health.unchecked_recordings = u64::from(!recording.has_checksums);
@@ -66,7 +66,7 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
 }
 
 fn thread(
-    store: &mut Store,
+    store: &mut Tables,
     threads: &mut FxHashMap<u32, ThreadId>,
     id: u32,
     name: Option<&str>,
@@ -136,7 +136,7 @@ impl ThreadRows<'_> {
 
 fn read_ranges<'a>(
     recording: &'a Recording,
-    store: &mut Store,
+    store: &mut Tables,
     threads: &mut FxHashMap<u32, ThreadId>,
     health: &mut Health,
 ) -> (Rows<'a>, SharedContexts) {
@@ -220,7 +220,7 @@ impl ThreadRows<'_> {
 /// activation may be in the log of any thread.
 fn read_events(
     recording: &Recording,
-    store: &mut Store,
+    store: &mut Tables,
     rows: &mut Rows<'_>,
     open_ranges: u64,
     health: &mut Health,
@@ -274,7 +274,7 @@ fn read_starts(
     log: &ThreadRanges,
     rows: &mut ThreadRows<'_>,
     recording: &Recording,
-    store: &mut Store,
+    store: &mut Tables,
     shared: &mut SharedContexts,
     health: &mut Health,
 ) {
@@ -332,7 +332,7 @@ impl DetailReader<'_> {
         event: Event,
         log: u64,
         rows: &ThreadRows<'_>,
-        store: &mut Store,
+        store: &mut Tables,
         health: &mut Health,
     ) {
         let is_known = match event {
@@ -372,7 +372,7 @@ impl DetailReader<'_> {
         subject: Subject,
         detail: Detail,
         rows: &ThreadRows<'_>,
-        store: &mut Store,
+        store: &mut Tables,
         health: &mut Health,
     ) -> bool {
         if let Detail::Handed(tag) = detail {
@@ -418,7 +418,7 @@ fn field(rows: &ThreadRows<'_>, name: u32, unit: u32, value: Value) -> Option<Fi
 
 /// Sets the parent of a range or mark to a range of another thread.
 fn hand(
-    store: &mut Store,
+    store: &mut Tables,
     subject: Subject,
     parent: Option<RangeId>,
     recording: &Recording,
@@ -445,7 +445,7 @@ fn hand(
 
 fn read_calls(
     recording: &Recording,
-    store: &mut Store,
+    store: &mut Tables,
     threads: &mut FxHashMap<u32, ThreadId>,
     (rows, shared): (&Rows<'_>, &mut SharedContexts),
     health: &mut Health,
@@ -518,7 +518,7 @@ impl CallReader<'_> {
     #[inline]
     fn read<F: Named>(
         &mut self,
-        store: &mut Store,
+        store: &mut Tables,
         api: Api,
         thread: ThreadId,
         call: &cupti::Call<F>,
@@ -588,7 +588,7 @@ fn device_of_graph(graph: &cupti::record::GraphTrace) -> cupti::Place {
 /// Reserves rows for all operations. No record of work is shorter than the shortest kind's stride,
 /// so that this reserves more memory than is used. A damaged stride reserves no more rows than the
 /// bytes can hold.
-fn reserve_operations(recording: &Recording, store: &mut Store) {
+fn reserve_operations(recording: &Recording, store: &mut Tables) {
     let bytes: usize = recording.records.buffers().map(<[u8]>::len).sum();
     let strides = recording.records.strides().filter(|(kind, _)| WORK.contains(kind));
     let strides = strides.map(|(_, stride)| stride as usize).filter(|stride| *stride > 0);
@@ -660,7 +660,7 @@ fn multiprocessor(device: &Device<'_>) -> Multiprocessor {
 fn read_records(
     recording: &Recording,
     nodes: &GraphNodes<RangeId>,
-    store: &mut Store,
+    store: &mut Tables,
     health: &mut Health,
 ) {
     let clock = &recording.clocks;

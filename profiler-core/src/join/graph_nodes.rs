@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Ranges by graph node, for nodes that were created in one. `T` identifies a range, `N` a node.
 #[derive(Debug)]
-pub(crate) struct GraphNodes<T, N = u64> {
+pub struct GraphNodes<T, N = u64> {
     ranges: FxHashMap<N, T>,
     /// Destroyed nodes in the order of destruction: at most `most_destroyed`.
     destroyed: VecDeque<N>,
@@ -22,12 +22,12 @@ pub(crate) struct GraphNodes<T, N = u64> {
 
 impl<T: Copy, N: Copy + Eq + Hash> GraphNodes<T, N> {
     /// Keeps this number of destroyed nodes for records that arrive later.
-    pub(crate) fn new(most_destroyed: usize) -> Self {
+    pub fn new(most_destroyed: usize) -> Self {
         Self { ranges: FxHashMap::default(), destroyed: VecDeque::new(), most_destroyed }
     }
 
     /// Adds a node that was created in a range or outside all ranges.
-    pub(crate) fn create(&mut self, node: N, range: Option<T>) {
+    pub fn create(&mut self, node: N, range: Option<T>) {
         match range {
             Some(range) => _ = self.ranges.insert(node, range),
             None => _ = self.ranges.remove(&node),
@@ -36,13 +36,13 @@ impl<T: Copy, N: Copy + Eq + Hash> GraphNodes<T, N> {
 
     /// Adds a node that is a copy of a known one. The range is that of the original, wherever the
     /// copy was created.
-    pub(crate) fn copy(&mut self, node: N, original: N) {
+    pub fn copy(&mut self, node: N, original: N) {
         self.create(node, self.range(original));
     }
 
     /// Returns the range in which a node or its original was created.
     #[inline]
-    pub(crate) fn range(&self, node: N) -> Option<T> {
+    pub fn range(&self, node: N) -> Option<T> {
         self.ranges.get(&node).copied()
     }
 
@@ -63,7 +63,7 @@ impl<T: Copy, N: Copy + Eq + Hash> GraphNodes<T, N> {
 impl<T: Copy> GraphNodes<T> {
     /// Adds the events of all threads; they are later than those added before. `range_of` resolves
     /// the tag of an event.
-    pub(crate) fn add<'a>(
+    pub fn add<'a>(
         &mut self,
         events: impl Iterator<Item = &'a GraphEvent>,
         mut range_of: impl FnMut(u64) -> Option<T>,
@@ -86,7 +86,7 @@ impl<T: Copy> GraphNodes<T> {
 ///
 /// CUPTI does not document which node of a reported pair waits: the times of their work tell.
 #[derive(Debug, Default)]
-pub(crate) struct GraphDependencies {
+pub struct GraphDependencies {
     /// The first original of each copy.
     originals: FxHashMap<u64, u64>,
     /// For each node those that it was reported with: as the node, and as the dependency.
@@ -95,7 +95,7 @@ pub(crate) struct GraphDependencies {
 
 impl GraphDependencies {
     /// The dependencies of the events of all threads. Empty, and at no cost, without events of dependencies.
-    pub(crate) fn new<'a>(events: impl Iterator<Item = &'a GraphEvent> + Clone) -> Self {
+    pub fn new<'a>(events: impl Iterator<Item = &'a GraphEvent> + Clone) -> Self {
         use GraphEventKind::{DependencyCreated, DependencyDestroyed, NodeCloned};
         let mut known = Self::default();
         let is_dependency =
@@ -130,18 +130,19 @@ impl GraphDependencies {
         }
         known
     }
+    /// True if there is none.
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.reported.is_empty()
     }
 
     /// The node of which this one is a copy, of a copy or itself.
-    pub(crate) fn original(&self, node: u64) -> u64 {
+    pub fn original(&self, node: u64) -> u64 {
         self.originals.get(&node).copied().unwrap_or(node)
     }
 
     /// The nodes that were reported as dependencies of an original node; with `reversed` those that it was a dependency of.
-    pub(crate) fn of(&self, node: u64, reversed: bool) -> &[u64] {
+    pub fn of(&self, node: u64, reversed: bool) -> &[u64] {
         self.reported.get(&node).map_or(&[], |reported| &reported[usize::from(reversed)])
     }
 }

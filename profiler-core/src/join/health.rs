@@ -426,7 +426,7 @@ impl Health {
     }
 
     /// The losses, by name.
-    pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("truncated recording", self.truncated),
             ("recordings missing, unreadable or copies", self.missing_recordings),
@@ -463,14 +463,15 @@ impl Health {
     }
 
     /// What is missing in one line: unbalanced accounts and losses. Empty if complete.
-    pub(crate) fn missing_in_words(&self) -> String {
+    pub fn missing_in_words(&self) -> String {
         let unbalanced = self.accounts().into_iter().filter(|(_, account)| !account.is_balanced());
         let unbalanced = unbalanced.map(|(name, account)| format!("{name} {account}"));
         let losses = Some(self.losses_in_words()).filter(|losses| !losses.is_empty());
         unbalanced.chain(losses).collect::<Vec<_>>().join(", ")
     }
 
-    pub(crate) fn accounts(&self) -> [(&'static str, &Account); 4] {
+    /// The accounts of each kind of record, with its name.
+    pub fn accounts(&self) -> [(&'static str, &Account); 4] {
         [
             ("kernels", &self.kernels),
             ("copies", &self.copies),

@@ -80,7 +80,7 @@ impl HostClock {
     }
 
     /// A clock of a simulated host.
-    #[cfg(all(test, feature = "analysis"))]
+    #[cfg(test)]
     pub(crate) fn planted(offset_ns: i64, drift_ppm: f64, at_ns: u64) -> Self {
         Self { offset_ns, drift_ppm, at_ns, ..Self::first(0) }
     }
@@ -143,7 +143,7 @@ impl HostClock {
     }
 
     /// A time of its clock by the clock that it was compared with. Times before 0 are 0.
-    pub(crate) fn aligned(&self, ns: u64) -> u64 {
+    pub fn aligned(&self, ns: u64) -> u64 {
         // 0 stands for no time, and the largest number for no end.
         if ns == 0 || ns == u64::MAX {
             return ns;

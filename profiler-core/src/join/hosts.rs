@@ -8,7 +8,7 @@ use crate::join::collectives::{
 };
 use crate::join::communication::Communication;
 use crate::join::host_clock::{HostClock, Occurrence, SharedEvent};
-use crate::join::tables::{FieldValue, Interval, Process, RecordedProcess, Store, Subject};
+use crate::join::tables::{FieldValue, Interval, Process, RecordedProcess, Subject, Tables};
 
 /// A host that shares too few collectives with the hosts before it.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ type Shared = FxHashMap<(u32, u32), Vec<SharedEvent>>;
 /// Compares the clocks of hosts, numbered from 0, and puts all times of the store on the clock of host 0. `device_hosts` has the
 /// hosts of devices by their numbers. Costs a pass over all rows and a sort of the collectives; memory is proportional to those.
 pub(crate) fn align(
-    store: &mut Store,
+    store: &mut Tables,
     hosts: u32,
     device_hosts: &[u32],
 ) -> Result<Vec<HostClock>, Unaligned> {
@@ -85,7 +85,7 @@ fn clocks(mut shared: Shared, hosts: u32) -> Result<Vec<HostClock>, Unaligned> {
 }
 
 /// The collectives that several hosts execute, of the host with the lowest number and each other one. `own` is the higher one.
-fn shared(store: &Store) -> Shared {
+fn shared(store: &Tables) -> Shared {
     let host_of: FxHashMap<u32, u32> = store
         .processes
         .iter()
@@ -128,7 +128,7 @@ fn shared(store: &Store) -> Shared {
 }
 
 /// Changes the times of all rows, by their processes.
-pub(crate) fn shift(store: &mut Store, clocks: &FxHashMap<u32, HostClock>) {
+pub(crate) fn shift(store: &mut Tables, clocks: &FxHashMap<u32, HostClock>) {
     let at = |process: u32, ns: &mut u64| {
         if let Some(clock) = clocks.get(&process) {
             *ns = clock.aligned(*ns);
@@ -179,7 +179,7 @@ pub(crate) fn shift(store: &mut Store, clocks: &FxHashMap<u32, HostClock>) {
 }
 
 /// Changes the launch times in the marks of NCCL's plugin.
-fn shift_launches(store: &mut Store, clocks: &FxHashMap<u32, HostClock>, processes: &[u32]) {
+fn shift_launches(store: &mut Tables, clocks: &FxHashMap<u32, HostClock>, processes: &[u32]) {
     let names = &store.names;
     let (Some(domain), Some(launch)) = (names.find(COLLECTIVES_DOMAIN), names.find(fields::LAUNCH))
     else {
@@ -205,7 +205,7 @@ fn shift_launches(store: &mut Store, clocks: &FxHashMap<u32, HostClock>, process
     }
 }
 
-#[cfg(all(test, feature = "analysis"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::join::tables::{HostPart, Interval, Thread, ThreadId};
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn stacks_and_samples_move_with_their_calls() {
         let thread = Thread { id: 1, process: 7, name: None, priority: None };
-        let mut store = Store { threads: vec![thread], ..Store::default() };
+        let mut store = Tables { threads: vec![thread], ..Tables::default() };
         store.call_stacks.insert((ThreadId(0), 1_000), (0, 3));
         let part = |start_ns, end_ns| HostPart {
             thread: ThreadId(0),

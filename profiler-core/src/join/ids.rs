@@ -6,72 +6,75 @@ macro_rules! index {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub(crate) struct $name(pub(crate) u32);
+        pub struct $name(pub u32);
 
         impl $name {
-            pub(crate) fn at(self) -> usize {
+            /// The index of the row.
+            pub fn at(self) -> usize {
                 self.0 as usize
             }
         }
     };
 }
 index!(
-    /// Row of [`Store::ranges`].
+    /// Row of [`Tables::ranges`].
     RangeId
 );
 index!(
-    /// Row of [`Store::labels`].
+    /// Row of [`Tables::labels`].
     LabelId
 );
 index!(
-    /// Row of [`Store::process_ranges`].
+    /// Row of [`Tables::process_ranges`].
     ProcessRangeId
 );
 index!(
-    /// Row of [`Store::marks`].
+    /// Row of [`Tables::marks`].
     MarkId
 );
 index!(
-    /// Row of [`Store::calls`].
+    /// Row of [`Tables::calls`].
     CallId
 );
 index!(
-    /// Row of [`Store::threads`].
+    /// Row of [`Tables::threads`].
     ThreadId
 );
 index!(
-    /// Row of [`Store::works`].
+    /// Row of [`Tables::works`].
     WorkId
 );
 index!(
-    /// Row of [`Store::call_kinds`].
+    /// Row of [`Tables::call_kinds`].
     CallKindId
 );
 index!(
-    /// Row of [`Store::shares`].
+    /// Row of [`Tables::shares`].
     ShareId
 );
 index!(
-    /// Row of [`Store::operations`].
+    /// Row of [`Tables::operations`].
     OperationId
 );
 
 /// A row that may not be there, in the space of one that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Maybe<T> {
+pub struct Maybe<T> {
     row: u32,
     of: PhantomData<T>,
 }
 
 impl<T> Maybe<T> {
-    pub(crate) const NONE: Self = Self { row: u32::MAX, of: PhantomData };
+    /// No row.
+    pub const NONE: Self = Self { row: u32::MAX, of: PhantomData };
 }
 
 macro_rules! maybe {
     ($($name:ident)+) => {$(
         impl Maybe<$name> {
+            /// The row, if there is one.
             #[inline]
-            pub(crate) fn get(self) -> Option<$name> {
+            pub fn get(self) -> Option<$name> {
                 (self.row != u32::MAX).then_some($name(self.row))
             }
         }

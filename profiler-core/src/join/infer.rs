@@ -21,7 +21,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::join::attribute::{Encounters, Inference};
 use crate::join::segments::{Piece, innermost};
-use crate::join::tables::{CallId, Interval, LabelId, Maybe, RangeId, Store, ThreadId};
+use crate::join::tables::{CallId, Interval, LabelId, Maybe, RangeId, Tables, ThreadId};
 
 /// The inferred ranges of a store.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ struct Lane {
 }
 
 /// Infers the ranges of calls of all processes.
-pub(crate) fn infer(store: &Store) -> Inferred {
+pub(crate) fn infer(store: &Tables) -> Inferred {
     let mut lanes: Vec<Lane> = Vec::new();
     lanes.resize_with(store.threads.len(), Lane::default);
     let mut ranges: Vec<Vec<Piece<RangeId>>> = Vec::new();
@@ -98,7 +98,7 @@ pub(crate) fn infer(store: &Store) -> Inferred {
 }
 
 /// The time of a call; of one that had not returned, all later time.
-fn time_of(store: &Store, call: CallId) -> Interval {
+fn time_of(store: &Tables, call: CallId) -> Interval {
     let row = &store.calls[call.at()];
     match store.call_kind(row).has_returned {
         true => row.time,
@@ -109,7 +109,7 @@ fn time_of(store: &Store, call: CallId) -> Interval {
 /// Infers the ranges of the calls of one process. Segments and calls are in the order of their
 /// starts.
 fn infer_process(
-    store: &Store,
+    store: &Tables,
     lanes: &[Lane],
     opened: &FxHashSet<(ThreadId, LabelId)>,
     segments: &[(ThreadId, Piece<RangeId>)],
@@ -231,8 +231,8 @@ mod tests {
     use super::*;
     use crate::join::tables::{Api, Call, CallKind, Label, Range, Thread};
 
-    fn store(threads: u32) -> Store {
-        let mut store = Store::default();
+    fn store(threads: u32) -> Tables {
+        let mut store = Tables::default();
         let name = store.names.intern("cuLaunchKernel");
         store.labels.push(Label { name, domain: None, category: None, color: None });
         store.intern_call_kind(CallKind {
@@ -251,7 +251,7 @@ mod tests {
         store
     }
 
-    fn add_range(store: &mut Store, thread: u32, (start_ns, end_ns): (u64, u64)) -> RangeId {
+    fn add_range(store: &mut Tables, thread: u32, (start_ns, end_ns): (u64, u64)) -> RangeId {
         store.ranges.push(Range {
             time: Interval { start_ns, end_ns },
             label: LabelId(0),
@@ -264,7 +264,7 @@ mod tests {
 
     /// Calls of 30 ns at these times.
     fn add_calls(
-        store: &mut Store,
+        store: &mut Tables,
         thread: u32,
         range: Option<RangeId>,
         starts: impl Iterator<Item = u64>,
@@ -280,7 +280,7 @@ mod tests {
         }
     }
 
-    fn count(store: &Store, range: RangeId) -> usize {
+    fn count(store: &Tables, range: RangeId) -> usize {
         infer(store).ranges.iter().filter(|inferred| inferred.get() == Some(range)).count()
     }
 

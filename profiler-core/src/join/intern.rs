@@ -6,23 +6,25 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 /// Index of an interned name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub(crate) struct NameId(u32);
+pub struct NameId(u32);
 
 impl NameId {
-    pub(crate) fn at(self) -> usize {
+    /// The number of the name.
+    pub fn at(self) -> usize {
         self.0 as usize
     }
 }
 
 /// Strings, each held once.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Names {
+pub struct Names {
     strings: Vec<Box<str>>,
     ids: FxHashMap<Box<str>, NameId>,
 }
 
 impl Names {
-    pub(crate) fn intern(&mut self, name: &str) -> NameId {
+    /// The id of a string, which is added if it is new.
+    pub fn intern(&mut self, name: &str) -> NameId {
         if let Some(&id) = self.ids.get(name) {
             return id;
         }
@@ -33,7 +35,7 @@ impl Names {
     }
 
     /// The id of a string that is held already.
-    pub(crate) fn find(&self, name: &str) -> Option<NameId> {
+    pub fn find(&self, name: &str) -> Option<NameId> {
         self.ids.get(name).copied()
     }
 
@@ -44,7 +46,8 @@ impl Names {
         id
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// The number of names.
+    pub fn len(&self) -> usize {
         self.strings.len()
     }
 
@@ -53,7 +56,8 @@ impl Names {
         self.strings.iter().map(|text| &**text)
     }
 
-    pub(crate) fn get(&self, id: NameId) -> &str {
+    /// The string with this id.
+    pub fn get(&self, id: NameId) -> &str {
         &self.strings[id.0 as usize]
     }
 }
@@ -63,7 +67,7 @@ impl Names {
 /// A row is found by a quick hash of some of its fields or, if another row has that hash, by a hash
 /// of the whole row: rows that differ in other fields only cost no search.
 #[derive(Debug)]
-pub(crate) struct Interned<T> {
+pub struct Interned<T> {
     rows: Vec<T>,
     /// The row number.
     by_quick_hash: FxHashMap<u64, u32>,
@@ -85,7 +89,8 @@ impl<T> Default for Interned<T> {
 }
 
 impl<T> Interned<T> {
-    pub(crate) fn rows(&self) -> &[T] {
+    /// All rows.
+    pub fn rows(&self) -> &[T] {
         &self.rows
     }
 
@@ -94,8 +99,9 @@ impl<T> Interned<T> {
         self.rows.iter_mut().for_each(change);
     }
 
+    /// The row with this number.
     #[inline]
-    pub(crate) fn row(&self, at: usize) -> &T {
+    pub fn row(&self, at: usize) -> &T {
         &self.rows[at]
     }
 

@@ -15,18 +15,19 @@ use crate::join::decode;
 use crate::join::health::Health;
 use crate::join::host_clock::LEAST_EVENTS;
 use crate::join::hosts::{self, Unaligned};
+use crate::join::joined::Joined;
 use crate::join::tables::{
     Call, CallId, CallKind, CallKindId, Details, EventRecord, Field, FieldValue, HostPart,
     Interval, KernelNames, Label, LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, NameId,
     Operation, Overhead, Process, ProcessRange, ProcessRangeId, Range, RangeId, RecordedProcess,
-    ShareId, Store, Subject, Thread, ThreadId, What, Work, WorkId,
+    ShareId, Subject, Tables, Thread, ThreadId, What, Work, WorkId,
 };
 use crate::record::recording::{DeviceInfo, Recording, RecordingInfo};
 
 /// The merged rows so far.
 #[derive(Debug, Default)]
 pub(crate) struct Merger {
-    store: Store,
+    store: Tables,
     health: Health,
     labels: FxHashMap<Label, LabelId>,
     process_ids: ProcessIds,
@@ -108,7 +109,7 @@ impl Merger {
     }
 
     /// The store, what holds for all recordings, and the sum of their losses.
-    pub(crate) fn finish(self) -> Result<(Store, RecordingInfo, Health), Error> {
+    pub(crate) fn finish(self) -> Result<Joined, Error> {
         let Self { mut store, mut health, mut devices, mut hosts, .. } = self;
         if hosts.is_empty() {
             let none = "there is no recording to read a profile from".to_owned();
@@ -142,11 +143,11 @@ impl Merger {
             let rank = recorded.and_then(|recorded| recorded.rank);
             (rank.unwrap_or(u32::MAX), recorded.map(|recorded| recorded.window_ns), process.id)
         });
-        Ok((store, info, health))
+        Ok(Joined { tables: store, info, health })
     }
 
     /// Rows are numbered with 32 bits, the last of which stands for none.
-    fn check_rows(&self, part: &Store) -> Result<(), Error> {
+    fn check_rows(&self, part: &Tables) -> Result<(), Error> {
         let (store, most) = (&self.store, u32::MAX as usize);
         let fits = [
             (store.names.len(), part.names.len()),
@@ -167,7 +168,7 @@ impl Merger {
         if fits { Ok(()) } else { Err(Error::new(Kind::Merge(why.to_owned()))) }
     }
 
-    fn append(&mut self, mut part: Store, process: u32, devices: FxHashMap<u32, u32>) {
+    fn append(&mut self, mut part: Tables, process: u32, devices: FxHashMap<u32, u32>) {
         let mut moved = self.moved(&part, process, devices);
         for kind in part.call_kinds.rows() {
             let (name, share) = (moved.name(kind.name), kind.share.map(|id| moved.share(id)));
@@ -243,7 +244,7 @@ impl Merger {
     }
 
     /// The new places of a store's rows, and those of its names and labels, which this adds.
-    fn moved(&mut self, part: &Store, process: u32, devices: FxHashMap<u32, u32>) -> Moved {
+    fn moved(&mut self, part: &Tables, process: u32, devices: FxHashMap<u32, u32>) -> Moved {
         let store = &mut self.store;
         let names = part.names.texts().map(|name| store.names.intern(name)).collect();
         let mut moved = Moved {
@@ -277,7 +278,7 @@ impl Merger {
 }
 
 /// Numbers the hosts in order of their lowest ranks. Returns the new number of each.
-fn number_hosts(store: &mut Store, hosts: usize) -> Vec<u32> {
+fn number_hosts(store: &mut Tables, hosts: usize) -> Vec<u32> {
     let mut ranks = vec![u32::MAX; hosts];
     for recorded in store.processes.iter().filter_map(|process| process.recorded.as_ref()) {
         let lowest = &mut ranks[recorded.host as usize];
@@ -293,7 +294,7 @@ fn number_hosts(store: &mut Store, hosts: usize) -> Vec<u32> {
 }
 
 /// Names a process of the host whose clock cannot be aligned.
-fn unaligned_error(store: &Store, Unaligned { host, shared }: Unaligned) -> Error {
+pub(crate) fn unaligned_error(store: &Tables, Unaligned { host, shared }: Unaligned) -> Error {
     let is_of_host = |process: &&Process| {
         process.recorded.as_ref().is_some_and(|recorded| recorded.host == host)
     };
@@ -313,7 +314,7 @@ fn unaligned_error(store: &Store, Unaligned { host, shared }: Unaligned) -> Erro
 }
 
 /// The session of all recordings, from the first start to the last end.
-fn session_of_all(store: &mut Store) {
+fn session_of_all(store: &mut Tables) {
     let recorded = || store.processes.iter().filter_map(|process| process.recorded.as_ref());
     let starts = recorded().map(|recorded| recorded.window_ns.0);
     let ends = recorded().map(|recorded| recorded.window_ns.1);
@@ -615,7 +616,7 @@ impl Devices {
 }
 
 /// Gives devices their final numbers.
-fn renumber(store: &mut Store, numbers: &[u32]) {
+fn renumber(store: &mut Tables, numbers: &[u32]) {
     if (0..).zip(numbers).all(|(at, number): (u32, _)| at == *number) {
         return;
     }

@@ -3,9 +3,10 @@
 
 pub(crate) mod account;
 pub(crate) mod attribute;
-pub(crate) mod busy;
+pub(crate) mod builder;
+pub mod busy;
 pub(crate) mod collectives;
-pub(crate) mod communication;
+pub mod communication;
 pub(crate) mod correlate;
 pub(crate) mod decode;
 pub(crate) mod graph_nodes;
@@ -15,9 +16,10 @@ pub(crate) mod hosts;
 pub(crate) mod ids;
 pub(crate) mod infer;
 pub(crate) mod intern;
+pub(crate) mod joined;
 pub(crate) mod live_ranges;
 pub(crate) mod merge;
-pub(crate) mod range_tree;
+pub mod range_tree;
 pub(crate) mod segments;
 pub(crate) mod shared_contexts;
 pub(crate) mod streaming;

@@ -3,10 +3,10 @@
 use rustc_hash::FxHashMap;
 
 use crate::join::attribute::{Contexts, links};
-use crate::join::tables::{RangeId, ShareId, Store};
+use crate::join::tables::{RangeId, ShareId, Tables};
 use crate::record::recording::ranges::RangeTag;
 
-/// Links of ranges and contexts, each set of ranges stored once in [`Store::shares`].
+/// Links of ranges and contexts, each set of ranges stored once in [`Tables::shares`].
 #[derive(Debug, Default)]
 pub(crate) struct SharedContexts {
     pub(crate) contexts: Contexts,
@@ -38,7 +38,7 @@ impl SharedContexts {
     /// its tag. Looks at every range, in order, if there are any.
     pub(crate) fn link(
         &mut self,
-        store: &mut Store,
+        store: &mut Tables,
         opened: &FxHashMap<RangeId, RangeTag>,
         range_of: impl Fn(RangeTag) -> Option<RangeId>,
     ) {
@@ -69,7 +69,7 @@ impl SharedContexts {
     /// Resolves the tag of a context. Links of its ranges are among its own.
     pub(crate) fn resolve(
         &mut self,
-        store: &mut Store,
+        store: &mut Tables,
         tag: RangeTag,
         range_of: impl Fn(RangeTag) -> Option<RangeId>,
     ) -> Option<Resolved> {

@@ -14,138 +14,182 @@ use crate::join::account::{ExpectedRecords, is_failure, may_have_several_records
 use crate::join::graph_nodes::GraphDependencies;
 use crate::join::health::Health;
 use crate::join::host_clock::HostClock;
-pub(crate) use crate::join::ids::*;
+pub use crate::join::ids::*;
 use crate::join::intern::hash_of;
-pub(crate) use crate::join::intern::{Interned, NameId, Names};
+pub use crate::join::intern::{Interned, NameId, Names};
 use crate::record::host_stacks::HostStacks;
 use crate::record::recording::RecordingInfo;
 use crate::record::series::Series;
 
 /// A time span in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Interval {
-    pub(crate) start_ns: u64,
-    pub(crate) end_ns: u64,
+pub struct Interval {
+    /// Its start.
+    pub start_ns: u64,
+    /// Its end; not before the start, but in a damaged file.
+    pub end_ns: u64,
 }
 
 impl Interval {
-    pub(crate) fn ns(self) -> u64 {
+    /// Its length; 0 for one that ends before its start.
+    pub fn ns(self) -> u64 {
         self.end_ns.saturating_sub(self.start_ns)
     }
 }
 
+/// A thread that opened a range or called CUDA.
 #[derive(Debug)]
-pub(crate) struct Thread {
+pub struct Thread {
     /// The kernel's id.
-    pub(crate) id: u32,
+    pub id: u32,
     /// The kernel's process id; 0 if a process recorded itself.
-    pub(crate) process: u32,
-    pub(crate) name: Option<Box<str>>,
+    pub process: u32,
+    /// The name, if known.
+    pub name: Option<Box<str>>,
     /// If the source has it.
-    #[cfg_attr(
-        not(feature = "nsys"),
-        allow(dead_code, reason = "what captures of other tools tell")
-    )]
-    pub(crate) priority: Option<i64>,
+    pub priority: Option<i64>,
 }
 
 /// A process, where the source names them.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     /// The kernel's id. Of several processes with one id, the others have an id above all of Linux.
-    pub(crate) id: u32,
-    pub(crate) name: Option<Box<str>>,
+    pub id: u32,
+    /// The program's name, if known.
+    pub name: Option<Box<str>>,
     /// If the profile was merged from recordings.
-    pub(crate) recorded: Option<Box<RecordedProcess>>,
+    pub recorded: Option<Box<RecordedProcess>>,
 }
 
 /// What the recording of one of several processes says of itself.
 #[derive(Debug)]
-pub(crate) struct RecordedProcess {
-    pub(crate) rank: Option<u32>,
+pub struct RecordedProcess {
+    /// The rank among cooperating processes, if known.
+    pub rank: Option<u32>,
     /// Its host, by number.
-    pub(crate) host: u32,
+    pub host: u32,
     /// In nanoseconds of `CLOCK_MONOTONIC`, as [`Session`] has them.
-    pub(crate) window_ns: (u64, u64),
-    pub(crate) windows_ns: Vec<(u64, u64)>,
-    pub(crate) info: RecordingInfo,
-    pub(crate) health: Health,
+    pub window_ns: (u64, u64),
+    /// The times in which it was on and not paused.
+    pub windows_ns: Vec<(u64, u64)>,
+    /// The machine, versions and time.
+    pub info: RecordingInfo,
+    /// Completeness and losses.
+    pub health: Health,
 }
 
 /// The properties shared by ranges and marks of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Label {
-    pub(crate) name: NameId,
+pub struct Label {
+    /// The name.
+    pub name: NameId,
     /// `None` is the default domain.
-    pub(crate) domain: Option<NameId>,
-    pub(crate) category: Option<NameId>,
+    pub domain: Option<NameId>,
+    /// The category, if any.
+    pub category: Option<NameId>,
     /// Alpha, red, green, blue.
-    pub(crate) color: Option<u32>,
+    pub color: Option<u32>,
 }
 
 /// Rare properties of ranges and marks.
 #[derive(Debug, Default)]
-pub(crate) struct Details {
-    pub(crate) payload: Option<Payload>,
+pub struct Details {
+    /// The payload, if any.
+    pub payload: Option<Payload>,
     /// The process range that it is an activation of.
-    pub(crate) within: Option<ProcessRangeId>,
-    pub(crate) fields: Vec<Field>,
+    pub within: Option<ProcessRangeId>,
+    /// The fields of schemas.
+    pub fields: Vec<Field>,
 }
 
+/// A field of a range or mark, as NVTX schemas describe them.
 #[derive(Debug)]
-pub(crate) struct Field {
-    pub(crate) name: NameId,
-    pub(crate) unit: NameId,
-    pub(crate) value: FieldValue,
+pub struct Field {
+    /// The name.
+    pub name: NameId,
+    /// The unit; empty for none.
+    pub unit: NameId,
+    /// The value.
+    pub value: FieldValue,
 }
 
+/// The value of a field.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum FieldValue {
+pub enum FieldValue {
+    /// An unsigned number.
     U64(u64),
+    /// A signed number.
     I64(i64),
+    /// A floating-point number.
     F64(f64),
+    /// True or false.
     Bool(bool),
+    /// A text.
     Text(NameId),
+}
+
+impl FieldValue {
+    /// The name that is the value, if it is a text.
+    pub(crate) fn text(&self) -> Option<NameId> {
+        match *self {
+            Self::Text(name) => Some(name),
+            _ => None,
+        }
+    }
 }
 
 /// The owner of [`Details`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Subject {
+pub enum Subject {
+    /// A range of a thread.
     Range(RangeId),
+    /// A process range.
     ProcessRange(ProcessRangeId),
+    /// A mark.
     Mark(MarkId),
 }
 
 /// A process range.
 #[derive(Debug)]
-pub(crate) struct ProcessRange {
-    pub(crate) label: LabelId,
+pub struct ProcessRange {
+    /// Its name and domain.
+    pub label: LabelId,
     /// The thread of the start, and its innermost range.
-    pub(crate) thread: ThreadId,
-    pub(crate) parent: Option<RangeId>,
+    pub thread: ThreadId,
+    /// The innermost range of that thread at the start.
+    pub parent: Option<RangeId>,
     /// Until the stop, if it had not ended.
-    pub(crate) time: Interval,
+    pub time: Interval,
     /// The thread of the end; `None` if it had not ended.
-    pub(crate) end_thread: Option<ThreadId>,
+    pub end_thread: Option<ThreadId>,
 }
 
+/// An instant that the program marked.
 #[derive(Debug)]
-pub(crate) struct Mark {
-    pub(crate) label: LabelId,
-    pub(crate) thread: ThreadId,
-    pub(crate) at_ns: u64,
-    pub(crate) parent: Option<RangeId>,
+pub struct Mark {
+    /// Its name and domain.
+    pub label: LabelId,
+    /// The thread that made it.
+    pub thread: ThreadId,
+    /// Its time.
+    pub at_ns: u64,
+    /// The innermost range of the thread.
+    pub parent: Option<RangeId>,
 }
 
+/// A range of a thread, from push to pop.
 #[derive(Debug)]
-pub(crate) struct Range {
-    pub(crate) time: Interval,
-    pub(crate) label: LabelId,
-    pub(crate) thread: ThreadId,
-    /// Earlier in [`Store::order`]. On another thread if a context was handed over.
-    pub(crate) parent: Maybe<RangeId>,
+pub struct Range {
+    /// From its push to its pop.
+    pub time: Interval,
+    /// Its name and domain.
+    pub label: LabelId,
+    /// The thread that opened it.
+    pub thread: ThreadId,
+    /// Earlier in [`Tables::order`]. On another thread if a context was handed over.
+    pub parent: Maybe<RangeId>,
     /// If true, its end is that of the session.
-    pub(crate) is_open: bool,
+    pub is_open: bool,
 }
 
 /// A CUDA API.
@@ -160,24 +204,45 @@ pub enum Api {
 
 /// The properties shared by many calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct CallKind {
-    pub(crate) name: NameId,
-    pub(crate) api: Api,
-    pub(crate) class: CallClass,
-    pub(crate) result: u32,
-    pub(crate) captured: bool,
-    pub(crate) empty: bool,
+pub struct CallKind {
+    /// The function's name.
+    pub name: NameId,
+    /// The API that it is of.
+    pub api: Api,
+    /// What kind of function it is.
+    pub class: CallClass,
+    /// The value that it returned, of `CUresult` or `cudaError_t`; 0 is success.
+    pub result: u32,
+    /// True if its work went into a graph that was being captured.
+    pub captured: bool,
+    /// True if it had nothing to do, such as a copy of 0 bytes.
+    pub empty: bool,
     /// False if it had not returned.
-    pub(crate) has_returned: bool,
+    pub has_returned: bool,
     /// The ranges that share it besides its own.
-    pub(crate) share: Option<ShareId>,
+    pub share: Option<ShareId>,
     /// It was made in a range that the recording lacks: without a range, but not outside of all.
-    pub(crate) range_is_unknown: bool,
+    pub range_is_unknown: bool,
 }
 
 impl CallKind {
+    /// A call that succeeded.
+    pub fn new(name: NameId, api: Api, class: CallClass) -> Self {
+        Self {
+            name,
+            api,
+            class,
+            result: 0,
+            captured: false,
+            empty: false,
+            has_returned: true,
+            share: None,
+            range_is_unknown: false,
+        }
+    }
+
     /// True if the call returned an error.
-    pub(crate) fn is_failure(&self) -> bool {
+    pub fn is_failure(&self) -> bool {
         self.has_returned && is_failure(self.class, self.result)
     }
 
@@ -203,30 +268,37 @@ impl CallKind {
 
 /// A call into CUDA.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Call {
+pub struct Call {
     /// Without an end if it had not returned.
-    pub(crate) time: Interval,
-    pub(crate) correlation_id: u32,
-    pub(crate) kind: CallKindId,
-    pub(crate) thread: ThreadId,
-    pub(crate) range: Maybe<RangeId>,
+    pub time: Interval,
+    /// CUPTI's correlation id, which the records of its work have, too.
+    pub correlation_id: u32,
+    /// The properties that it shares with other calls.
+    pub kind: CallKindId,
+    /// The calling thread.
+    pub thread: ThreadId,
+    /// The innermost range of the thread.
+    pub range: Maybe<RangeId>,
 }
 
 /// A GPU operation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Operation {
+pub struct Operation {
     /// All 0 without timestamps.
     time: Interval,
-    pub(crate) correlation_id: u32,
-    pub(crate) work: WorkId,
+    /// The correlation id of its call.
+    pub correlation_id: u32,
+    /// The properties that it shares with other operations.
+    pub work: WorkId,
     /// The submitting call, set by `correlate`.
-    pub(crate) call: Maybe<CallId>,
+    pub call: Maybe<CallId>,
     /// The range that created its graph node.
-    pub(crate) captured: Maybe<RangeId>,
+    pub captured: Maybe<RangeId>,
 }
 
 impl Operation {
-    pub(crate) fn new(work: WorkId, time: Option<Interval>, correlation_id: u32) -> Self {
+    /// An operation whose call is not known yet; `None` for one without timestamps.
+    pub fn new(work: WorkId, time: Option<Interval>, correlation_id: u32) -> Self {
         Self {
             time: time.unwrap_or_default(),
             correlation_id,
@@ -238,13 +310,13 @@ impl Operation {
 
     /// `None` without timestamps.
     #[inline]
-    pub(crate) fn time(&self) -> Option<Interval> {
+    pub fn time(&self) -> Option<Interval> {
         (self.time != Interval::default()).then_some(self.time)
     }
 
     /// 0 without timestamps.
     #[inline]
-    pub(crate) fn start_ns(&self) -> u64 {
+    pub fn start_ns(&self) -> u64 {
         self.time.start_ns
     }
 
@@ -255,33 +327,36 @@ impl Operation {
 
     /// 0 without timestamps.
     #[inline]
-    pub(crate) fn ns(&self) -> u64 {
+    pub fn ns(&self) -> u64 {
         self.time.ns()
     }
 }
 
 /// Bytes of a kernel in the tables, without shared data: its row, that of its call, and their index
 /// entries in `range_tree`.
-pub(crate) const BYTES_A_KERNEL: usize = size_of::<Operation>() + size_of::<Call>() + 8;
+pub const BYTES_A_KERNEL: usize = size_of::<Operation>() + size_of::<Call>() + 8;
 const _: () = assert!(BYTES_A_KERNEL <= 96);
 
 /// The properties shared by repeated operations: all but the time and the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Work {
-    pub(crate) what: What,
-    pub(crate) place: cupti::Place,
+pub struct Work {
+    /// The kernel, copy, memset or graph.
+    pub what: What,
+    /// The device, context and stream.
+    pub place: cupti::Place,
     /// The green context, if the source has it.
-    pub(crate) green_context: Option<u32>,
+    pub green_context: Option<u32>,
     /// The shared memory setting of the multiprocessors for a kernel.
-    pub(crate) shared_memory: SharedMemorySetting,
+    pub shared_memory: SharedMemorySetting,
     /// CUPTI's copy kind, which distinguishes arrays and managed memory; 0 if unknown.
-    pub(crate) copy_kind: u8,
+    pub copy_kind: u8,
     /// The kernel's id of the process; 0 as for [`Thread::process`].
-    pub(crate) process: u32,
+    pub process: u32,
 }
 
 impl Work {
-    pub(crate) fn new(what: What, place: cupti::Place) -> Self {
+    /// Work of a process that recorded itself.
+    pub fn new(what: What, place: cupti::Place) -> Self {
         Self {
             what,
             place,
@@ -293,18 +368,24 @@ impl Work {
     }
 
     /// True for a move of managed memory, which no call asks for.
-    pub(crate) fn is_migration(&self) -> bool {
+    pub fn is_migration(&self) -> bool {
         matches!(self.what, What::Copy(_)) && (11..=13).contains(&self.copy_kind)
     }
 }
 
+/// The kind of a GPU operation, with what CUPTI records of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum What {
+pub enum What {
+    /// A kernel.
     Kernel {
+        /// Its names.
         names: KernelNames,
+        /// Its record.
         details: cupti::Kernel,
     },
+    /// A copy.
     Copy(cupti::Memcpy),
+    /// A memset.
     Memset(cupti::Memset),
     /// A launch of a CUDA graph that was traced as one interval.
     Graph(WholeGraph),
@@ -312,30 +393,30 @@ pub(crate) enum What {
 
 /// The graph of a launch traced as one interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct WholeGraph {
+pub struct WholeGraph {
     /// The executable graph.
-    pub(crate) executable: u32,
+    pub executable: u32,
     /// The graph it was instantiated from, if the source has it.
-    pub(crate) template: Option<u32>,
+    pub template: Option<u32>,
 }
 
 /// The names of a kernel in its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct KernelNames {
+pub struct KernelNames {
     /// The mangled name, if known.
-    pub(crate) name: NameId,
+    pub name: NameId,
     /// With parameters.
-    pub(crate) demangled: Option<NameId>,
+    pub demangled: Option<NameId>,
     /// The unqualified name.
-    pub(crate) short: Option<NameId>,
+    pub short: Option<NameId>,
 }
 
 /// Stands for a copy's own correlation id, which its runtime call usually shares.
-pub(crate) const SAME_ID: u32 = u32::MAX;
+pub const SAME_ID: u32 = u32::MAX;
 
 impl What {
     /// Its CUDA graph node.
-    pub(crate) fn graph_node(&self) -> Option<cupti::GraphNode> {
+    pub fn graph_node(&self) -> Option<cupti::GraphNode> {
         match self {
             Self::Kernel { details, .. } => details.graph_node,
             Self::Copy(copy) => copy.graph_node,
@@ -383,26 +464,32 @@ impl What {
     }
 }
 
+/// A synchronisation of the host with the GPU, or of streams with an event.
 #[derive(Debug)]
-pub(crate) struct Synchronization {
-    pub(crate) record: cupti::Synchronization,
-    pub(crate) call: Option<CallId>,
+pub struct Synchronization {
+    /// Its record.
+    pub record: cupti::Synchronization,
+    /// The waiting call, set by the join.
+    pub call: Option<CallId>,
     /// The kernel's id of the process; 0 as for [`Thread::process`].
-    pub(crate) process: u32,
+    pub process: u32,
 }
 
 /// An event was recorded into a stream: what was submitted to the stream before, by correlation id, precedes the event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct EventRecord {
+pub struct EventRecord {
     /// The kernel's id of the process; 0 as for [`Thread::process`].
-    pub(crate) process: u32,
-    pub(crate) context: u32,
-    pub(crate) stream: u32,
+    pub process: u32,
+    /// CUPTI's id of the context.
+    pub context: u32,
+    /// CUPTI's id of the stream.
+    pub stream: u32,
     /// CUPTI's id of the event, which a program may record several times.
-    pub(crate) event: u32,
-    pub(crate) correlation_id: u32,
+    pub event: u32,
+    /// The correlation id of the call that recorded it.
+    pub correlation_id: u32,
     /// CUPTI's id of this recording; from 12.8.
-    pub(crate) sync_id: Option<u64>,
+    pub sync_id: Option<u64>,
 }
 
 impl EventRecord {
@@ -420,85 +507,109 @@ impl EventRecord {
 
 /// An allocation or a free.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct MemoryEvent {
-    pub(crate) at_ns: u64,
-    pub(crate) is_allocation: bool,
-    pub(crate) kind: cupti::MemoryKind,
-    pub(crate) bytes: u64,
-    pub(crate) address: u64,
-    pub(crate) device: u32,
-    pub(crate) correlation_id: u32,
-    pub(crate) call: Maybe<CallId>,
+pub struct MemoryEvent {
+    /// Its time.
+    pub at_ns: u64,
+    /// False for a free.
+    pub is_allocation: bool,
+    /// The kind of memory.
+    pub kind: cupti::MemoryKind,
+    /// The size.
+    pub bytes: u64,
+    /// The address.
+    pub address: u64,
+    /// The CUDA ordinal of the device.
+    pub device: u32,
+    /// The correlation id of its call.
+    pub correlation_id: u32,
+    /// The call, set by the join.
+    pub call: Maybe<CallId>,
     /// The kernel's id of the process; 0 as for [`Thread::process`].
-    pub(crate) process: u32,
+    pub process: u32,
     /// True for a duplicate record of the same call, which CUPTI 12.8 and 13.0 write for
     /// `cuMemAlloc` and `cuMemFree`. Set by `correlate`.
-    pub(crate) is_repeat: bool,
+    pub is_repeat: bool,
 }
 
 /// A migration or page fault of managed memory.
 #[derive(Debug, Clone, Copy)]
-#[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
-pub(crate) struct ManagedMemory {
-    pub(crate) what: Managed,
-    pub(crate) address: u64,
-    pub(crate) time: Interval,
-    pub(crate) device: Option<u32>,
+pub struct ManagedMemory {
+    /// What happened.
+    pub what: Managed,
+    /// The address.
+    pub address: u64,
+    /// Its time.
+    pub time: Interval,
+    /// The CUDA ordinal of the device, if known.
+    pub device: Option<u32>,
     /// The kernel's id of the process; 0 as for [`Thread::process`].
-    pub(crate) process: u32,
+    pub process: u32,
 }
 
+/// What happened to managed memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
-pub(crate) enum Managed {
-    /// A migration, which is also an operation.
+pub enum Managed {
+    /// A migration to a device, which is also an operation.
     ToDevice {
+        /// Its size.
         bytes: u64,
     },
+    /// A migration to the host, which is also an operation.
     ToHost {
+        /// Its size.
         bytes: u64,
     },
     /// A fault of the host at this instruction: a function of the program, or an address.
     HostFault {
+        /// The function or address.
         instruction: Option<NameId>,
         /// The source line; 0 in the source if unknown.
         line: Option<(NameId, u32)>,
     },
     /// A number of faults of the device.
     DeviceFaults {
+        /// How many.
         count: u64,
     },
 }
 
 /// The limits of a device's multiprocessor; 0 if unknown.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Multiprocessor {
+pub struct Multiprocessor {
     /// CUDA ordinal.
-    pub(crate) device: u32,
-    pub(crate) compute_capability: (u32, u32),
-    pub(crate) multiprocessors: u32,
-    pub(crate) warps: u32,
-    pub(crate) blocks: u32,
-    pub(crate) registers: u32,
-    pub(crate) registers_per_block: u32,
-    pub(crate) shared_bytes: u32,
+    pub device: u32,
+    /// Major and minor: (9, 0) is sm_90.
+    pub compute_capability: (u32, u32),
+    /// The number of multiprocessors of the device.
+    pub multiprocessors: u32,
+    /// Warps.
+    pub warps: u32,
+    /// Blocks.
+    pub blocks: u32,
+    /// Registers.
+    pub registers: u32,
+    /// Registers of one block.
+    pub registers_per_block: u32,
+    /// Bytes of shared memory.
+    pub shared_bytes: u32,
     /// For kernels that opted in.
-    pub(crate) shared_bytes_per_block: u32,
+    pub shared_bytes_per_block: u32,
 }
 
 /// Time spent by the profiler.
 #[derive(Debug, Clone, Copy)]
-#[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
-pub(crate) struct Overhead {
-    pub(crate) time: Interval,
-    pub(crate) process: u32,
+pub struct Overhead {
+    /// Its time.
+    pub time: Interval,
+    /// The kernel's id of the process.
+    pub process: u32,
     /// True if no work could be submitted to the device.
-    pub(crate) holds_gpu: bool,
+    pub holds_gpu: bool,
 }
 
 /// How calls are attributed to ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum RangesBy {
+pub enum RangesBy {
     /// By the tags of calls.
     #[default]
     Calls,
@@ -508,122 +619,118 @@ pub(crate) enum RangesBy {
 
 /// The times and kind of the session.
 #[derive(Debug, Default)]
-pub(crate) struct Session {
+pub struct Session {
     /// In nanoseconds of `CLOCK_MONOTONIC`.
-    pub(crate) window_ns: (u64, u64),
+    pub window_ns: (u64, u64),
     /// The times in which it was on and not paused, sorted and disjoint.
-    pub(crate) windows_ns: Vec<(u64, u64)>,
+    pub windows_ns: Vec<(u64, u64)>,
     /// In a snapshot: calls that returned after this time may still get records.
-    pub(crate) pending_from_ns: Option<u64>,
+    pub pending_from_ns: Option<u64>,
     /// Records without a call and with an id up to this belong to calls before those kept.
-    pub(crate) before_id: u32,
-    pub(crate) ranges_by: RangesBy,
+    pub before_id: u32,
+    /// How calls came to their ranges.
+    pub ranges_by: RangesBy,
     /// The source's time 0.
-    pub(crate) zero_ns: u64,
+    pub zero_ns: u64,
     /// The last time of all annotations of a capture, ranges, marks and others.
-    pub(crate) last_annotation_ns: u64,
+    pub last_annotation_ns: u64,
 }
 
 impl Session {
     /// A time in the source's clock; negative before its 0.
-    pub(crate) fn since_zero(&self, ns: u64) -> i64 {
+    pub fn since_zero(&self, ns: u64) -> i64 {
         let since = i128::from(ns) - i128::from(self.zero_ns);
         // CAST: times that far away do not occur.
         since.clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 }
 
+/// All rows of a profile.
 #[derive(Debug, Default)]
-pub(crate) struct Store {
-    pub(crate) session: Session,
-    pub(crate) names: Names,
-    pub(crate) threads: Vec<Thread>,
-    pub(crate) labels: Vec<Label>,
+pub struct Tables {
+    /// The times and kind of the session.
+    pub session: Session,
+    /// All names.
+    pub names: Names,
+    /// By their first appearance.
+    pub threads: Vec<Thread>,
+    /// Names and domains of ranges and marks.
+    pub labels: Vec<Label>,
     /// By thread in start order.
-    pub(crate) ranges: Vec<Range>,
+    pub ranges: Vec<Range>,
     /// By starting thread in start order.
-    pub(crate) process_ranges: Vec<ProcessRange>,
+    pub process_ranges: Vec<ProcessRange>,
     /// By thread in time order.
-    pub(crate) marks: Vec<Mark>,
-    pub(crate) details: FxHashMap<Subject, Details>,
-    pub(crate) call_kinds: Interned<CallKind>,
+    pub marks: Vec<Mark>,
+    /// Payloads and fields of those that have any.
+    pub details: FxHashMap<Subject, Details>,
+    /// What calls have in common.
+    pub call_kinds: Interned<CallKind>,
     /// Ranges that share work attributed to another range, without duplicates. Few calls have any.
-    pub(crate) shares: Vec<Box<[RangeId]>>,
+    pub shares: Vec<Box<[RangeId]>>,
     /// By thread in call order. Of a runtime call and its driver call, which share their
     /// correlation id, the driver call.
-    pub(crate) calls: Vec<Call>,
+    pub calls: Vec<Call>,
     /// The runtime calls that made driver calls; set by `correlate`.
-    pub(crate) outer_calls: Vec<Call>,
+    pub outer_calls: Vec<Call>,
     /// Calls of a capture that share their correlation id, by process and id; set by `correlate`.
-    pub(crate) repeated_calls: FxHashMap<(u32, u32), Vec<Call>>,
-    pub(crate) works: Interned<Work>,
+    pub repeated_calls: FxHashMap<(u32, u32), Vec<Call>>,
+    /// What operations have in common.
+    pub works: Interned<Work>,
     /// By start; those without timestamps first.
-    pub(crate) operations: Vec<Operation>,
-    pub(crate) synchronizations: Vec<Synchronization>,
+    pub operations: Vec<Operation>,
+    /// By their end.
+    pub synchronizations: Vec<Synchronization>,
     /// Empty unless the program collected the kind.
-    #[cfg_attr(
-        not(feature = "analysis"),
-        allow(dead_code, reason = "what critical paths lead through")
-    )]
-    pub(crate) event_records: Vec<EventRecord>,
+    pub event_records: Vec<EventRecord>,
     /// By process; empty unless the program logged them.
-    #[cfg_attr(
-        not(feature = "analysis"),
-        allow(dead_code, reason = "what critical paths lead through")
-    )]
-    pub(crate) graph_dependencies: FxHashMap<u32, GraphDependencies>,
+    pub graph_dependencies: FxHashMap<u32, GraphDependencies>,
     /// By time.
-    pub(crate) memory: Vec<MemoryEvent>,
+    pub memory: Vec<MemoryEvent>,
     /// By start; empty if the source has none.
-    #[cfg_attr(
-        not(feature = "nsys"),
-        allow(dead_code, reason = "what captures of other tools tell")
-    )]
-    pub(crate) managed: Vec<ManagedMemory>,
+    pub managed: Vec<ManagedMemory>,
     /// By start; empty if the source has none.
-    #[cfg_attr(
-        not(feature = "nsys"),
-        allow(dead_code, reason = "what captures of other tools tell")
-    )]
-    pub(crate) overheads: Vec<Overhead>,
+    pub overheads: Vec<Overhead>,
     /// By device; empty if the source has none.
-    pub(crate) multiprocessors: Vec<Multiprocessor>,
+    pub multiprocessors: Vec<Multiprocessor>,
     /// CUDA ordinals of several GPUs: each process numbers its visible ones.
-    pub(crate) shared_ordinals: Vec<u32>,
+    pub shared_ordinals: Vec<u32>,
     /// Empty if a process recorded itself.
-    pub(crate) processes: Vec<Process>,
+    pub processes: Vec<Process>,
     /// The clocks of several hosts; empty if all recordings are of one.
-    pub(crate) hosts: Vec<HostClock>,
+    pub hosts: Vec<HostClock>,
     /// The samples of the devices.
-    pub(crate) series: Vec<Arc<Series>>,
+    pub series: Vec<Arc<Series>>,
     /// The stacks of each recording.
     pub(crate) host_stacks: Vec<Arc<HostStacks>>,
     /// By thread and start: places in `host_stacks` and in its stacks.
     pub(crate) call_stacks: FxHashMap<(ThreadId, u64), (u32, u32)>,
     /// What threads did in gaps, by thread and start.
-    pub(crate) host_samples: Vec<HostPart>,
+    pub host_samples: Vec<HostPart>,
     /// Calls whose stack is not in the recording.
-    pub(crate) missing_stacks: u64,
+    pub missing_stacks: u64,
     /// By [`CallId`]: the inferred range of calls outside all ranges; empty if none was inferred.
-    pub(crate) inferred: Vec<Maybe<RangeId>>,
+    pub inferred: Vec<Maybe<RangeId>>,
     /// The source's number of each range, then of each process range, if it has any.
-    pub(crate) range_numbers: Vec<u64>,
+    pub range_numbers: Vec<u64>,
 }
 
 /// What a thread did in a part of a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HostPart {
-    pub(crate) thread: ThreadId,
-    pub(crate) time: Interval,
-    /// In [`Store::host_stacks`].
-    pub(crate) table: u32,
+pub struct HostPart {
+    /// The thread.
+    pub thread: ThreadId,
+    /// Its time.
+    pub time: Interval,
+    /// In [`Tables::host_stacks`].
+    pub table: u32,
     /// In the stacks of that table.
-    pub(crate) stack: Option<u32>,
+    pub stack: Option<u32>,
     /// As [`HostSamples::parts`](crate::record::host_stacks::HostSamples::parts) has it.
-    pub(crate) doing: u32,
+    pub doing: u32,
 }
 
-impl Store {
+impl Tables {
     /// Sorts the samples, and cuts those that overlap, as in a damaged file alone: the parts of a gap add up to it.
     pub(crate) fn sort_host_samples(&mut self) {
         order::sort_by_key(&mut self.host_samples, |part| (part.thread.at(), part.time.start_ns));
@@ -640,12 +747,13 @@ impl Store {
         });
     }
 
+    /// The stack that was taken at a call: equal pairs are equal stacks.
+    pub fn stack_of(&self, call: &Call) -> Option<(u32, u32)> {
+        self.call_stacks.get(&(call.thread, call.time.start_ns)).copied()
+    }
+
     /// What a thread did within some time, as far as it was sampled: in order, cut to that time.
-    pub(crate) fn host_parts(
-        &self,
-        thread: ThreadId,
-        time: Interval,
-    ) -> impl Iterator<Item = HostPart> {
+    pub fn host_parts(&self, thread: ThreadId, time: Interval) -> impl Iterator<Item = HostPart> {
         let ends_before =
             |part: &HostPart| (part.thread.at(), part.time.end_ns) <= (thread.at(), time.start_ns);
         let first = self.host_samples.partition_point(ends_before);
@@ -659,27 +767,31 @@ impl Store {
         })
     }
 
+    /// The label of this row.
     #[inline]
-    pub(crate) fn label(&self, id: LabelId) -> &Label {
+    pub fn label(&self, id: LabelId) -> &Label {
         &self.labels[id.at()]
     }
 
+    /// What a call shares with others.
     #[inline]
-    pub(crate) fn call_kind(&self, call: &Call) -> &CallKind {
+    pub fn call_kind(&self, call: &Call) -> &CallKind {
         self.call_kinds.row(call.kind.at())
     }
 
+    /// What an operation shares with others.
     #[inline]
-    pub(crate) fn work(&self, operation: &Operation) -> &Work {
+    pub fn work(&self, operation: &Operation) -> &Work {
         self.works.row(operation.work.at())
     }
 
     /// Every work, by [`WorkId`].
-    pub(crate) fn works(&self) -> &[Work] {
+    pub fn works(&self) -> &[Work] {
         self.works.rows()
     }
+    /// The row of this kind, which is added if there is none.
 
-    pub(crate) fn intern_call_kind(&mut self, kind: CallKind) -> CallKindId {
+    pub fn intern_call_kind(&mut self, kind: CallKind) -> CallKindId {
         let hash = hash_of(&kind);
         let known = self.call_kinds.find(hash, || hash, |known| *known == kind);
         CallKindId(known.unwrap_or_else(|slot| self.call_kinds.push(slot, kind)))
@@ -721,7 +833,7 @@ impl Store {
     }
 
     /// Removes the time and call from a work.
-    pub(crate) fn intern_work(&mut self, work: Work) -> WorkId {
+    pub fn intern_work(&mut self, work: Work) -> WorkId {
         let quick_hash = work.what.fingerprint(work.place, work.process);
         let work = Work { what: work.what.without_instance(), ..work };
         let known = self.works.find(quick_hash, || hash_of(&work), |known| *known == work);
@@ -730,12 +842,12 @@ impl Store {
 
     /// Orders parents before their children: by start, then by row.
     #[inline]
-    pub(crate) fn order(&self, range: RangeId) -> (u64, RangeId) {
+    pub fn order(&self, range: RangeId) -> (u64, RangeId) {
         (self.ranges[range.at()].time.start_ns, range)
     }
 
     /// Sorts ranges so that each comes after its outer ranges.
-    pub(crate) fn sort_ranges(&self, ranges: &mut [RangeId]) {
+    pub fn sort_ranges(&self, ranges: &mut [RangeId]) {
         ranges.sort_unstable_by_key(|&range| self.order(range));
     }
 
@@ -750,7 +862,7 @@ impl Store {
     }
 
     /// Allocations and frees without duplicates.
-    pub(crate) fn memory_events(&self) -> impl Iterator<Item = &MemoryEvent> {
+    pub fn memory_events(&self) -> impl Iterator<Item = &MemoryEvent> {
         self.memory.iter().filter(|event| !event.is_repeat)
     }
 
@@ -765,7 +877,7 @@ impl Store {
     }
 
     /// The calls that nsys joins to an operation: all with its correlation id.
-    pub(crate) fn calls_of(&self, operation: &Operation) -> &[Call] {
+    pub fn calls_of(&self, operation: &Operation) -> &[Call] {
         let Some(call) = operation.call.get() else { return &[] };
         let own = std::slice::from_ref(&self.calls[call.at()]);
         if self.repeated_calls.is_empty() {
@@ -777,13 +889,13 @@ impl Store {
 
     /// The inferred range of a call outside all ranges.
     #[inline]
-    pub(crate) fn inferred_range_of(&self, call: Maybe<CallId>) -> Option<RangeId> {
+    pub fn inferred_range_of(&self, call: Maybe<CallId>) -> Option<RangeId> {
         self.inferred.get(call.get()?.at())?.get()
     }
 
     /// The range whose call caused this work.
     #[inline]
-    pub(crate) fn range_of(&self, call: Maybe<CallId>) -> Option<RangeId> {
+    pub fn range_of(&self, call: Maybe<CallId>) -> Option<RangeId> {
         self.calls[call.get()?.at()].range.get()
     }
 }
@@ -794,12 +906,12 @@ mod tests {
 
     #[test]
     fn works_that_differ_in_one_field_are_kept_apart() {
-        let mut store = Store::default();
+        let mut store = Tables::default();
         let names = |names: &mut Names| {
             let name = names.intern("kernel");
             KernelNames { name, demangled: None, short: None }
         };
-        let works = |store: &mut Store, block: u32| {
+        let works = |store: &mut Tables, block: u32| {
             let mut kernel = cupti::Kernel::default();
             // Not part of the fast hash.
             (kernel.block, kernel.dynamic_shared_bytes) = ([1, block, 1], block);

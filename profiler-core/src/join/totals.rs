@@ -123,7 +123,7 @@ impl Totals {
 
 impl Totals {
     /// The rest after earlier sums of the same rows.
-    pub(crate) fn since(mut self, earlier: &Self) -> Self {
+    pub fn since(mut self, earlier: &Self) -> Self {
         self -= *earlier;
         self
     }

@@ -79,7 +79,7 @@ impl<'a> ApiCall<'a> {
     }
 
     /// The ranges that it counts for, innermost first, if an ancestor of its range leaves it out.
-    pub(crate) fn late_chain(&self) -> Option<impl Iterator<Item = Range<'a>> + use<'a>> {
+    pub fn late_chain(&self) -> Option<impl Iterator<Item = Range<'a>> + use<'a>> {
         let profile = self.profile;
         let chain = profile.tree.late_chain(&profile.store, self.row)?;
         Some(chain.map(move |id| Range { profile, id }))
@@ -106,7 +106,7 @@ impl<'a> ApiCall<'a> {
     }
 
     /// The interval in the store's clock.
-    pub(crate) fn interval(&self) -> Interval {
+    pub fn interval(&self) -> Interval {
         self.row.time
     }
 }

@@ -8,7 +8,7 @@ use crate::join::busy::united;
 use crate::join::tables::Interval;
 
 /// The share of throttled time from which a device's times are not those of the program alone.
-pub(crate) const THROTTLED: f64 = 0.01;
+pub const THROTTLED: f64 = 0.01;
 
 /// NVML's samples of a device's clocks while operations ran: [`Profile::device_clocks`].
 #[derive(Debug, Clone, PartialEq)]

@@ -5,7 +5,7 @@ use std::fmt;
 use profiler_base::text::printable;
 
 use super::{ApiCall, Profile};
-use crate::join::tables::{HostPart, Store};
+use crate::join::tables::{HostPart, Tables};
 use crate::record::host_stacks::{FIRST_WAIT, HostStacks};
 pub use crate::record::host_stacks::{SampleLosses, SampleSource, StackLosses};
 
@@ -52,7 +52,8 @@ pub enum HostState<'a> {
 }
 
 impl<'a> HostState<'a> {
-    pub(crate) fn of(store: &'a Store, part: &HostPart) -> Self {
+    /// What a thread did in a part of a gap.
+    pub fn of(store: &'a Tables, part: &HostPart) -> Self {
         let known = |text: &'a String| Some(&**text).filter(|text| !text.is_empty());
         match part.doing {
             0 => Self::Running,
@@ -163,12 +164,14 @@ impl fmt::Display for HostStackCounts {
 }
 
 impl<'a> HostStack<'a> {
-    pub(crate) fn of(store: &'a Store, call: &crate::join::tables::Call) -> Option<Self> {
+    /// The stack of a call, if it was taken.
+    pub fn of(store: &'a Tables, call: &crate::join::tables::Call) -> Option<Self> {
         let (table, place) = *store.call_stacks.get(&(call.thread, call.time.start_ns))?;
         Some(Self { stacks: store.host_stacks.get(table as usize)?, place })
     }
 
-    pub(crate) fn of_part(store: &'a Store, part: &HostPart) -> Option<Self> {
+    /// The stack in a part of a gap, if it was taken.
+    pub fn of_part(store: &'a Tables, part: &HostPart) -> Option<Self> {
         Some(Self { stacks: store.host_stacks.get(part.table as usize)?, place: part.stack? })
     }
 

@@ -1,11 +1,11 @@
 //! Labels of ranges and marks: name, domain, category, colour, payload, fields.
 
-use crate::join::tables::{Details, FieldValue, Label, LabelId, Store, Subject};
+use crate::join::tables::{Details, FieldValue, Label, LabelId, Subject, Tables};
 
 /// A row of the store with a label and possibly details.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Labelled<'a> {
-    pub(crate) store: &'a Store,
+    pub(crate) store: &'a Tables,
     pub(crate) label: LabelId,
     pub(crate) subject: Subject,
 }

@@ -19,8 +19,6 @@
 mod call;
 mod clocks;
 mod collective;
-#[cfg(feature = "analysis")]
-pub(crate) mod counter_track;
 mod host_stack;
 pub(crate) mod labels;
 pub(crate) mod mark;
@@ -29,11 +27,6 @@ pub(crate) mod process;
 pub(crate) mod process_range;
 pub(crate) mod profiles;
 mod range;
-#[cfg_attr(
-    not(feature = "analysis"),
-    expect(dead_code, reason = "comparisons need the feature analysis")
-)]
-pub(crate) mod running_numbers;
 pub(crate) mod summary;
 mod track;
 
@@ -41,28 +34,28 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::{Error, Kind};
 use crate::join::busy::{SessionTime, extent, within};
 use crate::join::collectives::{self, CollectiveRow};
 pub use crate::join::collectives::{COLLECTIVES_DOMAIN, collective_fields};
 use crate::join::communication::Communication;
-use crate::join::correlate;
-use crate::join::decode;
 pub use crate::join::health::Account;
 use crate::join::health::Health;
 use crate::join::infer;
+use crate::join::joined::Joined;
 use crate::join::range_tree::{NodeId, Tree};
 pub use crate::join::tables::Api;
 use crate::join::tables::{
-    BYTES_A_KERNEL, CallId, KernelNames, Maybe, OperationId, RangeId, Store, What, Work,
+    BYTES_A_KERNEL, CallId, KernelNames, Label, LabelId, Maybe, OperationId, RangeId, Tables, What,
+    Work,
 };
 pub use crate::join::totals::Totals;
 use crate::record::recording::Recording;
 pub use crate::record::recording::{DeviceInfo, RecordingInfo};
 pub use call::ApiCall;
-pub(crate) use clocks::THROTTLED;
+pub use clocks::THROTTLED;
 pub use clocks::{DeviceClocks, Slowed};
 pub use collective::{Collective, CollectiveFunction};
 pub use cupti::CopyKind;
@@ -72,7 +65,7 @@ pub use host_stack::{
 };
 pub use mark::Mark;
 pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
-pub use process::{HostClock, Merger, Process};
+pub use process::{HostClock, Merger, Process, ProcessesById};
 pub use process_range::{ProcessRange, ProcessRangeGroup};
 use profiler_base::getters;
 use profiler_base::kernel_names::{Pattern, label, overloaded};
@@ -85,7 +78,7 @@ pub use track::{Sampled, Track, TrackSample};
 /// The joined result of a session: every GPU operation with the call that submitted it and the range of that call.
 ///
 /// Times are nanoseconds of `CLOCK_MONOTONIC` since the session's start, or durations. `{}` prints a report for people;
-/// with the feature `analysis`, `{:#}` adds a diagnosis.
+/// [`report`](Self::report) can have more sections.
 ///
 /// ```
 /// use profiler_core::Profile;
@@ -106,7 +99,7 @@ pub struct Profile {
     /// `None` if the profile has another source, or the recording was dropped.
     recording: Option<Recording>,
     info: RecordingInfo,
-    pub(crate) store: Store,
+    pub(crate) store: Tables,
     pub(crate) tree: Tree,
     pub(crate) health: Health,
     collective_kernels: OnceLock<Communication>,
@@ -114,23 +107,8 @@ pub struct Profile {
     overloads: OnceLock<FxHashSet<KernelNames>>,
 }
 
-impl Profile {
-    /// Joins a recording. Costs about 0.2 us per operation.
-    #[must_use]
-    pub fn from_recording(recording: Recording) -> Self {
-        let mut health = Health::default();
-        let store = decode::read(&recording, &mut health);
-        let info = recording.info().clone();
-        Self { recording: Some(recording), ..Self::from_store(store, info, health) }
-    }
-
-    /// Joins decoded tables.
-    pub(crate) fn from_store(mut store: Store, info: RecordingInfo, mut health: Health) -> Self {
-        correlate::join(&mut store, &mut health);
-        Self::from_joined(store, info, health)
-    }
-
-    pub(crate) fn from_joined(store: Store, info: RecordingInfo, health: Health) -> Self {
+impl From<Joined> for Profile {
+    fn from(Joined { tables: store, info, health }: Joined) -> Self {
         let tree = Tree::build(&store);
         Self {
             recording: None,
@@ -143,9 +121,18 @@ impl Profile {
             overloads: OnceLock::new(),
         }
     }
+}
+
+impl Profile {
+    /// Joins a recording. Costs about 0.2 us per operation.
+    #[must_use]
+    pub fn from_recording(recording: Recording) -> Self {
+        let joined = Joined::of_recording(&recording);
+        Self { recording: Some(recording), ..Self::from(joined) }
+    }
 
     /// The works that are collectives, determined from their names on first use.
-    pub(crate) fn collective_kernels(&self) -> &Communication {
+    pub fn collective_kernels(&self) -> &Communication {
         self.collective_kernels.get_or_init(|| Communication::new(&self.store))
     }
 
@@ -189,14 +176,38 @@ impl Profile {
     }
 
     /// The name of a kernel that reports show.
-    pub(crate) fn kernel_label(&self, names: &KernelNames) -> String {
+    pub fn kernel_label(&self, names: &KernelNames) -> String {
         let text = |id| self.store.names.get(id);
         label(text(names.name), names.demangled.map(text), self.is_overloaded(names))
     }
 
-    pub(crate) fn collective_rows(&self) -> &[CollectiveRow] {
+    /// The collectives of all processes, by process and time, determined on first use.
+    pub fn collective_rows(&self) -> &[CollectiveRow] {
         let rows = || collectives::collectives(&self.store, self.collective_kernels());
         self.collective_rows.get_or_init(rows)
+    }
+
+    /// Gives nodes of the range tree other names; those of one name within one range become one node, also in what is made of the
+    /// profile later. Costs a pass over the ranges, and the range tree.
+    #[must_use]
+    pub fn with_node_names<'n>(mut self, name_of: impl Fn(NodeId) -> Option<&'n str>) -> Self {
+        let mut labels: FxHashMap<(LabelId, NodeId), LabelId> = FxHashMap::default();
+        let mut known: FxHashMap<Label, LabelId> = FxHashMap::default();
+        let store = &mut self.store;
+        for (range, &node) in store.ranges.iter_mut().zip(&self.tree.of_range) {
+            let Some(name) = name_of(node) else { continue };
+            range.label = *labels.entry((range.label, node)).or_insert_with(|| {
+                let label =
+                    Label { name: store.names.intern(name), ..store.labels[range.label.at()] };
+                *known.entry(label).or_insert_with(|| {
+                    store.labels.push(label);
+                    LabelId(store.labels.len() as u32 - 1)
+                })
+            });
+        }
+        self.tree = Tree::build(&self.store);
+        self.tree.add_inferred(&self.store);
+        self
     }
 
     /// Infers ranges of work that was submitted outside all ranges: of the thread that waited in a
@@ -266,6 +277,10 @@ impl Profile {
     }
 
     getters! {
+        /// The rows that it is made of.
+        tables: &Tables = store;
+        /// The tree of ranges, with the sums of each.
+        range_tree: &Tree = tree;
         /// The raw logs; `None` if the profile has another source, or they were
         /// [dropped](Self::without_recording).
         recording: Option<&Recording> = recording.as_ref();
@@ -292,18 +307,18 @@ impl Profile {
     }
 
     /// [`started_at`](Self::started_at) in nanoseconds since the epoch.
-    pub(crate) fn started_at_ns(&self) -> Option<u64> {
+    pub fn started_at_ns(&self) -> Option<u64> {
         self.store.session.window_ns.0.checked_add_signed(self.info.utc_offset_ns?)
     }
 
     /// [`started_at_ns`](Self::started_at_ns), or the second of the recording.
-    pub(crate) fn epoch_ns(&self) -> u64 {
+    pub fn epoch_ns(&self) -> u64 {
         let second = || self.info.recorded_at_s.unwrap_or(0).saturating_mul(1_000_000_000);
         self.started_at_ns().unwrap_or_else(second)
     }
 
     /// The kernel's id of a process; in the store, 0 is the only process.
-    pub(crate) fn process_id(&self, process: u32) -> u32 {
+    pub fn process_id(&self, process: u32) -> u32 {
         if process == 0 { self.info.process_id.unwrap_or(0) } else { process }
     }
 
@@ -378,25 +393,29 @@ impl Profile {
         Walk::new(self.roots())
     }
 
+    /// The range with this row.
+    pub fn range_at(&self, id: RangeId) -> Range<'_> {
+        Range { profile: self, id }
+    }
+
     /// A node of the range tree.
-    #[cfg(feature = "analysis")]
-    pub(crate) fn node(&self, id: NodeId) -> RangeNode<'_> {
+    pub fn node(&self, id: NodeId) -> RangeNode<'_> {
         RangeNode { profile: self, id }
     }
 
     /// All nodes, parents before their children.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = RangeNode<'_>> {
+    pub fn nodes(&self) -> impl Iterator<Item = RangeNode<'_>> {
         (0..self.tree.nodes.len() as u32).map(|id| RangeNode { profile: self, id: NodeId(id) })
     }
 
     /// For each node, whether its name or a path that ends with it matches the pattern.
-    pub(crate) fn matching(&self, pattern: &Pattern) -> Vec<bool> {
+    pub fn matching(&self, pattern: &Pattern) -> Vec<bool> {
         let parent = |node: &RangeNode<'_>| node.node().parent.map(NodeId::at);
         pattern.matching(self.nodes().map(|node| (parent(&node), node.name())))
     }
 
     /// For each node, whether an ancestor is among these.
-    pub(crate) fn is_within(&self, of: &[bool]) -> Vec<bool> {
+    pub fn is_within(&self, of: &[bool]) -> Vec<bool> {
         let mut within: Vec<bool> = Vec::with_capacity(of.len());
         for node in &self.tree.nodes {
             let parent = node.parent.map(NodeId::at);
@@ -406,7 +425,7 @@ impl Profile {
     }
 
     /// The nodes of a pattern without ancestors that match it.
-    pub(crate) fn outermost(&self, pattern: &Pattern) -> Vec<bool> {
+    pub fn outermost(&self, pattern: &Pattern) -> Vec<bool> {
         let matching = self.matching(pattern);
         let within = self.is_within(&matching);
         matching.into_iter().zip(within).map(|(is_it, within)| is_it && !within).collect()
@@ -451,15 +470,29 @@ impl Profile {
         self.store.outer_calls.iter().map(|row| ApiCall { profile: self, row, id: Maybe::NONE })
     }
 
-    pub(crate) fn operation(&self, id: OperationId) -> GpuOperation<'_> {
+    /// The operation with this row.
+    pub fn operation(&self, id: OperationId) -> GpuOperation<'_> {
         GpuOperation { profile: self, id, assigned: None }
     }
 
-    pub(crate) fn call(&self, id: CallId) -> ApiCall<'_> {
+    /// The call with this row.
+    pub fn call(&self, id: CallId) -> ApiCall<'_> {
         ApiCall { profile: self, row: &self.store.calls[id.at()], id: Some(id).into() }
     }
 
-    pub(crate) fn since_start(&self, ns: u64) -> Duration {
+    /// A time of the tables since the start of the session.
+    pub fn since_start(&self, ns: u64) -> Duration {
         Duration::from_nanos(ns.saturating_sub(self.store.session.window_ns.0))
     }
+}
+
+/// States that this many ranges [end before one within](Profile::outlived_ranges), so that sums do not nest.
+pub fn outlived(ranges: usize) -> String {
+    let (ranges, end) = match ranges {
+        1 => ("1 range".to_owned(), "ends"),
+        more => (format!("{more} ranges"), "end"),
+    };
+    format!(
+        "{ranges} {end} before a range that began within: work after the end is in the inner range alone, whose sums may exceed those of the outer one"
+    )
 }

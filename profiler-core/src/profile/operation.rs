@@ -38,7 +38,6 @@ pub enum Attribution {
 /// The kind of a GPU operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
-#[non_exhaustive]
 pub enum OperationKind {
     /// A kernel.
     Kernel,
@@ -65,20 +64,23 @@ impl<'a> GpuOperation<'a> {
         Self { assigned: Some((range, by)), ..self }
     }
 
-    pub(crate) fn profile(&self) -> &'a Profile {
+    /// The profile that it is of.
+    pub fn profile(&self) -> &'a Profile {
         self.profile
     }
 
-    pub(crate) fn row(&self) -> &'a Operation {
+    /// Its row of the tables.
+    pub fn row(&self) -> &'a Operation {
         &self.profile.store.operations[self.id.at()]
     }
 
-    pub(crate) fn work(&self) -> &'a Work {
+    /// What it shares with others.
+    pub fn work(&self) -> &'a Work {
         self.profile.store.work(self.row())
     }
 
     /// True for communication kernels between GPUs, by their name.
-    pub(crate) fn is_collective(&self) -> bool {
+    pub fn is_collective(&self) -> bool {
         self.profile.collective_kernels().contains(self.row().work)
     }
 
@@ -168,11 +170,12 @@ impl<'a> GpuOperation<'a> {
     }
 
     /// The interval in the store's clock.
-    pub(crate) fn interval(&self) -> Option<Interval> {
+    pub fn interval(&self) -> Option<Interval> {
         self.row().time()
     }
 
-    pub(crate) fn call_id(&self) -> Option<CallId> {
+    /// The row of its call, if it is known.
+    pub fn call_id(&self) -> Option<CallId> {
         self.row().call.get()
     }
 
@@ -190,7 +193,7 @@ impl<'a> GpuOperation<'a> {
     }
 
     /// The ranges that it counts for, innermost first, if an ancestor of its range leaves it out.
-    pub(crate) fn late_chain(&self) -> Option<impl Iterator<Item = Range<'a>> + use<'a>> {
+    pub fn late_chain(&self) -> Option<impl Iterator<Item = Range<'a>> + use<'a>> {
         self.profile.tree.crossings()?;
         self.call().filter(|_| self.assigned.is_none())?.late_chain()
     }
@@ -264,7 +267,7 @@ impl<'a> Kernel<'a> {
     }
 
     /// The demangled name with parameters, if the source of the profile has it.
-    pub(crate) fn demangled(&self) -> Option<&'a str> {
+    pub fn demangled(&self) -> Option<&'a str> {
         self.demangled
     }
 

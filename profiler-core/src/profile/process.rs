@@ -95,8 +95,7 @@ impl Merger {
     /// # Errors
     /// No recording was added, or those of several hosts share too few collectives.
     pub fn finish(self) -> Result<Profile, Error> {
-        let (store, info, health) = self.0.finish()?;
-        Ok(Profile::from_joined(store, info, health))
+        self.0.finish().map(Profile::from)
     }
 }
 
@@ -163,13 +162,15 @@ impl<'a> Process<'a> {
 }
 
 /// The processes of a profile by their ids.
-pub(crate) struct ProcessesById<'a> {
+#[derive(Debug)]
+pub struct ProcessesById<'a> {
     profile: &'a Profile,
     rows: FxHashMap<u32, &'a tables::Process>,
 }
 
 impl<'a> ProcessesById<'a> {
-    pub(crate) fn get(&self, id: u32) -> Process<'a> {
+    /// The process with this id.
+    pub fn get(&self, id: u32) -> Process<'a> {
         Process { profile: self.profile, id, row: self.rows.get(&id).copied() }
     }
 }
@@ -236,18 +237,18 @@ impl Profile {
     }
 
     /// True if the profile is of several processes.
-    pub(crate) fn has_several_processes(&self) -> bool {
+    pub fn has_several_processes(&self) -> bool {
         self.store.processes.len() > 1
     }
 
     /// The processes by their ids.
-    pub(crate) fn processes_by_id(&self) -> ProcessesById<'_> {
+    pub fn processes_by_id(&self) -> ProcessesById<'_> {
         let rows = self.store.processes.iter().map(|row| (row.id, row)).collect();
         ProcessesById { profile: self, rows }
     }
 
     /// The totals of each process, by its id.
-    pub(crate) fn totals_by_process(&self) -> FxHashMap<u32, Totals> {
+    pub fn totals_by_process(&self) -> FxHashMap<u32, Totals> {
         range_tree::totals_by_process(&self.store)
     }
 

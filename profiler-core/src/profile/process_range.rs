@@ -7,7 +7,7 @@ use profiler_base::getters;
 use rustc_hash::FxHashMap;
 
 use crate::join::range_tree::{add_call, add_operation};
-use crate::join::tables::{self, NameId, ProcessRangeId, Store, Subject, ThreadId};
+use crate::join::tables::{self, NameId, ProcessRangeId, Subject, Tables, ThreadId};
 use crate::join::totals::Totals;
 use crate::profile::labels::{Labelled, label_methods};
 use crate::profile::{Profile, Range};
@@ -190,8 +190,7 @@ impl<'a> ProcessRangeGroup<'a> {
     }
 
     /// The operations of its work, by start.
-    #[cfg(feature = "analysis")]
-    pub(crate) fn operations(&self) -> Vec<tables::OperationId> {
+    pub fn operations(&self) -> Vec<tables::OperationId> {
         let store = &self.profile.store;
         let is_within = |call: usize| {
             let next = self.calls.partition_point(|calls| calls.end <= call);
@@ -211,14 +210,13 @@ impl<'a> ProcessRangeGroup<'a> {
     }
 
     /// The times of the ranges.
-    #[cfg(feature = "analysis")]
-    pub(crate) fn times(&self) -> impl Iterator<Item = tables::Interval> {
+    pub fn times(&self) -> impl Iterator<Item = tables::Interval> {
         self.ranges().map(|range| range.row().time)
     }
 }
 
 /// The positions of each thread's calls in the call table.
-fn calls_of_threads(store: &Store) -> FxHashMap<ThreadId, Span<usize>> {
+fn calls_of_threads(store: &Tables) -> FxHashMap<ThreadId, Span<usize>> {
     let mut threads: FxHashMap<ThreadId, Span<usize>> = FxHashMap::default();
     for (row, call) in store.calls.iter().enumerate() {
         threads.entry(call.thread).or_insert(row..row).end = row + 1;
@@ -230,7 +228,7 @@ fn calls_of_threads(store: &Store) -> FxHashMap<ThreadId, Span<usize>> {
 const MOST_NESTED: usize = 16;
 
 /// The calls of a thread that lie within a process range, of its `all`.
-fn calls_within(store: &Store, all: Span<usize>, range: &tables::ProcessRange) -> Span<usize> {
+fn calls_within(store: &Tables, all: Span<usize>, range: &tables::ProcessRange) -> Span<usize> {
     let (first, calls) = (all.start, &store.calls[all]);
     let tables::Interval { start_ns, end_ns } = range.time;
     let from = calls.partition_point(|call| call.time.start_ns < start_ns);
@@ -261,7 +259,7 @@ struct CallSums {
 }
 
 impl CallSums {
-    fn new<'s>(store: &Store, spans: impl Iterator<Item = &'s Span<usize>>) -> Self {
+    fn new<'s>(store: &Tables, spans: impl Iterator<Item = &'s Span<usize>>) -> Self {
         let mut positions: Vec<usize> = spans.flat_map(|span| [span.start, span.end]).collect();
         positions.sort_unstable();
         positions.dedup();

@@ -27,6 +27,7 @@ pub struct RangeSummary {
     pub(super) inferred: Totals,
 }
 
+#[cfg(feature = "serde")]
 fn is_none(totals: &Totals) -> bool {
     *totals == Totals::default()
 }
@@ -75,12 +76,23 @@ pub struct RangeNode<'a> {
 }
 
 impl<'a> RangeNode<'a> {
-    pub(super) fn node(&self) -> &'a Node {
+    /// Its place in the range tree.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// The profile that it is of.
+    pub fn profile(&self) -> &'a Profile {
+        self.profile
+    }
+
+    /// Its row of the range tree.
+    pub fn node(&self) -> &'a Node {
         self.profile.tree.node_at(self.id)
     }
 
     /// The ancestors, innermost first.
-    pub(crate) fn ancestors(&self) -> impl Iterator<Item = RangeNode<'a>> + use<'a> {
+    pub fn ancestors(&self) -> impl Iterator<Item = RangeNode<'a>> + use<'a> {
         let profile = self.profile;
         std::iter::successors(self.node().parent, |id| profile.tree.node_at(*id).parent)
             .map(move |id| RangeNode { profile, id })
@@ -106,12 +118,12 @@ impl<'a> RangeNode<'a> {
 
     /// The path for outputs of many nodes: beyond 128 names, the first and last 64 with the number
     /// omitted between them, `…(7 more)…`.
-    pub(crate) fn cut_path(&self) -> String {
+    pub fn cut_path(&self) -> String {
         self.path_names().join("/")
     }
 
     /// True if this is its full path.
-    pub(crate) fn is_path(&self, path: &str) -> bool {
+    pub fn is_path(&self, path: &str) -> bool {
         let mut rest = path.strip_suffix(self.name());
         for around in self.ancestors() {
             let of_around = rest.and_then(|rest| rest.strip_suffix('/'));
@@ -124,12 +136,12 @@ impl<'a> RangeNode<'a> {
     }
 
     /// The number of ancestors.
-    pub(crate) fn depth(&self) -> usize {
+    pub fn depth(&self) -> usize {
         self.node().level.depth()
     }
 
     /// The names of [`cut_path`](Self::cut_path), outermost first.
-    pub(crate) fn path_names(&self) -> Vec<Cow<'a, str>> {
+    pub fn path_names(&self) -> Vec<Cow<'a, str>> {
         let profile = self.profile;
         self.node().level.names(self.id.at(), |row| {
             let node = RangeNode { profile, id: NodeId(row as u32) };
@@ -228,7 +240,13 @@ pub struct Range<'a> {
 label_methods!(Range);
 
 impl<'a> Range<'a> {
-    pub(crate) fn row(&self) -> &'a tables::Range {
+    /// Its place in the tables.
+    pub fn id(&self) -> RangeId {
+        self.id
+    }
+
+    /// Its row of the tables.
+    pub fn row(&self) -> &'a tables::Range {
         &self.profile.store.ranges[self.id.at()]
     }
 

@@ -7,7 +7,7 @@ use cupti::CopyKind;
 use profiler_base::distribution::Distribution;
 use profiler_base::kernel_names::{Pattern, label, overloaded};
 use profiler_base::table::{Layout, Table};
-use profiler_base::units::{nanoseconds, time};
+use profiler_base::units::time;
 use profiler_base::{getters, order};
 #[cfg(feature = "serde")]
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
@@ -286,7 +286,8 @@ profiler_base::serialize_fields!(ProcessRangeSummary<'_>, "ProcessRangeSummary",
     "inclusive": range.inclusive(),
 });
 
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize)]
 struct NamedMarks<'a> {
     name: &'a str,
     domain: Option<&'a str>,
@@ -295,7 +296,7 @@ struct NamedMarks<'a> {
 
 #[cfg(feature = "serde")]
 profiler_base::serialize_fields!(Summary, "Summary", |summary| {
-    "duration_ns": nanoseconds(summary.duration),
+    "duration_ns": profiler_base::units::nanoseconds(summary.duration),
     "totals": summary.totals(),
     "outside": summary.sums.outside.totals,
     "paths": summary.paths().collect::<Vec<_>>(),

@@ -4,7 +4,6 @@ use std::ops::Range as Rows;
 use std::time::Duration;
 
 use profiler_base::getters;
-use profiler_base::statistics::as_ns;
 use profiler_base::units::nanoseconds;
 
 use super::{Profile, Range, RangeNode};
@@ -46,10 +45,16 @@ pub struct Sampled {
     /// interval: the requested one is too short.
     pub whole: usize,
     /// The time covered by samples.
-    #[cfg_attr(feature = "serde", serde(rename = "covered_ns", serialize_with = "as_ns"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "covered_ns", serialize_with = "profiler_base::statistics::as_ns")
+    )]
     pub covered: Duration,
     /// The requested time.
-    #[cfg_attr(feature = "serde", serde(rename = "asked_ns", serialize_with = "as_ns"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "asked_ns", serialize_with = "profiler_base::statistics::as_ns")
+    )]
     pub asked: Duration,
 }
 
@@ -204,7 +209,8 @@ impl<'a> Track<'a> {
         (self.kind() == Kind::Total).then(|| self.add(times, |value| value).sum())?
     }
 
-    pub(crate) fn mean_of(&self, times: &[Interval]) -> Option<Sampled> {
+    /// The mean over times that are sorted and disjoint, weighted by time.
+    pub fn mean_of(&self, times: &[Interval]) -> Option<Sampled> {
         match self.kind() {
             Kind::Total => {
                 let sum = self.add(times, |value| value).sum()?;

@@ -10,7 +10,7 @@ use profiler_base::{getters, order};
 use rustc_hash::FxHashMap;
 
 use super::group::{CallThread, Grouping, Groups, RangePath};
-use super::timeline::Timeline;
+use super::timeline::HostTimeline;
 use super::{Query, Span, ns};
 use crate::join::busy::Sweep;
 use crate::join::segments::within;
@@ -163,13 +163,16 @@ profiler_base::serialize_as_text!(GapWait<'_>);
 
 /// A part of a gap with one cause, by what is known of the thread in it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct GapPart<'a> {
-    pub(crate) cause: IdleCause<'a>,
-    pub(crate) ns: u64,
+#[non_exhaustive]
+pub struct GapPart<'a> {
+    /// Why nothing ran.
+    pub cause: IdleCause<'a>,
+    /// Its length.
+    pub ns: u64,
     /// The stack of a sample; else that of the call that ended the gap, if the thread was on its way to it.
-    pub(crate) stack: Option<HostStack<'a>>,
+    pub stack: Option<HostStack<'a>>,
     /// What a sample found the thread doing.
-    pub(crate) state: Option<HostState<'a>>,
+    pub state: Option<HostState<'a>>,
 }
 
 /// A thread's main activity during a gap.
@@ -195,7 +198,7 @@ pub struct HostActivity<'a> {
 pub struct Gaps<'a> {
     profile: &'a Profile,
     gaps: Vec<Gap<'a>>,
-    timeline: Timeline,
+    timeline: HostTimeline,
 }
 
 impl<'a> Query<'a> {
@@ -221,7 +224,7 @@ impl<'a> Query<'a> {
             }
         }
         order::sort_by_key(&mut gaps, |gap| (gap.device(), gap.time.start_ns));
-        Gaps { profile, gaps, timeline: Timeline::new(&profile.store) }
+        Gaps { profile, gaps, timeline: HostTimeline::new(&profile.store) }
     }
 }
 
@@ -293,8 +296,7 @@ impl<'a> Gaps<'a> {
     }
 
     /// The parts of the gaps.
-    #[cfg(feature = "analysis")]
-    pub(crate) fn for_each_part(&self, mut visit: impl FnMut(&Gap<'a>, GapPart<'a>)) {
+    pub fn for_each_part(&self, mut visit: impl FnMut(&Gap<'a>, GapPart<'a>)) {
         for gap in &self.gaps {
             self.visit_parts(gap, |part| visit(gap, part));
         }

@@ -313,7 +313,7 @@ impl<'a> RangePath<'a> {
     }
 
     /// The path of an operation's range.
-    pub(crate) fn of(operation: &GpuOperation<'a>) -> Self {
+    pub fn of(operation: &GpuOperation<'a>) -> Self {
         Self::new(operation.range().map(|range| range.node()))
     }
 

@@ -4,10 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use cupti::MemoryKind;
-use profiler_base::statistics::as_ns;
 use profiler_base::{getters, iterate, order, units};
 use rustc_hash::FxHashMap;
-use serde_core::Serializer;
 
 use crate::join::tables;
 use crate::profile::{ApiCall, Profile, Range};
@@ -60,7 +58,8 @@ profiler_base::serialize_fields!(MemoryEvent<'_>, "MemoryEvent", |event| {
     "range": event.range().map(|range| range.node().cut_path()),
 });
 
-fn as_text<S: Serializer>(kind: &MemoryKind, serializer: S) -> Result<S::Ok, S::Error> {
+#[cfg(feature = "serde")]
+fn as_text<S: serde_core::Serializer>(kind: &MemoryKind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(kind)
 }
 
@@ -70,7 +69,10 @@ fn as_text<S: Serializer>(kind: &MemoryKind, serializer: S) -> Result<S::Ok, S::
 #[non_exhaustive]
 pub struct MemoryPoint {
     /// The time since the session's start.
-    #[cfg_attr(feature = "serde", serde(rename = "at_ns", serialize_with = "as_ns"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "at_ns", serialize_with = "profiler_base::statistics::as_ns")
+    )]
     pub at: Duration,
     /// The bytes allocated in the session and not yet freed.
     pub bytes: u64,

@@ -11,7 +11,7 @@ mod request;
 mod step;
 #[cfg(test)]
 pub(crate) mod tests;
-mod timeline;
+pub(crate) mod timeline;
 mod tree;
 mod unattributed;
 mod wait;
@@ -31,18 +31,14 @@ use crate::join::busy::DeviceSweep;
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{OperationId, RangeId};
 use crate::profile::{GpuOperation, OperationKind, Profile, Range, RangeNode};
-#[cfg(feature = "analysis")]
-pub(crate) use gap::GapPart;
-pub use gap::{Gap, GapSample, GapWait, Gaps, HostActivity, IdleCause, IdleReason};
+pub use gap::{Gap, GapPart, GapSample, GapWait, Gaps, HostActivity, IdleCause, IdleReason};
 pub use group::{CallThread, Group, Groups, KernelName, RangePath, StreamKey, TransferKey};
 pub use launch::{Launch, LaunchGroup, Launches};
 pub use memory::{DeviceMemory, MemoryEvent, MemoryPoint, MemoryUse};
 pub use overlap::Overlap;
 pub use plan::Operations;
 pub use request::{Endpoint, Request, RequestQuery, RequestRange, Requests};
-pub(crate) use step::warm_up;
 pub use step::{Step, Steps};
-pub(crate) use timeline::Timeline;
 pub use tree::{Amounts, Branch, Branches};
 pub use unattributed::UnattributedThread;
 pub use wait::{Wait, WaitTarget, Waits};
@@ -241,13 +237,13 @@ impl<'a> RangeNode<'a> {
 }
 
 impl<'a> Query<'a> {
-    pub(crate) fn profile(&self) -> &'a Profile {
+    /// The profile that it selects from.
+    pub fn profile(&self) -> &'a Profile {
         self.profile
     }
 
     /// Selects these operations, given by start.
-    #[cfg(feature = "analysis")]
-    pub(crate) fn among(mut self, rows: Vec<OperationId>) -> Self {
+    pub fn among(mut self, rows: Vec<OperationId>) -> Self {
         self.selection.ranges.rows = Some(rows.into());
         self
     }

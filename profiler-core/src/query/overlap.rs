@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use profiler_base::units::{nanoseconds as ns, time};
+use profiler_base::units::time;
 
 use super::{Query, Span};
 use crate::profile::OperationKind;
@@ -34,11 +34,11 @@ pub struct Overlap {
 profiler_base::serialize_fields!(Overlap, "Overlap", |overlap| {
     "device": overlap.device,
     "span": overlap.span,
-    "both_ns": ns(overlap.both),
-    "kernels_only_ns": ns(overlap.kernels_only),
-    "copies_only_ns": ns(overlap.copies_only),
-    "communication_ns": ns(overlap.communication),
-    "neither_ns": ns(overlap.neither),
+    "both_ns": super::ns(overlap.both),
+    "kernels_only_ns": super::ns(overlap.kernels_only),
+    "copies_only_ns": super::ns(overlap.copies_only),
+    "communication_ns": super::ns(overlap.communication),
+    "neither_ns": super::ns(overlap.neither),
 });
 
 impl Overlap {

@@ -6,7 +6,7 @@ use profiler_base::kernel_names::{self, Pattern};
 use rustc_hash::FxHashMap;
 
 use super::{AttributionMode, Filter, KindFilter, Query, Selection, Selector};
-use crate::join::tables::{Interval, Label, OperationId, RangeId, Store, What, Work};
+use crate::join::tables::{Interval, Label, OperationId, RangeId, Tables, What, Work};
 use crate::profile::{Attribution, GpuOperation, OperationKind, Profile, RangeNode};
 
 /// The operations of a query, by start.
@@ -167,7 +167,7 @@ impl<'a> Iterator for Operations<'a> {
 
 impl Selection {
     /// Selected works, by id; empty for all.
-    fn works_of(&self, store: &Store) -> Vec<bool> {
+    fn works_of(&self, store: &Tables) -> Vec<bool> {
         let any = |of: &[u32], value: u32| of.is_empty() || of.contains(&value);
         let narrows = !self.kinds.is_empty() || !self.names.is_empty();
         let places = [&self.devices, &self.contexts, &self.streams, &self.processes];
@@ -194,7 +194,7 @@ impl Selection {
     }
 
     /// Selected threads, by id; empty for all.
-    fn threads_of(&self, store: &Store) -> Vec<bool> {
+    fn threads_of(&self, store: &Tables) -> Vec<bool> {
         if self.threads.is_empty() {
             return Vec::new();
         }
@@ -204,7 +204,7 @@ impl Selection {
 
 fn is_named<'a>(
     patterns: &[Pattern],
-    store: &'a Store,
+    store: &'a Tables,
     what: &What,
     known: &mut FxHashMap<&'a str, bool>,
 ) -> bool {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use profiler_base::kernel_names::Pattern;
-use profiler_base::statistics::Statistics;
+use profiler_base::statistics::{self, Statistics};
 use profiler_base::units::time;
 use profiler_base::{getters, iterate};
 use rustc_hash::FxHashMap;
@@ -87,15 +87,6 @@ pub struct Steps<'a> {
     steps: Vec<Step<'a>>,
 }
 
-/// Scales the median absolute deviation of normally distributed values to their standard deviation.
-const NORMAL: f64 = 1.4826;
-/// Standard deviations by which a warm-up step exceeds the others.
-const WARM_UP_DEVIATIONS: f64 = 5.0;
-/// The minimum excess as a share of the median: steps that hardly differ are not warm-up.
-const WARM_UP_SHARE: f64 = 0.1;
-/// Usual steps among consecutive ones that end the warm-up.
-const STEADY: (usize, usize) = (3, 4);
-
 impl Profile {
     /// The outermost instances of the ranges of this name, path or pattern as steps, in start order
     /// on all threads. Costs O(n log n) in their operations.
@@ -104,7 +95,7 @@ impl Profile {
     }
 
     /// The instances of one outermost range only.
-    pub(crate) fn steps_of(&self, root: &RangeNode<'_>) -> Steps<'_> {
+    pub fn steps_of(&self, root: &RangeNode<'_>) -> Steps<'_> {
         let is_step: Vec<bool> = self.nodes().map(|node| node.id == root.id).collect();
         self.steps_where(&is_step)
     }
@@ -172,7 +163,7 @@ impl<'a> Steps<'a> {
     /// deviation), or plus a tenth if that is more.
     pub fn warm_up(&self) -> usize {
         let times: Vec<u64> = self.steps.iter().map(|step| ns(step.host_time())).collect();
-        warm_up(&times)
+        statistics::warm_up(&times)
     }
 
     /// The steps after the [warm-up](Self::warm_up).
@@ -183,22 +174,6 @@ impl<'a> Steps<'a> {
 }
 
 iterate!(Steps<'a>: Step<'a>);
-
-/// The number of slow first values: see [`Steps::warm_up`].
-pub(crate) fn warm_up(values: &[u64]) -> usize {
-    let half = values.len() / 2;
-    let later = Statistics::of_ns(values[half..].to_vec());
-    let median = ns(later.median()) as f64;
-    let deviation = ns(later.median_absolute_deviation()) as f64;
-    let more = (WARM_UP_DEVIATIONS * NORMAL * deviation).max(WARM_UP_SHARE * median);
-    let is_usual = |value: &u64| *value as f64 <= median + more;
-    let is_steady = |at: &usize| {
-        let next = &values[*at..(*at + STEADY.1).min(values.len())];
-        let usual = next.iter().filter(|value| is_usual(value)).count();
-        is_usual(&next[0]) && usual * STEADY.1 >= STEADY.0 * next.len()
-    };
-    (0..half).find(is_steady).unwrap_or(half)
-}
 
 impl fmt::Display for Steps<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,7 +10,7 @@ use super::*;
 use crate::join::health::Health;
 use crate::join::tables::{
     self, Api, CallKind, Interval, KernelNames, Label, LabelId, MemoryEvent as Event, Session,
-    Store, ThreadId, What, WholeGraph, Work,
+    Tables, ThreadId, What, WholeGraph, Work,
 };
 use crate::profile::Attribution;
 
@@ -71,7 +71,7 @@ fn thread_id(thread: usize) -> u32 {
     100 + thread as u32
 }
 
-pub(super) fn profile_of(mut store: Store) -> Profile {
+pub(super) fn profile_of(mut store: Tables) -> Profile {
     store.session = Session {
         window_ns: (BASE, BASE + LENGTH),
         windows_ns: vec![(BASE, BASE + LENGTH)],
@@ -91,7 +91,7 @@ fn interval((start, end): (u64, u64)) -> Interval {
 
 impl Made {
     fn profile(&self) -> Profile {
-        let mut store = Store::default();
+        let mut store = Tables::default();
         for id in (0..self.threads).map(thread_id) {
             store.threads.push(tables::Thread { id, process: 0, name: None, priority: None });
         }
@@ -880,7 +880,7 @@ fn memory_in_use_is_what_was_allocated_and_not_freed() {
     let mut with_leaks = 0;
     for seed in 0..300 {
         let mut rng = Rng::with_seed(seed);
-        let mut store = Store::default();
+        let mut store = Tables::default();
         // By address: the kind and bytes of a live allocation.
         let mut live: BTreeMap<u64, (u8, u64)> = BTreeMap::new();
         let mut points: BTreeMap<u8, Vec<(u64, u64)>> = BTreeMap::new();
@@ -937,7 +937,7 @@ fn memory_in_use_is_what_was_allocated_and_not_freed() {
 #[test]
 fn free_of_another_kind_reduces_the_kind_of_the_allocation() {
     let memory = vec![event(true, 1, 0x10, 64, 3), event(false, 2, 0x10, 0, 0)];
-    let store = Store { memory, ..Store::default() };
+    let store = Tables { memory, ..Tables::default() };
     let profile = profile_of(store);
     let memory = profile.memory().unwrap();
     let device = memory.on_device(0).unwrap();
@@ -948,7 +948,7 @@ fn free_of_another_kind_reduces_the_kind_of_the_allocation() {
 
 #[test]
 fn empty_profile_has_no_rows() {
-    let profile = profile_of(Store::default());
+    let profile = profile_of(Tables::default());
     let query = profile.query();
     assert_eq!((query.count(), query.gpu_time(), query.span()), (0, Duration::ZERO, None));
     assert_eq!((query.busy_time(), query.idle()), (Duration::ZERO, Duration::ZERO));
@@ -967,7 +967,7 @@ fn empty_profile_has_no_rows() {
 /// A damaged file may contain any times.
 #[test]
 fn inconsistent_times_are_accepted() {
-    let mut store = Store::default();
+    let mut store = Tables::default();
     let what = || What::Memset(cupti::Memset::default());
     let place = cupti::Place::default();
     let work = store.intern_work(Work::new(what(), place));
@@ -1050,7 +1050,7 @@ fn duplicate_memory_records_count_once() {
         told(false, 8, 0x30, 5),
         told(false, 9, 0x30, 5),
     ];
-    let store = Store { memory, ..Store::default() };
+    let store = Tables { memory, ..Tables::default() };
     let profile = profile_of(store);
     let memory = profile.memory().unwrap();
     let device = memory.on_device(0).unwrap();

@@ -1,16 +1,17 @@
 //! The activity of each host thread over time: disjoint segments of calls and ranges.
 
 use crate::join::segments::{Piece, innermost, within};
-use crate::join::tables::{CallId, Interval, RangeId, Store, ThreadId};
+use crate::join::tables::{CallId, Interval, RangeId, Tables, ThreadId};
 
 /// A thread's activity during an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HostPiece {
-    pub(crate) time: Interval,
+pub struct HostPiece {
+    /// Its time.
+    pub time: Interval,
     /// `None` outside calls.
-    pub(crate) call: Option<CallId>,
+    pub call: Option<CallId>,
     /// The range of the call, or the thread's innermost range.
-    pub(crate) range: Option<RangeId>,
+    pub range: Option<RangeId>,
 }
 
 /// The segments of one thread, sorted and disjoint.
@@ -22,12 +23,13 @@ pub(super) struct Lane {
 
 /// The lanes of all threads, by [`ThreadId`].
 #[derive(Debug)]
-pub(crate) struct Timeline {
+pub struct HostTimeline {
     pub(super) lanes: Vec<Lane>,
 }
 
-impl Timeline {
-    pub(crate) fn new(store: &Store) -> Self {
+impl HostTimeline {
+    /// The lanes of all threads. Costs a sort of the calls and ranges.
+    pub fn new(store: &Tables) -> Self {
         let stop_ns = store.session.window_ns.1;
         let mut calls: Vec<Vec<Piece<CallId>>> = Vec::new();
         calls.resize_with(store.threads.len(), Vec::new);
@@ -48,7 +50,7 @@ impl Timeline {
     }
 
     /// The activity of a thread, in time order without holes.
-    pub(crate) fn host(&self, store: &Store, thread: ThreadId, time: Interval) -> Vec<HostPiece> {
+    pub fn host(&self, store: &Tables, thread: ThreadId, time: Interval) -> Vec<HostPiece> {
         let lane = &self.lanes[thread.at()];
         let mut pieces = Vec::new();
         let mut add = |start_ns, end_ns, call, range| {

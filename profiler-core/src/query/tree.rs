@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::Duration;
 
 use profiler_base::iterate;
-use profiler_base::statistics::as_ns;
 use profiler_base::table::{Layout, Table, Tone};
 use profiler_base::units::time;
 
@@ -19,7 +18,10 @@ pub struct Amounts {
     /// The number of operations.
     pub count: u64,
     /// The sum of GPU times.
-    #[cfg_attr(feature = "serde", serde(rename = "gpu_time_ns", serialize_with = "as_ns"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "gpu_time_ns", serialize_with = "profiler_base::statistics::as_ns")
+    )]
     pub gpu_time: Duration,
     /// Bytes copied and set.
     pub bytes: u64,

@@ -80,7 +80,7 @@ impl Unit {
     }
 
     /// Formats a value for people.
-    pub(crate) fn measured(self, value: f64) -> String {
+    pub fn measured(self, value: f64) -> String {
         match self {
             Self::Percent => format!("{value:.1} %"),
             Self::Bytes => units::bytes(value.round() as u64),
@@ -96,7 +96,6 @@ impl Unit {
 
 /// How the values of several samples are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
 pub enum Kind {
     /// The total of the interval; totals are added.
     Total,
@@ -181,9 +180,9 @@ json_names! {
     } else Other
 }
 
-/// A series without its rows.
+/// A series without its rows, as JSON: its metrics, losses and failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Head {
+pub struct Head {
     pub(crate) device: u32,
     pub(crate) source: Source,
     pub(crate) interval_ns: u64,
@@ -241,6 +240,11 @@ impl PartialEq for Series {
 impl Eq for Series {}
 
 impl Series {
+    /// The series without its rows.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
     /// A series without rows, of the device with this CUDA ordinal.
     #[must_use]
     pub fn new(device: u32, source: Source, interval_ns: u64, metrics: Vec<Metric>) -> Self {

@@ -14,6 +14,9 @@ use crate::profile::Profile;
 use crate::session::profiler::Profiler;
 use crate::session::recording_file::RecordingFile;
 
+/// A profile as text.
+type TextOf = fn(&Profile) -> String;
+
 const VARIABLE: &str = "GPU_PROFILER";
 const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH, save=PATH or record=PATH, sample, or several with commas between";
 
@@ -34,7 +37,7 @@ const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH, save=PATH
 ///
 /// - `report`: the report on standard error. `report=PATH`: to a file.
 /// - `counts=PATH`: [`Profile::counts`].
-/// - `json=PATH`: [`Profile::json_lines`].
+/// - `json=PATH`: lines of JSON, with `profiler_analysis::from_env` alone.
 /// - `save=PATH`: the recording, for [`Profile::load`].
 /// - `record=PATH`: the same, written while the program runs ([`Profiler::record_to`]): a program that is
 ///   killed leaves a truncated recording. Alone it needs little memory.
@@ -52,7 +55,12 @@ const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH, save=PATH
 /// The guard also writes when a panic unwinds, but not at `std::process::exit`, `abort` or a signal: drop
 /// it before those, or use `record`.
 pub fn from_env() -> Guard {
-    guard(|samples| {
+    from_env_with_json(None)
+}
+
+/// As [`from_env`], for a crate that has `json=PATH`: what it is to write.
+pub fn from_env_with_json(json: Option<fn(&Profile) -> String>) -> Guard {
+    guard(json, |samples| {
         let mut builder = Profiler::builder();
         if samples {
             builder = builder.sample(Sampling::utilization());
@@ -67,18 +75,21 @@ pub fn from_env() -> Guard {
 /// As [`from_env`] with the program's own profiler, built only if the variable is set. The word `sample`
 /// is an error: the profiler has its own samplers.
 pub fn from_env_with(profiler: impl FnOnce() -> Result<Profiler, Error>) -> Guard {
-    guard(|samples| match samples {
+    guard(None, |samples| match samples {
         true => Err("`sample` is not for this program, which makes its own profiler: leave it out"
             .to_owned()),
         false => Ok(profiler()),
     })
 }
 
-fn guard(profiler: impl FnOnce(bool) -> Result<Result<Profiler, Error>, String>) -> Guard {
+fn guard(
+    json: Option<TextOf>,
+    profiler: impl FnOnce(bool) -> Result<Result<Profiler, Error>, String>,
+) -> Guard {
     let Some(value) = env::var_os(VARIABLE).filter(|value| !value.is_empty()) else {
         return Guard { running: None };
     };
-    let running = Outputs::parse(value).and_then(|outputs| {
+    let running = Outputs::parse(value, json).and_then(|outputs| {
         let started =
             profiler(outputs.sample)?.and_then(|profiler| Running::start(profiler, outputs));
         started.map_err(|error| format!("nothing is recorded: {error}"))
@@ -142,18 +153,18 @@ impl Drop for Guard {
 }
 
 /// The requested outputs.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 struct Outputs {
     outputs: Vec<Output>,
+    /// What JSON says, where it can be had.
+    json: Option<TextOf>,
     sample: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Output {
     Report(Option<PathBuf>),
-    #[cfg(feature = "analysis")]
     Counts(PathBuf),
-    #[cfg(feature = "analysis")]
     Json(PathBuf),
     Save(PathBuf),
     /// Written while the program runs.
@@ -163,7 +174,7 @@ enum Output {
 impl Outputs {
     /// # Errors
     /// A message for the user.
-    fn parse(value: OsString) -> Result<Self, String> {
+    fn parse(value: OsString, json: Option<TextOf>) -> Result<Self, String> {
         let value = value
             .into_string()
             .map_err(|value| format!("{} is not text in UTF-8: {HELP}", value.display()))?;
@@ -181,14 +192,11 @@ impl Outputs {
                     Err(format!("`{part}` names no file: {HELP}"))
                 }
                 ("report", path) => Ok(Output::Report(path)),
-                #[cfg(feature = "analysis")]
                 ("counts", Some(path)) => Ok(Output::Counts(path)),
-                #[cfg(feature = "analysis")]
-                ("json", Some(path)) => Ok(Output::Json(path)),
-                #[cfg(not(feature = "analysis"))]
-                ("counts" | "json", Some(_)) => Err(format!(
-                    "`{word}` is not in this program: build profiler-core with its feature `analysis`"
-                )),
+                ("json", Some(path)) if json.is_some() => Ok(Output::Json(path)),
+                ("json", Some(_)) => {
+                    Err("`json` is not in this program, which would call profiler_analysis::from_env for it".to_owned())
+                }
                 ("save", Some(path)) => Ok(Output::Save(path)),
                 ("record", Some(path)) => Ok(Output::Record(path)),
                 ("counts" | "json" | "save" | "record", None) => {
@@ -202,7 +210,7 @@ impl Outputs {
         if outputs.is_empty() {
             return Err(format!("`sample` alone shows nothing: add report or save=PATH; {HELP}"));
         }
-        Ok(Self { outputs, sample })
+        Ok(Self { outputs, json, sample })
     }
 
     fn write(&self, profile: &Profile) {
@@ -213,10 +221,10 @@ impl Outputs {
                     continue;
                 }
                 Output::Report(Some(path)) => (path, format!("{profile}\n")),
-                #[cfg(feature = "analysis")]
                 Output::Counts(path) => (path, profile.counts()),
-                #[cfg(feature = "analysis")]
-                Output::Json(path) => (path, profile.json_lines()),
+                Output::Json(path) => {
+                    (path, self.json.map_or_else(String::new, |json| json(profile)))
+                }
                 // Its error names the path.
                 Output::Save(path) => {
                     if let Err(error) = profile.save(path) {
@@ -242,11 +250,12 @@ fn print(what: &str) {
 mod tests {
     use super::*;
 
+    const JSON: TextOf = |_| "{}".to_owned();
+
     fn parse(value: &str) -> Result<Vec<Output>, String> {
-        Outputs::parse(value.into()).map(|outputs| outputs.outputs)
+        Outputs::parse(value.into(), Some(JSON)).map(|outputs| outputs.outputs)
     }
 
-    #[cfg(feature = "analysis")]
     #[test]
     fn every_word_is_understood() {
         assert_eq!(parse("report"), Ok(vec![Output::Report(None)]));
@@ -260,19 +269,17 @@ mod tests {
             Output::Record("f".into()),
         ];
         assert_eq!(parse(all), Ok(expected));
-        let sampled = Outputs::parse("report, sample".into()).unwrap();
+        let sampled = Outputs::parse("report, sample".into(), None).unwrap();
         assert_eq!((sampled.outputs, sampled.sample), (vec![Output::Report(None)], true));
-        assert!(!Outputs::parse("report".into()).unwrap().sample);
+        assert!(!Outputs::parse("report".into(), None).unwrap().sample);
         let id = std::process::id();
         assert_eq!(parse("json=%p/%p"), Ok(vec![Output::Json(format!("{id}/{id}").into())]));
     }
 
-    #[cfg(not(feature = "analysis"))]
     #[test]
-    fn a_word_of_the_analysis_names_the_feature() {
-        let mistake = parse("report,json=a").unwrap_err();
-        assert!(mistake.contains("`json` is not in this program"), "{mistake}");
-        assert_eq!(parse("save=a"), Ok(vec![Output::Save("a".into())]));
+    fn word_that_another_crate_has_names_it() {
+        let mistake = Outputs::parse("report,json=a".into(), None).unwrap_err();
+        assert!(mistake.contains("profiler_analysis::from_env"), "{mistake}");
     }
 
     #[test]

@@ -212,7 +212,7 @@ impl Profiler {
     }
 
     /// A profiler with the same settings of CUPTI that keeps everything and samples nothing.
-    pub(crate) fn unbounded(&self) -> Self {
+    pub fn unbounded(&self) -> Self {
         let Settings { config, period, summary_rows, .. } = self.settings.clone();
         let settings = Settings { config, period, summary_rows, ..Settings::default() };
         Self { library: self.library.clone(), settings, session: Mutex::new(None) }

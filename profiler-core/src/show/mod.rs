@@ -1,6 +1,5 @@
-//! A profile as text and as an HTML page.
+//! A profile as text.
 
-#[cfg(feature = "analysis")]
-pub(crate) mod html;
+mod counts;
 mod range_table;
 pub(crate) mod report;

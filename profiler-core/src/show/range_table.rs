@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::join::range_tree::{self, NodeId};
 use crate::join::totals::Totals;
+use crate::profile::outlived;
 use crate::profile::{Profile, RangeNode};
 
 /// Displayed levels of the tree: recursions may be arbitrarily deep.
@@ -316,17 +317,6 @@ impl RangeTable {
         }
         text
     }
-}
-
-/// States that ranges cross, so that sums do not nest.
-pub(crate) fn outlived(ranges: usize) -> String {
-    let (ranges, end) = match ranges {
-        1 => ("1 range".to_owned(), "ends"),
-        more => (format!("{more} ranges"), "end"),
-    };
-    format!(
-        "{ranges} {end} before a range that began within: work after the end is in the inner range alone, whose sums may exceed those of the outer one"
-    )
 }
 
 /// The columns of sums, and those of what a replay has none of.

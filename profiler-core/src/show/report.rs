@@ -18,20 +18,45 @@ use crate::show::range_table::{RangeTable, columns};
 
 /// Kernels in the table; its last row sums up the others.
 const KERNELS: usize = 12;
-/// Findings that the alternate form shows.
-#[cfg(feature = "analysis")]
-const FINDINGS: usize = 3;
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layout = Layout::of(f);
-        writeln!(f, "GPU profile: {}", self.recording_info())?;
-        let totals = self.totals();
+        self.report().fmt(f)
+    }
+}
+
+impl Profile {
+    /// The text report, which `{}` of the profile prints, too.
+    pub fn report(&self) -> TextReport<'_> {
+        TextReport { profile: self, section: None }
+    }
+}
+
+/// A profile as text for people: ranges, kernels, samples, health; from [`Profile::report`].
+#[derive(Debug, Clone)]
+#[must_use = "it is text to print"]
+pub struct TextReport<'a> {
+    profile: &'a Profile,
+    section: Option<String>,
+}
+
+impl TextReport<'_> {
+    /// Adds text of the program behind the kernels.
+    pub fn section(self, text: impl Into<String>) -> Self {
+        Self { section: Some(text.into()), ..self }
+    }
+}
+
+impl fmt::Display for TextReport<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (layout, profile) = (Layout::of(f), self.profile);
+        writeln!(f, "GPU profile: {}", profile.recording_info())?;
+        let totals = profile.totals();
         writeln!(
             f,
             "{} recorded; on the GPU {} in {} kernels, {} in {} copies ({}), {} in {} memsets\
              {}{} synchronisations blocked the host for {}",
-            time(self.duration()),
+            time(profile.duration()),
             time(totals.kernel_time()),
             totals.kernels,
             time(totals.copy_time()),
@@ -43,39 +68,38 @@ impl fmt::Display for Profile {
             totals.synchronizations,
             time(totals.synchronization_time()),
         )?;
-        if self.health().truncated != 0 {
-            writeln!(f, "{}", layout.paint(Tone::Bad, &truncation(self)))?;
+        if profile.health().truncated != 0 {
+            writeln!(f, "{}", layout.paint(Tone::Bad, &truncation(profile)))?;
         }
         writeln!(f)?;
         // Of a capture of the whole machine the report says whose work it has.
-        if self.has_several_processes() || self.health().silent_processes != 0 {
-            writeln!(f, "{}\n", processes(self, layout))?;
+        if profile.has_several_processes() || profile.health().silent_processes != 0 {
+            writeln!(f, "{}\n", processes(profile, layout))?;
         }
-        writeln!(f, "{}", RangeTable::whole(self).text(layout))?;
+        writeln!(f, "{}", RangeTable::whole(profile).text(layout))?;
         writeln!(f)?;
-        let groups = self.process_range_groups();
+        let groups = profile.process_range_groups();
         if !groups.is_empty() {
             writeln!(f, "{}\n", process_ranges(groups, layout))?;
         }
-        writeln!(f, "{}", kernels(self.kernels(), layout))?;
+        writeln!(f, "{}", kernels(profile.kernels(), layout))?;
         writeln!(f)?;
-        #[cfg(feature = "analysis")]
-        if f.alternate() {
-            writeln!(f, "{}\n", self.diagnose().brief(FINDINGS))?;
+        if let Some(section) = &self.section {
+            writeln!(f, "{section}\n")?;
         }
-        for series in self.series() {
-            writeln!(f, "{}", samples(self, series))?;
+        for series in profile.series() {
+            writeln!(f, "{}", samples(profile, series))?;
         }
-        if self.series().len() > 0 {
+        if profile.series().len() > 0 {
             writeln!(f)?;
         }
-        for thread in self.unattributed_threads() {
+        for thread in profile.unattributed_threads() {
             writeln!(f, "{thread}\n")?;
         }
-        let tone = if self.health().is_complete() { Tone::Good } else { Tone::Bad };
-        let (health, rest) = (self.health().to_string(), "health:");
+        let tone = if profile.health().is_complete() { Tone::Good } else { Tone::Bad };
+        let (health, rest) = (profile.health().to_string(), "health:");
         write!(f, "{} {health}", layout.paint(tone, rest))?;
-        let mut incomplete = self.incomplete_processes();
+        let mut incomplete = profile.incomplete_processes();
         for (process, missing) in incomplete.by_ref().take(PROCESSES) {
             write!(f, "\n  {process}: {}", shortened(&missing, MESSAGE_WIDTH))?;
         }

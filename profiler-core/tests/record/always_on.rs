@@ -400,15 +400,15 @@ fn intervals_contain_the_truth_as_often_as_they_say() {
 /// Recordings of real GPUs.
 const RECORDED: [&str; 10] = [
     "examples/recordings/quickstart-h200.gpuprof",
-    "profiler-core/tests/recordings/case-studies/batched-before.gpuprof",
-    "profiler-core/tests/recordings/case-studies/bf16-before.gpuprof",
-    "profiler-core/tests/recordings/diseases/launch-bound-cured.gpuprof",
-    "profiler-core/tests/recordings/diseases/launch-bound-ill.gpuprof",
-    "profiler-core/tests/recordings/diseases/serial-streams-ill.gpuprof",
-    "profiler-core/tests/recordings/diseases/sync-every-kernel-ill.gpuprof",
-    "profiler-core/tests/recordings/nccl-2xh100/rank-0.gpuprof",
-    "profiler-core/tests/recordings/pytorch-h100/decode.gpuprof",
-    "profiler-core/tests/recordings/roofline-h200.gpuprof",
+    "tests/recordings/case-studies/batched-before.gpuprof",
+    "tests/recordings/case-studies/bf16-before.gpuprof",
+    "tests/recordings/diseases/launch-bound-cured.gpuprof",
+    "tests/recordings/diseases/launch-bound-ill.gpuprof",
+    "tests/recordings/diseases/serial-streams-ill.gpuprof",
+    "tests/recordings/diseases/sync-every-kernel-ill.gpuprof",
+    "tests/recordings/nccl-2xh100/rank-0.gpuprof",
+    "tests/recordings/pytorch-h100/decode.gpuprof",
+    "tests/recordings/roofline-h200.gpuprof",
 ];
 
 /// The launches and GPU times of slices of the recording's time, as those that `gpuprof run --always-on` draws. Many have none.

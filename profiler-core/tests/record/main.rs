@@ -33,8 +33,6 @@ mod host_stacks;
 mod inferred;
 mod lane;
 mod live;
-#[cfg(feature = "analysis")]
-mod measure;
 #[cfg(feature = "criterion")]
 mod measurement;
 mod merged;

@@ -101,7 +101,7 @@ fn a_changed_byte_of_a_kernel_record_changes_the_report() {
 #[test]
 fn every_cut_of_an_old_file_is_an_error_that_says_so() {
     for file in ["format-1.gpuprof", "roofline-h200.gpuprof"] {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recordings");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings");
         let bytes = std::fs::read(format!("{folder}/{file}")).unwrap();
         for length in (0..bytes.len()).step_by(97).chain([bytes.len() - 1]) {
             let error = Recording::from_bytes(&bytes[..length]).unwrap_err();
@@ -233,7 +233,7 @@ fn a_recording_holds_calls_graphs_windows_and_settings() {
 
 #[test]
 fn a_recording_of_format_1_reads_as_one_that_was_on_all_the_time() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recordings/format-1.gpuprof");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/format-1.gpuprof");
     let bytes = std::fs::read(path).unwrap();
     assert_eq!(bytes[7], 1, "made anew, it no longer shows that format 1 reads");
     let profile = Profile::from_bytes(&bytes).unwrap();

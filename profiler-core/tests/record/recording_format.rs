@@ -75,7 +75,7 @@ fn recorded_long(launches: u64) -> Recording {
 }
 
 fn fixture(name: &str) -> Vec<u8> {
-    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings").join(name)).unwrap()
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings").join(name)).unwrap()
 }
 
 /// A path in the temporary folder that is removed again.
@@ -708,11 +708,7 @@ const NO_CHECKSUMS: &str = "; 1 recordings with no checksums (format 1 or 2): da
 #[test]
 fn older_recordings_are_the_same_in_the_present_format() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders = vec![
-        root.join("tests/recordings"),
-        root.join("../tests/recordings"),
-        root.join("../examples/recordings"),
-    ];
+    let mut folders = vec![root.join("../tests/recordings"), root.join("../examples/recordings")];
     let mut formats = [0; 4];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {

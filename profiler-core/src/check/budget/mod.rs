@@ -3,13 +3,13 @@
 mod amount;
 mod parts;
 mod quantity;
-#[cfg(feature = "analysis")]
+#[cfg(feature = "test-reports")]
 mod report;
 mod scope;
 mod unknowns;
 mod violations;
 
-#[cfg(feature = "analysis")]
+#[cfg(feature = "test-reports")]
 use std::panic::Location;
 use std::time::Duration;
 
@@ -75,13 +75,13 @@ pub(crate) fn time(profile: &Profile, quantity: &Quantity) -> Result<Duration, S
     time_of(&Scope::whole(std::slice::from_ref(profile)), quantity)
 }
 
-/// A time of the ranges of a pattern, or why it is unknown.
-pub(crate) fn time_in(
-    profile: &Profile,
-    pattern: Pattern,
-    quantity: &Quantity,
-) -> Result<Duration, String> {
-    time_of(&Scope::range(std::slice::from_ref(profile), pattern, false), quantity)
+/// The GPU time of the ranges of a name, path or pattern, or why the recording cannot tell it.
+///
+/// # Errors
+/// What is missing, as the message of a budget that cannot be decided has it.
+pub fn gpu_time_of(profile: &Profile, pattern: &str) -> Result<Duration, String> {
+    let scope = Scope::range(std::slice::from_ref(profile), Pattern::new(pattern), false);
+    time_of(&scope, &Quantity::GpuTime)
 }
 
 fn time_of(scope: &Scope<'_>, quantity: &Quantity) -> Result<Duration, String> {
@@ -218,7 +218,7 @@ impl<'a> Expect<'a> {
         if self.done.is_empty() { Ok(()) } else { Err(Violations(self.done)) }
     }
 
-    /// Ends the chain, for tests. With the feature `analysis`, it also writes reports for CI if the
+    /// Ends the chain, for tests. With the feature `test-reports`, it also writes reports for CI if the
     /// environment variable `GPU_TEST_REPORTS` or `GITHUB_ACTIONS` is set: see
     /// [`ci`](crate::testing::ci::CiReport).
     ///
@@ -226,10 +226,10 @@ impl<'a> Expect<'a> {
     /// If a budget was violated, with all violations.
     #[track_caller]
     pub fn assert(mut self) {
-        #[cfg_attr(not(feature = "analysis"), allow(unused_variables))]
+        #[cfg_attr(not(feature = "test-reports"), allow(unused_variables))]
         let budgets = std::mem::take(&mut self.budgets);
         let violations = self.check().err();
-        #[cfg(feature = "analysis")]
+        #[cfg(feature = "test-reports")]
         crate::check::ci::publish(Location::caller(), || {
             report::report_of(&budgets, violations.as_ref())
         });

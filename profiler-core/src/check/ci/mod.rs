@@ -12,7 +12,7 @@ use std::time::Duration;
 use profiler_base::text::{printable, shortened};
 use profiler_base::{getters, setters};
 
-pub(crate) use test_reports::publish;
+pub use test_reports::publish;
 
 /// The checks and metrics of one test or gate.
 ///

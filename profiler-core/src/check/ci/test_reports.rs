@@ -46,7 +46,7 @@ impl Destinations {
 
 /// Writes the report of an assertion at `caller` to where the environment says. An error is named
 /// on standard error and fails nothing.
-pub(crate) fn publish(caller: &Location<'_>, report: impl FnOnce() -> CiReport) {
+pub fn publish(caller: &Location<'_>, report: impl FnOnce() -> CiReport) {
     let to = Destinations::from_env();
     if to.folder.is_none() && !to.is_github {
         return;

@@ -4,11 +4,11 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::join::tables::{Call, CallId, OperationId, RangeId, RangesBy, Store};
+use crate::join::tables::{Call, CallId, OperationId, RangeId, RangesBy, Tables};
 
 /// The ranges of a profile in which some end before a descendant.
 #[derive(Debug)]
-pub(crate) struct Crossings {
+pub struct Crossings {
     /// Whether ranges contain calls by time.
     by_time: bool,
     parents: Vec<Option<RangeId>>,
@@ -29,7 +29,7 @@ pub(crate) struct Crossings {
 
 /// A call after the end of an ancestor of its range, or work of such a call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LateWork {
+pub struct LateWork {
     range: RangeId,
     /// Ranges of its nest with an earlier end leave it out.
     needs_ns: u64,
@@ -37,7 +37,7 @@ pub(crate) struct LateWork {
 
 impl Crossings {
     /// `None` if no range ends before a descendant. `order` has parents before their children.
-    pub(super) fn new(store: &Store, order: impl Iterator<Item = RangeId>) -> Option<Self> {
+    pub(super) fn new(store: &Tables, order: impl Iterator<Item = RangeId>) -> Option<Self> {
         let end_ns = |range: RangeId| {
             let range = &store.ranges[range.at()];
             if range.is_open { u64::MAX } else { range.time.end_ns }
@@ -108,7 +108,7 @@ impl Crossings {
 
     /// A call that an ancestor of its range leaves out; `None` for all other calls.
     #[inline]
-    pub(crate) fn late(&self, store: &Store, call: &Call) -> Option<LateWork> {
+    pub fn late(&self, store: &Tables, call: &Call) -> Option<LateWork> {
         let range = call.range.get()?;
         // A call is within a range of its thread that is open when the call begins, in a capture
         // also when it ends.
@@ -146,7 +146,7 @@ impl Crossings {
     }
 
     /// The ranges that late work counts for, innermost first.
-    pub(crate) fn chain(&self, late: LateWork) -> impl Iterator<Item = RangeId> {
+    pub fn chain(&self, late: LateWork) -> impl Iterator<Item = RangeId> {
         let nest = self.nests[late.range.at()];
         std::iter::successors(Some(late.range), move |range| {
             self.ending_from(self.parents[range.at()], nest, late.needs_ns)
@@ -160,8 +160,7 @@ impl Crossings {
 
     /// The shortest of the ancestors that end at `needs_ns` or later, of equal ones the innermost;
     /// as nsys nests ranges. An ancestor on another thread is taken as it is.
-    #[cfg(feature = "analysis")]
-    pub(crate) fn shortest_around(
+    pub fn shortest_around(
         &self,
         range: RangeId,
         needs_ns: u64,
@@ -197,7 +196,7 @@ impl Crossings {
     }
 
     /// The number of ranges that end before a descendant; 0 if that changes no sum.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         if self.late_calls.is_empty() {
             return 0;
         }

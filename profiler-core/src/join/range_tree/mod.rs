@@ -15,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::join::tables::{
     Call, CallId, LabelId, NameId, Operation, OperationId, ProcessRangeId, Range, RangeId, ShareId,
-    Store, Subject, What,
+    Subject, Tables, What,
 };
 use crate::join::totals::Totals;
 
@@ -25,49 +25,57 @@ use places::{Places, RowPlaces};
 
 /// Row of [`Tree::nodes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct NodeId(pub(crate) u32);
+pub struct NodeId(pub u32);
 
 impl NodeId {
-    pub(crate) fn at(self) -> usize {
+    /// The index of the node.
+    pub fn at(self) -> usize {
         self.0 as usize
     }
 }
 
+/// A node of the range tree: the ranges of one path.
 #[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) name: NameId,
+pub struct Node {
+    /// The name of its ranges.
+    pub name: NameId,
     /// `None` is the default domain.
-    pub(crate) domain: Option<NameId>,
-    pub(crate) parent: Option<NodeId>,
-    pub(crate) level: Level,
+    pub domain: Option<NameId>,
+    /// The node around it; `None` for an outermost one.
+    pub parent: Option<NodeId>,
+    /// Its depth.
+    pub level: Level,
     /// In the order they first began.
-    pub(crate) children: Vec<NodeId>,
-    pub(crate) instances: u64,
+    pub children: Vec<NodeId>,
+    /// The number of its ranges.
+    pub instances: u64,
     /// The host time of all instances.
-    pub(crate) host_ns: u64,
+    pub host_ns: u64,
     /// Without descendants.
-    pub(crate) exclusive: Totals,
+    pub exclusive: Totals,
     /// With descendants, without work submitted after the end of an instance.
-    pub(crate) inclusive: Totals,
+    pub inclusive: Totals,
     /// Executions of graph nodes created in the ranges and their descendants.
-    pub(crate) replayed: Totals,
+    pub replayed: Totals,
     /// Shared work of the ranges and their descendants that is attributed to others.
-    pub(crate) shared: Totals,
+    pub shared: Totals,
     /// Work without a range that is inferred to be of the ranges and their descendants.
-    pub(crate) inferred: Totals,
+    pub inferred: Totals,
 }
 
+/// The tree of ranges: each range is an instance of the node of its path.
 #[derive(Debug, Default)]
-pub(crate) struct Tree {
+pub struct Tree {
     /// Parents precede their children.
-    pub(crate) nodes: Vec<Node>,
-    pub(crate) roots: Vec<NodeId>,
+    pub nodes: Vec<Node>,
+    /// The outermost nodes.
+    pub roots: Vec<NodeId>,
     /// The node of every range.
-    pub(crate) of_range: Vec<NodeId>,
+    pub of_range: Vec<NodeId>,
     /// Calls and operations outside all ranges, and operations without a call.
-    pub(crate) outside: Totals,
+    pub outside: Totals,
     /// The activations of each process range, by start.
-    pub(crate) activations: Vec<Vec<RangeId>>,
+    pub activations: Vec<Vec<RangeId>>,
     places: Places,
     /// `None` if no range ends before a range that began within it.
     crossings: Option<Box<Crossings>>,
@@ -76,8 +84,8 @@ pub(crate) struct Tree {
     /// Operations by the range that created their graph node; empty without any.
     replays: Index,
     /// True if any range has shared work.
-    pub(crate) has_shared: bool,
-    /// [`Store::shares`] by position of their ranges; empty if there are none.
+    pub has_shared: bool,
+    /// [`Tables::shares`] by position of their ranges; empty if there are none.
     shares: SharedIndex,
     /// Operations and calls by share.
     shared_operations: Index,
@@ -90,7 +98,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    pub(crate) fn build(store: &Store) -> Self {
+    pub(crate) fn build(store: &Tables) -> Self {
         let mut tree = Self::default();
         let rows = (0..store.ranges.len() as u32).map(RangeId);
         let mut places = RowPlaces::with_capacity(store.ranges.len());
@@ -109,7 +117,7 @@ impl Tree {
         tree
     }
 
-    fn add_shared_index(&mut self, store: &Store) {
+    fn add_shared_index(&mut self, store: &Tables) {
         if store.shares.is_empty() {
             return;
         }
@@ -136,7 +144,7 @@ impl Tree {
         rows.into_iter()
     }
 
-    fn add_stays(&mut self, store: &Store) {
+    fn add_stays(&mut self, store: &Tables) {
         self.activations.resize_with(store.process_ranges.len(), Vec::new);
         let mut activations: Vec<(RangeId, ProcessRangeId)> = store
             .details
@@ -156,7 +164,7 @@ impl Tree {
     /// they first began, on any thread.
     fn add_nodes(
         &mut self,
-        store: &Store,
+        store: &Tables,
         order: impl Iterator<Item = RangeId>,
         mut goes_on: impl FnMut(RangeId, &Range) -> bool,
     ) -> bool {
@@ -190,7 +198,7 @@ impl Tree {
 
     fn add_node(
         &mut self,
-        store: &Store,
+        store: &Tables,
         parent: Option<NodeId>,
         label: LabelId,
         ids: &mut FxHashMap<(Option<NodeId>, Option<NameId>, NameId), NodeId>,
@@ -222,7 +230,7 @@ impl Tree {
     }
 
     /// Computes sums and index in one pass: calls and operations exceed the caches.
-    fn add_work(&mut self, store: &Store) {
+    fn add_work(&mut self, store: &Tables) {
         let count = store.ranges.len();
         // Late work is added to the exclusive sums once these were added to those of ancestors.
         let mut crossings = self.crossings.take();
@@ -282,7 +290,7 @@ impl Tree {
     }
 
     /// Adds late work to the sums of the ranges that it counts for.
-    fn add_late_work(&mut self, store: &Store) {
+    fn add_late_work(&mut self, store: &Tables) {
         let Some(crossings) = &self.crossings else { return };
         let (nodes, of_range) = (&mut self.nodes, &self.of_range);
         let mut add_all = |late: LateWork, add: &dyn Fn(&mut Totals)| {
@@ -305,18 +313,14 @@ impl Tree {
     }
 
     /// The ranges that cross; `None` if no range ends before a range that began within it.
-    pub(crate) fn crossings(&self) -> Option<&Crossings> {
+    pub fn crossings(&self) -> Option<&Crossings> {
         self.crossings.as_deref()
     }
 
     /// The ranges that the work of a call counts for, innermost first, if an ancestor of its range
     /// leaves it out.
     #[inline]
-    pub(crate) fn late_chain(
-        &self,
-        store: &Store,
-        call: &Call,
-    ) -> Option<impl Iterator<Item = RangeId>> {
+    pub fn late_chain(&self, store: &Tables, call: &Call) -> Option<impl Iterator<Item = RangeId>> {
         let crossings = self.crossings()?;
         crossings.late(store, call).map(|late| crossings.chain(late))
     }
@@ -328,7 +332,7 @@ impl Tree {
     }
 
     /// The totals that count for one of these ranges, but not for the outermost of them around it.
-    pub(crate) fn late_totals(&self, store: &Store, is_of: impl Fn(RangeId) -> bool) -> Totals {
+    pub(crate) fn late_totals(&self, store: &Tables, is_of: impl Fn(RangeId) -> bool) -> Totals {
         let Some(crossings) = self.crossings() else { return Totals::default() };
         let is_missing = |late: LateWork| {
             let outermost = crossings.ancestors(late).filter(|range| is_of(*range)).last();
@@ -342,7 +346,7 @@ impl Tree {
 
     /// Adds each call and its work once to every path that contains one of its ranges but not the
     /// one it is attributed to.
-    fn add_shared(&mut self, store: &Store) {
+    fn add_shared(&mut self, store: &Tables) {
         if store.shares.is_empty() {
             return;
         }
@@ -372,8 +376,8 @@ impl Tree {
         }
     }
 
-    /// Adds the sums and the index of [`Store::inferred`].
-    pub(crate) fn add_inferred(&mut self, store: &Store) {
+    /// Adds the sums and the index of [`Tables::inferred`].
+    pub(crate) fn add_inferred(&mut self, store: &Tables) {
         if store.inferred.is_empty() {
             return;
         }
@@ -424,7 +428,7 @@ impl Tree {
     }
 
     /// The shared work of the nodes for which `is_of` is true; each call and operation counts once.
-    pub(crate) fn shared_of(&self, store: &Store, is_of: impl Fn(NodeId) -> bool) -> Totals {
+    pub(crate) fn shared_of(&self, store: &Tables, is_of: impl Fn(NodeId) -> bool) -> Totals {
         let mut totals = Totals::default();
         if store.shares.is_empty() {
             return totals;
@@ -460,12 +464,13 @@ impl Tree {
         }
     }
 
-    pub(crate) fn node_at(&self, id: NodeId) -> &Node {
+    /// The node with this index.
+    pub fn node_at(&self, id: NodeId) -> &Node {
         &self.nodes[id.at()]
     }
 
     /// The instances of a node, by thread in start order.
-    pub(crate) fn instances(&self, node: NodeId) -> impl Iterator<Item = RangeId> + Clone {
+    pub fn instances(&self, node: NodeId) -> impl Iterator<Item = RangeId> + Clone {
         let instances = self.instances.get_or_init(|| {
             let of: Vec<_> = self.of_range.iter().map(|node| node.0).collect();
             Index::new(self.nodes.len(), of)
@@ -474,23 +479,23 @@ impl Tree {
     }
 
     /// All ranges, parents before their children.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = RangeId> {
+    pub fn ranges(&self) -> impl Iterator<Item = RangeId> {
         self.places.ranges(0..self.of_range.len())
     }
 
     /// The positions of a range and its descendants in depth-first order.
-    pub(crate) fn places(&self, range: RangeId) -> Span<usize> {
+    pub fn places(&self, range: RangeId) -> Span<usize> {
         self.places.within(range)
     }
 
     /// A range and its descendants in depth-first order.
-    pub(crate) fn within(&self, range: RangeId) -> impl Iterator<Item = RangeId> + Clone {
+    pub fn within(&self, range: RangeId) -> impl Iterator<Item = RangeId> + Clone {
         self.places.ranges(self.places.within(range))
     }
 
     /// The GPU operations of a range with descendants: range by range, each by start. Without those
     /// submitted after its end.
-    pub(crate) fn operations(&self, range: RangeId) -> impl Iterator<Item = OperationId> + Clone {
+    pub fn operations(&self, range: RangeId) -> impl Iterator<Item = OperationId> + Clone {
         let operations = self.operations.of(self.places.within(range)).iter().copied();
         let crossings = self.crossings_of(range);
         operations.map(OperationId).filter(move |row| {
@@ -499,10 +504,7 @@ impl Tree {
     }
 
     /// The GPU operations of a range without descendants.
-    pub(crate) fn own_operations(
-        &self,
-        range: RangeId,
-    ) -> impl Iterator<Item = OperationId> + Clone {
+    pub fn own_operations(&self, range: RangeId) -> impl Iterator<Item = OperationId> + Clone {
         let place = self.places.of(range) as usize;
         self.operations.of(place..place + 1).iter().copied().map(OperationId)
     }
@@ -515,7 +517,7 @@ impl Tree {
     /// Shared operations of a range with descendants, attributed to others; no duplicates.
     pub(crate) fn shared_operations(
         &self,
-        store: &Store,
+        store: &Tables,
         range: RangeId,
     ) -> impl Iterator<Item = OperationId> + Clone {
         let within = self.places.within(range);
@@ -529,7 +531,7 @@ impl Tree {
     /// Shared calls of a range with descendants, attributed to others; no duplicates.
     pub(crate) fn shared_calls(
         &self,
-        store: &Store,
+        store: &Tables,
         range: RangeId,
     ) -> impl Iterator<Item = CallId> + Clone {
         let within = self.places.within(range);
@@ -543,7 +545,7 @@ impl Tree {
 
     /// The calls of a range with descendants: range by range, each in call order. Without those
     /// after its end.
-    pub(crate) fn calls(&self, range: RangeId) -> impl Iterator<Item = CallId> + Clone {
+    pub fn calls(&self, range: RangeId) -> impl Iterator<Item = CallId> + Clone {
         let crossings = self.crossings_of(range);
         let calls = self.calls.of(self.places.within(range)).iter().copied().map(CallId);
         calls
@@ -557,16 +559,17 @@ impl Tree {
     }
 
     /// The totals of a range with descendants.
-    pub(crate) fn inclusive(&self, store: &Store, range: RangeId) -> Totals {
+    pub fn inclusive(&self, store: &Tables, range: RangeId) -> Totals {
         totals(store, self.operations(range), self.calls(range))
     }
 
     /// The totals of a range without descendants.
-    pub(crate) fn exclusive(&self, store: &Store, range: RangeId) -> Totals {
+    pub fn exclusive(&self, store: &Tables, range: RangeId) -> Totals {
         totals(store, self.own_operations(range), self.own_calls(range))
     }
 
-    pub(crate) fn replayed(&self, store: &Store, range: RangeId) -> Totals {
+    /// The work that graph launches did with nodes that this range created.
+    pub fn replayed(&self, store: &Tables, range: RangeId) -> Totals {
         totals(store, self.replays(range), std::iter::empty())
     }
 
@@ -588,17 +591,19 @@ impl Tree {
         self.inferred_operations.of(place..place + 1).iter().copied().map(OperationId)
     }
 
-    pub(crate) fn inferred(&self, store: &Store, range: RangeId) -> Totals {
+    /// The work outside all ranges that is [inferred](crate::Profile::with_inferred_ranges) to be of this range.
+    pub fn inferred(&self, store: &Tables, range: RangeId) -> Totals {
         let calls = self.inferred_calls.of(self.places.within(range));
         totals(store, self.inferred_operations(range), calls.iter().copied().map(CallId))
     }
 
-    pub(crate) fn shared(&self, store: &Store, range: RangeId) -> Totals {
+    /// The work of other ranges that this one shares.
+    pub fn shared(&self, store: &Tables, range: RangeId) -> Totals {
         totals(store, self.shared_operations(store, range), self.shared_calls(store, range))
     }
 
     /// The totals of the activations of a process range.
-    pub(crate) fn of_process_range(&self, store: &Store, whole: ProcessRangeId) -> Totals {
+    pub fn of_process_range(&self, store: &Tables, whole: ProcessRangeId) -> Totals {
         let mut places: Vec<(Span<usize>, RangeId)> = self.activations[whole.at()]
             .iter()
             .map(|&activation| (self.places.within(activation), activation))
@@ -652,7 +657,7 @@ impl Marks {
 
 /// Replays of graph nodes with a known capture, by the node of the launch and that of the capture.
 pub(crate) fn captures(
-    store: &Store,
+    store: &Tables,
     tree: &Tree,
 ) -> FxHashMap<Option<NodeId>, FxHashMap<NodeId, Totals>> {
     let mut captures: FxHashMap<Option<NodeId>, FxHashMap<NodeId, Totals>> = FxHashMap::default();
@@ -667,7 +672,7 @@ pub(crate) fn captures(
 }
 
 /// The totals of each process.
-pub(crate) fn totals_by_process(store: &Store) -> FxHashMap<u32, Totals> {
+pub fn totals_by_process(store: &Tables) -> FxHashMap<u32, Totals> {
     let mut totals: FxHashMap<u32, Totals> = FxHashMap::default();
     for operation in &store.operations {
         let of_process = totals.entry(store.work(operation).process).or_default();
@@ -681,7 +686,7 @@ pub(crate) fn totals_by_process(store: &Store) -> FxHashMap<u32, Totals> {
 }
 
 fn totals(
-    store: &Store,
+    store: &Tables,
     operations: impl Iterator<Item = OperationId>,
     calls: impl Iterator<Item = CallId>,
 ) -> Totals {
@@ -692,7 +697,7 @@ fn totals(
 }
 
 #[inline]
-pub(crate) fn add_operation(totals: &mut Totals, store: &Store, operation: &Operation) {
+pub(crate) fn add_operation(totals: &mut Totals, store: &Tables, operation: &Operation) {
     let ns = operation.ns();
     match &store.work(operation).what {
         What::Kernel { .. } => totals.add_kernel(ns),
@@ -703,7 +708,7 @@ pub(crate) fn add_operation(totals: &mut Totals, store: &Store, operation: &Oper
 }
 
 #[inline]
-pub(crate) fn add_call(totals: &mut Totals, store: &Store, call: &Call) {
+pub(crate) fn add_call(totals: &mut Totals, store: &Tables, call: &Call) {
     let kind = store.call_kind(call);
     totals.add_call(kind.class, kind.is_failure(), kind.captured, call.time.ns());
 }

@@ -5,7 +5,7 @@ use std::ops::Range as Span;
 use cupti::tables;
 
 use super::index::NOWHERE;
-use crate::join::tables::{Range, RangeId, Store};
+use crate::join::tables::{Range, RangeId, Tables};
 
 /// A depth-first order of all ranges: descendants directly follow their range.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ struct Moved {
     ranges: Vec<RangeId>,
 }
 
-/// Computes [`Places`] of ranges whose rows are already in depth-first order and [`Store::order`],
+/// Computes [`Places`] of ranges whose rows are already in depth-first order and [`Tables::order`],
 /// as for most single threads.
 #[derive(Default)]
 pub(super) struct RowPlaces {
@@ -66,7 +66,7 @@ impl RowPlaces {
 
 impl Places {
     /// `order` has parents before their children.
-    pub(super) fn new(store: &Store, order: &[RangeId]) -> Self {
+    pub(super) fn new(store: &Tables, order: &[RangeId]) -> Self {
         let count = order.len();
         let parent = |range: RangeId| store.ranges[range.at()].parent.get();
         let mut size = tables::filled(1, count);

@@ -8,7 +8,7 @@ use profiler_base::units::{NAME_WIDTH, shortened};
 use crate::record::json::json_object;
 
 /// The machine, versions and time of a recording.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RecordingInfo {
     /// Seconds since the Unix epoch at the start; `None` if unknown, as in some captures of other tools.
@@ -46,7 +46,7 @@ json_object! {
 }
 
 /// One GPU of the machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DeviceInfo {
     /// The CUDA ordinal.

@@ -254,6 +254,11 @@ impl Recording {
         ids.count() as u64
     }
 
+    /// A time of a record (CUPTI's clock) in nanoseconds of `CLOCK_MONOTONIC`.
+    pub fn monotonic_ns(&self, record_ns: u64) -> u64 {
+        self.clocks.monotonic_ns(record_ns)
+    }
+
     getters! {
         /// Where and when it was made.
         info: &RecordingInfo = info;

@@ -1,0 +1,501 @@
+//! Comparisons of two programs or versions: wall time and what explains its change, work, times of
+//! kernels, and the largest cost of each side. [`compare`] has an example.
+
+mod clocks;
+mod comparable;
+mod leaders;
+mod page;
+mod phases;
+mod text;
+mod tree;
+pub(crate) mod wall;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use profiler_base::hodges_lehmann::{Factor, MOST, Ranks, blocks, median, midmean};
+use profiler_base::{getters, named_variants, setters};
+use serde::Serialize;
+
+use crate::running_numbers::{NodeNames, Purpose};
+pub use clocks::{ClockFactors, ClockWarning, Side};
+pub use comparable::Undecidable;
+pub(crate) use comparable::{DeviceCounts, RangeWork, Work, active_entries};
+pub use leaders::{Leader, LeaderChange};
+pub use phases::PhaseChange;
+use profiler_core::Health;
+use profiler_core::profile::Profiles;
+use profiler_core::profile::RecordingInfo;
+use profiler_core::profile::{Profile, Track};
+use profiler_core::series::{Kind, Unit};
+pub use wall::{CauseChange, Contribution, Explanation, Speed, WallCause, WallChange};
+use wall::{HOST_VARIATION, ProcessKey, RangeKey, WallRun, WallSide};
+
+/// Minimum runs of a side for one value per run.
+const RUNS: usize = 5;
+
+/// Compares two sides with the defaults of [`Compare`]: kernels by name and shape, in any range.
+///
+/// ```no_run
+/// use profiler_core::{Profile, compare};
+///
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// let (before, after) = (Profile::load("main.gpuprof")?, Profile::load("branch.gpuprof")?);
+/// let comparison = compare(&before, &after);
+/// println!("{}", comparison.wall().headline());
+/// println!("{comparison}");
+/// std::fs::write("comment.md", comparison.to_markdown()).ok();
+/// # Ok(())
+/// # }
+/// ```
+pub fn compare<A, B>(before: &A, after: &B) -> Comparison
+where
+    A: Profiles + ?Sized,
+    B: Profiles + ?Sized,
+{
+    Compare::new().between(before, after)
+}
+
+/// The settings of a comparison.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is compared until `between` is called"]
+pub struct Compare {
+    by_range: bool,
+    confidence: f64,
+    margin: f64,
+    run_variation: Option<f64>,
+    paired: bool,
+    any_work: bool,
+}
+
+impl Default for Compare {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Compare {
+    /// Kernels by name and shape, bounds at 99 % confidence and a margin of 1 %.
+    pub fn new() -> Self {
+        Self {
+            by_range: false,
+            confidence: 0.99,
+            margin: 0.01,
+            run_variation: None,
+            paired: false,
+            any_work: false,
+        }
+    }
+
+    setters! {
+        /// Whether to separate the kernels of each range.
+        by_range(by_range: bool) by_range = by_range;
+        /// Sets the confidence of the bounds of each time, from 0 to 1; 0.99 by default. Of a
+        /// hundred equal times one differs by chance, except within the [margin](Self::margin).
+        confidence(confidence: f64) confidence =
+            if confidence.is_finite() { confidence.clamp(0.0, 1.0) } else { 1.0 };
+        /// Sets the relative change that a time must certainly exceed to be
+        /// [clear](TimeShift::is_clear); 0.01 by default. It should exceed the difference between
+        /// processes: up to 0.6 % on an H200.
+        margin(part: f64) margin = if part.is_finite() { part.max(0.0) } else { 0.0 };
+        /// Sets by what part wall times and host times differ between processes, where a side has
+        /// fewer than five. By default it is assumed from what the time was spent on: 2 % of what the
+        /// GPU did and 50 % of the rest. Five processes a side measure it instead.
+        run_variation(part: f64) run_variation = part.is_finite().then_some(part.max(0.0));
+        /// Whether the runs of both sides are pairs, measured by turns: the first before with the
+        /// first after, and so on. What drifts over minutes, as a temperature, then has no effect.
+        /// Needs as many runs on each side, and eight to measure their variation at 99 %.
+        paired(paired: bool) paired = paired;
+        /// Whether to compare wall times although the runs did different work: an outermost range
+        /// was entered more often on one side or is missing on it ([`Undecidable::OtherWork`]), has GPU
+        /// work less often ([`Undecidable::WorkMissing`]), or a GPU has none
+        /// ([`Undecidable::DeviceCount`]), or the kernels are others ([`Undecidable::OtherKernels`]).
+        any_work(any_work: bool) any_work = any_work;
+    }
+
+    /// Compares one or more runs of each side.
+    ///
+    /// Ranges are matched by path and domain, kernels by name, grid and block. Ranges whose names
+    /// differ in [running numbers](Profile::with_grouped_numbers) alone are one; where a number occurs
+    /// once in each run, it runs if it has many values, or others in each run. Counts are per run:
+    /// the median of several runs, exact if they agree ([`Change::varies`]). Times are compared one
+    /// by one, instance by instance ([`TimeShift`]). With five or more runs on each side a run is
+    /// one value, and the bounds include the variation between runs. With fewer, consecutive
+    /// instances make a value, and they exclude it. Of wall times and host times a process is one
+    /// value: they differ more between processes than between the runs of one.
+    ///
+    /// Costs a pass over each run's operations, and a sort of up to 4,096 ratios for each subject.
+    pub fn between<A, B>(&self, before: &A, after: &B) -> Comparison
+    where
+        A: Profiles + ?Sized,
+        B: Profiles + ?Sized,
+    {
+        let sides = [before.profiles(), after.profiles()];
+        let clock_warnings = clocks::warnings(sides);
+        let clocks = ClockFactors::of_warnings(&clock_warnings);
+        let processes = sides.map(|runs| {
+            let keys: Vec<ProcessKey> = runs.iter().map(ProcessKey::of).collect();
+            ProcessKey::groups(keys.iter())
+        });
+        // Both sides together: what differs in running numbers alone is the same range.
+        let mut of_before = NodeNames::of(sides.into_iter().flatten(), Purpose::Comparison);
+        let of_after = of_before.split_off(sides[0].len());
+        let names = [of_before, of_after];
+        let changes = tree::changes(sides, &names, self, &Machine { clocks, processes });
+        Comparison {
+            before: sides[0].iter().map(Compared::of).collect(),
+            after: sides[1].iter().map(Compared::of).collect(),
+            counts_differ: changes
+                .iter()
+                .any(|change| change.differs() && !change.quantity.is_time()),
+            confidence: self.confidence,
+            leaders: leaders::of(sides),
+            wall: self.wall(sides, &names, clocks),
+            phases: phases::changes(sides),
+            clock_warnings,
+            changes,
+        }
+    }
+
+    fn wall(
+        &self,
+        sides: [&[Profile]; 2],
+        names: &[Vec<NodeNames>; 2],
+        clocks: Option<ClockFactors>,
+    ) -> WallChange {
+        let wall_runs = |at: usize| {
+            let runs = sides[at].iter().zip(&names[at]);
+            runs.map(|(profile, names)| wall_run(profile, names)).collect::<Vec<_>>()
+        };
+        let runs = [wall_runs(0), wall_runs(1)];
+        // Captures have no session: like is compared with like.
+        let is_session = runs.iter().flatten().all(|run| run.session.is_some());
+        let [before, after] = runs.each_ref().map(|runs| WallSide::of(runs, is_session));
+        let undecidable = comparable::undecidable(sides, names, self);
+        wall::change([&before, &after], self, clocks, undecidable)
+    }
+
+    /// Compares times of runs, given in the order of measurement. A run is one value if there are
+    /// enough, of host times a process. Few processes do not show how much these vary, which is then
+    /// assumed.
+    fn shift(
+        &self,
+        sides: [&[Vec<u64>]; 2],
+        quantity: Quantity,
+        machine: &Machine,
+        ranks: &mut Ranks,
+    ) -> Option<TimeShift> {
+        let is_host = quantity == Quantity::HostNs;
+        let by_run = match is_host {
+            true => machine.processes.iter().all(|processes| processes.len() >= RUNS),
+            false => sides.iter().all(|runs| runs.len() >= RUNS),
+        };
+        let of_process = |runs: &[Vec<u64>], process: &Vec<usize>| {
+            process.iter().flat_map(|run| runs[*run].iter().copied()).collect::<Vec<u64>>()
+        };
+        let mut samples: [Vec<f64>; 2] = Default::default();
+        for ((samples, runs), processes) in samples.iter_mut().zip(sides).zip(&machine.processes) {
+            let values: Vec<Vec<u64>> = match is_host {
+                true => processes.iter().map(|process| of_process(runs, process)).collect(),
+                false => runs.to_vec(),
+            };
+            *samples = match by_run {
+                true => {
+                    let values = values.iter().filter(|times| self.paired || !times.is_empty());
+                    values.map(|times| midmean(&mut times.clone())).take(MOST).collect()
+                }
+                false => blocks(&runs.concat(), MOST),
+            };
+        }
+        let paired = self.paired && by_run && samples[0].len() == samples[1].len();
+        let samples = samples.each_ref().map(Vec::as_slice);
+        let mut factor = Factor::of(samples, paired, (1.0 - self.confidence) / 2.0, ranks)?;
+        if let Some(clocks) = machine.clocks {
+            factor = clocks.widen(factor);
+        }
+        if is_host && !by_run {
+            let wider = 1.0 + self.run_variation.unwrap_or(HOST_VARIATION);
+            (factor.low, factor.high) = (factor.low / wider, factor.high * wider);
+        }
+        let single = sides.map(|runs| {
+            let mut times: Vec<f64> = runs.iter().flatten().map(|&ns| ns as f64).collect();
+            let middle = middle(&mut times);
+            times.iter_mut().for_each(|ns| *ns = (*ns - middle).abs());
+            let deviation = self::middle(&mut times);
+            SingleTimes { count: times.len() as u64, median_ns: middle, deviation_ns: deviation }
+        });
+        let Factor { ratio, low, high } = factor;
+        let is_clear = low > 1.0 + self.margin || high < 1.0 - self.margin;
+        let high = high.is_finite().then_some(high);
+        let [before, after] = single;
+        Some(TimeShift { before, after, ratio, low, high, is_clear, by_run })
+    }
+}
+
+/// A run with its ranges by path and domain.
+fn wall_run(profile: &Profile, names: &NodeNames) -> WallRun {
+    let nowhere = RangeKey { path: "".into(), domain: None };
+    let mut keys = vec![nowhere; profile.range_tree().nodes.len()];
+    for (_, node) in profile.walk() {
+        let domain = node.domain().map(Rc::from);
+        keys[node.id().at()] = RangeKey { path: names.cut_path(&node).into(), domain };
+    }
+    WallRun::of(profile, &keys)
+}
+
+/// What times of both sides may differ by without a change of the program.
+struct Machine {
+    clocks: Option<ClockFactors>,
+    /// The runs of each process of each side.
+    processes: [Vec<Vec<usize>>; 2],
+}
+
+fn middle(times: &mut [f64]) -> f64 {
+    times.sort_unstable_by(f64::total_cmp);
+    median(times).unwrap_or(0.0)
+}
+
+/// The result of [`compare`]. `{}` is text tables with at most 40 rows each.
+#[derive(Debug, Clone, Serialize)]
+#[must_use = "a comparison is to be looked at"]
+pub struct Comparison {
+    before: Vec<Compared>,
+    after: Vec<Compared>,
+    counts_differ: bool,
+    confidence: f64,
+    wall: WallChange,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    phases: Vec<PhaseChange>,
+    #[serde(rename = "bottlenecks")]
+    leaders: Vec<LeaderChange>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    clock_warnings: Vec<ClockWarning>,
+    #[serde(rename = "rows")]
+    changes: Vec<Change>,
+}
+
+impl Comparison {
+    getters! {
+        /// The change of wall time, and the ranges and causes that explain it.
+        wall: &WallChange = wall;
+        /// The phases of the runs: start-up, steady phases, teardown. Empty if nothing repeats.
+        phases: &[PhaseChange] = phases;
+        /// Every quantity of the profile, each range and each kernel, also equal ones; times first.
+        changes: &[Change] = changes;
+        /// The leaders before and after: of kernels, kinds of work, and causes of idle time.
+        leaders: &[LeaderChange] = leaders;
+        /// Reasons for different times other than the program, if clocks [were
+        /// sampled](crate::Sampling::nvml): throttling or different clocks. Empty without any.
+        clock_warnings: &[ClockWarning] = clock_warnings;
+        /// The runs before.
+        before: &[Compared] = before;
+        /// The runs after.
+        after: &[Compared] = after;
+        /// True if a count differs, which is exact if nothing was lost. The medians of several runs
+        /// are compared: runs that differ may have equal ones ([`Change::varies`]).
+        counts_differ: bool = counts_differ;
+    }
+
+    /// Counts that differ between runs of a side.
+    fn varying_counts(&self) -> usize {
+        self.changes.iter().filter(|row| row.varies && !row.quantity.is_time()).count()
+    }
+
+    /// True if nothing was lost in any run.
+    pub fn is_complete(&self) -> bool {
+        self.before.iter().chain(&self.after).all(|run| run.is_complete)
+    }
+}
+
+/// One run of a comparison.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Compared {
+    /// The recording's time and machine.
+    pub info: RecordingInfo,
+    /// True if nothing was lost.
+    pub is_complete: bool,
+    /// The losses.
+    pub health: Health,
+    /// The energy of its devices in joules, if it was [sampled](crate::Sampling::nvml).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy_j: Option<f64>,
+}
+
+impl Compared {
+    fn of(profile: &Profile) -> Self {
+        let health = profile.health().clone();
+        let tracks = profile.tracks();
+        let energy = tracks.filter(|of| of.unit() == Unit::Joules && of.kind() == Kind::Total);
+        let all = |of: Track<'_>| of.sum(Duration::ZERO, Duration::MAX).map(|sum| sum.value);
+        Self {
+            info: profile.recording_info().clone(),
+            is_complete: health.is_complete(),
+            energy_j: energy.filter_map(all).reduce(|sum, one| sum + one),
+            health,
+        }
+    }
+}
+
+named_variants! {
+    /// A quantity of a comparison.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum Quantity in ALL {
+        /// Time of the host in the range, in nanoseconds: the sum over its instances.
+        HostNs = "host time" and "Host Time (ns)",
+        /// Time in which the GPU worked for it, in nanoseconds: concurrent operations count once,
+        /// collectives do not.
+        BusyNs = "busy time" and "Busy Time (ns)",
+        /// Time on the GPU, summed over operations, in nanoseconds.
+        GpuNs = "GPU time" and "GPU Time (ns)",
+        /// Entries into the range.
+        Instances = "instances" and "Instances",
+        /// Launches of kernels and graphs.
+        Launches = "launches" and "Launches",
+        /// Kernels that ran.
+        Kernels = "kernels" and "Kernels",
+        /// Calls that waited for the GPU.
+        Synchronizations = "syncs" and "Syncs",
+        /// Copies that ran.
+        Copies = "copies" and "Copies",
+        /// Memsets that ran.
+        Memsets = "memsets" and "Memsets",
+        /// Bytes that copies moved.
+        CopyBytes = "copied" and "Copied (bytes)",
+    }
+}
+
+impl Quantity {
+    /// The times, in the order of [`ALL`](Self::ALL).
+    const TIMES: [Self; 3] = [Self::HostNs, Self::BusyNs, Self::GpuNs];
+
+    /// True for times, which vary between runs.
+    pub fn is_time(self) -> bool {
+        Self::TIMES.contains(&self)
+    }
+}
+
+named_variants! {
+    /// The subject of a row.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum ChangeKind {
+        /// The whole profile.
+        Everything = "everything",
+        /// Calls and operations outside all ranges.
+        OutsideRanges = "outside_ranges",
+        /// A range with the ranges within it.
+        Range = "range",
+        /// Kernels of one name and shape.
+        Kernel = "kernel",
+    }
+}
+
+named_variants! {
+    /// The sides with the subject.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum Presence {
+        /// Both sides.
+        Both = "both",
+        /// Only after.
+        New = "new",
+        /// Only before.
+        Gone = "gone",
+    }
+}
+
+/// Blocks and threads of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[non_exhaustive]
+pub struct Shape {
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads in a block in x, y, z.
+    pub block: [u32; 3],
+}
+
+/// A quantity of the profile, a range or a kernel.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Change {
+    /// The kind of subject.
+    pub kind: ChangeKind,
+    /// The sides with the subject.
+    pub status: Presence,
+    /// The range's domain; `None` for the default domain.
+    pub domain: Option<Rc<str>>,
+    /// The range's path, or that of a kernel's range if separated; else empty.
+    pub path: Rc<str>,
+    /// The kernel's name, without parameters.
+    pub kernel: Option<Rc<str>>,
+    /// Its shape.
+    pub shape: Option<Shape>,
+    /// For a new or gone kernel, its only other shape on the other side, if any.
+    pub reshaped: Option<Shape>,
+    /// The quantity.
+    pub quantity: Quantity,
+    /// The value before, for a run.
+    pub before: u64,
+    /// The value after, for a run.
+    pub after: u64,
+    /// The difference.
+    pub change: i64,
+    /// The difference in percent of `before`; `None` for an increase from 0.
+    pub percent: Option<f64>,
+    /// True if runs of a side differ: the values are then medians.
+    pub varies: bool,
+    /// For a time, the single times of kernels or instances.
+    pub times: Option<TimeShift>,
+}
+
+impl Change {
+    /// True if the values differ.
+    pub fn differs(&self) -> bool {
+        self.before != self.after
+    }
+
+    /// True if it grew by more than this percentage; any increase from 0 does.
+    pub fn grew_above(&self, percent: f64) -> bool {
+        self.after > self.before && self.percent.is_none_or(|grown| grown > percent)
+    }
+}
+
+/// The shift between two sets of times.
+///
+/// The factor is the Hodges-Lehmann estimate, the median of all ratios of a time after to one
+/// before; its bounds are by ranks (Mann and Whitney), and assume independent times only.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TimeShift {
+    /// The times before.
+    pub before: SingleTimes,
+    /// The times after.
+    pub after: SingleTimes,
+    /// The factor of the change.
+    pub ratio: f64,
+    /// The lower bound at the comparison's confidence; 0 with too few times.
+    pub low: f64,
+    /// The upper bound; `None` with too few times.
+    pub high: Option<f64>,
+    /// True if the bounds show a change by more than the [margin](Compare::margin).
+    pub is_clear: bool,
+    /// True if each run is one value: the bounds then include the variation between runs.
+    pub by_run: bool,
+}
+
+/// Times of one side.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SingleTimes {
+    /// The number of times in all runs.
+    pub count: u64,
+    /// Their median, in nanoseconds.
+    pub median_ns: f64,
+    /// The median of their distances from it.
+    pub deviation_ns: f64,
+}

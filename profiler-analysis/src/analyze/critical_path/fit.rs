@@ -1,0 +1,244 @@
+//! The lags of edges: that of what decided is measured, the others get what is usual for their kind.
+
+use cupti::CallClass;
+use rustc_hash::FxHashMap;
+
+use super::graph::{Builder, Edge, Link};
+use profiler_core::tables::{CallId, Interval, OperationId, ThreadId};
+
+/// Other operations that may hold an operation on the device must end this much before it at most, beyond the
+/// usual time between two operations of a stream.
+const DEVICE_SLACK_NS: u64 = 2_000;
+/// From the end of an operation to the start of the next that is queued, where a recording has none: about what
+/// kernels in a stream take on an H200.
+const QUEUED_NS: u64 = 1_000;
+/// From the start of a call to that of its operation, if no launch of a recording was waited for: about the most that a
+/// launch takes on an H200.
+const LAUNCHED_NS: u64 = 10_000;
+/// Calls that allocate or free wait for the GPU if they take this long and return soon after work ends. Launches that take
+/// this long submit their operation at their end, if it starts only then.
+pub(super) const LONG_CALL_NS: u64 = 10_000;
+
+/// A wait of the host: the call, and its edges.
+pub(super) struct Return {
+    pub(super) call: CallId,
+    pub(super) edges: std::ops::Range<usize>,
+}
+
+fn median(mut values: Vec<u64>) -> Option<u64> {
+    let at = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable(at).1)
+}
+
+/// The usual lag of each class of edges, by class.
+struct Usual {
+    /// The median of those that decided when something started.
+    median: Vec<Option<u64>>,
+    /// The least of all.
+    least: Vec<Option<u64>>,
+    /// Of all launches that decided.
+    launch: Option<u64>,
+}
+
+impl Usual {
+    fn new(classes: usize) -> Self {
+        Self { median: vec![None; classes], least: vec![None; classes], launch: None }
+    }
+
+    fn of(&self, edge: &Edge) -> u64 {
+        let class = edge.class as usize;
+        let least = || self.least[class].unwrap_or_default();
+        let unseen = || match edge.link {
+            Link::Stream(_) | Link::Event(_) | Link::Graph(_) => least().min(QUEUED_NS),
+            // The least one was hidden, too: it is no shorter than what hid it.
+            Link::Launch(_) => least().min(self.launch.unwrap_or(LAUNCHED_NS)),
+            _ => least(),
+        };
+        self.median[class].unwrap_or_else(unseen).min(edge.lag)
+    }
+
+    /// Learns from the lags of each class that has any.
+    fn learn(&mut self, samples: Vec<Vec<u64>>) {
+        for (known, lags) in self.median.iter_mut().zip(samples) {
+            *known = median(lags).or(*known);
+        }
+    }
+}
+
+/// Decides which edge each operation waited for last: it keeps its measured lag. The others get the usual lag of their
+/// class, or the measured one if that is less.
+pub(super) fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<usize>]) {
+    let mut usual = Usual::new(builder.classes());
+    for edge in starts.iter().flat_map(|edges| &builder.edges[edges.clone()]) {
+        let least = &mut usual.least[edge.class as usize];
+        *least = Some(least.map_or(edge.lag, |least| edge.lag.min(least)));
+    }
+    // Launches first: an operation follows another for sure only where the launch had had its time.
+    let is_launch = |edge: &Edge| matches!(edge.link, Link::Launch(_));
+    for launches in [true, false] {
+        let mut samples: Vec<Vec<u64>> = vec![Vec::new(); builder.classes()];
+        for edges in starts {
+            let edges = &builder.edges[edges.clone()];
+            let begun = |edge: &Edge| {
+                let launched = if is_launch(edge) && !launches { usual.of(edge) } else { 0 };
+                submitted(builder, edge).max(builder.times[edge.from as usize] + launched)
+            };
+            let Some(last) = edges.iter().max_by_key(|edge| begun(edge)) else { continue };
+            if is_launch(last) == launches {
+                samples[last.class as usize].push(last.lag);
+            }
+        }
+        if launches {
+            usual.launch = median(samples.iter().flatten().copied().collect());
+        }
+        usual.learn(samples);
+    }
+    let device_ends = DeviceEnds::new(builder);
+    let gap = usual.median.iter().flatten().min().copied().unwrap_or_default();
+    let gap = gap.min(DEVICE_SLACK_NS);
+    let mut more = Vec::new();
+    for range in starts {
+        let edges = &mut builder.edges[range.clone()];
+        for edge in edges.iter_mut() {
+            edge.lag = usual.of(edge);
+        }
+        let reached = |edge: &Edge| builder.times[edge.from as usize] + edge.lag;
+        let Some(at) = (0..edges.len()).max_by_key(|at| (reached(&edges[*at]), *at)) else {
+            continue;
+        };
+        let (to, explained) = (edges[at].to, reached(&edges[at]));
+        let start_ns = builder.times[to as usize];
+        let is_late = start_ns > explained + gap + DEVICE_SLACK_NS;
+        let held = is_late.then(|| device_ends.before(builder, to, start_ns)).flatten();
+        match held
+            .filter(|(_, end_ns)| *end_ns > explained && start_ns - end_ns <= gap + DEVICE_SLACK_NS)
+        {
+            Some((end, _)) => more.push((end, to)),
+            None => {
+                // A long call that returned after all else had ended took that long to launch.
+                let is_launch =
+                    |edge: &Edge| is_launch(edge) && submitted(builder, edge) > explained;
+                let launch = builder.edges[range.clone()].iter().position(is_launch);
+                let launch = launch.filter(|_| is_late);
+                let is_late = is_late && launch.is_none();
+                let edge = &mut builder.edges[range.start + launch.unwrap_or(at)];
+                edge.lag = start_ns - builder.times[edge.from as usize];
+                builder.assumptions.late_starts += u64::from(is_late);
+            }
+        }
+    }
+    for (end, to) in more {
+        let class = builder.class(6, [0; 3]);
+        let id = device_ends.operation(to);
+        builder.assumptions.inferred_on_device += 1;
+        builder.add(end, to, Link::Device(id), class);
+    }
+}
+
+/// When what an edge leads from had happened: for a launch the call's start, or its return if the call was long and its
+/// operation started only then.
+fn submitted(builder: &Builder<'_>, edge: &Edge) -> u64 {
+    let call = match edge.link {
+        Link::Launch(id) => builder.store.operations[id.at()].call.get(),
+        _ => None,
+    };
+    let time = call.map(|call| builder.store.calls[call.at()].time);
+    let is_long =
+        |time: &Interval| time.ns() > LONG_CALL_NS && time.end_ns <= builder.time(edge.to);
+    let returned_ns = time.filter(is_long).map(|time| time.end_ns);
+    returned_ns.unwrap_or_else(|| builder.time(edge.from))
+}
+
+/// The operations of each device by their ends.
+struct DeviceEnds {
+    by_device: FxHashMap<(u32, u32), Vec<(u64, OperationId)>>,
+    first: u32,
+}
+
+impl DeviceEnds {
+    fn new(builder: &Builder<'_>) -> Self {
+        let store = builder.store;
+        let mut by_device: FxHashMap<(u32, u32), Vec<(u64, OperationId)>> = FxHashMap::default();
+        for (id, row) in (0..).map(OperationId).zip(&store.operations) {
+            let (work, Some(time)) = (store.work(row), row.time()) else { continue };
+            by_device.entry((work.process, work.place.device)).or_default().push((time.end_ns, id));
+        }
+        by_device.values_mut().for_each(|ends| ends.sort_unstable());
+        Self { by_device, first: builder.start_of(OperationId(0)) }
+    }
+
+    fn operation(&self, start: u32) -> OperationId {
+        OperationId((start - self.first) / 2)
+    }
+
+    /// The end of the operation that ended last before one of its device starts.
+    fn before(&self, builder: &Builder<'_>, start: u32, start_ns: u64) -> Option<(u32, u64)> {
+        let store = builder.store;
+        let id = self.operation(start);
+        let work = store.work(&store.operations[id.at()]);
+        let ends = self.by_device.get(&(work.process, work.place.device))?;
+        let after = ends.partition_point(|(end, _)| *end <= start_ns);
+        let (end_ns, other) = *ends.get(after.checked_sub(1)?)?;
+        (other != id).then(|| (builder.start_of(other) + 1, end_ns))
+    }
+}
+
+/// Divides the time of waiting calls into what they wait and what they take by themselves.
+pub(super) fn fit_returns(builder: &mut Builder<'_>, returns: &[Return]) {
+    let store = builder.store;
+    let mut least: FxHashMap<u32, u64> = FxHashMap::default();
+    for call in store.calls.iter().filter(|call| store.call_kind(call).has_returned) {
+        let least = least.entry(call.kind.0).or_insert(u64::MAX);
+        *least = call.time.ns().min(*least);
+    }
+    let mut samples: Vec<Vec<u64>> = vec![Vec::new(); builder.classes()];
+    let lasts = returns.iter().filter_map(|of| {
+        let edges = &builder.edges[of.edges.clone()];
+        let edge = edges.iter().max_by_key(|edge| builder.times[edge.from as usize])?;
+        let is_waited_for =
+            builder.times[edge.from as usize] > store.calls[of.call.at()].time.start_ns;
+        Some((of, *edge, is_waited_for))
+    });
+    let lasts: Vec<_> = lasts.collect();
+    for (_, edge, _) in lasts.iter().filter(|(.., is_waited_for)| *is_waited_for) {
+        samples[edge.class as usize].push(edge.lag);
+    }
+    let mut usual = Usual::new(builder.classes());
+    usual.learn(samples);
+    for (of, last, is_waited_for) in lasts {
+        for edge in &mut builder.edges[of.edges.clone()] {
+            edge.lag =
+                if is_waited_for && edge.from == last.from { last.lag } else { usual.of(edge) };
+        }
+        if !is_waited_for {
+            continue;
+        }
+        let call = &store.calls[of.call.at()];
+        let waited = call.time.ns().saturating_sub(last.lag);
+        // A blocking copy first submits its operation.
+        let began = match last.link {
+            Link::Wait(id)
+                if store.call_kind(&store.calls[id.at()]).class != CallClass::Synchronize =>
+            {
+                builder.time(last.from - 1).saturating_sub(call.time.start_ns)
+            }
+            _ => 0,
+        };
+        let least = least.get(&call.kind.0).copied().unwrap_or_default();
+        let own = (call.time.ns() - waited + began).min(least);
+        let (thread, time) = (call.thread, call.time);
+        keep_own_time(builder, thread, (time.start_ns, time.end_ns), own);
+    }
+}
+
+/// Gives the own time of a thread between two times this length, at its beginning.
+fn keep_own_time(builder: &mut Builder<'_>, thread: ThreadId, time: (u64, u64), mut own_ns: u64) {
+    let points = &builder.threads[thread.at()];
+    let (Some(first), Some(last)) = (points.from(time.0), points.from(time.1)) else { return };
+    for point in first + 1..=last {
+        if let Some(edge) = builder.own_time_to(point) {
+            edge.lag = edge.lag.min(own_ns);
+            own_ns -= edge.lag;
+        }
+    }
+}

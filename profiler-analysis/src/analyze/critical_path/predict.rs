@@ -1,0 +1,782 @@
+//! Changes of a program, and what they bring by a replay of the graph.
+
+use std::cmp::Reverse;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use cupti::{CallClass, CopyKind, MemoryKind, tables};
+use profiler_base::kernel_names::Pattern;
+use profiler_base::statistics::as_ns;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
+
+use super::graph::Link;
+use super::path::{merged, operation_of, stretches};
+use super::replay::{REMOVED, ReplayError, median};
+use super::{CriticalPath, Dependencies, PathKind, Window};
+use profiler_core::profile::GpuOperation;
+use profiler_core::tables::{Call, CallId, OperationId, RangeId};
+
+/// A change of the program. Names and paths are those of queries: `*` matches any text, a path may omit outer ranges.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Change {
+    /// Kernels of this name are so many times as fast.
+    Kernel {
+        /// The displayed or mangled name.
+        name: String,
+        /// How many times.
+        times: f64,
+    },
+    /// The operations submitted in a range are so many times as fast.
+    RangeGpu {
+        /// The range.
+        path: String,
+        /// How many times.
+        times: f64,
+    },
+    /// The host takes so many times less in a range, outside CUDA calls. Infinity removes that time.
+    Host {
+        /// The range.
+        path: String,
+        /// How many times.
+        times: f64,
+    },
+    /// Other threads do the host's part of a range ahead of time, so that it costs the thread nothing while they
+    /// keep up.
+    Ahead {
+        /// The range.
+        path: String,
+        /// The number of threads.
+        threads: u32,
+    },
+    /// The host does not wait in a range: its synchronisations are removed.
+    NoWait {
+        /// The range.
+        path: String,
+    },
+    /// The host waits once in each outermost instance of a range: its last wait stays.
+    OneWait {
+        /// The range.
+        path: String,
+    },
+    /// Memory comes from a pool: calls in a range that allocate or free take no time and wait for nothing.
+    NoAllocations {
+        /// The range.
+        path: String,
+    },
+    /// Streams do not wait for events in a range.
+    NoEvents {
+        /// The range.
+        path: String,
+    },
+    /// In each outermost instance of a range, launches without a wait between them are one launch of a graph, which
+    /// costs what the first of them costs.
+    OneGraph {
+        /// The range.
+        path: String,
+    },
+    /// In each outermost instance of a range, copies of one direction with no other call between them are one
+    /// copy of all their bytes.
+    OneCopy {
+        /// The range.
+        path: String,
+    },
+    /// Copies from and to pageable memory use pinned memory and do not block.
+    Pinned,
+    /// All copies are from and to pinned memory, on a stream of their own and a step ahead.
+    CopiesAhead,
+}
+
+/// What a change would bring.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Prediction {
+    /// The change.
+    pub change: Change,
+    /// The measured time of the median step, or of the session.
+    #[serde(rename = "before_ns", serialize_with = "as_ns")]
+    pub before: Duration,
+    /// The predicted time.
+    #[serde(rename = "after_ns", serialize_with = "as_ns")]
+    pub after: Duration,
+    /// The rate of pinned copies in GB/s, where the change has any.
+    pub copy_rate: Option<CopyRate>,
+}
+
+/// How fast pinned copies are taken to be.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct CopyRate {
+    /// In GB/s (10^9 bytes per second).
+    pub gigabytes: f64,
+    /// True if pinned copies of the recording have it, false if it is usual for GPUs of this compute capability.
+    pub is_measured: bool,
+}
+
+/// Why there is no prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "why")]
+#[non_exhaustive]
+pub enum NoPrediction {
+    /// The profile has no kernel, range or copy that the change names.
+    NothingMatches,
+    /// The change names something that exists, and alters nothing of it: a range without waits, a run whose copies are all pinned.
+    NothingToChange,
+    /// The number of times is not from 0.01 to a million, nor infinity.
+    Times,
+    /// The model fails its own check: the [median step](super::ReplayError::median_step) of a replay is off by too much.
+    ModelError {
+        /// The error, as a share of the median step.
+        median_step: f64,
+        /// The largest error with predictions.
+        most: f64,
+    },
+}
+
+impl std::error::Error for NoPrediction {}
+
+impl Prediction {
+    /// How many times as fast the run is.
+    pub fn speed_up(&self) -> f64 {
+        self.before.as_secs_f64() / self.after.as_secs_f64().max(1e-9)
+    }
+
+    /// The time that the change saves.
+    pub fn saved(&self) -> Duration {
+        self.before.saturating_sub(self.after)
+    }
+}
+
+/// The largest error of a replay's median step with predictions.
+pub(super) const MOST_ERROR: f64 = 0.1;
+/// Ranges within this many others are not tried.
+const DEEPEST: usize = 64;
+/// Changes that are tried for the best, of each sort.
+const TRIED: usize = 4;
+/// Replays of one graph visit so many edges: some seconds.
+const MOST_EDGES: usize = 200_000_000;
+/// Changes that save less of the time are not among the best.
+const LEAST_SAVED: f64 = 0.005;
+/// Copies of fewer bytes tell nothing of the rate.
+const LARGE_COPY: u64 = 1 << 20;
+/// Threads that load ahead, where a change is proposed.
+const THREADS: u32 = 4;
+
+/// How many times as fast something may be made, or infinitely.
+const TIMES: RangeInclusive<f64> = 0.01..=1e6;
+
+/// The lags of a changed program.
+struct Changed {
+    lags: Vec<u64>,
+    /// What else takes this long: threads or copies that work ahead.
+    at_least: u64,
+    copy_rate: Option<CopyRate>,
+}
+
+/// Memory that replays use one after the other: as much as the graph has edges and points.
+#[derive(Default)]
+struct Scratch {
+    lags: Vec<u64>,
+    earliest: Vec<u64>,
+}
+
+impl Dependencies<'_> {
+    /// Predicts what a change saves of the median step, or of the session, by a replay of the graph with it. Costs some
+    /// passes over the graph.
+    ///
+    /// # Errors
+    ///
+    /// If the change matches nothing, alters nothing or has a number of times out of bounds, or if the model fails its own check.
+    pub fn predict(&self, change: Change) -> Result<Prediction, NoPrediction> {
+        if let Change::Kernel { times, .. }
+        | Change::RangeGpu { times, .. }
+        | Change::Host { times, .. } = &change
+            && !(TIMES.contains(times) || *times == f64::INFINITY)
+        {
+            return Err(NoPrediction::Times);
+        }
+        if !self.has_match(&change) {
+            return Err(NoPrediction::NothingMatches);
+        }
+        self.check_model()?;
+        let mut scratch = Scratch::default();
+        let changed = self.changed(&change, &mut scratch);
+        let mut edges = self.graph.edges.iter().zip(&changed.lags);
+        if changed.at_least == 0 && edges.all(|(edge, lag)| edge.lag == *lag) {
+            return Err(NoPrediction::NothingToChange);
+        }
+        Ok(self.replay(change, changed, &self.windows(), &mut scratch))
+    }
+
+    /// Fails if the replay of the median step is off by more than 10 %.
+    pub(super) fn check_model(&self) -> Result<(), NoPrediction> {
+        match self.replay_error() {
+            Some(ReplayError { median_step, .. }) if median_step > MOST_ERROR => {
+                Err(NoPrediction::ModelError { median_step, most: MOST_ERROR })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn has_match(&self, change: &Change) -> bool {
+        let profile = self.profile;
+        match change {
+            Change::Kernel { name, .. } => {
+                profile.query().kernels().named(name).iter().any(|_| true)
+            }
+            Change::Pinned | Change::CopiesAhead => profile.copies().any(|_| true),
+            Change::RangeGpu { path, .. }
+            | Change::Host { path, .. }
+            | Change::Ahead { path, .. }
+            | Change::NoWait { path }
+            | Change::OneWait { path }
+            | Change::NoAllocations { path }
+            | Change::NoEvents { path }
+            | Change::OneGraph { path }
+            | Change::OneCopy { path } => {
+                profile.matching(&Pattern::new(path)).into_iter().any(|is_match| is_match)
+            }
+        }
+    }
+
+    fn changed(&self, change: &Change, scratch: &mut Scratch) -> Changed {
+        let mut lags = std::mem::take(&mut scratch.lags);
+        lags.clear();
+        tables::reserve(&mut lags, self.graph.edges.len());
+        lags.extend(self.graph.edges.iter().map(|edge| edge.lag));
+        let mut changed = Changed { lags, at_least: 0, copy_rate: None };
+        self.apply(change, &mut changed);
+        changed
+    }
+
+    #[cfg(test)]
+    pub(super) fn replayed(&self, change: Change) -> Prediction {
+        self.replayed_in(change, &self.windows(), &mut Scratch::default())
+    }
+
+    fn replayed_in(&self, change: Change, windows: &[Window], scratch: &mut Scratch) -> Prediction {
+        let changed = self.changed(&change, scratch);
+        self.replay(change, changed, windows, scratch)
+    }
+
+    fn replay(
+        &self,
+        change: Change,
+        mut changed: Changed,
+        windows: &[Window],
+        scratch: &mut Scratch,
+    ) -> Prediction {
+        let graph = &self.graph;
+        // Each point is written before it is read.
+        let earliest = &mut scratch.earliest;
+        if let Some(whole) = self.whole() {
+            graph.replay(&graph.order, whole.start, |at, _| changed.lags[at], earliest);
+        }
+        let before = lengths(windows, |point| graph.time(point));
+        let after = lengths(windows, |point| earliest[point as usize]);
+        scratch.lags = std::mem::take(&mut changed.lags);
+        // Steps of two lengths have a median of either, before and after: what steps save is compared step by step.
+        let longer = before
+            .iter()
+            .zip(&after)
+            .map(|(before, after)| i128::from(*after) - i128::from(*before));
+        let longer = median(longer.collect()).unwrap_or_default();
+        let before = median(before).unwrap_or_default();
+        let after = (i128::from(before) + longer).clamp(0, i128::from(u64::MAX)) as u64;
+        let at_least = changed.at_least / windows.len().max(1) as u64;
+        Prediction {
+            change,
+            before: Duration::from_nanos(before),
+            after: Duration::from_nanos(after.max(at_least)),
+            copy_rate: changed.copy_rate,
+        }
+    }
+
+    /// The median length of the steps, or that of the session.
+    pub(super) fn clock_ns(&self) -> u64 {
+        median(lengths(&self.windows(), |point| self.graph.time(point))).unwrap_or_default()
+    }
+
+    /// The changes that save most, of those that the critical path suggests: at most this many, each with at least
+    /// 0.5 % of the time. They are not independent: what one saves another may save, too. None is tried for ranges within
+    /// 64 others. Empty if the model fails its own check.
+    pub fn best_changes(&self, most: usize) -> Vec<Prediction> {
+        if self.check_model().is_err() {
+            return Vec::new();
+        }
+        let windows = self.windows();
+        // Replays need as much memory as the segments.
+        let path = self.path_of(None, &windows).without_segments();
+        let mut predictions: Vec<Prediction> = Vec::new();
+        let tries = (MOST_EDGES / self.graph.edges.len().max(1)).max(8);
+        let mut scratch = Scratch::default();
+        for change in self.candidates(&path, &windows).into_iter().take(tries) {
+            let prediction = self.replayed_in(change, &windows, &mut scratch);
+            let least = LEAST_SAVED * prediction.before.as_secs_f64();
+            if prediction.saved().as_secs_f64() >= least {
+                predictions.push(prediction);
+            }
+        }
+        predictions.sort_by_key(|prediction| Reverse(prediction.saved()));
+        predictions.truncate(most);
+        predictions
+    }
+
+    fn candidates(&self, path: &CriticalPath, windows: &[Window]) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let kernels = path.rows().iter().filter(|row| row.kind == PathKind::Kernel);
+        for row in kernels.take(TRIED) {
+            changes.push(Change::Kernel { name: row.name.clone(), times: 2.0 });
+        }
+        let times = self.range_times(windows);
+        for path in self.largest(&times, |times| times.host) {
+            changes.push(Change::Host { path: path.clone(), times: 2.0 });
+            // A part of a step may be done ahead, a step is not.
+            if !self.is_steps_path(&path) {
+                changes.push(Change::Ahead { path, threads: THREADS });
+            }
+        }
+        for path in self.largest(&times, |times| times.waits) {
+            changes.push(Change::OneWait { path: path.clone() });
+            // A step without any wait has no end.
+            if !self.is_steps_path(&path) {
+                changes.push(Change::NoWait { path });
+            }
+        }
+        for path in self.largest(&times, |times| times.allocations) {
+            changes.push(Change::NoAllocations { path });
+        }
+        for path in self.largest(&times, |times| times.launches) {
+            changes.push(Change::OneGraph { path });
+        }
+        for path in self.largest(&times, |times| times.copies) {
+            changes.push(Change::OneCopy { path });
+        }
+        for path in self.largest(&times, |times| times.events) {
+            changes.push(Change::NoEvents { path });
+        }
+        if path.time_of(PathKind::Copy) != Duration::ZERO {
+            changes.push(Change::Pinned);
+            changes.push(Change::CopiesAhead);
+        }
+        changes
+    }
+
+    /// What ranges have on the critical path, with descendants, that changes are tried for.
+    fn range_times(&self, windows: &[Window]) -> Vec<Times> {
+        let store = &self.profile.tables();
+        let mut times = vec![Times::default(); self.profile.range_tree().nodes.len()];
+        let walks = stretches(windows).into_iter().map(|windows| merged(&windows));
+        for edge in walks.flat_map(|window| self.walk(&window).0) {
+            let edge = &self.graph.edges[edge];
+            let ns = self.graph.time(edge.to) - self.graph.time(edge.from);
+            let Some(node) = self.node_of(edge) else { continue };
+            let times = &mut times[node.at()];
+            let class = |call: CallId| store.call_kind(&store.calls[call.at()]).class;
+            match edge.link {
+                Link::Host(_) => times.host += ns,
+                Link::Call(call) if is_launch(class(call)) => times.launches += ns,
+                Link::Call(call) | Link::Wait(call) if is_allocation(class(call)) => {
+                    times.allocations += ns;
+                }
+                Link::Launch(_) => times.launches += ns,
+                Link::Wait(call) if class(call) == CallClass::Memcpy => times.copies += ns,
+                Link::Work(id) if self.profile.operation(id).as_copy().is_some() => {
+                    times.copies += ns;
+                }
+                Link::Wait(call) if class(call) == CallClass::Synchronize => times.waits += ns,
+                Link::Event(_) => times.events += ns.max(1),
+                _ => {}
+            }
+        }
+        // Parents precede their children.
+        for at in (0..times.len()).rev() {
+            if let Some(parent) = self.profile.range_tree().nodes[at].parent {
+                let own = times[at];
+                let times = &mut times[parent.at()];
+                times.waits += own.waits;
+                times.launches += own.launches;
+                times.events += own.events;
+                times.copies += own.copies;
+                times.allocations += own.allocations;
+            }
+        }
+        times
+    }
+
+    /// The paths of the ranges with most of a time, but for very deep ones: their paths are as long as the tree is deep.
+    fn largest(&self, times: &[Times], of: impl Fn(&Times) -> u64) -> Vec<String> {
+        let mut rows: Vec<_> = self.profile.nodes().zip(times.iter().map(of)).collect();
+        rows.retain(|(node, time)| *time != 0 && node.depth() < DEEPEST);
+        rows.sort_by_key(|(_, time)| Reverse(*time));
+        rows.iter().take(TRIED).map(|(node, _)| node.path()).collect()
+    }
+
+    /// Whether each node of the range tree, or one around it, matches.
+    fn is_in(&self, path: &str) -> Vec<bool> {
+        let matching = self.profile.matching(&Pattern::new(path));
+        let within = self.profile.is_within(&matching);
+        matching.into_iter().zip(within).map(|(is_it, within)| is_it || within).collect()
+    }
+
+    fn apply(&self, change: &Change, changed: &mut Changed) {
+        let query = self.profile.query();
+        let faster =
+            |ns: u64, times: f64| (ns as f64 / times.max(f64::MIN_POSITIVE)).round() as u64;
+        match change {
+            Change::Kernel { name, times } => {
+                self.scale(query.kernels().named(name).iter(), *times, changed);
+            }
+            Change::RangeGpu { path, times } => {
+                self.scale(query.in_range(path).iter(), *times, changed);
+            }
+            Change::Host { path, times } => {
+                self.host_edges(path, |at, ns| changed.lags[at] = faster(ns, *times));
+            }
+            Change::Ahead { path, threads } => {
+                let mut total = 0;
+                self.host_edges(path, |at, ns| {
+                    changed.lags[at] = 0;
+                    total += ns;
+                });
+                changed.at_least = total / u64::from((*threads).max(1));
+            }
+            Change::NoWait { path } => self.remove_waits(path, 0, changed),
+            Change::OneWait { path } => self.remove_waits(path, 1, changed),
+            Change::NoAllocations { path } => {
+                let store = &self.profile.tables();
+                let class = |id: &CallId| store.call_kind(&store.calls[id.at()]).class;
+                let calls = self.calls_of(path).into_values().flatten();
+                self.remove_calls(&calls.filter(|id| is_allocation(class(id))).collect(), changed);
+            }
+            Change::NoEvents { path } => {
+                let is_in = self.is_in(path);
+                for (at, edge) in self.graph.edges.iter().enumerate() {
+                    let is_event = matches!(edge.link, Link::Event(_));
+                    if is_event && self.node_of(edge).is_some_and(|node| is_in[node.at()]) {
+                        changed.lags[at] = REMOVED;
+                    }
+                }
+            }
+            Change::OneGraph { path } => self.launch_once(path, changed),
+            Change::OneCopy { path } => self.copy_once(path, changed),
+            Change::Pinned => self.pin(false, changed),
+            Change::CopiesAhead => self.pin(true, changed),
+        }
+    }
+
+    fn scale<'p>(
+        &self,
+        operations: impl Iterator<Item = GpuOperation<'p>>,
+        times: f64,
+        changed: &mut Changed,
+    ) {
+        for operation in operations {
+            let end = self.graph.start_of(OperationId(operation.number() as u32)) + 1;
+            for at in self.graph.edges_to(end) {
+                let ns = changed.lags[at] as f64 / times.max(f64::MIN_POSITIVE);
+                changed.lags[at] = ns.round() as u64;
+            }
+        }
+    }
+
+    /// The own times of threads in a range, outside calls, with the numbers of their edges.
+    fn host_edges(&self, path: &str, mut each: impl FnMut(usize, u64)) {
+        let is_in = self.is_in(path);
+        for (at, edge) in self.graph.edges.iter().enumerate() {
+            let Link::Host(range) = edge.link else { continue };
+            let Some(range) = range.get() else { continue };
+            if is_in[self.profile.range_tree().of_range[range.at()].at()] {
+                each(at, edge.lag);
+            }
+        }
+    }
+
+    /// For each range that matches, the outermost one around it, with those between, that does. Visits each range once.
+    fn outermost(&self, is_in: &[bool]) -> Vec<Option<RangeId>> {
+        let store = &self.profile.tables();
+        let mut outermost: Vec<Option<RangeId>> = vec![None; store.ranges.len()];
+        let mut within = Vec::new();
+        for id in (0..store.ranges.len() as u32).map(RangeId) {
+            let mut around = Some(id);
+            let mut found = None;
+            while let Some(at) = around {
+                found = outermost[at.at()];
+                if found.is_some() || !is_in[self.profile.range_tree().of_range[at.at()].at()] {
+                    break;
+                }
+                within.push(at);
+                around = store.ranges[at.at()].parent.get();
+            }
+            while let Some(at) = within.pop() {
+                outermost[at.at()] = Some(*found.get_or_insert(at));
+            }
+        }
+        outermost
+    }
+
+    /// The calls in a range, by its outermost instance and by thread in time order.
+    fn calls_of(&self, path: &str) -> FxHashMap<RangeId, Vec<CallId>> {
+        let outermost = self.outermost(&self.is_in(path));
+        let mut calls: FxHashMap<RangeId, Vec<CallId>> = FxHashMap::default();
+        for (id, call) in (0..).map(CallId).zip(&self.profile.tables().calls) {
+            if let Some(instance) = call.range.get().and_then(|range| outermost[range.at()]) {
+                calls.entry(instance).or_default().push(id);
+            }
+        }
+        calls
+    }
+
+    /// Removes all waits but the last ones of each thread in each instance.
+    fn remove_waits(&self, path: &str, kept: usize, changed: &mut Changed) {
+        let store = &self.profile.tables();
+        let mut removed: FxHashSet<CallId> = FxHashSet::default();
+        for mut calls in self.calls_of(path).into_values() {
+            calls.retain(|id| {
+                store.call_kind(&store.calls[id.at()]).class == CallClass::Synchronize
+            });
+            let thread = |id: &CallId| store.calls[id.at()].thread;
+            for calls in calls.chunk_by(|call, next| thread(call) == thread(next)) {
+                removed.extend(&calls[..calls.len().saturating_sub(kept)]);
+            }
+        }
+        self.remove_calls(&removed, changed);
+    }
+
+    /// Removes calls with what waits for work in them.
+    fn remove_calls(&self, removed: &FxHashSet<CallId>, changed: &mut Changed) {
+        for (at, edge) in self.graph.edges.iter().enumerate() {
+            match edge.link {
+                Link::Wait(call) if removed.contains(&call) => changed.lags[at] = REMOVED,
+                Link::Call(call) if removed.contains(&call) => changed.lags[at] = 0,
+                _ => {}
+            }
+        }
+    }
+
+    fn launch_once(&self, path: &str, changed: &mut Changed) {
+        let store = &self.profile.tables();
+        let waits = self.graph.edges.iter().filter_map(|edge| match edge.link {
+            Link::Wait(call) => Some(call),
+            _ => None,
+        });
+        let waiting: FxHashSet<CallId> = waits.collect();
+        let mut joined: FxHashMap<CallId, u64> = FxHashMap::default();
+        for calls in self.calls_of(path).into_values() {
+            // The first call of those that are joined, and the last one so far.
+            let (mut first, mut last): (Option<&Call>, Option<&Call>) = (None, None);
+            for id in calls {
+                let call = &store.calls[id.at()];
+                let is_launch = is_launch(store.call_kind(call).class) && !waiting.contains(&id);
+                first = first.filter(|first| is_launch && first.thread == call.thread);
+                let Some(first) = first else {
+                    first = is_launch.then_some(call);
+                    last = first;
+                    continue;
+                };
+                self.skip(last.unwrap_or(first), call, changed);
+                last = Some(call);
+                joined.insert(id, first.time.ns());
+            }
+        }
+        // The first call submits what the others did, at its start.
+        for (at, edge) in self.graph.edges.iter().enumerate() {
+            let Link::Launch(id) = edge.link else { continue };
+            let call = store.operations[id.at()].call.get();
+            if let Some(ns) = call.and_then(|call| joined.get(&call)) {
+                changed.lags[at] = changed.lags[at].saturating_sub(*ns);
+            }
+        }
+    }
+
+    /// From the return of a call to that of the next one that is joined, the thread does nothing.
+    fn skip(&self, call: &Call, next: &Call, changed: &mut Changed) {
+        let points = &self.graph.threads[next.thread.at()];
+        let ends = [call.time.end_ns, next.time.end_ns].map(|end| points.from(end));
+        let [Some(from), Some(to)] = ends else { return };
+        for at in (from + 1..=to).flat_map(|point| self.graph.edges_to(point)) {
+            let link = self.graph.edges[at].link;
+            if link.is_own_time() || matches!(link, Link::Wait(_)) {
+                changed.lags[at] = 0;
+            }
+        }
+    }
+
+    fn copy_once(&self, path: &str, changed: &mut Changed) {
+        let store = &self.profile.tables();
+        // The copies of each call.
+        let mut copies: FxHashMap<CallId, Vec<(OperationId, CopyKind, u64)>> = FxHashMap::default();
+        for copy in self.profile.copies() {
+            let Some(call) = copy.call_id() else { continue };
+            let id = OperationId(copy.number() as u32);
+            copies.entry(call).or_default().push((id, copy.kind(), copy.bytes()));
+        }
+        for calls in self.calls_of(path).into_values() {
+            let mut first: Option<(&Call, &(OperationId, CopyKind, u64))> = None;
+            let mut last: Option<&Call> = None;
+            for id in calls {
+                let call = &store.calls[id.at()];
+                let own = copies.get(&id).and_then(|copies| copies.first());
+                let is_same = |(first, of): &(&Call, &(OperationId, CopyKind, u64))| {
+                    first.thread == call.thread && own.is_some_and(|own| own.1 == of.1)
+                };
+                first = first.filter(is_same);
+                let (Some((before, of)), Some(_)) = (first, own) else {
+                    first = own.map(|own| (call, own));
+                    last = None;
+                    continue;
+                };
+                self.skip(last.unwrap_or(before), call, changed);
+                last = Some(call);
+                let rate = self.copy_rate(of.1);
+                for (copy, _, bytes) in copies.get(&id).into_iter().flatten() {
+                    let start = self.graph.start_of(*copy);
+                    for at in self.graph.edges_to(start).chain(self.graph.edges_to(start + 1)) {
+                        changed.lags[at] = 0;
+                    }
+                    for at in self.graph.edges_to(self.graph.start_of(of.0) + 1) {
+                        changed.lags[at] += (*bytes as f64 / rate.gigabytes).round() as u64;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The rate of pinned copies of a direction.
+    fn copy_rate(&self, kind: CopyKind) -> CopyRate {
+        let copies = self.profile.copies().filter(|copy| {
+            let ends = [copy.source(), copy.destination()];
+            copy.kind() == kind && copy.bytes() >= LARGE_COPY && ends.contains(&MemoryKind::PINNED)
+        });
+        let mut rates: Vec<f64> = copies.filter_map(|copy| copy.bandwidth()).collect();
+        rates.sort_by(f64::total_cmp);
+        if let Some(rate) = rates.get(rates.len() / 2) {
+            return CopyRate { gigabytes: *rate, is_measured: true };
+        }
+        let devices = &self.profile.recording_info().devices;
+        let major = devices.iter().map(|device| device.compute_capability.0).max();
+        // PCIe 5, 4 and 3 with sixteen lanes, as far as copies use them.
+        let gigabytes = match major.unwrap_or_default() {
+            9.. => 50.0,
+            8 => 24.0,
+            _ => 12.0,
+        };
+        CopyRate { gigabytes, is_measured: false }
+    }
+
+    fn pin(&self, is_ahead: bool, changed: &mut Changed) {
+        let mut unblocked: FxHashSet<CallId> = FxHashSet::default();
+        let mut alone: FxHashSet<OperationId> = FxHashSet::default();
+        let mut rates: FxHashMap<CopyKind, CopyRate> = FxHashMap::default();
+        let mut engines: FxHashMap<CopyKind, u64> = FxHashMap::default();
+        for copy in self.profile.copies() {
+            let is_between = matches!(copy.kind(), CopyKind::HostToDevice | CopyKind::DeviceToHost);
+            let ends = [copy.source(), copy.destination()];
+            let is_pageable = ends.contains(&MemoryKind::PAGEABLE);
+            if !is_between || !(is_pageable || is_ahead) {
+                continue;
+            }
+            let id = OperationId(copy.number() as u32);
+            let end = self.graph.start_of(id) + 1;
+            let rate = *rates.entry(copy.kind()).or_insert_with(|| self.copy_rate(copy.kind()));
+            changed.copy_rate = changed.copy_rate.or(Some(rate));
+            for at in self.graph.edges_to(end) {
+                if is_pageable {
+                    // A byte a nanosecond is a GB/s.
+                    let ns = (copy.bytes() as f64 / rate.gigabytes).round() as u64;
+                    changed.lags[at] = ns.min(changed.lags[at]);
+                }
+                *engines.entry(copy.kind()).or_default() += changed.lags[at];
+            }
+            unblocked.extend(copy.call_id().filter(|_| is_pageable));
+            if is_ahead {
+                alone.insert(id);
+            }
+        }
+        if is_ahead {
+            changed.at_least = engines.into_values().max().unwrap_or_default();
+        }
+        self.unblock(&unblocked, &alone, changed);
+    }
+
+    /// Takes copies out of the order of their streams, and has their calls return at once.
+    fn unblock(
+        &self,
+        unblocked: &FxHashSet<CallId>,
+        alone: &FxHashSet<OperationId>,
+        changed: &mut Changed,
+    ) {
+        let store = &self.profile.tables();
+        let call_of = |id: OperationId| store.operations[id.at()].call.get();
+        let mut launches: Vec<u64> = store
+            .calls
+            .iter()
+            .filter(|call| store.call_kind(call).class == CallClass::KernelLaunch)
+            .map(|call| call.time.ns())
+            .collect();
+        launches.sort_unstable();
+        // What a call takes that only submits work.
+        let submitting = launches.get(launches.len() / 2).copied().unwrap_or(5_000);
+        let first = self.graph.start_of(OperationId(0));
+        let of_point = |point: u32| point.checked_sub(first).map(|at| OperationId(at / 2));
+        let mut used: FxHashMap<CallId, u64> = FxHashMap::default();
+        for (at, edge) in self.graph.edges.iter().enumerate() {
+            let lag = &mut changed.lags[at];
+            match edge.link {
+                Link::Wait(call) if unblocked.contains(&call) => *lag = REMOVED,
+                Link::Call(call) if unblocked.contains(&call) => {
+                    let used = used.entry(call).or_default();
+                    *lag = (self.graph.time(edge.to) - self.graph.time(edge.from))
+                        .min(submitting - *used);
+                    *used += *lag;
+                }
+                Link::Launch(id) if call_of(id).is_some_and(|call| unblocked.contains(&call)) => {
+                    *lag = (*lag).min(submitting);
+                }
+                Link::Work(_) => {}
+                _ => {
+                    let is_alone = |id: OperationId| alone.contains(&id);
+                    let from_copy = of_point(edge.from).is_some_and(is_alone);
+                    let to_copy = operation_of(edge).is_some_and(is_alone);
+                    if from_copy || (to_copy && !matches!(edge.link, Link::Launch(_))) {
+                        *lag = REMOVED;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The lengths of steps: of the first of each process from its start, of the others from the end of the one before.
+pub(super) fn lengths(windows: &[Window], time: impl Fn(u32) -> u64) -> Vec<u64> {
+    let mut before: FxHashMap<u32, u64> = FxHashMap::default();
+    let length = |window: &Window| {
+        // A change may have another point come last.
+        let end = window.ends().map(&time).max().unwrap_or_default();
+        let start = before.get(&window.process).copied().unwrap_or_else(|| time(window.start));
+        before.insert(window.process, end.max(start));
+        end.saturating_sub(start)
+    };
+    windows.iter().map(length).collect()
+}
+
+fn is_launch(class: CallClass) -> bool {
+    matches!(class, CallClass::KernelLaunch | CallClass::Memcpy | CallClass::Memset)
+}
+
+fn is_allocation(class: CallClass) -> bool {
+    matches!(class, CallClass::Alloc | CallClass::Free)
+}
+
+/// What a range has on the critical path.
+#[derive(Debug, Default, Clone, Copy)]
+struct Times {
+    host: u64,
+    waits: u64,
+    launches: u64,
+    events: u64,
+    copies: u64,
+    allocations: u64,
+}

@@ -1,0 +1,328 @@
+//! The phases of a diagnosed run, and what is judged: the steady ones, or the run as a whole.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use profiler_base::statistics::{as_ns, ratio};
+use profiler_base::units::{PATH_WIDTH, shortened, time};
+use serde::Serialize;
+
+use super::clock::{Clock, Piece};
+use super::estimate::DeviceClocks;
+use super::finding::Finding;
+use super::verdict::{Scope, Verdict};
+use super::{Diagnoser, Run};
+use crate::analyze::phases::{PhaseKind, Phases, Windows};
+use profiler_core::profile::{GpuOperation, Profile};
+use profiler_core::query::{DeviceTimes, Query, Span, Wait};
+use profiler_core::tables::{CallId, Interval};
+
+/// A phase of a run: start-up, a steady phase, the time between those, or teardown.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Phase {
+    /// The kind.
+    pub kind: PhaseKind,
+    /// What repeats in a steady phase: the ranges, or the number of GPU operations. `None` for other phases.
+    pub name: Option<String>,
+    /// Instances in a steady phase; 0 for other phases.
+    pub instances: u64,
+    /// Slow first instances, which are not in the phase.
+    pub warm_up: u64,
+    /// From its first start to its last end, since the session's start.
+    pub span: Span,
+    /// Number of parts that it consists of.
+    pub windows: u64,
+    /// Its time on the run's clock, the mean over devices.
+    #[serde(rename = "clock_ns", serialize_with = "as_ns")]
+    pub clock: Duration,
+    /// That as a share of the run's clock, from 0 to 1. The shares of all phases add up to 1.
+    pub share: f64,
+    /// The verdict on a steady phase.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+}
+
+impl Phase {
+    /// The time and share of a phase that is not judged, for people.
+    fn line(&self) -> String {
+        format!("{}: {} ({:.1} % of the run)", self.kind, time(self.clock), 100.0 * self.share)
+    }
+}
+
+/// The times of a phase, by device and by process.
+#[derive(Debug)]
+pub(crate) struct Section {
+    devices: Windows,
+    processes: BTreeMap<u32, Vec<Interval>>,
+}
+
+fn contains(times: Option<&Vec<Interval>>, ns: u64) -> bool {
+    let times = times.map_or(&[][..], Vec::as_slice);
+    let next = times.partition_point(|time| time.start_ns <= ns);
+    next.checked_sub(1).is_some_and(|last| ns < times[last].end_ns)
+}
+
+impl Section {
+    fn new(phases: &Phases, phase: usize) -> Self {
+        Self { devices: phases.windows(phase), processes: phases.steady[phase].processes().clone() }
+    }
+
+    /// All steady phases together.
+    fn steady(phases: &Phases) -> Self {
+        let processes = phases.steady.iter().flat_map(|of| of.processes().keys());
+        let times = |process: &u32| (*process, phases.steady_times(*process));
+        Self { devices: Windows::new(), processes: processes.map(times).collect() }
+    }
+
+    /// True for an operation that started in it.
+    pub(crate) fn has_operation(&self, operation: &GpuOperation<'_>) -> bool {
+        let start = operation.interval().map(|time| time.start_ns);
+        start.is_some_and(|ns| contains(self.devices.get(&operation.device()), ns))
+    }
+
+    /// True if it contains this time of a process.
+    pub(crate) fn has(&self, process: u32, ns: u64) -> bool {
+        contains(self.processes.get(&process), ns)
+    }
+
+    fn has_call(&self, profile: &Profile, id: CallId) -> bool {
+        let store = &profile.tables();
+        let call = &store.calls[id.at()];
+        self.has(store.threads[call.thread.at()].process, call.time.start_ns)
+    }
+
+    /// Those of a query that were submitted in it.
+    pub(crate) fn submitted<'a>(self: &Arc<Self>, query: Query<'a>) -> Query<'a> {
+        let (section, profile) = (self.clone(), query.profile());
+        query.filter(move |operation| {
+            operation.call_id().is_some_and(|call| section.has_call(profile, call))
+        })
+    }
+
+    /// The operations that started in it.
+    pub(crate) fn query<'a>(self: &Arc<Self>, profile: &'a Profile) -> Query<'a> {
+        let section = self.clone();
+        profile.query().filter(move |operation| section.has_operation(operation))
+    }
+}
+
+/// What findings and verdicts are about: the parts of a run or of one of its phases.
+impl<'a> Run<'a> {
+    pub(super) fn includes(&self, operation: &GpuOperation<'_>) -> bool {
+        self.section.as_ref().is_none_or(|section| section.has_operation(operation))
+    }
+
+    pub(super) fn operations(&self) -> impl Iterator<Item = GpuOperation<'a>> {
+        self.profile.operations().filter(|operation| self.includes(operation))
+    }
+
+    pub(super) fn query(&self) -> Query<'a> {
+        match &self.section {
+            Some(section) => section.query(self.profile),
+            None => self.profile.query(),
+        }
+    }
+
+    /// The devices of its processes, with their times in all of the run.
+    pub(super) fn devices(&self) -> Vec<DeviceTimes> {
+        let mut devices = self.profile.query().devices();
+        let is_of = |device: u32| {
+            self.section.as_ref().is_none_or(|section| section.devices.contains_key(&device))
+        };
+        devices.retain(|of| is_of(of.device));
+        devices
+    }
+
+    pub(super) fn includes_call(&self, id: CallId) -> bool {
+        self.section.as_ref().is_none_or(|section| section.has_call(self.profile, id))
+    }
+
+    pub(super) fn includes_wait(&self, wait: &Wait<'_>) -> bool {
+        let (process, ns) = (wait.call().process_id(), wait.call().interval().start_ns);
+        self.section.as_ref().is_none_or(|section| section.has(process, ns))
+    }
+
+    /// Calls that blocked the host.
+    pub(super) fn wait_count(&self) -> u64 {
+        match &self.section {
+            Some(_) => {
+                self.profile.waits().iter().filter(|wait| self.includes_wait(wait)).count() as u64
+            }
+            None => self.profile.totals().synchronizations,
+        }
+    }
+}
+
+/// The phases of a run with their verdicts and findings.
+#[derive(Debug)]
+pub(crate) struct Judged {
+    /// By start; empty without a steady phase.
+    pub(crate) phases: Vec<Phase>,
+    /// Of the steady phase with the most time, or of the run as a whole.
+    pub(crate) verdict: Verdict,
+    /// Of all steady phases, or of the run as a whole.
+    pub(crate) findings: Vec<Finding>,
+    /// The phase that the verdict is about.
+    pub(crate) section: Option<Arc<Section>>,
+}
+
+impl Judged {
+    /// The verdicts on the steady phases, the longest first; that on the run as a whole without any.
+    pub(crate) fn verdicts(&self) -> Vec<&Verdict> {
+        verdicts(&self.phases, &self.verdict)
+    }
+}
+
+/// The verdicts on the steady phases, the longest first; the other one without any.
+pub(super) fn verdicts<'d>(phases: &'d [Phase], other: &'d Verdict) -> Vec<&'d Verdict> {
+    let mut steady: Vec<&Phase> = phases.iter().filter(|phase| phase.verdict.is_some()).collect();
+    steady.sort_by_key(|phase| Reverse(phase.clock));
+    match steady.is_empty() {
+        true => vec![other],
+        false => steady.into_iter().filter_map(|phase| phase.verdict.as_ref()).collect(),
+    }
+}
+
+/// Lines on the phases that are not judged, or that there are none.
+pub(crate) struct Others<'d>(pub(crate) &'d [Phase]);
+
+impl fmt::Display for Others<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str(
+                "phases: none, since nothing repeats: the whole run is judged, start-up included",
+            );
+        }
+        let others = || self.0.iter().filter(|phase| phase.verdict.is_none());
+        if others().next().is_none() {
+            return f.write_str("phases: all of the run is steady");
+        }
+        for (n, phase) in others().enumerate() {
+            let line_break = if n == 0 { "" } else { "\n" };
+            write!(f, "{line_break}{}", phase.line())?;
+            let first = self.0.iter().find(|phase| phase.verdict.is_some());
+            if let Some(Phase { warm_up, instances, name: Some(name), .. }) = first
+                && phase.kind == PhaseKind::StartUp
+                && *warm_up != 0
+            {
+                let (all, name) = (warm_up + instances, shortened(name, PATH_WIDTH));
+                write!(f, ", with the first {warm_up} of {all} instances of {name}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Diagnoser<'a> {
+    fn phases(&self) -> &Phases {
+        self.phases.get_or_init(|| Phases::new(self.profile))
+    }
+
+    /// The verdicts and findings on the steady phases, or on the run as a whole.
+    pub(crate) fn judged(&self) -> Judged {
+        let phases = self.phases();
+        let mut steady: Vec<(usize, Verdict, Vec<Finding>, Arc<Section>)> = Vec::new();
+        let of_phases =
+            (0..phases.steady.len()).filter_map(|phase| self.judge_phase(phases, phase));
+        steady.extend(of_phases);
+        steady.sort_by_key(|(_, verdict, ..)| Reverse(verdict.clock));
+        let Some((_, verdict, _, section)) = steady.first() else {
+            let (verdict, section) = (self.verdict(), None);
+            let findings = self.findings_of(&self.tools(), &verdict);
+            return Judged { phases: Vec::new(), verdict, findings, section };
+        };
+        let (verdict, section) = (verdict.clone(), Some(section.clone()));
+        let has_several = steady.len() > 1;
+        let (mut judged, mut findings) = (Vec::new(), Vec::new());
+        for (phase, verdict, found, section) in steady {
+            let Some(of) = phases.steady.get(phase) else { continue };
+            let name = has_several.then(|| of.name.clone());
+            findings
+                .extend(found.into_iter().map(|found| Finding { phase: name.clone(), ..found }));
+            judged.extend(self.phase(PhaseKind::Steady, &section.devices).map(|phase| Phase {
+                name: Some(of.name.clone()),
+                instances: of.instances,
+                warm_up: of.warm_up,
+                verdict: Some(verdict),
+                ..phase
+            }));
+        }
+        findings.extend(self.tools().start_up());
+        findings.sort_by_key(|finding| (finding.is_note(), Reverse(finding.cost)));
+        let others = phases.others();
+        judged.extend(others.iter().filter_map(|(kind, windows)| self.phase(*kind, windows)));
+        judged.sort_by_key(|phase| (phase.span.start, phase.kind));
+        Judged { phases: judged, verdict, findings, section }
+    }
+
+    /// `None` with too few operations.
+    fn judge_phase(
+        &self,
+        phases: &Phases,
+        phase: usize,
+    ) -> Option<(usize, Verdict, Vec<Finding>, Arc<Section>)> {
+        let section = Arc::new(Section::new(phases, phase));
+        let all = Clock::from(self.clock.within_each(&section.devices));
+        let of = phases.steady.get(phase)?;
+        let unused = DeviceClocks::new(&all.pieces).unused(self.thresholds.get_unused_share());
+        let used = (!unused.is_empty()).then(|| all.without(&unused));
+        let clock = used.as_ref().unwrap_or(&all);
+        let run = Run { clock, section: Some(section.clone()), ..self.tools() };
+        let query = run.query();
+        if query.count() < self.thresholds.get_least_operations() {
+            return None;
+        }
+        let (instances, waits) = (of.instances, run.wait_count());
+        let (name, pieces) = (Some(of.name.clone()), (&all.pieces).into());
+        let verdict = run.judge(Scope { path: None, phase: name, instances, pieces, query, waits });
+        let findings = self.findings_of(&run, &verdict);
+        Some((phase, verdict, findings, section))
+    }
+
+    /// A phase of these times; `None` if the clock has none of them.
+    fn phase(&self, kind: PhaseKind, windows: &Windows) -> Option<Phase> {
+        let pieces = self.clock.within_each(windows);
+        let ns: u64 = pieces.iter().map(|piece| piece.time.ns()).sum();
+        let start_ns = pieces.iter().map(|piece| piece.time.start_ns).min()?;
+        let end_ns = pieces.iter().map(|piece| piece.time.end_ns).max()?;
+        let since_start = |ns| self.profile.since_start(ns);
+        let count = |(device, times): (&u32, &Vec<Interval>)| {
+            times.iter().filter(|time| self.clock.has_within(*device, **time)).count() as u64
+        };
+        Some(Phase {
+            kind,
+            name: None,
+            instances: 0,
+            warm_up: 0,
+            span: Span { start: since_start(start_ns), end: since_start(end_ns) },
+            windows: windows.iter().map(count).max().unwrap_or(0),
+            clock: Duration::from_nanos(ns / self.clock.devices()),
+            share: ratio(ns, self.clock.total() as u64),
+            verdict: None,
+        })
+    }
+
+    /// All steady phases, if a diagnosis has them.
+    pub(super) fn steady(&self, phases: &[Phase]) -> Option<Arc<Section>> {
+        (!phases.is_empty()).then(|| Arc::new(Section::steady(self.phases())))
+    }
+}
+
+impl Clock {
+    /// The pieces of each device clipped to its disjoint, ordered times.
+    pub(super) fn within_each(&self, windows: &Windows) -> Vec<Piece> {
+        let of = |(device, times): (&u32, &Vec<Interval>)| self.within(times, &[*device].into());
+        let mut parts = windows.iter().map(of);
+        let mut all = parts.next().unwrap_or_default();
+        parts.for_each(|mut part| all.append(&mut part));
+        all
+    }
+
+    fn has_within(&self, device: u32, time: Interval) -> bool {
+        !self.within(&[time], &[device].into()).is_empty()
+    }
+}

@@ -1,0 +1,122 @@
+//! Measurements and baselines in GPU tests.
+
+use std::io::Write as _;
+use std::panic::Location;
+use std::time::Instant;
+
+use profiler_core::testing::GpuTest;
+use profiler_core::testing::ci::{self, Check, CheckOutcome, CiReport};
+
+use crate::check::gate::{Gate, Verdict};
+use crate::check::measure::{Measure, Measurement, PairMeasurement};
+use crate::error::Error;
+
+/// [`GpuTestExt::measure`](crate::prelude::GpuTestExt::measure).
+#[track_caller]
+pub(crate) fn measure<R>(test: GpuTest, work: impl FnMut() -> R) -> Measurement {
+    measured(try_measure(test, Measure::new(), work))
+}
+
+/// [`GpuTestExt::try_measure`](crate::prelude::GpuTestExt::try_measure).
+pub(crate) fn try_measure<R>(
+    test: GpuTest,
+    settings: Measure,
+    work: impl FnMut() -> R,
+) -> Result<Measurement, Error> {
+    let (profiler, warm_up, _turn) = test.into_parts();
+    settings.first_calls(warm_up).run(&profiler, work)
+}
+
+/// [`GpuTestExt::measure_pair`](crate::prelude::GpuTestExt::measure_pair).
+#[track_caller]
+pub(crate) fn measure_pair<A, B>(
+    test: GpuTest,
+    a: impl FnMut() -> A,
+    b: impl FnMut() -> B,
+) -> PairMeasurement {
+    measured(try_measure_pair(test, Measure::new(), a, b))
+}
+
+/// [`GpuTestExt::try_measure_pair`](crate::prelude::GpuTestExt::try_measure_pair).
+pub(crate) fn try_measure_pair<A, B>(
+    test: GpuTest,
+    settings: Measure,
+    a: impl FnMut() -> A,
+    b: impl FnMut() -> B,
+) -> Result<PairMeasurement, Error> {
+    let (profiler, warm_up, _turn) = test.into_parts();
+    settings.first_calls(warm_up).run_pair(&profiler, a, b)
+}
+
+/// [`GpuTestExt::baseline`](crate::prelude::GpuTestExt::baseline).
+pub(crate) fn baseline(test: GpuTest, gate: impl Into<Gate>) -> GatedTest {
+    GatedTest { test: test, gate: gate.into() }
+}
+
+/// A test against a baseline, made by [`GpuTestExt::baseline`](crate::prelude::GpuTestExt::baseline).
+#[derive(Debug)]
+#[must_use = "nothing is measured until `run` is called"]
+pub struct GatedTest {
+    test: GpuTest,
+    gate: Gate,
+}
+
+impl GatedTest {
+    /// Runs the warm-up and the measurement, and returns the verdict. Writes to standard error if
+    /// the baseline was written, and reports for CI as [`assert`](crate::budget::Expect::assert).
+    ///
+    /// # Panics
+    /// If the gate fails or cannot decide; if a session cannot start or stop, as under nsys; if
+    /// [`Gate::run`] returns an error; and as `work` does.
+    #[track_caller]
+    pub fn run<R>(self, work: impl FnMut() -> R) -> Verdict {
+        let begin = Instant::now();
+        let judged = self.try_run(work);
+        let lasted = begin.elapsed();
+        ci::publish(Location::caller(), || report_of(&judged).lasting(lasted));
+        match judged {
+            Ok(verdict) => {
+                assert!(verdict.is_pass(), "{verdict}");
+                if verdict.is_written() {
+                    let _ = writeln!(std::io::stderr(), "{verdict}");
+                }
+                verdict
+            }
+            // An assertion, like every failure in a test.
+            #[allow(clippy::panic)]
+            Err(error) => panic!("the test could not be judged: {error}"),
+        }
+    }
+
+    /// As [`run`](Self::run), for tests that examine the verdict: a failed gate is no error.
+    ///
+    /// # Errors
+    /// As [`Profiler::record`] and [`Gate::run`].
+    pub fn try_run<R>(self, mut work: impl FnMut() -> R) -> Result<Verdict, Error> {
+        let (profiler, warm_up, _turn) = self.test.into_parts();
+        if warm_up != 0 {
+            profiler.record(|| (0..warm_up).for_each(|_| drop(work())))?;
+        }
+        self.gate.run(|| profiler.record(&mut work).map(|(_, profile)| profile))
+    }
+}
+
+fn report_of(judged: &Result<Verdict, Error>) -> CiReport {
+    match judged {
+        Ok(verdict) => CiReport::from(verdict),
+        Err(error) => {
+            let check = Check::new("baseline", CheckOutcome::Undecided);
+            CiReport::default().check(check.message(error.to_string()))
+        }
+    }
+}
+
+#[track_caller]
+fn measured<M>(outcome: Result<M, Error>) -> M {
+    match outcome {
+        Ok(measured) => measured,
+        // An assertion, like every failure in a test.
+        #[allow(clippy::panic)]
+        Err(error) => panic!("the test could not be measured: {error}"),
+    }
+}

@@ -1,0 +1,318 @@
+//! What a measurement found, and what limits it.
+
+use std::fmt;
+use std::time::Duration;
+
+use profiler_base::getters;
+use profiler_base::table::{Layout, Table};
+use profiler_base::units::time;
+
+use super::TICK_NS;
+use super::round::Sample;
+use super::timing::Timing;
+use super::{L2, Measure};
+
+/// What stopped a measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Stop {
+    /// The bounds were as narrow as the [precision](Measure::precision) asks, or a tick of the
+    /// GPU's clock, and the last three sessions agreed.
+    Precise,
+    /// [`Measure::max_time`] had passed.
+    MaxTime,
+    /// [`Measure::max_samples`] were made.
+    MaxSamples,
+}
+
+/// Samples that are in no timing.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Discarded {
+    /// The number of samples.
+    pub samples: u64,
+    /// Why they were discarded.
+    pub why: String,
+}
+
+/// The warm-up of a measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct WarmUp {
+    /// Samples made.
+    pub samples: u64,
+    /// Its time, in milliseconds, sessions included.
+    pub milliseconds: u64,
+    /// True if the last three rounds agreed: their median GPU times within 0.5 %, a tick of the
+    /// GPU's clock or their noise, and the SM clock, where it is known, within 1 %.
+    pub is_steady: bool,
+}
+
+/// The clocks of the GPU during a measurement.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct MeasuredClocks {
+    /// The lowest and highest SM clock in MHz, read at the end of each round.
+    pub sm_mhz: Option<(u32, u32)>,
+    /// The reasons for lowered clocks of the rounds in the timings, each once.
+    pub throttled_by: Vec<&'static str>,
+    /// Why the clocks are not known, or no longer.
+    pub unknown: Option<String>,
+}
+
+/// What one piece of work takes: [`Profiler::measure`](crate::Profiler::measure). All times are
+/// for one call of the work, or for one of its [units](Measure::units).
+///
+/// `{}` prints a table with the use of each time. The bounds cover the noise of this process.
+/// Between processes, memory placement alone may change a time by up to 1 %.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Measurement {
+    gpu_time: Timing,
+    gpu_span: Timing,
+    latency: Timing,
+    host_time: Timing,
+    host_cost: Timing,
+    call_time: Timing,
+    samples: u64,
+    calls_per_sample: u32,
+    units: u32,
+    kernels: (u64, u64),
+    operations: (u64, u64),
+    confidence: f64,
+    l2: L2,
+    clocks: MeasuredClocks,
+    warm_up: WarmUp,
+    discarded: Vec<Discarded>,
+    stop: Stop,
+    notes: Vec<String>,
+}
+
+impl Measurement {
+    getters! {
+        /// The sum of the times of the GPU operations, from CUPTI's records. It does not depend on
+        /// the launch overhead: the time to compare kernels by.
+        gpu_time: &Timing = gpu_time;
+        /// From the start of the first operation to the end of the last one, gaps included: how
+        /// long the GPU is taken.
+        gpu_span: &Timing = gpu_span;
+        /// From the start of the first call that submitted an operation to the end of the last
+        /// operation, on an idle GPU: what a caller waits who needs the result. It contains the
+        /// error of CUPTI's clock against the host's
+        /// ([`Health::clock_error_ns`](crate::Health::clock_error_ns)).
+        latency: &Timing = latency;
+        /// The time of the call on the host, waits included.
+        host_time: &Timing = host_time;
+        /// The host time without synchronisation calls: how long the thread is busy. Blocking
+        /// copies count as cost. CUPTI adds up to some microseconds to each launch.
+        host_cost: &Timing = host_cost;
+        /// The host time in CUDA calls other than synchronisation calls.
+        call_time: &Timing = call_time;
+        /// The number of samples in the timings.
+        samples: u64 = samples;
+        /// The calls of the work in a sample: [`Measure::batch`].
+        calls_per_sample: u32 = calls_per_sample;
+        /// The units of a call: [`Measure::units`].
+        units: u32 = units;
+        /// The fewest and the most kernels of a sample.
+        kernels: (u64, u64) = kernels;
+        /// The fewest and the most GPU operations of a sample.
+        operations: (u64, u64) = operations;
+        /// The confidence of the bounds.
+        confidence: f64 = confidence;
+        /// The state of the L2 cache before each sample.
+        l2: L2 = l2;
+        /// The clocks while measuring.
+        clocks: &MeasuredClocks = clocks;
+        /// The warm-up.
+        warm_up: WarmUp = warm_up;
+        /// Samples that are in no timing, with the reason.
+        discarded: &[Discarded] = discarded;
+        /// What stopped the measurement.
+        stop: Stop = stop;
+        /// What limits the result or its precision.
+        notes: &[String] = notes;
+    }
+}
+
+/// What is known of a run besides its samples.
+#[derive(Debug, Clone)]
+pub(super) struct Circumstances {
+    pub(super) clocks: MeasuredClocks,
+    pub(super) warm_up: WarmUp,
+    pub(super) discarded: Vec<Discarded>,
+    pub(super) stop: Stop,
+    pub(super) other_operations: u64,
+    pub(super) has_waited: bool,
+}
+
+impl Measurement {
+    pub(super) fn of(measure: &Measure, samples: &[Sample], of: Circumstances) -> Self {
+        let per_sample = f64::from(measure.batch) * f64::from(measure.units);
+        let timing = |ns: fn(&Sample) -> u64| {
+            let times = samples.iter().map(|sample| ns(sample) as f64 / per_sample);
+            Timing::of(times.collect(), measure.confidence)
+        };
+        let range = |count: fn(&Sample) -> u64| {
+            let counts = || samples.iter().map(count);
+            (counts().min().unwrap_or_default(), counts().max().unwrap_or_default())
+        };
+        let mut measurement = Self {
+            gpu_time: timing(|sample| sample.gpu_ns),
+            gpu_span: timing(|sample| sample.span_ns),
+            latency: timing(|sample| sample.latency_ns),
+            host_time: timing(|sample| sample.host_ns),
+            host_cost: timing(|sample| sample.host_ns - sample.waits_ns),
+            call_time: timing(|sample| sample.calls_ns),
+            samples: samples.len() as u64,
+            calls_per_sample: measure.batch,
+            units: measure.units,
+            kernels: range(|sample| sample.kernels),
+            operations: range(|sample| sample.operations),
+            confidence: measure.confidence,
+            l2: measure.l2,
+            clocks: of.clocks.clone(),
+            warm_up: of.warm_up,
+            discarded: of.discarded.clone(),
+            stop: of.stop,
+            notes: Vec::new(),
+        };
+        measurement.notes = measurement.limits(measure, &of);
+        measurement
+    }
+
+    /// What limits the result, the most important first.
+    fn limits(&self, measure: &Measure, of: &Circumstances) -> Vec<String> {
+        let mut notes = Vec::new();
+        if !self.clocks.throttled_by.is_empty() {
+            notes.push(format!(
+                "the GPU was throttled by {}: the times are those of lowered clocks",
+                self.clocks.throttled_by.join(", ")
+            ));
+        }
+        if !self.warm_up.is_steady {
+            notes.push(format!(
+                "the warm-up ended after {} ms without a steady state: times may still drift; allow more (max_warm_up)",
+                self.warm_up.milliseconds
+            ));
+        }
+        let (fewest, most) = self.operations;
+        if fewest != most {
+            notes.push(format!(
+                "samples differ in their work: {fewest} to {most} GPU operations; make each call do the same"
+            ));
+        }
+        let tick = TICK_NS / (f64::from(self.calls_per_sample) * f64::from(self.units));
+        if tick > measure.precision * self.gpu_time.median_ns {
+            notes.push(format!(
+                "the GPU's clock ticks every {TICK_NS} ns, {:.1} % of the GPU time: batch(n), or units(n) with a CUDA \
+                 graph of n launches, divides the tick by n",
+                100.0 * tick / self.gpu_time.median_ns.max(1.0)
+            ));
+        }
+        match self.gpu_time.uncertainty() {
+            None => notes.push("there are too few samples for bounds: allow more time".to_owned()),
+            Some(_) if self.stop == Stop::Precise => {}
+            Some(part) if part > measure.precision => notes.push(format!(
+                "noise: the bounds of the GPU time are within {:.2} % of it, not the wanted {:.2} %",
+                100.0 * part,
+                100.0 * measure.precision
+            )),
+            Some(_) => notes.push(
+                "drift: the medians or clocks of the last sessions do not agree, so that the bounds are too narrow"
+                    .to_owned(),
+            ),
+        }
+        if of.other_operations != 0 {
+            notes.push(format!(
+                "{} GPU operations of other threads or ranges ran meanwhile; they are in no time and may have slowed \
+                 the samples",
+                of.other_operations
+            ));
+        }
+        if !of.has_waited {
+            notes.push(
+                "the thread has no current CUDA context to wait for, so that a sample may wait for the one before it: \
+                 trust the latency only if the work waits for its end"
+                    .to_owned(),
+            );
+        }
+        if self.l2 == L2::Cold && self.calls_per_sample != 1 {
+            notes.push("only the first call of a batch finds the L2 cache cold".to_owned());
+        }
+        notes
+    }
+}
+
+impl fmt::Display for Measurement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |(fewest, most): (u64, u64), what: &str| match fewest == most {
+            true if fewest == 1 => format!("1 {what}"),
+            true => format!("{fewest} {what}s"),
+            false => format!("{fewest} to {most} {what}s"),
+        };
+        write!(f, "{} samples of ", self.samples)?;
+        if self.calls_per_sample != 1 {
+            write!(f, "{} calls with ", self.calls_per_sample)?;
+        }
+        let (kernels, operations) = (self.kernels, self.operations);
+        f.write_str(&count(kernels, "kernel"))?;
+        if operations != kernels {
+            write!(f, " and {} in all", count(operations, "operation"))?;
+        }
+        if self.units != 1 {
+            write!(f, ", times of one of {} units", self.units)?;
+        }
+        writeln!(f, "; L2 {}", self.l2)?;
+        let bounds = format!("{} % bounds", 100.0 * self.confidence);
+        let header = ["", "median", &bounds, "min", "p10 to p90", "use it for"];
+        let mut rows = Table::new(header, 1).with_text(header.len() - 1);
+        for (name, timing, purpose) in [
+            ("GPU time", &self.gpu_time, "comparing kernels: no launch overhead in it"),
+            ("GPU span", &self.gpu_span, "how long the GPU is taken, gaps included"),
+            ("latency", &self.latency, "a caller who waits: first launch to last end"),
+            ("host cost", &self.host_cost, "the thread: host time without waits"),
+            ("CUDA calls", &self.call_time, "the driver's part of the host cost"),
+        ] {
+            let ns = |ns: f64| time(super::timing::duration(ns));
+            let bounds = match timing.bounds_ns {
+                Some((low, high)) => format!("{} to {}", ns(low), ns(high)),
+                None => "unknown".to_owned(),
+            };
+            let spread = format!("{} to {}", ns(timing.p10_ns), ns(timing.p90_ns));
+            let (median, min) = (ns(timing.median_ns), ns(timing.min_ns));
+            rows.add_row([name, &median, &bounds, &min, &spread, purpose]);
+        }
+        writeln!(f, "{}", rows.render(Layout::of(f)))?;
+        let WarmUp { samples, milliseconds, is_steady } = self.warm_up;
+        let state = if is_steady { "steady" } else { "not steady" };
+        let stop = match self.stop {
+            Stop::Precise => "at the wanted precision",
+            Stop::MaxTime => "at the maximum time",
+            Stop::MaxSamples => "at the maximum of samples",
+        };
+        write!(
+            f,
+            "warm-up: {samples} samples in {}, then {state}; ",
+            time(Duration::from_millis(milliseconds))
+        )?;
+        write!(f, "stopped {stop}\nclocks: ")?;
+        match self.clocks.sm_mhz {
+            Some((low, high)) if low == high => write!(f, "SM {low} MHz")?,
+            Some((low, high)) => write!(f, "SM {low} to {high} MHz")?,
+            None => f.write_str("not known")?,
+        }
+        match (&self.clocks.unknown, &self.clocks.throttled_by[..]) {
+            (Some(why), _) => write!(f, " ({why})")?,
+            (None, []) => f.write_str(", not throttled")?,
+            (None, by) => write!(f, ", throttled by {}", by.join(", "))?,
+        }
+        for Discarded { samples, why } in &self.discarded {
+            write!(f, "\ndiscarded: {samples} samples, {why}")?;
+        }
+        for note in &self.notes {
+            write!(f, "\nnote: {note}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,386 @@
+//! Measures a piece of work, from one kernel of a microsecond to a step: GPU time, latency and host
+//! cost, with bounds, warm-up, clocks and the state of the L2 cache.
+//!
+//! ```no_run
+//! use profiler_core::Profiler;
+//! use profiler_core::measure::{L2, Measure, Verdict};
+//!
+//! # fn forward() {}
+//! # fn fused_forward() {}
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! let profiler = Profiler::builder().build()?;
+//! let measurement = profiler.measure(|| forward())?;
+//! println!("{measurement}"); // a table with the use of each time
+//! println!("{:.2} us", measurement.gpu_time().median_ns / 1e3);
+//!
+//! let cold = Measure::new().l2(L2::Cold).precision(0.01);
+//! println!("{}", cold.run(&profiler, || forward())?);
+//!
+//! let pair = Measure::new().run_pair(&profiler, || forward(), || fused_forward())?;
+//! println!("{pair}");
+//! assert_eq!(pair.gpu_time().verdict, Verdict::Faster);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A sample is one call of the work, in a range of its own, so that exactly its operations count:
+//! those that the thread submitted, or another one to which a [`Context`](crate::Context) was
+//! handed. Before and after a sample the thread's current CUDA context is waited for. Samples of
+//! about 20 ms are one session, so that its start and stop cost little.
+
+mod measurement;
+mod pair;
+mod round;
+mod steady;
+mod timing;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use profiler_base::setters;
+
+use crate::error::Error;
+use measurement::Circumstances;
+pub use measurement::{Discarded, MeasuredClocks, Measurement, Stop, WarmUp};
+pub use pair::{PairMeasurement, Ratio, Verdict};
+use profiler_core::Profiler;
+use round::{Round, RoundSource, Rounds, Sample, error, run_sample};
+use steady::{AGREEING, State, is_steady};
+pub use timing::Timing;
+
+/// A tick of the GPU's clock, as seen in CUPTI's records.
+const TICK_NS: f64 = 32.0;
+/// The time of the samples of a session.
+const ROUND: Duration = Duration::from_millis(20);
+/// Samples of a variant in a session.
+const FEWEST: usize = 4;
+const MOST: usize = 1000;
+/// Samples before precision is judged.
+const MIN_SAMPLES: usize = 30;
+
+/// The state of the L2 cache before a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum L2 {
+    /// As the previous sample left it: data that fit are found there.
+    #[default]
+    Warm,
+    /// Without data of the work: a buffer of twice its size is filled before each sample, and
+    /// waited for ([`cupti::L2Flush`]). It needs device memory, and 50 us a sample.
+    Cold,
+}
+
+impl fmt::Display for L2 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Warm => "warm, as the sample before left it",
+            Self::Cold => "cold, overwritten before each sample",
+        })
+    }
+}
+
+/// The settings of a measurement; the [module](self) has an example.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is measured until `run` is called"]
+pub struct Measure {
+    l2: L2,
+    batch: u32,
+    units: u32,
+    precision: f64,
+    confidence: f64,
+    first_calls: u32,
+    max_samples: u64,
+    max_time: Duration,
+    max_warm_up: Duration,
+}
+
+impl Default for Measure {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Measure {
+    /// The default settings.
+    pub fn new() -> Self {
+        Self {
+            l2: L2::Warm,
+            batch: 1,
+            units: 1,
+            precision: 0.005,
+            confidence: 0.95,
+            first_calls: 1,
+            max_samples: 20_000,
+            max_time: Duration::from_secs(5),
+            max_warm_up: Duration::from_secs(2),
+        }
+    }
+
+    setters! {
+        /// The state of the L2 cache before each sample; warm by default. The result states it.
+        l2(state: L2) l2 = state;
+        /// The calls of the work in a sample, back to back; 1 by default and at least. Times are
+        /// divided by it. It hides the launch overhead only if launches are faster than the work.
+        batch(calls: u32) batch = calls.max(1);
+        /// The equal units that one call of the work does, by which times are divided; 1 by
+        /// default and at least. For a kernel of a few microseconds, capture a CUDA graph of 100
+        /// launches, launch it in the work, and set 100 units: the GPU span of a unit is then the
+        /// time of a launch back to back.
+        units(units: u32) units = units.max(1);
+        /// The part of the median GPU time within which its bounds should be; 0.005 (0.5 %) by
+        /// default. A tick of the GPU's clock, 32 ns, also suffices.
+        precision(part: f64) precision = if part.is_finite() { part.max(0.0) } else { 0.0 };
+        /// The confidence of the bounds; 0.95 by default, from 0.5 to 0.9999. The number of samples
+        /// depends on the bounds, so that they may miss slightly more often than stated.
+        confidence(part: f64) confidence = if part.is_finite() { part.clamp(0.5, 0.9999) } else { 0.95 };
+        /// The calls of a first, discarded session; 1 by default and at least. The warm-up follows.
+        first_calls(calls: u32) first_calls = calls.max(1);
+        /// The maximum number of samples; 20,000 by default. Only whole sessions are made.
+        max_samples(samples: u64) max_samples = samples.max(1);
+        /// The maximum time of the measurement after the warm-up; 5 s by default. One sample is made
+        /// whatever it takes.
+        max_time(time: Duration) max_time = time;
+        /// The maximum time of the warm-up; 2 s by default. It ends when three sessions agree.
+        max_warm_up(time: Duration) max_warm_up = time;
+    }
+
+    /// Measures `work`, which runs some hundred to some thousand times. What it returns is dropped
+    /// after the sample. A second session beside one of this profiler is no problem; its samplers
+    /// are not used.
+    ///
+    /// The calling thread waits for its current CUDA context between samples.
+    ///
+    /// # Errors
+    /// As [`Profiler::start`] and [`Profiler::stop`], among them [`is_busy`](Error::is_busy) under
+    /// another profiler. The work submitted no GPU operation, records were lost, or the driver
+    /// refused a wait or the flush of the L2 cache: no current context, an error of the work.
+    ///
+    /// # Panics
+    /// If `work` panics. The session is then discarded.
+    pub fn run<R>(
+        &self,
+        profiler: &Profiler,
+        mut work: impl FnMut() -> R,
+    ) -> Result<Measurement, Error> {
+        let mut sample = || run_sample(0, self.batch, &mut work);
+        let mut rounds = Rounds::new(profiler.unbounded(), vec![&mut sample]);
+        Ok(self.measured(&mut rounds)?.measurement(self, 0))
+    }
+
+    /// Measures two variants, alternating in the order a, b, b, a within each session. See
+    /// [`PairMeasurement`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    pub fn run_pair<A, B>(
+        &self,
+        profiler: &Profiler,
+        mut a: impl FnMut() -> A,
+        mut b: impl FnMut() -> B,
+    ) -> Result<PairMeasurement, Error> {
+        let mut of_a = || run_sample(0, self.batch, &mut a);
+        let mut of_b = || run_sample(1, self.batch, &mut b);
+        let mut rounds = Rounds::new(profiler.unbounded(), vec![&mut of_a, &mut of_b]);
+        Ok(self.measured(&mut rounds)?.pair(self))
+    }
+
+    fn measured(&self, rounds: &mut dyn RoundSource) -> Result<Run, Error> {
+        let (warm_up, per_group) = self.warm_up(rounds)?;
+        self.samples(rounds, warm_up, per_group)
+    }
+
+    /// Runs until steady. Returns the time of a group of samples, too.
+    fn warm_up(&self, rounds: &mut dyn RoundSource) -> Result<(WarmUp, Duration), Error> {
+        let began = Instant::now();
+        let deadline = began + self.max_warm_up;
+        let first = rounds.run(self.first_calls as usize, None)?;
+        if self.l2 == L2::Cold {
+            // The work may have made its context current just now.
+            rounds.make_cold()?;
+        }
+        let mut samples = first.samples.len() as u64;
+        let mut per_group = first.wall / self.first_calls;
+        let mut states = Vec::new();
+        let mut is_warm = false;
+        while !is_warm && (states.is_empty() || Instant::now() < deadline) {
+            let groups = groups(per_group, rounds.group());
+            let round = checked(rounds.run(groups, Some(deadline))?)?;
+            per_group = round.wall / (round.samples.len() / rounds.group()).max(1) as u32;
+            samples += round.samples.len() as u64;
+            states.push(State::of(&round, rounds.variants()));
+            is_warm = is_steady(&states);
+        }
+        let milliseconds = began.elapsed().as_millis() as u64;
+        Ok((WarmUp { samples, milliseconds, is_steady: is_warm }, per_group))
+    }
+
+    fn samples(
+        &self,
+        rounds: &mut dyn RoundSource,
+        warm_up: WarmUp,
+        mut per_group: Duration,
+    ) -> Result<Run, Error> {
+        let deadline = Instant::now() + self.max_time;
+        let mut made = 0;
+        // Rounds in which the GPU was throttled are kept apart, in case there are no others.
+        let (mut usual, mut throttled) = (Vec::new(), Vec::new());
+        let stop = loop {
+            let groups = groups(per_group, rounds.group());
+            let round = checked(rounds.run(groups, Some(deadline))?)?;
+            per_group = round.wall / (round.samples.len() / rounds.group()).max(1) as u32;
+            made += round.samples.len() as u64;
+            let of_state = if round.throttled.is_none() { &mut usual } else { &mut throttled };
+            of_state.push(round);
+            let chosen = if prefers_usual(&usual, &throttled) { &usual } else { &throttled };
+            if self.is_precise(chosen, rounds.variants()) {
+                break Stop::Precise;
+            }
+            if Instant::now() >= deadline {
+                break Stop::MaxTime;
+            }
+            if made >= self.max_samples {
+                break Stop::MaxSamples;
+            }
+        };
+        let unknown = rounds.clocks_unknown();
+        Ok(Run::of(usual, throttled, warm_up, stop, unknown))
+    }
+
+    /// Whether the bounds of all variants are as narrow as wanted, and the last rounds agree:
+    /// bounds assume independent samples, and a drift is none.
+    fn is_precise(&self, rounds: &[Round], variants: usize) -> bool {
+        let Some(from) = rounds.len().checked_sub(AGREEING) else { return false };
+        let last = rounds[from..].iter().map(|round| State::of(round, variants));
+        if !is_steady(&last.collect::<Vec<_>>()) {
+            return false;
+        }
+        (0..variants).all(|variant| {
+            let samples = rounds.iter().flat_map(|round| round.of_variant(variant));
+            let times: Vec<f64> = samples.map(|sample| sample.gpu_ns as f64).collect();
+            let count = times.len();
+            let timing = Timing::of(times, self.confidence);
+            let Some(part) = timing.uncertainty().filter(|_| count >= MIN_SAMPLES) else {
+                return false;
+            };
+            part <= self.precision.max(TICK_NS / timing.median_ns)
+        })
+    }
+}
+
+/// The groups of samples that fill a session.
+fn groups(per_group: Duration, group: usize) -> usize {
+    let fitting = ROUND.as_nanos() / per_group.as_nanos().max(1);
+    let of_variant = group.div_ceil(2);
+    (fitting as usize).clamp(FEWEST.div_ceil(of_variant), MOST / of_variant)
+}
+
+/// Refuses a round of work that does nothing on the GPU.
+fn checked(round: Round) -> Result<Round, Error> {
+    for variant in 0..=1 {
+        let mut samples = round.of_variant(variant).peekable();
+        if samples.peek().is_none() || samples.any(|sample| sample.operations != 0) {
+            continue;
+        }
+        let calls = round.of_variant(variant).count();
+        let others = round.other_operations;
+        return Err(error(format!(
+            "there is nothing to measure: the work submitted no GPU operation in {calls} samples, and others \
+             {others} meanwhile; launch on the thread that measures, or hand its Context over (Context::current), and \
+             check that results are not cached and collection is not paused (Config)"
+        )));
+    }
+    Ok(round)
+}
+
+/// Whether rounds without throttling are enough for a result.
+fn prefers_usual(usual: &[Round], throttled: &[Round]) -> bool {
+    let count = |rounds: &[Round]| rounds.iter().map(|round| round.samples.len()).sum::<usize>();
+    count(usual) >= MIN_SAMPLES.min(count(throttled))
+}
+
+/// The rounds of a measurement, chosen.
+#[derive(Debug)]
+struct Run {
+    rounds: Vec<Round>,
+    circumstances: Circumstances,
+}
+
+impl Run {
+    /// Prefers rounds without throttling, if there are enough for a result.
+    fn of(
+        usual: Vec<Round>,
+        throttled: Vec<Round>,
+        warm_up: WarmUp,
+        stop: Stop,
+        unknown: Option<String>,
+    ) -> Self {
+        let (rounds, others) = match prefers_usual(&usual, &throttled) {
+            true => (usual, throttled),
+            false => (throttled, usual),
+        };
+        let reasons = |rounds: &[Round]| {
+            let mut reasons: Vec<_> = rounds.iter().filter_map(|round| round.throttled).collect();
+            reasons.sort_unstable();
+            reasons.dedup();
+            reasons
+        };
+        let why = match reasons(&others)[..] {
+            [] => "too few without throttling".to_owned(),
+            ref by => format!("throttled by {}", by.join(", ")),
+        };
+        let samples: u64 = others.iter().map(|round| round.samples.len() as u64).sum();
+        let discarded = if samples == 0 { Vec::new() } else { vec![Discarded { samples, why }] };
+        let clocks = || rounds.iter().filter_map(|round| round.sm_mhz);
+        let sm_mhz = clocks().min().zip(clocks().max());
+        let throttled_by = reasons(&rounds);
+        let circumstances = Circumstances {
+            clocks: MeasuredClocks { sm_mhz, throttled_by, unknown },
+            warm_up,
+            discarded,
+            stop,
+            other_operations: rounds.iter().map(|round| round.other_operations).sum(),
+            has_waited: rounds.iter().all(|round| round.has_waited),
+        };
+        Self { rounds, circumstances }
+    }
+
+    fn samples(&self) -> impl Iterator<Item = &Sample> {
+        self.rounds.iter().flat_map(|round| &round.samples)
+    }
+
+    fn measurement(&self, measure: &Measure, variant: usize) -> Measurement {
+        let samples = self.samples().filter(|sample| sample.variant == variant);
+        let samples: Vec<Sample> = samples.copied().collect();
+        Measurement::of(measure, &samples, self.circumstances.clone())
+    }
+
+    fn pair(&self, measure: &Measure) -> PairMeasurement {
+        let samples: Vec<Sample> = self.samples().copied().collect();
+        let (a, b) = (self.measurement(measure, 0), self.measurement(measure, 1));
+        PairMeasurement::of(a, b, &samples, measure)
+    }
+}
+
+/// [`ProfilerExt::measure`](crate::prelude::ProfilerExt::measure).
+pub(crate) fn measure<R>(
+    profiler: &Profiler,
+    work: impl FnMut() -> R,
+) -> Result<Measurement, Error> {
+    Measure::new().run(profiler, work)
+}
+
+/// [`ProfilerExt::measure_pair`](crate::prelude::ProfilerExt::measure_pair).
+pub(crate) fn measure_pair<A, B>(
+    profiler: &Profiler,
+    a: impl FnMut() -> A,
+    b: impl FnMut() -> B,
+) -> Result<PairMeasurement, Error> {
+    Measure::new().run_pair(profiler, a, b)
+}
+
+#[cfg(test)]
+mod tests;

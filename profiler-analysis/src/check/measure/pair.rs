@@ -1,0 +1,156 @@
+//! Two variants measured by turns, and their ratio.
+
+use std::fmt;
+
+use profiler_base::getters;
+use profiler_base::hodges_lehmann::{median, median_bounds, midmean};
+
+use super::Measure;
+use super::measurement::Measurement;
+use super::round::{ABBA, Sample};
+
+/// The groups of samples that have a ratio each, at most.
+const BLOCKS: usize = 64;
+
+/// Which of two variants is faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The second variant takes less time: both bounds are below 1.
+    Faster,
+    /// The second variant takes more time: both bounds are above 1.
+    Slower,
+    /// The bounds contain 1, and any difference is below the [precision](Measure::precision).
+    Same,
+    /// The bounds contain 1 and larger differences: there are too few samples, or too much noise.
+    Undecided,
+}
+
+/// By what factor the second variant's time differs from the first one's.
+///
+/// Samples in the order a, b, b, a are compared with each other only, so that a steady drift, as of
+/// a clock, has no effect. The ratio is the median over up to 64 blocks of them, and its bounds are
+/// order statistics. Both assume no distribution.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Ratio {
+    /// The second time by the first: 0.9 if the second variant takes 10 % less.
+    pub ratio: f64,
+    /// The lower bound; 0 with too few samples.
+    pub low: f64,
+    /// The upper bound; infinity with too few samples, which is `null` in JSON.
+    pub high: f64,
+    /// Which variant is faster, as far as the bounds tell. At a confidence of 95 % a difference is
+    /// found in up to 5 % of comparisons without one.
+    pub verdict: Verdict,
+}
+
+impl Ratio {
+    fn of(samples: &[Sample], ns: fn(&Sample) -> u64, measure: &Measure) -> Self {
+        let (groups, _) = samples.as_chunks::<{ ABBA.len() }>();
+        let blocks = groups.len().min(BLOCKS);
+        let block = |at: usize| {
+            let of = at * groups.len() / blocks..(at + 1) * groups.len() / blocks;
+            let time = |variant: usize| {
+                let samples = groups[of.clone()].as_flattened().iter();
+                let own = samples.filter(|sample| sample.variant == variant);
+                midmean(&mut own.map(ns).collect::<Vec<u64>>()).max(1.0)
+            };
+            time(1) / time(0)
+        };
+        let mut ratios: Vec<f64> = (0..blocks).map(block).collect();
+        ratios.sort_unstable_by(f64::total_cmp);
+        let bounds = median_bounds(&ratios, measure.confidence);
+        let (low, high) = bounds.unwrap_or((0.0, f64::INFINITY));
+        let ratio = median(&ratios).unwrap_or(1.0);
+        Self { ratio, low, high, verdict: Verdict::of(low, high, measure.precision) }
+    }
+}
+
+impl Verdict {
+    /// The verdict of these bounds, where this part of a time is no difference.
+    fn of(low: f64, high: f64, precision: f64) -> Self {
+        if high < 1.0 {
+            Self::Faster
+        } else if low > 1.0 {
+            Self::Slower
+        } else if low >= 1.0 - precision && high <= 1.0 + precision {
+            Self::Same
+        } else {
+            Self::Undecided
+        }
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self.verdict {
+            Verdict::Faster => "b is faster",
+            Verdict::Slower => "b is slower",
+            Verdict::Same => "no difference",
+            Verdict::Undecided => "undecided",
+        };
+        write!(f, "b / a {:.4} ({:.4} to {:.4}): {text}", self.ratio, self.low, self.high)
+    }
+}
+
+/// Two variants measured by turns: [`Measure::run_pair`].
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct PairMeasurement {
+    a: Measurement,
+    b: Measurement,
+    gpu_time: Ratio,
+    gpu_span: Ratio,
+    latency: Ratio,
+    host_cost: Ratio,
+}
+
+impl PairMeasurement {
+    pub(super) fn of(
+        a: Measurement,
+        b: Measurement,
+        samples: &[Sample],
+        measure: &Measure,
+    ) -> Self {
+        let ratio = |ns| Ratio::of(samples, ns, measure);
+        Self {
+            a,
+            b,
+            gpu_time: ratio(|sample| sample.gpu_ns),
+            gpu_span: ratio(|sample| sample.span_ns),
+            latency: ratio(|sample| sample.latency_ns),
+            host_cost: ratio(|sample| sample.host_ns - sample.waits_ns),
+        }
+    }
+
+    getters! {
+        /// The first variant.
+        a: &Measurement = a;
+        /// The second variant.
+        b: &Measurement = b;
+        /// The ratio of GPU times.
+        gpu_time: &Ratio = gpu_time;
+        /// The ratio of GPU spans: also for variants that differ in their number of launches.
+        gpu_span: &Ratio = gpu_span;
+        /// The ratio of latencies.
+        latency: &Ratio = latency;
+        /// The ratio of host costs.
+        host_cost: &Ratio = host_cost;
+    }
+}
+
+impl fmt::Display for PairMeasurement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { a, b, .. } = self;
+        for (name, ratio, of_a, of_b) in [
+            ("GPU time", &self.gpu_time, a.gpu_time(), b.gpu_time()),
+            ("GPU span", &self.gpu_span, a.gpu_span(), b.gpu_span()),
+            ("latency", &self.latency, a.latency(), b.latency()),
+            ("host cost", &self.host_cost, a.host_cost(), b.host_cost()),
+        ] {
+            writeln!(f, "{name}: a {of_a}, b {of_b}, {ratio}")?;
+        }
+        write!(f, "a: {}\nb: {}", self.a, self.b)
+    }
+}

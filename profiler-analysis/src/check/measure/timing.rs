@@ -1,0 +1,111 @@
+//! The distribution of a time over samples: the median with its bounds, and the spread.
+
+use std::fmt;
+use std::time::Duration;
+
+use profiler_base::hodges_lehmann::{median, median_bounds};
+use profiler_base::units::time;
+
+/// A time over samples, in nanoseconds for each call of the work.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Timing {
+    /// The median.
+    pub median_ns: f64,
+    /// The bounds of the median at the confidence of the measurement; `None` with too few samples
+    /// (fewer than 6 at 95 %). They are order statistics, so they assume no distribution.
+    pub bounds_ns: Option<(f64, f64)>,
+    /// The minimum.
+    pub min_ns: f64,
+    /// The value that 10 % of the samples do not exceed.
+    pub p10_ns: f64,
+    /// The value that 90 % of the samples do not exceed.
+    pub p90_ns: f64,
+    /// The median of absolute differences from the median.
+    pub mad_ns: f64,
+}
+
+impl Timing {
+    /// The distribution of times in nanoseconds; all 0 if there are none.
+    pub(super) fn of(mut times: Vec<f64>, confidence: f64) -> Self {
+        times.sort_unstable_by(f64::total_cmp);
+        let middle = median(&times).unwrap_or_default();
+        let mut deviations: Vec<f64> = times.iter().map(|ns| (ns - middle).abs()).collect();
+        deviations.sort_unstable_by(f64::total_cmp);
+        let nearest_rank = |part: f64| {
+            let rank = (part * times.len() as f64).ceil() as usize;
+            times.get(rank.max(1) - 1).copied().unwrap_or_default()
+        };
+        Self {
+            median_ns: middle,
+            bounds_ns: median_bounds(&times, confidence),
+            min_ns: times.first().copied().unwrap_or_default(),
+            p10_ns: nearest_rank(0.1),
+            p90_ns: nearest_rank(0.9),
+            mad_ns: median(&deviations).unwrap_or_default(),
+        }
+    }
+
+    /// The median, in whole nanoseconds.
+    pub fn median(&self) -> Duration {
+        duration(self.median_ns)
+    }
+
+    /// The greater distance of a bound from the median, as a part of the median: 0.01 is 1 %.
+    /// `None` without bounds, and if the median is 0.
+    pub fn uncertainty(&self) -> Option<f64> {
+        let (low, high) = self.bounds_ns?;
+        let distance = (high - self.median_ns).max(self.median_ns - low);
+        (self.median_ns > 0.0).then(|| distance / self.median_ns)
+    }
+}
+
+/// `median (low to high)`.
+impl fmt::Display for Timing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&time(self.median()))?;
+        match self.bounds_ns {
+            Some((low, high)) => {
+                write!(f, " ({} to {})", time(duration(low)), time(duration(high)))
+            }
+            None => f.write_str(" (too few samples for bounds)"),
+        }
+    }
+}
+
+pub(super) fn duration(ns: f64) -> Duration {
+    Duration::from_nanos(ns.round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_contain_the_median_as_often_as_they_state() {
+        let mut random = fastrand::Rng::with_seed(11);
+        let mut missed = 0;
+        for _ in 0..2000 {
+            let times: Vec<f64> = (0..30).map(|_| 1000.0 - 50.0 * random.f64().ln()).collect();
+            let true_median = 1000.0 + 50.0 * std::f64::consts::LN_2;
+            let (low, high) = Timing::of(times, 0.95).bounds_ns.unwrap();
+            missed += i32::from(true_median < low || high < true_median);
+        }
+        // The next rank would miss more than 5 %: of 30 values it is 4.3 %.
+        assert!((50..=120).contains(&missed), "{missed} of 2000");
+    }
+
+    #[test]
+    fn a_timing_has_median_spread_and_text() {
+        let timing = Timing::of((1..=100).map(|ns| f64::from(ns) * 100.0).collect(), 0.95);
+        assert_eq!((timing.median_ns, timing.min_ns, timing.mad_ns), (5050.0, 100.0, 2500.0));
+        assert_eq!((timing.p10_ns, timing.p90_ns), (1000.0, 9000.0));
+        assert_eq!(timing.bounds_ns, Some((4000.0, 6100.0)));
+        assert!((timing.uncertainty().unwrap() - 1050.0 / 5050.0).abs() < 1e-9);
+        assert_eq!(timing.to_string(), "5.050 us (4.000 us to 6.100 us)");
+        let few = Timing::of(vec![7.0], 0.95);
+        assert_eq!((few.bounds_ns, few.uncertainty(), few.p90_ns), (None, None, 7.0));
+        assert!(few.to_string().contains("too few"), "{few}");
+        assert_eq!(Timing::of(Vec::new(), 0.95).median_ns, 0.0);
+    }
+}

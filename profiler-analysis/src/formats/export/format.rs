@@ -1,0 +1,213 @@
+//! The export formats and their options.
+
+use std::fmt;
+use std::io::{BufWriter, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use profiler_base::setters;
+use serde::Serialize;
+
+use super::Format;
+use super::timeline::Timeline;
+use crate::error::{Error, Kind};
+use crate::formats::stacks::{StackRoot, Stacks};
+use crate::prelude::ProfileExt as _;
+use profiler_core::profile::Profile;
+
+/// The properties of a format.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct About {
+    /// The key on command lines.
+    pub(super) key: &'static str,
+    /// The name in messages.
+    pub(super) title: &'static str,
+    /// A line for a list of formats.
+    pub(super) summary: &'static str,
+    pub(super) extension: &'static str,
+    pub(super) has_samples: bool,
+    pub(super) has_rank: bool,
+    pub(super) has_stacks: bool,
+    pub(super) is_text: bool,
+}
+
+/// Declares [`Format`]. Each format is a module with a constant `ABOUT` and a function `write`, some
+/// with a feature.
+macro_rules! formats {
+    ($($(#[$doc:meta])* $module:ident => $variant:ident $(if $feature:literal)?,)+) => {
+        $($(#[cfg(feature = $feature)])? mod $module;)+
+
+        /// A format that other tools read; [`Profile::export`] writes it and has an example.
+        ///
+        /// No format contains the environment, user, host name or a path. Timelines contain the ids
+        /// of the process and its threads. Times are relative to the session's start. Operations
+        /// without timestamps of CUPTI are on no timeline; the file contains their number. Shared
+        /// work ([`Context::join`](crate::Context::join)) is shown for the range it is attributed
+        /// to; Perfetto's and Chrome's formats also name the other ranges.
+        ///
+        /// [Tracks](Profile::tracks) of samplers are counters of their device in timelines, named
+        /// by their label: a value from the start of its sample, totals as rates per second. The
+        /// formats cannot express unknown values: in gaps and after the last sample the value is 0.
+        /// See [`Export::samples`].
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Format {
+            $($(#[$doc])* $(#[cfg(feature = $feature)])? $variant,)+
+        }
+
+        impl Format {
+            /// All of them, with the crate's features.
+            pub const ALL: [Self; [$($(#[cfg(feature = $feature)])? stringify!($variant)),+].len()] =
+                [$($(#[cfg(feature = $feature)])? Self::$variant),+];
+
+            fn about(self) -> &'static format::About {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$variant => &$module::ABOUT,)+
+                }
+            }
+
+            fn write(
+                self,
+                timeline: &timeline::Timeline<'_>,
+                export: &Export,
+                out: &mut dyn std::io::Write,
+            ) -> std::io::Result<()> {
+                match self {
+                    $(
+                        $(#[cfg(feature = $feature)])?
+                        Self::$variant => $module::write(timeline, export, out),
+                    )+
+                }
+            }
+        }
+    };
+}
+pub(super) use formats;
+
+impl Format {
+    /// The key on a command line: `perfetto`.
+    pub fn key(self) -> &'static str {
+        self.about().key
+    }
+
+    /// A line for a list of formats.
+    pub fn summary(self) -> &'static str {
+        self.about().summary
+    }
+
+    /// The usual file extension without the first dot.
+    pub fn extension(self) -> &'static str {
+        self.about().extension
+    }
+
+    /// Whether it contains [sampled tracks](Profile::tracks): see [`Export::samples`].
+    pub fn has_samples(self) -> bool {
+        self.about().has_samples
+    }
+
+    /// Whether it contains the rank of the process: see [`Export::rank`].
+    pub fn has_rank(self) -> bool {
+        self.about().has_rank
+    }
+
+    /// Whether it consists of weighted stacks: see [`Export::stacks`] and [`Export::idle`].
+    pub fn has_stacks(self) -> bool {
+        self.about().has_stacks
+    }
+
+    /// Whether it is text for a terminal.
+    pub fn is_text(self) -> bool {
+        self.about().is_text
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.about().title)
+    }
+}
+
+/// One of several cooperating processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Rank {
+    pub(super) rank: u32,
+    pub(super) world_size: u32,
+}
+
+/// The default maximum of values of a sampled track: about 10 MB of JSON.
+const MOST_SAMPLES: usize = 100_000;
+
+/// A format with its options. A [`Format`] converts into it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Export {
+    format: Format,
+    pub(super) rank: Option<Rank>,
+    pub(super) stacks: Option<StackRoot>,
+    /// Gaps from this length on in place of work.
+    pub(super) idle: Option<Duration>,
+    pub(super) typed_events: bool,
+    /// Maximum values of each track.
+    pub(super) samples: usize,
+}
+
+impl Export {
+    /// A format with default options.
+    pub fn new(format: Format) -> Self {
+        let samples = MOST_SAMPLES;
+        Self { format, rank: None, stacks: None, idle: None, typed_events: true, samples }
+    }
+
+    /// The stacks that a format of stacks has.
+    pub(super) fn stacks_of<'a>(&self, profile: &'a Profile, default: StackRoot) -> Stacks<'a> {
+        let root = self.stacks.unwrap_or(default);
+        match self.idle {
+            Some(shortest) => profile.idle_stacks(root, shortest),
+            None => profile.stacks(root),
+        }
+    }
+
+    setters! {
+        /// Sets the rank among several processes, which HolisticTraceAnalysis compares
+        /// (`distributedInfo`). Only for [`Format::Kineto`].
+        rank(rank: u32, world_size: u32) rank = Some(Rank { rank, world_size });
+        /// Sets the outer frames of stacks, for [`Format::Folded`], `Format::Pprof` and
+        /// `Format::Otlp`: none by default for folded stacks, process and thread for the others.
+        stacks(root: StackRoot) stacks = Some(root);
+        /// Has formats of stacks ([`Format::Folded`], `Format::Pprof`, `Format::Otlp`) contain the idle time of devices by host
+        /// function and cause in place of their work: gaps from this length on. See [`Profile::idle_stacks`].
+        idle(shortest: Duration) idle = Some(shortest);
+        /// Sets whether [`Format::Perfetto`] has each operation twice: as a slice with arrows and all
+        /// arguments, and as a typed GPU event (`GpuRenderStageEvent` with kernel and launch), which
+        /// Perfetto's GPU views read. True by default; without, the file is about a third smaller.
+        typed_events(on: bool) typed_events = on;
+        /// Sets the maximum values of each sampled track; 100,000 by default, `usize::MAX` for all.
+        ///
+        /// A longer track is downsampled: consecutive samples become one with their mean, which
+        /// keeps the area exact (bytes stay bytes) and hides shorter changes. Equal consecutive
+        /// states (clocks, throttling) are merged at any length; of several merged states the
+        /// longest is kept.
+        samples(most: usize) samples = most;
+    }
+}
+
+impl From<Format> for Export {
+    fn from(format: Format) -> Self {
+        Self::new(format)
+    }
+}
+
+/// [`ProfileExt::export`](crate::prelude::ProfileExt::export).
+pub(crate) fn export(
+    profile: &Profile,
+    export: impl Into<Export>,
+    out: impl Write,
+) -> Result<(), Error> {
+    let export = export.into();
+    let mut out = BufWriter::with_capacity(1 << 16, out);
+    let written = export.format.write(&Timeline::new(profile), &export, &mut out);
+    written.and_then(|()| out.flush()).map_err(|source| {
+        let format = export.format.about().title;
+        Error::new(Kind::Export { format, source: Arc::new(source) })
+    })
+}

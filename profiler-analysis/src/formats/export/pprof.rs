@@ -1,0 +1,148 @@
+//! pprof's `profile.proto`: the weighted stacks as samples.
+//!
+//! Field numbers are those of `proto/profile.proto` in pprof's repository.
+
+use std::io::{self, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use rustc_hash::FxHashMap;
+
+use super::format::{About, Export};
+use super::protobuf::Message;
+use super::timeline::{Timeline, ns};
+use crate::formats::stacks::{Frame, FrameKind, StackRoot, StackWeight};
+use profiler_core::profile::Profile;
+
+pub(super) const ABOUT: About = About {
+    key: "pprof",
+    title: "a pprof profile",
+    summary: "pprof's profile.proto, for go tool pprof, Pyroscope, Parca, Grafana and speedscope",
+    extension: "pb.gz",
+    has_samples: false,
+    has_rank: false,
+    has_stacks: true,
+    is_text: false,
+};
+
+pub(super) fn write(
+    timeline: &Timeline<'_>,
+    export: &Export,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let profile = timeline.profile;
+    let stacks = export.stacks_of(profile, StackRoot::Threads);
+    let main = stacks.weights()[0];
+    let mut file = File::default();
+    file.text(""); // the first string is empty
+    for weight in stacks.weights() {
+        let value_type = file.value_type(*weight);
+        file.body.message(1, &value_type); // sample_type
+    }
+    for stack in stacks.iter() {
+        // The innermost frame is first.
+        let mut locations: Vec<u64> =
+            stack.frames.iter().map(|frame| file.location(frame)).collect();
+        locations.reverse();
+        let mut sample = Message::default();
+        sample.packed(1, locations.into_iter()); // location_id
+        let value = |weight: &StackWeight| stack.weights.get(*weight).min(i64::MAX.unsigned_abs());
+        sample.packed(2, stacks.weights().iter().map(value)); // value
+        file.body.message(2, &sample); // sample
+    }
+    let mapping = file.mapping();
+    file.body.message(3, &mapping); // mapping
+    let period = file.value_type(main);
+    file.body.number(9, profile.epoch_ns()); // time_nanos
+    file.body.number(10, ns(profile.duration())); // duration_nanos
+    file.body.message(11, &period); // period_type
+    file.body.number(12, 1); // period
+    for comment in comments(timeline) {
+        let comment = file.text(&comment);
+        file.body.number(13, comment); // comment
+    }
+    let default = file.text(main.key());
+    file.body.number(14, default); // default_sample_type
+    let mut out = GzEncoder::new(out, Compression::default());
+    out.write_all(file.body.as_bytes())?;
+    out.write_all(file.strings.as_bytes())?;
+    out.finish().map(drop)
+}
+
+const MAPPING: u64 = 1;
+
+/// What the recording is, and what it lacks.
+fn comments(timeline: &Timeline<'_>) -> Vec<String> {
+    let profile: &Profile = timeline.profile;
+    let mut comments = vec![format!("recorded on {}", profile.recording_info())];
+    if !profile.health().is_complete() {
+        comments.push(format!("incomplete: {}", profile.health().missing_in_words()));
+    }
+    if timeline.without_time != 0 {
+        let count = timeline.without_time;
+        comments.push(format!("operations without timestamps, counted with time 0: {count}"));
+    }
+    comments
+}
+
+/// The file's messages, and its tables of strings and functions.
+#[derive(Default)]
+struct File {
+    body: Message,
+    strings: Message,
+    texts: FxHashMap<Box<str>, u64>,
+    /// A function and a location of one number for each frame.
+    locations: FxHashMap<(FrameKind, u64), u64>,
+}
+
+impl File {
+    /// The index of a string.
+    fn text(&mut self, text: &str) -> u64 {
+        if let Some(index) = self.texts.get(text) {
+            return *index;
+        }
+        let index = self.texts.len() as u64;
+        self.texts.insert(text.into(), index);
+        self.strings.text(6, text); // string_table
+        index
+    }
+
+    fn value_type(&mut self, weight: StackWeight) -> Message {
+        let mut message = Message::default();
+        message.number(1, self.text(weight.key())); // type
+        message.number(2, self.text(weight.unit())); // unit
+        message
+    }
+
+    /// The one mapping, which tells readers that names are whole.
+    fn mapping(&mut self) -> Message {
+        let mut mapping = Message::default();
+        mapping.number(1, MAPPING); // id
+        mapping.number(5, self.text("[GPU]")); // filename
+        mapping.number(7, 1); // has_functions
+        mapping.number(8, 1); // has_filenames
+        mapping
+    }
+
+    fn location(&mut self, frame: &Frame<'_>) -> u64 {
+        let name = self.text(&frame.label());
+        let next = self.locations.len() as u64 + 1;
+        let id = *self.locations.entry((frame.kind, name)).or_insert(next);
+        if id == next {
+            let kind = self.text(frame.kind.key());
+            let mut function = Message::default();
+            function.number(1, id); // id
+            function.number(2, name); // name
+            function.number(4, kind); // filename
+            self.body.message(5, &function); // function
+            let mut line = Message::default();
+            line.number(1, id); // function_id
+            let mut location = Message::default();
+            location.number(1, id); // id
+            location.number(2, MAPPING); // mapping_id
+            location.message(4, &line); // line
+            self.body.message(4, &location); // location
+        }
+        id
+    }
+}

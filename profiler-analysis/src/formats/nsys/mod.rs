@@ -1,0 +1,79 @@
+//! Captures of Nsight Systems: reading and writing the SQLite files of `nsys export --type sqlite`.
+//!
+//! Tables and columns are those of "Exported data" in NVIDIA's Nsight Systems user guide; schemas
+//! 3.7 to 3.25 are known. Missing tables and columns are read as empty. The same rows are written
+//! to Parquet files: see `parquet`.
+
+pub(crate) mod destination;
+#[cfg(feature = "nsys")]
+mod file;
+mod format;
+#[cfg(feature = "nsys")]
+mod metrics;
+#[cfg(feature = "nsys")]
+mod nesting;
+#[cfg(feature = "nsys")]
+mod read;
+pub(crate) mod schema;
+#[cfg(feature = "nsys")]
+mod sqlite;
+pub(crate) mod write;
+
+#[cfg(feature = "nsys")]
+use std::path::Path;
+
+#[cfg(feature = "nsys")]
+use crate::error::Error;
+#[cfg(feature = "nsys")]
+use profiler_core::profile::Profile;
+
+/// The progress of writing a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(
+    not(feature = "nsys"),
+    allow(unreachable_pub, reason = "named by what nsys needs alone")
+)]
+pub struct Progress {
+    /// Written rows.
+    pub rows: u64,
+    /// Total rows, as far as known.
+    pub of: u64,
+}
+
+/// Reads a capture of Nsight Systems: a file of `nsys export --type sqlite`.
+///
+/// Calls are matched to ranges by thread and time, and GPU operations to calls by process and
+/// correlation id: see [`Attribution::Contained`](profiler_core::profile::Attribution::Contained).
+/// Times are nsys's, in nanoseconds since its session's start. Several processes are
+/// distinguished by [`ApiCall::process_id`](profiler_core::profile::ApiCall::process_id) and similar
+/// methods. Metrics sampled by nsys (`--gpu-metrics-devices`) are [tracks](Profile::tracks), in
+/// whole percent as in nsys. Unreadable data is counted in [`health`](Profile::health). There is
+/// no [`recording`](Profile::recording). Reading takes about a microsecond an operation.
+///
+/// Rows may be in any order. Negative times, before nsys's session, are kept: the profile then
+/// starts with the first event, and [reports](crate::reports) have nsys's own times. A range
+/// without an end lasts until the end of the capture. Graphs traced as one interval each are
+/// [operations](profiler_core::profile::OperationKind::Graph).
+///
+/// A write-ahead log beside the file is read too, for which SQLite writes an index in the
+/// folder. If it cannot, a copy of both files among temporary files (`TMPDIR`) is read. With an
+/// empty or missing log the file is opened as immutable, without a lock: concurrent writes make
+/// the result wrong.
+///
+/// # Errors
+/// The file cannot be opened, or [`is_format`](Error::is_format): no capture, or a damaged one.
+#[cfg(feature = "nsys")]
+pub fn read(path: impl AsRef<Path>) -> Result<Profile, Error> {
+    Ok(Profile::from(read::read(&file::File::open(path.as_ref())?)?))
+}
+
+#[cfg(feature = "nsys")]
+/// [`ProfileExt::write_nsys`](crate::prelude::ProfileExt::write_nsys).
+pub(crate) fn write_nsys(
+    profile: &Profile,
+    path: impl AsRef<Path>,
+    progress: impl FnMut(Progress),
+) -> Result<(), Error> {
+    sqlite::write(profile, path.as_ref(), progress)
+}

@@ -1,0 +1,233 @@
+//! Profiles pushed to a receiver over HTTP, while the program runs: for continuous profiling.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use profiler_base::background::Background;
+use profiler_base::setters;
+
+use super::export::Export;
+use crate::error::{Error, Kind};
+use crate::prelude::ProfileExt as _;
+use profiler_core::profile::Profile;
+
+/// Settings of a [`ProfilePush`].
+#[derive(Debug, Clone)]
+#[must_use = "call `start`"]
+pub struct PushTo {
+    url: String,
+    content_type: String,
+    headers: Vec<(String, String)>,
+    most_waiting: usize,
+    timeout: Duration,
+}
+
+/// What became of pushed profiles.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct PushCounts {
+    /// Profiles that the receiver accepted.
+    pub sent: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Profiles that gave way to later ones, since the queue was full.
+    pub dropped: u64,
+    /// Profiles that could not be written, or that the receiver refused or did not answer in time.
+    pub failed: u64,
+    /// Profiles that wait or are being sent.
+    pub waiting: u64,
+    /// Why the last one failed.
+    pub last_error: Option<String>,
+}
+
+/// Pushes profiles to a receiver, from a thread of its own. Dropping it does not wait: profiles that have not begun to be sent
+/// are dropped.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use profiler_core::formats::push::PushTo;
+/// use profiler_core::{Format, Profiler};
+///
+/// # #[cfg(not(feature = "otlp"))]
+/// # fn main() {}
+/// # #[cfg(feature = "otlp")]
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// let push = PushTo::new("http://localhost:4318/v1development/profiles").start()?;
+/// let profiler = Profiler::builder().keep_last(Duration::from_secs(10)).build()?;
+/// profiler.start()?;
+/// loop {
+///     std::thread::sleep(Duration::from_secs(10));
+///     push.push(profiler.snapshot()?, Format::Otlp);
+/// }
+/// # }
+/// ```
+///
+/// [`push`](Self::push) never waits for the receiver: it takes a lock for the length of a queue operation. Profiles are written and sent
+/// one after the other, each once; what is lost is in [`counts`](Self::counts).
+#[derive(Debug)]
+#[must_use = "profiles are dropped when this is"]
+pub struct ProfilePush {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    to: PushTo,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<(Box<Profile>, Export)>,
+    is_sending: bool,
+    is_over: bool,
+    counts: PushCounts,
+}
+
+impl PushTo {
+    /// A receiver of `POST` requests at this URL, `http` alone: of OTLP profiles, such as `http://localhost:4318/v1development/profiles` of
+    /// OpenTelemetry's collector, or of pprof. Encryption is for a collector on the same host.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            content_type: "application/x-protobuf".to_owned(),
+            headers: Vec::new(),
+            most_waiting: 4,
+            timeout: Duration::from_secs(10),
+        }
+    }
+
+    setters! {
+        /// The type of the content, `application/x-protobuf` by default.
+        content_type(text: impl Into<String>) content_type = text.into();
+        /// Adds a header, such as an authorisation.
+        header(name: impl Into<String>, value: impl Into<String>) headers += (name.into(), value.into());
+        /// The most profiles that wait, 4 by default, at least 1. Beyond it the oldest is dropped and counted.
+        most_waiting(profiles: usize) most_waiting = profiles.max(1);
+        /// How long a request may take in all, 10 s by default.
+        timeout(time: Duration) timeout = time;
+    }
+
+    /// Starts the thread. Nothing is sent before the first profile.
+    ///
+    /// # Errors
+    /// A URL that is not one of `http`; the thread cannot be started.
+    pub fn start(self) -> Result<ProfilePush, Error> {
+        let refused = |why: String| Error::new(Kind::Push { why });
+        if !self.url.starts_with("http://") {
+            return Err(refused(format!("{} does not start with http://", self.url)));
+        }
+        let shared =
+            Arc::new(Shared { to: self, queue: Mutex::default(), changed: Condvar::new() });
+        let of_thread = shared.clone();
+        let work = move || of_thread.work();
+        let spawned = Background::default().spawn("gpu-profiler-push", work);
+        spawned.map_err(|error| refused(format!("its thread cannot be started: {error}")))?;
+        Ok(ProfilePush { shared })
+    }
+}
+
+impl ProfilePush {
+    /// Puts a profile into the queue, to be written in this format. Where the queue is full, the oldest profile is dropped. Does
+    /// not wait for the receiver.
+    pub fn push(&self, profile: Profile, export: impl Into<Export>) {
+        let mut queue = self.shared.queue.lock();
+        let oldest = match queue.waiting.len() >= self.shared.to.most_waiting {
+            true => queue.waiting.pop_front(),
+            false => None,
+        };
+        queue.counts.dropped += u64::from(oldest.is_some());
+        queue.waiting.push_back((Box::new(profile), export.into()));
+        drop(queue);
+        self.shared.changed.notify_all();
+        // A large profile takes its time to be freed: without the lock.
+        drop(oldest);
+    }
+
+    /// What became of the profiles so far.
+    pub fn counts(&self) -> PushCounts {
+        let queue = self.shared.queue.lock();
+        let waiting = queue.waiting.len() as u64 + u64::from(queue.is_sending);
+        PushCounts { waiting, ..queue.counts.clone() }
+    }
+
+    /// Waits until no profile waits, at most this long. True if none does.
+    pub fn flush(&self, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
+        let mut queue = self.shared.queue.lock();
+        while queue.is_sending || !queue.waiting.is_empty() {
+            if self.shared.changed.wait_until(&mut queue, until).timed_out() {
+                return !queue.is_sending && queue.waiting.is_empty();
+            }
+        }
+        true
+    }
+}
+
+impl Drop for ProfilePush {
+    fn drop(&mut self) {
+        let mut queue = self.shared.queue.lock();
+        queue.is_over = true;
+        let waiting = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        self.shared.changed.notify_all();
+        drop(waiting);
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(self.to.timeout))
+            // A proxy of the environment is for other hosts.
+            .proxy(None)
+            .build();
+        let agent = ureq::Agent::new_with_config(config);
+        loop {
+            let mut queue = self.queue.lock();
+            let (profile, export) = loop {
+                if queue.is_over {
+                    return;
+                }
+                if let Some(next) = queue.waiting.pop_front() {
+                    break next;
+                }
+                self.changed.wait(&mut queue);
+            };
+            queue.is_sending = true;
+            drop(queue);
+            let sent = self.send(&agent, &profile, export);
+            drop(profile);
+            let mut queue = self.queue.lock();
+            queue.is_sending = false;
+            match sent {
+                Ok(bytes) => {
+                    queue.counts.sent += 1;
+                    queue.counts.bytes += bytes;
+                }
+                Err(why) => {
+                    queue.counts.failed += 1;
+                    queue.counts.last_error = Some(why);
+                }
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    fn send(&self, agent: &ureq::Agent, profile: &Profile, export: Export) -> Result<u64, String> {
+        let mut body = Vec::new();
+        profile.export(export, &mut body).map_err(|error| error.to_string())?;
+        let PushTo { url, content_type, headers, .. } = &self.to;
+        let mut request = agent.post(url).header("Content-Type", content_type);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let sent = request.send(&body[..]);
+        sent.map_err(|error| format!("could not push a profile to {url}: {error}"))?;
+        Ok(body.len() as u64)
+    }
+}

@@ -1,0 +1,476 @@
+//! GPU work, and idle time, as weighted stacks: the table behind flame graphs, pprof and OTLP profiles.
+//!
+//! A stack is where the work was submitted or where it ran, then the path of its range, then the
+//! operation: `process 7 > thread 9 > step > forward > gemm`. [`Profile::stacks`] makes the table.
+//! Of idle time the host's functions and the cause stand in place of the operation:
+//! [`Profile::idle_stacks`].
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use profiler_base::named_variants;
+use profiler_base::text::printable;
+use profiler_base::units::nanoseconds;
+use rustc_hash::FxHashMap;
+
+use super::places::{self, Place, StreamNames};
+use profiler_core::profile::ProcessesById;
+use profiler_core::profile::{GpuOperation, HostState, Profile, RangeNode};
+use profiler_core::query::GapPart;
+use profiler_core::tables::range_tree::NodeId;
+
+named_variants! {
+    /// The outer frames of stacks.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum StackRoot with key in ALL {
+        /// None: a stack begins with the outermost range. Work of all threads and processes with
+        /// one path is one stack.
+        Ranges = "ranges",
+        /// The process and the host thread that submitted the work.
+        Threads = "threads",
+        /// The process, the device and the stream that executed the work.
+        Streams = "streams",
+    }
+}
+
+named_variants! {
+    /// What the width of a flame graph or a sample's value is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum StackWeight with key in ALL {
+        /// The sum of the operations' GPU times in nanoseconds.
+        GpuTime = "gpu_time" and "nanoseconds",
+        /// The number of operations, those without timestamps included.
+        Operations = "gpu_operations" and "count",
+        /// The bytes that copies moved and memsets wrote.
+        Bytes = "gpu_bytes" and "bytes",
+        /// The time in which a device did nothing, in nanoseconds.
+        IdleTime = "gpu_idle_time" and "nanoseconds",
+        /// The number of gaps, or of parts of gaps with this cause.
+        Gaps = "gpu_gaps" and "count",
+    }
+}
+
+impl StackWeight {
+    const OF_WORK: [Self; 3] = [Self::GpuTime, Self::Operations, Self::Bytes];
+    const OF_IDLE_TIME: [Self; 2] = [Self::IdleTime, Self::Gaps];
+
+    /// The unit's name, as pprof and OTLP write it: `nanoseconds`, `count`, `bytes`.
+    #[must_use]
+    pub const fn unit(self) -> &'static str {
+        self.second_text()
+    }
+}
+
+/// The weights of a stack. Sums saturate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StackWeights {
+    /// The sum of the operations' GPU times in nanoseconds; concurrent operations add the time of
+    /// each. Operations without timestamps add none.
+    pub gpu_time_ns: u64,
+    /// The number of operations.
+    pub operations: u64,
+    /// The bytes that copies moved and memsets wrote.
+    pub bytes: u64,
+    /// The time in which a device did nothing, in nanoseconds.
+    pub idle_time_ns: u64,
+    /// The number of gaps, or of parts of gaps.
+    pub gaps: u64,
+}
+
+impl StackWeights {
+    /// One of the weights.
+    #[must_use]
+    pub const fn get(&self, weight: StackWeight) -> u64 {
+        match weight {
+            StackWeight::GpuTime => self.gpu_time_ns,
+            StackWeight::Operations => self.operations,
+            StackWeight::Bytes => self.bytes,
+            StackWeight::IdleTime => self.idle_time_ns,
+            StackWeight::Gaps => self.gaps,
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.gpu_time_ns = self.gpu_time_ns.saturating_add(other.gpu_time_ns);
+        self.operations = self.operations.saturating_add(other.operations);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.idle_time_ns = self.idle_time_ns.saturating_add(other.idle_time_ns);
+        self.gaps = self.gaps.saturating_add(other.gaps);
+    }
+
+    fn of(operation: &GpuOperation<'_>) -> Self {
+        let copied = operation.as_copy().map(|copy| copy.bytes());
+        let bytes = copied.or_else(|| operation.as_memset().map(|memset| memset.bytes()));
+        let gpu_time_ns = operation.gpu_time().map_or(0, nanoseconds);
+        Self { gpu_time_ns, operations: 1, bytes: bytes.unwrap_or(0), ..Self::default() }
+    }
+}
+
+named_variants! {
+    /// What a frame is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum FrameKind with key {
+        /// A process.
+        Process = "process",
+        /// A host thread.
+        Thread = "thread",
+        /// A GPU.
+        Device = "device",
+        /// A stream of a GPU.
+        Stream = "stream",
+        /// A range, or the number of ranges that a long path omits.
+        Range = "range",
+        /// A kernel, by its [demangled name](profiler_core::profile::Kernel::demangled_name).
+        Kernel = "kernel",
+        /// A copy, by its direction.
+        Copy = "copy",
+        /// A memset.
+        Memset = "memset",
+        /// A CUDA graph traced as one interval.
+        Graph = "graph",
+        /// A function of the host, or an address without a known one.
+        Function = "function",
+        /// What a thread did there, if it did not run: a wait in a system call.
+        State = "state",
+        /// Why a device was idle.
+        Cause = "cause",
+    }
+}
+
+/// A frame of a stack.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Frame<'a> {
+    /// What it is.
+    pub kind: FrameKind,
+    /// The name as the program gave it: any text, also empty or with control characters.
+    pub name: Cow<'a, str>,
+}
+
+impl Frame<'_> {
+    /// The name for people: control and invisible characters are replaced, and a blank name is
+    /// `(no name)`.
+    #[must_use]
+    pub fn label(&self) -> Cow<'_, str> {
+        match self.name.trim().is_empty() {
+            true => "(no name)".into(),
+            false => printable(&self.name),
+        }
+    }
+}
+
+/// A stack with the sums of its operations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stack<'a> {
+    /// The frames, outermost first. The last is the operation, or the cause of idle time.
+    pub frames: Vec<Frame<'a>>,
+    /// The sums of the operations with exactly these frames.
+    pub weights: StackWeights,
+}
+
+/// The weighted stacks of a profile; [`Profile::stacks`] makes it and has an example.
+#[derive(Debug)]
+pub struct Stacks<'a> {
+    profile: &'a Profile,
+    weights: &'static [StackWeight],
+    /// The outer frames of each root, in order.
+    roots: Vec<Vec<Frame<'a>>>,
+    /// The frames behind the range's path: the operation, or functions and the cause.
+    tails: Vec<Vec<Frame<'a>>>,
+    /// Sorted by root, range and the names of the tail.
+    rows: Vec<Row>,
+    total: StackWeights,
+}
+
+#[derive(Debug, Clone)]
+struct Row {
+    root: usize,
+    path: StackPath,
+    /// An index in [`Stacks::tails`].
+    tail: usize,
+    weights: StackWeights,
+}
+
+/// The range, and the ranges that late work counts for, innermost first.
+type StackPath = (Option<NodeId>, Option<Vec<NodeId>>);
+
+/// Sums by root, path and tail.
+type Sums = FxHashMap<(Root, StackPath, usize), StackWeights>;
+
+/// Names in unshortened paths of all stacks: the paths of a recursion have quadratic length.
+pub(super) const UNSHORTENED: usize = 100_000;
+
+/// [`ProfileExt::stacks`](crate::prelude::ProfileExt::stacks).
+pub(crate) fn stacks(profile: &Profile, root: StackRoot) -> Stacks<'_> {
+    let mut names = OperationNames::default();
+    let mut sums = Sums::default();
+    let root_of = Roots::new(profile, root);
+    for operation in profile.operations() {
+        let node = operation.range().map(|range| range.node().id());
+        let weights = StackWeights::of(&operation);
+        // Ranges that ended before the launch are not in its stack.
+        let late = operation.late_chain();
+        let late = late.map(|chain| chain.map(|range| range.node().id()).collect());
+        let key = (root_of.key(&operation), (node, late), names.index(&operation));
+        sums.entry(key).or_default().add(weights);
+    }
+    let tails = names.all.into_iter().map(|frame| vec![frame]).collect();
+    Stacks::new(profile, &StackWeight::OF_WORK, &root_of, sums, tails)
+}
+
+/// [`ProfileExt::idle_stacks`](crate::prelude::ProfileExt::idle_stacks).
+pub(crate) fn idle_stacks(profile: &Profile, root: StackRoot, shortest: Duration) -> Stacks<'_> {
+    let mut sums = Sums::default();
+    let root_of = Roots::new(profile, root);
+    let mut tails = Vec::new();
+    let mut known: FxHashMap<Vec<Frame<'_>>, usize> = FxHashMap::default();
+    profile.query().gaps(shortest).for_each_part(|gap, part| {
+        let GapPart { cause, ns, stack, state, .. } = part;
+        let functions = stack.map(|stack| stack.frames()).unwrap_or_default();
+        let function = |name: String| Frame { kind: FrameKind::Function, name: name.into() };
+        let mut tail: Vec<Frame<'_>> =
+            functions.iter().rev().map(|frame| function(frame.to_string())).collect();
+        if let Some(state) = state.filter(|state| *state != HostState::Running) {
+            tail.push(Frame { kind: FrameKind::State, name: state.to_string().into() });
+        }
+        tail.push(Frame { kind: FrameKind::Cause, name: cause.reason.to_string().into() });
+        let tail = match known.get(&tail) {
+            Some(tail) => *tail,
+            None => {
+                tails.push(tail.clone());
+                known.insert(tail, tails.len() - 1);
+                tails.len() - 1
+            }
+        };
+        let node = cause.range.node().map(|node| node.id());
+        let weights = StackWeights { idle_time_ns: ns, gaps: 1, ..StackWeights::default() };
+        let key = (root_of.key(&gap.after()), (node, None), tail);
+        sums.entry(key).or_default().add(weights);
+    });
+    Stacks::new(profile, &StackWeight::OF_IDLE_TIME, &root_of, sums, tails)
+}
+
+impl<'a> Stacks<'a> {
+    fn new(
+        profile: &'a Profile,
+        weights: &'static [StackWeight],
+        root_of: &Roots<'a>,
+        sums: Sums,
+        tails: Vec<Vec<Frame<'a>>>,
+    ) -> Self {
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        let names = |at: usize| tails[at].iter().map(|frame| (&frame.name, frame.kind));
+        sums.sort_unstable_by(|((root, path, at), _), ((other, other_path, other_at), _)| {
+            (root, path).cmp(&(other, other_path)).then_with(|| names(*at).cmp(names(*other_at)))
+        });
+        let mut stacks = Stacks {
+            profile,
+            weights,
+            roots: Vec::new(),
+            tails: Vec::new(),
+            rows: Vec::with_capacity(sums.len()),
+            total: StackWeights::default(),
+        };
+        let mut last = None;
+        for ((root, path, tail), weights) in sums {
+            if last != Some(root) {
+                stacks.roots.push(root_of.frames(root));
+                last = Some(root);
+            }
+            let root = stacks.roots.len() - 1;
+            stacks.total.add(weights);
+            stacks.rows.push(Row { root, path, tail, weights });
+        }
+        stacks.tails = tails;
+        stacks
+    }
+}
+
+impl Stacks<'_> {
+    /// The number of stacks.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The weights that these stacks have; the others are 0. The first is the main one.
+    pub fn weights(&self) -> &'static [StackWeight] {
+        self.weights
+    }
+
+    /// The sums of all stacks.
+    pub fn total(&self) -> StackWeights {
+        self.total
+    }
+
+    /// The stacks by root, path and name. Each iteration yields the same stacks.
+    ///
+    /// Paths with more than 128 ranges are shortened to the first and last 64 and the number
+    /// between them, `…(7 more)…`, after such paths have used 100,000 names: the paths of a
+    /// recursion have quadratic length.
+    pub fn iter(&self) -> impl Iterator<Item = Stack<'_>> {
+        let mut unshortened = UNSHORTENED;
+        self.rows.iter().map(move |row| {
+            let mut frames = self.roots[row.root].clone();
+            if let (Some(id), late) = &row.path {
+                let node = |id: NodeId| self.profile.node(id);
+                let names = match late {
+                    None => path(node(*id), &mut unshortened),
+                    Some(late) => late.iter().rev().map(|id| node(*id).name().into()).collect(),
+                };
+                let range = |name| Frame { kind: FrameKind::Range, name };
+                frames.extend(names.into_iter().map(range));
+            }
+            frames.extend_from_slice(&self.tails[row.tail]);
+            Stack { frames, weights: row.weights }
+        })
+    }
+
+    /// The stacks as lines for flame graphs (inferno, flamegraph.pl, speedscope):
+    /// `step;forward;gemm 4200`. In names `;` becomes `:`, and control characters are replaced.
+    ///
+    /// Stacks of weight 0 are included; some programs refuse a file in which all are 0.
+    pub fn folded(&self, weight: StackWeight) -> impl Iterator<Item = String> {
+        self.iter().map(move |stack| {
+            let label = |frame: &Frame<'_>| frame.label().replace(';', ":");
+            let frames: Vec<_> = stack.frames.iter().map(label).collect();
+            format!("{} {}", frames.join(";"), stack.weights.get(weight))
+        })
+    }
+}
+
+/// The names of a range's path, outermost first; shortened once the budget is used.
+pub(super) fn path<'a>(node: RangeNode<'a>, unshortened: &mut usize) -> Vec<Cow<'a, str>> {
+    let mut names = node.path_names();
+    let depth = node.depth() + 1;
+    if names.len() < depth && depth <= *unshortened {
+        *unshortened -= depth;
+        let around = node.ancestors().map(|node| node.name().into());
+        names = std::iter::once(node.name().into()).chain(around).collect();
+        names.reverse();
+    }
+    names
+}
+
+/// The root of an operation, as a sort key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Root {
+    None,
+    /// By process; `None` without a known call.
+    Thread(u32, Option<u32>),
+    Stream {
+        process: u32,
+        place: Place,
+    },
+}
+
+/// Finds and names roots.
+struct Roots<'a> {
+    profile: &'a Profile,
+    by: StackRoot,
+    processes: ProcessesById<'a>,
+    /// By process and thread id.
+    threads: FxHashMap<(u32, u32), &'a str>,
+    streams: StreamNames,
+}
+
+impl<'a> Roots<'a> {
+    fn new(profile: &'a Profile, by: StackRoot) -> Self {
+        let threads = profile.tables().threads.iter();
+        let named = threads
+            .filter_map(|thread| Some(((thread.process, thread.id), thread.name.as_deref()?)));
+        let streams = match by {
+            StackRoot::Streams => {
+                StreamNames::of(profile.operations().map(|operation| Place::of(&operation)))
+            }
+            _ => StreamNames::default(),
+        };
+        let processes = profile.processes_by_id();
+        Self { profile, by, processes, threads: named.collect(), streams }
+    }
+
+    fn key(&self, operation: &GpuOperation<'_>) -> Root {
+        match self.by {
+            StackRoot::Ranges => Root::None,
+            StackRoot::Threads => {
+                let thread = operation.call().map(|call| call.thread_id());
+                Root::Thread(operation.process_id(), thread)
+            }
+            StackRoot::Streams => {
+                let place = Place::of(operation);
+                Root::Stream { process: place.process, place }
+            }
+        }
+    }
+
+    fn frames(&self, root: Root) -> Vec<Frame<'a>> {
+        let frame = |kind, name: String| Frame { kind, name: name.into() };
+        let process = |id| {
+            let name = match self.profile.process_id(id) {
+                0 => "host".to_owned(),
+                _ => self.processes.get(id).to_string(),
+            };
+            frame(FrameKind::Process, name)
+        };
+        match root {
+            Root::None => Vec::new(),
+            Root::Thread(of, thread) => {
+                let name = match thread {
+                    Some(id) => places::thread_title(id, self.threads.get(&(of, id)).copied()),
+                    None => "unknown thread".to_owned(),
+                };
+                vec![process(of), frame(FrameKind::Thread, name)]
+            }
+            Root::Stream { process: of, place } => {
+                let device = places::device_title(self.profile, place.device);
+                let stream = self.streams.name(self.profile, place);
+                let device = frame(FrameKind::Device, device);
+                vec![process(of), device, frame(FrameKind::Stream, stream)]
+            }
+        }
+    }
+}
+
+/// The names of operations, each once.
+#[derive(Default)]
+struct OperationNames<'a> {
+    all: Vec<Frame<'a>>,
+    by_frame: FxHashMap<Frame<'a>, usize>,
+    /// Kernels by their mangled names: demangling costs microseconds.
+    kernels: FxHashMap<&'a str, usize>,
+}
+
+impl<'a> OperationNames<'a> {
+    fn index(&mut self, operation: &GpuOperation<'a>) -> usize {
+        if let Some(kernel) = operation.as_kernel() {
+            if let Some(known) = self.kernels.get(kernel.name()) {
+                return *known;
+            }
+            let name = kernel.demangled_name().into();
+            let index = self.add(Frame { kind: FrameKind::Kernel, name });
+            self.kernels.insert(kernel.name(), index);
+            return index;
+        }
+        let (kind, name) = match operation.as_copy() {
+            Some(copy) => (FrameKind::Copy, places::copy_name(copy.kind())),
+            None if operation.as_graph().is_some() => (FrameKind::Graph, places::GRAPH_NAME),
+            None => (FrameKind::Memset, places::MEMSET_NAME),
+        };
+        self.add(Frame { kind, name: name.into() })
+    }
+
+    fn add(&mut self, frame: Frame<'a>) -> usize {
+        let next = self.all.len();
+        let index = *self.by_frame.entry(frame.clone()).or_insert(next);
+        if index == next {
+            self.all.push(frame);
+        }
+        index
+    }
+}

@@ -1,0 +1,728 @@
+//! Methods that analyses add to types of `profiler_core`: `use profiler_analysis::prelude::*`.
+
+use std::io::Write;
+#[cfg(any(feature = "nsys", feature = "parquet"))]
+use std::path::Path;
+use std::time::Duration;
+
+use profiler_core::profile::Kernel;
+use profiler_core::query::{Groups, Query};
+use profiler_core::testing::GpuTest;
+use profiler_core::{Profile, Profiler, TextReport};
+
+use crate::check::gpu_test::GatedTest;
+use crate::critical_path::Dependencies;
+use crate::diagnosis::{Diagnoser, Diagnosis, Thresholds, Verdict};
+use crate::error::Error;
+use crate::formats::Export;
+#[cfg(feature = "nsys")]
+use crate::formats::NsysProgress as Progress;
+use crate::formats::stacks::{StackRoot, Stacks};
+#[cfg(feature = "parquet")]
+use crate::formats::{FleetPart, ParquetOptions};
+use crate::gate::Gate;
+use crate::kernels::{
+    Classifier, KernelClass, KernelClassSum, LaunchShape, LaunchShapes, RangeClass, RangeClassSum,
+    SmLimits, TensorCoreUse, TensorCores,
+};
+use crate::measure::{Measure, Measurement, PairMeasurement};
+use crate::ranks::Ranks;
+use crate::reports::{AnyReport, RangeTrackSum, Report, Reports, Rules, StatsReport, TrackSum};
+use crate::roofline::{Declared, Peaks, Roofline};
+use crate::scorecard::{Scorecard, Targets};
+use sealed::Sealed;
+
+/// Findings in a report.
+const FINDINGS: usize = 3;
+
+/// What an analysis adds to a [`Profile`]. It is implemented for that type alone.
+pub trait ProfileExt: Sealed {
+    /// The [text report](Profile::report) with the verdict and the first findings of the diagnosis.
+    fn report_with_findings(&self) -> TextReport<'_>;
+
+    /// Gives ranges whose names differ in running numbers alone one name, with `*` in place of the
+    /// numbers: `step 1` to `step 500` become `step *`. They are then one node, also in what is made
+    /// of the profile later. A number runs if its values do not come back: `layer 0` to `layer 11`,
+    /// which are in every step, stay apart. One whose values occur once each, in one instance of the range
+    /// around it, runs if it has eight or more. Names of kernels, marks and process ranges stay.
+    ///
+    /// Costs a pass over the ranges whose names have numbers, and the range tree.
+    #[must_use]
+    fn with_grouped_numbers(self) -> Self;
+
+    /// What depends on what. Costs some sorts of calls, ranges and operations.
+    fn dependencies(&self) -> Dependencies<'_>;
+
+    /// The diagnosis with the default [`Thresholds`]. Costs some passes over operations, calls and
+    /// ranges, and up to thirty replays of the graph of what depends on what, fewer for a long run.
+    fn diagnose(&self) -> Diagnosis;
+
+    /// The verdict on the ranges that [`Profile::range`] finds; `None` without any.
+    fn diagnose_range(&self, path: &str) -> Option<Verdict>;
+
+    /// A diagnoser with other thresholds.
+    fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_>;
+
+    /// All kernels by name and launch shape; [`Query::launch_shapes`] for a selection.
+    fn launch_shapes(&self) -> LaunchShapes;
+
+    /// The resources of a multiprocessor of this device: from the profile's source, or from the
+    /// compute capability. `None` if neither is known.
+    fn sm_limits(&self, device: u32) -> Option<SmLimits>;
+
+    /// Kernels by class. [`Query::by_kernel_class`] includes copies and memsets, and can select
+    /// ranges.
+    fn kernel_classes(&self) -> Groups<KernelClass>;
+
+    /// Tensor-core use of the operations. Costs one pass over kernels and ranges.
+    fn tensor_cores(&self) -> TensorCores;
+
+    /// As [`tensor_cores`](Self::tensor_cores), with a classifier of the program.
+    fn tensor_cores_with(&self, classifier: &Classifier) -> TensorCores;
+
+    /// Matches the collectives of the profile's processes. Costs that of a [diagnosis](Self::diagnose)'s clock and a sort of the
+    /// collectives; memory is proportional to both.
+    fn ranks(&self) -> Ranks;
+
+    /// As [`ranks`](Self::ranks), and the stragglers in each instance of a range: an epoch, or some steps. `path` is a name, a path, or
+    /// a pattern with `*` for any text, of which the outermost ranges count. `None` if there are none. Costs a sort of their instances
+    /// more, and for each straggler a pass over what ran in its instance.
+    fn ranks_by_range(&self, path: &str) -> Option<Ranks>;
+
+    /// The declared work of ranges ([`nvtx::Event::flops`], [`nvtx::Event::bytes`],
+    /// [`nvtx::Work`]) under these roofs: a point per path and kind of work.
+    ///
+    /// The time of a point is the busy time of the kernels launched in its instances and their
+    /// children: at least one kernel that is no collective ran, summed over devices. For a range
+    /// of the process, such as an annotated future, the kernels of its entries count. Work
+    /// declared where a CUDA graph was captured counts for every launch of the graph. Slowdown by
+    /// concurrent kernels of other ranges is not corrected.
+    ///
+    /// Costs about 0.2 us per range with declared work and its kernel; nothing without any.
+    fn roofline(&self, peaks: &Peaks) -> Roofline;
+
+    /// As [`roofline`](Self::roofline), with work for kernels and for ranges that declare none.
+    fn roofline_with(&self, peaks: &Peaks, declared: &Declared) -> Roofline;
+
+    /// The peaks of the device with this CUDA ordinal, or by default of the one with the most
+    /// kernels. `None` if the recording has no such device.
+    fn peaks(&self, device: Option<u32>) -> Option<Peaks>;
+
+    /// The scorecard with the default [`Targets`]. Costs a diagnosis and some passes over kernels
+    /// and ranges: about two microseconds a launch.
+    fn scorecard(&self) -> Scorecard;
+
+    /// The scorecard with other targets.
+    fn scorecard_with(&self, targets: &Targets) -> Scorecard;
+
+    /// Adds the profile to a fleet: a data set of the recordings of many ranks and days.
+    ///
+    /// The folder has the tables `operations`, `ranges` and `recordings`, each partitioned as in
+    /// Hive: `operations/job=train/date=2026-11-24/host=node-1/rank=3/ID.parquet`, where the date is
+    /// the day of the start in UTC. Labels are percent-encoded in paths, and as they are in
+    /// `recordings`. Names and paths are in the rows, so that no row needs the ids of its recording.
+    /// Times are nanoseconds since 1970.
+    ///
+    /// Files appear when they are complete, and the one in `recordings` last: a recording without it
+    /// is not read by the [views](FLEET_VIEWS). The same recording of the same part replaces its
+    /// files; nothing happens if [`compact_fleet`] has joined it with others. Several processes may add to one folder at a time.
+    ///
+    /// ```no_run
+    /// use profiler_core::Profile;
+    /// use profiler_core::formats::FleetPart;
+    ///
+    /// # fn main() -> Result<(), profiler_core::Error> {
+    /// let profile = Profile::load("rank3.gpuprof")?;
+    /// profile.add_to_fleet("fleet", &FleetPart::new("train", "node-1", 3))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A label is empty, or a file cannot be written; the recording is then not in the fleet, or as
+    /// it was.
+    #[cfg(feature = "parquet")]
+    fn add_to_fleet(&self, folder: impl AsRef<Path>, part: &FleetPart) -> Result<(), Error>;
+
+    /// Writes the profile as a data set of Parquet files for DuckDB, Polars, Spark and others: a
+    /// folder for each table, with `host=HOST/rank=RANK/data.parquet` in it, which is Hive
+    /// partitioning. Levels without a label are left out. Several processes may write into one
+    /// folder. Each file appears when complete; a file of the same part is replaced.
+    ///
+    /// ```sql
+    /// SELECT value, count(*), sum("end" - start)
+    /// FROM read_parquet('profile/CUPTI_ACTIVITY_KIND_KERNEL/**/*.parquet', hive_partitioning = true)
+    /// JOIN read_parquet('profile/StringIds/**/*.parquet', hive_partitioning = true) s
+    ///     USING (host, rank) -- with several parts: each has its own ids
+    /// WHERE s.id = demangledName GROUP BY value
+    /// ```
+    ///
+    /// Tables and columns are those of Nsight Systems' SQLite export with the same names, numbers
+    /// and NULLs. All tables exist, some without rows. 64-bit values are stored as signed numbers.
+    /// Times are nanoseconds since the start of each process's own session;
+    /// `TARGET_INFO_SESSION_START_TIME` contains that start, see
+    /// [`started_at`](Profile::started_at). Beyond the data of the feature `nsys` it has: the table
+    /// `RANGES` (`id`, `parentId`, `path` as in [`json_lines`](Profile::json_lines), `domain`,
+    /// `instance` counted from 0 in its path, `globalTid`, `start`, and `end`, NULL for an open
+    /// range); a column `rangeId` in the tables of operations, calls, synchronisations and
+    /// allocations, for [`GpuOperation::range`](profiler_core::profile::GpuOperation::range); and a column
+    /// `capturedRangeId` in those of operations, for
+    /// [`captured_in`](profiler_core::profile::GpuOperation::captured_in).
+    ///
+    /// [Samples](Self::tracks) are in the table `SAMPLES`: a row for each value with `device`,
+    /// `source`, `metric` (its name), `label`, `unit`, `kind`, `start`, `end` and `value`. Totals
+    /// are stored as totals; an unknown value is NULL. `SAMPLERS` contains each sampler's settings
+    /// (`intervalNs`, `samples`), losses (`dropped`, `overflows`, `gaps`, `gapNs`), `missing`
+    /// metrics and `failure`. All samples are included, at about 10 bytes each.
+    ///
+    /// The files contain no environment, user, host name or path. Rows are buffered and written in
+    /// groups of 122,880, compressed with LZ4. Writing takes about 0.6 us, and 9 bytes of file, for
+    /// an operation with its call.
+    ///
+    /// # Errors
+    /// The folder or a file cannot be written, or the label of the host is empty. Files replaced
+    /// before the error stay replaced; no empty folder stays.
+    #[cfg(feature = "parquet")]
+    fn write_parquet(
+        &self,
+        folder: impl AsRef<Path>,
+        options: &ParquetOptions,
+    ) -> Result<(), Error>;
+
+    /// Sums GPU work by stack: one row for each root, range path and operation name.
+    ///
+    /// Every operation is in exactly one stack, so the weights of all stacks add up to
+    /// [`Profile::totals`]. Work outside ranges has the root and the operation alone.
+    /// Memory grows with the number of stacks, time with the number of operations.
+    ///
+    /// ```
+    /// use profiler_core::Profile;
+    /// use profiler_core::formats::stacks::{StackRoot, StackWeight};
+    ///
+    /// # fn main() -> Result<(), profiler_core::Error> {
+    /// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+    /// let profile = Profile::load(file)?;
+    /// let stacks = profile.stacks(StackRoot::Threads);
+    /// let longest = stacks.iter().max_by_key(|stack| stack.weights.gpu_time_ns);
+    /// if let Some(stack) = longest {
+    ///     let names: Vec<_> = stack.frames.iter().map(|frame| &*frame.name).collect();
+    ///     println!("{}: {} ns", names.join(" > "), stack.weights.gpu_time_ns);
+    /// }
+    /// // A line for each stack, as the library inferno and flamegraph.pl read them.
+    /// let lines: Vec<String> = profile.stacks(StackRoot::Ranges).folded(StackWeight::GpuTime).collect();
+    /// # assert!(lines.iter().any(|line| line.starts_with("batch;forward;")));
+    /// # assert_eq!(stacks.total().operations, profile.totals().gpu_operations());
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn stacks(&self, root: StackRoot) -> Stacks<'_>;
+
+    /// Sums the idle time of devices by stack: the root, the path of the range that the time is of, the functions of the host,
+    /// and the [cause](profiler_core::query::IdleCause).
+    ///
+    /// Gaps shorter than `shortest` are left out: the clocks of host and device differ by up to
+    /// [`Health::clock_error_ns`](crate::Health::clock_error_ns). Functions are those of the
+    /// [samples](profiler_core::query::Gap::samples) of the gap, behind them what the thread did. Time without a sample has those of
+    /// [`Gap::stack`](profiler_core::query::Gap::stack): of a session with [stacks](crate::ProfilerBuilder), for the time in no CUDA call and
+    /// in the call that ended the gap. Other time has the cause alone, and so has all of it without stacks. Weights add up to the time of
+    /// [`Query::gaps`](profiler_core::query::Query::gaps). With [`StackRoot::Streams`] a gap is of the stream whose work ended it.
+    fn idle_stacks(&self, root: StackRoot, shortest: Duration) -> Stacks<'_>;
+
+    /// Writes the profile in a format of other tools. `out` is buffered here.
+    ///
+    /// Memory grows with the profile, not with the output: about 400 bytes for an operation and its
+    /// call. It takes a few microseconds an operation; see `docs/measurements.md`.
+    ///
+    /// ```no_run
+    /// use profiler_core::formats::Export;
+    /// use profiler_core::{Format, Profile};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let profile = Profile::load("step.gpuprof")?;
+    /// profile.export(Format::Perfetto, std::fs::File::create("step.pftrace")?)?;
+    /// let rank = Export::new(Format::Kineto).rank(3, 8);
+    /// profile.export(rank, std::fs::File::create("rank3.pt.trace.json")?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `out` cannot be written; it then contains an incomplete file.
+    fn export(&self, export: impl Into<Export>, out: impl Write) -> Result<(), Error>;
+
+    /// One JSON object a line, for scripts: every range by path, parents first, and then
+    /// everything.
+    ///
+    /// A range has `path`, `parent` (the line of the parent range, counted from 0; absent for an
+    /// outermost range), `instances`, `host_ns`, `inclusive` and `exclusive` with the fields of
+    /// [`Totals`], and `shared` if there is [shared work](profiler_core::profile::RangeSummary::shared). A
+    /// path of more than 128 names is shortened to the first and last 64 and the number between
+    /// them: `…(7 more)…`. The last line has an empty path, everything outside ranges in
+    /// `exclusive`, and `complete` and `health` with the fields of [`Health`].
+    ///
+    /// With [samples](Self::tracks), a range has `sampled`: for each track with samples while its
+    /// inclusive work was on the device `device`, `name`, `mean` (of totals the rate per second),
+    /// `samples` and `covered_ns`. With process ranges, the last line has `process_ranges`: for each
+    /// name `instances`, `open`, `host_ns` and `inclusive`, which is
+    /// [by time](profiler_core::profile::ProcessRangeGroup::is_by_time) if `by_time`. It also has `tracks` with the fields of [`TrackSum`], and
+    /// `samplers` with each sampler's metrics, losses and failure.
+    ///
+    /// A range has `replayed` ([`replayed`](profiler_core::profile::RangeSummary::replayed)) and `inferred`
+    /// ([`inferred`](profiler_core::profile::RangeSummary::inferred)) if there are any.
+    ///
+    /// Of several processes, the last line has `processes`: `id`, `name`, `rank`, the window of its
+    /// own recording, `totals`, `complete` and `health`.
+    fn json_lines(&self) -> String;
+
+    /// Writes the profile as such a file for `nsys stats`, `nsys analyze` and other readers of
+    /// nsys's files. The file appears when complete; an existing file is replaced, through a link
+    /// if it is one. `progress` is called every 50,000 rows and at the end.
+    ///
+    /// Ranges read from a capture keep their row number, which nsys's reports call `RangeId`. The
+    /// file contains no environment, user, host name or path. With the profile's
+    /// [`recording`](Self::recording), kernels have their grid id, launch type and total of local
+    /// memory. Calls of the driver API appear in nsys's sums and traces, but not in its rules,
+    /// which search for names of the runtime API. A call of the runtime API replaces the driver
+    /// call it makes, as in nsys's own files. nsys has no place for activations of
+    /// [`process_ranges`](Self::process_ranges), the ranges of graph nodes, ranges handed to other
+    /// threads, and units of fields. Of [samples](Self::tracks) the file contains counters, with
+    /// the unit in the name (`DRAM read [B per sample]`) and unrounded values, but no NVML samples.
+    /// Writing takes about 2 us for an operation with its call.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the path is a directory, device, pipe, or dangling link.
+    #[cfg(feature = "nsys")]
+    fn write_nsys(
+        &self,
+        path: impl AsRef<Path>,
+        progress: impl FnMut(Progress),
+    ) -> Result<(), Error>;
+
+    /// The reports of nsys on this profile.
+    fn reports(&self) -> Reports<'_>;
+
+    /// One report by name, with nsys's defaults. For typed rows and options see
+    /// [`reports`](Self::reports).
+    fn stats(&self, report: StatsReport) -> AnyReport;
+
+    /// The rules of nsys on this profile, with the defaults of [`Rules`].
+    fn rules(&self) -> Rules<'_>;
+
+    /// Every [track](Self::tracks) with samples, summed up over the session.
+    fn track_sums(&self) -> Report<TrackSum>;
+
+    /// Every [track](Self::tracks) summed up over the ranges of each path: while their inclusive
+    /// work was on the track's device, including other work there. Flags are left out. Costs a
+    /// visit of each sample for every range around it.
+    fn range_track_sums(&self) -> Report<RangeTrackSum>;
+
+    /// The profile as one HTML page: the text of [`write_html`](Self::write_html).
+    fn to_html(&self) -> String;
+
+    /// Writes the profile as one HTML page for a browser, without a network: a timeline with
+    /// findings and their evidence, tables of ranges, kernels, memory operations and API calls, a
+    /// flame graph, the scorecard, and a roofline if ranges declare their work.
+    ///
+    /// The page fetches nothing, and its policy forbids fetches. Names are data, never markup. The
+    /// page contains names of ranges, kernels and threads, the GPUs and versions, but no host name,
+    /// user, path or environment. It takes about 60 bytes for a launch with its call and range, and
+    /// the time of a diagnosis and a scorecard.
+    ///
+    /// [Tracks](Self::tracks) of samplers are drawn below their device: the mean by time and the
+    /// maximum of each pixel. A track has at most 20,000 segments, all tracks together 200,000.
+    /// Longer tracks are downsampled: consecutive samples become one segment with mean, minimum and
+    /// maximum. Means over the session and over ranges include all samples.
+    ///
+    /// # Errors
+    /// `out` cannot be written.
+    fn write_html(&self, out: impl Write) -> Result<(), Error>;
+}
+
+impl ProfileExt for Profile {
+    fn report_with_findings(&self) -> TextReport<'_> {
+        self.report().section(self.diagnose().brief(FINDINGS))
+    }
+
+    fn with_grouped_numbers(self) -> Self {
+        crate::running_numbers::with_grouped_numbers(self)
+    }
+
+    fn dependencies(&self) -> Dependencies<'_> {
+        crate::analyze::critical_path::dependencies(self)
+    }
+
+    fn diagnose(&self) -> Diagnosis {
+        crate::analyze::diagnosis::diagnose(self)
+    }
+
+    fn diagnose_range(&self, path: &str) -> Option<Verdict> {
+        crate::analyze::diagnosis::diagnose_range(self, path)
+    }
+
+    fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_> {
+        crate::analyze::diagnosis::diagnosis(self, thresholds)
+    }
+
+    fn launch_shapes(&self) -> LaunchShapes {
+        crate::analyze::kernels::launches::launch_shapes(self)
+    }
+
+    fn sm_limits(&self, device: u32) -> Option<SmLimits> {
+        crate::analyze::kernels::shape::sm_limits(self, device)
+    }
+
+    fn kernel_classes(&self) -> Groups<KernelClass> {
+        crate::analyze::kernels::shares::kernel_classes(self)
+    }
+
+    fn tensor_cores(&self) -> TensorCores {
+        crate::analyze::kernels::tensor_cores::tensor_cores(self)
+    }
+
+    fn tensor_cores_with(&self, classifier: &Classifier) -> TensorCores {
+        crate::analyze::kernels::tensor_cores::tensor_cores_with(self, classifier)
+    }
+
+    fn ranks(&self) -> Ranks {
+        crate::analyze::ranks::of_profile(self)
+    }
+
+    fn ranks_by_range(&self, path: &str) -> Option<Ranks> {
+        crate::analyze::ranks::ranks_by_range(self, path)
+    }
+
+    fn roofline(&self, peaks: &Peaks) -> Roofline {
+        crate::analyze::roofline::roofline(self, peaks)
+    }
+
+    fn roofline_with(&self, peaks: &Peaks, declared: &Declared) -> Roofline {
+        crate::analyze::roofline::roofline_with(self, peaks, declared)
+    }
+
+    fn peaks(&self, device: Option<u32>) -> Option<Peaks> {
+        crate::analyze::roofline::peaks::peaks(self, device)
+    }
+
+    fn scorecard(&self) -> Scorecard {
+        crate::analyze::scorecard::scorecard(self)
+    }
+
+    fn scorecard_with(&self, targets: &Targets) -> Scorecard {
+        crate::analyze::scorecard::scorecard_with(self, targets)
+    }
+
+    #[cfg(feature = "parquet")]
+    fn add_to_fleet(&self, folder: impl AsRef<Path>, part: &FleetPart) -> Result<(), Error> {
+        crate::formats::fleet::add_to_fleet(self, folder, part)
+    }
+
+    #[cfg(feature = "parquet")]
+    fn write_parquet(
+        &self,
+        folder: impl AsRef<Path>,
+        options: &ParquetOptions,
+    ) -> Result<(), Error> {
+        crate::formats::parquet::write_parquet(self, folder, options)
+    }
+
+    fn stacks(&self, root: StackRoot) -> Stacks<'_> {
+        crate::formats::stacks::stacks(self, root)
+    }
+
+    fn idle_stacks(&self, root: StackRoot, shortest: Duration) -> Stacks<'_> {
+        crate::formats::stacks::idle_stacks(self, root, shortest)
+    }
+
+    fn export(&self, export: impl Into<Export>, out: impl Write) -> Result<(), Error> {
+        crate::formats::export::format::export(self, export, out)
+    }
+
+    fn json_lines(&self) -> String {
+        crate::formats::export::json_lines(self)
+    }
+
+    #[cfg(feature = "nsys")]
+    fn write_nsys(
+        &self,
+        path: impl AsRef<Path>,
+        progress: impl FnMut(Progress),
+    ) -> Result<(), Error> {
+        crate::formats::nsys::write_nsys(self, path, progress)
+    }
+
+    fn reports(&self) -> Reports<'_> {
+        crate::reports::reports(self)
+    }
+
+    fn stats(&self, report: StatsReport) -> AnyReport {
+        crate::reports::stats(self, report)
+    }
+
+    fn rules(&self) -> Rules<'_> {
+        crate::reports::rules::rules(self)
+    }
+
+    fn track_sums(&self) -> Report<TrackSum> {
+        crate::reports::tracks::track_sums(self)
+    }
+
+    fn range_track_sums(&self) -> Report<RangeTrackSum> {
+        crate::reports::tracks::range_track_sums(self)
+    }
+
+    fn to_html(&self) -> String {
+        crate::show::html::to_html(self)
+    }
+
+    fn write_html(&self, out: impl Write) -> Result<(), Error> {
+        crate::show::html::write_html(self, out)
+    }
+}
+
+/// What an analysis adds to a [`Query`]: of the operations that it selects. It is implemented for that type alone.
+pub trait QueryExt<'a>: Sealed {
+    /// The kernels by device, name and launch shape.
+    fn launch_shapes(&self) -> LaunchShapes;
+
+    /// As [`launch_shapes`](Self::launch_shapes), with a classifier of the program.
+    fn launch_shapes_with(&self, classifier: &Classifier) -> LaunchShapes;
+
+    /// Groups operations by class: kernels by name, copies and memsets as such. Graphs traced as
+    /// one interval are [`KernelClass::Other`].
+    fn by_kernel_class(&self) -> Groups<KernelClass>;
+
+    /// As [`by_kernel_class`](Self::by_kernel_class), with a classifier of the program.
+    fn by_kernel_class_with(&self, classifier: &Classifier) -> Groups<KernelClass>;
+
+    /// Kernels by class as a report, for CSV and JSON, without copies and memsets.
+    fn kernel_class_sums(&self, classifier: &Classifier) -> Report<KernelClassSum>;
+
+    /// Kernels by range and class as a report, for CSV and JSON: by path, then longest time first.
+    fn range_class_sums(&self, classifier: &Classifier) -> Report<RangeClassSum>;
+
+    /// Groups operations by range, without inner ranges, and class.
+    fn by_range_and_class(&self, classifier: &Classifier) -> Groups<RangeClass<'a>>;
+
+    /// Tensor-core use of the selected kernels.
+    fn tensor_cores(&self) -> TensorCores;
+}
+
+impl<'a> QueryExt<'a> for Query<'a> {
+    fn launch_shapes(&self) -> LaunchShapes {
+        crate::analyze::kernels::launches::query_launch_shapes(self)
+    }
+
+    fn launch_shapes_with(&self, classifier: &Classifier) -> LaunchShapes {
+        crate::analyze::kernels::launches::query_launch_shapes_with(self, classifier)
+    }
+
+    fn by_kernel_class(&self) -> Groups<KernelClass> {
+        crate::analyze::kernels::shares::query_by_kernel_class(self)
+    }
+
+    fn by_kernel_class_with(&self, classifier: &Classifier) -> Groups<KernelClass> {
+        crate::analyze::kernels::shares::query_by_kernel_class_with(self, classifier)
+    }
+
+    fn kernel_class_sums(&self, classifier: &Classifier) -> Report<KernelClassSum> {
+        crate::analyze::kernels::shares::query_kernel_class_sums(self, classifier)
+    }
+
+    fn range_class_sums(&self, classifier: &Classifier) -> Report<RangeClassSum> {
+        crate::analyze::kernels::shares::query_range_class_sums(self, classifier)
+    }
+
+    fn by_range_and_class(&self, classifier: &Classifier) -> Groups<RangeClass<'a>> {
+        crate::analyze::kernels::shares::query_by_range_and_class(self, classifier)
+    }
+
+    fn tensor_cores(&self) -> TensorCores {
+        crate::analyze::kernels::tensor_cores::query_tensor_cores(self)
+    }
+}
+
+/// What an analysis adds to a [`Kernel`]. It is implemented for that type alone.
+pub trait KernelExt: Sealed {
+    /// The shape of the launch. `None` if the device's limits are unknown, or without threads.
+    fn launch_shape(&self) -> Option<LaunchShape>;
+
+    /// Its class, by its name; that of collectives also if it was
+    /// [added to them](Profile::with_communication). Costs microseconds.
+    fn class(&self) -> KernelClass;
+
+    /// As [`class`](Self::class), with a classifier of the program.
+    fn class_with(&self, classifier: &Classifier) -> KernelClass;
+
+    /// Tensor-core use by its name. Costs microseconds.
+    fn tensor_core_use(&self) -> TensorCoreUse;
+
+    /// As [`tensor_core_use`](Self::tensor_core_use), with a classifier of the program.
+    fn tensor_core_use_with(&self, classifier: &Classifier) -> TensorCoreUse;
+}
+
+impl KernelExt for Kernel<'_> {
+    fn launch_shape(&self) -> Option<LaunchShape> {
+        crate::analyze::kernels::shape::kernel_launch_shape(self)
+    }
+
+    fn class(&self) -> KernelClass {
+        crate::analyze::kernels::shares::kernel_class(self)
+    }
+
+    fn class_with(&self, classifier: &Classifier) -> KernelClass {
+        crate::analyze::kernels::shares::kernel_class_with(self, classifier)
+    }
+
+    fn tensor_core_use(&self) -> TensorCoreUse {
+        crate::analyze::kernels::tensor_core::kernel_tensor_core_use(self)
+    }
+
+    fn tensor_core_use_with(&self, classifier: &Classifier) -> TensorCoreUse {
+        crate::analyze::kernels::tensor_core::kernel_tensor_core_use_with(self, classifier)
+    }
+}
+
+/// Measurements with a [`Profiler`]. It is implemented for that type alone.
+pub trait ProfilerExt: Sealed {
+    /// Measures a piece of work, from a kernel to a step, with the default settings of [`Measure`]:
+    /// GPU time, latency and host cost with bounds. Takes 7 s at most, and ends when it is precise.
+    ///
+    /// # Errors
+    /// As [`Measure::run`].
+    ///
+    /// # Panics
+    /// If `work` panics.
+    fn measure<R>(&self, work: impl FnMut() -> R) -> Result<Measurement, Error>;
+
+    /// Measures two variants by turns, with the default settings: [`Measure::run_pair`].
+    ///
+    /// # Errors
+    /// As [`Measure::run`].
+    ///
+    /// # Panics
+    /// If a variant panics.
+    fn measure_pair<A, B>(
+        &self,
+        a: impl FnMut() -> A,
+        b: impl FnMut() -> B,
+    ) -> Result<PairMeasurement, Error>;
+}
+
+impl ProfilerExt for Profiler {
+    fn measure<R>(&self, work: impl FnMut() -> R) -> Result<Measurement, Error> {
+        crate::check::measure::measure(self, work)
+    }
+
+    fn measure_pair<A, B>(
+        &self,
+        a: impl FnMut() -> A,
+        b: impl FnMut() -> B,
+    ) -> Result<PairMeasurement, Error> {
+        crate::check::measure::measure_pair(self, a, b)
+    }
+}
+
+/// Measurements and baselines in a [`GpuTest`]. It is implemented for that type alone.
+pub trait GpuTestExt: Sealed {
+    /// Measures until the work is decided to match the baseline or not: see [`Gate`]. A path,
+    /// relative to the package's folder, also makes a gate.
+    ///
+    /// The gate determines the number of runs ([`Gate::runs`]), not [`repeats`](Self::repeats).
+    /// With `GPU_BASELINES=update` in the environment the baseline is written instead.
+    fn baseline(self, gate: impl Into<Gate>) -> GatedTest;
+
+    /// Measures the GPU time, latency and host cost of the work: [`Measure::run`] with its
+    /// defaults, after at least [`warm_up`](Self::warm_up) calls. [`repeats`](Self::repeats) has no
+    /// effect.
+    ///
+    /// ```no_run
+    /// use profiler_core::gpu_test;
+    ///
+    /// # fn forward() {}
+    /// #[test]
+    /// # fn hidden() {}
+    /// fn forward_takes_a_millisecond() {
+    ///     let Some(test) = gpu_test() else { return };
+    ///     let measurement = test.measure(|| forward());
+    ///     assert!(measurement.gpu_time().median_ns < 1e6, "{measurement}");
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// If the work cannot be measured, as under nsys; and as `work` does.
+    #[track_caller]
+    fn measure<R>(self, work: impl FnMut() -> R) -> Measurement;
+
+    /// As [`measure`](Self::measure), with settings, for tests that return their errors.
+    ///
+    /// # Errors
+    /// As [`Measure::run`].
+    fn try_measure<R>(
+        self,
+        settings: Measure,
+        work: impl FnMut() -> R,
+    ) -> Result<Measurement, Error>;
+
+    /// Measures two variants by turns: [`Measure::run_pair`]. Otherwise as
+    /// [`measure`](Self::measure).
+    ///
+    /// # Panics
+    /// As [`measure`](Self::measure).
+    #[track_caller]
+    fn measure_pair<A, B>(self, a: impl FnMut() -> A, b: impl FnMut() -> B) -> PairMeasurement;
+
+    /// As [`measure_pair`](Self::measure_pair), with settings, for tests that return their errors.
+    ///
+    /// # Errors
+    /// As [`Measure::run`].
+    fn try_measure_pair<A, B>(
+        self,
+        settings: Measure,
+        a: impl FnMut() -> A,
+        b: impl FnMut() -> B,
+    ) -> Result<PairMeasurement, Error>;
+}
+
+impl GpuTestExt for GpuTest {
+    fn baseline(self, gate: impl Into<Gate>) -> GatedTest {
+        crate::check::gpu_test::baseline(self, gate)
+    }
+
+    #[track_caller]
+    fn measure<R>(self, work: impl FnMut() -> R) -> Measurement {
+        crate::check::gpu_test::measure(self, work)
+    }
+
+    fn try_measure<R>(
+        self,
+        settings: Measure,
+        work: impl FnMut() -> R,
+    ) -> Result<Measurement, Error> {
+        crate::check::gpu_test::try_measure(self, settings, work)
+    }
+
+    #[track_caller]
+    fn measure_pair<A, B>(self, a: impl FnMut() -> A, b: impl FnMut() -> B) -> PairMeasurement {
+        crate::check::gpu_test::measure_pair(self, a, b)
+    }
+
+    fn try_measure_pair<A, B>(
+        self,
+        settings: Measure,
+        a: impl FnMut() -> A,
+        b: impl FnMut() -> B,
+    ) -> Result<PairMeasurement, Error> {
+        crate::check::gpu_test::try_measure_pair(self, settings, a, b)
+    }
+}
+
+mod sealed {
+    /// Implemented here alone.
+    pub trait Sealed {}
+}
+
+impl Sealed for Profile {}
+impl Sealed for Query<'_> {}
+impl Sealed for Kernel<'_> {}
+impl Sealed for Profiler {}
+impl Sealed for GpuTest {}

@@ -1,0 +1,125 @@
+//! Durations and sizes grouped by a key, and the rows of reports that list such groups.
+
+use std::cmp::Reverse;
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
+use super::Report;
+use super::sums::Summary;
+use super::table::Row;
+use profiler_core::tables::Interval;
+
+/// Values grouped by a key.
+pub(super) struct Groups<K> {
+    ids: FxHashMap<K, u32>,
+    groups: Vec<(K, Vec<u64>)>,
+    /// Operations and calls without a time, which are in no group.
+    left_out: u64,
+}
+
+/// One group of [`Groups`].
+pub(super) struct Group<K> {
+    pub(super) key: K,
+    pub(super) count: u64,
+    pub(super) summary: Summary,
+    /// The sum in percent of the sum of all groups.
+    pub(super) percent: f64,
+}
+
+impl<K: Copy + Eq + Hash> Groups<K> {
+    pub(super) fn new() -> Self {
+        Self { ids: FxHashMap::default(), groups: Vec::new(), left_out: 0 }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, key: K, value: u64) {
+        let id = *self.ids.entry(key).or_insert_with(|| {
+            self.groups.push((key, Vec::new()));
+            self.groups.len() as u32 - 1
+        });
+        self.groups[id as usize].1.push(value);
+    }
+
+    /// Adds a duration, or counts a missing one.
+    #[inline]
+    pub(super) fn add_time(&mut self, time: Option<Interval>, key: impl FnOnce() -> K) {
+        match time {
+            Some(time) => self.add(key(), time.ns()),
+            None => self.left_out += 1,
+        }
+    }
+
+    /// The groups in the order of their first values.
+    pub(super) fn finish(self) -> Vec<Group<K>> {
+        let group = |(key, mut values): (K, Vec<u64>)| {
+            let summary = Summary::of(&mut values)?;
+            Some(Group { key, count: values.len() as u64, summary, percent: 0.0 })
+        };
+        let mut groups: Vec<_> = self.groups.into_iter().filter_map(group).collect();
+        let whole = groups.iter().map(|group| u128::from(group.summary.total_ns)).sum();
+        groups.iter_mut().for_each(|group| group.percent = percent(group.summary.total_ns, whole));
+        groups
+    }
+
+    /// A row for each group, largest sum first, then in the order that `row` returns with it.
+    pub(super) fn report<R: Row, O: Ord>(
+        self,
+        reason: &'static str,
+        row: impl Fn(&Group<K>) -> (O, R),
+    ) -> Report<R> {
+        let left_out = self.left_out;
+        let row = |group: Group<K>| {
+            let (order, row) = row(&group);
+            ((Reverse(group.summary.total_ns), order), row)
+        };
+        let mut rows: Vec<_> = self.finish().into_iter().map(row).collect();
+        rows.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Report::new(rows.into_iter().map(|(_, row)| row).collect(), reason).leaving_out(left_out)
+    }
+}
+
+/// A part in percent of a whole; 0 if the whole is 0.
+pub(super) fn percent(part: u64, whole: u128) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+/// Declares the row of a report of sums: share, number and durations, then the columns of the key.
+macro_rules! sum_row {
+    ($(#[$doc:meta])* $type:ident = $name:literal, $count:ident $header:literal of $whole:literal {
+        $($(#[$attribute:meta])* $field:ident: $of:ty => $column:literal $unit:ident,)+
+    }) => {
+        $crate::reports::table::row! {
+            $(#[$doc])*
+            $type = $name {
+                #[doc = concat!("Percent of the time of all ", $whole, ".")]
+                time_percent: f64 => "Time" Percent,
+                /// The number of durations.
+                $count: u64,
+                /// Statistics of the durations.
+                #[serde(flatten)]
+                time: $crate::reports::Summary =>
+                    |row, cells| cells.add_sum($header, row.$count, &row.time),
+                $($(#[$attribute])* $field: $of => $column $unit,)+
+            }
+        }
+
+        impl $type {
+            fn new<K>(group: &$crate::reports::groups::Group<K>, $($field: $of),+) -> Self {
+                let (time_percent, $count, time) = (group.percent, group.count, group.summary);
+                Self { time_percent, $count, time, $($field),+ }
+            }
+        }
+    };
+}
+pub(super) use sum_row;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_nothing_is_0() {
+        assert_eq!((percent(0, 0), percent(1, 4)), (0.0, 25.0));
+    }
+}

@@ -1,0 +1,216 @@
+//! Kernels with their launches, and the time between the two.
+
+use std::sync::Arc;
+
+use super::sums::Summary;
+use super::table::row;
+use super::texts::{OperationTexts, Texts, functions, kernel_details};
+use super::{Report, Reports};
+use profiler_core::tables::{Call, Interval, Operation};
+use rustc_hash::FxHashMap;
+
+const NO_LAUNCHES: &str = "no kernel was recorded whose launch is known";
+
+row! {
+    /// Statistics of the launches of one kernel: a row of `cuda_kern_exec_sum`.
+    ///
+    /// A launch waits in the queue from its return to the kernel's start; a kernel that starts
+    /// before the return does not wait.
+    CudaKernExecSum = "cuda_kern_exec_sum" {
+        /// The kernel's id of the process that launched.
+        pid: u32 => "PID" Plain,
+        /// The kernel's id of the thread that launched.
+        tid: u32 => "TID" Plain,
+        /// The device's CUDA ordinal.
+        device: u32 => "DevId" Plain,
+        /// The number of kernels.
+        count: u64 => "Count" Plain,
+        /// The number of kernels that waited in the queue.
+        queue_count: u64 => "QCount" Plain,
+        /// From the call until both the call and the kernel had ended.
+        total: Summary => |row, cells| cells.add_spread(
+            ["TAvg", "TMed", "TMin", "TMax", "TStdDev"], Some(&row.total)),
+        /// The call, on the host.
+        api: Summary => |row, cells| cells.add_spread(
+            ["AAvg", "AMed", "AMin", "AMax", "AStdDev"], Some(&row.api)),
+        /// The time in the queue of the kernels that waited; `None` if none did.
+        queue: Option<Summary> => |row, cells| cells.add_spread(
+            ["QAvg", "QMed", "QMin", "QMax", "QStdDev"], row.queue.as_ref()),
+        /// The kernel, on the GPU.
+        kernel: Summary => |row, cells| cells.add_spread(
+            ["KAvg", "KMed", "KMin", "KMax", "KStdDev"], Some(&row.kernel)),
+        /// The launching function.
+        api_name: Arc<str> => "API Name" Plain,
+        /// The kernel.
+        kernel_name: Arc<str> => "Kernel Name" Plain,
+    }
+}
+
+row! {
+    /// One kernel with its launch: a row of `cuda_kern_exec_trace`.
+    CudaKernExecTrace = "cuda_kern_exec_trace" {
+        /// The start of the launch call.
+        api_start_ns: i64 => "API Start" Time,
+        /// The duration of the call on the host.
+        api_duration_ns: u64 => "API Dur" Duration,
+        /// The return of the call, if the kernel waited in the queue.
+        queue_start_ns: Option<i64> => "Queue Start" Time,
+        /// The time in the queue, if the kernel waited.
+        queue_duration_ns: Option<u64> => "Queue Dur" Duration,
+        /// The start of the kernel on the GPU.
+        kernel_start_ns: i64 => "Kernel Start" Time,
+        /// The duration of the kernel on the GPU.
+        kernel_duration_ns: u64 => "Kernel Dur" Duration,
+        /// From the call until both the call and the kernel had ended.
+        total_duration_ns: u64 => "Total Dur" Duration,
+        /// The kernel's id of the process that launched.
+        pid: u32 => "PID" Plain,
+        /// The kernel's id of the thread that launched.
+        tid: u32 => "TID" Plain,
+        /// The device's CUDA ordinal.
+        device: u32 => "DevId" Plain,
+        /// The launching function.
+        api_function: Arc<str> => "API Function" Plain,
+        /// Blocks in x, y, z.
+        grid: [u32; 3] => "GridXYZ" Plain,
+        /// Threads of a block in x, y, z.
+        block: [u32; 3] => "BlockXYZ" Plain,
+        /// The kernel.
+        kernel_name: Arc<str> => "Kernel Name" Plain,
+    }
+}
+
+/// A kernel and the call that launched it, which has returned.
+#[derive(Clone, Copy)]
+struct Launch<'a> {
+    operation: &'a Operation,
+    details: &'a cupti::Kernel,
+    call: &'a Call,
+    time: Interval,
+}
+
+impl Launch<'_> {
+    fn queue_ns(&self) -> Option<u64> {
+        self.time.start_ns.checked_sub(self.call.time.end_ns)
+    }
+
+    fn total_ns(&self) -> u64 {
+        self.time.end_ns.max(self.call.time.end_ns).saturating_sub(self.call.time.start_ns)
+    }
+}
+
+#[derive(Default)]
+struct Times {
+    total: Vec<u64>,
+    api: Vec<u64>,
+    queue: Vec<u64>,
+    kernel: Vec<u64>,
+}
+
+impl<'a> Reports<'a> {
+    /// Kernels with a known launch and times, and the number of kernels without times.
+    fn launches(self) -> (Vec<Launch<'a>>, u64) {
+        let store = self.store();
+        let mut left_out = 0;
+        let launches = store
+            .operations
+            .iter()
+            .filter_map(|operation| Some((operation, kernel_details(store, operation)?)))
+            .flat_map(|(operation, details)| {
+                let calls = store.calls_of(operation).iter();
+                calls.map(move |call| (operation, details, call))
+            })
+            .filter_map(|(operation, details, call)| {
+                let returned = store.call_kind(call).has_returned;
+                let Some(time) = operation.time().filter(|_| returned) else {
+                    left_out += 1;
+                    return None;
+                };
+                Some(Launch { operation, details, call, time })
+            })
+            .collect();
+        (launches, left_out)
+    }
+
+    /// Kernels by name, launching function, thread and device. Those that took longest from launch
+    /// to end in the mean come first.
+    pub fn cuda_kern_exec_sum(self) -> Report<CudaKernExecSum> {
+        let store = self.store();
+        let mut texts = OperationTexts::new(self);
+        let mut function_texts = Texts::default();
+        let functions: Vec<u32> =
+            functions(self).iter().map(|name| function_texts.intern(name)).collect();
+        let mut groups: FxHashMap<_, Times> = FxHashMap::default();
+        let (launches, left_out) = self.launches();
+        for launch in launches {
+            let device = store.work(launch.operation).place.device;
+            let function = functions[launch.call.kind.at()];
+            let key = (launch.call.thread, device, function, texts.of(launch.operation));
+            let times = groups.entry(key).or_default();
+            times.total.push(launch.total_ns());
+            times.api.push(launch.call.time.ns());
+            times.queue.extend(launch.queue_ns());
+            times.kernel.push(launch.time.ns());
+        }
+        let row = |((thread, device, function, kernel), mut times): ((_, _, _, _), Times)| {
+            let thread = self.thread(thread);
+            Some(CudaKernExecSum {
+                pid: self.pid(thread.process),
+                tid: thread.id,
+                device,
+                count: times.total.len() as u64,
+                queue_count: times.queue.len() as u64,
+                total: Summary::of(&mut times.total)?,
+                api: Summary::of(&mut times.api)?,
+                queue: Summary::of(&mut times.queue),
+                kernel: Summary::of(&mut times.kernel)?,
+                api_name: function_texts.get(function).clone(),
+                kernel_name: texts.get(kernel),
+            })
+        };
+        let mut rows: Vec<CudaKernExecSum> = groups.into_iter().filter_map(row).collect();
+        rows.sort_by(|a, b| {
+            let by_time = b.total.avg_ns.total_cmp(&a.total.avg_ns);
+            let by_thread = (a.pid, a.tid, a.device).cmp(&(b.pid, b.tid, b.device));
+            by_time
+                .then(by_thread)
+                .then_with(|| (&a.api_name, &a.kernel_name).cmp(&(&b.api_name, &b.kernel_name)))
+        });
+        Report::new(rows, NO_LAUNCHES).leaving_out(left_out)
+    }
+
+    /// Every kernel with its launch, by the start of the launch.
+    pub fn cuda_kern_exec_trace(self) -> Report<CudaKernExecTrace> {
+        let store = self.store();
+        let mut texts = OperationTexts::new(self);
+        let functions = functions(self);
+        let (launches, left_out) = self.launches();
+        let mut rows: Vec<CudaKernExecTrace> = launches
+            .into_iter()
+            .map(|launch| {
+                let Launch { operation, details, call, time } = launch;
+                let thread = self.thread(call.thread);
+                let kernel = texts.of(operation);
+                let queue_ns = launch.queue_ns();
+                CudaKernExecTrace {
+                    api_start_ns: self.at(call.time.start_ns),
+                    api_duration_ns: call.time.ns(),
+                    queue_start_ns: queue_ns.map(|_| self.at(call.time.end_ns)),
+                    queue_duration_ns: queue_ns,
+                    kernel_start_ns: self.at(time.start_ns),
+                    kernel_duration_ns: time.ns(),
+                    total_duration_ns: launch.total_ns(),
+                    pid: self.pid(thread.process),
+                    tid: thread.id,
+                    device: store.work(operation).place.device,
+                    api_function: functions[call.kind.at()].clone(),
+                    grid: details.grid,
+                    block: details.block,
+                    kernel_name: texts.get(kernel),
+                }
+            })
+            .collect();
+        rows.sort_by_key(|row| row.api_start_ns);
+        Report::new(rows, NO_LAUNCHES).leaving_out(left_out)
+    }
+}

@@ -1,0 +1,508 @@
+//! The reports of Nsight Systems as typed rows.
+//!
+//! Each report has the name, columns and arithmetic of `nsys stats` of Nsight Systems 2025.3, so
+//! readers of its CSV also read ours.
+//!
+//! ```no_run
+//! use profiler_core::Profile;
+//! use profiler_core::reports::{Rule, StatsReport};
+//!
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! let profile = Profile::load("run.gpuprof")?;
+//! println!("{}", profile.stats(StatsReport::CudaGpuKernSum)); // a table for people
+//! let csv = profile.stats("nvtx_gpu_proj_sum".parse()?).csv(); // nsys's file
+//! for kernel in profile.reports().cuda_kern_exec_sum().rows() {
+//!     println!("{} waited {:?}", kernel.kernel_name, kernel.queue.map(|queue| queue.med_ns));
+//! }
+//! for wait in profile.rules().within("step").cuda_api_sync().rows() {
+//!     println!("{} for {} ns: {}", wait.api_name, wait.duration_ns, Rule::CudaApiSync.advice());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod by_name;
+mod groups;
+mod idle;
+mod launches;
+mod overlay;
+mod projection;
+mod ranges;
+pub(crate) mod rules;
+mod spans;
+mod sums;
+mod table;
+mod texts;
+mod traces;
+pub(crate) mod tracks;
+mod unified;
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::ops::Deref;
+
+use profiler_base::{getters, setters};
+use serde::{Serialize, Serializer};
+
+pub use by_name::{
+    Category, CudaApiGpuSum, CudaApiSum, CudaGpuKernGbSum, CudaGpuKernSum, CudaGpuMemSizeSum,
+    CudaGpuMemTimeSum, CudaGpuSum,
+};
+pub use idle::{GapThreshold, GpuGap, GpuTimeUtil};
+pub use launches::{CudaKernExecSum, CudaKernExecTrace};
+use profiler_core::profile::Profile;
+use profiler_core::tables::{
+    Call, Interval, Operation, ProcessRange, Range, RangesBy, Tables, Thread, ThreadId, What,
+};
+pub use projection::{NvtxGpuProjSum, NvtxGpuProjTrace, NvtxKernSum};
+pub use ranges::{NvtxPushpopSum, NvtxPushpopTrace, NvtxStartendSum, NvtxSum, Style};
+pub use rules::{CudaApiSync, CudaMemcpyAsync, CudaMemcpySync, CudaMemsetSync, Rule, Rules};
+pub use spans::{NameTree, RangeStack};
+pub use sums::{SizeSummary, Summary};
+pub(crate) use table::{Cells, Row, Unit, row};
+pub use texts::KernelNaming;
+pub(crate) use texts::memory_text;
+pub use traces::{CudaApiTrace, CudaGpuTrace};
+pub(crate) use tracks::NodeTimes;
+pub use tracks::{RangeTrackSum, TrackSum};
+pub use unified::{UmCpuPageFaultsSum, UmSum, UmTotalSum};
+
+/// The properties of a report besides its rows; [`Report`] and [`AnyReport`] dereference to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outline {
+    name: &'static str,
+    rows: usize,
+    reason: &'static str,
+    left_out: u64,
+    more: u64,
+    whole_graphs: u64,
+}
+
+impl Outline {
+    /// True if the report has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Why the report has no rows, where nsys prints `SKIPPED`.
+    pub fn skipped(&self) -> Option<&'static str> {
+        self.is_empty().then_some(self.reason)
+    }
+
+    getters! {
+        /// The name that nsys has for the report.
+        name: &'static str = name;
+        /// The number of rows.
+        len: usize = rows;
+        /// GPU operations without timestamps and calls that had not returned, which are in no row.
+        left_out: u64 = left_out;
+        /// Rows beyond the requested number.
+        more_rows: u64 = more;
+        /// Launches of CUDA graphs traced as one interval each. They are in no row: nsys leaves
+        /// them out of its reports on GPU work, as if the GPU had been idle. 0 in reports without
+        /// GPU work.
+        whole_graphs: u64 = whole_graphs;
+    }
+}
+
+/// The rows of one report.
+///
+/// `{}` prints a text table of at most 50 rows (`{:20}`: of 20, `{:#}`: of all). `serde` writes the rows with their
+/// field names and units; [`csv`](Self::csv) and [`json`](Self::json) write nsys's formats.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub struct Report<R> {
+    outline: Outline,
+    rows: Vec<R>,
+}
+
+impl<R: Row> Report<R> {
+    /// `reason` states why a report without rows has none.
+    pub(crate) fn new(rows: Vec<R>, reason: &'static str) -> Self {
+        let (name, count) = (R::NAME, rows.len());
+        let outline = Outline { name, rows: count, reason, left_out: 0, more: 0, whole_graphs: 0 };
+        Self { outline, rows }
+    }
+
+    /// The text of `nsys stats --format csv`: times in nanoseconds, sizes in megabytes of 1,000,000
+    /// bytes. Empty without rows.
+    pub fn csv(&self) -> String {
+        table::csv(&self.rows)
+    }
+
+    /// The text of `nsys stats --format json`: an object for each row, by names of the CSV columns.
+    pub fn json(&self) -> String {
+        table::json(&self.rows)
+    }
+}
+
+impl<R> Report<R> {
+    pub(crate) fn leaving_out(mut self, left_out: u64) -> Self {
+        self.outline.left_out = left_out;
+        self
+    }
+
+    fn without_graphs(mut self, whole_graphs: u64) -> Self {
+        self.outline.whole_graphs = whole_graphs;
+        self
+    }
+
+    /// Keeps the first rows; `None` keeps all.
+    fn limited(mut self, rows: Option<usize>) -> Self {
+        if let Some(rows) = rows.filter(|&rows| rows < self.rows.len()) {
+            self.outline.more = (self.rows.len() - rows) as u64;
+            self.outline.rows = rows;
+            self.rows.truncate(rows);
+        }
+        self
+    }
+
+    /// Keeps this many rows, those with the largest keys, in their order.
+    pub(crate) fn largest<K: Ord>(mut self, rows: usize, key: impl Fn(&R) -> K) -> Self {
+        let mut order: Vec<usize> = (0..self.rows.len()).collect();
+        order.sort_by_key(|at| Reverse(key(&self.rows[*at])));
+        let mut rank = vec![0; order.len()];
+        for (position, at) in order.into_iter().enumerate() {
+            rank[at] = position;
+        }
+        let mut rank = rank.into_iter();
+        self.rows.retain(|_| rank.next().is_none_or(|rank| rank < rows));
+        self.outline.more += (self.outline.rows - self.rows.len()) as u64;
+        self.outline.rows = self.rows.len();
+        self
+    }
+
+    /// The rows, in nsys's order.
+    pub fn rows(&self) -> &[R] {
+        &self.rows
+    }
+
+    /// The rows, in nsys's order.
+    #[must_use]
+    pub fn into_rows(self) -> Vec<R> {
+        self.rows
+    }
+}
+
+impl<R> Deref for Report<R> {
+    type Target = Outline;
+    fn deref(&self) -> &Outline {
+        &self.outline
+    }
+}
+
+impl<R: Row> fmt::Display for Report<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.skipped() {
+            Some(reason) => write!(f, "{}: {reason}", self.outline.name)?,
+            None => {
+                writeln!(f, "{}:", self.outline.name)?;
+                table::write_table(&self.rows, f)?;
+            }
+        }
+        if self.outline.more != 0 {
+            write!(f, "\n({} more rows)", self.outline.more)?;
+        }
+        if self.outline.left_out != 0 {
+            write!(f, "\n({} without timestamps are not in it)", self.outline.left_out)?;
+        }
+        if self.outline.whole_graphs != 0 {
+            let graphs = self.outline.whole_graphs;
+            write!(
+                f,
+                "\n({graphs} graph launches traced as a whole are not in it, as nsys leaves them out)"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl<R: Serialize> Serialize for Report<R> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.rows.serialize(serializer)
+    }
+}
+
+impl<R> IntoIterator for Report<R> {
+    type Item = R;
+    type IntoIter = std::vec::IntoIter<R>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.rows.into_iter()
+    }
+}
+
+/// A report with rows of any type.
+trait Rows: fmt::Debug + fmt::Display + Deref<Target = Outline> {
+    fn csv(&self) -> String;
+    fn json(&self) -> String;
+}
+
+impl<R: Row> Rows for Report<R> {
+    fn csv(&self) -> String {
+        table::csv(&self.rows)
+    }
+
+    fn json(&self) -> String {
+        table::json(&self.rows)
+    }
+}
+
+/// A report by name, without a type for its rows. `{}` prints a text table.
+#[derive(Debug)]
+#[must_use]
+pub struct AnyReport(Box<dyn Rows>);
+
+impl AnyReport {
+    /// See [`Report::csv`].
+    pub fn csv(&self) -> String {
+        self.0.csv()
+    }
+
+    /// See [`Report::json`].
+    pub fn json(&self) -> String {
+        self.0.json()
+    }
+}
+
+impl<R: Row + 'static> From<Report<R>> for AnyReport {
+    fn from(report: Report<R>) -> Self {
+        Self(Box::new(report))
+    }
+}
+
+impl Deref for AnyReport {
+    type Target = Outline;
+    fn deref(&self) -> &Outline {
+        &self.0
+    }
+}
+
+impl fmt::Display for AnyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Declares reports: their variants, their methods with nsys's names, and what they list.
+macro_rules! named {
+    ($(#[$doc:meta])* $type:ident: $what:literal of $maker:ident {
+        $($variant:ident = $name:ident $text:literal,)+
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum $type {
+            $(#[doc = concat!("`", stringify!($name), "`: ", $text)] $variant,)+
+        }
+
+        impl $type {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name that nsys has for it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($name),)+
+                }
+            }
+
+            /// What it lists, in a few words.
+            pub const fn about(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)+
+                }
+            }
+        }
+
+        impl $maker<'_> {
+            #[doc = concat!("A ", $what, " by its name.")]
+            pub fn get(self, name: $type) -> AnyReport {
+                match name {
+                    $($type::$variant => self.$name().into(),)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = crate::error::Error;
+
+            /// By nsys's name.
+            ///
+            /// # Errors
+            /// There is none of this name; the message lists those there are.
+            fn from_str(name: &str) -> Result<Self, Self::Err> {
+                Self::ALL.iter().copied().find(|known| known.name() == name).ok_or_else(|| {
+                    let known = Self::ALL.iter().map(|known| known.name()).collect();
+                    crate::error::Error::new(crate::error::Kind::Name { what: $what, name: name.to_owned(), known })
+                })
+            }
+        }
+    };
+}
+use named;
+
+named! {
+    /// A report of `nsys stats`.
+    StatsReport: "report" of Reports {
+        CudaApiGpuSum = cuda_api_gpu_sum "calls, kernels, copies and memsets by name.",
+        CudaApiSum = cuda_api_sum "calls into CUDA by function.",
+        CudaApiTrace = cuda_api_trace "every call into CUDA.",
+        CudaGpuKernGbSum = cuda_gpu_kern_gb_sum "kernels by name, grid and block.",
+        CudaGpuKernSum = cuda_gpu_kern_sum "kernels by name.",
+        CudaGpuMemSizeSum = cuda_gpu_mem_size_sum "copies and memsets by bytes.",
+        CudaGpuMemTimeSum = cuda_gpu_mem_time_sum "copies and memsets by time.",
+        CudaGpuSum = cuda_gpu_sum "kernels, copies and memsets by name.",
+        CudaGpuTrace = cuda_gpu_trace "every kernel, copy and memset.",
+        CudaKernExecSum = cuda_kern_exec_sum "kernels with their launches and the time between, by name.",
+        CudaKernExecTrace = cuda_kern_exec_trace "every kernel with its launch and the time between.",
+        NvtxGpuProjSum = nvtx_gpu_proj_sum "the time on the GPU of ranges, by name.",
+        NvtxGpuProjTrace = nvtx_gpu_proj_trace "the time on the GPU of every range.",
+        NvtxKernSum = nvtx_kern_sum "kernels by range.",
+        NvtxPushpopSum = nvtx_pushpop_sum "ranges of threads by name.",
+        NvtxPushpopTrace = nvtx_pushpop_trace "every range of a thread.",
+        NvtxStartendSum = nvtx_startend_sum "ranges of the process by name.",
+        NvtxSum = nvtx_sum "ranges of both styles by name.",
+        UmCpuPageFaultsSum = um_cpu_page_faults_sum "page faults of the host by what touched managed memory.",
+        UmSum = um_sum "migrations and page faults of managed memory by address.",
+        UmTotalSum = um_total_sum "migrations and page faults of managed memory.",
+    }
+}
+
+/// [`ProfileExt::reports`](crate::prelude::ProfileExt::reports).
+pub(crate) fn reports(profile: &Profile) -> Reports<'_> {
+    Reports { profile: profile, naming: KernelNaming::default(), with_range: false }
+}
+
+/// [`ProfileExt::stats`](crate::prelude::ProfileExt::stats).
+pub(crate) fn stats(profile: &Profile, report: StatsReport) -> AnyReport {
+    reports(profile).get(report)
+}
+
+/// Computes reports, each anew from the profile: a few nanoseconds an operation or call, and some
+/// microseconds for each C++ kernel name.
+///
+/// In a recording of a [`Profiler`](crate::Profiler) the calls of the driver API count, and
+/// recorded calls of the runtime API. Times are nanoseconds since the session's start, negative for
+/// earlier events of a capture. Process ids are 0 in recordings without them.
+///
+/// A range contains the calls made in it; in a capture of nsys, the calls within it by time on the
+/// same thread. Process ranges that began and ended on one thread contain calls by time.
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub struct Reports<'a> {
+    profile: &'a Profile,
+    naming: KernelNaming,
+    with_range: bool,
+}
+
+impl<'a> Reports<'a> {
+    setters! {
+        /// Sets the names of kernels: nsys's `:base` and `:mangled`.
+        kernel_names(naming: KernelNaming) naming = naming;
+        /// Prefixes kernel names with the innermost range, as nsys's `:nvtx-name`: `forward/gemm`. Not
+        /// in `nvtx_kern_sum`, which has a column for it.
+        with_range_names() with_range = true;
+    }
+
+    fn store(self) -> &'a Tables {
+        &self.profile.tables()
+    }
+
+    /// The operations of nsys's reports: all except graphs traced as one interval.
+    fn operations(self) -> impl Iterator<Item = &'a Operation> {
+        let store = self.store();
+        store.operations.iter().filter(|row| !matches!(store.work(row).what, What::Graph(_)))
+    }
+
+    /// The number of graphs traced as one interval.
+    fn whole_graphs(self) -> u64 {
+        self.profile.totals().graphs
+    }
+
+    /// The operations of a report that lack a time.
+    fn without_time(self, is_meant: impl Fn(&Operation) -> bool) -> u64 {
+        self.operations().filter(|row| row.time().is_none() && is_meant(row)).count() as u64
+    }
+
+    /// All recorded calls of both APIs.
+    fn calls(self) -> impl Iterator<Item = &'a Call> {
+        self.store().calls.iter().chain(&self.store().outer_calls)
+    }
+
+    fn thread(self, id: ThreadId) -> &'a Thread {
+        &self.store().threads[id.at()]
+    }
+
+    /// The process id of a process of the store.
+    fn pid(self, process: u32) -> u32 {
+        self.profile.process_id(process)
+    }
+
+    /// A time relative to the source's 0, the session's start; negative before it.
+    fn at(self, ns: u64) -> i64 {
+        self.store().session.since_zero(ns)
+    }
+}
+
+/// The ends of ranges. Open ranges of a capture end with the last annotation or with the last
+/// range: nsys's reports differ.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    open_ns: Option<u64>,
+}
+
+/// The end of open ranges in nsys's reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EndsWith {
+    /// In sums of ranges: the last annotation.
+    Annotations,
+    /// In ranges with their work: the last range.
+    Ranges,
+    /// In the trace of thread ranges: the last thread range.
+    ThreadRanges,
+}
+
+impl Ends {
+    fn new(store: &Tables, with: EndsWith) -> Self {
+        if !is_imported(store) {
+            return Self { open_ns: None };
+        }
+        if with == EndsWith::Annotations {
+            return Self { open_ns: Some(store.session.last_annotation_ns) };
+        }
+        let end =
+            |time: &Interval, is_open: bool| if is_open { time.start_ns } else { time.end_ns };
+        let ranges = store.ranges.iter().map(|range| end(&range.time, range.is_open));
+        let process = match with {
+            EndsWith::ThreadRanges => &[][..],
+            _ => &store.process_ranges,
+        };
+        let process = process.iter();
+        let process = process.map(|range| end(&range.time, range.end_thread.is_none()));
+        Self { open_ns: ranges.chain(process).max() }
+    }
+
+    fn of(self, range: &Range) -> Interval {
+        self.time(range.time, range.is_open)
+    }
+
+    fn of_process(self, range: &ProcessRange) -> Interval {
+        self.time(range.time, range.end_thread.is_none())
+    }
+
+    fn time(self, time: Interval, is_open: bool) -> Interval {
+        let open_ns = self.open_ns.filter(|_| is_open);
+        Interval { end_ns: open_ns.unwrap_or(time.end_ns), ..time }
+    }
+}
+
+/// True for a capture of nsys.
+fn is_imported(store: &Tables) -> bool {
+    store.session.ranges_by == RangesBy::Containment
+}

@@ -1,0 +1,189 @@
+//! The names of kernels, copies, calls and ranges in reports.
+
+use std::sync::Arc;
+
+use cupti::record::MemoryKind;
+use cupti::{CopyKind, Kernel};
+use profiler_base::kernel_names;
+use rustc_hash::FxHashMap;
+
+use super::Reports;
+use super::spans::Spans;
+use profiler_core::tables::{Call, KernelNames, Operation, Tables, What, Work};
+
+/// Which name of a kernel reports show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum KernelNaming {
+    /// The C++ name with template arguments and parameters. A capture has nsys's own spelling,
+    /// which differs in places from that of other demanglers.
+    #[default]
+    Demangled,
+    /// The function's name without namespaces, template arguments and parameters.
+    Base,
+    /// The mangled name; where a capture has none, as [`Demangled`](Self::Demangled).
+    Mangled,
+}
+
+/// Interned texts.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    all: Vec<Arc<str>>,
+    ids: FxHashMap<Arc<str>, u32>,
+}
+
+impl Texts {
+    pub(super) fn intern(&mut self, text: &str) -> u32 {
+        if let Some(&id) = self.ids.get(text) {
+            return id;
+        }
+        let text: Arc<str> = text.into();
+        let id = self.all.len() as u32;
+        self.all.push(text.clone());
+        self.ids.insert(text, id);
+        id
+    }
+
+    pub(super) fn get(&self, id: u32) -> &Arc<str> {
+        &self.all[id as usize]
+    }
+}
+
+/// The texts of GPU operations. Kernels with the same text are grouped as one.
+pub(super) struct OperationTexts<'a> {
+    reports: Reports<'a>,
+    pub(super) texts: Texts,
+    /// The text of each work.
+    ids: Vec<u32>,
+    spans: Option<Spans>,
+    /// The texts with a range before the name, by text and label of the range.
+    in_ranges: FxHashMap<(u32, u32), u32>,
+}
+
+impl<'a> OperationTexts<'a> {
+    pub(super) fn new(reports: Reports<'a>) -> Self {
+        let mut texts = Texts::default();
+        let store = reports.store();
+        let mut named = FxHashMap::default();
+        let text = |work: &Work| match &work.what {
+            What::Kernel { names, .. } => *named
+                .entry((names.name, names.demangled))
+                .or_insert_with(|| texts.intern(&kernel_text(reports, names))),
+            What::Copy(copy) => texts.intern(copy_text(work.copy_kind, copy.kind)),
+            What::Memset(_) => texts.intern("[CUDA memset]"),
+            What::Graph(_) => texts.intern("[CUDA graph]"),
+        };
+        let ids = store.works.rows().iter().map(text).collect();
+        let spans = reports.with_range.then(|| Spans::new(reports, true));
+        Self { reports, texts, ids, spans, in_ranges: FxHashMap::default() }
+    }
+
+    #[inline]
+    pub(super) fn of(&mut self, operation: &Operation) -> u32 {
+        let id = self.ids[operation.work.at()];
+        let (Some(spans), store) = (&self.spans, self.reports.store()) else { return id };
+        let is_kernel = matches!(store.work(operation).what, What::Kernel { .. });
+        let calls = if is_kernel { store.calls_of(operation) } else { &[] };
+        let innermost = calls.iter().filter_map(|call| spans.innermost_around(store, call));
+        let Some(span) = innermost.max_by_key(|span| span.order()) else { return id };
+        let texts = &mut self.texts;
+        *self.in_ranges.entry((id, span.label)).or_insert_with(|| {
+            let range = store.names.get(store.labels[span.label as usize].name);
+            let text = format!("{range}/{}", texts.get(id));
+            texts.intern(&text)
+        })
+    }
+
+    pub(super) fn get(&self, id: u32) -> Arc<str> {
+        self.texts.get(id).clone()
+    }
+}
+
+fn kernel_text(reports: Reports<'_>, names: &KernelNames) -> String {
+    let name = |id| reports.store().names.get(id);
+    let demangled = || match names.demangled {
+        Some(demangled) => name(demangled).to_owned(),
+        None => kernel_names::with_parameters(name(names.name)),
+    };
+    match (reports.naming, names.short) {
+        (KernelNaming::Demangled, _) => demangled(),
+        (KernelNaming::Base, Some(short)) => name(short).to_owned(),
+        (KernelNaming::Base, None) => kernel_names::without_scope(&demangled()),
+        (KernelNaming::Mangled, _) => name(names.name).to_owned(),
+    }
+}
+
+/// nsys's name (`ENUM_CUDA_MEMCPY_OPER`), by the source's number of the kind if it has one.
+fn copy_text(number: u8, kind: CopyKind) -> &'static str {
+    match (number, kind) {
+        (3, _) => "[CUDA memcpy Host-to-Array]",
+        (4, _) => "[CUDA memcpy Array-to-Host]",
+        (5, _) => "[CUDA memcpy Array-to-Array]",
+        (6, _) => "[CUDA memcpy Array-to-Device]",
+        (7, _) => "[CUDA memcpy Device-to-Array]",
+        (11, _) => "[CUDA memcpy Unified Host-to-Device]",
+        (12, _) => "[CUDA memcpy Unified Device-to-Host]",
+        (13, _) => "[CUDA memcpy Unified Device-to-Device]",
+        (_, CopyKind::HostToDevice) => "[CUDA memcpy Host-to-Device]",
+        (_, CopyKind::DeviceToHost) => "[CUDA memcpy Device-to-Host]",
+        (_, CopyKind::DeviceToDevice) => "[CUDA memcpy Device-to-Device]",
+        (_, CopyKind::HostToHost) => "[CUDA memcpy Host-to-Host]",
+        (_, CopyKind::PeerToPeer) => "[CUDA memcpy Peer-to-Peer]",
+        _ => "[CUDA memcpy Unknown]",
+    }
+}
+
+/// The label of nsys for a kind of memory (`ENUM_CUDA_MEM_KIND`).
+pub(crate) fn memory_text(kind: MemoryKind) -> &'static str {
+    match kind {
+        MemoryKind::PAGEABLE => "Pageable",
+        MemoryKind::PINNED => "Pinned",
+        MemoryKind::DEVICE => "Device",
+        MemoryKind::ARRAY => "Array",
+        MemoryKind::MANAGED => "Managed",
+        MemoryKind::DEVICE_STATIC => "Device Static",
+        MemoryKind::MANAGED_STATIC => "Managed Static",
+        _ => "Unknown",
+    }
+}
+
+/// A function's name without a version of four digits, as in nsys: `cudaMemcpyAsync_v3020`.
+pub(super) fn function(name: &str) -> &str {
+    let is_version = |at: &usize| name.as_bytes().get(*at..*at + 2) == Some(b"_v");
+    name.len().checked_sub(6).filter(is_version).map_or(name, |at| &name[..at])
+}
+
+/// The functions' names by kind of call.
+pub(super) fn functions(reports: Reports<'_>) -> Vec<Arc<str>> {
+    let store = reports.store();
+    let mut texts = Texts::default();
+    let kinds = store.call_kinds.rows().iter();
+    let ids: Vec<u32> =
+        kinds.map(|kind| texts.intern(function(store.names.get(kind.name)))).collect();
+    ids.into_iter().map(|id| texts.get(id).clone()).collect()
+}
+
+/// The recorded name of a call's function.
+pub(super) fn recorded_function<'a>(store: &'a Tables, call: &Call) -> &'a str {
+    store.names.get(store.call_kind(call).name)
+}
+
+pub(super) fn kernel_details<'a>(store: &'a Tables, operation: &Operation) -> Option<&'a Kernel> {
+    match &store.work(operation).what {
+        What::Kernel { details, .. } => Some(details),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_four_digits_are_taken_from_functions() {
+        let names =
+            ["cudaMemcpyAsync_v3020", "cudaLaunchKernelExC_v11060", "cuInit", "_v1", "é_vab"];
+        let expected = ["cudaMemcpyAsync", "cudaLaunchKernelExC_v11060", "cuInit", "_v1", "é_vab"];
+        assert_eq!(names.map(function), expected);
+    }
+}

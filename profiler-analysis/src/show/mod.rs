@@ -1,0 +1,3 @@
+//! A profile as an HTML page.
+
+pub(crate) mod html;

@@ -1,0 +1,146 @@
+//! The reports against what Nsight Systems 2025.3 says of the same captures, cell by cell and in its order. Nothing differs
+//! but quotes within a cell and what a rule finds twice where processes share correlation ids. See `reports_nsys.rs` for what differs on others.
+
+use crate::folder;
+use std::path::PathBuf;
+
+use profiler_analysis::prelude::*;
+use profiler_analysis::reports::{Rule, StatsReport};
+use profiler_core::Profile;
+
+fn captures() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/captures")
+}
+
+/// A training run of a Python program, and programs of `tests/captures/program.rs`: one process with threads, streams and
+/// graphs, the same with graphs as wholes, three processes, and managed memory.
+const CAPTURES: [&str; 5] =
+    ["train-h200", "one-h200", "whole-graphs-h200", "family-h200", "managed-h200"];
+
+/// The reports of which nsys wrote no file for a capture.
+const WITHOUT_FILE: [&[&str]; 5] =
+    [&["um_cpu_page_faults_sum", "um_sum", "um_total_sum"], &[], &[], &[], &[]];
+
+fn capture(name: &str) -> Profile {
+    profiler_analysis::nsys::read(captures().join(format!("{name}.sqlite"))).unwrap()
+}
+
+/// nsys's file, of which each ends with an empty line.
+fn expected(capture: &str, file: &str) -> String {
+    let text = std::fs::read_to_string(captures().join(capture).join(file)).unwrap();
+    match text.trim_end() {
+        "" => String::new(),
+        text => text.to_owned() + "\n",
+    }
+}
+
+/// Lines that differ, at most 10. nsys leaves quotes within a cell as they are; ours are doubled, so that the file can be
+/// read.
+fn differences(ours: &str, theirs: &str) -> Vec<String> {
+    let ours = &ours.replace("\"\"", "\"");
+    let mut all = Vec::new();
+    if ours.lines().count() != theirs.lines().count() {
+        all.push(format!("{} lines, not {}", ours.lines().count(), theirs.lines().count()));
+    }
+    for (number, (ours, theirs)) in (1..).zip(ours.lines().zip(theirs.lines())) {
+        if ours != theirs {
+            all.push(format!("line {number}:\n  ours: {ours}\n  nsys: {theirs}"));
+        }
+    }
+    all.truncate(10);
+    all
+}
+
+#[test]
+fn every_report_is_that_of_nsys_in_every_cell() {
+    let mut found = Vec::new();
+    for (name, without) in CAPTURES.into_iter().zip(WITHOUT_FILE) {
+        let profile = capture(name);
+        for &report in StatsReport::ALL {
+            if without.contains(&report.name()) {
+                continue;
+            }
+            let (ours, theirs) =
+                (profile.stats(report).csv(), expected(name, &format!("{report}.csv")));
+            let differences = differences(&ours, &theirs);
+            if !differences.is_empty() {
+                found.push(format!("{name}: {report}:\n{}", differences.join("\n")));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n\n"));
+}
+
+#[test]
+fn every_rule_is_that_of_nsys_in_every_cell() {
+    let mut found = Vec::new();
+    for name in CAPTURES {
+        let profile = capture(name);
+        for &rule in Rule::ALL {
+            let ours = profile.rules().get(rule).csv();
+            let mut theirs = expected(name, &format!("rule_{rule}.csv"));
+            // nsys finds the calls of copies by correlation id alone: here it has those of both children twice.
+            if name.starts_with("family") && rule.name().starts_with("cuda_mem") {
+                let mut lines: Vec<&str> = theirs.lines().collect();
+                lines.dedup();
+                theirs = lines.iter().map(|line| format!("{line}\n")).collect();
+            }
+            let differences = differences(&ours, &theirs);
+            if !differences.is_empty() {
+                found.push(format!("{name}: {rule}:\n{}", differences.join("\n")));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n\n"));
+}
+
+#[test]
+fn a_capture_that_we_wrote_has_the_same_reports() {
+    let folder = folder::Folder::new();
+    let mut found = Vec::new();
+    for name in CAPTURES {
+        let read = capture(name);
+        let file = folder.0.join(format!("{name}.sqlite"));
+        read.write_nsys(&file, |_| {}).unwrap();
+        let again = profiler_analysis::nsys::read(&file).unwrap();
+        for &report in StatsReport::ALL {
+            // Their numbers of ranges are those of the rows of a table, which has marks and domains too.
+            if matches!(report, StatsReport::NvtxGpuProjTrace | StatsReport::NvtxPushpopTrace) {
+                continue;
+            }
+            let (ours, theirs) = (again.stats(report).csv(), read.stats(report).csv());
+            let differences = differences(&ours, &theirs.replace("\"\"", "\""));
+            if !differences.is_empty() {
+                found.push(format!("{name}: {report}:\n{}", differences.join("\n")));
+            }
+        }
+        for &rule in Rule::ALL {
+            let (ours, theirs) = (again.rules().get(rule).csv(), read.rules().get(rule).csv());
+            let differences = differences(&ours, &theirs);
+            if !differences.is_empty() {
+                found.push(format!("{name}: {rule}:\n{}", differences.join("\n")));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n\n"));
+}
+
+#[test]
+fn a_recording_has_the_same_reports_when_it_was_a_capture() {
+    let path =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+    let recorded = Profile::load(path).unwrap();
+    let folder = folder::Folder::new();
+    let file = folder.0.join("quickstart.sqlite");
+    recorded.write_nsys(&file, |_| {}).unwrap();
+    let captured = profiler_analysis::nsys::read(&file).unwrap();
+    let mut found = Vec::new();
+    for &report in StatsReport::ALL {
+        let (ours, theirs) = (recorded.stats(report).csv(), captured.stats(report).csv());
+        let differences = differences(&ours, &theirs);
+        if !differences.is_empty() {
+            found.push(format!("{report}:\n{}", differences.join("\n")));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n\n"));
+}
