@@ -22,6 +22,7 @@ use gpu_profiler_examples::mlp;
 use nvtx::{Dtype, Pipe};
 use profiler_analysis::compare;
 use profiler_analysis::diagnosis::{Bottleneck, Diagnosis, amdahl};
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use profiler_core::query::Step;
 

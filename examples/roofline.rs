@@ -24,9 +24,11 @@ use cupti::counters::{Measured, RangeProfiler, Set};
 use gpu_profiler_examples::bound::{self, Bound};
 use gpu_profiler_examples::mlp;
 use nvtx::Work;
+use profiler_analysis::counters::count_kernels;
+use profiler_analysis::prelude::*;
 use profiler_analysis::roofline::Peaks;
 use profiler_core::Profiler;
-use profiler_core::counters::{count_kernels, count_ranges};
+use profiler_core::counters::count_ranges;
 
 const USAGE: &str = "\
 usage: roofline [gemm|axpy|reduction]... [OPTIONS]

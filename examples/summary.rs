@@ -11,6 +11,7 @@
 
 use std::process::ExitCode;
 
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 
 fn main() -> ExitCode {

@@ -10,6 +10,7 @@ use cupti::{ActivityKind, Config};
 use gpu_profiler_tests::cuda::{Gpu, Handle, Stream};
 use gpu_profiler_tests::harness;
 use profiler_analysis::critical_path::{Agreement, Intervention, PathKind};
+use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Profiler};
 
 fn main() -> ExitCode {

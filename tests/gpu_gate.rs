@@ -16,6 +16,7 @@ use nvtx::range;
 use profiler_analysis::compare;
 use profiler_analysis::compare::Speed;
 use profiler_analysis::gate::{Gate, Outcome, Verdict};
+use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Profiler, gpu_test};
 
 #[path = "../profiler-analysis/tests/support/relapses.rs"]

@@ -10,6 +10,7 @@ use cupti::counters::RangeProfiler;
 use gpu_profiler_tests::cuda::{Gpu, Handle, Stream};
 use gpu_profiler_tests::{harness, ncu};
 use profiler_analysis::measure::{L2, Measure, Measurement, Stop, Verdict};
+use profiler_analysis::prelude::*;
 use profiler_core::Profiler;
 
 /// Says that a process is to print the times of its kernels, or to launch those of [`ITERATIONS`] for `ncu`.

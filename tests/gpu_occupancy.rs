@@ -11,6 +11,7 @@ use cudarc::driver::sys::{CUdevice_attribute_enum as Device, CUfunction_attribut
 use gpu_profiler_tests::cuda::{DEFAULT, Gpu, Handle};
 use gpu_profiler_tests::harness;
 use profiler_analysis::kernels::{BlockNeeds, Occupancy, SmLimits};
+use profiler_analysis::prelude::*;
 use profiler_core::Profiler;
 
 fn main() -> ExitCode {

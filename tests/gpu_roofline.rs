@@ -10,10 +10,12 @@ use cupti::counters::{RangeProfiler, Set};
 use gpu_profiler_examples::bound::{self, Bound as Kernels};
 use gpu_profiler_tests::harness;
 use nvtx::{Dtype, Pipe, Work};
+use profiler_analysis::counters::count_kernels;
 use profiler_analysis::kernels::TcUse;
+use profiler_analysis::prelude::*;
 use profiler_analysis::roofline::{Bound, Limit, Origin};
 use profiler_core::Profiler;
-use profiler_core::counters::{MemoryLevel, count_kernels, count_ranges};
+use profiler_core::counters::{MemoryLevel, count_ranges};
 
 const TIMES: usize = 5;
 

@@ -12,6 +12,7 @@ use gpu_profiler_tests::blas::{self, Blas, Numbers};
 use gpu_profiler_tests::cuda::{DEFAULT, Gpu};
 use gpu_profiler_tests::harness;
 use profiler_analysis::kernels::{KernelClass, TcStatus, TcUse};
+use profiler_analysis::prelude::*;
 use profiler_core::Profiler;
 
 /// Sizes of which the first is large enough to tell by its rate.

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use profiler_analysis::prelude::*;
 use profiler_analysis::Format;
 use profiler_analysis::formats::{Export, ParquetOptions};
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 
 use crate::args::{ConvertArgs, ExportFormat, FileArgs};

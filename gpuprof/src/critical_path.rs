@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use profiler_analysis::prelude::*;
 use profiler_analysis::critical_path::{
     Assumptions, Change, CriticalPath, NoPrediction, Outlook, Prediction,
 };
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use serde::Serialize;
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use profiler_analysis::prelude::*;
 use profiler_analysis::diagnosis::{
     Bottleneck, Diagnosis, Evidence, Inconclusive, Thresholds, Verdict,
 };
+use profiler_analysis::prelude::*;
 use profiler_core::profile::OperationKind;
 use profiler_core::{Profile, Range};
 use serde::Serialize;

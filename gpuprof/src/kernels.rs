@@ -2,8 +2,8 @@
 
 use std::io::Write as _;
 
-use profiler_analysis::prelude::*;
 use profiler_analysis::kernels::{Classifier, KernelClass, TcStatus};
+use profiler_analysis::prelude::*;
 use profiler_analysis::reports::AnyReport;
 
 use crate::args::{KernelsArgs, OutputFormat as _, TableFormat, TensorCoresArgs};

@@ -42,8 +42,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use gpuprof_control::socket::Request;
-use profiler_base::text::{self, printable};
 use profiler_analysis::prelude::*;
+use profiler_base::text::{self, printable};
 use profiler_core::Profile;
 
 use args::{Args, Command, ExportFormat, OutputFormat as _, ReportArgs, ReportFormat};

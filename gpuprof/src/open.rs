@@ -7,9 +7,9 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use profiler_analysis::prelude::*;
 use profiler_analysis::Format;
 use profiler_analysis::formats::Export;
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 
 use crate::args::OpenArgs;

@@ -5,9 +5,9 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 use gpuprof_control::RunFolder;
+use profiler_analysis::prelude::*;
 use profiler_base::replace::{Replacement, Target};
 use profiler_base::table::Layout;
-use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 
 use crate::args::ExportFormat;

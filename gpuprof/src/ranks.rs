@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use profiler_base::text::csv_cell;
 use profiler_analysis::prelude::*;
+use profiler_base::text::csv_cell;
 use profiler_core::Profile;
 use profiler_core::profile::Collective;
 

@@ -2,8 +2,8 @@
 
 use std::io::Write as _;
 
-use profiler_analysis::prelude::*;
 use profiler_analysis::diagnosis::Thresholds;
+use profiler_analysis::prelude::*;
 use profiler_analysis::scorecard::{Flag, Score, ScoreKind, Scorecard, Target, Targets};
 
 use crate::args::{FailOn, OutputFormat as _, PageFormat, ScorecardArgs};

@@ -5,12 +5,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use profiler_analysis::Error;
 use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{AnyReport, GapThreshold, KernelNaming, Rule, StatsReport};
 use profiler_base::table::Table;
 use profiler_base::text;
-use profiler_analysis::Error;
-use profiler_core::{Profile};
+use profiler_core::Profile;
 use serde::Serialize;
 
 use crate::args::{AnalyzeArgs, OutputFormat as _, StatsArgs, TableFormat};

@@ -2,8 +2,8 @@
 
 use std::io::Write as _;
 
-use profiler_base::text::shortened;
 use profiler_analysis::prelude::*;
+use profiler_base::text::shortened;
 use profiler_core::series::Series;
 
 use crate::args::{OutputFormat as _, TableFormat, TracksArgs};

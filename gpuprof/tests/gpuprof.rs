@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cupti::fake::{Fake, Work};
 use own_process::of_its_own;
-use profiler_analysis::prelude::*;
 use profiler_analysis::Format;
+use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{Rule, StatsReport};
 use profiler_core::series::{Series, Source};
 use profiler_core::{Profile, Profiler};

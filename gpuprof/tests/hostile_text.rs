@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use folder::Folder;
-use profiler_analysis::prelude::*;
 use profiler_analysis::Format;
 use profiler_analysis::compare::Compare;
 use profiler_analysis::formats::Export;
 use profiler_analysis::gate::Gate;
+use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{Rule, StatsReport};
 use profiler_analysis::roofline::{Declared, Peaks};
 use profiler_core::series::{Cause, Failure, Kind, Metric, Series, Source, Unit};

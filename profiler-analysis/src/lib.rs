@@ -13,6 +13,9 @@ pub mod reports;
 mod running_numbers;
 mod show;
 
+use profiler_core::Profiler;
+use profiler_core::session::{FromEnv, Guard};
+
 #[doc(inline)]
 pub use analyze::compare::compare;
 pub use analyze::{compare, critical_path, diagnosis, kernels, ranks, roofline, scorecard};
@@ -30,6 +33,15 @@ pub mod counters {
 }
 
 /// [`profiler_core::from_env`] with `json=PATH`: [`json_lines`](prelude::ProfileExt::json_lines).
-pub fn from_env() -> profiler_core::session::Guard {
-    profiler_core::session::from_env_with_json(Some(prelude::ProfileExt::json_lines))
+pub fn from_env() -> Guard {
+    environment().start()
+}
+
+/// [`profiler_core::session::from_env_with`] with `json=PATH`.
+pub fn from_env_with(profiler: impl FnOnce() -> Result<Profiler, profiler_core::Error>) -> Guard {
+    environment().start_with(profiler)
+}
+
+fn environment() -> FromEnv {
+    FromEnv::default().json(prelude::ProfileExt::json_lines)
 }

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use cupti::fake::{Fake, Work};
 use nvtx::range;
 use own_process::of_its_own;
-use profiler_analysis::prelude::*;
 use profiler_analysis::compare::{Speed, WallCause};
 use profiler_analysis::gate::TimeKind::{Busy, Host, Kernel, Kernels, Wall};
 use profiler_analysis::gate::{CountOutcome, Gate, Outcome, TimeChange, Verdict};
+use profiler_analysis::prelude::*;
 use profiler_core::testing::gpu_test_with;
 use profiler_core::{Error, Profile, Profiler};
 use serde_json::Value;
@@ -82,7 +82,7 @@ impl Machine {
         })
     }
 
-    fn gate(&mut self, gate: &Gate, step: Step) -> Result<Verdict, Error> {
+    fn gate(&mut self, gate: &Gate, step: Step) -> Result<Verdict, profiler_analysis::Error> {
         gate.run(|| self.run(step))
     }
 }

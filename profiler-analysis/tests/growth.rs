@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use nvtx::range;
-use profiler_analysis::prelude::*;
 use profiler_analysis::formats::stacks::{StackRoot, StackWeight};
+use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{Rule, StatsReport};
 use profiler_analysis::{Format, compare};
 use profiler_core::{Context, Profile, Profiler, at_most, expect};

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use capture::{Folder, SCHEMA, global};
-use profiler_analysis::prelude::*;
 use profiler_analysis::Format;
 use profiler_analysis::formats::Export;
+use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{Rule, StatsReport};
 use profiler_core::Profile;
 use rusqlite::Connection;

@@ -24,8 +24,8 @@ use folder::{Folder, files};
 use graphs::graphs;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
-use profiler_analysis::prelude::*;
 use profiler_analysis::formats::{FleetPart, ParquetOptions, compact_fleet};
+use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Range};
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");

@@ -26,9 +26,9 @@ use cupti::fake::Work;
 use everything::{everything, fake, record};
 use folder::Folder;
 use libtest_mimic::{Arguments, Failed, Trial};
-use profiler_analysis::prelude::*;
 use profiler_analysis::Format;
 use profiler_analysis::formats::stacks::{StackRoot, StackWeight};
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use serde_json::Value;
 

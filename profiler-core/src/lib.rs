@@ -190,6 +190,10 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+// What tests share names this crate as others do.
+#[cfg(test)]
+extern crate self as profiler_core;
+
 mod check;
 mod collect;
 mod error;

@@ -8,9 +8,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
-use profiler_analysis::prelude::*;
 use profiler_analysis::critical_path::Change;
 use profiler_analysis::kernels::KernelClass;
+use profiler_analysis::prelude::*;
 use profiler_analysis::scorecard::{ScoreKind, Target};
 use profiler_core::{Profile, Recording};
 use regex::Regex;

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use gpuprof_control::RunFolder;
 use gpuprof_control::manifest::{Process, State};
 use gpuprof_control::socket::{Folder, Sockets, sockets};
-use profiler_analysis::prelude::*;
 use profiler_analysis::Format;
 use profiler_analysis::diagnosis::Thresholds;
 use profiler_analysis::formats::Export;
+use profiler_analysis::prelude::*;
 use profiler_base::text::printable;
 use profiler_core::Profile;
 

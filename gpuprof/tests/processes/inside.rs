@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use profiler_analysis::prelude::*;
 use profiler_analysis::formats::stacks::{FrameKind, StackRoot};
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use profiler_core::profile::{HostFrame, HostState, SampleSource};
 use profiler_core::query::GapSample;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use profiler_analysis::prelude::*;
 use profiler_analysis::formats::stacks::{FrameKind, StackRoot};
+use profiler_analysis::prelude::*;
 
 use crate::injected::{OWN, compile, compile_with, gpuprof_run, profile};
 use crate::support::{Folder, ran};

@@ -295,7 +295,7 @@ mod tests {
         let times = NodeTimes::of(&profile, &tracks);
         let of = |name: &str| {
             let node = profile.nodes().find(|node| node.name() == name).unwrap();
-            times.0.get(&(node.id.at(), 0)).map(Vec::len)
+            times.0.get(&(node.id().at(), 0)).map(Vec::len)
         };
         assert_eq!((of("copy"), of("copies"), of("idle")), (Some(200), Some(1), None));
         assert!(NodeTimes::of(&profile, &[]).0.is_empty());

@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use nvtx::{Dtype, Pipe};
-use profiler_analysis::prelude::*;
 use profiler_analysis::compare;
 use profiler_analysis::compare::Quantity;
 use profiler_analysis::diagnosis::{Bottleneck, amdahl};
+use profiler_analysis::prelude::*;
 use profiler_analysis::scorecard::{Flag, ScoreKind};
 use profiler_core::Profile;
 use profiler_core::query::Step;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use profiler_analysis::prelude::*;
 use profiler_analysis::formats::stacks::{StackRoot, StackWeight};
+use profiler_analysis::prelude::*;
 use profiler_analysis::reports::Style;
 use profiler_core::Profile;
 use rusqlite::{Connection, params};

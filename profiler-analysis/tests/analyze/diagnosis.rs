@@ -5,8 +5,8 @@ use crate::diseases;
 use std::path::{Path, PathBuf};
 
 use diseases::{DISEASES, judge};
-use profiler_analysis::prelude::*;
 use profiler_analysis::diagnosis::{Bottleneck, FindingKind, Thresholds};
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 
 /// What two runs of one program differ by; and the cured twin's copies, kernels and waits are not the ill one's to the last

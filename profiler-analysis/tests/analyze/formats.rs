@@ -12,9 +12,9 @@ use cupti::{ActivityKind, Version};
 use everything::{everything, fake, record};
 use nvtx::range;
 use perfetto::{Slice, Trace};
-use profiler_analysis::prelude::*;
 use profiler_analysis::Format;
 use profiler_analysis::formats::Export;
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use serde_json::Value;
 

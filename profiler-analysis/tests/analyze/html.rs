@@ -5,8 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
-use profiler_analysis::prelude::*;
 use profiler_analysis::diagnosis::Thresholds;
+use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Profiler};
 use serde_json::Value;
 

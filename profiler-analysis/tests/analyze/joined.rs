@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use nvtx::range;
-use profiler_analysis::prelude::*;
 use profiler_analysis::Format;
+use profiler_analysis::prelude::*;
 use profiler_core::profile::{Attribution, GpuOperation};
 use profiler_core::{
     Context, Profile, Profiler, Range, Recording, Summary, at_most, exactly, expect,

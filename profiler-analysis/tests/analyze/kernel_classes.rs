@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use profiler_analysis::prelude::*;
 use profiler_analysis::kernels::KernelClass::{self, *};
 use profiler_analysis::kernels::{Classifier, RangeClassSum, Rule};
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 
 /// Names as profilers of the last five architectures show them.

@@ -5,8 +5,8 @@ use std::ffi::CStr;
 use cupti::fake::{Fake, Written};
 use cupti::sys::generated::{device, kernel};
 use cupti::{ActivityKind, Config, Version};
-use profiler_analysis::prelude::*;
 use profiler_analysis::kernels::{KernelShape, LaunchShapes, ShapeFindingKind, SmLimits};
+use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Profiler};
 
 fn quickstart() -> Profile {

@@ -5,10 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
-use profiler_analysis::prelude::*;
+use profiler_analysis::Error;
 use profiler_analysis::measure::{L2, Measure, Stop, Verdict};
+use profiler_analysis::prelude::*;
+use profiler_core::Profiler;
 use profiler_core::testing::gpu_test_with;
-use profiler_core::{Error, Profiler};
 
 fn profiler(fake: &Fake) -> Profiler {
     Profiler::builder().library(fake.library().unwrap()).build().unwrap()

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use capture::{Folder, SCHEMA, Sums, global};
 use cupti::fake::{Fake, Work};
-use profiler_analysis::prelude::*;
+use profiler_analysis::Error;
 use profiler_analysis::Format;
+use profiler_analysis::prelude::*;
 use profiler_core::profile::{Attribution, GpuOperation, OperationKind, RangeNode, Totals};
-use profiler_core::{Error, Profile, Profiler, Range, at_most, expect};
+use profiler_core::{Profile, Profiler, Range, at_most, expect};
 use rusqlite::Connection;
 
 /// A training run of 20 batches with PyTorch on an H200, exported by nsys 2025.3.

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use cupti::fake::{Fake, Work};
 use nvtx::range;
-use profiler_analysis::prelude::*;
 use profiler_analysis::compare;
 use profiler_analysis::compare::{ChangeKind, Comparison, Presence};
+use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Profiler};
 
 fn record(program: impl FnOnce(&Fake)) -> Profile {

@@ -1,10 +1,10 @@
 //! pprof, OTLP and Firefox profiles add up to the profile. `profile_referees.rs` has their readers.
 
 use cupti::fake::{Fake, Work};
-use profiler_analysis::prelude::*;
 use profiler_analysis::Format;
 use profiler_analysis::formats::Export;
 use profiler_analysis::formats::stacks::{FrameKind, StackRoot};
+use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Profiler};
 
 use crate::everything::everything;

@@ -5,9 +5,9 @@ use crate::samples;
 use std::collections::BTreeMap;
 
 use perfetto::Trace;
-use profiler_analysis::prelude::*;
 use profiler_analysis::Format;
 use profiler_analysis::formats::Export;
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use profiler_core::series::{Cause, Failure, Kind, Metric, Series, Source, Unit};
 use samples::{COUNTED, LONG, counted, sampled};

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use cupti::fake::{Fake, Work};
-use profiler_analysis::prelude::*;
 use profiler_analysis::diagnosis::{Bottleneck, Thresholds};
+use profiler_analysis::prelude::*;
 use profiler_analysis::scorecard::{Flag, ScoreKind, Scorecard, Target, Targets};
 use profiler_core::{Profile, Profiler};
 use serde_json::Value;

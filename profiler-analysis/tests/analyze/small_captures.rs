@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use profiler_analysis::prelude::*;
 use profiler_analysis::Format;
 use profiler_analysis::kernels::{Classifier, KernelClass};
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use profiler_core::profile::ProcessRangeGroup;
 use rusqlite::{Connection, ToSql, params};

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cupti::fake::Work;
 use nvtx::range;
-use profiler_analysis::prelude::*;
 use profiler_analysis::Format;
 use profiler_analysis::formats::stacks::{
     FrameKind, Stack, StackRoot, StackWeight, StackWeights, Stacks,
 };
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use profiler_core::profile::GpuOperation;
 

@@ -2,11 +2,11 @@
 
 use cupti::fake::{Fake, Work};
 use nvtx::Dtype;
-use profiler_analysis::prelude::*;
 use profiler_analysis::kernels::{
     Classifier, Confidence, KernelClass, TcOp, TcRemedy, TcStatus, TcUse, TensorCoreUse,
     TensorCores,
 };
+use profiler_analysis::prelude::*;
 use profiler_analysis::scorecard::ScoreKind;
 use profiler_core::{Profile, Profiler};
 

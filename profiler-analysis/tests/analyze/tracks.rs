@@ -633,13 +633,14 @@ fn a_gate_sets_runs_aside_whose_samples_say_that_they_were_throttled() {
     let folder = std::env::temp_dir().join(format!("gate-of-sampled-{}", std::process::id()));
     let gate = profiler_analysis::gate::Gate::new(folder.join("sampled.json")).runs(4, 4);
     let write = gate.clone().update(true);
-    assert!(write.run(|| Ok(run_at(1980.0, 0.0))).unwrap().is_written());
+    assert!(write.run(|| Ok::<_, profiler_core::Error>(run_at(1980.0, 0.0))).unwrap().is_written());
     let mut made = 0;
     let verdict = gate.update(false).run(|| {
         made += 1;
-        Ok(run_at(1980.0, if made == 2 { 68.0 } else { 0.0 }))
+        Ok::<_, profiler_core::Error>(run_at(1980.0, if made == 2 { 68.0 } else { 0.0 }))
     });
-    let error = write.run(|| Ok(run_at(1980.0, 68.0))).unwrap_err().to_string();
+    let error =
+        write.run(|| Ok::<_, profiler_core::Error>(run_at(1980.0, 68.0))).unwrap_err().to_string();
     std::fs::remove_dir_all(&folder).unwrap();
     let verdict = verdict.unwrap();
     assert_eq!((verdict.runs(), made), (4, 5), "{verdict}");

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use cupti::fake::Work;
 use libtest_mimic::Failed;
-use profiler_analysis::prelude::*;
 use profiler_analysis::formats::{FLEET_VIEWS, FleetPart, compact_fleet};
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! What a diagnosis has to say of programs that are slow for one known reason, and of their cured twins: the same for their
 //! recordings and for live runs.
 
-use profiler_analysis::prelude::*;
 use profiler_analysis::diagnosis::{Bottleneck, Diagnosis, FindingKind, Thresholds};
+use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 
 /// What names a disease.

@@ -347,7 +347,7 @@ impl Series {
     }
 
     /// A value; NaN if unknown.
-    pub(crate) fn value(&self, row: usize, column: usize) -> f64 {
+    pub fn value(&self, row: usize, column: usize) -> f64 {
         self.values[row * self.head.metrics.len() + column]
     }
 

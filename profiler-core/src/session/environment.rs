@@ -55,31 +55,52 @@ const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH, save=PATH
 /// The guard also writes when a panic unwinds, but not at `std::process::exit`, `abort` or a signal: drop
 /// it before those, or use `record`.
 pub fn from_env() -> Guard {
-    from_env_with_json(None)
-}
-
-/// As [`from_env`], for a crate that has `json=PATH`: what it is to write.
-pub fn from_env_with_json(json: Option<fn(&Profile) -> String>) -> Guard {
-    guard(json, |samples| {
-        let mut builder = Profiler::builder();
-        if samples {
-            builder = builder.sample(Sampling::utilization());
-        }
-        if samples && cfg!(feature = "nvml") {
-            builder = builder.sample(Sampling::nvml());
-        }
-        Ok(builder.build())
-    })
+    FromEnv::default().start()
 }
 
 /// As [`from_env`] with the program's own profiler, built only if the variable is set. The word `sample`
 /// is an error: the profiler has its own samplers.
 pub fn from_env_with(profiler: impl FnOnce() -> Result<Profiler, Error>) -> Guard {
-    guard(None, |samples| match samples {
-        true => Err("`sample` is not for this program, which makes its own profiler: leave it out"
-            .to_owned()),
-        false => Ok(profiler()),
-    })
+    FromEnv::default().start_with(profiler)
+}
+
+/// [`from_env`] for crates that can write more than this one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FromEnv {
+    json: Option<TextOf>,
+}
+
+impl FromEnv {
+    /// What `json=PATH` writes.
+    #[must_use]
+    pub fn json(self, json: fn(&Profile) -> String) -> Self {
+        Self { json: Some(json) }
+    }
+
+    /// As [`from_env`].
+    pub fn start(self) -> Guard {
+        guard(self.json, |samples| {
+            let mut builder = Profiler::builder();
+            if samples {
+                builder = builder.sample(Sampling::utilization());
+            }
+            if samples && cfg!(feature = "nvml") {
+                builder = builder.sample(Sampling::nvml());
+            }
+            Ok(builder.build())
+        })
+    }
+
+    /// As [`from_env_with`].
+    pub fn start_with(self, profiler: impl FnOnce() -> Result<Profiler, Error>) -> Guard {
+        guard(self.json, |samples| match samples {
+            true => {
+                Err("`sample` is not for this program, which makes its own profiler: leave it out"
+                    .to_owned())
+            }
+            false => Ok(profiler()),
+        })
+    }
 }
 
 fn guard(

@@ -19,7 +19,7 @@ pub use crate::record::lane::{HandOver, HandedRange, LaunchQueue};
 // Arguments of `ProfilerBuilder`, for programs without a dependency on `cupti`.
 pub use crate::record::recording::ranges::range_recorder;
 pub use cupti::{ActivityKind, Config, Library};
-pub use environment::{Guard, from_env_with, from_env_with_json};
+pub use environment::{FromEnv, Guard, from_env_with};
 pub use flight_recorder::{FlightRecorder, FlightRecording, Trigger, Written};
 #[cfg(feature = "opentelemetry")]
 pub use gpu_spans::{GpuSpanCounts, GpuSpanLayer, GpuSpanProcessor, GpuSpans};

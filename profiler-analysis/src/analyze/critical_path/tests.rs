@@ -7,11 +7,15 @@ use cupti::CallClass;
 use profiler_base::units::nanoseconds;
 
 use super::*;
-use crate::analyze::diagnosis::tests::{Job, Program, US, steps};
+use crate::analyze::diagnosis::tests::{Job, Program, US, profile_of, steps};
 use crate::analyze::ranks::tests::Writer;
-use profiler_core::query::tests::programs;
 use profiler_core::tables::GraphDependencies;
 use profiler_core::tables::{self, Interval, KernelNames, What, Work};
+
+#[path = "../../../../profiler-core/tests/support/random_profile.rs"]
+mod random_profile;
+
+use random_profile::programs;
 
 impl Program {
     /// A kernel through this function.
@@ -365,7 +369,7 @@ fn two_ranks() -> Profile {
     let window_ns = (step_ns, end_ns);
     store.session =
         tables::Session { window_ns, windows_ns: vec![window_ns], ..tables::Session::default() };
-    Profile::from_store(store, info, profiler_core::Health::default())
+    profile_of(store, info)
 }
 
 /// The path of a step of the fast rank leads to the slow one, which determines its length.

@@ -8,8 +8,8 @@ use super::*;
 use profiler_core::Health;
 use profiler_core::profile::RecordingInfo;
 use profiler_core::tables::{
-    self, Api, CallId, CallKind, KernelNames, Label, LabelId, RangeId, Session, Tables, ThreadId,
-    What, Work,
+    self, Api, Builder, CallId, CallKind, KernelNames, Label, LabelId, RangeId, Session, Tables,
+    ThreadId, What, Work,
 };
 
 pub(crate) const BASE: u64 = 1_000_000;
@@ -192,7 +192,7 @@ impl Program {
         self.store.operations.sort_by_key(tables::Operation::start_ns);
         self.store.session =
             Session { window_ns: (BASE, end), windows_ns: vec![(BASE, end)], ..Session::default() };
-        Profile::from_store(self.store, self.info, Health::default())
+        profile_of(self.store, self.info)
     }
 
     fn diagnose(self) -> Diagnosis {
@@ -200,6 +200,13 @@ impl Program {
         profile.health().assert_complete();
         profile.diagnose()
     }
+}
+
+/// The profile of rows that a test made.
+pub(crate) fn profile_of(tables: Tables, info: RecordingInfo) -> Profile {
+    let mut builder = Builder::new(info);
+    *builder.tables() = tables;
+    Profile::from(builder.finish().unwrap())
 }
 
 /// A program of 20 equal steps.
@@ -284,7 +291,7 @@ fn random_programs_are_attributed_nanosecond_by_nanosecond() {
         let alone = count(&|at| covered[at] == 2);
         assert_eq!(sums.get(Part::Communication), alone as u64);
         // From the first to the last known time.
-        let store = &profile.store;
+        let store = profile.tables();
         let ends = store.calls.iter().map(|c| c.time).chain(store.ranges.iter().map(|r| r.time));
         let ends = ends.chain(store.operations.iter().filter_map(|operation| operation.time()));
         let (first, last) = ends.fold((u64::MAX, 0), |(first, last), time| {

@@ -8,17 +8,16 @@ use cupti::CallClass;
 use fastrand::Rng;
 
 use super::*;
+use crate::analyze::diagnosis::tests::profile_of;
 use crate::analyze::diagnosis::{FindingKind, amdahl};
 use profiler_core::Health;
+use profiler_core::Recording;
+use profiler_core::profile::RecordingInfo;
 use profiler_core::profile::{COLLECTIVES_DOMAIN, collective_fields as fields};
-use profiler_core::profile::{Recording, RecordingInfo};
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
-use profiler_core::tables::HostClock;
-use profiler_core::tables::correlate;
-use profiler_core::tables::hosts::{self, Unaligned};
 use profiler_core::tables::{
-    self, Api, CallKind, Details, Field, FieldValue, KernelNames, Label, LabelId, MarkId, RangeId,
-    Session, Subject, Tables, ThreadId, What, Work,
+    self, Api, Builder, CallKind, Details, Field, FieldValue, Interval, KernelNames, Label,
+    LabelId, MarkId, RangeId, Session, Subject, Tables, ThreadId, What, Work,
 };
 
 const US: u64 = 1_000;
@@ -229,24 +228,74 @@ impl Simulation {
     }
 
     fn profile(&self, rng: &mut Rng) -> Profile {
-        Profile::from_store(self.store(rng), Self::info(), Health::default())
+        profile_of(self.store(rng), Self::info())
     }
 
     /// The profile of recordings with the clocks of their hosts, which have been aligned.
-    fn aligned(&self, rng: &mut Rng) -> Result<Profile, Unaligned> {
-        let (mut store, mut health) = (self.store(rng), Health::default());
-        correlate::join(&mut store, &mut health);
-        let clock = |host: usize| {
-            let (offset_ns, ppm) = self.hosts[host];
-            HostClock::planted(-offset_ns, -ppm, BASE)
+    fn aligned(&self, rng: &mut Rng) -> Result<Profile, profiler_core::Error> {
+        let mut builder = Builder::new(Self::info());
+        *builder.tables() = self.store(rng);
+        self.shift(builder.tables());
+        builder.finish().map(Profile::from)
+    }
+
+    /// Gives each row the time of its host's clock.
+    fn shift(&self, store: &mut Tables) {
+        let hosts: FxHashMap<u32, (i64, f64)> = (store.processes.iter())
+            .map(|process| {
+                let host = process.recorded.as_ref().unwrap().host as usize;
+                (process.id, self.hosts[host])
+            })
+            .collect();
+        let at = |process: u32, ns: u64| {
+            let (offset_ns, ppm) = hosts[&process];
+            let drift = (ns as f64 - BASE as f64) * ppm / 1e6;
+            ns.checked_add_signed(-offset_ns - drift.round() as i64).unwrap()
         };
-        let host_of = |process: &tables::Process| process.recorded.as_ref().unwrap().host as usize;
-        let clocks: FxHashMap<u32, HostClock> =
-            store.processes.iter().map(|process| (process.id, clock(host_of(process)))).collect();
-        hosts::shift(&mut store, &clocks);
-        store.hosts = hosts::align(&mut store, self.hosts.len() as u32, &[])?;
-        store.operations.sort_by_key(tables::Operation::start_ns);
-        Ok(Profile::from_joined(store, Self::info(), health))
+        let span = |process: u32, time: Interval| Interval {
+            start_ns: at(process, time.start_ns),
+            end_ns: at(process, time.end_ns),
+        };
+        let processes: Vec<u32> = store.threads.iter().map(|thread| thread.process).collect();
+        for range in &mut store.ranges {
+            range.time = span(processes[range.thread.at()], range.time);
+        }
+        for call in &mut store.calls {
+            call.time = span(processes[call.thread.at()], call.time);
+        }
+        for mark in &mut store.marks {
+            mark.at_ns = at(processes[mark.thread.at()], mark.at_ns);
+        }
+        let operations = std::mem::take(&mut store.operations).into_iter();
+        let moved = operations.map(|row| {
+            let process = store.work(&row).process;
+            let time = row.time().map(|time| span(process, time));
+            tables::Operation::new(row.work, time, row.correlation_id)
+        });
+        store.operations = moved.collect();
+        for row in &mut store.synchronizations {
+            let span = &mut row.record.span;
+            (span.start_ns, span.end_ns) =
+                (at(row.process, span.start_ns), at(row.process, span.end_ns));
+        }
+        let launch = store.names.find(fields::LAUNCH);
+        for (subject, details) in &mut store.details {
+            let Subject::Mark(mark) = subject else { continue };
+            let process = processes[store.marks[mark.at()].thread.at()];
+            for field in details.fields.iter_mut().filter(|field| Some(field.name) == launch) {
+                if let FieldValue::U64(ns) = &mut field.value {
+                    *ns = at(process, *ns);
+                }
+            }
+        }
+        for process in &mut store.processes {
+            let recorded = process.recorded.as_mut().unwrap();
+            for (start_ns, end_ns) in
+                recorded.windows_ns.iter_mut().chain([&mut recorded.window_ns])
+            {
+                (*start_ns, *end_ns) = (at(process.id, *start_ns), at(process.id, *end_ns));
+            }
+        }
     }
 
     /// The arrivals of all ranks at the first collective of each step, and its end, in advance.
@@ -589,7 +638,7 @@ fn overlapping(by_kernel: bool, slows_down: bool) -> Profile {
     store.operations.sort_by_key(tables::Operation::start_ns);
     store.session =
         Session { window_ns: (BASE, end), windows_ns: vec![(BASE, end)], ..Session::default() };
-    Profile::from_store(store, Simulation::info(), Health::default())
+    profile_of(store, Simulation::info())
 }
 
 const BUCKETS: u64 = 8;
@@ -783,8 +832,8 @@ fn hosts_with_too_few_collectives_in_common_are_not_aligned() {
     simulation.hosts = vec![(0, 0.0), (1_000_000, 0.0)];
     simulation.steps = 3;
     let unaligned = simulation.aligned(&mut Rng::with_seed(1)).unwrap_err();
-    assert_eq!(unaligned, Unaligned { host: 1, shared: 3 });
+    assert!(unaligned.to_string().contains("shares 3 with another one"), "{unaligned}");
     (simulation.steps, simulation.collectives) = (50, 0);
     let unaligned = simulation.aligned(&mut Rng::with_seed(1)).unwrap_err();
-    assert_eq!(unaligned, Unaligned { host: 1, shared: 0 });
+    assert!(unaligned.to_string().contains("shares 0 with another one"), "{unaligned}");
 }

@@ -175,10 +175,7 @@ impl Gate {
     /// # Errors
     /// Errors of `next`; a run that lost records or is of another machine; a GPU that is throttled
     /// in too many runs; a baseline that is missing or cannot be read or written.
-    pub fn run<E>(
-        &self,
-        mut next: impl FnMut() -> Result<Profile, E>,
-    ) -> Result<Verdict, Error>
+    pub fn run<E>(&self, mut next: impl FnMut() -> Result<Profile, E>) -> Result<Verdict, Error>
     where
         Error: From<E>,
     {

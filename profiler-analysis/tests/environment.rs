@@ -1,7 +1,7 @@
 //! A program that is profiled from outside: this binary starts itself again with `GPU_PROFILER` set.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-#[path = "support/folder.rs"]
+#[path = "../../profiler-core/tests/support/folder.rs"]
 mod folder;
 
 use std::fs::Permissions;
@@ -11,8 +11,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use cupti::fake::{Fake, Work};
-use profiler_core::session::from_env_with;
-use profiler_core::{Profile, Profiler, from_env};
+use profiler_analysis::prelude::*;
+use profiler_analysis::{from_env, from_env_with};
+use profiler_core::{Profile, Profiler};
 
 /// The program: what it does depends on the variable alone. By itself it is the test of a variable that is not set.
 #[test]

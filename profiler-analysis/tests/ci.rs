@@ -1,11 +1,11 @@
 //! Reports for CI: each format to the letter, hostile names, and what tests write as the environment says.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-#[path = "support/ci_reports.rs"]
+#[path = "../../profiler-core/tests/support/ci_reports.rs"]
 mod ci_reports;
-#[path = "support/folder.rs"]
+#[path = "../../profiler-core/tests/support/folder.rs"]
 mod folder;
-#[path = "support/own_process.rs"]
+#[path = "../../profiler-core/tests/support/own_process.rs"]
 mod own_process;
 
 use std::fs;
@@ -18,6 +18,7 @@ use folder::Folder;
 use nvtx::range;
 use own_process::of_its_own;
 use profiler_analysis::gate::{Gate, Outcome};
+use profiler_analysis::prelude::*;
 use profiler_core::testing::ci::{Check, CheckOutcome, CiReport};
 use profiler_core::testing::gpu_test_with;
 use profiler_core::{Profile, Profiler, at_least, at_most, exactly, expect};
