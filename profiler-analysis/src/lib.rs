@@ -1,4 +1,65 @@
 //! What GPU profiles say: what a run is bound by, what a change would bring, how kernels use a device, how two runs differ.
+//!
+//! ```
+//! use profiler_analysis::prelude::*;
+//! use profiler_core::Profile;
+//!
+//! # fn main() -> Result<(), profiler_analysis::Error> {
+//! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+//! let profile = Profile::load(file)?;
+//! println!("{}", profile.diagnose());
+//! std::fs::write(std::env::temp_dir().join("run.html"), profile.to_html()).unwrap();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Its methods are those of [`prelude`], for types of `profiler_core`: a profile that was recorded, loaded, merged, or read by
+//! `nsys::read` from a capture of Nsight Systems.
+//!
+//! | question | answer |
+//! | --- | --- |
+//! | what is a run bound by, and what helps? | [`diagnose`](prelude::ProfileExt::diagnose): [`diagnosis`]; [`scorecard`] |
+//! | what would a change bring? | [`dependencies`](prelude::ProfileExt::dependencies): [`critical_path`] |
+//! | what are the kernels, and do they use tensor cores? | [`kernels`]; counted by hardware: [`counters`] |
+//! | is it limited by memory or arithmetic? | [`roofline`](prelude::ProfileExt::roofline): [`mod@roofline`] |
+//! | which rank is slow? | [`ranks`](prelude::ProfileExt::ranks): [`mod@ranks`] |
+//! | what changed between two runs? | [`compare()`]: [`mod@compare`] |
+//! | did a test become slower? | [`baseline`](prelude::GpuTestExt::baseline): [`gate`] |
+//! | what does one piece of work take? | [`measure`](prelude::ProfilerExt::measure): [`mod@measure`] |
+//! | what do `nsys stats` and `nsys analyze` say? | [`reports`](prelude::ProfileExt::reports): [`mod@reports`] |
+//! | how do others see it? | [`to_html`](prelude::ProfileExt::to_html), [`export`](prelude::ProfileExt::export), [`formats`] |
+//!
+//! # Rooflines
+//! A range may declare its work: operations, bytes, number type. The roofline compares it with the GPU time and the device's
+//! peaks, known from its attributes. [`Declared`](roofline::Declared) declares work of unmodified programs.
+//!
+//! ```
+//! use nvtx::{Dtype, Work};
+//! use profiler_analysis::prelude::*;
+//! use profiler_analysis::roofline::Declared;
+//! use profiler_core::Profile;
+//!
+//! #[nvtx::annotate(work = Work::gemm(m, n, k, Dtype::F32))]
+//! fn product(m: u64, n: u64, k: u64) { /* launches it */ }
+//!
+//! # fn main() -> Result<(), profiler_analysis::Error> {
+//! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+//! let profile = Profile::load(file)?;
+//! if let Some(peaks) = profile.peaks(None) {
+//!     let update = Work::elementwise(512 * 256, 3, 2, 4, Dtype::F32);
+//!     let roofline = profile.roofline_with(&peaks, &Declared::new().kernel("sgd_update", update));
+//!     println!("{roofline}"); // to_svg() and to_html() draw it
+//!     assert_eq!(roofline.points[0].bound(), Some(profiler_analysis::roofline::Bound::Memory));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Features
+//! No feature is on by default. `nsys`: captures of Nsight Systems, read and written; brings SQLite's C code. `parquet`: tables for
+//! DuckDB and its like, one part by host and rank for each process of a job. `pprof`, `otlp`, `firefox`: exports for pprof's
+//! readers, OpenTelemetry's collectors and the Firefox Profiler. `push`: profiles pushed over HTTP. `nvml`: gates set runs aside in
+//! which the GPU was throttled.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -63,14 +63,14 @@ pub trait ProfileExt: Sealed {
     /// A diagnoser with other thresholds.
     fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_>;
 
-    /// All kernels by name and launch shape; [`Query::launch_shapes`] for a selection.
+    /// All kernels by name and launch shape; [`Query::launch_shapes`](crate::prelude::QueryExt::launch_shapes) for a selection.
     fn launch_shapes(&self) -> LaunchShapes;
 
     /// The resources of a multiprocessor of this device: from the profile's source, or from the
     /// compute capability. `None` if neither is known.
     fn sm_limits(&self, device: u32) -> Option<SmLimits>;
 
-    /// Kernels by class. [`Query::by_kernel_class`] includes copies and memsets, and can select
+    /// Kernels by class. [`Query::by_kernel_class`](crate::prelude::QueryExt::by_kernel_class) includes copies and memsets, and can select
     /// ranges.
     fn kernel_classes(&self) -> Groups<KernelClass>;
 
@@ -124,14 +124,15 @@ pub trait ProfileExt: Sealed {
     /// Times are nanoseconds since 1970.
     ///
     /// Files appear when they are complete, and the one in `recordings` last: a recording without it
-    /// is not read by the [views](FLEET_VIEWS). The same recording of the same part replaces its
-    /// files; nothing happens if [`compact_fleet`] has joined it with others. Several processes may add to one folder at a time.
+    /// is not read by the [views](crate::formats::FLEET_VIEWS). The same recording of the same part replaces its
+    /// files; nothing happens if [`compact_fleet`](crate::formats::compact_fleet) has joined it with others. Several processes may add to one folder at a time.
     ///
     /// ```no_run
+    /// use profiler_analysis::prelude::*;
     /// use profiler_core::Profile;
-    /// use profiler_core::formats::FleetPart;
+    /// use profiler_analysis::formats::FleetPart;
     ///
-    /// # fn main() -> Result<(), profiler_core::Error> {
+    /// # fn main() -> Result<(), profiler_analysis::Error> {
     /// let profile = Profile::load("rank3.gpuprof")?;
     /// profile.add_to_fleet("fleet", &FleetPart::new("train", "node-1", 3))?;
     /// # Ok(())
@@ -162,14 +163,14 @@ pub trait ProfileExt: Sealed {
     /// Times are nanoseconds since the start of each process's own session;
     /// `TARGET_INFO_SESSION_START_TIME` contains that start, see
     /// [`started_at`](Profile::started_at). Beyond the data of the feature `nsys` it has: the table
-    /// `RANGES` (`id`, `parentId`, `path` as in [`json_lines`](Profile::json_lines), `domain`,
+    /// `RANGES` (`id`, `parentId`, `path` as in [`json_lines`](crate::prelude::ProfileExt::json_lines), `domain`,
     /// `instance` counted from 0 in its path, `globalTid`, `start`, and `end`, NULL for an open
     /// range); a column `rangeId` in the tables of operations, calls, synchronisations and
     /// allocations, for [`GpuOperation::range`](profiler_core::profile::GpuOperation::range); and a column
     /// `capturedRangeId` in those of operations, for
     /// [`captured_in`](profiler_core::profile::GpuOperation::captured_in).
     ///
-    /// [Samples](Self::tracks) are in the table `SAMPLES`: a row for each value with `device`,
+    /// [Samples](Profile::tracks) are in the table `SAMPLES`: a row for each value with `device`,
     /// `source`, `metric` (its name), `label`, `unit`, `kind`, `start`, `end` and `value`. Totals
     /// are stored as totals; an unknown value is NULL. `SAMPLERS` contains each sampler's settings
     /// (`intervalNs`, `samples`), losses (`dropped`, `overflows`, `gaps`, `gapNs`), `missing`
@@ -196,10 +197,11 @@ pub trait ProfileExt: Sealed {
     /// Memory grows with the number of stacks, time with the number of operations.
     ///
     /// ```
+    /// use profiler_analysis::prelude::*;
     /// use profiler_core::Profile;
-    /// use profiler_core::formats::stacks::{StackRoot, StackWeight};
+    /// use profiler_analysis::formats::stacks::{StackRoot, StackWeight};
     ///
-    /// # fn main() -> Result<(), profiler_core::Error> {
+    /// # fn main() -> Result<(), profiler_analysis::Error> {
     /// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
     /// let profile = Profile::load(file)?;
     /// let stacks = profile.stacks(StackRoot::Threads);
@@ -221,9 +223,9 @@ pub trait ProfileExt: Sealed {
     /// and the [cause](profiler_core::query::IdleCause).
     ///
     /// Gaps shorter than `shortest` are left out: the clocks of host and device differ by up to
-    /// [`Health::clock_error_ns`](crate::Health::clock_error_ns). Functions are those of the
+    /// [`Health::clock_error_ns`](profiler_core::Health::clock_error_ns). Functions are those of the
     /// [samples](profiler_core::query::Gap::samples) of the gap, behind them what the thread did. Time without a sample has those of
-    /// [`Gap::stack`](profiler_core::query::Gap::stack): of a session with [stacks](crate::ProfilerBuilder), for the time in no CUDA call and
+    /// [`Gap::stack`](profiler_core::query::Gap::stack): of a session with [stacks](profiler_core::ProfilerBuilder), for the time in no CUDA call and
     /// in the call that ended the gap. Other time has the cause alone, and so has all of it without stacks. Weights add up to the time of
     /// [`Query::gaps`](profiler_core::query::Query::gaps). With [`StackRoot::Streams`] a gap is of the stream whose work ended it.
     fn idle_stacks(&self, root: StackRoot, shortest: Duration) -> Stacks<'_>;
@@ -234,8 +236,10 @@ pub trait ProfileExt: Sealed {
     /// call. It takes a few microseconds an operation; see `docs/measurements.md`.
     ///
     /// ```no_run
-    /// use profiler_core::formats::Export;
-    /// use profiler_core::{Format, Profile};
+    /// use profiler_analysis::prelude::*;
+    /// use profiler_analysis::formats::Export;
+    /// use profiler_analysis::Format;
+    /// use profiler_core::Profile;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let profile = Profile::load("step.gpuprof")?;
@@ -255,12 +259,12 @@ pub trait ProfileExt: Sealed {
     ///
     /// A range has `path`, `parent` (the line of the parent range, counted from 0; absent for an
     /// outermost range), `instances`, `host_ns`, `inclusive` and `exclusive` with the fields of
-    /// [`Totals`], and `shared` if there is [shared work](profiler_core::profile::RangeSummary::shared). A
+    /// [`Totals`](profiler_core::profile::Totals), and `shared` if there is [shared work](profiler_core::profile::RangeSummary::shared). A
     /// path of more than 128 names is shortened to the first and last 64 and the number between
     /// them: `…(7 more)…`. The last line has an empty path, everything outside ranges in
-    /// `exclusive`, and `complete` and `health` with the fields of [`Health`].
+    /// `exclusive`, and `complete` and `health` with the fields of [`Health`](profiler_core::Health).
     ///
-    /// With [samples](Self::tracks), a range has `sampled`: for each track with samples while its
+    /// With [samples](Profile::tracks), a range has `sampled`: for each track with samples while its
     /// inclusive work was on the device `device`, `name`, `mean` (of totals the rate per second),
     /// `samples` and `covered_ns`. With process ranges, the last line has `process_ranges`: for each
     /// name `instances`, `open`, `host_ns` and `inclusive`, which is
@@ -280,12 +284,12 @@ pub trait ProfileExt: Sealed {
     ///
     /// Ranges read from a capture keep their row number, which nsys's reports call `RangeId`. The
     /// file contains no environment, user, host name or path. With the profile's
-    /// [`recording`](Self::recording), kernels have their grid id, launch type and total of local
+    /// [`recording`](Profile::recording), kernels have their grid id, launch type and total of local
     /// memory. Calls of the driver API appear in nsys's sums and traces, but not in its rules,
     /// which search for names of the runtime API. A call of the runtime API replaces the driver
     /// call it makes, as in nsys's own files. nsys has no place for activations of
-    /// [`process_ranges`](Self::process_ranges), the ranges of graph nodes, ranges handed to other
-    /// threads, and units of fields. Of [samples](Self::tracks) the file contains counters, with
+    /// [`process_ranges`](Profile::process_ranges), the ranges of graph nodes, ranges handed to other
+    /// threads, and units of fields. Of [samples](Profile::tracks) the file contains counters, with
     /// the unit in the name (`DRAM read [B per sample]`) and unrounded values, but no NVML samples.
     /// Writing takes about 2 us for an operation with its call.
     ///
@@ -308,10 +312,10 @@ pub trait ProfileExt: Sealed {
     /// The rules of nsys on this profile, with the defaults of [`Rules`].
     fn rules(&self) -> Rules<'_>;
 
-    /// Every [track](Self::tracks) with samples, summed up over the session.
+    /// Every [track](Profile::tracks) with samples, summed up over the session.
     fn track_sums(&self) -> Report<TrackSum>;
 
-    /// Every [track](Self::tracks) summed up over the ranges of each path: while their inclusive
+    /// Every [track](Profile::tracks) summed up over the ranges of each path: while their inclusive
     /// work was on the track's device, including other work there. Flags are left out. Costs a
     /// visit of each sample for every range around it.
     fn range_track_sums(&self) -> Report<RangeTrackSum>;
@@ -328,7 +332,7 @@ pub trait ProfileExt: Sealed {
     /// user, path or environment. It takes about 60 bytes for a launch with its call and range, and
     /// the time of a diagnosis and a scorecard.
     ///
-    /// [Tracks](Self::tracks) of samplers are drawn below their device: the mean by time and the
+    /// [Tracks](Profile::tracks) of samplers are drawn below their device: the mean by time and the
     /// maximum of each pixel. A track has at most 20,000 segments, all tracks together 200,000.
     /// Longer tracks are downsampled: consecutive samples become one segment with mean, minimum and
     /// maximum. Means over the session and over ranges include all samples.
@@ -627,15 +631,16 @@ pub trait GpuTestExt: Sealed {
     /// Measures until the work is decided to match the baseline or not: see [`Gate`]. A path,
     /// relative to the package's folder, also makes a gate.
     ///
-    /// The gate determines the number of runs ([`Gate::runs`]), not [`repeats`](Self::repeats).
+    /// The gate determines the number of runs ([`Gate::runs`]), not [`repeats`](GpuTest::repeats).
     /// With `GPU_BASELINES=update` in the environment the baseline is written instead.
     fn baseline(self, gate: impl Into<Gate>) -> GatedTest;
 
     /// Measures the GPU time, latency and host cost of the work: [`Measure::run`] with its
-    /// defaults, after at least [`warm_up`](Self::warm_up) calls. [`repeats`](Self::repeats) has no
+    /// defaults, after at least [`warm_up`](GpuTest::warm_up) calls. [`repeats`](GpuTest::repeats) has no
     /// effect.
     ///
     /// ```no_run
+    /// use profiler_analysis::prelude::*;
     /// use profiler_core::gpu_test;
     ///
     /// # fn forward() {}

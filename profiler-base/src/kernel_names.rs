@@ -44,7 +44,7 @@ pub fn displayed(name: &str, demangled_name: Option<&str>) -> String {
     demangled_name.map_or_else(|| demangled(name), without_parameters)
 }
 
-/// A kernel's label: the displayed name, with parameters for an [overloaded](overloaded) function.
+/// A kernel's label: the displayed name, with parameters for an overloaded function.
 pub fn label(name: &str, demangled_name: Option<&str>, is_overloaded: bool) -> String {
     let shown = displayed(name, demangled_name);
     if !is_overloaded {
@@ -271,7 +271,7 @@ impl Characters {
     }
 }
 
-/// A pattern of [`matches`].
+/// A pattern of names: see [`matches()`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pattern {
     text: String,

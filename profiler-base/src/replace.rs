@@ -66,7 +66,7 @@ pub fn write(path: &Path, content: impl FnOnce(&File) -> io::Result<()>) -> io::
     }
 }
 
-/// [`write`] with the complete content.
+/// [`write()`] with the complete content.
 pub fn write_all(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     write(path, |mut file| file.write_all(content.as_ref()))
 }

@@ -80,47 +80,6 @@
 //! [`Range::mean`], [`Step::mean`](query::Step::mean) and [`Track::mean`](profile::Track::mean) are
 //! the values of a range, a step or any interval, with the number of samples: see [`Sampling`].
 //!
-//! # What it is bound by
-//! [`Profile::diagnose`] finds what a run, its ranges and its steps are bound by (launches, waits,
-//! copies, the host, data, communication, or the GPU), further findings, remedies, and the upper
-//! bound of their gain. Each statement has its numbers, thresholds, operations and calls: see
-//! [`diagnosis`].
-//!
-//! # What a change would bring
-//! [`Profile::dependencies`] is the graph of what waits for what: the [critical path](critical_path) of
-//! a run or its steps, the slack of all else, and by a replay what changes would save, with the
-//! error of that model.
-//!
-//! # What kernels are
-//! [`kernels`] classifies kernels by purpose, and finds which use tensor cores and which operations
-//! could, and how well each launch fits its device: occupancy, waves, tails. It needs no counters.
-//!
-//! # Rooflines
-//! A range may declare its work: operations, bytes, number type. [`Profile::roofline`] compares it
-//! with the GPU time and the device's peaks, known from its attributes: the distance of each path
-//! from the roof, and whether memory or arithmetic limits it. [`Declared`](roofline::Declared)
-//! declares work of unmodified programs.
-//!
-//! use nvtx::{Dtype, Work};
-//! use profiler_core::Profile;
-//! use profiler_core::roofline::Declared;
-//!
-//! #[nvtx::annotate(work = Work::gemm(m, n, k, Dtype::F32))]
-//! fn product(m: u64, n: u64, k: u64) { /* launches it */ }
-//!
-//! # fn main() -> Result<(), profiler_core::Error> {
-//! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
-//! let profile = Profile::load(file)?;
-//! if let Some(peaks) = profile.peaks(None) {
-//!     let update = Work::elementwise(512 * 256, 3, 2, 4, Dtype::F32);
-//!     let roofline = profile.roofline_with(&peaks, &Declared::new().kernel("sgd_update", update));
-//!     println!("{roofline}"); // to_svg() and to_html() draw it
-//!     assert_eq!(roofline.points[0].bound(), Some(profiler_core::roofline::Bound::Memory));
-//! }
-//! # Ok(())
-//! # }
-//! ```
-//!
 //! # Spans
 //! With the feature `tracing`, `ProfilerLayer` makes spans ranges and emits an event with the GPU
 //! work of each:
@@ -140,45 +99,29 @@
 //! # }
 //! ```
 //!
-//! # In tests, benches and unmodified programs
+//! # In tests and benches
 //! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range)
 //! and fails with what exceeds them, and with what a recording cannot decide. [`gpu_test()`] and
 //! [`#[gpu_test]`](macro@gpu_test) measure with warm-up and repetitions, one test at a time, and
-//! are skipped with a message without a GPU. [`GpuTest::baseline`] compares with a reviewed file,
-//! counts exactly and times by their noise: see [`gate`]. [`Profile::counts`] is names and counts
-//! as text. [`Profiler::measure`] measures one piece of work: GPU time, latency and host cost with
-//! bounds; [`measure`] has the settings and the comparison of two variants. With the feature
-//! `criterion`, `testing::GpuTime` and its neighbours are measurements for benches. [`from_env`] in
-//! `main` enables profiling by the environment variable `GPU_PROFILER`. [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats` and
-//! `nsys analyze`.
+//! are skipped with a message without a GPU. [`Profile::counts`] is names and counts as text, to
+//! compare with a file. With the feature `criterion`, `testing::GpuTime` and its neighbours are
+//! measurements for benches. [`from_env`] in `main` enables profiling by the environment variable
+//! `GPU_PROFILER`.
 //!
-//! # Comparisons and outputs
-//! [`compare()`] compares two profiles, kernels by name and shape: new and missing work, the
-//! factors by which times changed with their confidence, and the largest cost of each side; as
-//! text, JSON, CSV, Markdown or a page. [`Profile::write_html`] writes one page for a browser:
-//! timeline, ranges, kernels and calls. [`Profile::export`] writes a profile for Perfetto, Chrome,
-//! HolisticTraceAnalysis, pprof, OpenTelemetry, the Firefox Profiler and flame graphs; [`Format`] lists
-//! what each contains. [`Profile::stacks`] sums the work by thread, range path and kernel. With the feature
-//! `parquet`, `Profile::write_parquet` writes tables for DuckDB and the like, one part by host and
-//! rank for each process of a job.
+//! # What a profile says
+//! The crate `profiler_analysis` reads profiles: diagnosis, critical path, rooflines, comparisons,
+//! baselines, measurements of one piece of work, the reports of `nsys stats`, an HTML page, and exports
+//! for Perfetto, pprof and others. The program `gpuprof` offers all of it for files. [`tables`] has
+//! the rows that they read, for analyses of your own.
 //!
 //! # Features
 //! No feature is on by default: sessions, recordings, profiles, queries, the text report, budgets and GPU tests need none.
-//! - `analysis`: results beyond queries. The modules [`diagnosis`], [`mod@critical_path`], [`kernels`], [`roofline`], [`scorecard`], [`mod@compare`],
-//!   [`reports`], [`gate`], [`measure`] and [`testing::ci`]; the methods [`Profile::diagnose`], [`Profile::dependencies`], [`Profile::roofline`], [`Profile::scorecard`],
-//!   [`Profile::reports`], [`Profile::rules`], [`Profile::write_html`], [`Profile::export`] and [`GpuTest::baseline`];
-//!   [`counters::count_kernels`]. It doubles the time that the crate takes to compile.
-//! - `serde`: `Serialize` for all results; part of `analysis`. Recordings and series need no feature.
-//! - `tracing`: `ProfilerLayer`. `criterion`: measurements for benches. `nvml`: clocks and power. `metrics`: sums of
-//!   running sessions for the `metrics` facade, and so for Prometheus ([`session`]`::metrics`). `opentelemetry`: GPU time on the
-//!   spans of OpenTelemetry. `push`: profiles pushed over HTTP. `nsys`: captures of
-//!   Nsight Systems, read and written. `parquet`: tables for DuckDB and its like. `pprof`, `otlp`, `firefox`: exports for pprof's
-//!   readers, OpenTelemetry's collectors and the Firefox Profiler; each includes `analysis`. `stacks`: stacks of threads
-//!   at launches that end gaps, and samples within gaps; recordings that have some are read without it.
-//!
-//! # From the command line
-//! The program `gpuprof`, a separate package, offers all of this for files, with exit statuses for
-//! gates.
+//! - `serde`: `Serialize` for all results. Recordings and series need no feature. `test-reports`: reports of tests for CI,
+//!   [`testing`]`::ci`.
+//! - `tracing`: `ProfilerLayer`. `opentelemetry`: GPU time on the spans of OpenTelemetry. `metrics`: sums of running sessions for
+//!   the `metrics` facade, and so for Prometheus ([`session`]`::metrics`). `nvml`: clocks and power. `criterion`: measurements for
+//!   benches.
+//! - `stacks`: stacks of threads at launches that end gaps, and samples within gaps; recordings that have some are read without it.
 //!
 //! # What it costs
 //! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry.

@@ -1,5 +1,5 @@
 //! Exports for other programs, captures of Nsight Systems.
-//! [`Profile::export`](crate::Profile::export) has an example.
+//! [`Profile::export`](crate::prelude::ProfileExt::export) has an example.
 
 pub(crate) mod export;
 #[cfg(feature = "parquet")]

@@ -48,13 +48,14 @@ pub struct PushCounts {
 /// ```no_run
 /// use std::time::Duration;
 ///
-/// use profiler_core::formats::push::PushTo;
-/// use profiler_core::{Format, Profiler};
+/// use profiler_analysis::formats::push::PushTo;
+/// use profiler_analysis::Format;
+/// use profiler_core::Profiler;
 ///
 /// # #[cfg(not(feature = "otlp"))]
 /// # fn main() {}
 /// # #[cfg(feature = "otlp")]
-/// # fn main() -> Result<(), profiler_core::Error> {
+/// # fn main() -> Result<(), profiler_analysis::Error> {
 /// let push = PushTo::new("http://localhost:4318/v1development/profiles").start()?;
 /// let profiler = Profiler::builder().keep_last(Duration::from_secs(10)).build()?;
 /// profiler.start()?;

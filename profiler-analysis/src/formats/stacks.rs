@@ -1,9 +1,9 @@
 //! GPU work, and idle time, as weighted stacks: the table behind flame graphs, pprof and OTLP profiles.
 //!
 //! A stack is where the work was submitted or where it ran, then the path of its range, then the
-//! operation: `process 7 > thread 9 > step > forward > gemm`. [`Profile::stacks`] makes the table.
+//! operation: `process 7 > thread 9 > step > forward > gemm`. [`Profile::stacks`](crate::prelude::ProfileExt::stacks) makes the table.
 //! Of idle time the host's functions and the cause stand in place of the operation:
-//! [`Profile::idle_stacks`].
+//! [`Profile::idle_stacks`](crate::prelude::ProfileExt::idle_stacks).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -170,7 +170,7 @@ pub struct Stack<'a> {
     pub weights: StackWeights,
 }
 
-/// The weighted stacks of a profile; [`Profile::stacks`] makes it and has an example.
+/// The weighted stacks of a profile; [`Profile::stacks`](crate::prelude::ProfileExt::stacks) makes it and has an example.
 #[derive(Debug)]
 pub struct Stacks<'a> {
     profile: &'a Profile,

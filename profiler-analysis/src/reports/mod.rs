@@ -4,10 +4,11 @@
 //! readers of its CSV also read ours.
 //!
 //! ```no_run
+//! use profiler_analysis::prelude::*;
 //! use profiler_core::Profile;
-//! use profiler_core::reports::{Rule, StatsReport};
+//! use profiler_analysis::reports::{Rule, StatsReport};
 //!
-//! # fn main() -> Result<(), profiler_core::Error> {
+//! # fn main() -> Result<(), profiler_analysis::Error> {
 //! let profile = Profile::load("run.gpuprof")?;
 //! println!("{}", profile.stats(StatsReport::CudaGpuKernSum)); // a table for people
 //! let csv = profile.stats("nvtx_gpu_proj_sum".parse()?).csv(); // nsys's file
@@ -387,7 +388,7 @@ pub(crate) fn stats(profile: &Profile, report: StatsReport) -> AnyReport {
 /// Computes reports, each anew from the profile: a few nanoseconds an operation or call, and some
 /// microseconds for each C++ kernel name.
 ///
-/// In a recording of a [`Profiler`](crate::Profiler) the calls of the driver API count, and
+/// In a recording of a [`Profiler`](profiler_core::Profiler) the calls of the driver API count, and
 /// recorded calls of the runtime API. Times are nanoseconds since the session's start, negative for
 /// earlier events of a capture. Process ids are 0 in recordings without them.
 ///

@@ -57,7 +57,7 @@ pub struct SpanTime(Arc<Profiler>);
 
 /// Measures from the start of the first call of a sample that submitted a GPU operation to the end
 /// of the last operation. For a routine that waits for its work this is the launch-to-end latency
-/// with the host's time between iterations; [`measure`](crate::measure) has the latency of single
+/// with the host's time between iterations; `measure` has the latency of single
 /// calls. Otherwise as [`GpuTime`].
 #[derive(Debug)]
 pub struct LatencyTime(Arc<Profiler>);

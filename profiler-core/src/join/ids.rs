@@ -17,43 +17,43 @@ macro_rules! index {
     };
 }
 index!(
-    /// Row of [`Tables::ranges`].
+    /// Row of [`Tables::ranges`](super::tables::Tables::ranges).
     RangeId
 );
 index!(
-    /// Row of [`Tables::labels`].
+    /// Row of [`Tables::labels`](super::tables::Tables::labels).
     LabelId
 );
 index!(
-    /// Row of [`Tables::process_ranges`].
+    /// Row of [`Tables::process_ranges`](super::tables::Tables::process_ranges).
     ProcessRangeId
 );
 index!(
-    /// Row of [`Tables::marks`].
+    /// Row of [`Tables::marks`](super::tables::Tables::marks).
     MarkId
 );
 index!(
-    /// Row of [`Tables::calls`].
+    /// Row of [`Tables::calls`](super::tables::Tables::calls).
     CallId
 );
 index!(
-    /// Row of [`Tables::threads`].
+    /// Row of [`Tables::threads`](super::tables::Tables::threads).
     ThreadId
 );
 index!(
-    /// Row of [`Tables::works`].
+    /// Row of [`Tables::works`](super::tables::Tables::works).
     WorkId
 );
 index!(
-    /// Row of [`Tables::call_kinds`].
+    /// Row of [`Tables::call_kinds`](super::tables::Tables::call_kinds).
     CallKindId
 );
 index!(
-    /// Row of [`Tables::shares`].
+    /// Row of [`Tables::shares`](super::tables::Tables::shares).
     ShareId
 );
 index!(
-    /// Row of [`Tables::operations`].
+    /// Row of [`Tables::operations`](super::tables::Tables::operations).
     OperationId
 );
 

@@ -722,11 +722,11 @@ pub struct HostPart {
     pub thread: ThreadId,
     /// Its time.
     pub time: Interval,
-    /// In [`Tables::host_stacks`].
+    /// The number of the table with its stack.
     pub table: u32,
     /// In the stacks of that table.
     pub stack: Option<u32>,
-    /// As [`HostSamples::parts`](crate::record::host_stacks::HostSamples::parts) has it.
+    /// What the thread did, as the recording numbers it.
     pub doing: u32,
 }
 

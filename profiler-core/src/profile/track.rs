@@ -178,7 +178,7 @@ impl<'a> Track<'a> {
     }
 
     /// The least and greatest value of samples that overlap an interval, in [`unit`](Self::unit):
-    /// per sample for totals, unlike the rates of [`TrackSum`](crate::reports::TrackSum). `None`
+    /// per sample for totals, unlike the rates of `TrackSum`. `None`
     /// without samples.
     pub fn extremes(&self, from: Duration, to: Duration) -> Option<(f64, f64)> {
         let values = self.rows(self.interval(from, to)).map(|row| self.value(row));
@@ -316,7 +316,7 @@ impl<'a> Range<'a> {
     ///
     /// `None` if it has no operation with timestamps there, the track is not a total, or no sample
     /// overlaps. See [`Sampled::whole`] for ranges shorter than the sampling interval. Each call
-    /// visits all operations of the range; [`Profile::range_track_sums`] visits them once for all
+    /// visits all operations of the range; `range_track_sums` of `profiler_analysis` visits them once for all
     /// paths and tracks.
     pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
         track.sum_of(&[self.projection(track.device())?])
@@ -335,7 +335,7 @@ impl<'a> RangeNode<'a> {
     }
 
     /// [`Range::sum`] over all instances; time shared by two of them counts once. Visits all
-    /// operations on each call; see [`Profile::range_track_sums`] for many paths or tracks.
+    /// operations on each call; see `range_track_sums` of `profiler_analysis` for many paths or tracks.
     pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
         track.sum_of(&self.projections(track.device()))
     }

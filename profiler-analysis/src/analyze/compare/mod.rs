@@ -37,9 +37,10 @@ const RUNS: usize = 5;
 /// Compares two sides with the defaults of [`Compare`]: kernels by name and shape, in any range.
 ///
 /// ```no_run
-/// use profiler_core::{Profile, compare};
+/// use profiler_analysis::compare;
+/// use profiler_core::Profile;
 ///
-/// # fn main() -> Result<(), profiler_core::Error> {
+/// # fn main() -> Result<(), profiler_analysis::Error> {
 /// let (before, after) = (Profile::load("main.gpuprof")?, Profile::load("branch.gpuprof")?);
 /// let comparison = compare(&before, &after);
 /// println!("{}", comparison.wall().headline());
@@ -116,7 +117,7 @@ impl Compare {
     /// Compares one or more runs of each side.
     ///
     /// Ranges are matched by path and domain, kernels by name, grid and block. Ranges whose names
-    /// differ in [running numbers](Profile::with_grouped_numbers) alone are one; where a number occurs
+    /// differ in [running numbers](crate::prelude::ProfileExt::with_grouped_numbers) alone are one; where a number occurs
     /// once in each run, it runs if it has many values, or others in each run. Counts are per run:
     /// the median of several runs, exact if they agree ([`Change::varies`]). Times are compared one
     /// by one, instance by instance ([`TimeShift`]). With five or more runs on each side a run is
@@ -285,7 +286,7 @@ impl Comparison {
         /// The leaders before and after: of kernels, kinds of work, and causes of idle time.
         leaders: &[LeaderChange] = leaders;
         /// Reasons for different times other than the program, if clocks [were
-        /// sampled](crate::Sampling::nvml): throttling or different clocks. Empty without any.
+        /// sampled](profiler_core::Sampling::nvml): throttling or different clocks. Empty without any.
         clock_warnings: &[ClockWarning] = clock_warnings;
         /// The runs before.
         before: &[Compared] = before;
@@ -317,7 +318,7 @@ pub struct Compared {
     pub is_complete: bool,
     /// The losses.
     pub health: Health,
-    /// The energy of its devices in joules, if it was [sampled](crate::Sampling::nvml).
+    /// The energy of its devices in joules, if it was [sampled](profiler_core::Sampling::nvml).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub energy_j: Option<f64>,
 }

@@ -22,12 +22,13 @@ static CREATED: AtomicU64 = AtomicU64::new(0);
 /// ```no_run
 /// use std::time::Duration;
 ///
+/// use profiler_analysis::prelude::*;
 /// use profiler_core::Profiler;
-/// use profiler_core::critical_path::Intervention;
+/// use profiler_analysis::critical_path::Intervention;
 ///
 /// # fn load() {}
 /// # fn train() {}
-/// # fn main() -> Result<(), profiler_core::Error> {
+/// # fn main() -> Result<(), profiler_analysis::Error> {
 /// let intervention = Intervention::new(Duration::from_micros(200));
 /// let profiler = Profiler::builder().build()?;
 /// let ((), profile) = profiler.record(|| {

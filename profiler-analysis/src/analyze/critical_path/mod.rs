@@ -1,10 +1,11 @@
 //! The critical path of a run, and what changes of it would bring.
 //!
 //! ```
+//! use profiler_analysis::prelude::*;
 //! use profiler_core::Profile;
-//! use profiler_core::critical_path::Change;
+//! use profiler_analysis::critical_path::Change;
 //!
-//! # fn main() -> Result<(), profiler_core::Error> {
+//! # fn main() -> Result<(), profiler_analysis::Error> {
 //! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
 //! let profile = Profile::load(file)?;
 //! let dependencies = profile.dependencies();
@@ -120,7 +121,7 @@ pub struct Assumptions {
     pub hand_overs: u64,
 }
 
-/// The graph of what depends on what in a run, from [`Profile::dependencies`].
+/// The graph of what depends on what in a run, from [`Profile::dependencies`](crate::prelude::ProfileExt::dependencies).
 #[derive(Debug)]
 pub struct Dependencies<'a> {
     profile: &'a Profile,

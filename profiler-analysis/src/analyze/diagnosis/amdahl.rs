@@ -7,7 +7,7 @@
 /// to 1; an `s` of 0 or less gives 0. NaN gives NaN.
 ///
 /// ```
-/// use profiler_core::diagnosis::amdahl;
+/// use profiler_analysis::diagnosis::amdahl;
 ///
 /// assert_eq!(amdahl(0.5, 2.0), 1.0 / 0.75);
 /// assert_eq!(amdahl(0.9, f64::INFINITY).round(), 10.0);

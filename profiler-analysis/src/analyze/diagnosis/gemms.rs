@@ -8,7 +8,7 @@
 //!   In other types they are no finding: on an H200 cuBLAS uses kernels of Ampere for full f32, and for
 //!   small products in tf32 and int8 (the same table).
 //!
-//! Kernels that use no tensor cores are the subject of [`Profile::tensor_cores`] instead.
+//! Kernels that use no tensor cores are the subject of [`Profile::tensor_cores`](crate::prelude::ProfileExt::tensor_cores) instead.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

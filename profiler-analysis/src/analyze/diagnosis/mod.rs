@@ -1,10 +1,11 @@
 //! Diagnosis of a run: its bottleneck, findings, advice, and estimated speed-ups.
 //!
 //! ```no_run
+//! use profiler_analysis::prelude::*;
 //! use profiler_core::Profile;
-//! use profiler_core::diagnosis::{Bottleneck, Thresholds};
+//! use profiler_analysis::diagnosis::{Bottleneck, Thresholds};
 //!
-//! # fn main() -> Result<(), profiler_core::Error> {
+//! # fn main() -> Result<(), profiler_analysis::Error> {
 //! let profile = Profile::load("run.gpuprof")?;
 //! let diagnosis = profile.diagnose();
 //! println!("{diagnosis}");
@@ -181,7 +182,7 @@ impl Diagnosis {
     }
 }
 
-/// Diagnoses a profile with given thresholds. Made by [`Profile::diagnosis`], which divides the
+/// Diagnoses a profile with given thresholds. Made by [`Profile::diagnosis`](crate::prelude::ProfileExt::diagnosis), which divides the
 /// run's clock once; each verdict costs a pass over its scope.
 #[derive(Debug)]
 pub struct Diagnoser<'a> {

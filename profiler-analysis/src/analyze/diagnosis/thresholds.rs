@@ -17,7 +17,7 @@ macro_rules! thresholds {
         /// suit a step of 10 ms and a run of an hour.
         ///
         /// ```
-        /// use profiler_core::diagnosis::Thresholds;
+        /// use profiler_analysis::diagnosis::Thresholds;
         ///
         /// let strict = Thresholds::new().verdict_share(0.1).loading("*shard*");
         /// assert_eq!(strict.get_verdict_share(), 0.1);
@@ -91,7 +91,7 @@ thresholds! {
     /// Whether a profile that lacks records gets a verdict. Default false: a lost kernel looks like
     /// an idle GPU. Also for an ordinal that is several GPUs.
     incomplete get_incomplete: bool = false;
-    /// Maximum [unmatched](crate::Health::unmatched_share) share of records and calls for a
+    /// Maximum [unmatched](profiler_core::Health::unmatched_share) share of records and calls for a
     /// verdict. Default 0.01: work of calls just before the recording's start or end.
     most_unmatched get_most_unmatched: f64 = 0.01;
     /// Number of moments that each cause and finding retains, longest first. Default 8; all count.

@@ -103,9 +103,9 @@ pub enum Inconclusive {
         /// The maximum share.
         most: f64,
     },
-    /// Records are missing, more than a few [unmatched](Unmatched): see [`Health`](crate::Health).
+    /// Records are missing, more than a few [unmatched](Unmatched): see [`Health`](profiler_core::Health).
     Incomplete,
-    /// Collectives alone take the largest share that is not work. [`Profile::ranks`](crate::Profile::ranks)
+    /// Collectives alone take the largest share that is not work. [`Profile::ranks`](crate::prelude::ProfileExt::ranks)
     /// separates the wait for another rank from the transfer, if the profile has all ranks.
     Collectives {
         /// Their share of the clock.

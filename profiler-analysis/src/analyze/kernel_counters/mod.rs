@@ -21,7 +21,7 @@ pub use tensor_pipes::{PipeDisagreement, TensorPipe, TensorPipes};
 /// CUPTI numbers the kernels in launch order and has no names; a recording of another run of the
 /// same work has them. Both runs must launch the same kernels: only the number is checked. Kernels
 /// of CUDA graphs are not launched one by one, so count work with graphs by ranges
-/// ([`count_ranges`](crate::counters::count_ranges)).
+/// ([`count_ranges`](profiler_core::counters::count_ranges)).
 #[derive(Debug, Clone)]
 pub struct CountedKernels {
     measured: Measured,
@@ -48,7 +48,7 @@ pub struct CountedKernel<'a> {
 /// ```no_run
 /// use cupti::counters::{RangeProfiler, Set};
 /// use profiler_core::Profiler;
-/// use profiler_core::counters::count_kernels;
+/// use profiler_analysis::counters::count_kernels;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let mut step = || {};
@@ -61,7 +61,7 @@ pub struct CountedKernel<'a> {
 /// ```
 ///
 /// # Errors
-/// Those of [`Profiler::record`] and [`count_ranges`](crate::counters::count_ranges), or the two
+/// Those of [`Profiler::record`] and [`count_ranges`](profiler_core::counters::count_ranges), or the two
 /// runs launched different numbers of kernels.
 pub fn count_kernels(
     counters: &RangeProfiler,

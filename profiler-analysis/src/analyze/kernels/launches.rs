@@ -77,7 +77,7 @@ impl Row for KernelShape {
 }
 
 /// Launches by kernel and shape, largest [head-room](LaunchShape::headroom) x GPU time first. Made
-/// by [`Query::launch_shapes`].
+/// by [`Query::launch_shapes`](crate::prelude::QueryExt::launch_shapes).
 ///
 /// Each row has an Nsight Compute command that measures one launch. The launch is identified by the
 /// number of earlier launches of the same kernel in the session. That number is exact if the

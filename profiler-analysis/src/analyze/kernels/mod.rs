@@ -2,10 +2,11 @@
 //! their launch fits the device.
 //!
 //! ```no_run
+//! use profiler_analysis::prelude::*;
 //! use profiler_core::Profile;
-//! use profiler_core::kernels::{Classifier, KernelClass};
+//! use profiler_analysis::kernels::{Classifier, KernelClass};
 //!
-//! # fn main() -> Result<(), profiler_core::Error> {
+//! # fn main() -> Result<(), profiler_analysis::Error> {
 //! let profile = Profile::load("run.gpuprof")?;
 //! println!("{}", profile.kernel_classes()); // gemm 61.3 %, attention 20.1 %, ...
 //! println!("{}", profile.query().in_range("backward").by_kernel_class());

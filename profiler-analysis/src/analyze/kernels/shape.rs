@@ -18,7 +18,7 @@ pub(super) const ENOUGH_OCCUPANCY: f64 = 0.8;
 /// Reported time share of a partial last wave (Nsight Compute's rule `LaunchConfiguration`).
 const MUCH_TAIL: f64 = 0.2;
 
-/// A launch on its device, judged without counters. Made by [`Kernel::launch_shape`].
+/// A launch on its device, judged without counters. Made by [`Kernel::launch_shape`](crate::prelude::KernelExt::launch_shape).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub struct LaunchShape {

@@ -231,7 +231,7 @@ impl fmt::Display for TcSummary {
     }
 }
 
-/// Tensor cores by operation, kernel and scope, as in DLProf. Made by [`Profile::tensor_cores`].
+/// Tensor cores by operation, kernel and scope, as in DLProf. Made by [`Profile::tensor_cores`](crate::prelude::ProfileExt::tensor_cores).
 ///
 /// Kernels are judged by name, with a [`Confidence`](super::Confidence). Operations are judged by
 /// the fields of their range: `dtype` (`"f16"`, `"bf16"`, ...), optionally `m`, `n`, `k` of a

@@ -5,7 +5,8 @@
 //! [`Profile::hosts`] states the error where there are several.
 //!
 //! ```no_run
-//! # fn main() -> Result<(), profiler_core::Error> {
+//! use profiler_analysis::prelude::*;
+//! # fn main() -> Result<(), profiler_analysis::Error> {
 //! # let profile = profiler_core::Profile::load("run.gpuprof")?;
 //! let ranks = profile.ranks();
 //! println!("{ranks}");
@@ -137,7 +138,7 @@ pub struct SpeedUps {
     pub stragglers: f64,
 }
 
-/// The ranks of a run. `{}` prints a report. Made by [`Profile::ranks`].
+/// The ranks of a run. `{}` prints a report. Made by [`Profile::ranks`](crate::prelude::ProfileExt::ranks).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Ranks {
@@ -145,7 +146,7 @@ pub struct Ranks {
     pub ranks: Vec<Rank>,
     /// Ranks for which others wait time and again, the latest first; at most one of each communicator.
     pub stragglers: Vec<Straggler>,
-    /// The instances of the range that [`Profile::ranks_by_range`] names, in order; else none.
+    /// The instances of the range that [`Profile::ranks_by_range`](crate::prelude::ProfileExt::ranks_by_range) names, in order; else none.
     pub windows: Vec<RankWindow>,
     /// Matched collectives, longest time first.
     pub collectives: Vec<CollectiveGroup>,

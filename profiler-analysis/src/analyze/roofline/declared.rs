@@ -92,10 +92,11 @@ fn amount(value: FieldValue<'_>) -> Option<f64> {
 ///
 /// ```
 /// use nvtx::{Dtype, Work};
+/// use profiler_analysis::prelude::*;
 /// use profiler_core::Profile;
-/// use profiler_core::roofline::Declared;
+/// use profiler_analysis::roofline::Declared;
 ///
-/// # fn main() -> Result<(), profiler_core::Error> {
+/// # fn main() -> Result<(), profiler_analysis::Error> {
 /// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
 /// let profile = Profile::load(file)?;
 /// let forward = Work::gemm(512, 512, 256, Dtype::F32) + Work::gemm(512, 64, 512, Dtype::F32);

@@ -36,7 +36,7 @@ use profiler_core::profile::{GpuOperation, OperationKind, Profile};
 use profiler_core::tables::Interval;
 use profiler_core::tables::busy::DeviceSweep;
 
-/// Declared work of ranges under the roofs of a device. Made by [`Profile::roofline`].
+/// Declared work of ranges under the roofs of a device. Made by [`Profile::roofline`](crate::prelude::ProfileExt::roofline).
 ///
 /// `{}` prints a table; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write it.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -85,7 +85,7 @@ struct LevelRoof {
 ///
 /// ```
 /// use nvtx::{Dtype, Pipe};
-/// use profiler_core::roofline::Peaks;
+/// use profiler_analysis::roofline::Peaks;
 ///
 /// let peaks = Peaks::new("my GPU")
 ///     .with_bandwidth(900e9)

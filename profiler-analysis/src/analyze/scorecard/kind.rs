@@ -13,7 +13,7 @@ named_variants! {
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum ScoreKind with text in ALL {
-        /// Whether nothing was lost ([`Health`](crate::Health)): missing records look like an idle
+        /// Whether nothing was lost ([`Health`](profiler_core::Health)): missing records look like an idle
         /// GPU.
         Health = "recording" and "health",
         /// Time in which a GPU ran anything but collectives; the mean of several GPUs without

@@ -1,10 +1,11 @@
 //! A scorecard: a run on one page, a dozen values with targets and flags.
 //!
 //! ```no_run
+//! use profiler_analysis::prelude::*;
 //! use profiler_core::Profile;
-//! use profiler_core::scorecard::{Flag, ScoreKind};
+//! use profiler_analysis::scorecard::{Flag, ScoreKind};
 //!
-//! # fn main() -> Result<(), profiler_core::Error> {
+//! # fn main() -> Result<(), profiler_analysis::Error> {
 //! let card = Profile::load("run.gpuprof")?.scorecard();
 //! println!("{card}");
 //! assert_ne!(card.flag(ScoreKind::GpuBusy), Flag::Bad);
@@ -14,7 +15,7 @@
 //!
 //! Nothing is measured here: the values come from the [diagnosis](crate::analyze::diagnosis), the
 //! [kernels](crate::analyze::kernels), the [roofline](crate::roofline::Roofline) and
-//! [`Health`](crate::Health), which have more detail.
+//! [`Health`](profiler_core::Health), which have more detail.
 
 mod kind;
 mod targets;
@@ -75,7 +76,7 @@ pub struct Mending {
     pub remedy: &'static str,
 }
 
-/// A run on one page, by [`Profile::scorecard`]. `{}` is up to 24 lines of text, and one for each further phase.
+/// A run on one page, by [`Profile::scorecard`](crate::prelude::ProfileExt::scorecard). `{}` is up to 24 lines of text, and one for each further phase.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scorecard {
     /// The verdict on the steady phase with the most time, or on the run as a whole; or why there is none.

@@ -44,7 +44,7 @@ impl Target {
 /// The settings of a scorecard: targets, [`Thresholds`] of the diagnosis, and roofs.
 ///
 /// ```
-/// use profiler_core::scorecard::{ScoreKind, Target, Targets};
+/// use profiler_analysis::scorecard::{ScoreKind, Target, Targets};
 ///
 /// let strict = Targets::new().with(ScoreKind::GpuBusy, Target::new(0.98, 0.9));
 /// assert_eq!(strict.get(ScoreKind::GpuBusy).bad, 0.9);

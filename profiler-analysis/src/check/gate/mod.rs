@@ -34,8 +34,9 @@ const VARIABLE: &str = "GPU_BASELINES";
 /// review accepts it into version control, and later runs read it, like a snapshot.
 ///
 /// ```no_run
+/// use profiler_analysis::prelude::*;
 /// use profiler_core::gpu_test;
-/// use profiler_core::gate::Gate;
+/// use profiler_analysis::gate::Gate;
 ///
 /// # fn forward() {}
 /// #[test]
@@ -57,7 +58,7 @@ const VARIABLE: &str = "GPU_BASELINES";
 /// range. One that fell, or is of no cost, is reported. A count that differed in the baseline may be
 /// within its range. [`strict`](Self::strict) gates fail on any difference.
 ///
-/// Ranges whose names differ in [running numbers](Profile::with_grouped_numbers) alone are one, whose
+/// Ranges whose names differ in [running numbers](crate::prelude::ProfileExt::with_grouped_numbers) alone are one, whose
 /// key in the file is the pattern: `step *`. A number that occurs once in a run and in one range runs if
 /// it has many values.
 ///
@@ -97,7 +98,7 @@ const VARIABLE: &str = "GPU_BASELINES";
 /// compares with its own entry; without one it returns an error that lists the entries.
 ///
 /// With the feature `nvml`, runs are discarded and repeated if NVML reports throttling just before
-/// or after them, or if [NVML samples](crate::Sampling::nvml) report it while operations ran.
+/// or after them, or if [NVML samples](profiler_core::Sampling::nvml) report it while operations ran.
 /// Throttling within a run that was not sampled is not detected. Without the feature, or if NVML is
 /// unavailable, the verdict says that clocks were not watched.
 #[derive(Debug, Clone)]

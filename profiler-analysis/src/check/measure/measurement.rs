@@ -61,7 +61,7 @@ pub struct MeasuredClocks {
     pub unknown: Option<String>,
 }
 
-/// What one piece of work takes: [`Profiler::measure`](crate::Profiler::measure). All times are
+/// What one piece of work takes: [`Profiler::measure`](crate::prelude::ProfilerExt::measure). All times are
 /// for one call of the work, or for one of its [units](Measure::units).
 ///
 /// `{}` prints a table with the use of each time. The bounds cover the noise of this process.
@@ -99,7 +99,7 @@ impl Measurement {
         /// From the start of the first call that submitted an operation to the end of the last
         /// operation, on an idle GPU: what a caller waits who needs the result. It contains the
         /// error of CUPTI's clock against the host's
-        /// ([`Health::clock_error_ns`](crate::Health::clock_error_ns)).
+        /// ([`Health::clock_error_ns`](profiler_core::Health::clock_error_ns)).
         latency: &Timing = latency;
         /// The time of the call on the host, waits included.
         host_time: &Timing = host_time;

@@ -2,12 +2,13 @@
 //! cost, with bounds, warm-up, clocks and the state of the L2 cache.
 //!
 //! ```no_run
+//! use profiler_analysis::prelude::*;
 //! use profiler_core::Profiler;
-//! use profiler_core::measure::{L2, Measure, Verdict};
+//! use profiler_analysis::measure::{L2, Measure, Verdict};
 //!
 //! # fn forward() {}
 //! # fn fused_forward() {}
-//! # fn main() -> Result<(), profiler_core::Error> {
+//! # fn main() -> Result<(), profiler_analysis::Error> {
 //! let profiler = Profiler::builder().build()?;
 //! let measurement = profiler.measure(|| forward())?;
 //! println!("{measurement}"); // a table with the use of each time
@@ -24,7 +25,7 @@
 //! ```
 //!
 //! A sample is one call of the work, in a range of its own, so that exactly its operations count:
-//! those that the thread submitted, or another one to which a [`Context`](crate::Context) was
+//! those that the thread submitted, or another one to which a [`Context`](profiler_core::Context) was
 //! handed. Before and after a sample the thread's current CUDA context is waited for. Samples of
 //! about 20 ms are one session, so that its start and stop cost little.
 

@@ -37,12 +37,12 @@ macro_rules! formats {
     ($($(#[$doc:meta])* $module:ident => $variant:ident $(if $feature:literal)?,)+) => {
         $($(#[cfg(feature = $feature)])? mod $module;)+
 
-        /// A format that other tools read; [`Profile::export`] writes it and has an example.
+        /// A format that other tools read; [`Profile::export`](crate::prelude::ProfileExt::export) writes it and has an example.
         ///
         /// No format contains the environment, user, host name or a path. Timelines contain the ids
         /// of the process and its threads. Times are relative to the session's start. Operations
         /// without timestamps of CUPTI are on no timeline; the file contains their number. Shared
-        /// work ([`Context::join`](crate::Context::join)) is shown for the range it is attributed
+        /// work ([`Context::join`](profiler_core::Context::join)) is shown for the range it is attributed
         /// to; Perfetto's and Chrome's formats also name the other ranges.
         ///
         /// [Tracks](Profile::tracks) of samplers are counters of their device in timelines, named
@@ -175,7 +175,7 @@ impl Export {
         /// `Format::Otlp`: none by default for folded stacks, process and thread for the others.
         stacks(root: StackRoot) stacks = Some(root);
         /// Has formats of stacks ([`Format::Folded`], `Format::Pprof`, `Format::Otlp`) contain the idle time of devices by host
-        /// function and cause in place of their work: gaps from this length on. See [`Profile::idle_stacks`].
+        /// function and cause in place of their work: gaps from this length on. See [`Profile::idle_stacks`](crate::prelude::ProfileExt::idle_stacks).
         idle(shortest: Duration) idle = Some(shortest);
         /// Sets whether [`Format::Perfetto`] has each operation twice: as a slice with arrows and all
         /// arguments, and as a typed GPU event (`GpuRenderStageEvent` with kernel and launch), which

@@ -29,7 +29,7 @@ pub use test_reports::publish;
 /// );
 /// ```
 ///
-/// A [`Verdict`](crate::gate::Verdict) and [`Violations`](crate::budget::Violations) convert into
+/// [`Violations`](crate::budget::Violations), and the verdict of a gate of `profiler_analysis`, convert into
 /// a report; [`Expect::report`](crate::budget::Expect::report) also has the budgets that were kept.
 /// Tests write theirs by themselves if the environment variable `GPU_TEST_REPORTS` or
 /// `GITHUB_ACTIONS` is set; `docs/guide/ci.md` of the repository has workflows.
