@@ -10,7 +10,6 @@
 mod backwards;
 #[path = "../../profiler-core/tests/support/sampled.rs"]
 #[allow(dead_code, reason = "the rest is of other tests")]
-#[path = "../../profiler-core/tests/support/mod.rs"]
 mod support;
 
 use std::env;

@@ -14,7 +14,6 @@ mod folder;
 mod graphs;
 #[path = "../../profiler-core/tests/support/sampled.rs"]
 #[allow(dead_code, reason = "the rest is of other tests")]
-#[path = "../../profiler-core/tests/support/mod.rs"]
 mod support;
 
 use std::collections::BTreeMap;

@@ -8,17 +8,14 @@ use fastrand::Rng;
 
 use super::*;
 use crate::join::tables::{
-    self, Api, CallKind, Interval, KernelNames, Label, LabelId, MemoryEvent as Event, Session,
-    Tables, ThreadId, What, WholeGraph, Work,
+    self, Interval, KernelNames, Label, LabelId, MemoryEvent as Event, Tables, ThreadId, What, Work,
 };
 use crate::profile::Attribution;
 
 #[path = "../../tests/support/random_profile.rs"]
 mod random_profile;
 
-use random_profile::{
-    BASE, LENGTH, Made, Ran, Spot, TestCall, interval, profile_of, programs, random, thread_id,
-};
+use random_profile::{BASE, LENGTH, Made, Ran, Spot, TestCall, profile_of, programs, thread_id};
 
 /// For each nanosecond of the session, whether an operation ran.
 fn bits<'r>(ran: impl Iterator<Item = &'r Ran>) -> Vec<bool> {

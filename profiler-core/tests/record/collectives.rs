@@ -2,6 +2,7 @@
 
 use cupti::fake::{Fake, Work};
 use nvtx::{Domain, range};
+use profiler_analysis::prelude::*;
 use profiler_core::profile::CollectiveFunction as F;
 use profiler_core::{Profile, Recording};
 
@@ -131,7 +132,6 @@ fn events_of_the_plugin_survive_a_merge_and_a_file() {
 }
 
 /// A communicator that is split in two, one of which is destroyed; a later one has its hash and counts from 0 again.
-#[cfg(feature = "analysis")]
 #[test]
 fn communicators_that_are_split_and_destroyed_are_matched_each_by_itself() {
     const SPLIT: [u64; 2] = [7, 8];
@@ -168,7 +168,6 @@ fn communicators_that_are_split_and_destroyed_are_matched_each_by_itself() {
 }
 
 /// One rank loaded a plugin and the other did not, both from the first collective on.
-#[cfg(feature = "analysis")]
 #[test]
 fn rank_without_the_plugin_is_matched_by_the_ranges_of_nccl() {
     let of_rank = |rank: u64| {

@@ -375,7 +375,6 @@ fn the_final_profile_is_that_of_a_session_without_snapshots() {
         let (taken, with) = run(&fake, takers);
         assert!(taken >= takers, "{taken}");
         check(&with);
-        #[cfg(feature = "analysis")]
         assert_eq!(with.counts(), without.counts());
         assert_eq!(facts(with.health()), facts(without.health()));
         let counts = |profile: &Profile| {

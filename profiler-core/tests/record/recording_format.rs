@@ -12,6 +12,7 @@ use std::time::Duration;
 use cupti::fake::{Fake, Work};
 use cupti::{Config, GraphEventKind};
 use frames::{Frame, file, frames, log, log_content, old_file, old_frames};
+use profiler_analysis::prelude::*;
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, Recording};
 use serde_json::{Value, json};
@@ -641,7 +642,6 @@ fn use_all(profile: &Profile) {
         let _ = profile.ranges().filter_map(|range| range.mean(&track)).count();
     }
     let _ = profile.device_clocks();
-    #[cfg(feature = "analysis")]
     {
         let _ = (profile.track_sums().json(), profile.range_track_sums().json());
         let _ = (profile.to_html(), profile.json_lines());

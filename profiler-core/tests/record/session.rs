@@ -7,6 +7,7 @@ use std::time::Duration;
 use cupti::fake::{Fake, Work};
 use cupti::{ActivityKind, Config};
 use nvtx::range;
+use profiler_analysis::prelude::*;
 use profiler_core::profile::{Attribution, Totals};
 use profiler_core::{Profile, Profiler};
 
@@ -270,7 +271,6 @@ fn a_process_range_open_at_the_stop_leaves_the_profile_complete() {
     assert_eq!(profile.health().open_ranges, 1);
     profile.health().assert_complete();
     assert!(profile.to_string().contains("complete; 20 records"), "{profile}");
-    #[cfg(feature = "analysis")]
     {
         let verdict = profile.diagnose().verdict().clone();
         assert_eq!(verdict.inconclusive, None, "{verdict}");

@@ -5,7 +5,6 @@ use std::time::Duration;
 use cupti::{CallClass, MemoryKind};
 
 use super::*;
-use profiler_core::Health;
 use profiler_core::profile::RecordingInfo;
 use profiler_core::tables::{
     self, Api, Builder, CallId, CallKind, KernelNames, Label, LabelId, RangeId, Session, Tables,
