@@ -10,7 +10,7 @@ use profiler_core::{Format, Profile};
 use crate::args::{ConvertArgs, ExportFormat, FileArgs};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::{input, note_losses};
+use crate::input::{self, note_losses};
 
 pub(crate) fn convert(args: ConvertArgs) -> Result<(), Failure> {
     let to = args.output.output.or(args.to);

@@ -13,7 +13,7 @@ use profiler_core::{Format, Profile};
 use crate::args::OpenArgs;
 use crate::failure::{Failure, note};
 use crate::output::{Output, standard};
-use crate::{input, note_losses};
+use crate::input::{self, note_losses};
 
 /// The only port from which ui.perfetto.dev may read.
 const PERFETTO_PORT: u16 = 9001;

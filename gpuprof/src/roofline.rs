@@ -13,7 +13,7 @@ use crate::args::{OutputFormat as _, RooflineArgs, RooflineFormat};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::tables::write_json;
-use crate::{input, note_losses};
+use crate::input::{self, note_losses};
 
 /// A roof of `--peak`, in operations per second.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -15,7 +15,8 @@ use crate::args::{AnalyzeArgs, OutputFormat as _, StatsArgs, TableFormat};
 use crate::failure::{Failure, note};
 use crate::output::Output;
 use crate::terminal::Text;
-use crate::{input, note_losses, suggest};
+use crate::input::{self, note_losses};
+use crate::suggest;
 
 /// A report and its kernel names.
 #[derive(Debug, Clone, Copy)]

@@ -302,7 +302,7 @@ impl FileArgs {
     pub(crate) fn open(&self) -> Result<(Output, Profile), Failure> {
         let output = self.output(&[])?;
         let profile = crate::input::profile(&self.file)?;
-        crate::note_losses(&self.file, &profile);
+        crate::input::note_losses(&self.file, &profile);
         Ok((output, profile))
     }
 }
