@@ -9,7 +9,8 @@ use profiler_core::critical_path::{
 use serde::Serialize;
 
 use crate::args::{CriticalPathArgs, OutputFormat as _, TextFormat};
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
+use crate::message::note;
 use crate::suggest;
 use crate::tables::write_json;
 

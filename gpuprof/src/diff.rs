@@ -9,7 +9,8 @@ use profiler_core::compare::{Change, Compare, Comparison, Quantity, Speed, Undec
 use serde::Serialize;
 
 use crate::args::{DiffArgs, DiffFormat, Gated, OutputFormat as _};
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
+use crate::message::note;
 use crate::input;
 use crate::output::Output;
 use crate::tables::write_json;

@@ -17,7 +17,8 @@ use profiler_core::profile::Merger;
 use profiler_core::{Profile, Recording};
 use regex::Regex;
 
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
+use crate::message::note;
 use crate::{progress, suggest};
 
 const RECORDING: &[u8] = b"GPUPROF";

@@ -22,6 +22,7 @@ mod gate;
 mod input;
 mod kernels;
 mod live;
+mod message;
 mod open;
 mod output;
 mod progress;
@@ -46,7 +47,8 @@ use profiler_base::text::{self, printable};
 use profiler_core::Profile;
 
 use args::{Args, Command, ExportFormat, OutputFormat as _, ReportArgs, ReportFormat};
-use failure::{Failure, note};
+use failure::Failure;
+use message::note;
 use output::Output;
 use terminal::Settings;
 

@@ -11,7 +11,8 @@ use profiler_core::formats::Export;
 use profiler_core::{Format, Profile};
 
 use crate::args::OpenArgs;
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
+use crate::message::note;
 use crate::output::{Output, standard};
 use crate::input::{self, note_losses};
 

@@ -8,7 +8,8 @@ use profiler_core::Profile;
 use profiler_core::profile::Collective;
 
 use crate::args::{FileArgs, FormatArgs, OutputFormat as _, RanksFormat};
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
+use crate::message::note;
 use crate::tables::write_json;
 use crate::{input, suggest};
 

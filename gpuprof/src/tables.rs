@@ -12,7 +12,8 @@ use profiler_core::{Error, Profile};
 use serde::Serialize;
 
 use crate::args::{AnalyzeArgs, OutputFormat as _, StatsArgs, TableFormat};
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
+use crate::message::note;
 use crate::output::Output;
 use crate::terminal::Text;
 use crate::input::{self, note_losses};

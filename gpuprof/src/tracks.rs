@@ -6,7 +6,8 @@ use profiler_base::text::shortened;
 use profiler_core::series::Series;
 
 use crate::args::{OutputFormat as _, TableFormat, TracksArgs};
-use crate::failure::{Failure, MESSAGE_WIDTH, note};
+use crate::failure::Failure;
+use crate::message::{self, note};
 use crate::tables;
 
 pub(crate) fn tracks(args: TracksArgs) -> Result<(), Failure> {
@@ -49,5 +50,5 @@ fn is_incomplete(series: &Series) -> bool {
 fn losses(series: &Series) -> Option<String> {
     let losses = series.losses();
     let who = format!("GPU {}, {}", series.device(), series.source());
-    (!losses.is_empty()).then(|| shortened(&format!("{who}: {}", losses.join("; ")), MESSAGE_WIDTH))
+    (!losses.is_empty()).then(|| shortened(&format!("{who}: {}", losses.join("; ")), message::MAX_WIDTH))
 }

@@ -17,7 +17,8 @@ use profiler_base::text::{printable, shortened};
 use serde::Serialize;
 
 use crate::args::{ListArgs, LiveArgs};
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
+use crate::message::note;
 use crate::input;
 use crate::output::Output;
 use crate::tables::write_json;

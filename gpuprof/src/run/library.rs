@@ -7,7 +7,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::carried::Carried;
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
+use crate::message::note;
 
 /// The library that the CUDA driver loads in `cuInit`.
 pub(crate) const INJECTION_VARIABLE: &str = "CUDA_INJECTION64_PATH";

@@ -15,7 +15,8 @@ use gpuprof_control::manifest::{Ended, Run};
 use gpuprof_control::{LOG_VARIABLE, Options, RunFolder, Start};
 
 use crate::args::RunArgs;
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
+use crate::message::note;
 use crate::tables;
 use program::Program;
 use result::Outputs;

@@ -13,7 +13,8 @@ use profiler_core::formats::Export;
 use profiler_core::{Format, Profile};
 
 use crate::args::{ExportFormat, TableFormat};
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
+use crate::message::note;
 use crate::output::Output;
 use crate::tables::{self, NamedReport};
 use crate::terminal::{self, Text};
