@@ -9,8 +9,8 @@ use profiler_core::{Format, Profile};
 
 use crate::args::{ConvertArgs, ExportFormat, FileArgs};
 use crate::failure::Failure;
-use crate::output::Output;
 use crate::input::{self, note_losses};
+use crate::output::Output;
 
 pub(crate) fn convert(args: ConvertArgs) -> Result<(), Failure> {
     let to = args.output.output.or(args.to);

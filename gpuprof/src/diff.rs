@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::args::{DiffArgs, DiffFormat, Gated, OutputFormat as _};
 use crate::failure::Failure;
-use crate::message::note;
 use crate::input;
+use crate::message::note;
 use crate::output::Output;
 use crate::tables::write_json;
 

@@ -12,9 +12,9 @@ use profiler_core::{Format, Profile};
 
 use crate::args::OpenArgs;
 use crate::failure::Failure;
+use crate::input::{self, note_losses};
 use crate::message::note;
 use crate::output::{Output, standard};
-use crate::input::{self, note_losses};
 
 /// The only port from which ui.perfetto.dev may read.
 const PERFETTO_PORT: u16 = 9001;

@@ -11,9 +11,9 @@ use profiler_core::roofline::{Declared, Peaks};
 
 use crate::args::{OutputFormat as _, RooflineArgs, RooflineFormat};
 use crate::failure::Failure;
+use crate::input::{self, note_losses};
 use crate::output::Output;
 use crate::tables::write_json;
-use crate::input::{self, note_losses};
 
 /// A roof of `--peak`, in operations per second.
 #[derive(Debug, Clone, Copy, PartialEq)]

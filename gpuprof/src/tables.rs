@@ -13,11 +13,11 @@ use serde::Serialize;
 
 use crate::args::{AnalyzeArgs, OutputFormat as _, StatsArgs, TableFormat};
 use crate::failure::Failure;
+use crate::input::{self, note_losses};
 use crate::message::note;
 use crate::output::Output;
-use crate::terminal::Text;
-use crate::input::{self, note_losses};
 use crate::suggest;
+use crate::terminal::Text;
 
 /// A report and its kernel names.
 #[derive(Debug, Clone, Copy)]

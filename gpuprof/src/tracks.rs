@@ -50,5 +50,6 @@ fn is_incomplete(series: &Series) -> bool {
 fn losses(series: &Series) -> Option<String> {
     let losses = series.losses();
     let who = format!("GPU {}, {}", series.device(), series.source());
-    (!losses.is_empty()).then(|| shortened(&format!("{who}: {}", losses.join("; ")), message::MAX_WIDTH))
+    (!losses.is_empty())
+        .then(|| shortened(&format!("{who}: {}", losses.join("; ")), message::MAX_WIDTH))
 }

@@ -18,7 +18,7 @@ pub(crate) use formats::{
     DiffFormat, ExportFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, RanksFormat,
     ReportFormat, RooflineFormat, TableFormat, TextFormat,
 };
-pub(crate) use run::RunArgs;
+pub(crate) use run::{DEFAULT_STATS, RunArgs};
 
 use crate::failure::Failure;
 use crate::output::Output;

@@ -14,11 +14,11 @@ use profiler_core::{Format, Profile};
 
 use crate::args::{ExportFormat, TableFormat};
 use crate::failure::Failure;
-use crate::message::note;
+use crate::input;
+use crate::message::{note, process_label};
 use crate::output::Output;
 use crate::tables::{self, NamedReport};
 use crate::terminal::{self, Text};
-use crate::{input, live};
 
 /// What is written beside the report. Files are checked before the program starts.
 pub(super) struct Outputs {
@@ -79,7 +79,7 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
         let failures = found.iter().filter(|process| process.state == State::Failed);
         failures.for_each(|process| note(&failed(process)));
         let by_itself = found.iter().filter(|process| process.state == State::Yielded);
-        let by_itself: Vec<_> = by_itself.map(live::label).collect();
+        let by_itself: Vec<_> = by_itself.map(process_label).collect();
         if !quiet && !by_itself.is_empty() {
             note(&format!(
                 "nothing is recorded here: process {} records itself with profiler-core, and has its work in a recording of its own",
@@ -116,7 +116,7 @@ fn incidents(folder: &RunFolder, process: &Process) -> Option<String> {
     if count + left_out == 0 {
         return None;
     }
-    let (label, path) = (live::label(process), folder.incidents());
+    let (label, path) = (process_label(process), folder.incidents());
     let path = shown(&path);
     let files = format!("process {label}: incidents with a file in {path}: {count}");
     Some(match left_out {
@@ -135,7 +135,7 @@ fn print_always_on(folder: &RunFolder, process: &Process) -> bool {
             return false;
         }
     };
-    note(&format!("process {}", live::label(process)));
+    note(&format!("process {}", process_label(process)));
     let mut out = io::BufWriter::new(io::stderr().lock());
     let mut out = Text::new(&mut out, terminal::stderr());
     for line in text.lines() {
@@ -146,12 +146,12 @@ fn print_always_on(folder: &RunFolder, process: &Process) -> bool {
 
 fn failed(process: &Process) -> String {
     let why = process.reason.as_deref().unwrap_or("no reason is given");
-    format!("process {} is not recorded: {}", live::label(process), printable(why))
+    format!("process {} is not recorded: {}", process_label(process), printable(why))
 }
 
 /// Why a recording is missing, or ends before its process or without its last part.
 fn cut(process: &Process) -> Option<String> {
-    let label = live::label(process);
+    let label = process_label(process);
     let is_alive = process.id.is_alive();
     if !process.state.is_open() {
         None
