@@ -7,7 +7,8 @@ use std::time::Duration;
 use profiler_core::formats::{Export, ParquetOptions};
 use profiler_core::{Format, Profile};
 
-use crate::args::{ConvertArgs, ExportFormat, FileArgs};
+use crate::args::{ConvertArgs, FileArgs};
+use crate::export_format::ExportFormat;
 use crate::failure::Failure;
 use crate::input::{self, note_losses};
 use crate::output::Output;

@@ -15,6 +15,7 @@ mod critical_path;
 mod diagnose;
 mod diff;
 mod doctor;
+mod export_format;
 mod failure;
 mod file_size;
 mod gaps;
@@ -46,7 +47,8 @@ use gpuprof_control::socket::Request;
 use profiler_base::text::{self, printable};
 use profiler_core::Profile;
 
-use args::{Args, Command, ExportFormat, OutputFormat as _, ReportArgs, ReportFormat};
+use args::{Args, Command, OutputFormat as _, ReportArgs, ReportFormat};
+use export_format::ExportFormat;
 use failure::Failure;
 use message::note;
 use output::Output;

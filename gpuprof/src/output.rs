@@ -9,7 +9,7 @@ use profiler_base::replace::{Replacement, Target};
 use profiler_base::table::Layout;
 use profiler_core::Profile;
 
-use crate::args::ExportFormat;
+use crate::export_format::ExportFormat;
 use crate::failure::Failure;
 use crate::progress;
 use crate::terminal::{self, Text};

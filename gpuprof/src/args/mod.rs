@@ -15,11 +15,12 @@ use profiler_core::{Profile, Recording};
 use regex::Regex;
 
 pub(crate) use formats::{
-    DiffFormat, ExportFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, RanksFormat,
-    ReportFormat, RooflineFormat, TableFormat, TextFormat,
+    DiffFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, RanksFormat, ReportFormat,
+    RooflineFormat, TableFormat, TextFormat,
 };
 pub(crate) use run::{DEFAULT_STATS, RunArgs};
 
+use crate::export_format::ExportFormat;
 use crate::failure::Failure;
 use crate::output::Output;
 

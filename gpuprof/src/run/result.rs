@@ -12,7 +12,8 @@ use profiler_core::diagnosis::Thresholds;
 use profiler_core::formats::Export;
 use profiler_core::{Format, Profile};
 
-use crate::args::{ExportFormat, TableFormat};
+use crate::args::TableFormat;
+use crate::export_format::ExportFormat;
 use crate::failure::Failure;
 use crate::input;
 use crate::message::{note, process_label};
