@@ -11,8 +11,8 @@ use serde::Serialize;
 use crate::args::{CriticalPathArgs, OutputFormat as _, TextFormat};
 use crate::failure::Failure;
 use crate::message::note;
+use crate::output::write_json;
 use crate::suggest;
-use crate::tables::write_json;
 
 /// The path of some ranges, or the answers to questions.
 #[derive(Debug, Serialize)]

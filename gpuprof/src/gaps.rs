@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::args::{GapsArgs, OutputFormat as _, TextFormat};
 use crate::failure::Failure;
 use crate::input;
-use crate::tables::write_json;
+use crate::output::write_json;
 
 #[derive(Serialize)]
 struct Rows<'a> {

@@ -28,11 +28,11 @@ mod open;
 mod output;
 mod progress;
 mod ranks;
+mod reports;
 mod roofline;
 mod run;
 mod scorecard;
 mod suggest;
-mod tables;
 mod terminal;
 mod top;
 mod tracks;
@@ -132,8 +132,8 @@ fn run(command: Command) -> Result<(), Failure> {
             convert::to(ExportFormat::Flamegraph, &args.io, args.idle.idle)
         }
         Command::Convert(args) => convert::convert(args),
-        Command::Stats(stats) => tables::stats(stats),
-        Command::Analyze(analyze) => tables::analyze(analyze),
+        Command::Stats(stats) => reports::stats(stats),
+        Command::Analyze(analyze) => reports::analyze(analyze),
         Command::Kernels(args) => kernels::kernels(args),
         Command::Tracks(args) => tracks::tracks(args),
         Command::TensorCores(args) => kernels::tensor_cores(args),

@@ -10,7 +10,7 @@ use profiler_core::profile::Collective;
 use crate::args::{OutputFormat as _, RanksArgs, RanksFormat};
 use crate::failure::Failure;
 use crate::message::note;
-use crate::tables::write_json;
+use crate::output::write_json;
 use crate::{input, suggest};
 
 pub(crate) fn ranks(args: RanksArgs) -> Result<(), Failure> {

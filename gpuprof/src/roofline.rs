@@ -11,8 +11,7 @@ use profiler_core::roofline::{Declared, Peaks};
 use crate::args::{OutputFormat as _, Peak, RooflineArgs, RooflineFormat};
 use crate::failure::Failure;
 use crate::input::{self, note_losses};
-use crate::output::Output;
-use crate::tables::write_json;
+use crate::output::{Output, write_json};
 
 pub(crate) fn roofline(args: RooflineArgs) -> Result<(), Failure> {
     let (output, format) = (args.io.output(&[&args.peaks, &args.counted])?, args.format.get());

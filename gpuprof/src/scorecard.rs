@@ -8,8 +8,8 @@ use profiler_core::scorecard::{Flag, Score, ScoreKind, Scorecard, Targets};
 use crate::args::{FailOn, OutputFormat as _, PageFormat, ScorecardArgs};
 use crate::failure::Failure;
 use crate::input;
+use crate::output::write_json;
 use crate::roofline::read_peaks;
-use crate::tables::write_json;
 
 pub(crate) fn scorecard(args: ScorecardArgs) -> Result<(), Failure> {
     let (output, format) = (args.io.output(&[&args.peaks])?, args.format.get());

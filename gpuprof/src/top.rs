@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::args::{TableFormat, TopArgs, TopSort, TopTable};
 use crate::failure::Failure;
 use crate::input::note_losses;
-use crate::tables::write_json;
+use crate::output::write_json;
 
 const ALL: [TopTable; 3] = [TopTable::Kernels, TopTable::Ranges, TopTable::Api];
 

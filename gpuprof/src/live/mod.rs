@@ -20,8 +20,7 @@ use crate::args::{ListArgs, LiveArgs};
 use crate::failure::Failure;
 use crate::input;
 use crate::message::{PROGRAM_WIDTH, note, process_label};
-use crate::output::Output;
-use crate::tables::write_json;
+use crate::output::{Output, write_json};
 
 /// How long a process of `list` may take to answer.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);

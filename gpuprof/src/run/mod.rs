@@ -17,7 +17,7 @@ use gpuprof_control::{LOG_VARIABLE, Options, RunFolder, Start};
 use crate::args::{DEFAULT_STATS, RunArgs};
 use crate::failure::Failure;
 use crate::message::note;
-use crate::tables;
+use crate::reports;
 use program::Program;
 use result::Outputs;
 
@@ -207,7 +207,7 @@ fn check_stats(stats: Option<&str>, program: &[OsString]) -> Result<(), Failure>
     if stats != Some(DEFAULT_STATS) || Path::new(first).exists() {
         return Ok(());
     }
-    match tables::named_reports(first) {
+    match reports::named_reports(first) {
         Err(_) => Ok(()),
         Ok(_) => Err(Failure::Usage(format!(
             "{first} is a report and would be run as the program: write --stats={first}"

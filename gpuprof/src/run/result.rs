@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::message::{note, process_label};
 use crate::output::Output;
-use crate::tables::{self, NamedReport};
+use crate::reports::{self, NamedReport};
 use crate::terminal::{self, Text};
 
 /// What is written beside the report. Files are checked before the program starts.
@@ -36,7 +36,7 @@ impl Outputs {
         html: Option<PathBuf>,
         perfetto: Option<PathBuf>,
     ) -> Result<Self, Failure> {
-        let stats = stats.map_or(Ok(Vec::new()), |names| tables::named_reports(&names))?;
+        let stats = stats.map_or(Ok(Vec::new()), |names| reports::named_reports(&names))?;
         let open =
             |path: Option<PathBuf>| path.map(|path| Output::new(Some(path), &[])).transpose();
         let (html, perfetto) = (open(html)?, open(perfetto)?);
@@ -196,7 +196,7 @@ fn print_tables(profile: &Profile, outputs: &Outputs) -> Result<(), Failure> {
         writeln!(out)?;
         let reports = outputs.stats.iter();
         let reports = reports.map(|(name, report)| (name.clone(), report.of(profile), None));
-        tables::write(&mut out, TableFormat::Table, reports)?;
+        reports::write(&mut out, TableFormat::Table, reports)?;
     }
     if outputs.diagnose {
         writeln!(out)?;
