@@ -45,6 +45,7 @@ mod attribute;
 mod buffer;
 mod call_class;
 mod call_hold;
+mod callback_panics;
 pub mod callbacks;
 pub mod calls;
 pub mod clock;

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::log::LOG;
 use super::pool::{HEADER, POOL, is_scratch};
 use super::walk::walk;
-use crate::{calls, forked, session};
+use crate::{callback_panics, forked, session};
 
 /// CUPTI wants a buffer: on an application thread, inside a CUDA call.
 ///
@@ -17,7 +17,7 @@ pub(crate) unsafe extern "C" fn requested(
     size: *mut usize,
     max_records: *mut usize,
 ) {
-    let given = catch_unwind(|| POOL.take()).map_err(calls::panicked).ok().flatten();
+    let given = catch_unwind(|| POOL.take()).map_err(callback_panics::caught).ok().flatten();
     let (pointer, bytes) = given.map_or((std::ptr::null_mut(), 0), lend);
     // SAFETY: CUPTI passes a place for the buffer's address.
     unsafe { buffer.write(pointer) };
@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C" fn completed(
             log.before_switch(&walked);
         }
     }));
-    outcome.unwrap_or_else(calls::panicked);
+    outcome.unwrap_or_else(callback_panics::caught);
     words.fill(0);
     POOL.give(words);
     POOL.returned(span);

@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 
 use crate::accessors::getters;
 use crate::attribute::AttributeSetting;
-use crate::buffer::{LOG, Log, LogCounts, POOL};
+use crate::buffer::{LOG, Log, LogCounts, POOL, Sizes};
 use crate::callbacks::{Enabled, Handler};
 use crate::calls::{self, Part};
 use crate::clock::{self, Clock, Reading};
@@ -21,7 +21,6 @@ use crate::flusher::Flusher;
 use crate::kind::ActivityKind;
 use crate::launch_hold;
 use crate::library::Library;
-use crate::record::RecordBytes;
 use crate::session;
 use crate::sys::abi::CuptiResult;
 use crate::sys::api::Api;
@@ -141,7 +140,12 @@ impl Collector {
             }),
             ended: false,
         };
-        POOL.prepare(api, config, library.version().takes_no_buffer());
+        let sizes = Sizes {
+            buffer_bytes: config.buffer_bytes,
+            buffers: config.buffers,
+            most: config.max_buffers,
+        };
+        POOL.prepare(api, sizes, library.version().takes_no_buffer());
         *LOG.lock() = Some(Log::new(config.memory_limit));
         calls::clear();
         // On an error the collector is dropped, which restores everything.
@@ -536,7 +540,7 @@ impl Collector {
             pending_from_ns: cut.pending_from_ns,
             clock: cut.clock,
             losses,
-            records: RecordBytes::from_log(log, self.library.version()),
+            records: log.into_records(self.library.version()),
             calls: read.calls,
             runtime_calls: read.runtime_calls,
             graphs: read.graphs,

@@ -11,6 +11,7 @@ use super::functions::*;
 use crate::buffer::POOL;
 use crate::call_class::CallClass;
 use crate::call_hold;
+use crate::callback_panics;
 use crate::callbacks::{
     self, ApiCall, Callback, GraphIds, Module, NvtxCall, Resource, ResourceKind, Site, StateNotice,
     Synchronized,
@@ -45,7 +46,7 @@ pub(crate) unsafe extern "C" fn callback(
             _ => {}
         }
     }));
-    outcome.unwrap_or_else(calls::panicked);
+    outcome.unwrap_or_else(callback_panics::caught);
 }
 
 #[inline(always)] // into the one hot callback
