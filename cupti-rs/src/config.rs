@@ -9,8 +9,8 @@ use crate::callbacks::Callbacks;
 use crate::calls::{DriverFunction, RuntimeFunction};
 use crate::kind::ActivityKind;
 use crate::launch_hold;
+use crate::profiler_switch::SwitchHandler;
 use crate::record::UnifiedMemoryKind;
-use crate::switch_handler::SwitchHandler;
 
 /// The activity kinds that are collected by default.
 const DEFAULT_KINDS: [ActivityKind; 6] = [

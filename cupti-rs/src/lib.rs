@@ -70,13 +70,13 @@ mod library;
 pub mod log_registry;
 #[cfg(all(test, cupti_loom))]
 mod model;
+mod profiler_switch;
 #[doc(hidden)]
 pub mod quiet_thread;
 pub mod record;
 mod session;
 mod shared;
 mod support;
-mod switch_handler;
 pub mod sys;
 #[doc(hidden)]
 pub mod tables;

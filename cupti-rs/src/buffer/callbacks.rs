@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::log::LOG;
 use super::pool::{HEADER, POOL, is_scratch};
 use super::walk::walk;
-use crate::{callback_panics, forked, session};
+use crate::{callback_panics, forked, profiler_switch};
 
 /// CUPTI wants a buffer: on an application thread, inside a CUDA call.
 ///
@@ -80,7 +80,7 @@ pub(crate) unsafe extern "C" fn completed(
         }
         if is_scratch {
             log.refuse(&walked);
-        } else if session::keeps_records() {
+        } else if profiler_switch::keeps_records() {
             log.append(walked);
         } else {
             log.before_switch(&walked);
@@ -128,7 +128,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri has no fork")]
     fn in_a_forked_child_a_buffer_is_left_alone() {
         let _turn = LOG_TESTS.lock();
-        session::leave_children_out();
+        crate::session::leave_children_out();
         let (buffer, size) = lend(vec![1024; 1024].into_boxed_slice());
         // As when another thread of the parent appends at the time of the fork: the child's copy is never unlocked.
         let log = LOG.lock();

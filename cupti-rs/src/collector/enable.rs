@@ -13,6 +13,7 @@ use crate::error::{Error, Kind};
 use crate::graph_gate;
 use crate::graphs::{GraphEventKind, KINDS};
 use crate::kind::ActivityKind;
+use crate::profiler_switch;
 use crate::session;
 use crate::sys::abi::*;
 use crate::sys::functions::*;
@@ -70,7 +71,8 @@ impl Collector {
         while let Some(undo) = self.undo.pop() {
             self.restore(undo);
         }
-        session::end()
+        session::end();
+        profiler_switch::end()
     }
 
     fn set_up(&mut self) -> Result<(), Error> {
@@ -100,6 +102,7 @@ impl Collector {
         self.choose_callbacks()?;
         calls::set_stacks_after(self.config.stacks_after);
         let flag = |on: bool, flag: u64| if on { flag } else { 0 };
+        profiler_switch::begin();
         session::begin(
             flag(self.handler.is_some(), session::HANDLER)
                 | flag(self.config.runtime_calls, session::RUNTIME_CALLS)
@@ -109,7 +112,7 @@ impl Collector {
                 | flag(!self.config.profiler_switch, session::SWITCHED_ON)
                 | flag(self.library.version().hangs_over_graphs(), session::GATED),
         );
-        session::handle_switch(self.config.switch_handler());
+        profiler_switch::set_handler(self.config.switch_handler());
         if self.config.watches_switch() {
             // Enabled in pauses, too: a switch that the program turns during a pause takes effect after it.
             for id in SWITCH {

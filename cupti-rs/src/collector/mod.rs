@@ -21,6 +21,7 @@ use crate::flusher::Flusher;
 use crate::kind::ActivityKind;
 use crate::launch_hold;
 use crate::library::Library;
+use crate::profiler_switch;
 use crate::session;
 use crate::sys::abi::CuptiResult;
 use crate::sys::api::Api;
@@ -452,7 +453,7 @@ impl Collector {
         Cut {
             at_ns,
             clock,
-            windows_ns: self.bounded(self.windows_until(at_ns), &session::marks()),
+            windows_ns: self.bounded(self.windows_until(at_ns), &profiler_switch::marks()),
             pending_from_ns: Some(pending_from_ns),
         }
     }
@@ -470,7 +471,7 @@ impl Collector {
         self.windows.retain(|(_, stop)| *stop >= before_ns);
         self.enabled.retain(|(_, stop)| *stop >= before_ns);
         if self.config.profiler_switch {
-            session::forget_marks(before_ns);
+            profiler_switch::forget_marks(before_ns);
         }
     }
 
@@ -484,7 +485,7 @@ impl Collector {
     /// The parts of the windows in which the program's switch was on.
     fn bounded(&self, windows: Vec<(u64, u64)>, marks: &[(u64, bool)]) -> Vec<(u64, u64)> {
         if self.config.profiler_switch {
-            session::while_switched_on(&windows, marks)
+            profiler_switch::while_switched_on(&windows, marks)
         } else {
             windows
         }

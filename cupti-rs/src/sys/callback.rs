@@ -20,9 +20,10 @@ use crate::calls::{self, DriverFunction, RuntimeFunction};
 use crate::graph_gate;
 use crate::graphs::{self, GraphEvent, GraphEventKind};
 use crate::launch_hold;
+use crate::profiler_switch;
 use crate::record::NO_ID;
 use crate::session::{
-    self, BEGINS_HELD, GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS,
+    BEGINS_HELD, GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS,
 };
 use crate::waits::{self, Wait, Waiting};
 
@@ -317,12 +318,12 @@ fn switch(call: ApiData<'_>) {
         | (DOMAIN_RUNTIME_API, RUNTIME_PROFILER_START)
             if !entering && call.result() == 0 =>
         {
-            session::switched(true);
+            profiler_switch::switched(true);
         }
         (DOMAIN_DRIVER_API, DRIVER_PROFILER_STOP) | (DOMAIN_RUNTIME_API, RUNTIME_PROFILER_STOP)
             if entering =>
         {
-            session::switched(false);
+            profiler_switch::switched(false);
         }
         _ => {}
     }
