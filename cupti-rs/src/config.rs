@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::accessors::setters;
 use crate::attribute::Attribute;
-use crate::callbacks::Callbacks;
-use crate::calls::{DriverFunction, RuntimeFunction};
+use crate::call_log::{DriverFunction, RuntimeFunction};
+use crate::callback_handler::Callbacks;
 use crate::kind::ActivityKind;
 use crate::launch_hold;
 use crate::profiler_switch::SwitchHandler;

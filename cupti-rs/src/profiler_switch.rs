@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::clock;
-use crate::session::{self, SWITCH, SWITCHED_ON, State};
+use crate::collection_state::{self, SWITCH, SWITCHED_ON, State};
 use crate::sys::os;
 
 /// When the program turned the switch on, off, on, and so on, in the order of the calls.
@@ -62,7 +62,7 @@ pub(crate) fn switched(on: bool) {
     }
     let mut marks = MARKS.lock();
     if on {
-        session::set_switched_on();
+        collection_state::set_switched_on();
     }
     turn(&mut marks, on);
 }

@@ -128,7 +128,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri has no fork")]
     fn in_a_forked_child_a_buffer_is_left_alone() {
         let _turn = LOG_TESTS.lock();
-        crate::session::leave_children_out();
+        crate::collection_state::leave_children_out();
         let (buffer, size) = lend(vec![1024; 1024].into_boxed_slice());
         // As when another thread of the parent appends at the time of the fork: the child's copy is never unlocked.
         let log = LOG.lock();

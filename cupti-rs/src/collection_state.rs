@@ -38,6 +38,7 @@ const STRETCHES: u64 = 0xffff_f800;
 const NUMBER: u32 = 32;
 
 static STATE: AtomicU64 = AtomicU64::new(0);
+
 /// The word as a callback read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State(u64);

@@ -17,11 +17,11 @@ use parking_lot::Mutex;
 
 use crate::call_class::CallClass;
 use crate::callback_panics;
+use crate::collection_state::{Epoch, State};
 use crate::graphs::{self, GraphEvent, GraphReader, GraphWriter, ThreadGraphs};
-use crate::session::{Epoch, State};
+use crate::huge_pages;
 use crate::sys::functions::{DRIVER_CALLS, LoggedCall, RUNTIME_CALLS};
 use crate::sys::os;
-use crate::tables;
 use crate::thread_log::{Reader, ThreadLog, Writer};
 use crate::waits::{self, Wait, WaitReader, WaitWriter};
 
@@ -475,7 +475,7 @@ fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
     let gives_most = matches!(part, Part::Finished | Part::Rest);
     for Logs { thread_id, thread_name, calls: reader, graphs, waits, .. } in logs {
         let mut reader = reader.lock();
-        let mut calls = tables::with_capacity(if gives_most { reader.len() } else { 0 });
+        let mut calls = huge_pages::with_capacity(if gives_most { reader.len() } else { 0 });
         let mut runtime_calls = Vec::new();
         let visit = |_, mut words: [u64; WORDS]| {
             if words[START] >= until_ns {
