@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::callbacks::Enabled;
+use crate::callback_handler::Enabled;
+use crate::collection_state::{self, BEGINS_HELD, RETURNS_HELD, State};
 use crate::forked;
 use crate::quiet_thread;
-use crate::session::{self, BEGINS_HELD, RETURNS_HELD, State};
 use crate::sys::abi::{DOMAIN_DRIVER_API, DOMAIN_RUNTIME_API};
 use crate::sys::os;
 
@@ -293,7 +293,7 @@ fn disable_now(enable: &Enable, callbacks: &[Enabled], longest: Duration) -> boo
     struct Held;
     impl Drop for Held {
         fn drop(&mut self) {
-            session::release_calls();
+            collection_state::release_calls();
         }
     }
 
@@ -302,7 +302,7 @@ fn disable_now(enable: &Enable, callbacks: &[Enabled], longest: Duration) -> boo
     look_for_sleepers();
     ENABLED_AGAIN.store(false, Ordering::Release);
     let begin = Instant::now();
-    session::hold_calls(RETURNS_HELD);
+    collection_state::hold_calls(RETURNS_HELD);
     let _held = Held;
     while is_any_in_call() || begin.elapsed() < SHORTEST {
         if begin.elapsed() >= LONGEST {
@@ -310,7 +310,7 @@ fn disable_now(enable: &Enable, callbacks: &[Enabled], longest: Duration) -> boo
         }
         std::thread::yield_now();
     }
-    session::hold_calls(BEGINS_HELD);
+    collection_state::hold_calls(BEGINS_HELD);
     os::fence_all_threads(has_barrier);
     if !have_arrived(Instant::now() + longest) {
         return false;

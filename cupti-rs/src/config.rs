@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use crate::accessors::setters;
 use crate::attribute::Attribute;
-use crate::callbacks::Callbacks;
-use crate::calls::{DriverFunction, RuntimeFunction};
+use crate::call_log::{DriverFunction, RuntimeFunction};
+use crate::callback_handler::Callbacks;
 use crate::kind::ActivityKind;
 use crate::launch_hold;
+use crate::profiler_switch::SwitchHandler;
 use crate::record::UnifiedMemoryKind;
-use crate::switch_handler::SwitchHandler;
 
 /// The activity kinds that are collected by default.
 const DEFAULT_KINDS: [ActivityKind; 6] = [

@@ -3,11 +3,11 @@
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
+use crate::collection_state;
 use crate::error::Error;
 use crate::forked;
 use crate::library::Library;
 use crate::record::ExternalCorrelationKind;
-use crate::session;
 
 /// While it lives, every call that this thread makes into CUDA is tied to an id of the program's own
 /// ([`Library::external_correlation`]). It ends on the thread it began on, and cannot go to another:
@@ -68,7 +68,7 @@ impl Library {
         if let Some(why) = self.unusable {
             return Err(self.refuse(why));
         }
-        session::leave_children_out();
+        collection_state::leave_children_out();
         forked::check_process()?;
         self.api.push_external_id(kind.0, id).unwrap_or_else(|| Err(lacks(self)))?;
         Ok(ExternalId { library: self, kind, thread: PhantomData })

@@ -6,9 +6,9 @@
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::time::{Duration, Instant};
 
-use crate::calls;
+use crate::call_log;
+use crate::collection_state::{self, HELD, State};
 use crate::flusher::Flusher;
-use crate::session::{self, HELD, State};
 use crate::sys::os;
 
 /// The most that launches are held back for work that does not finish.
@@ -42,9 +42,9 @@ pub(crate) fn is_held() -> bool {
 pub(crate) fn wait_logged(id: u32, correlation_id: u32) {
     let mut released = true;
     while released && is_held() {
-        calls::set_waiting(id, correlation_id, true);
+        call_log::set_waiting(id, correlation_id, true);
         released = wait();
-        calls::set_waiting(id, correlation_id, false);
+        call_log::set_waiting(id, correlation_id, false);
     }
 }
 
@@ -67,12 +67,12 @@ pub(crate) fn without_launches<R>(
 
     // Before the hold: the first call in a process takes milliseconds.
     let has_barrier = os::can_fence_all_threads();
-    session::hold();
+    collection_state::hold();
     let _held = Held(release);
     os::fence_all_threads(has_barrier);
     let late = Instant::now() + longest.min(LONGEST);
     loop {
-        let quiet_since = calls::quiet_since(from_ns);
+        let quiet_since = call_log::quiet_since(from_ns);
         if quiet_since.is_some_and(|ns| ns < flusher.settled_ns()) {
             break;
         }

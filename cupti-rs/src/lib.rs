@@ -45,9 +45,11 @@ mod attribute;
 mod buffer;
 mod call_class;
 mod call_hold;
-pub mod callbacks;
-pub mod calls;
+mod call_log;
+mod callback_handler;
+mod callback_panics;
 pub mod clock;
+mod collection_state;
 mod collector;
 mod config;
 pub mod counters;
@@ -61,6 +63,7 @@ mod flusher;
 pub mod forked;
 mod graph_gate;
 mod graphs;
+mod huge_pages;
 mod kind;
 mod l2_flush;
 mod launch_hold;
@@ -69,19 +72,33 @@ mod library;
 pub mod log_registry;
 #[cfg(all(test, cupti_loom))]
 mod model;
+mod profiler_switch;
 #[doc(hidden)]
 pub mod quiet_thread;
 pub mod record;
-mod session;
 mod shared;
 mod support;
-mod switch_handler;
 pub mod sys;
-#[doc(hidden)]
-pub mod tables;
 pub mod thread_log;
 mod version;
 mod waits;
+
+/// The call log: each call's function, thread, times and result, and the thread's *word* that it carries: see
+/// [`set_word`](calls::set_word).
+pub mod calls {
+    pub use crate::call_log::*;
+}
+
+/// Callbacks for the program's own handler: calls of both APIs, resources, waits, NVTX, and notices of CUPTI itself.
+pub mod callbacks {
+    pub use crate::callback_handler::*;
+}
+
+/// Memory for large tables.
+#[doc(hidden)]
+pub mod tables {
+    pub use crate::huge_pages::*;
+}
 
 /// For the injection library. Not for use by hand; may change at any time.
 #[doc(hidden)]
@@ -92,8 +109,8 @@ pub mod __private {
 
 pub use attribute::{Attribute, AttributeSetting};
 pub use call_class::CallClass;
-pub use callbacks::{Callback, Callbacks};
-pub use calls::{Call, DriverFunction, Function, RuntimeFunction, ThreadCalls};
+pub use call_log::{Call, DriverFunction, Function, RuntimeFunction, ThreadCalls};
+pub use callback_handler::{Callback, Callbacks};
 pub use clock::{Clock, Reading};
 pub use collector::{Collected, Collector, Losses, UnfinishedCalls};
 pub use config::{ApiFilter, Config};

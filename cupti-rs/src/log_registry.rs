@@ -52,7 +52,7 @@ impl<T: Clone> LogRegistry<T> {
     /// hold locks here at the fork are not there to release them, and nothing drains the logs.
     #[cfg(not(all(test, cupti_loom)))]
     pub fn leave_children_out(&'static self) {
-        crate::session::leave_children_out();
+        crate::collection_state::leave_children_out();
         crate::forked::zero_in_children(&self.first);
     }
 

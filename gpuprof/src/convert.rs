@@ -9,10 +9,11 @@ use profiler_analysis::formats::{Export, ParquetOptions};
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 
-use crate::args::{ConvertArgs, ExportFormat, FileArgs};
+use crate::args::{ConvertArgs, FileArgs};
+use crate::export_format::ExportFormat;
 use crate::failure::Failure;
+use crate::input::{self, note_losses};
 use crate::output::Output;
-use crate::{input, note_losses};
 
 pub(crate) fn convert(args: ConvertArgs) -> Result<(), Failure> {
     let to = args.output.output.or(args.to);

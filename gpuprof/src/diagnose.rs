@@ -15,8 +15,8 @@ use serde::Serialize;
 use crate::args::{DiagnoseArgs, OutputFormat as _, TextFormat};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::output::write_json;
 use crate::suggest;
-use crate::tables::write_json;
 
 pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
     let (output, format) = (args.io.output(&[])?, args.format.get());

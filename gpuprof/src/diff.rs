@@ -9,10 +9,10 @@ use profiler_core::Profile;
 use serde::Serialize;
 
 use crate::args::{DiffArgs, DiffFormat, Gated, OutputFormat as _};
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
 use crate::input;
-use crate::output::Output;
-use crate::tables::write_json;
+use crate::message::note;
+use crate::output::{Output, write_json};
 
 /// Values named in the message of a gate.
 const NAMED: usize = 5;

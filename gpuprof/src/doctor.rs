@@ -7,14 +7,13 @@ use serde_json::{Map, Value, json};
 
 use crate::args::{OutputFormat as _, TextFormat};
 use crate::failure::Failure;
-use crate::output::Output;
-use crate::tables;
+use crate::output::{Output, write_json};
 
 pub(crate) fn doctor(format: TextFormat, require: bool) -> Result<(), Failure> {
     let support = cupti::support();
     Output::Standard.write_in(format.is_for_people(), |out| match format {
         TextFormat::Text => Ok(writeln!(out, "cupti-rs {}\n\n{support}", cupti::version())?),
-        TextFormat::Json => tables::write_json(out, &json(&support)),
+        TextFormat::Json => write_json(out, &json(&support)),
     })?;
     match require && !support.is_ready() {
         true => Err(Failure::Gate("GPU profiling is not ready here".to_owned())),

@@ -1,14 +1,7 @@
-//! Failures with their exit status, and messages.
+//! Failures with their exit status.
 
 use std::error::Error as _;
-use std::io::{self, IsTerminal as _, Write as _};
-
-use profiler_base::text::shortened;
-
-use crate::terminal;
-
-/// The longest message: names from files may be arbitrarily long.
-pub(crate) const MESSAGE_WIDTH: usize = 2000;
+use std::io;
 
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -83,13 +76,4 @@ impl From<profiler_analysis::Error> for Failure {
             _ => Self::Error(error.to_string()),
         }
     }
-}
-
-/// Writes one line to standard error and ignores errors.
-pub(crate) fn note(message: &str) {
-    let message = format!("gpuprof: {}", shortened(message, MESSAGE_WIDTH));
-    // Elsewhere a message is a line.
-    let width = terminal::stderr().width.filter(|_| io::stderr().is_terminal());
-    let message = width.map_or(message.clone(), |width| terminal::wrapped(&message, width));
-    let _: io::Result<()> = writeln!(io::stderr(), "{message}");
 }

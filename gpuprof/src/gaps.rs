@@ -10,33 +10,10 @@ use profiler_core::profile::{
 use profiler_core::query::{Gap, GapSample, GapWait, Gaps, Groups, IdleCause};
 use serde::Serialize;
 
-use crate::args::{FileArgs, FormatArgs, OutputFormat as _, TextFormat};
+use crate::args::{GapsArgs, OutputFormat as _, TextFormat};
 use crate::failure::Failure;
 use crate::input;
-use crate::tables::write_json;
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct GapsArgs {
-    #[command(flatten)]
-    pub(crate) format: FormatArgs<TextFormat>,
-    /// Leave out shorter gaps, as 1ms
-    #[arg(long, value_name = "TIME", default_value = "20us", value_parser = humantime::parse_duration)]
-    pub(crate) shortest: Duration,
-    /// Also list so many gaps, the longest first, with the operation after each and what its thread did meanwhile
-    #[arg(long, value_name = "COUNT", default_value_t = 0)]
-    pub(crate) longest: usize,
-    #[command(flatten)]
-    pub(crate) io: FileArgs,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct IdleArgs {
-    /// The time in which the GPU did nothing, by range, host function and cause, in place of its work: gaps of at least this
-    /// length; for flamegraph, folded, pprof and otlp. Functions are those of a run with --stacks [default: 20us]
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "20us",
-          value_parser = humantime::parse_duration)]
-    pub(crate) idle: Option<Duration>,
-}
+use crate::output::write_json;
 
 #[derive(Serialize)]
 struct Rows<'a> {

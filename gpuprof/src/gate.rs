@@ -8,8 +8,7 @@ use profiler_core::testing::ci::CiReport;
 use crate::args::{GateArgs, GateFormat, OutputFormat as _};
 use crate::failure::Failure;
 use crate::input;
-use crate::output::Output;
-use crate::tables::write_json;
+use crate::output::{Output, write_json};
 
 pub(crate) fn gate(args: GateArgs) -> Result<(), Failure> {
     let mut inputs: Vec<_> = args.files.iter().map(|file| file.as_path()).collect();

@@ -17,7 +17,8 @@ use profiler_core::profile::Merger;
 use profiler_core::{Profile, Recording};
 use regex::Regex;
 
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
+use crate::message::note;
 use crate::{progress, suggest};
 
 const RECORDING: &[u8] = b"GPUPROF";
@@ -216,7 +217,28 @@ impl Folder {
     }
 }
 
-/// Processes in a message.
+/// For commands that do not show the health themselves.
+pub(crate) fn note_losses(file: &Path, profile: &Profile) {
+    let health = profile.health();
+    if !health.is_complete() {
+        note(&format!("{} is {health}{}", file.display(), of_processes(profile)));
+    } else if health.capture_warnings != 0 {
+        note(&format!(
+            "{}: {} warnings in what its recorder says of itself, {}; `gpuprof report` shows what was read",
+            file.display(),
+            health.capture_warnings,
+            profile.recording_info().recorder_version,
+        ));
+    }
+}
+
+/// What is missing of some processes of a run, for the end of a message.
+fn of_processes(profile: &Profile) -> String {
+    let of = profile.incomplete_processes().take(NAMED);
+    of.map(|(process, missing)| format!("; {process}: {missing}")).collect()
+}
+
+/// Processes in a message; the report names more.
 const NAMED: usize = 8;
 
 /// Reads all recordings of a folder as one profile. A recording that is missing or cannot be read is

@@ -8,14 +8,14 @@ use profiler_analysis::reports::AnyReport;
 
 use crate::args::{KernelsArgs, OutputFormat as _, TableFormat, TensorCoresArgs};
 use crate::failure::Failure;
-use crate::tables;
+use crate::reports;
 use crate::terminal::Text;
 
 pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
     let ((output, profile), format) = (args.io.open()?, args.format.get());
     let mut query = profile.query().kernels();
     if let Some(path) = args.within.as_deref() {
-        tables::check_within(&args.io.file, &profile, path)?;
+        reports::check_within(&args.io.file, &profile, path)?;
         query = query.in_range(path);
     }
     let classifier = classifier(args.classes);
@@ -37,7 +37,7 @@ pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
             let by_range = by_range.map(AnyReport::from);
             let reports = [classes.into()].into_iter().chain(by_range);
             let reports = reports.chain([shapes.report().clone().into()]).collect();
-            tables::write(out, format, named(reports))
+            reports::write(out, format, named(reports))
         }
     })
 }
@@ -56,7 +56,7 @@ pub(crate) fn tensor_cores(args: TensorCoresArgs) -> Result<(), Failure> {
         format => {
             let (ops, kernels) = (tensor_cores.ops().clone(), tensor_cores.kernels().clone());
             let groups = tensor_cores.groups().clone();
-            tables::write(out, format, named(vec![ops.into(), kernels.into(), groups.into()]))
+            reports::write(out, format, named(vec![ops.into(), kernels.into(), groups.into()]))
         }
     })?;
     let unused = tensor_cores.ops().rows().iter();

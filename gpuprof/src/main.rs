@@ -15,6 +15,7 @@ mod critical_path;
 mod diagnose;
 mod diff;
 mod doctor;
+mod export_format;
 mod failure;
 mod file_size;
 mod gaps;
@@ -22,15 +23,16 @@ mod gate;
 mod input;
 mod kernels;
 mod live;
+mod message;
 mod open;
 mod output;
 mod progress;
 mod ranks;
+mod reports;
 mod roofline;
 mod run;
 mod scorecard;
 mod suggest;
-mod tables;
 mod terminal;
 mod top;
 mod tracks;
@@ -46,8 +48,10 @@ use profiler_analysis::prelude::*;
 use profiler_base::text::{self, printable};
 use profiler_core::Profile;
 
-use args::{Args, Command, ExportFormat, OutputFormat as _, ReportArgs, ReportFormat};
-use failure::{Failure, note};
+use args::{Args, Command, OutputFormat as _, ReportArgs, ReportFormat};
+use export_format::ExportFormat;
+use failure::Failure;
+use message::note;
 use output::Output;
 use terminal::Settings;
 
@@ -129,8 +133,8 @@ fn run(command: Command) -> Result<(), Failure> {
             convert::to(ExportFormat::Flamegraph, &args.io, args.idle.idle)
         }
         Command::Convert(args) => convert::convert(args),
-        Command::Stats(stats) => tables::stats(stats),
-        Command::Analyze(analyze) => tables::analyze(analyze),
+        Command::Stats(stats) => reports::stats(stats),
+        Command::Analyze(analyze) => reports::analyze(analyze),
         Command::Kernels(args) => kernels::kernels(args),
         Command::Tracks(args) => tracks::tracks(args),
         Command::TensorCores(args) => kernels::tensor_cores(args),
@@ -234,27 +238,3 @@ fn man(name: Option<&str>) -> Result<(), Failure> {
     clap_mangen::Man::new(page).render(&mut text)?;
     Output::Standard.write(|out| Ok(out.write_all(&text)?))
 }
-
-/// For commands that do not show the health themselves.
-fn note_losses(file: &Path, profile: &Profile) {
-    let health = profile.health();
-    if !health.is_complete() {
-        note(&format!("{} is {health}{}", file.display(), of_processes(profile)));
-    } else if health.capture_warnings != 0 {
-        note(&format!(
-            "{}: {} warnings in what its recorder says of itself, {}; `gpuprof report` shows what was read",
-            file.display(),
-            health.capture_warnings,
-            profile.recording_info().recorder_version,
-        ));
-    }
-}
-
-/// What is missing of some processes of a run, for the end of a message.
-fn of_processes(profile: &Profile) -> String {
-    let of = profile.incomplete_processes().take(NAMED);
-    of.map(|(process, missing)| format!("; {process}: {missing}")).collect()
-}
-
-/// Processes in a message; the report names more.
-const NAMED: usize = 8;

@@ -13,9 +13,10 @@ use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 
 use crate::args::OpenArgs;
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
+use crate::input::{self, note_losses};
+use crate::message::note;
 use crate::output::{Output, standard};
-use crate::{input, note_losses};
 
 /// The only port from which ui.perfetto.dev may read.
 const PERFETTO_PORT: u16 = 9001;

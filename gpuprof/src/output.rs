@@ -8,9 +8,11 @@ use gpuprof_control::RunFolder;
 use profiler_analysis::prelude::*;
 use profiler_base::replace::{Replacement, Target};
 use profiler_base::table::Layout;
+use profiler_base::text;
 use profiler_core::Profile;
+use serde::Serialize;
 
-use crate::args::ExportFormat;
+use crate::export_format::ExportFormat;
 use crate::failure::Failure;
 use crate::progress;
 use crate::terminal::{self, Text};
@@ -159,6 +161,12 @@ pub(crate) fn standard() -> Result<io::StdoutLock<'static>, Failure> {
             "standard output is closed: open it, or name a file with -o".to_owned(),
         )),
     }
+}
+
+/// Writes a result as JSON for programs, and a line break.
+pub(crate) fn write_json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Failure> {
+    text::write_json_pretty(&mut *out, value)?;
+    Ok(out.write_all(b"\n")?)
 }
 
 fn replace(

@@ -8,22 +8,11 @@ use profiler_base::text::csv_cell;
 use profiler_core::Profile;
 use profiler_core::profile::Collective;
 
-use crate::args::{FileArgs, FormatArgs, OutputFormat as _, RanksFormat};
-use crate::failure::{Failure, note};
-use crate::tables::write_json;
+use crate::args::{OutputFormat as _, RanksArgs, RanksFormat};
+use crate::failure::Failure;
+use crate::message::note;
+use crate::output::write_json;
 use crate::{input, suggest};
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct RanksArgs {
-    #[command(flatten)]
-    format: FormatArgs<RanksFormat>,
-    /// Also the stragglers in each instance of these ranges, such as an epoch: a name or a path, `*` for any
-    /// text
-    #[arg(long, value_name = "PATH")]
-    range: Option<String>,
-    #[command(flatten)]
-    io: FileArgs,
-}
 
 pub(crate) fn ranks(args: RanksArgs) -> Result<(), Failure> {
     let (output, format) = (args.io.output(&[])?, args.format.get());

@@ -4,32 +4,15 @@ use std::io::Write as _;
 use std::path::Path;
 
 use cupti::counters::Measured;
-use nvtx::{Dtype, Pipe, Work};
 use profiler_analysis::prelude::*;
 use profiler_analysis::roofline::{Declared, Peaks};
 use profiler_base::text;
 use profiler_core::Profile;
 
-use crate::args::{OutputFormat as _, RooflineArgs, RooflineFormat};
+use crate::args::{OutputFormat as _, Peak, RooflineArgs, RooflineFormat};
 use crate::failure::Failure;
-use crate::output::Output;
-use crate::tables::write_json;
-use crate::{input, note_losses};
-
-/// A roof of `--peak`, in operations per second.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Peak {
-    dtype: Dtype,
-    pipe: Pipe,
-    per_second: f64,
-}
-
-/// A pattern and the work of each match.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NamedWork {
-    pattern: String,
-    work: Work,
-}
+use crate::input::{self, note_losses};
+use crate::output::{Output, write_json};
 
 pub(crate) fn roofline(args: RooflineArgs) -> Result<(), Failure> {
     let (output, format) = (args.io.output(&[&args.peaks, &args.counted])?, args.format.get());
@@ -118,75 +101,4 @@ pub(crate) fn read_peaks(file: &Path) -> Result<Peaks, Failure> {
 fn read_text(file: &Path) -> Result<String, Failure> {
     text::read_file(file)
         .map_err(|error| Failure::Error(format!("could not read {}: {error}", file.display())))
-}
-
-/// `f32=67`, `f64/tensor=67`.
-pub(crate) fn peak(text: &str) -> Result<Peak, String> {
-    let (of, teraflops) =
-        text.split_once('=').ok_or("DTYPE[/PIPE]=TFLOPS is asked for, as f32=67")?;
-    let (name, units) = match of.split_once('/') {
-        Some((name, units)) => (name, Some(units)),
-        None => (of, None),
-    };
-    let dtype = dtype(name)?;
-    let pipe = match units {
-        Some(units) => pipe(units)?,
-        None if matches!(dtype, Dtype::F32 | Dtype::F64) => Pipe::Vector,
-        None => Pipe::Tensor,
-    };
-    match teraflops.parse() {
-        Ok(number) if f64::is_finite(number) && number > 0.0 => {
-            Ok(Peak { dtype, pipe, per_second: number * 1e12 })
-        }
-        _ => Err(format!("{teraflops:?} is no number of TFLOP/s above 0")),
-    }
-}
-
-/// `step/gemm:flops=2.1e9,bytes=8e6,dtype=bf16`. Only the pattern may contain colons.
-pub(crate) fn named_work(text: &str) -> Result<NamedWork, String> {
-    let (pattern, said) = text
-        .rsplit_once(':')
-        .filter(|(pattern, _)| !pattern.is_empty())
-        .ok_or("a name, a colon and work are asked for, as step/gemm:flops=2e9,dtype=f32")?;
-    let mut work = Work::default();
-    for part in said.split(',') {
-        let (key, value) = part.split_once('=').unwrap_or((part, ""));
-        work = match key {
-            "flops" => work.with_flops(amount(key, value)?),
-            "bytes" => work.with_bytes(amount(key, value)?),
-            "dtype" => work.with_dtype(dtype(value)?),
-            "pipe" => work.with_pipe(pipe(value)?),
-            _ => {
-                return Err(format!(
-                    "there is no {key:?} of work; there are: flops, bytes, dtype, pipe"
-                ));
-            }
-        };
-    }
-    if work.flops().is_none() && work.bytes().is_none() {
-        return Err(format!("{said:?} says neither flops nor bytes"));
-    }
-    Ok(NamedWork { pattern: pattern.to_owned(), work })
-}
-
-fn amount(key: &str, value: &str) -> Result<u64, String> {
-    if let Ok(number) = value.parse() {
-        return Ok(number);
-    }
-    match value.parse::<f64>() {
-        // CAST: too large numbers become the maximum.
-        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number.round() as u64),
-        _ => Err(format!("{value:?} is no number of {key}")),
-    }
-}
-
-fn dtype(name: &str) -> Result<Dtype, String> {
-    let known = || Dtype::ALL.map(Dtype::name).join(", ");
-    Dtype::named(name)
-        .ok_or_else(|| format!("there is no number type {name:?}; there are: {}", known()))
-}
-
-fn pipe(name: &str) -> Result<Pipe, String> {
-    Pipe::named(name)
-        .ok_or_else(|| format!("there are no units {name:?}; there are: vector, tensor"))
 }

@@ -4,13 +4,13 @@ use std::io::Write as _;
 
 use profiler_analysis::diagnosis::Thresholds;
 use profiler_analysis::prelude::*;
-use profiler_analysis::scorecard::{Flag, Score, ScoreKind, Scorecard, Target, Targets};
+use profiler_analysis::scorecard::{Flag, Score, ScoreKind, Scorecard, Targets};
 
 use crate::args::{FailOn, OutputFormat as _, PageFormat, ScorecardArgs};
 use crate::failure::Failure;
 use crate::input;
+use crate::output::write_json;
 use crate::roofline::read_peaks;
-use crate::tables::write_json;
 
 pub(crate) fn scorecard(args: ScorecardArgs) -> Result<(), Failure> {
     let (output, format) = (args.io.output(&[&args.peaks])?, args.format.get());
@@ -63,37 +63,5 @@ fn gate(card: &Scorecard, fail_on: FailOn, file: &str) -> Result<(), Failure> {
             Err(Failure::Gate(format!("--fail-on {word}: {file} cannot be judged: {}", score.note)))
         }
         None => Ok(()),
-    }
-}
-
-/// `gpu_busy=0.95,0.7`.
-pub(crate) fn target(text: &str) -> Result<(ScoreKind, Target), String> {
-    let asked = || "NAME=GOOD,BAD is asked for, as gpu_busy=0.95,0.7".to_owned();
-    let (name, values) = text.split_once('=').ok_or_else(asked)?;
-    let kind = ScoreKind::named(name).ok_or_else(|| {
-        let known = ScoreKind::ALL.map(ScoreKind::name).join(", ");
-        format!("there is no value {name:?}; there are: {known}")
-    })?;
-    let (good, bad) = values.split_once(',').ok_or_else(asked)?;
-    let number = |text: &str| match text.trim().parse() {
-        Ok(number) if f64::is_finite(number) => Ok(number),
-        _ => Err(format!("{text:?} is no number")),
-    };
-    let target = Target::new(number(good)?, number(bad)?);
-    // A share in percent would be a target that everything or nothing meets.
-    let is_share = !matches!(kind, ScoreKind::Health | ScoreKind::Estimate);
-    if is_share && (target.good > 1.0 || target.bad > 1.0) {
-        return Err(format!("{name} is a share, which counts from 0 to 1: give 0.9 for 90 %"));
-    }
-    let is_beyond = match kind.more_is_better() {
-        true => target.bad > target.good,
-        false => target.bad < target.good,
-    };
-    match is_beyond {
-        true => Err(format!(
-            "of {name} {} is better, so that what is bad cannot be beyond what is good",
-            if kind.more_is_better() { "more" } else { "less" }
-        )),
-        false => Ok((kind, target)),
     }
 }

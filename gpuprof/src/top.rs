@@ -17,8 +17,8 @@ use serde::Serialize;
 
 use crate::args::{TableFormat, TopArgs, TopSort, TopTable};
 use crate::failure::Failure;
-use crate::note_losses;
-use crate::tables::write_json;
+use crate::input::note_losses;
+use crate::output::write_json;
 
 const ALL: [TopTable; 3] = [TopTable::Kernels, TopTable::Ranges, TopTable::Api];
 

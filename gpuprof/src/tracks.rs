@@ -7,8 +7,9 @@ use profiler_base::text::shortened;
 use profiler_core::series::Series;
 
 use crate::args::{OutputFormat as _, TableFormat, TracksArgs};
-use crate::failure::{Failure, MESSAGE_WIDTH, note};
-use crate::tables;
+use crate::failure::Failure;
+use crate::message::{self, note};
+use crate::reports;
 
 pub(crate) fn tracks(args: TracksArgs) -> Result<(), Failure> {
     let ((output, profile), format) = (args.io.open()?, args.format.get());
@@ -18,7 +19,7 @@ pub(crate) fn tracks(args: TracksArgs) -> Result<(), Failure> {
     }
     let losses: Vec<String> = profile.series().filter_map(losses).collect();
     output.write_in(format.is_for_people(), |out| {
-        tables::write(out, format, reports.into_iter())?;
+        reports::write(out, format, reports.into_iter())?;
         if format == TableFormat::Table {
             losses.iter().try_for_each(|loss| writeln!(out, "{loss}"))?;
         }
@@ -50,5 +51,6 @@ fn is_incomplete(series: &Series) -> bool {
 fn losses(series: &Series) -> Option<String> {
     let losses = series.losses();
     let who = format!("GPU {}, {}", series.device(), series.source());
-    (!losses.is_empty()).then(|| shortened(&format!("{who}: {}", losses.join("; ")), MESSAGE_WIDTH))
+    (!losses.is_empty())
+        .then(|| shortened(&format!("{who}: {}", losses.join("; ")), message::MAX_WIDTH))
 }

@@ -180,6 +180,10 @@ const INJECT: &str = "gpuprof/inject";
 /// The libcuda of tests, which is C's on both sides.
 const FAKE_CUDA: &str = "tests/fake_cuda";
 
+/// The packages by the types of a framework.
+const FRAMEWORKS: [&str; 4] =
+    ["frameworks/cudarc", "frameworks/candle", "frameworks/burn", "frameworks/tch"];
+
 /// The files and folders where `unsafe` may stand.
 const UNSAFE: [&str; 7] = [
     "nvtx-rs/src/sys/",
@@ -260,11 +264,13 @@ fn modules_look_up_only() {
 
 #[test]
 fn no_files_import_each_other_in_a_circle() {
-    for library in LIBRARIES.into_iter().chain([INJECT]) {
-        let files = sources(library);
-        let circles = import_circles(&files);
-        assert!(circles.is_empty(), "{library}: {circles:#?}");
-    }
+    let packages = LIBRARIES.into_iter().chain([PROGRAM, CONTROL, INJECT]).chain(FRAMEWORKS);
+    let found: Vec<_> = packages
+        .flat_map(|package| {
+            import_circles(&sources(package)).into_iter().map(move |circle| (package, circle))
+        })
+        .collect();
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]
@@ -321,6 +327,25 @@ fn a_planted_circle_is_named() {
     ];
     assert_eq!(import_circles(&files), [["a", "b/inner"]]);
     assert!(import_circles(&files[1..]).is_empty());
+}
+
+#[test]
+fn a_planted_circle_over_a_declaration_or_the_root_is_named() {
+    let file = |name: &str, text: &str| (format!("x/src/{name}.rs"), text.to_owned());
+    let folder = [
+        file("a", "use crate::b::SHARED;"),
+        file("b/mod", "mod inner;"),
+        file("b/inner", "use crate::a;"),
+    ];
+    assert_eq!(import_circles(&folder), [["a", "b", "b/inner"]]);
+    let library = [
+        file("lib", "mod a;\nmod b;\npub use a::{A, Other};\npub use crate::b::B;"),
+        file("a", "use crate::{B, b};"),
+        file("b", "use crate::Other;"),
+    ];
+    assert_eq!(import_circles(&library), [["a", "b"]]);
+    let program = [file("main", "mod a;\nmod b;"), file("a", "crate::f()"), file("b", "")];
+    assert_eq!(import_circles(&program), [["main", "a"]]);
 }
 
 #[test]
@@ -645,25 +670,36 @@ fn function(code: &str) -> Option<&str> {
     None
 }
 
-/// The groups of files of one crate that import each other, directly or through others. `lib.rs` stands above all, and a
-/// folder's `mod.rs` above its files, as they name what is below them.
+/// The groups of files of one crate that import each other, directly or through others. A file imports those it declares, and
+/// not the one that declares it: `lib.rs` and a folder's `mod.rs` may have what their files share. A name that `lib.rs`
+/// re-exports is an import of its file, and any other name of the root one of `main.rs`.
 fn import_circles(files: &[(String, String)]) -> Vec<Vec<String>> {
     let module = |file: &str| {
         let inner = file.split_once("/src/").map_or(file, |(_, inner)| inner);
         inner.trim_end_matches(".rs").trim_end_matches("/mod").to_owned()
     };
     let names: Vec<String> = files.iter().map(|(file, _)| module(file)).collect();
+    let named = |name: &str| names.iter().position(|other| other == name);
+    let (lib, main) = (named("lib"), named("main"));
+    let re_exports = lib.map_or(Vec::new(), |lib| {
+        let code = code_of(&files[lib].1).replace("use crate::", "use ").replace("use ", "use::");
+        paths(&code, "use").into_iter().map(|(_, path)| path).collect()
+    });
+    let file_of =
+        |path: &[String]| (1..=path.len()).rev().find_map(|n| named(&path[..n].join("/")));
     let at = |path: &[String]| {
-        (1..=path.len())
-            .rev()
-            .find_map(|n| names.iter().position(|name| *name == path[..n].join("/")))
+        let re_export = || re_exports.iter().find(|names| names.last() == path.first());
+        file_of(path).or_else(|| re_export().and_then(|path| file_of(path))).or(main)
     };
     let imports = |index: usize| -> Vec<usize> {
         let (file, text) = &files[index];
-        if names[index] == "lib" || is_test_file(file) {
+        if lib == Some(index) || is_test_file(file) {
             return Vec::new();
         }
-        let own: Vec<String> = names[index].split('/').map(str::to_owned).collect();
+        let own: Vec<String> = match main == Some(index) {
+            true => Vec::new(),
+            false => names[index].split('/').map(str::to_owned).collect(),
+        };
         let code = code_of(text.split("#[cfg(test)]\nmod ").next().unwrap_or_default());
         let mut paths: Vec<Vec<String>> =
             paths(&code, "crate").into_iter().map(|(_, path)| path).collect();
@@ -673,9 +709,14 @@ fn import_circles(files: &[(String, String)]) -> Vec<Vec<String>> {
             let above = &own[..own.len().saturating_sub(ups)];
             paths.push(above.iter().chain(&path[ups - 1..]).cloned().collect());
         }
-        let found = paths.iter().filter_map(|path| at(path));
         let is_parent = |other: usize| names[index].starts_with(&format!("{}/", names[other]));
-        found.filter(|&other| other != index && !is_parent(other)).collect()
+        let found: Vec<usize> = paths.iter().filter_map(|path| at(path)).collect();
+        let declared = words(&code, "mod").into_iter().filter_map(|at| {
+            let name = identifier(code[at + "mod".len()..].trim_start()).to_owned();
+            named(&own.iter().cloned().chain([name]).collect::<Vec<_>>().join("/"))
+        });
+        let all = found.into_iter().filter(|&other| !is_parent(other)).chain(declared);
+        all.filter(|&other| other != index).collect()
     };
     let edges: Vec<Vec<usize>> = (0..files.len()).map(imports).collect();
     let reached = |from: usize| {

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::log::LOG;
 use super::pool::{HEADER, POOL, is_scratch};
 use super::walk::walk;
-use crate::{calls, forked, session};
+use crate::{callback_panics, forked, profiler_switch};
 
 /// CUPTI wants a buffer: on an application thread, inside a CUDA call.
 ///
@@ -17,7 +17,7 @@ pub(crate) unsafe extern "C" fn requested(
     size: *mut usize,
     max_records: *mut usize,
 ) {
-    let given = catch_unwind(|| POOL.take()).map_err(calls::panicked).ok().flatten();
+    let given = catch_unwind(|| POOL.take()).map_err(callback_panics::caught).ok().flatten();
     let (pointer, bytes) = given.map_or((std::ptr::null_mut(), 0), lend);
     // SAFETY: CUPTI passes a place for the buffer's address.
     unsafe { buffer.write(pointer) };
@@ -80,13 +80,13 @@ pub(crate) unsafe extern "C" fn completed(
         }
         if is_scratch {
             log.refuse(&walked);
-        } else if session::keeps_records() {
+        } else if profiler_switch::keeps_records() {
             log.append(walked);
         } else {
             log.before_switch(&walked);
         }
     }));
-    outcome.unwrap_or_else(calls::panicked);
+    outcome.unwrap_or_else(callback_panics::caught);
     words.fill(0);
     POOL.give(words);
     POOL.returned(span);
@@ -128,7 +128,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri has no fork")]
     fn in_a_forked_child_a_buffer_is_left_alone() {
         let _turn = LOG_TESTS.lock();
-        session::leave_children_out();
+        crate::collection_state::leave_children_out();
         let (buffer, size) = lend(vec![1024; 1024].into_boxed_slice());
         // As when another thread of the parent appends at the time of the fork: the child's copy is never unlocked.
         let log = LOG.lock();

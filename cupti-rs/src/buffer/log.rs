@@ -8,6 +8,8 @@ use rustc_hash::FxHashMap;
 
 use super::pointers::{self, Taken};
 use super::walk::Walked;
+use crate::record::RecordBytes;
+use crate::version::Version;
 
 /// The process's one log. Only buffer completions and the collector's own calls take the lock, never a CUDA call of the
 /// application, and no CUPTI function is called under it.
@@ -83,6 +85,12 @@ impl Log {
         self.data = Arc::default();
         self.held = 0;
         drained
+    }
+
+    /// The records, as a library of this version wrote them.
+    pub(crate) fn into_records(self, version: Version) -> RecordBytes {
+        let Self { buffers, strides, names, data, .. } = self;
+        RecordBytes { version, buffers, strides, names, data }
     }
 
     /// Counts the records of a buffer that was not available.
@@ -249,9 +257,8 @@ impl Log {
 mod tests {
     use super::*;
     use crate::kind::ActivityKind;
-    use crate::record::{NameKey, Record, RecordBytes};
+    use crate::record::{NameKey, Record};
     use crate::sys::generated::kernel;
-    use crate::version::Version;
 
     const ADDRESS: u64 = 0x7f00_0000_1000;
     const OTHER: u64 = 0x7f00_0000_2000;
@@ -278,7 +285,7 @@ mod tests {
         log.append(walked(&[(ADDRESS, "second"), (OTHER, "steady"), (ADDRESS, "second")]));
         log.append(walked(&[(ADDRESS, "first")]));
         log.append(walked(&[(ADDRESS, "second")]));
-        let records = RecordBytes::from_log(log, Version(18));
+        let records = log.into_records(Version(18));
         let names: Vec<_> = records
             .iter()
             .filter_map(|record| match record {
@@ -314,10 +321,10 @@ mod tests {
     fn an_address_means_one_text_in_all_drains() {
         let mut log = Log::new(u64::MAX);
         log.append(walked(&[(ADDRESS, "first")]));
-        let mut all = RecordBytes::from_log(log.drain(), Version(18));
+        let mut all = log.drain().into_records(Version(18));
         for text in ["second", "first", "second"] {
             log.append(walked(&[(ADDRESS, text)]));
-            all.append(&RecordBytes::from_log(log.drain(), Version(18)));
+            all.append(&log.drain().into_records(Version(18)));
         }
         let names: Vec<_> = all
             .iter()

@@ -9,4 +9,4 @@ mod walk;
 
 pub(crate) use callbacks::{completed, requested};
 pub(crate) use log::{LOG, Log, LogCounts};
-pub(crate) use pool::POOL;
+pub(crate) use pool::{POOL, Sizes};

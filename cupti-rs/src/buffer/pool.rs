@@ -8,11 +8,20 @@ use crossbeam_queue::ArrayQueue;
 
 use super::outstanding::Outstanding;
 use crate::clock;
-use crate::config::Config;
 use crate::sys::api::Api;
 
 /// The most buffers kept for later use.
 const KEPT: usize = 256;
+
+/// The buffers of a collection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    /// The bytes of each buffer.
+    pub(crate) buffer_bytes: usize,
+    /// The number at the start, and the most that may exist.
+    pub(crate) buffers: usize,
+    pub(crate) most: usize,
+}
 
 /// The process's one pool: CUPTI's buffer callbacks carry no context of ours.
 pub(crate) static POOL: LazyLock<Pool> = LazyLock::new(Pool::new);
@@ -58,9 +67,9 @@ impl Pool {
 
     /// Fills the pool with the zeroed buffers of a collection, whose pages are mapped. `refuse_with_null`: CUPTI accepts a
     /// refusal.
-    pub(crate) fn prepare(&self, api: &'static Api, config: &Config, refuse_with_null: bool) {
-        let words = config.buffer_bytes / 8 + HEADER;
-        let count = config.buffers.min(config.max_buffers).min(KEPT);
+    pub(crate) fn prepare(&self, api: &'static Api, sizes: Sizes, refuse_with_null: bool) {
+        let words = sizes.buffer_bytes / 8 + HEADER;
+        let count = sizes.buffers.min(sizes.most).min(KEPT);
         let other_size = self.buffer_words.swap(words, Ordering::Relaxed) != words;
         let wanted = if other_size { 0 } else { count };
         self.keep(wanted);
@@ -74,7 +83,7 @@ impl Pool {
             self.made.fetch_add(1, Ordering::Relaxed);
         }
         self.outstanding.begin(clock::now_ns());
-        self.most.store(config.max_buffers, Ordering::Relaxed);
+        self.most.store(sizes.most, Ordering::Relaxed);
         self.refuse_with_null.store(refuse_with_null, Ordering::Relaxed);
         self.requested.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! The result of a collection: its logs, the times they cover, and what was lost.
 
 use crate::attribute::AttributeSetting;
-use crate::calls::{Call, RuntimeFunction, ThreadCalls};
+use crate::call_log::{Call, RuntimeFunction, ThreadCalls};
 use crate::clock::{self, Clock};
 use crate::graphs::ThreadGraphs;
 use crate::kind::ActivityKind;

@@ -5,15 +5,16 @@ use std::sync::{Arc, LazyLock};
 use super::Collector;
 use crate::attribute::{AttributeId, AttributeSetting, ZEROED_BUFFERS};
 use crate::call_hold;
-use crate::callbacks::{self, Enabled, SWITCH};
-use crate::calls::{self, Function};
+use crate::call_log::{self, Function};
+use crate::callback_handler::{self, Enabled, SWITCH};
 use crate::clock;
+use crate::collection_state;
 use crate::config::ApiFilter;
 use crate::error::{Error, Kind};
 use crate::graph_gate;
 use crate::graphs::{GraphEventKind, KINDS};
 use crate::kind::ActivityKind;
-use crate::session;
+use crate::profiler_switch;
 use crate::sys::abi::*;
 use crate::sys::functions::*;
 
@@ -70,7 +71,8 @@ impl Collector {
         while let Some(undo) = self.undo.pop() {
             self.restore(undo);
         }
-        session::end()
+        collection_state::end();
+        profiler_switch::end()
     }
 
     fn set_up(&mut self) -> Result<(), Error> {
@@ -98,18 +100,19 @@ impl Collector {
         }
         self.choose_counters()?;
         self.choose_callbacks()?;
-        calls::set_stacks_after(self.config.stacks_after);
+        call_log::set_stacks_after(self.config.stacks_after);
         let flag = |on: bool, flag: u64| if on { flag } else { 0 };
-        session::begin(
-            flag(self.handler.is_some(), session::HANDLER)
-                | flag(self.config.runtime_calls, session::RUNTIME_CALLS)
-                | flag(self.config.graph_events, session::GRAPHS)
-                | flag(self.config.writes_synchronizations(), session::WAITS)
-                | flag(self.config.watches_switch(), session::SWITCH)
-                | flag(!self.config.profiler_switch, session::SWITCHED_ON)
-                | flag(self.library.version().hangs_over_graphs(), session::GATED),
+        profiler_switch::begin();
+        collection_state::begin(
+            flag(self.handler.is_some(), collection_state::HANDLER)
+                | flag(self.config.runtime_calls, collection_state::RUNTIME_CALLS)
+                | flag(self.config.graph_events, collection_state::GRAPHS)
+                | flag(self.config.writes_synchronizations(), collection_state::WAITS)
+                | flag(self.config.watches_switch(), collection_state::SWITCH)
+                | flag(!self.config.profiler_switch, collection_state::SWITCHED_ON)
+                | flag(self.library.version().hangs_over_graphs(), collection_state::GATED),
         );
-        session::handle_switch(self.config.switch_handler());
+        profiler_switch::set_handler(self.config.switch_handler());
         if self.config.watches_switch() {
             // Enabled in pauses, too: a switch that the program turns during a pause takes effect after it.
             for id in SWITCH {
@@ -194,7 +197,7 @@ impl Collector {
                 if ids.is_empty() { Err(lacks()) } else { Ok(ids) }
             };
             let (enabled, handler) = callbacks.resolve(named)?;
-            callbacks::install(&handler);
+            callback_handler::install(&handler);
             self.callbacks.extend(enabled);
             self.handler = Some(handler);
         }
@@ -206,7 +209,7 @@ impl Collector {
         self.logged_from_ns = clock::now_ns();
         self.callbacks_on = true;
         call_hold::keep();
-        session::resume();
+        collection_state::resume();
         for &id in &self.callbacks {
             // A function that the library lacks is never called.
             let known = self.enable_callback(id, true)?;
@@ -221,7 +224,7 @@ impl Collector {
 
     pub(super) fn turn_on(&mut self) -> Result<(), Error> {
         self.turned_on_ns = clock::now_ns();
-        if !session::State::load().has(session::ON) {
+        if !collection_state::State::load().has(collection_state::ON) {
             self.turn_callbacks_on()?;
         }
         self.missing_kinds.clear();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Error, Kind};
 use crate::sys::injected;
-use crate::{forked, session};
+use crate::{collection_state, forked};
 
 /// The process id of the holder, or 0: CUPTI has one subscriber, so a process has one collector at a time.
 static COLLECTING: AtomicU32 = AtomicU32::new(0);
@@ -24,7 +24,7 @@ impl CollectorLease {
     pub(crate) fn take() -> Result<Self, Error> {
         // Also where the parent's collection had ended by the fork.
         forked::check_process()?;
-        session::leave_children_out();
+        collection_state::leave_children_out();
         let process = std::process::id();
         match COLLECTING.compare_exchange(0, process, Ordering::Acquire, Ordering::Relaxed) {
             Err(other) if other == process => Err(Error::new(Kind::AlreadyCollecting)),

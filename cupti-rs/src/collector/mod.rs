@@ -11,18 +11,18 @@ use parking_lot::RwLock;
 
 use crate::accessors::getters;
 use crate::attribute::AttributeSetting;
-use crate::buffer::{LOG, Log, LogCounts, POOL};
-use crate::callbacks::{Enabled, Handler};
-use crate::calls::{self, Part};
+use crate::buffer::{LOG, Log, LogCounts, POOL, Sizes};
+use crate::call_log::{self, Part};
+use crate::callback_handler::{Enabled, Handler};
 use crate::clock::{self, Clock, Reading};
+use crate::collection_state;
 use crate::config::Config;
 use crate::error::{Error, Kind};
 use crate::flusher::Flusher;
 use crate::kind::ActivityKind;
 use crate::launch_hold;
 use crate::library::Library;
-use crate::record::RecordBytes;
-use crate::session;
+use crate::profiler_switch;
 use crate::sys::abi::CuptiResult;
 use crate::sys::api::Api;
 use crate::sys::safe::Subscription;
@@ -141,9 +141,14 @@ impl Collector {
             }),
             ended: false,
         };
-        POOL.prepare(api, config, library.version().takes_no_buffer());
+        let sizes = Sizes {
+            buffer_bytes: config.buffer_bytes,
+            buffers: config.buffers,
+            most: config.max_buffers,
+        };
+        POOL.prepare(api, sizes, library.version().takes_no_buffer());
         *LOG.lock() = Some(Log::new(config.memory_limit));
-        calls::clear();
+        call_log::clear();
         // On an error the collector is dropped, which restores everything.
         if !config.attaches_later() {
             collector.attach()?;
@@ -248,7 +253,10 @@ impl Collector {
     pub fn log_calls(&mut self) -> Result<(), Error> {
         self.attach()?;
         let logs = self.on_since_ns.is_none() && self.config.calls_in_pauses;
-        if logs && self.config.start_paused && !session::State::load().has(session::ON) {
+        if logs
+            && self.config.start_paused
+            && !collection_state::State::load().has(collection_state::ON)
+        {
             let on = self.turn_callbacks_on();
             if on.is_err() {
                 self.stop_logging();
@@ -263,15 +271,15 @@ impl Collector {
     ///
     /// Threads wait in their calls as in a [pause](Self::pause).
     pub fn stop_logging(&mut self) {
-        if self.is_paused() && session::State::load().has(session::ON) {
-            session::pause();
+        if self.is_paused() && collection_state::State::load().has(collection_state::ON) {
+            collection_state::pause();
             self.turn_callbacks_off(false);
         }
     }
 
     /// Whether calls are logged now.
     pub fn logs_calls(&self) -> bool {
-        self.is_attached() && session::State::load().has(session::ON)
+        self.is_attached() && collection_state::State::load().has(collection_state::ON)
     }
 
     /// Whether the collection is paused.
@@ -309,7 +317,7 @@ impl Collector {
         let clock_at_stop = self.read_clock();
         let windows = self.windows_until(stop_ns);
         let marks = self.end();
-        let read = calls::take();
+        let read = call_log::take();
         let dropped = self.count_dropped();
         let log = LOG.lock().take().unwrap_or_default();
 
@@ -350,7 +358,7 @@ impl Collector {
         let at_ns = clock::now_ns();
         let clock = Clock { start: cursor.clock, stop: self.read_clock()? };
         let cut = self.cut(at_ns, clock, settled_ns);
-        let read = calls::read_until(at_ns, Part::Rest);
+        let read = call_log::read_until(at_ns, Part::Rest);
         let losses = self.losses(log.counts, &read).since(&cursor.losses);
         Ok(self.collected(cut, read, log, losses))
     }
@@ -402,7 +410,7 @@ impl Collector {
         let at_ns = clock::now_ns();
         let clock = Clock { start: cursor.clock, stop: reading };
         let cut = self.cut(at_ns, clock, settled_ns);
-        let read = calls::read_until(at_ns, Part::Finished);
+        let read = call_log::read_until(at_ns, Part::Finished);
         let losses = self.losses(log.counts, &read);
         let since = losses.since(&cursor.losses);
         (cursor.losses, cursor.clock, cursor.until_ns) = (losses, reading, at_ns);
@@ -427,7 +435,7 @@ impl Collector {
         let cursor = self.cursor.read();
         // What a drain left was unfinished at its end, also a call whose end was logged in the moment after.
         let part = if at_ns <= cursor.until_ns { Part::Left } else { Part::UnderWay };
-        let read = calls::read_until(at_ns, part);
+        let read = call_log::read_until(at_ns, part);
         let seen_from_ns = if self.logs_calls() { self.logged_from_ns } else { u64::MAX };
         UnfinishedCalls { calls: read.calls, runtime_calls: read.runtime_calls, seen_from_ns }
     }
@@ -441,14 +449,14 @@ impl Collector {
         if self.check_process().is_err() {
             return 0;
         }
-        LOG.lock().as_ref().map_or(0, |log| log.held) + calls::held_bytes()
+        LOG.lock().as_ref().map_or(0, |log| log.held) + call_log::held_bytes()
     }
 
     fn cut(&self, at_ns: u64, clock: Clock, pending_from_ns: u64) -> Cut {
         Cut {
             at_ns,
             clock,
-            windows_ns: self.bounded(self.windows_until(at_ns), &session::marks()),
+            windows_ns: self.bounded(self.windows_until(at_ns), &profiler_switch::marks()),
             pending_from_ns: Some(pending_from_ns),
         }
     }
@@ -466,7 +474,7 @@ impl Collector {
         self.windows.retain(|(_, stop)| *stop >= before_ns);
         self.enabled.retain(|(_, stop)| *stop >= before_ns);
         if self.config.profiler_switch {
-            session::forget_marks(before_ns);
+            profiler_switch::forget_marks(before_ns);
         }
     }
 
@@ -480,7 +488,7 @@ impl Collector {
     /// The parts of the windows in which the program's switch was on.
     fn bounded(&self, windows: Vec<(u64, u64)>, marks: &[(u64, bool)]) -> Vec<(u64, u64)> {
         if self.config.profiler_switch {
-            session::while_switched_on(&windows, marks)
+            profiler_switch::while_switched_on(&windows, marks)
         } else {
             windows
         }
@@ -504,7 +512,7 @@ impl Collector {
     }
 
     /// What was lost or irregular since the start.
-    fn losses(&self, log: LogCounts, read: &calls::Read) -> Losses {
+    fn losses(&self, log: LogCounts, read: &call_log::Read) -> Losses {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let of_handler = |count: fn(&Handler) -> u64| self.handler.as_deref().map_or(0, count);
         Losses {
@@ -526,7 +534,7 @@ impl Collector {
         }
     }
 
-    fn collected(&self, cut: Cut, read: calls::Read, mut log: Log, losses: Losses) -> Collected {
+    fn collected(&self, cut: Cut, read: call_log::Read, mut log: Log, losses: Losses) -> Collected {
         let enabled_ns = self.enabled_ns(cut.at_ns);
         waits::write(&read.waits, &enabled_ns, &cut.clock, self.library.version(), &mut log);
         Collected {
@@ -536,7 +544,7 @@ impl Collector {
             pending_from_ns: cut.pending_from_ns,
             clock: cut.clock,
             losses,
-            records: RecordBytes::from_log(log, self.library.version()),
+            records: log.into_records(self.library.version()),
             calls: read.calls,
             runtime_calls: read.runtime_calls,
             graphs: read.graphs,
@@ -564,7 +572,11 @@ impl Collector {
     /// Disables the kinds while no work is under way, and pauses the collection, unless calls are logged in pauses.
     fn disable(&self) {
         let longest = self.config.launch_hold;
-        let release = if self.config.calls_in_pauses { session::release } else { session::pause };
+        let release = if self.config.calls_in_pauses {
+            collection_state::release
+        } else {
+            collection_state::pause
+        };
         let from_ns = self.logged_from_ns;
         launch_hold::without_launches(&self.flusher, longest, from_ns, release, || {
             self.apart_from_graphs(|| self.turn_off());
@@ -593,7 +605,7 @@ impl Drop for Collector {
         // In a forked child CUPTI would hang.
         if !self.ended && self.check_process().is_ok() {
             self.end();
-            let _ = calls::take();
+            let _ = call_log::take();
             *LOG.lock() = None;
         }
     }

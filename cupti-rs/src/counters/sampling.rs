@@ -13,11 +13,11 @@ use super::plan::Plan;
 use super::utilization;
 use crate::accessors::{getters, setters};
 use crate::clock::{self, Clock, Reading};
+use crate::collection_state;
 use crate::error::{Error, Kind};
 use crate::forked;
 use crate::library::Library;
 use crate::quiet_thread;
-use crate::session;
 use crate::sys::counters::SamplingApi;
 use crate::sys::sampling::SamplingObject;
 
@@ -36,7 +36,7 @@ struct DeviceLease(u32);
 impl DeviceLease {
     fn take(device: u32) -> Result<Self, Error> {
         forked::check_process()?;
-        session::leave_children_out();
+        collection_state::leave_children_out();
         let mut sampled = SAMPLED.lock();
         if sampled.contains(&device) {
             return Err(Error::new(Kind::AlreadyMeasuring));

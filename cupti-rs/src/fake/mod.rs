@@ -44,8 +44,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::accessors::setters;
-use crate::callbacks::{GraphIds, ResourceKind};
-use crate::calls::{DriverFunction, RuntimeFunction};
+use crate::call_log::{DriverFunction, RuntimeFunction};
+use crate::callback_handler::{GraphIds, ResourceKind};
 use crate::device::{Device, Driver};
 use crate::error::Error;
 use crate::kind::ActivityKind;

@@ -61,7 +61,6 @@ pub(crate) use synchronization::NO_ID;
 pub use synchronization::{CudaEvent, Synchronization, SynchronizationKind};
 pub use transfer::{CopyKind, MemDecompress, Memcpy, MemoryKind, Memset, Peers};
 
-use crate::buffer::Log;
 use crate::kind::ActivityKind;
 use crate::sys::os;
 use crate::version::Version;
@@ -94,19 +93,14 @@ impl DataKey {
 /// A clone shares them. Keys replace pointers to memory that the client has to free; all other bytes are CUPTI's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordBytes {
-    version: Version,
-    buffers: Vec<Arc<Vec<u8>>>,
-    strides: BTreeMap<u32, u32>,
-    names: Arc<FxHashMap<u64, Arc<str>>>,
-    data: Arc<FxHashMap<u64, Vec<u8>>>,
+    pub(crate) version: Version,
+    pub(crate) buffers: Vec<Arc<Vec<u8>>>,
+    pub(crate) strides: BTreeMap<u32, u32>,
+    pub(crate) names: Arc<FxHashMap<u64, Arc<str>>>,
+    pub(crate) data: Arc<FxHashMap<u64, Vec<u8>>>,
 }
 
 impl RecordBytes {
-    pub(crate) fn from_log(log: Log, version: Version) -> Self {
-        let Log { buffers, strides, names, data, .. } = log;
-        Self { version, buffers, strides, names, data }
-    }
-
     /// Records of a recording: the version of the library that wrote them, runs of whole records, the stride of each kind,
     /// names by key.
     #[must_use]

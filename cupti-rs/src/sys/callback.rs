@@ -11,18 +11,20 @@ use super::functions::*;
 use crate::buffer::POOL;
 use crate::call_class::CallClass;
 use crate::call_hold;
-use crate::callbacks::{
+use crate::call_log::{self, DriverFunction, RuntimeFunction};
+use crate::callback_handler::{
     self, ApiCall, Callback, GraphIds, Module, NvtxCall, Resource, ResourceKind, Site, StateNotice,
     Synchronized,
 };
-use crate::calls::{self, DriverFunction, RuntimeFunction};
+use crate::callback_panics;
+use crate::collection_state::{
+    BEGINS_HELD, GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS,
+};
 use crate::graph_gate;
 use crate::graphs::{self, GraphEvent, GraphEventKind};
 use crate::launch_hold;
+use crate::profiler_switch;
 use crate::record::NO_ID;
-use crate::session::{
-    self, BEGINS_HELD, GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS,
-};
 use crate::waits::{self, Wait, Waiting};
 
 /// `CUpti_CallbackFunc`.
@@ -45,7 +47,7 @@ pub(crate) unsafe extern "C" fn callback(
             _ => {}
         }
     }));
-    outcome.unwrap_or_else(calls::panicked);
+    outcome.unwrap_or_else(callback_panics::caught);
 }
 
 #[inline(always)] // into the one hot callback
@@ -228,9 +230,9 @@ fn log_driver_call(state: State, call: ApiData<'_>) {
         {
             log_wait(state, call, waiting);
         }
-        calls::exit(state, calls::Api::Driver, id, correlation, call.result());
+        call_log::exit(state, call_log::Api::Driver, id, correlation, call.result());
     } else if let Some((is_empty, submits)) = call.begins() {
-        calls::enter(state, calls::Api::Driver, id, correlation, is_empty, submits);
+        call_log::enter(state, call_log::Api::Driver, id, correlation, is_empty, submits);
         if launch_hold::is_held() {
             wait_logged(call);
         }
@@ -246,7 +248,7 @@ fn log_wait(state: State, call: ApiData<'_>, waiting: Waiting) {
         let (kind, stream) = (waiting.kind, stream.unwrap_or(NO_ID));
         let (start_ns, end_ns) = (0, 0);
         let wait = Wait { kind, correlation_id, context, stream, start_ns, end_ns };
-        calls::waited(state, call.id, wait);
+        call_log::waited(state, call.id, wait);
     }
 }
 
@@ -265,9 +267,9 @@ fn log_runtime_call(state: State, call: ApiData<'_>) {
     }
     let (id, correlation) = (call.id, call.data.correlation_id);
     if !call.is_entering() {
-        calls::exit(state, calls::Api::Runtime, id, correlation, call.result());
+        call_log::exit(state, call_log::Api::Runtime, id, correlation, call.result());
     } else if RuntimeFunction(id).entry().is_some() {
-        calls::enter(state, calls::Api::Runtime, id, correlation, false, false);
+        call_log::enter(state, call_log::Api::Runtime, id, correlation, false, false);
     }
 }
 
@@ -296,14 +298,14 @@ fn other(mut state: State, call: ApiData<'_>) {
         graph_gate::enter();
     }
     if state.has(HANDLER) && entering {
-        callbacks::dispatch(state, call.domain, call.id, || call.to_callback());
+        callback_handler::dispatch(state, call.domain, call.id, || call.to_callback());
     }
     log(state, call);
     if is_gated && !entering {
         graph_gate::leave();
     }
     if state.has(HANDLER) && !entering {
-        callbacks::dispatch(state, call.domain, call.id, || call.to_callback());
+        callback_handler::dispatch(state, call.domain, call.id, || call.to_callback());
     }
 }
 
@@ -316,12 +318,12 @@ fn switch(call: ApiData<'_>) {
         | (DOMAIN_RUNTIME_API, RUNTIME_PROFILER_START)
             if !entering && call.result() == 0 =>
         {
-            session::switched(true);
+            profiler_switch::switched(true);
         }
         (DOMAIN_DRIVER_API, DRIVER_PROFILER_STOP) | (DOMAIN_RUNTIME_API, RUNTIME_PROFILER_STOP)
             if entering =>
         {
-            session::switched(false);
+            profiler_switch::switched(false);
         }
         _ => {}
     }
@@ -351,7 +353,7 @@ fn event(state: State, payload: &Payload) {
             // SAFETY: in this domain CUPTI passes a CUpti_ResourceData.
             resource(state, ResourceEvent { id, data: unsafe { payload.read() } });
         }
-        DOMAIN_SYNCHRONIZE => callbacks::dispatch(state, domain, id, || {
+        DOMAIN_SYNCHRONIZE => callback_handler::dispatch(state, domain, id, || {
             // SAFETY: in this domain CUPTI passes a CUpti_SynchronizeData.
             let data = unsafe { payload.read::<SynchronizeData>() };
             // SAFETY: the context is CUPTI's, in the callback that runs.
@@ -363,14 +365,14 @@ fn event(state: State, payload: &Payload) {
             };
             Callback::Synchronize(Synchronized { stream_id, context_id })
         }),
-        DOMAIN_NVTX => callbacks::dispatch(state, domain, id, || {
+        DOMAIN_NVTX => callback_handler::dispatch(state, domain, id, || {
             // SAFETY: in this domain CUPTI passes a CUpti_NvtxData.
             let data = unsafe { payload.read::<NvtxData>() };
             // SAFETY: CUPTI documents this member as the function's name, a constant.
             let name = unsafe { text(data, data.function_name) };
             Callback::Nvtx(NvtxCall { id, name: name.unwrap_or_default() })
         }),
-        DOMAIN_STATE => callbacks::dispatch(state, domain, id, || {
+        DOMAIN_STATE => callback_handler::dispatch(state, domain, id, || {
             // SAFETY: in this domain CUPTI passes a CUpti_StateData.
             let data = unsafe { payload.read::<StateData>() };
             // SAFETY: CUPTI documents this member as a message, or null.
@@ -384,7 +386,7 @@ fn event(state: State, payload: &Payload) {
 fn resource(state: State, event: ResourceEvent<'_>) {
     use GraphEventKind::{DependencyCreated, DependencyDestroyed};
     if event.id == RESOURCE_GRAPHNODE_CREATED {
-        calls::node_created(state);
+        call_log::node_created(state);
     }
     let known = graphs::KINDS.iter().find(|(id, _)| *id == event.id).filter(|_| state.has(GRAPHS));
     if let Some((&(_, kind), ids)) = known.zip(event.graph_ids()) {
@@ -403,10 +405,10 @@ fn resource(state: State, event: ResourceEvent<'_>) {
             node_type: ids.node_type,
             exec: ids.exec,
         };
-        calls::graph_event(state, event);
+        call_log::graph_event(state, event);
     }
     if state.has(HANDLER) {
-        callbacks::dispatch(state, DOMAIN_RESOURCE, event.id, || {
+        callback_handler::dispatch(state, DOMAIN_RESOURCE, event.id, || {
             Callback::Resource(Resource {
                 kind: ResourceKind(event.id),
                 context_id: event.context_id(),

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use super::abi::CuptiResult;
 use super::counters::{HostApi, all_copied, copied, pointers};
 use super::params::*;
+use crate::collection_state;
 use crate::error::Error;
 use crate::forked;
-use crate::session;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -64,7 +64,7 @@ impl HostObject {
         chip: &CStr,
         availability: Option<Box<[u8]>>,
     ) -> Result<Self, Error> {
-        session::leave_children_out();
+        collection_state::leave_children_out();
         forked::check_process()?;
         let mut params = HostInitialize::new();
         params.profiler_type = kind;

@@ -11,7 +11,7 @@ use super::api::Api;
 use super::callback::callback;
 use crate::attribute::AttributeId;
 use crate::buffer;
-use crate::callbacks::Enabled;
+use crate::callback_handler::Enabled;
 use crate::error::{Error, Kind};
 use crate::kind::ActivityKind;
 use crate::record::UnifiedMemoryKind;

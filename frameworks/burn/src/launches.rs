@@ -13,10 +13,69 @@ use tracing_subscriber::layer::{self, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::compile;
+use crate::devices;
 use crate::lane;
-use crate::session::{self, COUNTS};
+use crate::session_count;
 #[cfg(feature = "fusion")]
-use crate::{placement::Kernel, plans, session::Device};
+use crate::{devices::Device, placement::Kernel, plans};
+
+/// Kernels that the session followed from burn's operations to their launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Launches {
+    /// Launches of operations, on any thread, without those of autotune.
+    pub operations: u64,
+    /// Launches of the fusion thread among them.
+    pub fused: u64,
+    /// Launches of the fusion thread whose operations are one of several possible: they carry the ranges of all of them.
+    pub uncertain: u64,
+    /// Launches of the fusion thread that no plan of burn's explains. They carry no range.
+    pub unexplained: u64,
+    /// Launches of autotune.
+    pub autotune: u64,
+}
+
+#[derive(Default)]
+struct Counts {
+    operations: AtomicU64,
+    fused: AtomicU64,
+    uncertain: AtomicU64,
+    unexplained: AtomicU64,
+    autotune: AtomicU64,
+}
+
+static COUNTS: Counts = Counts {
+    operations: AtomicU64::new(0),
+    fused: AtomicU64::new(0),
+    uncertain: AtomicU64::new(0),
+    unexplained: AtomicU64::new(0),
+    autotune: AtomicU64::new(0),
+};
+
+impl Launches {
+    /// The launches so far, of all sessions.
+    pub(crate) fn now() -> Self {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Self {
+            operations: read(&COUNTS.operations),
+            fused: read(&COUNTS.fused),
+            uncertain: read(&COUNTS.uncertain),
+            unexplained: read(&COUNTS.unexplained),
+            autotune: read(&COUNTS.autotune),
+        }
+    }
+
+    /// The launches since `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            operations: self.operations - before.operations,
+            fused: self.fused - before.fused,
+            uncertain: self.uncertain - before.uncertain,
+            unexplained: self.unexplained - before.unexplained,
+            autotune: self.autotune - before.autotune,
+        }
+    }
+}
 
 /// What a thread is for burn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,8 +173,9 @@ fn count(counter: &AtomicU64) {
 
 impl<S: Subscriber> Layer<S> for LaunchLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: layer::Context<'_, S>) {
-        let Some(devices) = session::devices() else { return };
-        let is_first = session::follows_compilations() && compile::is_first_launch(attributes);
+        let Some(devices) = devices::devices() else { return };
+        let is_first =
+            session_count::follows_compilations() && compile::is_first_launch(attributes);
         let role = role();
         let context = match role {
             Role::Program => {
@@ -174,7 +234,7 @@ impl<S: Subscriber> Layer<S> for LaunchLayer {
         if let Some(context) = FIRST.take() {
             match role {
                 Role::Device(_) => compile::end(lane::stream(), Context::capture()),
-                _ => session::devices()
+                _ => devices::devices()
                     .iter()
                     .flat_map(|devices| devices.iter())
                     .for_each(|device| device.queue.queue().compiled(context)),
@@ -185,7 +245,7 @@ impl<S: Subscriber> Layer<S> for LaunchLayer {
             Role::Device(_) => drop(TUNING.with_borrow_mut(Option::take)),
             #[cfg(feature = "fusion")]
             Role::Fusion(index) => {
-                let devices = session::devices();
+                let devices = devices::devices();
                 let mut devices = devices.iter().flat_map(|devices| devices.iter());
                 if let Some(device) =
                     devices.find(|device| device.index == index && follows(device))
@@ -201,7 +261,7 @@ impl<S: Subscriber> Layer<S> for LaunchLayer {
 /// Whether the launches of a device's fusion thread are followed one by one.
 #[cfg(feature = "fusion")]
 fn follows(device: &Device) -> bool {
-    session::is_running() && !device.boundaries.load(Ordering::Relaxed)
+    session_count::is_running() && !device.boundaries.load(Ordering::Relaxed)
 }
 
 #[cfg(feature = "fusion")]

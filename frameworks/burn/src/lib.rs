@@ -32,6 +32,7 @@
 //! [`Builder::compilations`] knows which launches compiled their kernel, and how long that took: [`compilations`].
 
 mod compile;
+mod devices;
 mod error;
 mod forward;
 mod lane;
@@ -44,10 +45,11 @@ mod placement;
 #[cfg(feature = "fusion")]
 mod plans;
 mod session;
+mod session_count;
 
 pub use compile::{Compilation, compilations};
 pub use error::Error;
 pub use forward::Forward;
-pub use launches::layer;
+pub use launches::{Launches, layer};
 pub use modules::{InRange, Ranged, backward};
-pub use session::{Builder, Launches, Session, builder, start};
+pub use session::{Builder, Session, builder, start};

@@ -6,27 +6,15 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
-use burn::backend::cuda::CudaDevice;
-use burn_cubecl::CubeBackend;
 use burn_fusion::inspect::{BlockKind, FusionBlock, FusionInspector, FusionReport};
-use burn_fusion::{FusionBackend, get_client};
 use burn_ir::OperationIr;
-use cubecl::cuda::CudaRuntime;
 use cubecl_common::stream_id::StreamId;
 use parking_lot::Mutex;
 use profiler_core::Context;
 
+use crate::devices::Client;
 use crate::placement::{Kernel, Part, Placed, Placement, Unit};
-use crate::session;
-
-/// The elements are not part of what fuses.
-type Cube = CubeBackend<CudaRuntime, f32, i32, u8>;
-pub(crate) type Client = burn_fusion::Client<<Cube as FusionBackend>::FusionRuntime>;
-
-/// The fusion thread of a device.
-pub(crate) fn client(device: &CudaDevice) -> Client {
-    get_client::<Cube>(device)
-}
+use crate::session_count;
 
 /// Upper bound of the boundaries of a thread that wait for their operations to run.
 const BOUNDARIES: usize = 1 << 16;
@@ -82,7 +70,7 @@ pub(crate) fn boundary(stream: u64, client: &Client, context: Context) -> bool {
     let stream = match streams.entry(stream) {
         Entry::Occupied(known) => known.into_mut(),
         // `clear` waits for the lock, so that no report outlives the sessions.
-        Entry::Vacant(_) if context.is_empty() || !session::is_running() => return false,
+        Entry::Vacant(_) if context.is_empty() || !session_count::is_running() => return false,
         Entry::Vacant(new) => {
             let inspector = FusionInspector::install(StreamId { value: stream });
             let (boundaries, pending) = (VecDeque::new(), VecDeque::new());

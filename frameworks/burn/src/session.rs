@@ -1,73 +1,32 @@
-//! A session of burn, and the devices whose queues the ranges of the process travel through.
+//! A session of burn, and the boundaries of ranges, which it hands over to the devices.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+#[cfg(feature = "fusion")]
+use std::sync::atomic::Ordering;
 
 use burn::backend::cuda::CudaDevice;
-use cubecl_common::device::Device as _;
-use parking_lot::{Mutex, RwLock};
-use profiler_core::session::{HandOver, on_context_change};
+use parking_lot::Mutex;
+use profiler_core::session::on_context_change;
 use profiler_core::{Context, Profile, Profiler, ProfilerBuilder};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry;
 
+use crate::devices::{self, Device};
 use crate::error::Error;
-use crate::lane::{self, DeviceQueue};
-use crate::launches::{self, Role};
+use crate::lane;
+use crate::launches::{self, Launches, Role};
 #[cfg(feature = "fusion")]
 use crate::plans;
-
-/// A device whose thread launches for the program.
-pub(crate) struct Device {
-    pub(crate) index: u16,
-    pub(crate) queue: HandOver<DeviceQueue>,
-    /// Whether each boundary of a range drains the fusion thread.
-    pub(crate) boundaries: AtomicBool,
-    #[cfg(feature = "fusion")]
-    client: plans::Client,
-}
-
-/// All devices of sessions so far; without a session their ranges are empty.
-static DEVICES: RwLock<Option<Arc<[Arc<Device>]>>> = RwLock::new(None);
-/// Sessions that run.
-static SESSIONS: AtomicUsize = AtomicUsize::new(0);
-/// Those of them that follow compilations.
-static FOLLOWING: AtomicUsize = AtomicUsize::new(0);
-
-/// The devices as they are now: nothing is locked while they are used.
-pub(crate) fn devices() -> Option<Arc<[Arc<Device>]>> {
-    DEVICES.read().clone()
-}
-
-fn device(device: &CudaDevice, boundaries: bool) -> Arc<Device> {
-    let index = device.to_id().index_id;
-    let known = devices();
-    if let Some(known) =
-        known.iter().flat_map(|known| known.iter()).find(|known| known.index == index)
-    {
-        known.boundaries.store(boundaries, Ordering::Relaxed);
-        return known.clone();
-    }
-    let new = Arc::new(Device {
-        index,
-        queue: HandOver::new(DeviceQueue::new(device)),
-        boundaries: AtomicBool::new(boundaries),
-        #[cfg(feature = "fusion")]
-        client: plans::client(device),
-    });
-    let all = known.iter().flat_map(|known| known.iter().cloned()).chain([new.clone()]);
-    *DEVICES.write() = Some(all.collect());
-    new
-}
+use crate::session_count;
 
 /// A range of this thread began or ended.
 fn changed() {
     if launches::role() != Role::Program {
         return;
     }
-    let Some(devices) = devices() else { return };
+    let Some(devices) = devices::devices() else { return };
     let context = Context::capture();
     launches::set_current(lane::stream(), context);
     #[cfg(feature = "fusion")]
@@ -84,62 +43,6 @@ fn changed() {
             device.client.sync(|| ());
         }
         device.queue.hand_over(context);
-    }
-}
-
-/// Kernels that the session followed from burn's operations to their launch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct Launches {
-    /// Launches of operations, on any thread, without those of autotune.
-    pub operations: u64,
-    /// Launches of the fusion thread among them.
-    pub fused: u64,
-    /// Launches of the fusion thread whose operations are one of several possible: they carry the ranges of all of them.
-    pub uncertain: u64,
-    /// Launches of the fusion thread that no plan of burn's explains. They carry no range.
-    pub unexplained: u64,
-    /// Launches of autotune.
-    pub autotune: u64,
-}
-
-#[derive(Default)]
-pub(crate) struct Counts {
-    pub(crate) operations: AtomicU64,
-    pub(crate) fused: AtomicU64,
-    pub(crate) uncertain: AtomicU64,
-    pub(crate) unexplained: AtomicU64,
-    pub(crate) autotune: AtomicU64,
-}
-
-pub(crate) static COUNTS: Counts = Counts {
-    operations: AtomicU64::new(0),
-    fused: AtomicU64::new(0),
-    uncertain: AtomicU64::new(0),
-    unexplained: AtomicU64::new(0),
-    autotune: AtomicU64::new(0),
-};
-
-impl Launches {
-    fn now() -> Self {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Self {
-            operations: read(&COUNTS.operations),
-            fused: read(&COUNTS.fused),
-            uncertain: read(&COUNTS.uncertain),
-            unexplained: read(&COUNTS.unexplained),
-            autotune: read(&COUNTS.autotune),
-        }
-    }
-
-    fn since(self, before: Self) -> Self {
-        Self {
-            operations: self.operations - before.operations,
-            fused: self.fused - before.fused,
-            uncertain: self.uncertain - before.uncertain,
-            unexplained: self.unexplained - before.unexplained,
-            autotune: self.autotune - before.autotune,
-        }
     }
 }
 
@@ -209,16 +112,16 @@ impl Builder {
         if !on_context_change(changed) {
             return Err(Error::Hooks);
         }
-        if let Some(known) = self::devices() {
+        if let Some(known) = devices::devices() {
             // What was issued in ranges of an earlier session is not launched in this one.
-            wait_launched(&known);
+            devices::wait_launched(&known);
         }
         // The driver answers from here on; before, cubecl would panic where there is none.
         profiler.start()?;
-        SESSIONS.fetch_add(1, Ordering::Relaxed);
-        FOLLOWING.fetch_add(usize::from(self.compilations), Ordering::Relaxed);
+        session_count::add(self.compilations);
         let before = Launches::now();
-        let devices = devices.into_iter().map(|one| device(&one, self.boundaries)).collect();
+        let devices =
+            devices.into_iter().map(|one| devices::device(&one, self.boundaries)).collect();
         let session = Session { profiler, devices, before, compilations: self.compilations };
         // For ranges that are open already.
         changed();
@@ -232,15 +135,6 @@ impl Builder {
 /// As [`Builder::start`].
 pub fn start(devices: impl IntoIterator<Item = CudaDevice>) -> Result<Session, Error> {
     builder().start(devices)
-}
-
-/// Waits until this thread's operations have been launched, and what other threads have in the devices' queues.
-fn wait_launched(devices: &[Arc<Device>]) {
-    for device in devices {
-        #[cfg(feature = "fusion")]
-        device.client.sync(|| ());
-        device.queue.wait_launched();
-    }
 }
 
 fn set_subscriber() -> Result<(), Error> {
@@ -282,7 +176,7 @@ impl Session {
     ///
     /// Threads that train call it before they end: what they have not launched is no part of the profile.
     pub fn wait_launched(&self) {
-        wait_launched(&self.devices);
+        devices::wait_launched(&self.devices);
     }
 
     /// The launches that were followed since the start.
@@ -311,22 +205,10 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        FOLLOWING.fetch_sub(usize::from(self.compilations), Ordering::Relaxed);
-        if SESSIONS.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if session_count::remove(self.compilations) {
             launches::clear();
             #[cfg(feature = "fusion")]
             plans::clear();
         }
     }
-}
-
-/// Whether a session follows compilations.
-pub(crate) fn follows_compilations() -> bool {
-    FOLLOWING.load(Ordering::Relaxed) > 0
-}
-
-/// Whether a session runs.
-#[cfg(feature = "fusion")]
-pub(crate) fn is_running() -> bool {
-    SESSIONS.load(Ordering::Relaxed) > 0
 }

@@ -4,8 +4,6 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::ProcessId;
-
 /// The reason why an option, a run folder or a live process could not be used.
 ///
 /// Predicates cover what a caller can act on. The text has what failed, on what, why, and what to
@@ -22,16 +20,16 @@ pub(crate) enum Kind {
     Path { path: PathBuf, why: String },
     /// A process that does not exist, or no longer.
     Gone(String),
-    /// A live process without a socket.
-    NoSocket(ProcessId),
+    /// A live process without a socket, by its pid.
+    NoSocket(u32),
     /// A socket that does not belong to the process or the user.
-    Peer { process: ProcessId, why: String },
-    /// No answer in time.
-    TimedOut(ProcessId),
+    Peer { pid: u32, why: String },
+    /// No answer of the process in time.
+    TimedOut(u32),
     /// An answer that this version cannot read.
-    Answer { process: ProcessId, why: String },
+    Answer { pid: u32, why: String },
     /// The process received the request and refused it.
-    Refused { process: ProcessId, why: String },
+    Refused { pid: u32, why: String },
     /// A request beyond its limits.
     Request(String),
 }
@@ -94,22 +92,21 @@ impl fmt::Display for Error {
             }
             Kind::Path { path, why } => write!(f, "{} {why}", path.display()),
             Kind::Gone(why) => f.write_str(why),
-            Kind::NoSocket(process) => {
-                write!(f, "process {} has no open control socket", process.pid)
+            Kind::NoSocket(pid) => {
+                write!(f, "process {pid} has no open control socket")
             }
-            Kind::Peer { process, why } => {
-                write!(f, "the control socket of process {} is not used: {why}", process.pid)
+            Kind::Peer { pid, why } => {
+                write!(f, "the control socket of process {pid} is not used: {why}")
             }
-            Kind::TimedOut(process) => write!(
+            Kind::TimedOut(pid) => write!(
                 f,
-                "process {} did not answer in time: it may be stopped or busy; try again",
-                process.pid
+                "process {pid} did not answer in time: it may be stopped or busy; try again"
             ),
-            Kind::Answer { process, why } => {
-                write!(f, "process {} gave an answer that cannot be read: {why}", process.pid)
+            Kind::Answer { pid, why } => {
+                write!(f, "process {pid} gave an answer that cannot be read: {why}")
             }
-            Kind::Refused { process, why } => {
-                write!(f, "process {} refused the request: {why}", process.pid)
+            Kind::Refused { pid, why } => {
+                write!(f, "process {pid} refused the request: {why}")
             }
             Kind::Request(why) => f.write_str(why),
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::options::{range_name, seconds};
+use crate::start_stop::{range_name, seconds};
 
 /// The share of a program's time that recording may cost. As text: `3%`, the default.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,27 +1,35 @@
 //! The command line.
 
+mod critical_path;
 mod examples;
 mod formats;
+mod gaps;
+mod roofline;
 mod run;
+mod scorecard;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
-use profiler_analysis::critical_path::Change;
 use profiler_analysis::kernels::KernelClass;
 use profiler_analysis::prelude::*;
-use profiler_analysis::scorecard::{ScoreKind, Target};
 use profiler_core::{Profile, Recording};
 use regex::Regex;
 
+pub(crate) use critical_path::CriticalPathArgs;
 pub(crate) use formats::{
-    DiffFormat, ExportFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, RanksFormat,
-    ReportFormat, RooflineFormat, TableFormat, TextFormat,
+    DiffFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, RanksFormat, ReportFormat,
+    RooflineFormat, TableFormat, TextFormat,
 };
-pub(crate) use run::RunArgs;
+pub(crate) use gaps::{GapsArgs, IdleArgs};
+pub(crate) use roofline::{Peak, RooflineArgs};
+pub(crate) use run::{DEFAULT_STATS, RunArgs};
+pub(crate) use scorecard::{FailOn, ScorecardArgs};
 
+use crate::export_format::ExportFormat;
 use crate::failure::Failure;
+use crate::input;
 use crate::output::Output;
 
 /// Reports, pages and comparisons of GPU profiles: recordings (.gpuprof), folders of them, and
@@ -101,9 +109,9 @@ pub(crate) enum Command {
     /// What determined the length of the run and its steps, the slack of all else, and what changes would bring
     CriticalPath(CriticalPathArgs),
     /// Idle times of the GPU by cause and range, and the system calls that the host waited in
-    Gaps(crate::gaps::GapsArgs),
+    Gaps(GapsArgs),
     /// Who waits for whom in the collectives of several ranks, stragglers, and exposed communication
-    Ranks(crate::ranks::RanksArgs),
+    Ranks(RanksArgs),
     /// Writes a self-contained HTML page for a browser: timeline, ranges, kernels and calls
     Html(FileArgs),
     /// Declared operations and bytes of ranges under the roofs of the device, and the bound of each
@@ -257,7 +265,7 @@ pub(crate) struct ConvertArgs {
     #[arg(long, value_name = "COUNT")]
     pub(crate) samples: Option<usize>,
     #[command(flatten)]
-    pub(crate) idle: crate::gaps::IdleArgs,
+    pub(crate) idle: IdleArgs,
     /// The profile
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
@@ -278,7 +286,7 @@ pub(crate) struct OutputArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct FlamegraphArgs {
     #[command(flatten)]
-    pub(crate) idle: crate::gaps::IdleArgs,
+    pub(crate) idle: IdleArgs,
     #[command(flatten)]
     pub(crate) io: FileArgs,
 }
@@ -302,8 +310,8 @@ impl FileArgs {
     /// The output and the profile, whose losses are written to standard error.
     pub(crate) fn open(&self) -> Result<(Output, Profile), Failure> {
         let output = self.output(&[])?;
-        let profile = crate::input::profile(&self.file)?;
-        crate::note_losses(&self.file, &profile);
+        let profile = input::profile(&self.file)?;
+        input::note_losses(&self.file, &profile);
         Ok((output, profile))
     }
 }
@@ -319,7 +327,7 @@ pub(crate) struct NumbersArgs {
 impl NumbersArgs {
     /// The profile of a file, with grouped numbers if wanted.
     pub(crate) fn profile(&self, file: &Path) -> Result<Profile, Failure> {
-        let profile = crate::input::profile(file)?;
+        let profile = input::profile(file)?;
         Ok(if self.group_numbers { profile.with_grouped_numbers() } else { profile })
     }
 }
@@ -460,6 +468,18 @@ pub(crate) struct TensorCoresArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct RanksArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<RanksFormat>,
+    /// Also the stragglers in each instance of these ranges, such as an epoch: a name or a path, `*` for any
+    /// text
+    #[arg(long, value_name = "PATH")]
+    pub(crate) range: Option<String>,
+    #[command(flatten)]
+    pub(crate) io: FileArgs,
+}
+
+#[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit status: 0 whatever is found, unless --fail-above asks for 3; 1 if the file cannot be read."
 )]
@@ -487,95 +507,6 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) fail_above: Option<f64>,
     #[command(flatten)]
     pub(crate) numbers: NumbersArgs,
-    #[command(flatten)]
-    pub(crate) io: FileArgs,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct CriticalPathArgs {
-    #[command(flatten)]
-    pub(crate) format: FormatArgs<TextFormat>,
-    /// The ranges that are steps [default: of those with four instances or more, the one with the most host
-    /// time]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) steps: Option<String>,
-    /// Only the path of these ranges: a name or a path, `*` for any text
-    #[arg(long, value_name = "PATH")]
-    pub(crate) range: Option<String>,
-    /// Only what a change would bring, such as kernel:NAME=2 (twice as fast), gpu:RANGE=2, host:RANGE=2,
-    /// ahead:RANGE=4 (on four threads), no-wait:RANGE, one-wait:RANGE, no-allocations:RANGE, no-events:RANGE,
-    /// one-graph:RANGE, one-copy:RANGE, pinned, copies-ahead
-    #[arg(long, value_name = "CHANGE", value_parser = crate::critical_path::change)]
-    pub(crate) what_if: Vec<Change>,
-    #[command(flatten)]
-    pub(crate) numbers: NumbersArgs,
-    #[command(flatten)]
-    pub(crate) io: FileArgs,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Exit status: 0 whatever the flags are, unless --fail-on asks for 3; 1 if the file cannot be read."
-)]
-pub(crate) struct ScorecardArgs {
-    #[command(flatten)]
-    pub(crate) format: FormatArgs<PageFormat>,
-    /// Fail (status 3) if a value has this flag or a worse one, or the recording is too incomplete
-    #[arg(long, value_enum, value_name = "FLAG")]
-    pub(crate) fail_on: Option<FailOn>,
-    /// Another target for a value, as gpu_busy=0.95,0.7: the bounds of good and of bad. Shares are
-    /// from 0 to 1; JSON has the names
-    #[arg(long, value_name = "NAME=GOOD,BAD", value_parser = crate::scorecard::target)]
-    pub(crate) target: Vec<(ScoreKind, Target)>,
-    /// Further names of ranges that load data, besides the known words; `*` for any text
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) loading: Vec<String>,
-    /// A file with the roofs, as Peaks::to_json writes them
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) peaks: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) io: FileArgs,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FailOn {
-    /// Values far from their target
-    Bad,
-    /// Also values worth a look
-    Look,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "WORK is any of flops=N, bytes=N, dtype=NAME, pipe=vector|tensor with commas between them, as in \
-                  --range 'step/gemm:flops=2.1e9,bytes=8e6,dtype=bf16'. It is that of one range or launch."
-)]
-pub(crate) struct RooflineArgs {
-    #[command(flatten)]
-    pub(crate) format: FormatArgs<RooflineFormat>,
-    /// The CUDA ordinal of the device for the roofs [default: the device that ran most kernels]
-    #[arg(long)]
-    pub(crate) device: Option<u32>,
-    /// A file with the roofs, as Peaks::to_json writes them, including measured ones
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "device")]
-    pub(crate) peaks: Option<PathBuf>,
-    /// The memory bandwidth in GB/s, instead of the device's
-    #[arg(long, value_name = "GB/S", value_parser = above_zero)]
-    pub(crate) bandwidth: Option<f64>,
-    /// A roof in TFLOP/s, instead of the device's: f32=67, or f64/tensor=67; a type alone means
-    /// vector units for f32 and f64, else tensor cores
-    #[arg(long, value_name = "DTYPE[/PIPE]=TFLOPS", value_parser = crate::roofline::peak)]
-    pub(crate) peak: Vec<crate::roofline::Peak>,
-    /// The work of each range of this name or path that declares none itself, `*` for any text
-    #[arg(long, value_name = "PATH:WORK", value_parser = crate::roofline::named_work)]
-    pub(crate) range: Vec<crate::roofline::NamedWork>,
-    /// The work of each launch of kernels of this name, `*` for any text
-    #[arg(long, value_name = "NAME:WORK", value_parser = crate::roofline::named_work)]
-    pub(crate) kernel: Vec<crate::roofline::NamedWork>,
-    /// A file with counters of the same ranges, as serde writes Measured: drawn at each level of
-    /// the memory, beside the declared work
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) counted: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) io: FileArgs,
 }

@@ -9,6 +9,10 @@ use gpuprof_control::{AlwaysOn, KeepLast, Start, Stop};
 
 use super::{at_least_zero, share};
 
+/// The reports of `--stats` without names: those of CUDA and NVTX that nsys prints by default.
+pub(crate) const DEFAULT_STATS: &str =
+    "nvtx_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum";
+
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "gpuprof run [OPTIONS] [--] <PROGRAM> [ARGS]...",
@@ -96,7 +100,7 @@ pub(crate) struct RunArgs {
     /// Also print reports of `gpuprof stats`, with commas between them [default: those that `nsys
     /// profile --stats` prints of CUDA and NVTX]
     #[arg(long, value_name = "REPORT", num_args = 0..=1, require_equals = true,
-          default_missing_value = crate::run::DEFAULT_STATS)]
+          default_missing_value = DEFAULT_STATS)]
     pub(crate) stats: Option<String>,
     /// Also print what `gpuprof diagnose` finds
     #[arg(long)]

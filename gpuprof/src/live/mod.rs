@@ -17,17 +17,15 @@ use profiler_base::text::{printable, shortened};
 use serde::Serialize;
 
 use crate::args::{ListArgs, LiveArgs};
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
 use crate::input;
-use crate::output::Output;
-use crate::tables::write_json;
+use crate::message::{PROGRAM_WIDTH, note, process_label};
+use crate::output::{Output, write_json};
 
 /// How long a process of `list` may take to answer.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 /// After how long without an answer it is said whom is waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The width of a program's name in tables.
-const NAME_WIDTH: usize = 32;
 
 /// A row of `list` and `status`.
 #[derive(Serialize)]
@@ -81,13 +79,13 @@ impl Row {
 
     fn run_name(&self) -> String {
         let name = self.run.as_deref().and_then(|run| Path::new(run).file_name());
-        name.map(|name| shortened(&name.to_string_lossy(), 3 * NAME_WIDTH)).unwrap_or_default()
+        name.map(|name| shortened(&name.to_string_lossy(), 3 * PROGRAM_WIDTH)).unwrap_or_default()
     }
 
     fn start_of_table(&self) -> [String; 5] {
         [
             self.id.pid.to_string(),
-            self.cell(|process| shortened(&process.program, NAME_WIDTH)),
+            self.cell(|process| shortened(&process.program, PROGRAM_WIDTH)),
             self.cell(rank),
             self.state(),
             self.age(),
@@ -97,12 +95,6 @@ impl Row {
 
 fn rank(process: &Process) -> String {
     process.rank.map(|rank| rank.to_string()).unwrap_or_default()
-}
-
-/// A process for messages.
-pub(crate) fn label(process: &Process) -> String {
-    let rank = process.rank.map(|rank| format!(", rank {rank}")).unwrap_or_default();
-    format!("{} ({}{rank})", process.id.pid, shortened(&process.program, NAME_WIDTH))
 }
 
 fn folders() -> Vec<Folder> {
@@ -285,7 +277,7 @@ pub(crate) fn switch(args: &LiveArgs, request: &Request) -> Result<(), Failure> 
             Request::Mark { .. } => "marked",
             _ => answer.process.state.name(),
         };
-        lines.push(format!("{}: {done}{already}", label(&answer.process)));
+        lines.push(format!("{}: {done}{already}", process_label(&answer.process)));
     });
     write_lines(&lines)?;
     asked.map(drop)
@@ -297,14 +289,14 @@ pub(crate) fn snapshot(args: &LiveArgs, report: bool) -> Result<(), Failure> {
     let asked = ask(args, &Request::Snapshot, |answer| {
         let process = &answer.process;
         if !process.has_recording {
-            lines.push(format!("{}: nothing is recorded until now", label(process)));
+            lines.push(format!("{}: nothing is recorded until now", process_label(process)));
             return;
         }
         let path = Path::new(&answer.run).join(process.recording_name());
         let counts = process.counts;
         lines.push(format!(
             "{}: {} operations and {} ranges, {} bytes, readable until now: {}",
-            label(process),
+            process_label(process),
             counts.operations,
             counts.ranges,
             counts.bytes,

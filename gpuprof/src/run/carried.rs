@@ -13,7 +13,8 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use profiler_base::replace::Replacement;
 
-use super::library::FILE;
+/// The file name of the injection library, also of one that lies beside the program.
+pub(super) const FILE: &str = "libgpuprof_inject.so";
 
 /// A library within the program, with its SHA-256.
 #[derive(Debug, Clone, Copy)]

@@ -6,8 +6,9 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use super::carried::Carried;
-use crate::failure::{Failure, note};
+use super::carried::{Carried, FILE};
+use crate::failure::Failure;
+use crate::message::note;
 
 /// The library that the CUDA driver loads in `cuInit`.
 pub(crate) const INJECTION_VARIABLE: &str = "CUDA_INJECTION64_PATH";
@@ -16,7 +17,6 @@ const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
 /// The library that NCCL loads with its first communicator.
 const NCCL_VARIABLE: &str = "NCCL_PROFILER_PLUGIN";
 
-pub(super) const FILE: &str = "libgpuprof_inject.so";
 /// The start of a library of 64 bits.
 const ELF64: [u8; 5] = *b"\x7fELF\x02";
 

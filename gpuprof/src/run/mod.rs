@@ -14,18 +14,15 @@ use std::time::{Duration, SystemTime};
 use gpuprof_control::manifest::{Ended, Run};
 use gpuprof_control::{LOG_VARIABLE, Options, RunFolder, Start};
 
-use crate::args::RunArgs;
-use crate::failure::{Failure, note};
-use crate::tables;
+use crate::args::{DEFAULT_STATS, RunArgs};
+use crate::failure::Failure;
+use crate::message::note;
+use crate::reports;
 use program::Program;
 use result::Outputs;
 
 pub(crate) use library::INJECTION_VARIABLE;
 pub(crate) use program::ignored as ignored_signals;
-
-/// The reports of `--stats` without names: those of CUDA and NVTX that nsys prints by default.
-pub(crate) const DEFAULT_STATS: &str =
-    "nvtx_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum";
 
 /// From which age of a thread's last launch samples of the host are kept, if --stacks does not say.
 const SHORTEST_GAP: Duration = Duration::from_micros(20);
@@ -210,7 +207,7 @@ fn check_stats(stats: Option<&str>, program: &[OsString]) -> Result<(), Failure>
     if stats != Some(DEFAULT_STATS) || Path::new(first).exists() {
         return Ok(());
     }
-    match tables::named_reports(first) {
+    match reports::named_reports(first) {
         Err(_) => Ok(()),
         Ok(_) => Err(Failure::Usage(format!(
             "{first} is a report and would be run as the program: write --stats={first}"

@@ -23,7 +23,8 @@ use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::args::Args;
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
+use crate::message::note;
 use crate::suggest;
 
 /// The statuses of shells for programs that cannot be run, and those that are not found.

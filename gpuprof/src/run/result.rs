@@ -14,12 +14,14 @@ use profiler_analysis::prelude::*;
 use profiler_base::text::printable;
 use profiler_core::Profile;
 
-use crate::args::{ExportFormat, TableFormat};
-use crate::failure::{Failure, note};
+use crate::args::TableFormat;
+use crate::export_format::ExportFormat;
+use crate::failure::Failure;
+use crate::input;
+use crate::message::{note, process_label};
 use crate::output::Output;
-use crate::tables::{self, NamedReport};
+use crate::reports::{self, NamedReport};
 use crate::terminal::{self, Text};
-use crate::{input, live};
 
 /// What is written beside the report. Files are checked before the program starts.
 pub(super) struct Outputs {
@@ -36,7 +38,7 @@ impl Outputs {
         html: Option<PathBuf>,
         perfetto: Option<PathBuf>,
     ) -> Result<Self, Failure> {
-        let stats = stats.map_or(Ok(Vec::new()), |names| tables::named_reports(&names))?;
+        let stats = stats.map_or(Ok(Vec::new()), |names| reports::named_reports(&names))?;
         let open =
             |path: Option<PathBuf>| path.map(|path| Output::new(Some(path), &[])).transpose();
         let (html, perfetto) = (open(html)?, open(perfetto)?);
@@ -80,7 +82,7 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
         let failures = found.iter().filter(|process| process.state == State::Failed);
         failures.for_each(|process| note(&failed(process)));
         let by_itself = found.iter().filter(|process| process.state == State::Yielded);
-        let by_itself: Vec<_> = by_itself.map(live::label).collect();
+        let by_itself: Vec<_> = by_itself.map(process_label).collect();
         if !quiet && !by_itself.is_empty() {
             note(&format!(
                 "nothing is recorded here: process {} records itself with profiler-core, and has its work in a recording of its own",
@@ -117,7 +119,7 @@ fn incidents(folder: &RunFolder, process: &Process) -> Option<String> {
     if count + left_out == 0 {
         return None;
     }
-    let (label, path) = (live::label(process), folder.incidents());
+    let (label, path) = (process_label(process), folder.incidents());
     let path = shown(&path);
     let files = format!("process {label}: incidents with a file in {path}: {count}");
     Some(match left_out {
@@ -136,7 +138,7 @@ fn print_always_on(folder: &RunFolder, process: &Process) -> bool {
             return false;
         }
     };
-    note(&format!("process {}", live::label(process)));
+    note(&format!("process {}", process_label(process)));
     let mut out = io::BufWriter::new(io::stderr().lock());
     let mut out = Text::new(&mut out, terminal::stderr());
     for line in text.lines() {
@@ -147,12 +149,12 @@ fn print_always_on(folder: &RunFolder, process: &Process) -> bool {
 
 fn failed(process: &Process) -> String {
     let why = process.reason.as_deref().unwrap_or("no reason is given");
-    format!("process {} is not recorded: {}", live::label(process), printable(why))
+    format!("process {} is not recorded: {}", process_label(process), printable(why))
 }
 
 /// Why a recording is missing, or ends before its process or without its last part.
 fn cut(process: &Process) -> Option<String> {
-    let label = live::label(process);
+    let label = process_label(process);
     let is_alive = process.id.is_alive();
     if !process.state.is_open() {
         None
@@ -196,7 +198,7 @@ fn print_tables(profile: &Profile, outputs: &Outputs) -> Result<(), Failure> {
         writeln!(out)?;
         let reports = outputs.stats.iter();
         let reports = reports.map(|(name, report)| (name.clone(), report.of(profile), None));
-        tables::write(&mut out, TableFormat::Table, reports)?;
+        reports::write(&mut out, TableFormat::Table, reports)?;
     }
     if outputs.diagnose {
         writeln!(out)?;

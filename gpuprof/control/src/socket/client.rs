@@ -96,7 +96,7 @@ impl<'a> Client<'a> {
         let has_socket = |folder: &&Folder| folder.inner(process).symlink_metadata().is_ok();
         match folders.iter().find(has_socket) {
             Some(folder) => Ok(Self { folder, process }),
-            None => Err(Error::new(Kind::NoSocket(process))),
+            None => Err(Error::new(Kind::NoSocket(process.pid))),
         }
     }
 
@@ -137,7 +137,7 @@ impl<'a> Client<'a> {
                 Ok(()) => break,
                 // Its queue is full.
                 Err(Errno::EAGAIN) if Instant::now() < deadline => std::thread::sleep(RETRY),
-                Err(Errno::EAGAIN) => return Err(Error::new(Kind::TimedOut(self.process))),
+                Err(Errno::EAGAIN) => return Err(Error::new(Kind::TimedOut(self.process.pid))),
                 Err(Errno::EINTR) => {}
                 Err(Errno::ENOENT | Errno::ECONNREFUSED) => return Err(self.closed()),
                 Err(errno) => return Err(failed(errno)),
@@ -154,24 +154,24 @@ impl<'a> Client<'a> {
             stream.set_nonblocking(false).map_err(|error| Error::io("connect to", &path, error))?;
             return Ok(stream);
         };
-        Err(Error::new(Kind::Peer { process: self.process, why }))
+        Err(Error::new(Kind::Peer { pid: self.process.pid, why }))
     }
 
     fn closed(&self) -> Error {
         match self.process.is_alive() {
-            true => Error::new(Kind::NoSocket(self.process)),
+            true => Error::new(Kind::NoSocket(self.process.pid)),
             false => Error::new(Kind::Gone(format!("process {} has ended", self.process.pid))),
         }
     }
 
     fn received(&self, mut stream: &UnixStream, deadline: Instant) -> Result<Answer, Error> {
-        let unreadable = |why: String| Error::new(Kind::Answer { process: self.process, why });
+        let unreadable = |why: String| Error::new(Kind::Answer { pid: self.process.pid, why });
         let mut received = Vec::new();
         let mut bytes = [0; 4 << 10];
         let line = loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Error::new(Kind::TimedOut(self.process)));
+                return Err(Error::new(Kind::TimedOut(self.process.pid)));
             }
             let read = stream.set_read_timeout(Some(left)).and_then(|()| stream.read(&mut bytes));
             match read {
@@ -203,7 +203,7 @@ impl<'a> Client<'a> {
             Outcome::Answer(answer) => {
                 Err(unreadable(format!("it is about process {}", answer.process.id)))
             }
-            Outcome::Error(why) => Err(Error::new(Kind::Refused { process: self.process, why })),
+            Outcome::Error(why) => Err(Error::new(Kind::Refused { pid: self.process.pid, why })),
         }
     }
 }

@@ -230,8 +230,7 @@ impl HostStacks {
             let module = module.and_then(|module| self.modules.get(module as usize));
             let is_library = module
                 .is_some_and(|(file, _)| LIBRARIES.iter().any(|library| file.starts_with(library)));
-            !is_library
-                && !FAKES.iter().any(|fake| name(frame).trim_start_matches('<').starts_with(fake))
+            !is_library && !name(frame).trim_start_matches('<').starts_with(CUPTI_CRATE)
         };
         let inner = callback.map_or(0, |callback| callback + 1);
         let first =
@@ -246,8 +245,8 @@ const CALLBACK: &str = "cupti::sys::callback::callback";
 /// Between it and the program: files of the injection library and of CUDA's.
 const LIBRARIES: [&str; 5] =
     ["libgpuprof_inject", "libcupti.so", "libcuda.so", "libcudart.so", "libcudart-"];
-/// Between it and the program in tests.
-const FAKES: [&str; 2] = ["cupti::fake::", "gpu_profiler_fake_cuda::"];
+/// Between it and the program: functions of the profiler's own crate.
+const CUPTI_CRATE: &str = "cupti::";
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::accessors::getters;
 use crate::call_class::CallClass;
-use crate::session::{Epoch, State};
+use crate::collection_state::{Epoch, State};
 pub use crate::sys::abi::ResourceKind;
 use crate::sys::abi::*;
 use crate::sys::functions::*;

@@ -14,10 +14,12 @@ use profiler_core::Profile;
 use serde::Serialize;
 
 use crate::args::{AnalyzeArgs, OutputFormat as _, StatsArgs, TableFormat};
-use crate::failure::{Failure, note};
-use crate::output::Output;
+use crate::failure::Failure;
+use crate::input::{self, note_losses};
+use crate::message::note;
+use crate::output::{Output, write_json};
+use crate::suggest;
 use crate::terminal::Text;
-use crate::{input, note_losses, suggest};
 
 /// A report and its kernel names.
 #[derive(Debug, Clone, Copy)]
@@ -345,9 +347,4 @@ fn note_rest(name: &str, report: &AnyReport) {
             "{name}: {graphs} graph launches traced as a whole are not in it, as nsys leaves them out"
         ));
     }
-}
-
-pub(crate) fn write_json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Failure> {
-    text::write_json_pretty(&mut *out, value)?;
-    Ok(out.write_all(b"\n")?)
 }

@@ -8,7 +8,6 @@
 //! ([`Config::runtime_calls`](crate::Config::runtime_calls)): one of these shares its correlation id with the driver call
 //! it makes.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,11 +16,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::call_class::CallClass;
+use crate::callback_panics;
+use crate::collection_state::{Epoch, State};
 use crate::graphs::{self, GraphEvent, GraphReader, GraphWriter, ThreadGraphs};
-use crate::session::{Epoch, State};
+use crate::huge_pages;
 use crate::sys::functions::{DRIVER_CALLS, LoggedCall, RUNTIME_CALLS};
 use crate::sys::os;
-use crate::tables;
 use crate::thread_log::{Reader, ThreadLog, Writer};
 use crate::waits::{self, Wait, WaitReader, WaitWriter};
 
@@ -217,8 +217,6 @@ impl Logs {
 }
 
 static LOGS: Mutex<Vec<Logs>> = Mutex::new(Vec::new());
-/// Panics caught in callbacks.
-static PANICS: AtomicU64 = AtomicU64::new(0);
 /// Calls and graph events that could not be logged.
 static UNLOGGED: AtomicU64 = AtomicU64::new(0);
 
@@ -395,7 +393,7 @@ pub(crate) struct Read {
 /// Forgets the calls of an earlier collection.
 pub(crate) fn clear() {
     LOGS.lock().clear();
-    PANICS.store(0, Ordering::Relaxed);
+    callback_panics::clear();
     UNLOGGED.store(0, Ordering::Relaxed);
 }
 
@@ -472,12 +470,12 @@ pub(crate) enum Part {
 }
 
 fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
-    let (panics, unlogged) = (PANICS.load(Ordering::Relaxed), UNLOGGED.load(Ordering::Relaxed));
+    let (panics, unlogged) = (callback_panics::count(), UNLOGGED.load(Ordering::Relaxed));
     let mut read = Read { panics, unlogged, ..Read::default() };
     let gives_most = matches!(part, Part::Finished | Part::Rest);
     for Logs { thread_id, thread_name, calls: reader, graphs, waits, .. } in logs {
         let mut reader = reader.lock();
-        let mut calls = tables::with_capacity(if gives_most { reader.len() } else { 0 });
+        let mut calls = huge_pages::with_capacity(if gives_most { reader.len() } else { 0 });
         let mut runtime_calls = Vec::new();
         let visit = |_, mut words: [u64; WORDS]| {
             if words[START] >= until_ns {
@@ -519,14 +517,6 @@ fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
         }
     }
     read
-}
-
-/// A panic was caught in a callback.
-#[cold]
-pub(crate) fn panicked(panic: Box<dyn Any + Send>) {
-    PANICS.fetch_add(1, Ordering::Relaxed);
-    // Its drop might panic again, with nobody left to catch it.
-    std::mem::forget(panic);
 }
 
 /// Runs `with` on the thread's state. False where that cannot be had: the thread's locals are gone, or the callback runs

@@ -1,0 +1,139 @@
+//! The formats that a profile is converted to.
+
+use std::sync::LazyLock;
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use profiler_analysis::Format;
+
+/// What a profile is converted to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExportFormat {
+    /// A format of the library.
+    Trace(Format),
+    Html,
+    Flamegraph,
+    Nsys,
+    Parquet,
+    JsonLines,
+    Counts,
+}
+
+impl ExportFormat {
+    /// Those beside the library's.
+    const OTHERS: [Self; 6] =
+        [Self::Html, Self::Flamegraph, Self::Nsys, Self::Parquet, Self::JsonLines, Self::Counts];
+
+    fn all() -> &'static [Self] {
+        static ALL: LazyLock<Vec<ExportFormat>> = LazyLock::new(|| {
+            let traces = Format::ALL.into_iter().map(ExportFormat::Trace);
+            traces.chain(ExportFormat::OTHERS).collect()
+        });
+        &ALL
+    }
+
+    /// Endings of file names, without the first dot.
+    pub(crate) fn extensions(self) -> Vec<&'static str> {
+        match self {
+            // What most viewers of JSON traces read.
+            Self::Trace(Format::Chrome) => vec![Format::Chrome.extension(), "json"],
+            Self::Trace(Format::Pprof) => vec![Format::Pprof.extension(), "pprof"],
+            Self::Trace(format) => vec![format.extension()],
+            Self::Html => vec!["html", "htm"],
+            Self::Flamegraph => vec!["svg"],
+            Self::Nsys => vec!["sqlite", "db"],
+            Self::Parquet => vec!["parquet"],
+            Self::JsonLines => vec!["jsonl", "ndjson"],
+            Self::Counts => vec!["counts"],
+        }
+    }
+
+    /// The format of a file with this name: that whose key precedes the extension, as in `run.kineto.json`, or else that with the
+    /// longest ending.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        let named = name.rsplit('.').nth(1).filter(|_| name.matches('.').count() > 1);
+        let named = named.and_then(|word| Self::all().iter().find(|format| format.key() == word));
+        if let Some(format) = named {
+            return Some(*format);
+        }
+        let ends =
+            |extension: &str| name.strip_suffix(extension).is_some_and(|stem| stem.ends_with('.'));
+        let fitting = Self::all().iter().filter_map(|format| {
+            let extensions = format.extensions().into_iter();
+            extensions.filter(|extension| ends(extension)).map(str::len).max().map(|l| (l, *format))
+        });
+        // Of equal ones the first.
+        fitting.rev().max_by_key(|(length, _)| *length).map(|(_, format)| format)
+    }
+
+    /// Every format with its endings, for messages.
+    pub(crate) fn list() -> String {
+        let formats = Self::all().iter().map(|format| {
+            let extensions = format.extensions().join(", .");
+            format!("{} (.{extensions})", format.key())
+        });
+        formats.collect::<Vec<_>>().join(", ")
+    }
+
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Trace(format) => format.key(),
+            Self::Html => "html",
+            Self::Flamegraph => "flamegraph",
+            Self::Nsys => "nsys",
+            Self::Parquet => "parquet",
+            Self::JsonLines => "jsonl",
+            Self::Counts => "counts",
+        }
+    }
+}
+
+impl ValueEnum for ExportFormat {
+    fn value_variants<'a>() -> &'a [Self] {
+        Self::all()
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            Self::Trace(format) => format.summary(),
+            Self::Html => "A self-contained page for a browser",
+            Self::Flamegraph => "GPU time by range and kernel, as SVG",
+            Self::Nsys => {
+                "SQLite as `nsys export` writes it, for `nsys stats` and what else reads it"
+            }
+            Self::Parquet => "A folder of tables for DuckDB, Polars and Spark",
+            Self::JsonLines => "A line of JSON for every range",
+            Self::Counts => {
+                "Names and counts, never times: the same text whenever the program does the same"
+            }
+        };
+        let value = PossibleValue::new(self.key()).help(help);
+        Some(match self {
+            // Its name before `report --format json` was one document.
+            Self::JsonLines => value.alias("json"),
+            _ => value,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_have_a_format() {
+        for format in ExportFormat::all() {
+            for extension in format.extensions() {
+                assert_eq!(ExportFormat::of_name(&format!("run.{extension}")), Some(*format));
+            }
+        }
+        let of = ExportFormat::of_name;
+        assert_eq!(of("RUN.HTML"), Some(ExportFormat::Html));
+        assert_eq!(of("a.pt.trace.json"), Some(ExportFormat::Trace(Format::Kineto)));
+        assert_eq!(of("a.kineto.json"), Some(ExportFormat::Trace(Format::Kineto)));
+        assert_eq!(of("a.Firefox.json"), Some(ExportFormat::Trace(Format::Firefox)));
+        assert_eq!(of("kineto.json"), Some(ExportFormat::Trace(Format::Chrome)));
+        assert_eq!((of("html"), of("run.txt"), of("")), (None, None, None));
+    }
+}
