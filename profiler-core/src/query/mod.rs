@@ -43,7 +43,7 @@ pub use plan::Operations;
 pub use request::{Endpoint, Request, RequestQuery, RequestRange, Requests};
 pub(crate) use step::warm_up;
 pub use step::{Step, Steps};
-pub(crate) use timeline::Timeline;
+pub(crate) use timeline::{HostPiece, Timeline};
 pub use tree::{Amounts, Branch, Branches};
 pub use unattributed::UnattributedThread;
 pub use wait::{Wait, WaitTarget, Waits};

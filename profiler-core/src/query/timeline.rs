@@ -49,11 +49,23 @@ impl Timeline {
 
     /// The activity of a thread, in time order without holes.
     pub(crate) fn host(&self, store: &Store, thread: ThreadId, time: Interval) -> Vec<HostPiece> {
-        let lane = &self.lanes[thread.at()];
         let mut pieces = Vec::new();
+        self.each_host_piece(store, thread, time, |piece| pieces.push(piece));
+        pieces
+    }
+
+    /// Visits the activity of a thread, in time order without holes.
+    pub(crate) fn each_host_piece(
+        &self,
+        store: &Store,
+        thread: ThreadId,
+        time: Interval,
+        mut each: impl FnMut(HostPiece),
+    ) {
+        let lane = &self.lanes[thread.at()];
         let mut add = |start_ns, end_ns, call, range| {
             if start_ns < end_ns {
-                pieces.push(HostPiece { time: Interval { start_ns, end_ns }, call, range });
+                each(HostPiece { time: Interval { start_ns, end_ns }, call, range });
             }
         };
         let outside_calls = |start_ns: u64, end_ns: u64, add: &mut dyn FnMut(_, _, _, _)| {
@@ -72,6 +84,5 @@ impl Timeline {
             at = time.end_ns;
         }
         outside_calls(at, time.end_ns, &mut add);
-        pieces
     }
 }

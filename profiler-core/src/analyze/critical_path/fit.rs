@@ -234,9 +234,10 @@ pub(super) fn fit_returns(builder: &mut Builder<'_>, returns: &[Return]) {
 /// Gives the own time of a thread between two times this length, at its beginning.
 fn keep_own_time(builder: &mut Builder<'_>, thread: ThreadId, time: (u64, u64), mut own_ns: u64) {
     let points = &builder.threads[thread.at()];
-    let (Some(first), Some(last)) = (points.from(time.0), points.from(time.1)) else { return };
+    let [first, last] = [time.0, time.1].map(|ns| points.from(&builder.times, ns));
+    let (Some(first), Some(last)) = (first, last) else { return };
     for point in first + 1..=last {
-        if let Some(edge) = builder.own_time_to(point) {
+        if let Some(edge) = builder.own_time_to(thread, point) {
             edge.lag = edge.lag.min(own_ns);
             own_ns -= edge.lag;
         }

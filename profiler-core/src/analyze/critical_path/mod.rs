@@ -300,8 +300,8 @@ impl<'a> Dependencies<'a> {
         let store = &self.profile.store;
         let range = &store.ranges[id.at()];
         let points = &self.graph.threads[range.thread.at()];
-        let start = points.from(range.time.start_ns)?;
-        let host_end = points.from(range.time.end_ns)?;
+        let start = points.from(&self.graph.times, range.time.start_ns)?;
+        let host_end = points.from(&self.graph.times, range.time.end_ns)?;
         let ends = self.profile.tree.operations(id);
         let ends = ends.filter(|id| store.operations[id.at()].time().is_some());
         let ends = ends.map(|id| self.graph.start_of(id) + 1);

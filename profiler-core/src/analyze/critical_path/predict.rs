@@ -594,7 +594,8 @@ impl Dependencies<'_> {
     /// From the return of a call to that of the next one that is joined, the thread does nothing.
     fn skip(&self, call: &Call, next: &Call, changed: &mut Changed) {
         let points = &self.graph.threads[next.thread.at()];
-        let ends = [call.time.end_ns, next.time.end_ns].map(|end| points.from(end));
+        let ends =
+            [call.time.end_ns, next.time.end_ns].map(|end| points.from(&self.graph.times, end));
         let [Some(from), Some(to)] = ends else { return };
         for at in (from + 1..=to).flat_map(|point| self.graph.edges_to(point)) {
             let link = self.graph.edges[at].link;

@@ -237,7 +237,7 @@ impl Dependencies<'_> {
                     true => {
                         self.profile.tree.operations(id).last().map(|id| graph.start_of(id) + 1)
                     }
-                    false => graph.threads[row.thread.at()].from(row.time.end_ns),
+                    false => graph.threads[row.thread.at()].from(&graph.times, row.time.end_ns),
                 };
                 let added = delay_ns / place.ranges.len() as u64;
                 for at in point.into_iter().flat_map(|point| graph.edges_to(point)) {
