@@ -50,6 +50,7 @@
 
 mod edges;
 mod events;
+mod excerpt;
 mod fit;
 mod graph;
 mod graph_edges;
@@ -377,6 +378,9 @@ pub struct Outlook {
     pub changes: Vec<Prediction>,
     /// Why there are no predictions.
     pub no_prediction: Option<NoPrediction>,
+    /// The number of steps that the changes were tried on, in a large run: the first ones. `None` for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tried_steps: Option<u64>,
     /// What the graph was made with.
     pub assumptions: Assumptions,
     /// The measured time that the changes refer to: of the median step, or of the session.
@@ -393,18 +397,21 @@ impl Dependencies<'_> {
         let (replay, responses) = (self.replay_error(), self.responses());
         let confidence = Confidence::of(replay.as_ref(), &responses);
         let windows = self.windows();
+        let path = self.path_of(self.steps_path(), &windows);
         let no_prediction = self.check_model().err();
         let changes = match no_prediction {
-            None => self.best_changes(CHANGES),
+            None => self.best_changes_of(&path, &windows, CHANGES),
             Some(_) => Vec::new(),
         };
+        let tried = self.tried(&windows).0.len();
         Outlook {
-            path: self.path_of(self.steps_path(), &windows),
+            path,
             replay,
             responses,
             confidence,
             changes,
             no_prediction,
+            tried_steps: (tried < windows.len()).then_some(tried as u64),
             assumptions: self.graph.assumptions,
             clock: Duration::from_nanos(self.clock_ns()),
         }

@@ -140,11 +140,6 @@ pub struct CriticalPath {
 }
 
 impl CriticalPath {
-    /// Frees the memory of its segments.
-    pub(super) fn without_segments(self) -> Self {
-        Self { segments: Vec::new(), ..self }
-    }
-
     getters! {
         /// The parts in time order, by instance.
         segments: &[Segment] = segments;
