@@ -69,7 +69,7 @@ struct Sweep<'b, 'p> {
     events: Events,
     direction: Direction,
     /// The edges to the start of each operation.
-    starts: Vec<std::ops::Range<usize>>,
+    starts: Vec<std::ops::Range<u32>>,
     returns: Vec<Return>,
 }
 
@@ -93,7 +93,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
     }
 
     /// The edges to the start of each operation, and the waits of the host.
-    fn run(mut self) -> (Vec<std::ops::Range<usize>>, Vec<Return>) {
+    fn run(mut self) -> (Vec<std::ops::Range<u32>>, Vec<Return>) {
         let store = self.builder.store;
         let mut submitted: Vec<(CallId, OperationId)> = Vec::new();
         for (row, operation) in (0..).map(OperationId).zip(&store.operations) {
@@ -254,7 +254,8 @@ impl<'b, 'p> Sweep<'b, 'p> {
                     self.follow(stream, last, id, start);
                 }
             }
-            self.starts.push(first..self.builder.edges.len());
+            // CAST: edges are counted in 32 bits.
+            self.starts.push(first as u32..self.builder.edges.len() as u32);
             let (_, end_ns) = self.end_of(id);
             let last = self.streams[stream].last;
             if last.is_none_or(|last| self.end_of(last).1 <= end_ns) {

@@ -5,7 +5,7 @@ use super::{Dependencies, LEAST_STEPS, Window};
 use crate::join::tables::Interval;
 
 /// Changes are tried on the first steps with at most this many points: a replay takes some milliseconds.
-const MOST_POINTS: usize = 1_000_000;
+pub(super) const MOST_POINTS: usize = 500_000;
 
 /// The points of a graph that a change is tried on; all others are at their measured times.
 #[derive(Debug, Clone, Copy)]
@@ -33,15 +33,19 @@ impl Dependencies<'_> {
         Excerpt { points: &self.graph.order, start, time }
     }
 
-    /// The first steps with at most [`MOST_POINTS`] points, four or more, and their points; all of a smaller graph, or of one without
-    /// steps.
-    pub(super) fn tried<'w>(&self, windows: &'w [Window]) -> (&'w [Window], Excerpt<'_>) {
+    /// The first steps with at most this many points, four steps or more, and their points; all of a smaller graph, or of one
+    /// without steps.
+    pub(super) fn first_steps<'w>(
+        &self,
+        windows: &'w [Window],
+        most_points: usize,
+    ) -> (&'w [Window], Excerpt<'_>) {
         let graph = &self.graph;
         let all = (windows, self.whole_excerpt());
         let Some(first) = windows.first().filter(|_| self.steps.is_some()) else { return all };
         let start_ns = graph.time(first.start);
         let begin = graph.order.partition_point(|point| graph.time(*point) < start_ns);
-        let Some(until) = graph.order.get(begin.saturating_add(MOST_POINTS)) else { return all };
+        let Some(until) = graph.order.get(begin.saturating_add(most_points)) else { return all };
         let is_before = |window: &&Window| graph.time(window.end) < graph.time(*until);
         let count = windows.iter().take_while(is_before).count().max(LEAST_STEPS);
         let Some(tried) = windows.get(..count) else { return all };

@@ -57,8 +57,9 @@ impl Link {
     }
 }
 
-/// The point `to` is at least `lag` after the point `from`.
+/// The point `to` is at least `lag` after the point `from`. Packed, since a graph has five edges for each operation.
 #[derive(Debug, Clone, Copy)]
+#[repr(Rust, packed(4))]
 pub(super) struct Edge {
     pub(super) from: u32,
     pub(super) to: u32,

@@ -74,6 +74,7 @@ use crate::base::statistics::as_ns;
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{CallId, Interval, OperationId, RangeId, ThreadId};
 use crate::profile::{Profile, Range, RangeNode};
+use excerpt::MOST_POINTS;
 use graph::Graph;
 pub use intervention::Intervention;
 pub use path::{CriticalPath, PathKind, PathRow, Segment};
@@ -403,7 +404,7 @@ impl Dependencies<'_> {
             None => self.best_changes_of(&path, &windows, CHANGES),
             Some(_) => Vec::new(),
         };
-        let tried = self.tried(&windows).0.len();
+        let tried = self.first_steps(&windows, MOST_POINTS).0.len();
         Outlook {
             path,
             replay,

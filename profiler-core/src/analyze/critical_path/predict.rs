@@ -8,7 +8,7 @@ use cupti::{CallClass, CopyKind, MemoryKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use super::excerpt::Excerpt;
+use super::excerpt::{Excerpt, MOST_POINTS};
 use super::graph::Link;
 use super::path::{merged, operation_of, stretches};
 use super::replay::{REMOVED, ReplayError, median};
@@ -263,9 +263,19 @@ impl Dependencies<'_> {
 
     #[cfg(test)]
     pub(super) fn replayed(&self, change: Change) -> Prediction {
+        self.replayed_on(change, &self.windows(), self.whole_excerpt())
+    }
+
+    #[cfg(test)]
+    pub(super) fn replayed_on(
+        &self,
+        change: Change,
+        windows: &[Window],
+        excerpt: Excerpt<'_>,
+    ) -> Prediction {
         let mut scratch = Scratch::default();
-        let changed = self.changed(&change, self.whole_excerpt(), &mut scratch);
-        self.replay(change, changed, &self.windows(), &mut scratch)
+        let changed = self.changed(&change, excerpt, &mut scratch);
+        self.replay(change, changed, windows, &mut scratch)
     }
 
     fn replay(
@@ -306,8 +316,8 @@ impl Dependencies<'_> {
 
     /// The changes that save most, of those that the critical path suggests: at most this many, each with at least
     /// 0.5 % of the time. They are not independent: what one saves another may save, too. None is tried for ranges within
-    /// 64 others. In a run with more than a million starts and ends, changes are tried on the first steps with that many. Empty if
-    /// the model fails its own check.
+    /// 64 others. Of a run with more than 500,000 starts and ends of calls, ranges and operations, changes are
+    /// tried on the first steps with that many. Empty if the model fails its own check.
     pub fn best_changes(&self, most: usize) -> Vec<Prediction> {
         if self.check_model().is_err() {
             return Vec::new();
@@ -322,7 +332,7 @@ impl Dependencies<'_> {
         windows: &[Window],
         most: usize,
     ) -> Vec<Prediction> {
-        let (tried, excerpt) = self.tried(windows);
+        let (tried, excerpt) = self.first_steps(windows, MOST_POINTS);
         let tries = (MOST_VISITS / excerpt.points.len().max(1)).max(8);
         let mut predictions: Vec<Prediction> = Vec::new();
         let mut scratch = Scratch::default();

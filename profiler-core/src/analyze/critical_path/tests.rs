@@ -501,11 +501,24 @@ fn compare(before: impl FnMut(&mut Program), change: Change, after: impl FnMut(&
     let dependencies = before.dependencies();
     let measured = dependencies.critical_path_of("step").unwrap().length.as_secs_f64() / 20.0;
     let after = after.dependencies().with_steps("step").unwrap().clock_ns() as f64 / 1e9;
-    let prediction = before.dependencies().with_steps("step").unwrap().predict(change).unwrap();
+    let dependencies = before.dependencies().with_steps("step").unwrap();
+    let prediction = dependencies.predict(change.clone()).unwrap();
     assert!((prediction.before.as_secs_f64() / measured - 1.0).abs() < 1e-9);
     let predicted = prediction.after.as_secs_f64();
     assert!((predicted / after - 1.0).abs() < 0.02, "{prediction}: measured {after}");
     assert!(after < 0.9 * measured, "the change does nothing");
+    // So do the first steps of a large graph.
+    let windows = dependencies.windows();
+    let most_points = dependencies.graph.order.len() / 2;
+    let (first, excerpt) = dependencies.first_steps(&windows, most_points);
+    assert!(
+        (LEAST_STEPS..windows.len()).contains(&first.len()) && excerpt.points.len() <= most_points
+    );
+    let of_first = dependencies.replayed_on(change, first, excerpt).after.as_secs_f64();
+    assert!(
+        (of_first / after - 1.0).abs() < 0.02,
+        "{of_first} of the first steps, measured {after}"
+    );
 }
 
 fn path() -> String {

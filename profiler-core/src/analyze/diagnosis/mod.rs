@@ -224,7 +224,7 @@ struct Run<'a> {
 
 impl Profile {
     /// The diagnosis with the default [`Thresholds`]. Costs some passes over operations, calls and
-    /// ranges, and up to thirty replays of the graph of what depends on what, fewer for a long run.
+    /// ranges, and up to thirty replays of the graph of what depends on what, or of its first steps for a long run.
     pub fn diagnose(&self) -> Diagnosis {
         self.diagnosis(Thresholds::new()).run()
     }

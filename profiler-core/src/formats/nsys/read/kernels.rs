@@ -8,10 +8,15 @@ use cupti::{GraphNode, Kernel};
 use rustc_hash::FxHashMap;
 
 use super::super::file::File;
-use super::super::schema;
 use super::{OperationRow, Reader, UNKNOWN_NAME, graph_node, interval, place};
 use crate::base::error::Error;
 use crate::join::tables::{Interval, KernelNames, What, Work};
+
+const TABLE: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
+const COLUMNS: &str = "start, end, deviceId, contextId, greenContextId, streamId, correlationId, globalPid, \
+    demangledName, shortName, mangledName, registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, \
+    staticSharedMemory, dynamicSharedMemory, localMemoryPerThread, graphNodeId, graphId, clusterX, clusterY, clusterZ, \
+    sharedMemoryExecuted";
 
 /// The columns that many kernels have in common.
 #[derive(PartialEq, Eq, Hash)]
@@ -47,7 +52,7 @@ impl Kernels {
         let mut kernels = Self::default();
         let odd_cells = file.odd_cells.get();
         let mut numbers: FxHashMap<Launch, u32> = FxHashMap::default();
-        file.rows(schema::KERNELS, |row| {
+        file.rows((TABLE, COLUMNS), |row| {
             let Some(time) = interval(row, 0, 1) else {
                 kernels.unreadable += 1;
                 return;
@@ -63,7 +68,7 @@ impl Kernels {
             details.local_bytes_per_thread = row.number(20).unwrap_or(0);
             details.cluster = xyz(23);
             let mut shared_memory = SharedMemorySetting::default();
-            shared_memory.executed_bytes = row.number(30).unwrap_or(0);
+            shared_memory.executed_bytes = row.number(26).unwrap_or(0);
             let launch = Launch {
                 process: row.bits(7),
                 green_context: row.number(4),
