@@ -214,7 +214,7 @@ impl<'a> Dependencies<'a> {
 
     /// The critical path of the session: from its start to the end of its last call, range or operation.
     pub fn critical_path(&self) -> CriticalPath {
-        self.path_of(None, self.whole().as_slice())
+        self.path_of(None, self.whole().as_slice(), true)
     }
 
     /// The critical paths of the outermost instances of this name, path or pattern, together. Each is from the start of
@@ -225,13 +225,13 @@ impl<'a> Dependencies<'a> {
         let mut windows: Vec<Window> =
             steps.ranges.iter().filter_map(|id| self.window(*id)).collect();
         self.start_after_previous(&mut windows, |window| window.thread.0);
-        Some(self.path_of(Some(path.to_owned()), &windows))
+        Some(self.path_of(Some(path.to_owned()), &windows, true))
     }
 
     /// The critical path of one instance of a range of this profile. `None` if the range has no times.
     pub fn critical_path_of_instance(&self, range: &Range<'_>) -> Option<CriticalPath> {
         let window = self.window(range.id)?;
-        Some(self.path_of(Some(range.node().path()), &[window]))
+        Some(self.path_of(Some(range.node().path()), &[window], true))
     }
 
     /// The outermost instances of a name, path or pattern; `None` if there are none.
@@ -395,10 +395,19 @@ const CHANGES: usize = 10;
 impl Dependencies<'_> {
     /// The path, the model's error and the ten best changes.
     pub fn outlook(&self) -> Outlook {
+        self.outlook_with(true)
+    }
+
+    /// The same without the segments of the path, which take as much memory as a third of the graph.
+    pub(crate) fn outlook_without_segments(&self) -> Outlook {
+        self.outlook_with(false)
+    }
+
+    fn outlook_with(&self, segments: bool) -> Outlook {
         let (replay, responses) = (self.replay_error(), self.responses());
         let confidence = Confidence::of(replay.as_ref(), &responses);
         let windows = self.windows();
-        let path = self.path_of(self.steps_path(), &windows);
+        let path = self.path_of(self.steps_path(), &windows, segments);
         let no_prediction = self.check_model().err();
         let changes = match no_prediction {
             None => self.best_changes_of(&path, &windows, CHANGES),

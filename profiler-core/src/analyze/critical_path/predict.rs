@@ -323,7 +323,7 @@ impl Dependencies<'_> {
             return Vec::new();
         }
         let windows = self.windows();
-        self.best_changes_of(&self.path_of(None, &windows), &windows, most)
+        self.best_changes_of(&self.path_of(None, &windows, false), &windows, most)
     }
 
     pub(super) fn best_changes_of(

@@ -150,8 +150,9 @@ impl Diagnosis {
         /// The findings in the steady phases, or in the run as a whole, costliest first;
         /// [notes](Finding::is_note) come last.
         findings: &[Finding] = findings;
-        /// The critical path of the steps or the session, and the changes that save most. `None` without
-        /// enough evidence for a verdict.
+        /// The critical path of the steps or the session, and the changes that save most. The path has no
+        /// [segments](crate::critical_path::CriticalPath::segments): [`Profile::dependencies`] finds them. `None`
+        /// without enough evidence for a verdict.
         outlook: Option<&Outlook> = outlook.as_ref();
         /// The thresholds used.
         thresholds: &Thresholds = thresholds;
@@ -275,7 +276,7 @@ impl Run<'_> {
 /// What decided the length of the steps in the steady phases, or of the run.
 fn outlook_of(dependencies: Dependencies<'_>, steady: Option<&Section>) -> Outlook {
     let is_steady = |process, ns| steady.is_none_or(|of| of.has(process, ns));
-    dependencies.with_steps_where(is_steady).outlook()
+    dependencies.with_steps_where(is_steady).outlook_without_segments()
 }
 
 impl<'a> Diagnoser<'a> {
