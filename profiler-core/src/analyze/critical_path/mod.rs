@@ -363,6 +363,19 @@ impl Window {
     }
 }
 
+/// The lengths of steps: of the first of each process from its start, of the others from the end of the one before.
+fn lengths(windows: &[Window], time: impl Fn(u32) -> u64) -> Vec<u64> {
+    let mut before: FxHashMap<u32, u64> = FxHashMap::default();
+    let length = |window: &Window| {
+        // A change may have another point come last.
+        let end = window.ends().map(&time).max().unwrap_or_default();
+        let start = before.get(&window.process).copied().unwrap_or_else(|| time(window.start));
+        before.insert(window.process, end.max(start));
+        end.saturating_sub(start)
+    };
+    windows.iter().map(length).collect()
+}
+
 /// The critical path, the model's error and the best changes of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]

@@ -12,7 +12,7 @@ use super::excerpt::{Excerpt, MOST_POINTS};
 use super::graph::Link;
 use super::path::{merged, operation_of, stretches};
 use super::replay::{REMOVED, ReplayError, median};
-use super::{CriticalPath, Dependencies, PathKind, Window};
+use super::{CriticalPath, Dependencies, PathKind, Window, lengths};
 use crate::base::kernel_names::Pattern;
 use crate::base::statistics::as_ns;
 use crate::join::tables::{Call, CallId, OperationId, RangeId};
@@ -259,11 +259,6 @@ impl Dependencies<'_> {
         let mut changed = Changed { excerpt, lags, at_least: 0, copy_rate: None };
         self.apply(change, &mut changed);
         changed
-    }
-
-    #[cfg(test)]
-    pub(super) fn replayed(&self, change: Change) -> Prediction {
-        self.replayed_on(change, &self.windows(), self.whole_excerpt())
     }
 
     #[cfg(test)]
@@ -779,19 +774,6 @@ impl Dependencies<'_> {
             }
         }
     }
-}
-
-/// The lengths of steps: of the first of each process from its start, of the others from the end of the one before.
-pub(super) fn lengths(windows: &[Window], time: impl Fn(u32) -> u64) -> Vec<u64> {
-    let mut before: FxHashMap<u32, u64> = FxHashMap::default();
-    let length = |window: &Window| {
-        // A change may have another point come last.
-        let end = window.ends().map(&time).max().unwrap_or_default();
-        let start = before.get(&window.process).copied().unwrap_or_else(|| time(window.start));
-        before.insert(window.process, end.max(start));
-        end.saturating_sub(start)
-    };
-    windows.iter().map(length).collect()
 }
 
 fn is_launch(class: CallClass) -> bool {

@@ -5,8 +5,8 @@ use serde::Serialize;
 use std::time::Duration;
 
 use super::intervention::DOMAIN_NAME;
-use super::predict::{MOST_ERROR, lengths};
-use super::{Dependencies, ReplayError, Window};
+use super::predict::MOST_ERROR;
+use super::{Dependencies, ReplayError, Window, lengths};
 use crate::base::hodges_lehmann::{MOST, Ranks, blocks, median};
 use crate::base::named_variants::named_variants;
 use crate::base::statistics::{Statistics, as_ns};
