@@ -54,7 +54,7 @@ pub trait ProfileExt: Sealed {
     fn dependencies(&self) -> Dependencies<'_>;
 
     /// The diagnosis with the default [`Thresholds`]. Costs some passes over operations, calls and
-    /// ranges, and up to thirty replays of the graph of what depends on what, fewer for a long run.
+    /// ranges, and up to thirty replays of the graph of what depends on what, or of its first steps for a long run.
     fn diagnose(&self) -> Diagnosis;
 
     /// The verdict on the ranges that [`Profile::range`] finds; `None` without any.

@@ -108,8 +108,14 @@ impl<'a> Query<'a> {
     /// Each call that submitted selected operations, with the first of them, by start. With
     /// `kernels()` these are launches of kernels and graphs.
     pub fn launches(&self) -> Launches<'a> {
-        let mut seen = vec![false; self.profile.store.calls.len()];
         let mut launches = Vec::new();
+        let unknown = self.each_launch(|launch| launches.push(launch));
+        Launches { launches, unknown }
+    }
+
+    /// Visits the [launches](Self::launches), and returns the number of operations whose call or times are unknown.
+    pub fn each_launch(&self, mut each: impl FnMut(Launch<'a>)) -> u64 {
+        let mut seen = vec![false; self.profile.store.calls.len()];
         let mut unknown = 0;
         for operation in self.iter() {
             let row = operation.row();
@@ -122,7 +128,7 @@ impl<'a> Query<'a> {
             }
             let call = self.profile.call(CallId(id));
             let called = call.interval();
-            launches.push(Launch {
+            each(Launch {
                 operation,
                 call,
                 called_ns: called.start_ns,
@@ -131,7 +137,7 @@ impl<'a> Query<'a> {
                 ended_ns: time.end_ns,
             });
         }
-        Launches { launches, unknown }
+        unknown
     }
 }
 

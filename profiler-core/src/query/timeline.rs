@@ -51,11 +51,23 @@ impl HostTimeline {
 
     /// The activity of a thread, in time order without holes.
     pub fn host(&self, store: &Tables, thread: ThreadId, time: Interval) -> Vec<HostPiece> {
-        let lane = &self.lanes[thread.at()];
         let mut pieces = Vec::new();
+        self.each_host_piece(store, thread, time, |piece| pieces.push(piece));
+        pieces
+    }
+
+    /// Visits the activity of a thread, in time order without holes.
+    pub fn each_host_piece(
+        &self,
+        store: &Tables,
+        thread: ThreadId,
+        time: Interval,
+        mut each: impl FnMut(HostPiece),
+    ) {
+        let lane = &self.lanes[thread.at()];
         let mut add = |start_ns, end_ns, call, range| {
             if start_ns < end_ns {
-                pieces.push(HostPiece { time: Interval { start_ns, end_ns }, call, range });
+                each(HostPiece { time: Interval { start_ns, end_ns }, call, range });
             }
         };
         let outside_calls = |start_ns: u64, end_ns: u64, add: &mut dyn FnMut(_, _, _, _)| {
@@ -74,6 +86,5 @@ impl HostTimeline {
             at = time.end_ns;
         }
         outside_calls(at, time.end_ns, &mut add);
-        pieces
     }
 }

@@ -69,7 +69,7 @@ struct Sweep<'b, 'p> {
     events: Events,
     direction: Direction,
     /// The edges to the start of each operation.
-    starts: Vec<std::ops::Range<usize>>,
+    starts: Vec<std::ops::Range<u32>>,
     returns: Vec<Return>,
 }
 
@@ -93,7 +93,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
     }
 
     /// The edges to the start of each operation, and the waits of the host.
-    fn run(mut self) -> (Vec<std::ops::Range<usize>>, Vec<Return>) {
+    fn run(mut self) -> (Vec<std::ops::Range<u32>>, Vec<Return>) {
         let store = self.builder.store;
         let mut submitted: Vec<(CallId, OperationId)> = Vec::new();
         for (row, operation) in (0..).map(OperationId).zip(&store.operations) {
@@ -201,7 +201,8 @@ impl<'b, 'p> Sweep<'b, 'p> {
     fn submit(&mut self, call: CallId, operations: &[(CallId, OperationId)]) {
         let store = self.builder.store;
         let row = &store.calls[call.at()];
-        let called = self.builder.threads[row.thread.at()].from(row.time.start_ns);
+        let called =
+            self.builder.threads[row.thread.at()].from(&self.builder.times, row.time.start_ns);
         let Some(called) = called else { return };
         let is_graph = operations.len() > 1 && store.call_kind(row).class == CallClass::GraphLaunch;
         // The nodes of the graph by their ends, and the last that ended before the next one starts.
@@ -253,7 +254,8 @@ impl<'b, 'p> Sweep<'b, 'p> {
                     self.follow(stream, last, id, start);
                 }
             }
-            self.starts.push(first..self.builder.edges.len());
+            // CAST: edges are counted in 32 bits.
+            self.starts.push(first as u32..self.builder.edges.len() as u32);
             let (_, end_ns) = self.end_of(id);
             let last = self.streams[stream].last;
             if last.is_none_or(|last| self.end_of(last).1 <= end_ns) {
@@ -549,7 +551,7 @@ fn add_hand_overs(builder: &mut Builder<'_>) {
         let Some(outer) = store.inferred_range_of(Some(id).into()) else { continue };
         let other = &builder.threads[store.ranges[outer.at()].thread.at()];
         let (thread, time) = (call.thread, call.time);
-        let from = (other.until(time.start_ns), thread, outer);
+        let from = (other.until(&builder.times, time.start_ns), thread, outer);
         match found.last_mut().filter(|_| last_from == Some(from)) {
             Some(last) => last.time.end_ns = time.end_ns.max(last.time.end_ns),
             None => found.push(HandOver { range: outer, outer, thread, time }),
@@ -567,15 +569,16 @@ fn add_hand_over(builder: &mut Builder<'_>, of: &HandOver) {
     let outer = &builder.store.ranges[of.outer.at()];
     let Interval { start_ns, end_ns } = of.time;
     let [own, other] = [of.thread, outer.thread].map(|thread| &builder.threads[thread.at()]);
-    let (from, to) = (other.until(start_ns), own.from(start_ns));
-    let (ended, next) = (own.from(end_ns), other.from(end_ns));
+    let times = &builder.times;
+    let (from, to) = (other.until(times, start_ns), own.from(times, start_ns));
+    let (ended, next) = (own.from(times, end_ns), other.from(times, end_ns));
     let next = next.filter(|next| builder.time(*next) <= outer.time.end_ns);
     if let (Some(from), Some(to)) = (from, to) {
         let class = builder.class(8, [0; 3]);
         if builder.add(from, to, Link::HandOver(of.range), class) {
             builder.assumptions.hand_overs += 1;
             // Before it, the thread waited for work.
-            if let Some(edge) = builder.own_time_to(to)
+            if let Some(edge) = builder.own_time_to(of.thread, to)
                 && matches!(edge.link, Link::Host(range) if range == Maybe::NONE)
             {
                 edge.lag = 0;
@@ -584,12 +587,12 @@ fn add_hand_over(builder: &mut Builder<'_>, of: &HandOver) {
     }
     let (Some(ended), Some(next)) = (ended, next) else { return };
     let lag = builder.time(next).saturating_sub(builder.time(ended));
-    let own_time = builder.own_time_to(next);
+    let own_time = builder.own_time_to(outer.thread, next);
     let is_idle = own_time.is_some_and(|edge| matches!(edge.link, Link::Host(_)));
     let class = builder.class(9, [0; 3]);
     if is_idle
         && builder.add(ended, next, Link::Join(of.range), class)
-        && let Some(edge) = builder.own_time_to(next)
+        && let Some(edge) = builder.own_time_to(outer.thread, next)
     {
         edge.lag = lag.min(edge.lag);
     }

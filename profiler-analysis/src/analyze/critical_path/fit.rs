@@ -65,11 +65,16 @@ impl Usual {
     }
 }
 
+/// Their places among all edges.
+fn rows(edges: &std::ops::Range<u32>) -> std::ops::Range<usize> {
+    edges.start as usize..edges.end as usize
+}
+
 /// Decides which edge each operation waited for last: it keeps its measured lag. The others get the usual lag of their
 /// class, or the measured one if that is less.
-pub(super) fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<usize>]) {
+pub(super) fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<u32>]) {
     let mut usual = Usual::new(builder.classes());
-    for edge in starts.iter().flat_map(|edges| &builder.edges[edges.clone()]) {
+    for edge in starts.iter().flat_map(|edges| &builder.edges[rows(edges)]) {
         let least = &mut usual.least[edge.class as usize];
         *least = Some(least.map_or(edge.lag, |least| edge.lag.min(least)));
     }
@@ -78,7 +83,7 @@ pub(super) fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<us
     for launches in [true, false] {
         let mut samples: Vec<Vec<u64>> = vec![Vec::new(); builder.classes()];
         for edges in starts {
-            let edges = &builder.edges[edges.clone()];
+            let edges = &builder.edges[rows(edges)];
             let begun = |edge: &Edge| {
                 let launched = if is_launch(edge) && !launches { usual.of(edge) } else { 0 };
                 submitted(builder, edge).max(builder.times[edge.from as usize] + launched)
@@ -97,7 +102,7 @@ pub(super) fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<us
     let gap = usual.median.iter().flatten().min().copied().unwrap_or_default();
     let gap = gap.min(DEVICE_SLACK_NS);
     let mut more = Vec::new();
-    for range in starts {
+    for range in starts.iter().map(rows) {
         let edges = &mut builder.edges[range.clone()];
         for edge in edges.iter_mut() {
             edge.lag = usual.of(edge);
@@ -234,9 +239,10 @@ pub(super) fn fit_returns(builder: &mut Builder<'_>, returns: &[Return]) {
 /// Gives the own time of a thread between two times this length, at its beginning.
 fn keep_own_time(builder: &mut Builder<'_>, thread: ThreadId, time: (u64, u64), mut own_ns: u64) {
     let points = &builder.threads[thread.at()];
-    let (Some(first), Some(last)) = (points.from(time.0), points.from(time.1)) else { return };
+    let [first, last] = [time.0, time.1].map(|ns| points.from(&builder.times, ns));
+    let (Some(first), Some(last)) = (first, last) else { return };
     for point in first + 1..=last {
-        if let Some(edge) = builder.own_time_to(point) {
+        if let Some(edge) = builder.own_time_to(thread, point) {
             edge.lag = edge.lag.min(own_ns);
             own_ns -= edge.lag;
         }

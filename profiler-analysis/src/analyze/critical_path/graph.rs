@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::Assumptions;
 use super::intervention::DOMAIN_NAME;
 use profiler_core::profile::Profile;
+use profiler_core::tables::HostPiece;
 use profiler_core::tables::HostTimeline;
 use profiler_core::tables::{
     CallId, Interval, Maybe, NameId, OperationId, RangeId, Tables, ThreadId,
@@ -59,8 +60,9 @@ impl Link {
     }
 }
 
-/// The point `to` is at least `lag` after the point `from`.
+/// The point `to` is at least `lag` after the point `from`. Packed, since a graph has five edges for each operation.
 #[derive(Debug, Clone, Copy)]
+#[repr(Rust, packed(4))]
 pub(super) struct Edge {
     pub(super) from: u32,
     pub(super) to: u32,
@@ -74,25 +76,28 @@ pub(super) struct Edge {
 /// A class of edges: the number of their kind and up to three properties.
 type ClassKey = (u32, [u32; 3]);
 
-/// The points of a thread: the times of its boundaries, the first of which has the number `first`.
-#[derive(Debug, Default)]
+/// The points of a thread: its boundaries in time order.
+#[derive(Debug)]
 pub(super) struct ThreadPoints {
-    times: Vec<u64>,
-    first: u32,
+    points: Span<u32>,
+    /// The edge from the first point to the second, which the others of the thread's own time follow.
+    first_edge: usize,
 }
 
 impl ThreadPoints {
-    /// The first point at or after a time.
-    pub(super) fn from(&self, ns: u64) -> Option<u32> {
-        let at = self.times.partition_point(|time| *time < ns);
+    /// The first point at or after a time, given the times of all points.
+    pub(super) fn from(&self, times: &[u64], ns: u64) -> Option<u32> {
+        let Span { start, end } = self.points;
+        let before = times[start as usize..end as usize].partition_point(|time| *time < ns);
         // CAST: points are counted in 32 bits.
-        (at < self.times.len()).then_some(self.first + at as u32)
+        Some(start + before as u32).filter(|point| *point < end)
     }
 
-    /// The last point at or before a time.
-    pub(super) fn until(&self, ns: u64) -> Option<u32> {
-        let after = self.times.partition_point(|time| *time <= ns);
-        Some(self.first + after.checked_sub(1)? as u32)
+    /// The last point at or before a time, given the times of all points.
+    pub(super) fn until(&self, times: &[u64], ns: u64) -> Option<u32> {
+        let Span { start, end } = self.points;
+        let until = times[start as usize..end as usize].partition_point(|time| *time <= ns);
+        Some(start + until.checked_sub(1)? as u32)
     }
 }
 
@@ -160,8 +165,6 @@ pub(super) struct Builder<'p> {
     pub(super) edges: Vec<Edge>,
     pub(super) threads: Vec<ThreadPoints>,
     first_operation: u32,
-    /// The edge of the thread's own time that leads to a point.
-    own_time: Vec<u32>,
     classes: FxHashMap<ClassKey, u32>,
     /// The domain of delays that the program inserted.
     inserted: Option<NameId>,
@@ -182,7 +185,6 @@ impl<'p> Builder<'p> {
             edges: Vec::new(),
             threads: Vec::new(),
             first_operation: 0,
-            own_time: Vec::new(),
             classes: FxHashMap::default(),
             inserted: store.names.find(DOMAIN_NAME),
             assumptions: Assumptions::default(),
@@ -221,7 +223,6 @@ impl<'p> Builder<'p> {
         let operations = store.operations.len();
         let most = times.iter().map(|times| times.len() + 1).sum::<usize>();
         tables::reserve(&mut self.times, most + 2 * operations);
-        tables::reserve(&mut self.own_time, most + 2 * operations);
         // An operation has an edge for itself, its launch and the one before, a wait one or more.
         let waits = 2 * store.synchronizations.len();
         tables::reserve(&mut self.edges, most + 3 * operations + waits);
@@ -237,33 +238,37 @@ impl<'p> Builder<'p> {
 
     fn add_thread(&mut self, thread: ThreadId, timeline: &HostTimeline, times: Vec<u64>) {
         let first = self.times.len() as u32;
+        let points = first..first + times.len() as u32;
+        let first_edge = self.edges.len();
         self.times.extend(&times);
-        self.own_time.resize(self.times.len(), NONE);
         if let [start_ns, .., end_ns] = times[..] {
-            let pieces = timeline.host(self.store, thread, Interval { start_ns, end_ns });
-            let (mut at, mut before) = (0, NONE);
-            for (point, pair) in (first..).zip(times.windows(2)) {
-                while pieces.get(at).is_some_and(|piece| piece.time.end_ns <= pair[0]) {
-                    at += 1;
-                }
-                let piece = pieces.get(at);
-                let (call, range) = piece.map_or((None, None), |piece| (piece.call, piece.range));
-                let node = range.map_or(NONE, |id| self.profile.range_tree().of_range[id.at()].0);
-                let kind = call.map_or(NONE, |id| self.store.calls[id.at()].kind.0);
-                let class = match range.filter(|id| self.is_inserted(*id)) {
-                    // As long as it was made to be, unlike others of its kind.
-                    Some(id) => self.class(10, [id.0, call.map_or(NONE, |id| id.0), 0]),
-                    None => self.class(0, [kind, node, before]),
-                };
-                before = kind;
-                self.own_time[point as usize + 1] = self.edges.len() as u32;
-                // The range in a call is that of the call.
-                let link = call.map_or(Link::Host(range.into()), Link::Call);
-                let lag = pair[1] - pair[0];
-                self.edges.push(Edge { from: point, to: point + 1, lag, link, class });
-            }
+            let time = Interval { start_ns, end_ns };
+            let (mut pairs, mut before) = ((first..).zip(times.windows(2)).peekable(), NONE);
+            timeline.each_host_piece(
+                self.store,
+                thread,
+                time,
+                |HostPiece { time, call, range }| {
+                    let node =
+                        range.map_or(NONE, |id| self.profile.range_tree().of_range[id.at()].0);
+                    let kind = call.map_or(NONE, |id| self.store.calls[id.at()].kind.0);
+                    // The range in a call is that of the call.
+                    let link = call.map_or(Link::Host(range.into()), Link::Call);
+                    while let Some((from, pair)) = pairs.next_if(|(_, pair)| pair[0] < time.end_ns)
+                    {
+                        let class = match range.filter(|id| self.is_inserted(*id)) {
+                            // As long as it was made to be, unlike others of its kind.
+                            Some(id) => self.class(10, [id.0, call.map_or(NONE, |id| id.0), 0]),
+                            None => self.class(0, [kind, node, before]),
+                        };
+                        before = kind;
+                        let lag = pair[1] - pair[0];
+                        self.edges.push(Edge { from, to: from + 1, lag, link, class });
+                    }
+                },
+            );
         }
-        self.threads.push(ThreadPoints { times, first });
+        self.threads.push(ThreadPoints { points, first_edge });
     }
 
     /// Whether a range is a delay that the program inserted.
@@ -284,7 +289,6 @@ impl<'p> Builder<'p> {
                 self.edges.push(Edge { from, to: from + 1, lag: time.ns(), link, class });
             }
         }
-        self.own_time.resize(self.times.len(), NONE);
     }
 
     /// The start of an operation; its end is the next point.
@@ -304,13 +308,15 @@ impl<'p> Builder<'p> {
             true => call.time.end_ns,
             false => return None,
         };
-        Some((thread.from(call.time.start_ns)?, thread.from(end_ns)?))
+        let point = |ns| thread.from(&self.times, ns);
+        Some((point(call.time.start_ns)?, point(end_ns)?))
     }
 
-    /// The thread's own time that ends at a point.
-    pub(super) fn own_time_to(&mut self, point: u32) -> Option<&mut Edge> {
-        let at = *self.own_time.get(point as usize)?;
-        self.edges.get_mut(at as usize)
+    /// The thread's own time that ends at one of its points; `None` for the first.
+    pub(super) fn own_time_to(&mut self, thread: ThreadId, point: u32) -> Option<&mut Edge> {
+        let ThreadPoints { points, first_edge } = &self.threads[thread.at()];
+        let before = point.checked_sub(points.start + 1)?;
+        self.edges.get_mut(first_edge + before as usize)
     }
 
     /// Adds an edge with the measured lag. One that leads back in time by more than clocks may be off is left out.
@@ -368,12 +374,10 @@ impl<'p> Builder<'p> {
             mut edges,
             threads,
             first_operation,
-            own_time,
             classes,
             mut assumptions,
             ..
         } = self;
-        drop(own_time);
         // A few sorted runs, which this sort merges.
         edges.sort_by_key(|edge| edge.to);
         let mut order = topological(times.len(), &mut edges, &mut assumptions);
@@ -424,8 +428,7 @@ fn by_process(
         return FxHashMap::default();
     }
     let of_threads = threads.iter().zip(&store.threads);
-    let of_threads =
-        of_threads.flat_map(|(points, thread)| points.times.iter().map(|_| thread.process));
+    let of_threads = of_threads.flat_map(|(of, thread)| of.points.clone().map(|_| thread.process));
     let of_operations = store.operations.iter().flat_map(|row| [store.work(row).process; 2]);
     // Points of threads come first. What follows the operations belongs to several processes.
     let processes: Vec<u32> =

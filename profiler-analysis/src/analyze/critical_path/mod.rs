@@ -51,6 +51,7 @@
 
 mod edges;
 mod events;
+mod excerpt;
 mod fit;
 mod graph;
 mod graph_edges;
@@ -71,6 +72,7 @@ use profiler_base::statistics::as_ns;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use excerpt::MOST_POINTS;
 use graph::Graph;
 pub use intervention::Intervention;
 pub use path::{CriticalPath, PathKind, PathRow, Segment};
@@ -211,7 +213,7 @@ impl<'a> Dependencies<'a> {
 
     /// The critical path of the session: from its start to the end of its last call, range or operation.
     pub fn critical_path(&self) -> CriticalPath {
-        self.path_of(None, self.whole().as_slice())
+        self.path_of(None, self.whole().as_slice(), true)
     }
 
     /// The critical paths of the outermost instances of this name, path or pattern, together. Each is from the start of
@@ -222,13 +224,13 @@ impl<'a> Dependencies<'a> {
         let mut windows: Vec<Window> =
             steps.ranges.iter().filter_map(|id| self.window(*id)).collect();
         self.start_after_previous(&mut windows, |window| window.thread.0);
-        Some(self.path_of(Some(path.to_owned()), &windows))
+        Some(self.path_of(Some(path.to_owned()), &windows, true))
     }
 
     /// The critical path of one instance of a range of this profile. `None` if the range has no times.
     pub fn critical_path_of_instance(&self, range: &Range<'_>) -> Option<CriticalPath> {
         let window = self.window(range.id())?;
-        Some(self.path_of(Some(range.node().path()), &[window]))
+        Some(self.path_of(Some(range.node().path()), &[window], true))
     }
 
     /// The outermost instances of a name, path or pattern; `None` if there are none.
@@ -299,8 +301,8 @@ impl<'a> Dependencies<'a> {
         let store = &self.profile.tables();
         let range = &store.ranges[id.at()];
         let points = &self.graph.threads[range.thread.at()];
-        let start = points.from(range.time.start_ns)?;
-        let host_end = points.from(range.time.end_ns)?;
+        let start = points.from(&self.graph.times, range.time.start_ns)?;
+        let host_end = points.from(&self.graph.times, range.time.end_ns)?;
         let ends = self.profile.range_tree().operations(id);
         let ends = ends.filter(|id| store.operations[id.at()].time().is_some());
         let ends = ends.map(|id| self.graph.start_of(id) + 1);
@@ -360,6 +362,19 @@ impl Window {
     }
 }
 
+/// The lengths of steps: of the first of each process from its start, of the others from the end of the one before.
+fn lengths(windows: &[Window], time: impl Fn(u32) -> u64) -> Vec<u64> {
+    let mut before: FxHashMap<u32, u64> = FxHashMap::default();
+    let length = |window: &Window| {
+        // A change may have another point come last.
+        let end = window.ends().map(&time).max().unwrap_or_default();
+        let start = before.get(&window.process).copied().unwrap_or_else(|| time(window.start));
+        before.insert(window.process, end.max(start));
+        end.saturating_sub(start)
+    };
+    windows.iter().map(length).collect()
+}
+
 /// The critical path, the model's error and the best changes of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -376,6 +391,9 @@ pub struct Outlook {
     pub changes: Vec<Prediction>,
     /// Why there are no predictions.
     pub no_prediction: Option<NoPrediction>,
+    /// The number of steps that the changes were tried on, in a large run: the first ones. `None` for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tried_steps: Option<u64>,
     /// What the graph was made with.
     pub assumptions: Assumptions,
     /// The measured time that the changes refer to: of the median step, or of the session.
@@ -389,21 +407,33 @@ const CHANGES: usize = 10;
 impl Dependencies<'_> {
     /// The path, the model's error and the ten best changes.
     pub fn outlook(&self) -> Outlook {
+        self.outlook_with(true)
+    }
+
+    /// The same without the segments of the path, which take as much memory as a third of the graph.
+    pub(crate) fn outlook_without_segments(&self) -> Outlook {
+        self.outlook_with(false)
+    }
+
+    fn outlook_with(&self, segments: bool) -> Outlook {
         let (replay, responses) = (self.replay_error(), self.responses());
         let confidence = Confidence::of(replay.as_ref(), &responses);
         let windows = self.windows();
+        let path = self.path_of(self.steps_path(), &windows, segments);
         let no_prediction = self.check_model().err();
         let changes = match no_prediction {
-            None => self.best_changes(CHANGES),
+            None => self.best_changes_of(&path, &windows, CHANGES),
             Some(_) => Vec::new(),
         };
+        let tried = self.first_steps(&windows, MOST_POINTS).0.len();
         Outlook {
-            path: self.path_of(self.steps_path(), &windows),
+            path,
             replay,
             responses,
             confidence,
             changes,
             no_prediction,
+            tried_steps: (tried < windows.len()).then_some(tried as u64),
             assumptions: self.graph.assumptions,
             clock: Duration::from_nanos(self.clock_ns()),
         }

@@ -139,11 +139,6 @@ pub struct CriticalPath {
 }
 
 impl CriticalPath {
-    /// Frees the memory of its segments.
-    pub(super) fn without_segments(self) -> Self {
-        Self { segments: Vec::new(), ..self }
-    }
-
     getters! {
         /// The parts in time order, by instance.
         segments: &[Segment] = segments;
@@ -247,9 +242,16 @@ impl Rows {
 }
 
 impl Dependencies<'_> {
-    pub(super) fn path_of(&self, range: Option<String>, windows: &[Window]) -> CriticalPath {
+    /// The path of these windows, with its segments or without.
+    pub(super) fn path_of(
+        &self,
+        range: Option<String>,
+        windows: &[Window],
+        with_segments: bool,
+    ) -> CriticalPath {
         let mut rows = Rows::new(self.profile);
         let mut segments = Vec::new();
+        let mut of_kinds = [0; PathKind::ALL.len()];
         let mut on_path = tables::filled(false, self.graph.edges.len());
         let (mut length, mut unexplained) = (0, 0);
         let mut latest = tables::filled(u64::MAX, self.graph.times.len());
@@ -267,12 +269,10 @@ impl Dependencies<'_> {
                 on_path[edge] = false;
                 let edge = &self.graph.edges[edge];
                 let start_ns = self.graph.time(edge.from).max(time.start_ns);
-                self.add_segment(edge, start_ns, &mut rows, &mut segments);
+                let Some(segment) = self.add_segment(edge, start_ns, &mut rows) else { continue };
+                of_kinds[segment.kind as usize] += segment.end_ns - segment.start_ns;
+                segments.extend(with_segments.then_some(segment));
             }
-        }
-        let mut of_kinds = [0; PathKind::ALL.len()];
-        for segment in &segments {
-            of_kinds[segment.kind as usize] += segment.end_ns - segment.start_ns;
         }
         let mut kinds: Vec<_> = PathKind::ALL.into_iter().zip(of_kinds).collect();
         kinds.retain(|(_, ns)| *ns != 0);
@@ -369,16 +369,11 @@ impl Dependencies<'_> {
         }
     }
 
-    fn add_segment(
-        &self,
-        edge: &Edge,
-        start_ns: u64,
-        rows: &mut Rows,
-        segments: &mut Vec<Segment>,
-    ) {
+    /// The segment of an edge from this time on, whose sums are added to the rows; `None` if it takes no time.
+    fn add_segment(&self, edge: &Edge, start_ns: u64, rows: &mut Rows) -> Option<Segment> {
         let end_ns = self.graph.time(edge.to);
         if end_ns <= start_ns {
-            return;
+            return None;
         }
         let kind = self.kind_of(edge);
         let ns = end_ns - start_ns;
@@ -399,14 +394,14 @@ impl Dependencies<'_> {
             _ => (operation_of(edge), None),
         };
         let since = |ns| nanoseconds(self.profile.since_start(ns));
-        segments.push(Segment {
+        Some(Segment {
             kind,
             start_ns: since(start_ns),
             end_ns: since(end_ns),
             operation: operation.into(),
             call: call.into(),
             range: self.range_of_edge(edge).into(),
-        });
+        })
     }
 
     pub(super) fn range_of_edge(&self, edge: &Edge) -> Option<RangeId> {

@@ -4,13 +4,15 @@ use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use cupti::{CallClass, CopyKind, MemoryKind, tables};
+use cupti::{CallClass, CopyKind, MemoryKind};
 use profiler_base::kernel_names::Pattern;
 use profiler_base::statistics::as_ns;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
+use super::excerpt::{Excerpt, MOST_POINTS};
 use super::graph::Link;
+use super::lengths;
 use super::path::{merged, operation_of, stretches};
 use super::replay::{REMOVED, ReplayError, median};
 use super::{CriticalPath, Dependencies, PathKind, Window};
@@ -155,8 +157,8 @@ pub(super) const MOST_ERROR: f64 = 0.1;
 const DEEPEST: usize = 64;
 /// Changes that are tried for the best, of each sort.
 const TRIED: usize = 4;
-/// Replays of one graph visit so many edges: some seconds.
-const MOST_EDGES: usize = 200_000_000;
+/// All changes together visit so many points, of a session without steps too: some seconds.
+const MOST_VISITS: usize = 160_000_000;
 /// Changes that save less of the time are not among the best.
 const LEAST_SAVED: f64 = 0.005;
 /// Copies of fewer bytes tell nothing of the rate.
@@ -168,7 +170,9 @@ const THREADS: u32 = 4;
 const TIMES: RangeInclusive<f64> = 0.01..=1e6;
 
 /// The lags of a changed program.
-struct Changed {
+struct Changed<'g> {
+    excerpt: Excerpt<'g>,
+    /// By edge; those outside the excerpt have no meaning.
     lags: Vec<u64>,
     /// What else takes this long: threads or copies that work ahead.
     at_least: u64,
@@ -202,9 +206,9 @@ impl Dependencies<'_> {
         }
         self.check_model()?;
         let mut scratch = Scratch::default();
-        let changed = self.changed(&change, &mut scratch);
-        let mut edges = self.graph.edges.iter().zip(&changed.lags);
-        if changed.at_least == 0 && edges.all(|(edge, lag)| edge.lag == *lag) {
+        let changed = self.changed(&change, self.whole_excerpt(), &mut scratch);
+        let mut edges = self.edges_of(changed.excerpt);
+        if changed.at_least == 0 && edges.all(|(at, edge)| edge.lag == changed.lags[at]) {
             return Err(NoPrediction::NothingToChange);
         }
         Ok(self.replay(change, changed, &self.windows(), &mut scratch))
@@ -241,39 +245,46 @@ impl Dependencies<'_> {
         }
     }
 
-    fn changed(&self, change: &Change, scratch: &mut Scratch) -> Changed {
+    fn changed<'g>(
+        &'g self,
+        change: &Change,
+        excerpt: Excerpt<'g>,
+        scratch: &mut Scratch,
+    ) -> Changed<'g> {
         let mut lags = std::mem::take(&mut scratch.lags);
-        lags.clear();
-        tables::reserve(&mut lags, self.graph.edges.len());
-        lags.extend(self.graph.edges.iter().map(|edge| edge.lag));
-        let mut changed = Changed { lags, at_least: 0, copy_rate: None };
+        if lags.len() != self.graph.edges.len() {
+            // Memory of zeros costs nothing until it is written.
+            lags = vec![0; self.graph.edges.len()];
+        }
+        self.edges_of(excerpt).for_each(|(at, edge)| lags[at] = edge.lag);
+        let mut changed = Changed { excerpt, lags, at_least: 0, copy_rate: None };
         self.apply(change, &mut changed);
         changed
     }
 
     #[cfg(test)]
-    pub(super) fn replayed(&self, change: Change) -> Prediction {
-        self.replayed_in(change, &self.windows(), &mut Scratch::default())
-    }
-
-    fn replayed_in(&self, change: Change, windows: &[Window], scratch: &mut Scratch) -> Prediction {
-        let changed = self.changed(&change, scratch);
-        self.replay(change, changed, windows, scratch)
+    pub(super) fn replayed_on(
+        &self,
+        change: Change,
+        windows: &[Window],
+        excerpt: Excerpt<'_>,
+    ) -> Prediction {
+        let mut scratch = Scratch::default();
+        let changed = self.changed(&change, excerpt, &mut scratch);
+        self.replay(change, changed, windows, &mut scratch)
     }
 
     fn replay(
         &self,
         change: Change,
-        mut changed: Changed,
+        mut changed: Changed<'_>,
         windows: &[Window],
         scratch: &mut Scratch,
     ) -> Prediction {
         let graph = &self.graph;
         // Each point is written before it is read.
-        let earliest = &mut scratch.earliest;
-        if let Some(whole) = self.whole() {
-            graph.replay(&graph.order, whole.start, |at, _| changed.lags[at], earliest);
-        }
+        let (earliest, Excerpt { points, start, .. }) = (&mut scratch.earliest, changed.excerpt);
+        graph.replay(points, start, |at, _| changed.lags[at], earliest);
         let before = lengths(windows, |point| graph.time(point));
         let after = lengths(windows, |point| earliest[point as usize]);
         scratch.lags = std::mem::take(&mut changed.lags);
@@ -301,19 +312,29 @@ impl Dependencies<'_> {
 
     /// The changes that save most, of those that the critical path suggests: at most this many, each with at least
     /// 0.5 % of the time. They are not independent: what one saves another may save, too. None is tried for ranges within
-    /// 64 others. Empty if the model fails its own check.
+    /// 64 others. Of a run with more than 500,000 starts and ends of calls, ranges and operations, changes are
+    /// tried on the first steps with that many. Empty if the model fails its own check.
     pub fn best_changes(&self, most: usize) -> Vec<Prediction> {
         if self.check_model().is_err() {
             return Vec::new();
         }
         let windows = self.windows();
-        // Replays need as much memory as the segments.
-        let path = self.path_of(None, &windows).without_segments();
+        self.best_changes_of(&self.path_of(None, &windows, false), &windows, most)
+    }
+
+    pub(super) fn best_changes_of(
+        &self,
+        path: &CriticalPath,
+        windows: &[Window],
+        most: usize,
+    ) -> Vec<Prediction> {
+        let (tried, excerpt) = self.first_steps(windows, MOST_POINTS);
+        let tries = (MOST_VISITS / excerpt.points.len().max(1)).max(8);
         let mut predictions: Vec<Prediction> = Vec::new();
-        let tries = (MOST_EDGES / self.graph.edges.len().max(1)).max(8);
         let mut scratch = Scratch::default();
-        for change in self.candidates(&path, &windows).into_iter().take(tries) {
-            let prediction = self.replayed_in(change, &windows, &mut scratch);
+        for change in self.candidates(path, windows).into_iter().take(tries) {
+            let changed = self.changed(&change, excerpt, &mut scratch);
+            let prediction = self.replay(change, changed, tried, &mut scratch);
             let least = LEAST_SAVED * prediction.before.as_secs_f64();
             if prediction.saved().as_secs_f64() >= least {
                 predictions.push(prediction);
@@ -421,7 +442,8 @@ impl Dependencies<'_> {
         matching.into_iter().zip(within).map(|(is_it, within)| is_it || within).collect()
     }
 
-    fn apply(&self, change: &Change, changed: &mut Changed) {
+    fn apply(&self, change: &Change, changed: &mut Changed<'_>) {
+        let excerpt = changed.excerpt;
         let query = self.profile.query();
         let faster =
             |ns: u64, times: f64| (ns as f64 / times.max(f64::MIN_POSITIVE)).round() as u64;
@@ -433,11 +455,11 @@ impl Dependencies<'_> {
                 self.scale(query.in_range(path).iter(), *times, changed);
             }
             Change::Host { path, times } => {
-                self.host_edges(path, |at, ns| changed.lags[at] = faster(ns, *times));
+                self.host_edges(path, excerpt, |at, ns| changed.lags[at] = faster(ns, *times));
             }
             Change::Ahead { path, threads } => {
                 let mut total = 0;
-                self.host_edges(path, |at, ns| {
+                self.host_edges(path, excerpt, |at, ns| {
                     changed.lags[at] = 0;
                     total += ns;
                 });
@@ -448,12 +470,12 @@ impl Dependencies<'_> {
             Change::NoAllocations { path } => {
                 let store = &self.profile.tables();
                 let class = |id: &CallId| store.call_kind(&store.calls[id.at()]).class;
-                let calls = self.calls_of(path).into_values().flatten();
+                let calls = self.calls_of(path, excerpt).into_values().flatten();
                 self.remove_calls(&calls.filter(|id| is_allocation(class(id))).collect(), changed);
             }
             Change::NoEvents { path } => {
                 let is_in = self.is_in(path);
-                for (at, edge) in self.graph.edges.iter().enumerate() {
+                for (at, edge) in self.edges_of(excerpt) {
                     let is_event = matches!(edge.link, Link::Event(_));
                     if is_event && self.node_of(edge).is_some_and(|node| is_in[node.at()]) {
                         changed.lags[at] = REMOVED;
@@ -471,10 +493,11 @@ impl Dependencies<'_> {
         &self,
         operations: impl Iterator<Item = GpuOperation<'p>>,
         times: f64,
-        changed: &mut Changed,
+        changed: &mut Changed<'_>,
     ) {
-        for operation in operations {
-            let end = self.graph.start_of(OperationId(operation.number() as u32)) + 1;
+        let ends = operations
+            .map(|operation| self.graph.start_of(OperationId(operation.number() as u32)) + 1);
+        for end in ends.filter(|end| changed.excerpt.has(self.graph.time(*end))) {
             for at in self.graph.edges_to(end) {
                 let ns = changed.lags[at] as f64 / times.max(f64::MIN_POSITIVE);
                 changed.lags[at] = ns.round() as u64;
@@ -483,9 +506,9 @@ impl Dependencies<'_> {
     }
 
     /// The own times of threads in a range, outside calls, with the numbers of their edges.
-    fn host_edges(&self, path: &str, mut each: impl FnMut(usize, u64)) {
+    fn host_edges(&self, path: &str, excerpt: Excerpt<'_>, mut each: impl FnMut(usize, u64)) {
         let is_in = self.is_in(path);
-        for (at, edge) in self.graph.edges.iter().enumerate() {
+        for (at, edge) in self.edges_of(excerpt) {
             let Link::Host(range) = edge.link else { continue };
             let Some(range) = range.get() else { continue };
             if is_in[self.profile.range_tree().of_range[range.at()].at()] {
@@ -517,11 +540,12 @@ impl Dependencies<'_> {
         outermost
     }
 
-    /// The calls in a range, by its outermost instance and by thread in time order.
-    fn calls_of(&self, path: &str) -> FxHashMap<RangeId, Vec<CallId>> {
+    /// The calls of an excerpt in a range, by its outermost instance and by thread in time order.
+    fn calls_of(&self, path: &str, excerpt: Excerpt<'_>) -> FxHashMap<RangeId, Vec<CallId>> {
         let outermost = self.outermost(&self.is_in(path));
         let mut calls: FxHashMap<RangeId, Vec<CallId>> = FxHashMap::default();
-        for (id, call) in (0..).map(CallId).zip(&self.profile.tables().calls) {
+        let all = (0..).map(CallId).zip(&self.profile.tables().calls);
+        for (id, call) in all.filter(|(_, call)| excerpt.has(call.time.start_ns)) {
             if let Some(instance) = call.range.get().and_then(|range| outermost[range.at()]) {
                 calls.entry(instance).or_default().push(id);
             }
@@ -530,10 +554,10 @@ impl Dependencies<'_> {
     }
 
     /// Removes all waits but the last ones of each thread in each instance.
-    fn remove_waits(&self, path: &str, kept: usize, changed: &mut Changed) {
+    fn remove_waits(&self, path: &str, kept: usize, changed: &mut Changed<'_>) {
         let store = &self.profile.tables();
         let mut removed: FxHashSet<CallId> = FxHashSet::default();
-        for mut calls in self.calls_of(path).into_values() {
+        for mut calls in self.calls_of(path, changed.excerpt).into_values() {
             calls.retain(|id| {
                 store.call_kind(&store.calls[id.at()]).class == CallClass::Synchronize
             });
@@ -546,8 +570,8 @@ impl Dependencies<'_> {
     }
 
     /// Removes calls with what waits for work in them.
-    fn remove_calls(&self, removed: &FxHashSet<CallId>, changed: &mut Changed) {
-        for (at, edge) in self.graph.edges.iter().enumerate() {
+    fn remove_calls(&self, removed: &FxHashSet<CallId>, changed: &mut Changed<'_>) {
+        for (at, edge) in self.edges_of(changed.excerpt) {
             match edge.link {
                 Link::Wait(call) if removed.contains(&call) => changed.lags[at] = REMOVED,
                 Link::Call(call) if removed.contains(&call) => changed.lags[at] = 0,
@@ -556,15 +580,16 @@ impl Dependencies<'_> {
         }
     }
 
-    fn launch_once(&self, path: &str, changed: &mut Changed) {
+    fn launch_once(&self, path: &str, changed: &mut Changed<'_>) {
         let store = &self.profile.tables();
-        let waits = self.graph.edges.iter().filter_map(|edge| match edge.link {
+        let excerpt = changed.excerpt;
+        let waits = self.edges_of(excerpt).filter_map(|(_, edge)| match edge.link {
             Link::Wait(call) => Some(call),
             _ => None,
         });
         let waiting: FxHashSet<CallId> = waits.collect();
         let mut joined: FxHashMap<CallId, u64> = FxHashMap::default();
-        for calls in self.calls_of(path).into_values() {
+        for calls in self.calls_of(path, excerpt).into_values() {
             // The first call of those that are joined, and the last one so far.
             let (mut first, mut last): (Option<&Call>, Option<&Call>) = (None, None);
             for id in calls {
@@ -582,7 +607,7 @@ impl Dependencies<'_> {
             }
         }
         // The first call submits what the others did, at its start.
-        for (at, edge) in self.graph.edges.iter().enumerate() {
+        for (at, edge) in self.edges_of(excerpt) {
             let Link::Launch(id) = edge.link else { continue };
             let call = store.operations[id.at()].call.get();
             if let Some(ns) = call.and_then(|call| joined.get(&call)) {
@@ -592,9 +617,10 @@ impl Dependencies<'_> {
     }
 
     /// From the return of a call to that of the next one that is joined, the thread does nothing.
-    fn skip(&self, call: &Call, next: &Call, changed: &mut Changed) {
+    fn skip(&self, call: &Call, next: &Call, changed: &mut Changed<'_>) {
         let points = &self.graph.threads[next.thread.at()];
-        let ends = [call.time.end_ns, next.time.end_ns].map(|end| points.from(end));
+        let ends =
+            [call.time.end_ns, next.time.end_ns].map(|end| points.from(&self.graph.times, end));
         let [Some(from), Some(to)] = ends else { return };
         for at in (from + 1..=to).flat_map(|point| self.graph.edges_to(point)) {
             let link = self.graph.edges[at].link;
@@ -604,7 +630,7 @@ impl Dependencies<'_> {
         }
     }
 
-    fn copy_once(&self, path: &str, changed: &mut Changed) {
+    fn copy_once(&self, path: &str, changed: &mut Changed<'_>) {
         let store = &self.profile.tables();
         // The copies of each call.
         let mut copies: FxHashMap<CallId, Vec<(OperationId, CopyKind, u64)>> = FxHashMap::default();
@@ -613,7 +639,8 @@ impl Dependencies<'_> {
             let id = OperationId(copy.number() as u32);
             copies.entry(call).or_default().push((id, copy.kind(), copy.bytes()));
         }
-        for calls in self.calls_of(path).into_values() {
+        let mut rates: FxHashMap<CopyKind, CopyRate> = FxHashMap::default();
+        for calls in self.calls_of(path, changed.excerpt).into_values() {
             let mut first: Option<(&Call, &(OperationId, CopyKind, u64))> = None;
             let mut last: Option<&Call> = None;
             for id in calls {
@@ -630,7 +657,7 @@ impl Dependencies<'_> {
                 };
                 self.skip(last.unwrap_or(before), call, changed);
                 last = Some(call);
-                let rate = self.copy_rate(of.1);
+                let rate = *rates.entry(of.1).or_insert_with(|| self.copy_rate(of.1));
                 for (copy, _, bytes) in copies.get(&id).into_iter().flatten() {
                     let start = self.graph.start_of(*copy);
                     for at in self.graph.edges_to(start).chain(self.graph.edges_to(start + 1)) {
@@ -666,7 +693,7 @@ impl Dependencies<'_> {
         CopyRate { gigabytes, is_measured: false }
     }
 
-    fn pin(&self, is_ahead: bool, changed: &mut Changed) {
+    fn pin(&self, is_ahead: bool, changed: &mut Changed<'_>) {
         let mut unblocked: FxHashSet<CallId> = FxHashSet::default();
         let mut alone: FxHashSet<OperationId> = FxHashSet::default();
         let mut rates: FxHashMap<CopyKind, CopyRate> = FxHashMap::default();
@@ -675,11 +702,12 @@ impl Dependencies<'_> {
             let is_between = matches!(copy.kind(), CopyKind::HostToDevice | CopyKind::DeviceToHost);
             let ends = [copy.source(), copy.destination()];
             let is_pageable = ends.contains(&MemoryKind::PAGEABLE);
-            if !is_between || !(is_pageable || is_ahead) {
-                continue;
-            }
             let id = OperationId(copy.number() as u32);
             let end = self.graph.start_of(id) + 1;
+            let is_tried = changed.excerpt.has(self.graph.time(end));
+            if !(is_tried && is_between && (is_pageable || is_ahead)) {
+                continue;
+            }
             let rate = *rates.entry(copy.kind()).or_insert_with(|| self.copy_rate(copy.kind()));
             changed.copy_rate = changed.copy_rate.or(Some(rate));
             for at in self.graph.edges_to(end) {
@@ -706,7 +734,7 @@ impl Dependencies<'_> {
         &self,
         unblocked: &FxHashSet<CallId>,
         alone: &FxHashSet<OperationId>,
-        changed: &mut Changed,
+        changed: &mut Changed<'_>,
     ) {
         let store = &self.profile.tables();
         let call_of = |id: OperationId| store.operations[id.at()].call.get();
@@ -722,7 +750,7 @@ impl Dependencies<'_> {
         let first = self.graph.start_of(OperationId(0));
         let of_point = |point: u32| point.checked_sub(first).map(|at| OperationId(at / 2));
         let mut used: FxHashMap<CallId, u64> = FxHashMap::default();
-        for (at, edge) in self.graph.edges.iter().enumerate() {
+        for (at, edge) in self.edges_of(changed.excerpt) {
             let lag = &mut changed.lags[at];
             match edge.link {
                 Link::Wait(call) if unblocked.contains(&call) => *lag = REMOVED,
@@ -747,19 +775,6 @@ impl Dependencies<'_> {
             }
         }
     }
-}
-
-/// The lengths of steps: of the first of each process from its start, of the others from the end of the one before.
-pub(super) fn lengths(windows: &[Window], time: impl Fn(u32) -> u64) -> Vec<u64> {
-    let mut before: FxHashMap<u32, u64> = FxHashMap::default();
-    let length = |window: &Window| {
-        // A change may have another point come last.
-        let end = window.ends().map(&time).max().unwrap_or_default();
-        let start = before.get(&window.process).copied().unwrap_or_else(|| time(window.start));
-        before.insert(window.process, end.max(start));
-        end.saturating_sub(start)
-    };
-    windows.iter().map(length).collect()
 }
 
 fn is_launch(class: CallClass) -> bool {

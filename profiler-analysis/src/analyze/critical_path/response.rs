@@ -8,8 +8,8 @@ use serde::Serialize;
 use std::time::Duration;
 
 use super::intervention::DOMAIN_NAME;
-use super::predict::{MOST_ERROR, lengths};
-use super::{Dependencies, ReplayError, Window};
+use super::predict::MOST_ERROR;
+use super::{Dependencies, ReplayError, Window, lengths};
 use profiler_core::tables::RangeId;
 use profiler_core::tables::range_tree::NodeId;
 
@@ -242,7 +242,7 @@ impl Dependencies<'_> {
                         .operations(id)
                         .last()
                         .map(|id| graph.start_of(id) + 1),
-                    false => graph.threads[row.thread.at()].from(row.time.end_ns),
+                    false => graph.threads[row.thread.at()].from(&graph.times, row.time.end_ns),
                 };
                 let added = delay_ns / place.ranges.len() as u64;
                 for at in point.into_iter().flat_map(|point| graph.edges_to(point)) {

@@ -506,11 +506,24 @@ fn compare(before: impl FnMut(&mut Program), change: Change, after: impl FnMut(&
     let dependencies = before.dependencies();
     let measured = dependencies.critical_path_of("step").unwrap().length.as_secs_f64() / 20.0;
     let after = after.dependencies().with_steps("step").unwrap().clock_ns() as f64 / 1e9;
-    let prediction = before.dependencies().with_steps("step").unwrap().predict(change).unwrap();
+    let dependencies = before.dependencies().with_steps("step").unwrap();
+    let prediction = dependencies.predict(change.clone()).unwrap();
     assert!((prediction.before.as_secs_f64() / measured - 1.0).abs() < 1e-9);
     let predicted = prediction.after.as_secs_f64();
     assert!((predicted / after - 1.0).abs() < 0.02, "{prediction}: measured {after}");
     assert!(after < 0.9 * measured, "the change does nothing");
+    // So do the first steps of a large graph.
+    let windows = dependencies.windows();
+    let most_points = dependencies.graph.order.len() / 2;
+    let (first, excerpt) = dependencies.first_steps(&windows, most_points);
+    assert!(
+        (LEAST_STEPS..windows.len()).contains(&first.len()) && excerpt.points.len() <= most_points
+    );
+    let of_first = dependencies.replayed_on(change, first, excerpt).after.as_secs_f64();
+    assert!(
+        (of_first / after - 1.0).abs() < 0.02,
+        "{of_first} of the first steps, measured {after}"
+    );
 }
 
 fn path() -> String {
@@ -664,10 +677,14 @@ fn replay_without_a_change_is_the_recording() {
     for (seed, _, profile) in programs(300) {
         let dependencies = profile.dependencies();
         let nothing = Change::RangeGpu { path: "no such range".to_owned(), times: 2.0 };
-        let prediction = dependencies.replayed(nothing);
+        let replayed = |change| {
+            let (windows, all) = (dependencies.windows(), dependencies.whole_excerpt());
+            dependencies.replayed_on(change, &windows, all)
+        };
+        let prediction = replayed(nothing);
         assert_eq!(prediction.before, prediction.after, "seed {seed}");
         let slower = Change::RangeGpu { path: "*".to_owned(), times: 0.5 };
-        assert!(dependencies.replayed(slower).after >= prediction.before, "seed {seed}");
+        assert!(replayed(slower).after >= prediction.before, "seed {seed}");
         let ranges = dependencies.critical_path_of("*");
         for path in [Some(dependencies.critical_path()), ranges].into_iter().flatten() {
             let on_path: Duration = path.segments().iter().map(|of| of.span().duration()).sum();

@@ -278,6 +278,10 @@ impl Outlook {
             return text;
         }
         text.push_str(&format!("\nconfidence in predictions: {}", self.confidence));
+        if let Some(tried) = self.tried_steps {
+            let all = self.path.instances;
+            text.push_str(&format!("\nchanges are tried on the first {tried} of {all} steps"));
+        }
         let (clock, steps) = (time(self.clock), self.path.range.is_some());
         text.push_str(&match (self.changes.is_empty(), steps) {
             (true, _) => "\nno single change of those tried would save 0.5 %".to_owned(),

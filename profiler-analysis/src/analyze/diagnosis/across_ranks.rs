@@ -71,7 +71,7 @@ impl Run<'_> {
             time(Duration::from_nanos(mean as u64)),
             matches.all.len(),
         );
-        let stragglers = Stragglers::new(self.profile, self.clock, &matches.participants);
+        let stragglers = Stragglers::new(self.profile, &self.clock, &matches.participants);
         let all: Vec<&Match> = matches.all.iter().collect();
         let title = match stragglers.among(&all).first() {
             Some(straggler) => format!(

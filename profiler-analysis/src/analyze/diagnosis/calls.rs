@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
+use std::time::Duration;
 
 use cupti::CallClass;
 use profiler_base::statistics::Statistics;
@@ -12,7 +13,10 @@ use super::finding::{Finding, FindingKind};
 use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds};
 use profiler_core::profile::{GpuOperation, OperationKind};
+use profiler_core::query::Wait;
 use profiler_core::query::WaitTarget;
+use profiler_core::tables::NameId;
+use profiler_core::tables::What;
 use profiler_core::tables::{CallId, CallKind, OperationId};
 
 /// Factor by which a first launch that loads or compiles its kernel exceeds the usual time: loading
@@ -32,7 +36,7 @@ impl Run<'_> {
         let store = &self.profile.tables();
         let class = |call: CallId| store.call_kind(&store.calls[call.at()]).class;
         let is_one = |piece: &Piece| {
-            let class = piece.call.map(class);
+            let class = piece.call.get().map(class);
             piece.is_idle && matches!(class, Some(CallClass::Alloc | CallClass::Free))
         };
         let sign = Sign::at_least("allocations", allocations as f64, SignUnit::Count, least as f64);
@@ -59,32 +63,39 @@ impl Run<'_> {
     /// Waits without work to wait for.
     pub(super) fn redundant_syncs(&self) -> Option<Finding> {
         let store = &self.profile.tables();
-        // Submission times by stream, and by context (`None`); both are per process.
-        let mut submitted: FxHashMap<(u32, u32, Option<u32>), Vec<u64>> = FxHashMap::default();
+        let target = |wait: &Wait<'_>| {
+            let (context, stream) = match wait.target() {
+                WaitTarget::Stream { context, stream, .. } => (context, Some(stream)),
+                WaitTarget::Context { context, .. } => (context, None),
+                _ => return None,
+            };
+            Some((wait.call().process_id(), context, stream))
+        };
+        let mut waits: Vec<_> = self.profile.waits().iter().collect();
+        waits.sort_by_key(|wait| wait.start());
+        // Submission times by what is waited for: a stream, or a context (`None`), of a process.
+        let mut submitted: FxHashMap<(u32, u32, Option<u32>), Vec<u64>> =
+            waits.iter().filter_map(target).map(|target| (target, Vec::new())).collect();
         for operation in self.profile.operations() {
             // A wait for work without a known call would look redundant.
             let call = operation.call_id()?;
             let start = store.calls[call.at()].time.start_ns;
             for stream in [Some(operation.stream()), None] {
                 let key = (operation.process_id(), operation.context(), stream);
-                submitted.entry(key).or_default().push(start);
+                if let Some(times) = submitted.get_mut(&key) {
+                    times.push(start);
+                }
             }
         }
         submitted.values_mut().for_each(|times| times.sort_unstable());
 
-        let mut waits: Vec<_> = self.profile.waits().iter().collect();
-        waits.sort_by_key(|wait| wait.start());
         // Start and end of the last wait that returned.
         let mut last: FxHashMap<(u32, u32, Option<u32>), (u64, u64)> = FxHashMap::default();
         let mut redundant: FxHashSet<u64> = FxHashSet::default();
         let count = waits.iter().filter(|wait| self.includes_wait(wait)).count();
         for wait in waits {
-            let (context, stream) = match wait.target() {
-                WaitTarget::Stream { context, stream, .. } => (context, Some(stream)),
-                WaitTarget::Context { context, .. } => (context, None),
-                _ => continue,
-            };
-            let (process, time) = (wait.call().process_id(), wait.call().interval());
+            let Some((process, context, stream)) = target(&wait) else { continue };
+            let time = wait.call().interval();
             let start = time.start_ns;
             // A wait for the context includes its streams. Two threads may wait for the same work.
             let last_of = |stream| last.get(&(process, context, stream)).copied();
@@ -103,7 +114,7 @@ impl Run<'_> {
         let is_one = |piece: &Piece| {
             let start = |call: CallId| store.calls[call.at()].time.start_ns;
             piece.is_idle
-                && piece.call.is_some_and(|call| {
+                && piece.call.get().is_some_and(|call| {
                     let kind = store.call_kind(&store.calls[call.at()]);
                     kind.class == CallClass::Synchronize && redundant.contains(&start(call))
                 })
@@ -116,22 +127,23 @@ impl Run<'_> {
 
     /// Calls that load or compile code, by name, and first launches much longer than usual.
     pub(super) fn lazy_loading(&self) -> Option<Finding> {
-        let mut first: FxHashMap<&str, (CallId, u64)> = FxHashMap::default();
+        let store = &self.profile.tables();
+        let mut first: FxHashMap<NameId, (CallId, u64)> = FxHashMap::default();
         let mut later: Vec<u64> = Vec::new();
-        let mut launches: Vec<_> = self.profile.query().kernels().launches().iter().collect();
-        launches.sort_by_key(|launch| launch.call().start());
+        let mut launches: Vec<(Duration, OperationId)> = Vec::new();
+        self.profile.query().kernels().each_launch(|launch| {
+            let id = OperationId(launch.operation().number() as u32);
+            launches.push((launch.call().start(), id));
+        });
+        launches.sort_unstable();
         // The first launch of a session takes some hundred microseconds because of CUPTI.
-        for launch in launches.into_iter().skip(1) {
-            let operation = launch.operation();
-            if operation.graph_node().is_some() {
-                continue;
-            }
-            let (Some(kernel), Some(call), Some(time)) =
-                (operation.as_kernel(), operation.call_id(), launch.api_time())
-            else {
-                continue;
-            };
-            match first.entry(kernel.name()) {
+        for (_, id) in launches.into_iter().skip(1) {
+            let operation = self.profile.operation(id);
+            let What::Kernel { names, .. } = &store.work(operation.row()).what else { continue };
+            let call = operation.call_id().filter(|_| operation.graph_node().is_none());
+            let Some(call) = call else { continue };
+            let Some(time) = self.profile.call(call).host_time() else { continue };
+            match first.entry(names.name) {
                 Entry::Vacant(entry) => _ = entry.insert((call, nanoseconds(time))),
                 Entry::Occupied(_) => later.push(nanoseconds(time)),
             }
@@ -148,7 +160,6 @@ impl Run<'_> {
                 }
             }
         }
-        let store = &self.profile.tables();
         let is_load = |kind: &CallKind| {
             let function = store.names.get(kind.name);
             LOADS.iter().any(|name| function.contains(name))
@@ -160,7 +171,7 @@ impl Run<'_> {
             }
         }
         let part = |piece: &Piece| {
-            piece.call.filter(|_| piece.is_idle).and_then(|call| loading.get(&call).copied())
+            piece.call.get().filter(|_| piece.is_idle).and_then(|call| loading.get(&call).copied())
         };
         let pieces = self.pieces(part);
         let ns: f64 = pieces.iter().map(|(piece, part)| piece.time.ns() as f64 * part).sum();

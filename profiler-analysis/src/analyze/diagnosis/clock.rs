@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::Thresholds;
 use profiler_core::profile::{GpuOperation, OperationKind, Profile};
 use profiler_core::tables::HostTimeline;
+use profiler_core::tables::Maybe;
 use profiler_core::tables::busy::{extent, observed};
 use profiler_core::tables::range_tree::NodeId;
 use profiler_core::tables::{CallId, Interval, OperationId, RangeId, Tables};
@@ -57,14 +58,23 @@ pub(crate) struct Piece {
     pub(crate) device: u32,
     pub(crate) part: Part,
     /// The operation that ran, or the next one.
-    pub(crate) operation: Option<OperationId>,
+    pub(crate) operation: Maybe<OperationId>,
     pub(crate) is_idle: bool,
     /// The host's call while nothing ran.
-    pub(crate) call: Option<CallId>,
+    pub(crate) call: Maybe<CallId>,
     /// The host's range while nothing ran.
-    pub(crate) range: Option<RangeId>,
+    pub(crate) range: Maybe<RangeId>,
     /// The wait before which the GPU ran out of work.
-    pub(crate) wait: Option<CallId>,
+    pub(crate) wait: Maybe<CallId>,
+}
+
+impl Piece {
+    /// The part within this time.
+    pub(super) fn clipped(&self, time: &Interval) -> Self {
+        let start_ns = self.time.start_ns.max(time.start_ns);
+        let end_ns = self.time.end_ns.min(time.end_ns);
+        Self { time: Interval { start_ns, end_ns }, ..*self }
+    }
 }
 
 /// All pieces of a run, by device and time, without holes; session pauses are left out. Every
@@ -106,12 +116,6 @@ impl Clock {
     pub(super) fn has(&self, device: u32) -> bool {
         let mut devices = self.devices.iter().map(|pieces| &self.pieces[pieces.clone()]);
         devices.any(|pieces| pieces.first().is_some_and(|piece| piece.device == device))
-    }
-
-    /// The clock without these devices.
-    pub(super) fn without(&self, devices: &[u32]) -> Self {
-        let is_left = |piece: &&Piece| !devices.contains(&piece.device);
-        self.pieces.iter().filter(is_left).copied().collect::<Vec<_>>().into()
     }
 
     /// The sum over devices, at least 1, as the divisor of shares.
@@ -188,8 +192,8 @@ impl<'p> Idle<'p> {
     /// Divides idle time. `next` is the operation that ends it; without any, `last` precedes it.
     fn add(&mut self, time: Interval, next: Option<OperationId>, last: Option<OperationId>) {
         let (store, device) = (&self.profile.tables(), self.device);
-        let (part, operation, is_idle) = (Part::Unknown, next, true);
-        let (call, range, wait) = (None, None, None);
+        let (part, operation, is_idle) = (Part::Unknown, next.into(), true);
+        let (call, range, wait) = (Maybe::NONE, Maybe::NONE, Maybe::NONE);
         let unknown = Piece { time, device, part, operation, is_idle, call, range, wait };
         let call_of = |id: OperationId| store.operations[id.at()].call.get();
         let Some(call_id) = next.or(last).and_then(call_of) else {
@@ -215,6 +219,7 @@ impl<'p> Idle<'p> {
             }
         });
         let after = |part| if wait.is_some() { Part::Waiting } else { part };
+        let wait = wait.into();
         for piece in pieces {
             let call = piece.call.map(|id| (id, store.call_kind(&store.calls[id.at()]).class));
             let part = match call {
@@ -226,7 +231,7 @@ impl<'p> Idle<'p> {
                 Some((_, CallClass::Memcpy)) => Part::Waiting,
                 Some(_) => after(Part::Launching),
             };
-            let (time, call, range) = (piece.time, piece.call, piece.range);
+            let (time, call, range) = (piece.time, piece.call.into(), piece.range.into());
             self.pieces.push(Piece { time, part, call, range, wait, ..unknown });
         }
         if submitted < time.end_ns {
@@ -237,7 +242,7 @@ impl<'p> Idle<'p> {
                 false => after(Part::Launching),
             };
             let time = Interval { start_ns: submitted, ..time };
-            let (call, range) = (Some(call_id), call.range.get());
+            let (call, range) = (Some(call_id).into(), call.range);
             self.pieces.push(Piece { time, part, call, range, wait, ..unknown });
         }
     }
@@ -272,7 +277,7 @@ pub(super) fn loading_names<'p>(
     let name = |id: RangeId| store.names.get(store.label(store.ranges[id.at()].label).name);
     let mut by_node: FxHashMap<NodeId, (u64, RangeId)> = FxHashMap::default();
     for piece in pieces.filter(|piece| piece.part == Part::Loading) {
-        let Some(range) = piece.range else { continue };
+        let Some(range) = piece.range.get() else { continue };
         let node = profile.range_tree().of_range[range.at()];
         by_node.entry(node).or_insert((0, range)).0 += piece.time.ns();
     }
@@ -355,8 +360,12 @@ impl Clock {
         self.devices.iter().map(of_device).sum()
     }
 
-    /// The pieces of these devices (all if empty) clipped to disjoint, ordered times.
-    pub(super) fn within(&self, times: &[Interval], devices: &BTreeSet<u32>) -> Vec<Piece> {
+    /// The pieces of these devices (all if empty) that overlap each of these disjoint, ordered times.
+    pub(super) fn overlaps<'c>(
+        &'c self,
+        times: &'c [Interval],
+        devices: &BTreeSet<u32>,
+    ) -> Vec<(&'c Interval, &'c [Piece])> {
         let of_devices = self.devices.iter().map(|device| &self.pieces[device.clone()]);
         let is_used = |piece: &Piece| devices.is_empty() || devices.contains(&piece.device);
         let used = of_devices.filter(|pieces| pieces.first().is_some_and(is_used));
@@ -368,15 +377,16 @@ impl Clock {
                 (time, &rest[..count])
             })
         });
-        let overlaps: Vec<(&Interval, &[Piece])> = overlaps.collect();
+        overlaps.collect()
+    }
+
+    /// The pieces of these devices (all if empty) clipped to disjoint, ordered times.
+    pub(super) fn within(&self, times: &[Interval], devices: &BTreeSet<u32>) -> Vec<Piece> {
+        let overlaps = self.overlaps(times, devices);
         let count = overlaps.iter().map(|(_, pieces)| pieces.len()).sum();
         let mut found = tables::with_capacity(count);
         for (time, pieces) in overlaps {
-            found.extend(pieces.iter().map(|piece| {
-                let start_ns = piece.time.start_ns.max(time.start_ns);
-                let end_ns = piece.time.end_ns.min(time.end_ns);
-                Piece { time: Interval { start_ns, end_ns }, ..*piece }
-            }));
+            found.extend(pieces.iter().map(|piece| piece.clipped(time)));
         }
         found
     }
@@ -393,8 +403,8 @@ impl Idle<'_> {
             }
             let part =
                 if self.is_small_copy(id) && part == Part::Copies { Part::Waiting } else { part };
-            let (device, operation) = (self.device, Some(id));
-            let (is_idle, call, range, wait) = (false, None, None, None);
+            let (device, operation, is_idle) = (self.device, Some(id).into(), false);
+            let (call, range, wait) = (Maybe::NONE, Maybe::NONE, Maybe::NONE);
             self.pieces.push(Piece { time, device, part, operation, is_idle, call, range, wait });
             (at, last) = (time.end_ns, Some(id));
         }

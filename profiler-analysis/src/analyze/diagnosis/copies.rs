@@ -59,9 +59,9 @@ impl Run<'_> {
             }
         }
         let is_one = |piece: &Piece| match piece.is_idle {
-            true => piece.call.is_some_and(|call| calls.contains(&call)),
+            true => piece.call.get().is_some_and(|call| calls.contains(&call)),
             false => {
-                let is_one = piece.operation.is_some_and(|id| operations.contains(&id));
+                let is_one = piece.operation.get().is_some_and(|id| operations.contains(&id));
                 piece.part == Part::Copies && is_one
             }
         };
@@ -106,7 +106,7 @@ impl Run<'_> {
         let others: FxHashSet<OperationId> =
             rows.iter().flat_map(|row| &row.copies[1..]).copied().collect();
         let is_one = |piece: &Piece| {
-            let is_other = piece.operation.is_some_and(|id| others.contains(&id));
+            let is_other = piece.operation.get().is_some_and(|id| others.contains(&id));
             is_other && (self.is_of_calls(piece) || (piece.part == Part::Waiting && !piece.is_idle))
         };
         let mean = copies as f64 / rows.len().max(1) as f64;

@@ -37,16 +37,20 @@ impl DeviceClocks {
     /// Costs a pass. The pieces are grouped by device.
     pub(super) fn new(pieces: &[Piece]) -> Self {
         let clock = |pieces: &[Piece]| {
-            let ns = |is_counted: &dyn Fn(&Piece) -> bool| -> u64 {
-                pieces.iter().filter(|piece| is_counted(piece)).map(|piece| piece.time.ns()).sum()
-            };
-            DeviceClock {
-                device: pieces.first().map_or(0, |piece| piece.device),
-                total_ns: ns(&|_| true),
-                running_ns: ns(&|piece| !piece.is_idle),
-                busy_ns: ns(&|piece| !piece.is_idle && piece.part != Part::Communication),
-                compute_ns: ns(&|piece| Bottleneck::GpuCompute.parts().contains(&piece.part)),
+            let device = pieces.first().map_or(0, |piece| piece.device);
+            let (mut total_ns, mut running_ns, mut busy_ns, mut compute_ns) = (0, 0, 0, 0);
+            for piece in pieces {
+                let ns = piece.time.ns();
+                total_ns += ns;
+                if !piece.is_idle {
+                    running_ns += ns;
+                    busy_ns += if piece.part == Part::Communication { 0 } else { ns };
+                }
+                if Bottleneck::GpuCompute.parts().contains(&piece.part) {
+                    compute_ns += ns;
+                }
             }
+            DeviceClock { device, total_ns, running_ns, busy_ns, compute_ns }
         };
         let same_device = pieces.chunk_by(|a, b| a.device == b.device);
         let devices: Vec<DeviceClock> = same_device.map(clock).collect();

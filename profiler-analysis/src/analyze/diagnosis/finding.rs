@@ -263,8 +263,9 @@ impl Run<'_> {
             // The mean over devices, as for the clock.
             let ns = piece.time.ns() as f64 * part / self.clock.devices() as f64;
             cost += ns;
-            let of_operation = || store.range_of(store.operations[piece.operation?.at()].call);
-            let range = if piece.is_idle { piece.range } else { of_operation() };
+            let of_operation =
+                || store.range_of(store.operations[piece.operation.get()?.at()].call);
+            let range = if piece.is_idle { piece.range.get() } else { of_operation() };
             let node = range.map(|range| self.profile.range_tree().of_range[range.at()]);
             *places.entry(node).or_default() += ns;
         }

@@ -96,7 +96,7 @@ impl Run<'_> {
     pub(super) fn gemms(&self) -> Vec<Finding> {
         let store = &self.profile.tables();
         let key = |piece: &Piece| {
-            let id = piece.operation.filter(|_| piece.part == Part::Kernels)?;
+            let id = piece.operation.get().filter(|_| piece.part == Part::Kernels)?;
             match &store.work(&store.operations[id.at()]).what {
                 What::Kernel { names, .. } => Some(((names.name, piece.device), id)),
                 _ => None,

@@ -152,8 +152,9 @@ impl Diagnosis {
         /// The findings in the steady phases, or in the run as a whole, costliest first;
         /// [notes](Finding::is_note) come last.
         findings: &[Finding] = findings;
-        /// The critical path of the steps or the session, and the changes that save most. `None` without
-        /// enough evidence for a verdict.
+        /// The critical path of the steps or the session, and the changes that save most. The path has no
+        /// [segments](crate::critical_path::CriticalPath::segments): [`Profile::dependencies`] finds them. `None`
+        /// without enough evidence for a verdict.
         outlook: Option<&Outlook> = outlook.as_ref();
         /// The thresholds used.
         thresholds: &Thresholds = thresholds;
@@ -188,11 +189,13 @@ impl Diagnosis {
 pub struct Diagnoser<'a> {
     profile: &'a Profile,
     thresholds: Thresholds,
-    clock: Clock,
-    /// The clock of findings, if devices are unused.
-    used_clock: Option<Clock>,
+    clock: OnceCell<Arc<Clock>>,
+    /// The clock of findings: without unused devices.
+    used_clock: OnceCell<Arc<Clock>>,
     known: Known,
     phases: OnceCell<Phases>,
+    /// The verdict on the run as a whole.
+    whole: OnceCell<Verdict>,
 }
 
 /// Cached results on kernels and the run.
@@ -210,10 +213,12 @@ struct Known {
 struct Run<'a> {
     profile: &'a Profile,
     thresholds: &'a Thresholds,
-    clock: &'a Clock,
+    clock: Arc<Clock>,
     known: &'a Known,
     /// The phase that it is about; `None` for all of the run.
     section: Option<Arc<Section>>,
+    /// The operations of the phase.
+    operations: OnceCell<Vec<OperationId>>,
     /// The clocks of its devices.
     clocks: OnceCell<DeviceClocks>,
     /// Kernels by stream.
@@ -233,10 +238,8 @@ pub(crate) fn diagnose_range(profile: &Profile, path: &str) -> Option<Verdict> {
 /// [`ProfileExt::diagnosis`](crate::prelude::ProfileExt::diagnosis).
 pub(crate) fn diagnosis(profile: &Profile, thresholds: Thresholds) -> Diagnoser<'_> {
     let known = Known::default();
-    let clock = Clock::new(profile, &thresholds);
-    let unused = DeviceClocks::new(&clock.pieces).unused(thresholds.get_unused_share());
-    let used_clock = (!unused.is_empty()).then(|| clock.without(&unused));
-    Diagnoser { profile: profile, thresholds, clock, used_clock, known, phases: OnceCell::new() }
+    let (clock, used_clock, phases, whole) = Default::default();
+    Diagnoser { profile, thresholds, clock, used_clock, known, phases, whole }
 }
 
 impl Run<'_> {
@@ -247,10 +250,11 @@ impl Run<'_> {
         let mut moment: Option<Moment> = None;
         for piece in pieces {
             let call_of = |id: OperationId| store.operations[id.at()].call.get();
-            let submitted = || piece.operation.filter(|_| !piece.is_idle).and_then(call_of);
-            let wait = piece.wait.filter(|_| piece.part == Part::Waiting);
-            let call = wait.or(piece.call).or_else(submitted);
-            let new = Moment::new(self.profile, piece.time, piece.operation, call);
+            let operation = piece.operation.get();
+            let submitted = || operation.filter(|_| !piece.is_idle).and_then(call_of);
+            let wait = piece.wait.get().filter(|_| piece.part == Part::Waiting);
+            let call = wait.or(piece.call.get()).or_else(submitted);
+            let new = Moment::new(self.profile, piece.time, operation, call);
             match &mut moment {
                 Some(last)
                     if last.span.end == new.span.start
@@ -271,20 +275,21 @@ impl Run<'_> {
 /// What decided the length of the steps in the steady phases, or of the run.
 fn outlook_of(dependencies: Dependencies<'_>, steady: Option<&Section>) -> Outlook {
     let is_steady = |process, ns| steady.is_none_or(|of| of.has(process, ns));
-    dependencies.with_steps_where(is_steady).outlook()
+    dependencies.with_steps_where(is_steady).outlook_without_segments()
 }
 
 impl<'a> Diagnoser<'a> {
     /// The time of the clock of one device, in nanoseconds.
     pub(crate) fn clock_ns_of(&self, device: u32) -> u64 {
-        self.clock.ns_of(device)
+        self.clock().ns_of(device)
     }
 
     fn tools(&self) -> Run<'_> {
-        let Self { profile, thresholds, clock, used_clock, known, .. } = self;
-        let clock = used_clock.as_ref().unwrap_or(clock);
-        let (clocks, streams) = Default::default();
-        Run { profile, thresholds, clock, known, section: None, clocks, streams }
+        let Self { profile, thresholds, known, .. } = self;
+        let (operations, clocks, streams) = Default::default();
+        let used = || self.clock().used(thresholds.get_unused_share());
+        let clock = self.used_clock.get_or_init(used).clone();
+        Run { profile, thresholds, clock, known, section: None, operations, clocks, streams }
     }
 
     /// The verdicts on the steady phases, or on the run as a whole, verdicts on ranges, and findings. The dependencies are found and
@@ -298,14 +303,16 @@ impl<'a> Diagnoser<'a> {
                 steady.recv().ok().map(|steady| outlook_of(dependencies, steady.as_deref()))
             };
             let thread = std::thread::Builder::new().spawn_scoped(scope, work);
-            let judged = self.judged();
-            let steady = self.steady(&judged.phases);
-            let is_asked = !judged.verdict.inconclusive.is_some_and(Inconclusive::says_nothing);
+            let phases = self.judge_phases();
+            let steady = self.steady(&phases);
+            let verdict = phases.first().map_or_else(|| self.whole(), |first| &first.verdict);
+            let is_asked = !verdict.inconclusive.is_some_and(Inconclusive::says_nothing);
             if is_asked {
                 // Without the thread it goes nowhere.
                 let _ = send.send(steady.clone());
             }
             drop(send);
+            let judged = self.with_findings(phases);
             let clock = judged.verdicts().iter().map(|verdict| verdict.clock.as_secs_f64()).sum();
             let ranges = self.ranges(clock, steady.clone());
             let outlook = match thread {
@@ -331,21 +338,26 @@ impl<'a> Diagnoser<'a> {
     }
 
     /// The divided clock of the run.
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
+    pub(crate) fn clock(&self) -> &Arc<Clock> {
+        self.clock.get_or_init(|| Arc::new(Clock::new(self.profile, &self.thresholds)))
     }
 
     /// The verdict on the whole run.
     pub fn verdict(&self) -> Verdict {
+        self.whole().clone()
+    }
+
+    fn whole(&self) -> &Verdict {
         let profile = self.profile;
-        self.tools().judge(Scope {
+        let scope = || Scope {
             path: None,
             phase: None,
             instances: 1,
-            pieces: (&self.clock.pieces).into(),
+            pieces: (&self.clock().pieces).into(),
             query: profile.query(),
             waits: profile.totals().synchronizations,
-        })
+        };
+        self.whole.get_or_init(|| self.tools().judge(scope()))
     }
 
     /// The common verdict on the ranges of this name, path or pattern. Without any, on the [process
@@ -406,7 +418,7 @@ impl<'a> Diagnoser<'a> {
         let mut nodes: Vec<(usize, RangeNode<'a>)> =
             self.profile.walk().map(|(_, node)| node).filter(is_worth_it).enumerate().collect();
         nodes.sort_by_key(|(_, node)| Reverse(time(node)));
-        let all = self.clock.pieces.len() + self.profile.tables().operations.len();
+        let all = self.clock().pieces.len() + self.profile.tables().operations.len();
         let mut left = looks(all as u64);
         let mut verdicts = Vec::new();
         for (index, node) in nodes {
@@ -419,7 +431,7 @@ impl<'a> Diagnoser<'a> {
             };
             let ranges: Vec<Range<'_>> = node.ranges().filter(is_steady).collect();
             let times = times(&ranges);
-            let Some(less) = left.checked_sub(self.clock.count_within(&times)) else { continue };
+            let Some(less) = left.checked_sub(self.clock().count_within(&times)) else { continue };
             left = less;
             let instances = ranges.len() as u64;
             let (query, waits) = match &steady {
@@ -459,13 +471,13 @@ impl<'a> Diagnoser<'a> {
         query: Query<'_>,
         waits: u64,
     ) -> Verdict {
-        let pieces = self.clock.within(times, &self.devices(&query)).into();
+        let pieces = self.clock().within(times, &self.devices(&query)).into();
         self.tools().judge(Scope { path: Some(path), phase: None, instances, pieces, query, waits })
     }
 
     /// The devices of a query, or none for all: an unused device is not idle for these ranges.
     fn devices(&self, query: &Query<'_>) -> BTreeSet<u32> {
-        match self.clock.devices() {
+        match self.clock().devices() {
             1 => BTreeSet::new(),
             _ => query.iter().map(|operation| operation.device()).collect(),
         }

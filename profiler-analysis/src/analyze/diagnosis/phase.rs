@@ -18,6 +18,7 @@ use super::{Diagnoser, Run};
 use crate::analyze::phases::{PhaseKind, Phases, Windows};
 use profiler_core::profile::{GpuOperation, Profile};
 use profiler_core::query::{DeviceTimes, Query, Span, Wait};
+use profiler_core::tables::OperationId;
 use profiler_core::tables::{CallId, Interval};
 
 /// A phase of a run: start-up, a steady phase, the time between those, or teardown.
@@ -104,26 +105,40 @@ impl Section {
     }
 
     /// The operations that started in it.
-    pub(crate) fn query<'a>(self: &Arc<Self>, profile: &'a Profile) -> Query<'a> {
-        let section = self.clone();
-        profile.query().filter(move |operation| section.has_operation(operation))
+    fn operations(&self, profile: &Profile) -> Vec<OperationId> {
+        let within = profile.operations().filter(|operation| self.has_operation(operation));
+        within.map(|operation| OperationId(operation.number() as u32)).collect()
+    }
+
+    /// The operations that started in it.
+    pub(crate) fn query<'a>(&self, profile: &'a Profile) -> Query<'a> {
+        profile.query().among(self.operations(profile))
     }
 }
 
 /// What findings and verdicts are about: the parts of a run or of one of its phases.
 impl<'a> Run<'a> {
-    pub(super) fn includes(&self, operation: &GpuOperation<'_>) -> bool {
-        self.section.as_ref().is_none_or(|section| section.has_operation(operation))
+    /// Its operations by start; `None` for all of the run.
+    fn of_section(&self) -> Option<&[OperationId]> {
+        let section = self.section.as_ref()?;
+        Some(self.operations.get_or_init(|| section.operations(self.profile)))
     }
 
     pub(super) fn operations(&self) -> impl Iterator<Item = GpuOperation<'a>> {
-        self.profile.operations().filter(|operation| self.includes(operation))
+        let profile = self.profile;
+        let all = 0..profile.tables().operations.len() as u32;
+        let (of_section, all) = match self.of_section() {
+            Some(operations) => (operations, 0..0),
+            None => (&[][..], all),
+        };
+        of_section.iter().copied().chain(all.map(OperationId)).map(|id| profile.operation(id))
     }
 
     pub(super) fn query(&self) -> Query<'a> {
-        match &self.section {
-            Some(section) => section.query(self.profile),
-            None => self.profile.query(),
+        let query = self.profile.query();
+        match self.of_section() {
+            Some(operations) => query.among(operations.to_vec()),
+            None => query,
         }
     }
 
@@ -155,6 +170,13 @@ impl<'a> Run<'a> {
             None => self.profile.totals().synchronizations,
         }
     }
+}
+
+/// A steady phase with its verdict.
+pub(super) struct JudgedPhase<'a> {
+    phase: usize,
+    pub(super) verdict: Verdict,
+    run: Run<'a>,
 }
 
 /// The phases of a run with their verdicts and findings.
@@ -224,25 +246,34 @@ impl<'a> Diagnoser<'a> {
 
     /// The verdicts and findings on the steady phases, or on the run as a whole.
     pub(crate) fn judged(&self) -> Judged {
+        self.with_findings(self.judge_phases())
+    }
+
+    /// The steady phases with enough operations, the longest first.
+    pub(super) fn judge_phases(&self) -> Vec<JudgedPhase<'_>> {
+        let phases = 0..self.phases().steady.len();
+        let mut steady: Vec<_> = phases.filter_map(|phase| self.judge_phase(phase)).collect();
+        steady.sort_by_key(|judged| Reverse(judged.verdict.clock));
+        steady
+    }
+
+    pub(super) fn with_findings(&self, steady: Vec<JudgedPhase<'_>>) -> Judged {
         let phases = self.phases();
-        let mut steady: Vec<(usize, Verdict, Vec<Finding>, Arc<Section>)> = Vec::new();
-        let of_phases =
-            (0..phases.steady.len()).filter_map(|phase| self.judge_phase(phases, phase));
-        steady.extend(of_phases);
-        steady.sort_by_key(|(_, verdict, ..)| Reverse(verdict.clock));
-        let Some((_, verdict, _, section)) = steady.first() else {
+        let Some(first) = steady.first() else {
             let (verdict, section) = (self.verdict(), None);
             let findings = self.findings_of(&self.tools(), &verdict);
             return Judged { phases: Vec::new(), verdict, findings, section };
         };
-        let (verdict, section) = (verdict.clone(), Some(section.clone()));
+        let (verdict, section) = (first.verdict.clone(), first.run.section.clone());
         let has_several = steady.len() > 1;
         let (mut judged, mut findings) = (Vec::new(), Vec::new());
-        for (phase, verdict, found, section) in steady {
-            let Some(of) = phases.steady.get(phase) else { continue };
+        for JudgedPhase { phase, verdict, run } in steady {
+            let (Some(of), Some(section)) = (phases.steady.get(phase), &run.section) else {
+                continue;
+            };
             let name = has_several.then(|| of.name.clone());
-            findings
-                .extend(found.into_iter().map(|found| Finding { phase: name.clone(), ..found }));
+            let found = self.findings_of(&run, &verdict).into_iter();
+            findings.extend(found.map(|found| Finding { phase: name.clone(), ..found }));
             judged.extend(self.phase(PhaseKind::Steady, &section.devices).map(|phase| Phase {
                 name: Some(of.name.clone()),
                 instances: of.instances,
@@ -260,18 +291,12 @@ impl<'a> Diagnoser<'a> {
     }
 
     /// `None` with too few operations.
-    fn judge_phase(
-        &self,
-        phases: &Phases,
-        phase: usize,
-    ) -> Option<(usize, Verdict, Vec<Finding>, Arc<Section>)> {
-        let section = Arc::new(Section::new(phases, phase));
-        let all = Clock::from(self.clock.within_each(&section.devices));
-        let of = phases.steady.get(phase)?;
-        let unused = DeviceClocks::new(&all.pieces).unused(self.thresholds.get_unused_share());
-        let used = (!unused.is_empty()).then(|| all.without(&unused));
-        let clock = used.as_ref().unwrap_or(&all);
-        let run = Run { clock, section: Some(section.clone()), ..self.tools() };
+    fn judge_phase(&self, phase: usize) -> Option<JudgedPhase<'_>> {
+        let section = Section::new(self.phases(), phase);
+        let all = Arc::new(Clock::from(self.clock().within_each(&section.devices)));
+        let of = self.phases().steady.get(phase)?;
+        let clock = all.used(self.thresholds.get_unused_share());
+        let run = Run { clock, section: Some(Arc::new(section)), ..self.tools() };
         let query = run.query();
         if query.count() < self.thresholds.get_least_operations() {
             return None;
@@ -279,19 +304,28 @@ impl<'a> Diagnoser<'a> {
         let (instances, waits) = (of.instances, run.wait_count());
         let (name, pieces) = (Some(of.name.clone()), (&all.pieces).into());
         let verdict = run.judge(Scope { path: None, phase: name, instances, pieces, query, waits });
-        let findings = self.findings_of(&run, &verdict);
-        Some((phase, verdict, findings, section))
+        Some(JudgedPhase { phase, verdict, run })
     }
 
     /// A phase of these times; `None` if the clock has none of them.
     fn phase(&self, kind: PhaseKind, windows: &Windows) -> Option<Phase> {
-        let pieces = self.clock.within_each(windows);
-        let ns: u64 = pieces.iter().map(|piece| piece.time.ns()).sum();
-        let start_ns = pieces.iter().map(|piece| piece.time.start_ns).min()?;
-        let end_ns = pieces.iter().map(|piece| piece.time.end_ns).max()?;
+        let clock = self.clock();
+        let (mut ns, mut start_ns, mut end_ns) = (0, u64::MAX, 0);
+        for (device, times) in windows {
+            for Interval { start_ns: start, end_ns: end } in clock.times_within(*device, times) {
+                ns += end - start;
+                (start_ns, end_ns) = (start_ns.min(start), end_ns.max(end));
+            }
+        }
+        if start_ns > end_ns {
+            return None;
+        }
         let since_start = |ns| self.profile.since_start(ns);
         let count = |(device, times): (&u32, &Vec<Interval>)| {
-            times.iter().filter(|time| self.clock.has_within(*device, **time)).count() as u64
+            times
+                .iter()
+                .filter(|time| clock.times_within(*device, &[**time]).next().is_some())
+                .count() as u64
         };
         Some(Phase {
             kind,
@@ -300,19 +334,29 @@ impl<'a> Diagnoser<'a> {
             warm_up: 0,
             span: Span { start: since_start(start_ns), end: since_start(end_ns) },
             windows: windows.iter().map(count).max().unwrap_or(0),
-            clock: Duration::from_nanos(ns / self.clock.devices()),
-            share: ratio(ns, self.clock.total() as u64),
+            clock: Duration::from_nanos(ns / clock.devices()),
+            share: ratio(ns, clock.total() as u64),
             verdict: None,
         })
     }
 
-    /// All steady phases, if a diagnosis has them.
-    pub(super) fn steady(&self, phases: &[Phase]) -> Option<Arc<Section>> {
-        (!phases.is_empty()).then(|| Arc::new(Section::steady(self.phases())))
+    /// All steady phases, if any is judged.
+    pub(super) fn steady(&self, judged: &[JudgedPhase<'_>]) -> Option<Arc<Section>> {
+        (!judged.is_empty()).then(|| Arc::new(Section::steady(self.phases())))
     }
 }
 
 impl Clock {
+    /// The clock without devices that ran less than this share of the time that the busiest one ran.
+    pub(super) fn used(self: &Arc<Self>, least_share: f64) -> Arc<Self> {
+        let unused = DeviceClocks::new(&self.pieces).unused(least_share);
+        if unused.is_empty() {
+            return self.clone();
+        }
+        let is_used = |piece: &&Piece| !unused.contains(&piece.device);
+        Arc::new(self.pieces.iter().filter(is_used).copied().collect::<Vec<_>>().into())
+    }
+
     /// The pieces of each device clipped to its disjoint, ordered times.
     pub(super) fn within_each(&self, windows: &Windows) -> Vec<Piece> {
         let of = |(device, times): (&u32, &Vec<Interval>)| self.within(times, &[*device].into());
@@ -322,7 +366,15 @@ impl Clock {
         all
     }
 
-    fn has_within(&self, device: u32, time: Interval) -> bool {
-        !self.within(&[time], &[device].into()).is_empty()
+    /// The times of the pieces of a device, clipped to these disjoint, ordered times.
+    fn times_within<'c>(
+        &'c self,
+        device: u32,
+        times: &'c [Interval],
+    ) -> impl Iterator<Item = Interval> + 'c {
+        let overlaps = self.overlaps(times, &[device].into());
+        overlaps
+            .into_iter()
+            .flat_map(|(time, pieces)| pieces.iter().map(|piece| piece.clipped(time).time))
     }
 }

@@ -81,7 +81,8 @@ impl Run<'_> {
         let mut places: FxHashMap<Option<NodeId>, Vec<(Piece, f64)>> = FxHashMap::default();
         for piece in &self.clock.pieces {
             if matches!(piece.part, Part::Host | Part::Loading) {
-                let node = piece.range.map(|range| self.profile.range_tree().of_range[range.at()]);
+                let node =
+                    piece.range.get().map(|range| self.profile.range_tree().of_range[range.at()]);
                 places.entry(node).or_default().push((*piece, 1.0));
             }
         }
@@ -120,7 +121,7 @@ impl Run<'_> {
         // By table, place in it and state: of many parts few are different.
         let mut sums: FxHashMap<_, (u64, Place<'_>)> = FxHashMap::default();
         for (piece, _) in pieces {
-            let call = piece.operation.and_then(|id| store.operations[id.at()].call.get());
+            let call = piece.operation.get().and_then(|id| store.operations[id.at()].call.get());
             let Some(call) = call.map(|id| &store.calls[id.at()]) else { continue };
             let mut left_ns = piece.time.ns();
             for part in store.host_parts(call.thread, piece.time) {

@@ -50,6 +50,10 @@ impl Run<'_> {
         let mut count = 0_u64;
         let mut fills = 0.0;
         let mut end = |row: &mut Vec<OperationId>| {
+            if (row.len() as u64) < self.thresholds.get_least_repeats() {
+                row.clear();
+                return;
+            }
             let mut shapes: FxHashMap<Alike, Vec<OperationId>> = FxHashMap::default();
             for id in row.drain(..) {
                 let Some(alike) = self.alike(id) else { continue };
@@ -78,24 +82,25 @@ impl Run<'_> {
             for &id in stream {
                 // A graph launches its kernels together already.
                 let in_graph = self.profile.operation(id).graph_node().is_some();
+                let is_kind = (self.class(id) == KernelClass::Gemm) == gemms;
+                if in_graph || !is_kind || self.is_communication(id) {
+                    end(&mut row);
+                    continue;
+                }
                 let range = |id: OperationId| store.range_of(store.operations[id.at()].call);
                 let follows = row.last().is_none_or(|last| {
                     let goes_on = gemms || self.alike(*last) == self.alike(id);
                     goes_on && range(*last) == range(id)
                 });
-                let is_kind = (self.class(id) == KernelClass::Gemm) == gemms;
-                let is_candidate = !in_graph && is_kind && !self.is_communication(id);
-                if !(follows && is_candidate) {
+                if !follows {
                     end(&mut row);
                 }
-                if is_candidate {
-                    row.push(id);
-                }
+                row.push(id);
             }
             end(&mut row);
         }
         let part = |piece: &Piece| {
-            let (fill, is_first) = part_left.get(&piece.operation?)?;
+            let (fill, is_first) = part_left.get(&piece.operation.get()?)?;
             match piece.part {
                 Part::Kernels => Some(1.0 - fill),
                 // One launch remains.
@@ -124,7 +129,7 @@ impl Run<'_> {
             }
         }
         let part = |piece: &Piece| {
-            let id = piece.operation.filter(|_| piece.part == Part::Kernels)?;
+            let id = piece.operation.get().filter(|_| piece.part == Part::Kernels)?;
             works.get(&self.profile.tables().operations[id.at()].work).copied()
         };
         let kind = FindingKind::TailEffect;

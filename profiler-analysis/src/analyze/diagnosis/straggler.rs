@@ -234,7 +234,8 @@ impl Stragglers<'_> {
             _ => {
                 let of_part = pieces.iter().filter(|piece| piece.part == part);
                 let nodes = of_part.map(|piece| {
-                    let node = piece.range.map(|range| profile.range_tree().of_range[range.at()]);
+                    let node =
+                        piece.range.get().map(|range| profile.range_tree().of_range[range.at()]);
                     (piece.device, node, piece.time.ns())
                 });
                 let nodes = Excess::of(own, &devices, nodes);

@@ -67,7 +67,7 @@ impl Run<'_> {
         let changes: FxHashSet<OperationId> = changes.map(|pair| pair[1]).collect();
         let ours: FxHashSet<OperationId> = ids.iter().copied().collect();
         let cost = |piece: &Piece| {
-            let id = piece.operation.filter(|id| ours.contains(id))?;
+            let id = piece.operation.get().filter(|id| ours.contains(id))?;
             match piece.part {
                 Part::Kernels => Some(part),
                 // The time between streams vanishes as well.

@@ -284,7 +284,7 @@ fn random_programs_are_attributed_nanosecond_by_nanosecond() {
         }
         let count = |is: &dyn Fn(usize) -> bool| (0..covered.len()).filter(|at| is(*at)).count();
         let diagnosis = profile.diagnosis(Thresholds::new());
-        let sums = clock::Sums::of(diagnosis.clock.pieces.iter());
+        let sums = clock::Sums::of(diagnosis.clock().pieces.iter());
         let kernels = count(&|at| covered[at] & 1 != 0);
         assert_eq!(sums.get(Part::Kernels), kernels as u64);
         let alone = count(&|at| covered[at] == 2);
@@ -300,7 +300,7 @@ fn random_programs_are_attributed_nanosecond_by_nanosecond() {
             assert_eq!(sums.total(), last - first);
         }
         // In order, without holes.
-        let pieces = &diagnosis.clock.pieces;
+        let pieces = &diagnosis.clock().pieces;
         assert!(pieces.windows(2).all(|two| two[0].time.end_ns == two[1].time.start_ns));
         let busy: u64 = pieces.iter().filter(|p| !p.is_idle).map(|p| p.time.ns()).sum();
         assert_eq!(busy, count(&|at| covered[at] != 0) as u64);

@@ -19,7 +19,7 @@ use super::sign::{Sign, SignUnit, first_decides};
 use super::{Run, nanoseconds};
 use profiler_core::profile::{GpuOperation, OperationKind};
 use profiler_core::query::Query;
-use profiler_core::tables::{CallId, OperationId};
+use profiler_core::tables::OperationId;
 
 /// A cause that takes a share of the clock, with its evidence.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -269,8 +269,6 @@ pub(super) struct Scope<'a> {
 struct Numbers {
     operations: u64,
     launches: u64,
-    kernel: Statistics,
-    launch: Statistics,
     copies: u64,
     copy_bytes: f64,
     pageable_bytes: f64,
@@ -283,7 +281,8 @@ struct Numbers {
 
 impl Numbers {
     fn of(run: &Run<'_>, query: &Query<'_>, pieces: &[Piece]) -> Self {
-        let launches = query.clone().kernels().launches();
+        let mut launches = 0;
+        query.clone().kernels().each_launch(|_| launches += 1);
         let small = run.thresholds.get_small_copy_bytes();
         let mut sizes = Vec::new();
         let (mut pageable, mut copy_ns) = (0_u64, 0_u64);
@@ -299,14 +298,9 @@ impl Numbers {
             }
         }
         sizes.sort_unstable();
-        let statistics = |time: fn(&profiler_core::query::Launch<'_>) -> Option<Duration>| {
-            Statistics::of_ns(launches.iter().filter_map(|l| time(&l)).map(nanoseconds).collect())
-        };
         Self {
             operations,
-            launches: launches.count(),
-            kernel: statistics(|launch| Some(launch.gpu_time())),
-            launch: statistics(|launch| launch.api_time()),
+            launches,
             copies: sizes.len() as u64,
             copy_bytes: sizes.iter().map(|bytes| *bytes as f64).sum(),
             pageable_bytes: pageable as f64,
@@ -319,6 +313,16 @@ impl Numbers {
                 .fold(0, |sum, piece| sum.saturating_add(piece.time.ns())),
         }
     }
+}
+
+/// The median times of the kernels of a query, and of the calls that launch them.
+fn median_kernel_and_launch(query: &Query<'_>) -> (Duration, Duration) {
+    let (mut kernels, mut calls) = (Vec::new(), Vec::new());
+    query.clone().kernels().each_launch(|launch| {
+        kernels.push(nanoseconds(launch.gpu_time()));
+        calls.extend(launch.api_time().map(nanoseconds));
+    });
+    (Statistics::of_ns(kernels).median(), Statistics::of_ns(calls).median())
 }
 
 /// True for a copy whose call returns after the copy.
@@ -495,17 +499,18 @@ impl Run<'_> {
     /// The estimated host time that recording took in a scope; of several processes, which run at the
     /// same time, the mean.
     pub(super) fn overhead_ns(&self, query: &Query<'_>, waits: u64, operations: u64) -> u64 {
-        let mut calls: Vec<_> = query.iter().filter_map(|operation| operation.call_id()).collect();
-        calls.sort_unstable();
-        calls.dedup();
         let store = &self.profile.tables();
-        let process = |call: &CallId| store.threads[store.calls[call.at()].thread.at()].process;
-        let processes: FxHashSet<u32> = match self.profile.has_several_processes() {
-            true => calls.iter().map(process).collect(),
-            false => FxHashSet::default(),
-        };
+        let mut is_counted = vec![false; store.calls.len()];
+        let mut has_calls = vec![false; store.threads.len()];
+        let mut calls = 0;
+        for call in query.iter().filter_map(|operation| operation.call_id()) {
+            calls += u64::from(!std::mem::replace(&mut is_counted[call.at()], true));
+            has_calls[store.calls[call.at()].thread.at()] = true;
+        }
+        let threads = store.threads.iter().zip(has_calls).filter(|(_, has_calls)| *has_calls);
+        let processes: FxHashSet<u32> = threads.map(|(thread, _)| thread.process).collect();
         let processes = processes.len().max(1) as u64;
-        let calls = (calls.len() as u64 + waits).min(operations + waits);
+        let calls = (calls + waits).min(operations + waits);
         calls.saturating_mul(nanoseconds(self.thresholds.get_overhead_per_call())) / processes
     }
 
@@ -513,7 +518,7 @@ impl Run<'_> {
     fn awaited(&self, scope: &Scope<'_>, numbers: &Numbers) -> f64 {
         let late = |piece: &&Piece| piece.is_idle && piece.part != Part::Scheduling;
         let mut awaited: Vec<_> =
-            scope.pieces.iter().filter(late).filter_map(|piece| piece.operation).collect();
+            scope.pieces.iter().filter(late).filter_map(|piece| piece.operation.get()).collect();
         awaited.dedup();
         let is_launch =
             |id: &OperationId| self.profile.operation(*id).kind() == OperationKind::Kernel;
@@ -534,21 +539,21 @@ impl Run<'_> {
         let share = ratio(bottleneck.ns(sums), total);
         let busy = [Part::Kernels, Part::Communication, Part::Copies].map(|part| sums.get(part));
         let of_idle = ratio(bottleneck.ns(sums), total - busy.iter().sum::<u64>());
-        let awaited = self.awaited(scope, numbers);
+        let awaited = || self.awaited(scope, numbers);
         let seconds = |time: Duration| time.as_secs_f64();
         let copies = ratio(sums.get(Part::Copies), total);
         match bottleneck {
             Bottleneck::GpuCompute => vec![
                 Sign::share_at_least("GPU has work", clocks.compute_share(), HAS_WORK),
                 Sign::at_most("copies alone and their calls", copies, Share, 0.02),
-                Sign::at_most("launches that the GPU waited for", awaited, Share, 0.5),
+                Sign::at_most("launches that the GPU waited for", awaited(), Share, 0.5),
             ],
             Bottleneck::Launch => {
-                let (launch, kernel) = (numbers.launch.median(), numbers.kernel.median());
+                let (kernel, launch) = median_kernel_and_launch(&scope.query);
                 vec![
                     Sign::share_at_least("GPU idle for launches", share, least),
                     Sign::at_most("median kernel", seconds(kernel), Seconds, seconds(launch)),
-                    Sign::share_at_least("launches that the GPU waited for", awaited, 0.5),
+                    Sign::share_at_least("launches that the GPU waited for", awaited(), 0.5),
                 ]
             }
             Bottleneck::Synchronization => {

@@ -103,6 +103,22 @@ impl File {
         Ok(file)
     }
 
+    /// The file with a connection of its own, for another thread.
+    pub(super) fn reopened(&self) -> Result<Self, Error> {
+        let path = &self.path;
+        let header = Header::read(path).map_err(|source| io_error("open", path, source))?;
+        let mut file = Self {
+            connection: connect(path, &header)?,
+            path: path.clone(),
+            tables: self.tables.clone(),
+            odd_cells: Cell::new(0),
+            text_bytes: Cell::new(0),
+            ..*self
+        };
+        file.limit().map_err(|error| file.error(&error))?;
+        Ok(file)
+    }
+
     /// The earliest time of all rows.
     fn earliest(&self) -> rusqlite::Result<Option<i64>> {
         let mut earliest: Option<i64> = None;

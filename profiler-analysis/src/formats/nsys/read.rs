@@ -2,15 +2,16 @@
 
 mod annotations;
 mod info;
+mod kernels;
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::thread;
 
 use cupti::record::Peers;
-use cupti::record::SharedMemorySetting;
-use cupti::{CallClass, CopyKind, GraphNode, Kernel, Memcpy, Memset, Place, SynchronizationKind};
+use cupti::{CallClass, CopyKind, GraphNode, Memcpy, Memset, Place, SynchronizationKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::file::{Cells, File};
@@ -21,13 +22,17 @@ use crate::error::Error;
 use profiler_core::Health;
 use profiler_core::tables::GraphNodes;
 use profiler_core::tables::{
-    Builder, Call, CallKind, CallKindId, Interval, Joined, KernelNames, Managed, ManagedMemory,
-    Maybe, MemoryEvent, NameId, Operation, Overhead, Process, RangeId, RangesBy, Session,
-    Synchronization, Tables, Thread, ThreadId, What, WholeGraph, Work,
+    Builder, Call, CallKind, CallKindId, Interval, Joined, Managed, ManagedMemory, Maybe,
+    MemoryEvent, NameId, Operation, Overhead, Process, RangeId, RangesBy, Session, Synchronization,
+    Tables, Thread, ThreadId, What, WholeGraph, Work,
 };
 
 /// Reads all data of a capture that a store has room for, and counts what is unreadable.
 pub(super) fn read(file: &File) -> Result<Joined, Error> {
+    thread::scope(|scope| read_with(file, kernels::start(scope, file)?))
+}
+
+fn read_with(file: &File, kernels: kernels::Reading<'_>) -> Result<Joined, Error> {
     let mut reader = Reader {
         file,
         store: Tables::default(),
@@ -49,7 +54,7 @@ pub(super) fn read(file: &File) -> Result<Joined, Error> {
     reader.read_calls()?;
     reader.nest();
     reader.read_graph_nodes()?;
-    reader.read_kernels()?;
+    reader.add_kernels(kernels)?;
     reader.read_copies()?;
     reader.read_memsets()?;
     reader.read_whole_graphs()?;
@@ -125,6 +130,17 @@ fn interval(row: Cells<'_>, start: usize, end: usize) -> Option<Interval> {
     (start_ns <= end_ns).then_some(Interval { start_ns, end_ns })
 }
 
+/// The place of an operation.
+fn place(row: Cells<'_>) -> Place {
+    let mut place = Place::default();
+    place.device = row.number(2).unwrap_or(0);
+    place.context = row.number(3).unwrap_or(0);
+    place.stream = row.number(5).unwrap_or(NO_STREAM);
+    place
+}
+
+const UNKNOWN_NAME: &str = "(unknown name)";
+
 /// Overheads during which nsys's own rules consider the GPU busy.
 const HOLDS_GPU: [&str; 3] = [
     "CUDA profiling overhead",
@@ -133,7 +149,6 @@ const HOLDS_GPU: [&str; 3] = [
 ];
 
 struct OperationRow {
-    /// `None` if both times of the row are 0, which means unknown.
     time: Option<Interval>,
     place: Place,
     correlation_id: u32,
@@ -326,7 +341,7 @@ impl Reader<'_> {
         let known = id.and_then(|id| self.strings.name(&mut self.store, id));
         known.unwrap_or_else(|| {
             self.unreadable();
-            self.store.names.intern("(unknown name)")
+            self.store.names.intern(UNKNOWN_NAME)
         })
     }
 
@@ -395,20 +410,20 @@ impl Reader<'_> {
             self.unreadable();
             return None;
         };
-        self.end_ns = self.end_ns.max(time.end_ns);
-        let zero_ns = self.file.zero_ns;
-        let time = Some(time).filter(|time| (time.start_ns, time.end_ns) != (zero_ns, zero_ns));
-        let mut place = Place::default();
-        place.device = row.number(2).unwrap_or(0);
-        place.context = row.number(3).unwrap_or(0);
-        place.stream = row.number(5).unwrap_or(NO_STREAM);
         Some(OperationRow {
-            time,
-            place,
+            time: self.known_time(time),
+            place: place(row),
             correlation_id: row.number(6).unwrap_or(0),
             process: self.process_or_only(row.bits(7)),
             green_context: row.number(4),
         })
+    }
+
+    /// The time of an operation; `None` if both times of the row are 0, which means unknown.
+    fn known_time(&mut self, time: Interval) -> Option<Interval> {
+        self.end_ns = self.end_ns.max(time.end_ns);
+        let zero_ns = self.file.zero_ns;
+        Some(time).filter(|time| (time.start_ns, time.end_ns) != (zero_ns, zero_ns))
     }
 
     fn push_operation(&mut self, row: &OperationRow, what: What, copy_kind: u8) {
@@ -425,33 +440,6 @@ impl Reader<'_> {
         let mut operation = Operation::new(work, row.time, row.correlation_id);
         operation.captured = captured.into();
         self.store.operations.push(operation);
-    }
-
-    fn read_kernels(&mut self) -> Result<(), Error> {
-        let file = self.file;
-        file.rows(schema::KERNELS, |row| {
-            let Some(operation) = self.operation(row) else { return };
-            let xyz = |first: usize| [0, 1, 2].map(|i| row.number(first + i).unwrap_or(0));
-            let mut details = Kernel::default();
-            details.place = operation.place;
-            details.registers_per_thread = row.number(11).unwrap_or(0);
-            details.grid = xyz(12);
-            details.block = xyz(15);
-            details.static_shared_bytes = row.number(18).unwrap_or(0);
-            details.dynamic_shared_bytes = row.number(19).unwrap_or(0);
-            details.local_bytes_per_thread = row.number(20).unwrap_or(0);
-            details.graph_node = graph_node(row, 21, 22);
-            details.cluster = xyz(23);
-            let mut name = |column: usize| self.strings.name(&mut self.store, row.number(column)?);
-            let (demangled, short, mangled) = (name(8), name(9), name(10));
-            let name = mangled.or(demangled).or(short);
-            let name = name.unwrap_or_else(|| self.name_or_unknown(None));
-            let names = KernelNames { name, demangled, short };
-            let mut shared_memory = SharedMemorySetting::default();
-            shared_memory.executed_bytes = row.number(30).unwrap_or(0);
-            let what = What::Kernel { names, details };
-            self.push_work(&operation, Work { shared_memory, ..Work::new(what, operation.place) });
-        })
     }
 
     fn read_copies(&mut self) -> Result<(), Error> {

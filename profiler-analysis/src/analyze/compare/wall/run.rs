@@ -94,9 +94,9 @@ impl WallRun {
             times[at][cause as usize] += ns / devices;
         };
         for piece in &clock.pieces {
-            let range = match piece.operation {
+            let range = match piece.operation.get() {
                 Some(id) if !piece.is_idle => range_of(id),
-                _ => piece.range,
+                _ => piece.range.get(),
             };
             let ns = piece.time.ns() as f64;
             match piece.part {
