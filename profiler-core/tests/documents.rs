@@ -10,7 +10,7 @@ const FOLDERS: [&str; 3] = ["guide", "reference", "internals"];
 /// Words of the README, all of it.
 const README_WORDS: usize = 700;
 /// Where files that pages name in code begin.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 11] = [
     ".ci/",
     "benches/",
     "cupti-rs/",
@@ -18,6 +18,8 @@ const SOURCES: [&str; 9] = [
     "examples/",
     "gpuprof/",
     "nvtx-rs/",
+    "profiler-analysis/",
+    "profiler-base/",
     "profiler-core/",
     "tests/",
 ];

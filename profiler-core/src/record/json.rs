@@ -1,6 +1,6 @@
 //! JSON in recordings: macros that implement serde's traits for the heads of frames.
 //!
-//! They stand in for serde's derive, which programs that only record do not build (docs/decisions/020).
+//! They stand in for serde's derive, which programs that only record do not build (docs/decisions/018).
 
 /// Implements `Serialize` and `Deserialize` for a struct of recordings as a JSON object.
 ///
