@@ -13,7 +13,8 @@ fn recorded_records_agree_with_cuda() {
     let mut versions = BTreeMap::new();
     for file in fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "gpuprof") {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if !name.starts_with("kinds-") || !name.ends_with(".gpuprof") {
             continue;
         }
         let facts = fs::read(path.with_extension("json")).unwrap();

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests");
 
 fn recording() -> PathBuf {
-    Path::new(FIXTURES).join("../../examples/recordings/quickstart-h200.gpuprof")
+    Path::new(FIXTURES).join("../examples/recordings/quickstart-h200.gpuprof")
 }
 
 /// Of format 2, without checksums.

@@ -337,7 +337,7 @@ fn assertions_are_reported() {
     assert!(!output.status.success() && out.contains("1 failed"), "{out}");
     let annotations: Vec<&str> = out.lines().filter(|line| line.starts_with("::error ")).collect();
     let begin = format!(
-        "::error file=profiler-core/tests/ci.rs,line={line},title=range `step`%2C all instances together%3A kernels::kernels: 3, the budget is at most 2"
+        "::error file=profiler-analysis/tests/ci.rs,line={line},title=range `step`%2C all instances together%3A kernels::kernels: 3, the budget is at most 2"
     );
     assert!(annotations.len() == 1 && annotations[0].starts_with(&begin), "{out}");
 
@@ -345,7 +345,7 @@ fn assertions_are_reported() {
     assert_eq!(reports.len(), 2, "one for each assertion: {reports:?}");
     assert!(reports.iter().all(|(name, _)| name.starts_with("breaks_a_budget-")), "{reports:?}");
     assert!(reports[0].1.contains("failures=\"0\"") && reports[1].1.contains("failures=\"1\""));
-    let place = format!("file=\"profiler-core/tests/ci.rs\" line=\"{line}\"");
+    let place = format!("file=\"profiler-analysis/tests/ci.rs\" line=\"{line}\"");
     assert!(reports[1].1.contains(&place), "{}", reports[1].1);
 
     let summary = fs::read_to_string(folder.0.join("summary.md")).unwrap();
@@ -356,7 +356,7 @@ fn assertions_are_reported() {
     let above = checkout().parent().unwrap();
     let (_, out) = run_on_github("breaks_a_budget", above, &folder.0);
     let name = checkout().file_name().unwrap().to_str().unwrap();
-    let begin = format!("::error file={name}/profiler-core/tests/ci.rs,line={line},");
+    let begin = format!("::error file={name}/profiler-analysis/tests/ci.rs,line={line},");
     assert!(out.lines().any(|line| line.starts_with(&begin)), "{out}");
     let summary = fs::read_to_string(folder.0.join("summary.md")).unwrap();
     assert_eq!(summary.matches("### ").count(), 2);
@@ -377,7 +377,7 @@ fn gates_are_reported() {
     let folder = Folder::new();
     let (output, out) = run_on_github("fails_a_gate", checkout(), &folder.0);
     assert!(!output.status.success(), "{out}");
-    let begin = format!("::error file=profiler-core/tests/ci.rs,line={},title=", line_of("gated"));
+    let begin = format!("::error file=profiler-analysis/tests/ci.rs,line={},title=", line_of("gated"));
     let annotations: Vec<&str> = out.lines().filter(|line| line.starts_with("::error ")).collect();
     assert!(annotations.len() == 4, "{out}");
     assert!(annotations.iter().all(|line| line.starts_with(&begin)), "{out}");

@@ -219,7 +219,7 @@ const OUTPUTS: &[Output] = &[
         String::new()
     }),
     ("report", |profile| profile.to_string()),
-    ("report with a diagnosis", |profile| format!("{profile:#}")),
+    ("report with a diagnosis", |profile| profile.report_with_findings().to_string()),
     ("diagnose", |profile| profile.diagnose().to_string()),
     ("scorecard", |profile| profile.scorecard().to_string()),
     ("counts", |profile| profile.counts()),

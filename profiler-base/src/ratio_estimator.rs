@@ -6,7 +6,7 @@
 /// time and its launches. The total is the total size times the ratio of the weighted sums.
 ///
 /// ```
-/// use profiler_core::statistics::RatioEstimator;
+/// use profiler_base::ratio_estimator::RatioEstimator;
 ///
 /// let mut gpu_ns = RatioEstimator::default();
 /// for (launches, ns) in [(10.0, 52_000.0), (20.0, 99_000.0), (10.0, 50_000.0), (40.0, 201_000.0)] {

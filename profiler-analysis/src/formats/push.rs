@@ -10,7 +10,6 @@ use profiler_base::setters;
 
 use super::export::Export;
 use crate::error::{Error, Kind};
-use crate::prelude::ProfileExt as _;
 use profiler_core::profile::Profile;
 
 /// Settings of a [`ProfilePush`].
@@ -221,7 +220,8 @@ impl Shared {
 
     fn send(&self, agent: &ureq::Agent, profile: &Profile, export: Export) -> Result<u64, String> {
         let mut body = Vec::new();
-        profile.export(export, &mut body).map_err(|error| error.to_string())?;
+        crate::formats::export::format::export(profile, export, &mut body)
+            .map_err(|error| error.to_string())?;
         let PushTo { url, content_type, headers, .. } = &self.to;
         let mut request = agent.post(url).header("Content-Type", content_type);
         for (name, value) in headers {

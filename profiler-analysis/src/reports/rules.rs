@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::table::row;
 use super::texts::{Texts, memory_text, recorded_function};
 use super::{AnyReport, GapThreshold, Report, Reports, is_imported, named};
-use crate::prelude::ProfileExt as _;
 use profiler_base::kernel_names::Pattern;
 use profiler_base::setters;
 use profiler_core::profile::Profile;
@@ -239,7 +238,7 @@ impl<'a> Rules<'a> {
     }
 
     pub(super) fn reports(&self) -> Reports<'a> {
-        self.profile.reports()
+        super::reports(self.profile)
     }
 
     pub(super) fn store(&self) -> &'a Tables {

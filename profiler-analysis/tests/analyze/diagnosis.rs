@@ -121,7 +121,7 @@ fn evidence_leads_to_the_operations_and_calls() {
 #[test]
 fn the_report_shows_a_diagnosis_where_it_is_asked_for() {
     let [ill, _] = pair("slow-loader");
-    let (plain, more) = (ill.to_string(), format!("{ill:#}"));
+    let (plain, more) = (ill.to_string(), ill.report_with_findings().to_string());
     let said: Vec<&str> = more.lines().filter(|line| !plain.lines().any(|l| l == *line)).collect();
     assert_eq!(said.len(), 3, "{more}");
     assert!(

@@ -363,8 +363,7 @@ fn what_records_say_of_kernels_and_versions_is_written() {
 
     // CUPTI told of cuMemAlloc and cuMemFree twice.
     let path = folder.file("kinds.sqlite");
-    let profile =
-        Profile::load(recordings.join("../tests/recordings/kinds-130001.gpuprof")).unwrap();
+    let profile = Profile::load(recordings.join("tests/recordings/kinds-130001.gpuprof")).unwrap();
     profile.write_nsys(&path, |_| ()).unwrap();
     let memory = profile.memory().unwrap();
     let sum =

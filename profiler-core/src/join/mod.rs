@@ -20,6 +20,7 @@ pub(crate) mod joined;
 pub(crate) mod live_ranges;
 pub(crate) mod merge;
 pub mod range_tree;
+pub(crate) mod rows;
 pub(crate) mod segments;
 pub(crate) mod shared_contexts;
 pub(crate) mod streaming;

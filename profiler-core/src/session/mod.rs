@@ -17,7 +17,6 @@ pub use crate::record::context::{Attached, InContext};
 pub use crate::record::context_hooks::on_context_change;
 pub use crate::record::lane::{HandOver, HandedRange, LaunchQueue};
 // Arguments of `ProfilerBuilder`, for programs without a dependency on `cupti`.
-pub use crate::record::recording::ranges::range_recorder;
 pub use cupti::{ActivityKind, Config, Library};
 pub use environment::{FromEnv, Guard, from_env_with};
 pub use flight_recorder::{FlightRecorder, FlightRecording, Trigger, Written};
@@ -28,3 +27,9 @@ pub use recording_file::{FileTotals, RecordingFile};
 pub use schedule::{Scheduled, StepAction};
 #[cfg(feature = "tracing")]
 pub use tracing_layer::{LayerBuilder, LayerGuard, Results};
+
+/// The observer that records ranges in the sessions of this process, for a tool that gets ranges of other libraries and gives them
+/// to it. Without a session it records nothing. Its methods may be called on any thread, and take no lock.
+pub fn range_recorder() -> &'static dyn nvtx::observer::Observer {
+    &crate::record::recording::ranges::RECORDER
+}

@@ -26,7 +26,7 @@ use super::gemm_kernel::{GemmKernel, Padding};
 use super::sign::Sign;
 use crate::analyze::kernels::shape::compute_capability;
 use crate::analyze::kernels::{Architecture, DeclaredSizes, GemmName, KernelClass, TcUse};
-use crate::prelude::KernelExt as _;
+use crate::analyze::kernels::{shares, tensor_core};
 use profiler_core::profile::Profile;
 use profiler_core::tables::range_tree::NodeId;
 use profiler_core::tables::{NameId, OperationId, RangeId, What};
@@ -50,8 +50,10 @@ impl ProductKernel {
     /// `None` for kernels that are no product on tensor cores, and for unknown devices.
     fn new(profile: &Profile, id: OperationId) -> Option<Self> {
         let kernel = profile.operation(id).as_kernel()?;
-        let of_name = kernel.tensor_core_use();
-        if kernel.class() != KernelClass::Gemm || of_name.tensor_cores != TcUse::Using {
+        let of_name = tensor_core::kernel_tensor_core_use(&kernel);
+        if shares::kernel_class(&kernel) != KernelClass::Gemm
+            || of_name.tensor_cores != TcUse::Using
+        {
             return None;
         }
         let name = kernel.demangled_name();

@@ -78,11 +78,11 @@ use profiler_base::units::{NAME_WIDTH, nanoseconds, shortened};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use crate::analyze::critical_path;
 use crate::analyze::critical_path::{Dependencies, Outlook};
 use crate::analyze::kernels::KernelClass;
 pub use crate::analyze::phases::PhaseKind;
 use crate::analyze::phases::Phases;
-use crate::prelude::ProfileExt as _;
 pub use amdahl::amdahl;
 pub use bottleneck::Bottleneck;
 pub use clock::Part;
@@ -299,7 +299,7 @@ impl<'a> Diagnoser<'a> {
         std::thread::scope(|scope| {
             let (send, steady) = mpsc::channel::<Option<Arc<Section>>>();
             let work = move || {
-                let dependencies = profile.dependencies();
+                let dependencies = critical_path::dependencies(profile);
                 steady.recv().ok().map(|steady| outlook_of(dependencies, steady.as_deref()))
             };
             let thread = std::thread::Builder::new().spawn_scoped(scope, work);
@@ -317,7 +317,8 @@ impl<'a> Diagnoser<'a> {
             let ranges = self.ranges(clock, steady.clone());
             let outlook = match thread {
                 Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-                Err(_) => is_asked.then(|| outlook_of(profile.dependencies(), steady.as_deref())),
+                Err(_) => is_asked
+                    .then(|| outlook_of(critical_path::dependencies(profile), steady.as_deref())),
             };
             self.diagnosis_of(judged, ranges, outlook)
         })

@@ -1,10 +1,10 @@
 //! The part of its device that a kernel fills.
 
-use crate::prelude::KernelExt as _;
 use std::cell::RefCell;
 
 use rustc_hash::FxHashMap;
 
+use crate::analyze::kernels::shape::kernel_launch_shape;
 use profiler_core::profile::Profile;
 use profiler_core::tables::{OperationId, WorkId};
 
@@ -28,7 +28,7 @@ impl Shapes {
     pub(super) fn of(&self, profile: &Profile, id: OperationId) -> Option<Shape> {
         let work = profile.tables().operations[id.at()].work;
         *self.known.borrow_mut().entry(work).or_insert_with(|| {
-            let shape = profile.operation(id).as_kernel()?.launch_shape()?;
+            let shape = kernel_launch_shape(&profile.operation(id).as_kernel()?)?;
             let tail = if shape.waves()? > 1.0 { 1.0 - shape.balance() } else { 0.0 };
             // The driver sets shared memory for a launch: a larger grid may have more blocks at
             // once.

@@ -1,5 +1,6 @@
 //! Synthetic runs with given times, so that every nanosecond of the diagnosis is known.
 
+use crate::prelude::*;
 use std::time::Duration;
 
 use cupti::{CallClass, MemoryKind};

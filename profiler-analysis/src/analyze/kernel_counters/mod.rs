@@ -9,9 +9,9 @@ use nvtx::{Dtype, Pipe};
 use profiler_base::getters;
 use rustc_hash::FxHashMap;
 
+use crate::analyze::kernels::tensor_core;
 use crate::analyze::kernels::{Classifier, KernelClass, TensorCoreUse};
 use crate::error::{Error, Kind};
-use crate::prelude::KernelExt as _;
 use profiler_core::Profiler;
 use profiler_core::profile::{Kernel, Profile};
 pub use tensor_pipes::{PipeDisagreement, TensorPipe, TensorPipes};
@@ -107,7 +107,7 @@ impl CountedKernels {
         let labels = |kernel: &Kernel<'_>| KernelLabels {
             name: kernel.demangled_name().into(),
             class: classifier.classify(kernel.name()),
-            tensor_core: kernel.tensor_core_use_with(classifier),
+            tensor_core: tensor_core::kernel_tensor_core_use_with(&kernel, classifier),
         };
         let kernels = launched[..counted].iter();
         let kernels = kernels

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::ncu::Instances;
 use super::{Classifier, KernelClass, LaunchShape, ShapeFinding, ShapeFindingKind};
-use crate::prelude::{KernelExt as _, QueryExt as _};
+use super::{shape, shares};
 use crate::reports::{Cells, Report, Row, Unit};
 use profiler_core::profile::{Kernel, Profile};
 use profiler_core::query::Query;
@@ -187,7 +187,7 @@ pub(crate) fn query_launch_shapes_with<'a>(
             Some(index) => *index,
             None => {
                 let Some(kernel) = operation.as_kernel() else { continue };
-                let index = kernel.launch_shape().map(|shape| {
+                let index = shape::kernel_launch_shape(&kernel).map(|shape| {
                     let key = (kernel.device(), kernel.name(), shape);
                     *of_shape.entry(key).or_insert_with(|| {
                         rows.push(Launches { kernel, shape, count: 0, times: Vec::new() });
@@ -217,7 +217,7 @@ pub(crate) fn query_launch_shapes_with<'a>(
     let instances = Instances::new(query.profile(), rows.iter().map(|row| row.kernel));
     let row = |mut row: Launches<'_>| {
         let total_of_row = total(&row);
-        let class = row.kernel.class_with(classifier);
+        let class = shares::kernel_class_with(&row.kernel, classifier);
         let headroom = row.shape.headroom(class);
         row.times.sort_unstable();
         let median = row.times.get(row.times.len().saturating_sub(1) / 2);
@@ -258,5 +258,5 @@ pub(crate) fn query_launch_shapes_with<'a>(
 
 /// [`ProfileExt::launch_shapes`](crate::prelude::ProfileExt::launch_shapes).
 pub(crate) fn launch_shapes(profile: &Profile) -> LaunchShapes {
-    profile.query().launch_shapes()
+    query_launch_shapes(&profile.query())
 }

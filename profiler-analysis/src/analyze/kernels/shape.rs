@@ -8,7 +8,6 @@ use serde::Serialize;
 use super::KernelClass;
 use super::limits::{SmLimits, WARP};
 use super::occupancy::{BlockNeeds, Limiter, Occupancy};
-use crate::prelude::ProfileExt as _;
 use profiler_core::profile::DeviceInfo;
 use profiler_core::profile::{Kernel, Profile};
 use profiler_core::tables::Multiprocessor;
@@ -253,7 +252,7 @@ fn device_info(profile: &Profile, device: u32) -> Option<&DeviceInfo> {
 /// [`KernelExt::launch_shape`](crate::prelude::KernelExt::launch_shape).
 pub(crate) fn kernel_launch_shape(kernel: &Kernel<'_>) -> Option<LaunchShape> {
     let (profile, details) = (kernel.profile(), kernel.details());
-    let limits = profile.sm_limits(kernel.device())?;
+    let limits = sm_limits(profile, kernel.device())?;
     let multiprocessors = multiprocessors(profile, kernel.device())?;
     let setting = kernel.work().shared_memory;
     let threads = u32::try_from(product(details.block)).ok().filter(|threads| *threads != 0)?;

@@ -10,7 +10,6 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::{Classifier, KernelClass};
-use crate::prelude::{KernelExt as _, QueryExt as _};
 use crate::reports::{Report, Unit, row};
 use profiler_core::profile::{GpuOperation, Kernel, OperationKind, Profile};
 use profiler_core::query::{Groups, Query, RangePath};
@@ -89,7 +88,7 @@ impl<'c, 'a> Classes<'c, 'a> {
     pub(super) fn of(&self, operation: &GpuOperation<'a>) -> KernelClass {
         match operation.as_kernel() {
             Some(kernel) => {
-                let classify = || kernel.class_with(self.classifier);
+                let classify = || kernel_class_with(&kernel, self.classifier);
                 *self.known.borrow_mut().entry(kernel.name()).or_insert_with(classify)
             }
             None => match operation.kind() {
@@ -122,7 +121,7 @@ pub(crate) fn query_kernel_class_sums(
     classifier: &Classifier,
 ) -> Report<KernelClassSum> {
     let mut left_out = 0;
-    let groups = query.clone().kernels().by_kernel_class_with(classifier);
+    let groups = query_by_kernel_class_with(&query.clone().kernels(), classifier);
     let rows = groups.into_iter().map(|group| {
         left_out += group.count() - group.statistics().count();
         KernelClassSum {
@@ -143,7 +142,7 @@ pub(crate) fn query_range_class_sums(
 ) -> Report<RangeClassSum> {
     let mut left_out = 0;
     let mut of_path: BTreeMap<String, Vec<RangeClassSum>> = BTreeMap::new();
-    for group in query.clone().kernels().by_range_and_class(classifier) {
+    for group in query_by_range_and_class(&query.clone().kernels(), classifier) {
         left_out += group.count() - group.statistics().count();
         let path = group.key().range.to_string();
         of_path.entry(path.clone()).or_default().push(RangeClassSum {
@@ -197,5 +196,5 @@ pub(crate) fn kernel_class_with(kernel: &Kernel<'_>, classifier: &Classifier) ->
 
 /// [`ProfileExt::kernel_classes`](crate::prelude::ProfileExt::kernel_classes).
 pub(crate) fn kernel_classes(profile: &Profile) -> Groups<KernelClass> {
-    profile.query().kernels().by_kernel_class()
+    query_by_kernel_class(&profile.query().kernels())
 }

@@ -19,8 +19,8 @@ use super::data_type::has_tensor_cores;
 use super::eligibility::OpFields;
 use super::gemm_name::GemmName;
 use super::{Classifier, KernelClass, TcRemedy, TcStatus, TcUse, TensorCoreUse};
+use super::{shares, tensor_core};
 use crate::analyze::kernels::shape::compute_capability;
-use crate::prelude::KernelExt as _;
 use crate::reports::{Cells, Report, Row, Unit, row};
 use profiler_core::profile::{Profile, RangeNode};
 use profiler_core::query::Query;
@@ -369,8 +369,8 @@ impl<'a> Account<'a> {
                 let name = kernel.demangled_name();
                 let alignment = GemmName::parse(&lower_case(&name).0).alignment;
                 account.kernels.push(KernelData {
-                    tensor_core: kernel.tensor_core_use_with(classifier),
-                    class: kernel.class_with(classifier),
+                    tensor_core: tensor_core::kernel_tensor_core_use_with(&kernel, classifier),
+                    class: shares::kernel_class_with(&kernel, classifier),
                     is_unaligned: alignment.is_some_and(|alignment| alignment.is_unaligned()),
                     name: name.into(),
                     times: Vec::new(),

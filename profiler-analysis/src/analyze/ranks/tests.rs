@@ -236,6 +236,8 @@ impl Simulation {
         let mut builder = Builder::new(Self::info());
         *builder.tables() = self.store(rng);
         self.shift(builder.tables());
+        // Of several clocks there is no common window.
+        builder.tables().session.windows_ns = vec![(0, u64::MAX)];
         builder.finish().map(Profile::from)
     }
 

@@ -31,7 +31,8 @@ use crate::analyze::diagnosis::{
     faster, finite,
 };
 use crate::analyze::kernels::TcRemedy;
-use crate::prelude::{ProfileExt as _, QueryExt as _};
+use crate::analyze::kernels::{launches, tensor_cores};
+use crate::analyze::roofline::peaks;
 pub use kind::{Flag, ScoreKind};
 use profiler_core::profile::Profile;
 use profiler_core::query::Query;
@@ -132,7 +133,7 @@ pub(crate) fn scorecard(profile: &Profile) -> Scorecard {
 
 /// [`ProfileExt::scorecard_with`](crate::prelude::ProfileExt::scorecard_with).
 pub(crate) fn scorecard_with(profile: &Profile, targets: &Targets) -> Scorecard {
-    let diagnoser = profile.diagnosis(targets.thresholds.clone());
+    let diagnoser = crate::analyze::diagnosis::diagnosis(profile, targets.thresholds.clone());
     Scorecard::of(profile, targets, &diagnoser.judged())
 }
 
@@ -342,7 +343,7 @@ impl Card<'_> {
     }
 
     fn occupancy(&self) -> Known {
-        let shapes = self.query().launch_shapes();
+        let shapes = launches::query_launch_shapes(&self.query());
         if shapes.gpu_time().is_zero() {
             return Not(match shapes.unknown() {
                 0 => "no kernel with a time was recorded".to_owned(),
@@ -357,7 +358,7 @@ impl Card<'_> {
     }
 
     fn tensor_cores(&self) -> Known {
-        let tensor_cores = self.query().tensor_cores();
+        let tensor_cores = tensor_cores::query_tensor_cores(&self.query());
         let ns = |ns: u64| time(Duration::from_nanos(ns));
         let summary = tensor_cores.summary();
         let Some(share) = summary.utilization() else {
@@ -378,10 +379,11 @@ impl Card<'_> {
     }
 
     fn of_roof(&self) -> Known {
-        let Some(peaks) = self.targets.peaks.clone().or_else(|| self.profile.peaks(None)) else {
+        let Some(peaks) = self.targets.peaks.clone().or_else(|| peaks::peaks(self.profile, None))
+        else {
             return Not("the recording does not describe its device".to_owned());
         };
-        let roofline = self.profile.roofline(&peaks);
+        let roofline = crate::analyze::roofline::roofline(self.profile, &peaks);
         if roofline.points.is_empty() {
             return Not("no range declared its work".to_owned());
         }

@@ -12,7 +12,6 @@ use super::Format;
 use super::timeline::Timeline;
 use crate::error::{Error, Kind};
 use crate::formats::stacks::{StackRoot, Stacks};
-use crate::prelude::ProfileExt as _;
 use profiler_core::profile::Profile;
 
 /// The properties of a format.
@@ -162,8 +161,8 @@ impl Export {
     pub(super) fn stacks_of<'a>(&self, profile: &'a Profile, default: StackRoot) -> Stacks<'a> {
         let root = self.stacks.unwrap_or(default);
         match self.idle {
-            Some(shortest) => profile.idle_stacks(root, shortest),
-            None => profile.stacks(root),
+            Some(shortest) => crate::formats::stacks::idle_stacks(profile, root, shortest),
+            None => crate::formats::stacks::stacks(profile, root),
         }
     }
 

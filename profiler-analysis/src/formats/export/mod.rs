@@ -12,7 +12,6 @@ mod trace_events;
 use profiler_base::text;
 use serde::Serialize;
 
-use crate::prelude::ProfileExt as _;
 use crate::reports::{NodeTimes, TrackSum};
 pub use format::Export;
 use format::formats;
@@ -102,7 +101,7 @@ pub(crate) fn json_lines(profile: &Profile) -> String {
         exclusive: profile.outside_ranges(),
         complete: profile.health().is_complete(),
         health: profile.health(),
-        tracks: profile.track_sums().into_rows(),
+        tracks: crate::reports::tracks::track_sums(profile).into_rows(),
         samplers: profile.series().map(Series::head).collect(),
         processes: process_parts(profile),
         process_ranges: profile.process_range_groups().iter().map(ProcessRangeLine::new).collect(),

@@ -15,10 +15,10 @@ use std::time::Duration;
 use profiler_base::text;
 
 use crate::analyze::diagnosis::Thresholds;
+use crate::analyze::roofline::peaks;
 use crate::analyze::scorecard::{Scorecard, Targets};
 use crate::error::{Error, Kind};
 use crate::page;
-use crate::prelude::ProfileExt as _;
 use profiler_core::profile::Profile;
 
 const TEMPLATE: &str = include_str!("template.html");
@@ -41,7 +41,8 @@ pub(crate) fn write_html(profile: &Profile, out: impl Write) -> Result<(), Error
 const EVIDENCE: usize = 50;
 
 fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
-    let diagnoser = profile.diagnosis(Thresholds::new().evidence(EVIDENCE));
+    let diagnoser =
+        crate::analyze::diagnosis::diagnosis(profile, Thresholds::new().evidence(EVIDENCE));
     let judged = diagnoser.judged();
     let clock = Duration::from_nanos(diagnoser.clock().ns());
     let findings = findings::plain(profile, &judged, clock);
@@ -77,8 +78,8 @@ fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
 
 /// The plot and tables of declared work; empty without any.
 fn roofline(profile: &Profile) -> String {
-    let Some(peaks) = profile.peaks(None) else { return String::new() };
-    let roofline = profile.roofline(&peaks);
+    let Some(peaks) = peaks::peaks(profile, None) else { return String::new() };
+    let roofline = crate::analyze::roofline::roofline(profile, &peaks);
     if roofline.points.is_empty() { String::new() } else { roofline.content() }
 }
 

@@ -167,12 +167,6 @@ impl Shared {
 /// The thread logs of the current recording. The number of its first log identifies a recording.
 static LOGS: LogRegistry<Arc<Shared>> = LogRegistry::new();
 
-/// The observer that records ranges in the sessions of this process, for a tool that gets ranges of other libraries and gives them
-/// to it. Without a session it records nothing. Its methods may be called on any thread, and take no lock.
-pub fn range_recorder() -> &'static dyn Observer {
-    &RECORDER
-}
-
 /// The only range observer of the process.
 pub(crate) static RECORDER: Recorder = Recorder {
     lost: AtomicU64::new(0),
