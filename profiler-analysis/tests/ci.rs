@@ -377,7 +377,8 @@ fn gates_are_reported() {
     let folder = Folder::new();
     let (output, out) = run_on_github("fails_a_gate", checkout(), &folder.0);
     assert!(!output.status.success(), "{out}");
-    let begin = format!("::error file=profiler-analysis/tests/ci.rs,line={},title=", line_of("gated"));
+    let begin =
+        format!("::error file=profiler-analysis/tests/ci.rs,line={},title=", line_of("gated"));
     let annotations: Vec<&str> = out.lines().filter(|line| line.starts_with("::error ")).collect();
     assert!(annotations.len() == 4, "{out}");
     assert!(annotations.iter().all(|line| line.starts_with(&begin)), "{out}");

@@ -16,6 +16,9 @@ pub struct Background {
 
 impl Background {
     /// Spawns a thread. A failure is counted.
+    ///
+    /// # Errors
+    /// The thread cannot be made.
     pub fn spawn(
         &self,
         name: &str,

@@ -113,6 +113,9 @@ pub struct KeptFile {
 
 impl KeptFile {
     /// Keeps a file that is at this path.
+    ///
+    /// # Errors
+    /// The descriptor cannot be kept.
     pub fn new(file: File, path: PathBuf) -> io::Result<Self> {
         Ok(Self { kept: Kept::new(file)?, path })
     }

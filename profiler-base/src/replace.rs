@@ -55,6 +55,9 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// Replaces the file at a path, or appends to its stream. After an error nothing changed.
+///
+/// # Errors
+/// The file cannot be made or replaced, or those of `content`.
 pub fn write(path: &Path, content: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     match Target::of(path)? {
         Target::File(to) => {
@@ -67,6 +70,9 @@ pub fn write(path: &Path, content: impl FnOnce(&File) -> io::Result<()>) -> io::
 }
 
 /// [`write()`] with the complete content.
+///
+/// # Errors
+/// The file cannot be made, written or replaced.
 pub fn write_all(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     write(path, |mut file| file.write_all(content.as_ref()))
 }
@@ -148,6 +154,9 @@ impl Replacement {
     }
 
     /// Moves the file to its target, and returns both: more may be written to it there.
+    ///
+    /// # Errors
+    /// The target cannot be replaced.
     pub fn commit_open(mut self) -> io::Result<(PathBuf, File)> {
         let file = self.file.try_clone()?;
         if let Some(mode) = self.mode {
@@ -184,6 +193,9 @@ pub struct NewFolders(Vec<PathBuf>);
 
 impl NewFolders {
     /// Creates a folder and those above it.
+    ///
+    /// # Errors
+    /// A folder cannot be made.
     pub fn create(&mut self, path: &Path) -> io::Result<()> {
         let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
         let missing: Vec<_> = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();

@@ -104,6 +104,9 @@ pub fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 /// Serializes a time in nanoseconds.
+///
+/// # Errors
+/// Those of the serializer.
 pub fn as_ns<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(ns(*time))
 }

@@ -236,6 +236,9 @@ pub fn percent_encoded(bytes: &[u8], kept: &[u8]) -> String {
 // --- JSON ---
 
 /// Writes JSON on one line with active characters as `\uXXXX`.
+///
+/// # Errors
+/// Those of `out` and `value`.
 pub fn write_json(out: impl io::Write, value: &impl Serialize) -> serde_json::Result<()> {
     value.serialize(&mut serde_json::Serializer::with_formatter(out, Ascii(CompactFormatter)))
 }
@@ -254,6 +257,9 @@ fn write_indented(out: impl io::Write, value: &impl Serialize) -> serde_json::Re
 }
 
 /// [`write_json`] to a string.
+///
+/// # Errors
+/// Those of `value`.
 pub fn json(value: &impl Serialize) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
     write_json(&mut bytes, value)?;
@@ -261,6 +267,9 @@ pub fn json(value: &impl Serialize) -> serde_json::Result<String> {
 }
 
 /// [`write_json_pretty`] to a string.
+///
+/// # Errors
+/// Those of `value`.
 pub fn json_pretty(value: &impl Serialize) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
     write_indented(&mut bytes, value)?;
@@ -268,6 +277,9 @@ pub fn json_pretty(value: &impl Serialize) -> serde_json::Result<String> {
 }
 
 /// Writes a part of a JSON string in which serde_json has nothing to escape.
+///
+/// # Errors
+/// Those of `out`.
 pub fn write_json_fragment<W: ?Sized + io::Write>(out: &mut W, text: &str) -> io::Result<()> {
     if is_plain(text) {
         return out.write_all(text.as_bytes());
@@ -285,6 +297,9 @@ pub fn write_json_fragment<W: ?Sized + io::Write>(out: &mut W, text: &str) -> io
 
 /// Writes JSON on one line with [printable] strings, for a page whose script would decode escapes.
 /// It can be inside a `script` element: it contains no `<`.
+///
+/// # Errors
+/// Those of `out` and `value`.
 pub fn write_page_json(out: impl io::Write, value: &impl Serialize) -> serde_json::Result<()> {
     value.serialize(&mut serde_json::Serializer::with_formatter(out, Shown))
 }

@@ -50,7 +50,7 @@ pub(crate) fn try_measure_pair<A, B>(
 
 /// [`GpuTestExt::baseline`](crate::prelude::GpuTestExt::baseline).
 pub(crate) fn baseline(test: GpuTest, gate: impl Into<Gate>) -> GatedTest {
-    GatedTest { test: test, gate: gate.into() }
+    GatedTest { test, gate: gate.into() }
 }
 
 /// A test against a baseline, made by [`GpuTestExt::baseline`](crate::prelude::GpuTestExt::baseline).

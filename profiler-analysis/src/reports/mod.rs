@@ -377,7 +377,7 @@ named! {
 
 /// [`ProfileExt::reports`](crate::prelude::ProfileExt::reports).
 pub(crate) fn reports(profile: &Profile) -> Reports<'_> {
-    Reports { profile: profile, naming: KernelNaming::default(), with_range: false }
+    Reports { profile, naming: KernelNaming::default(), with_range: false }
 }
 
 /// [`ProfileExt::stats`](crate::prelude::ProfileExt::stats).
@@ -412,7 +412,7 @@ impl<'a> Reports<'a> {
     }
 
     fn store(self) -> &'a Tables {
-        &self.profile.tables()
+        self.profile.tables()
     }
 
     /// The operations of nsys's reports: all except graphs traced as one interval.

@@ -143,13 +143,13 @@ transfer_row! {
 
 /// [`ProfileExt::rules`](crate::prelude::ProfileExt::rules).
 pub(crate) fn rules(profile: &Profile) -> Rules<'_> {
-    let of_nsys = is_imported(&profile.tables());
+    let of_nsys = is_imported(profile.tables());
     let gap = match of_nsys {
         true => GapThreshold::LongerThan(Duration::from_millis(500)),
         false => GapThreshold::Share(0.01),
     };
     Rules {
-        profile: profile,
+        profile,
         rows: Some(50),
         driver_api: !of_nsys,
         path: None,
@@ -198,7 +198,7 @@ impl Scopes<'_> {
     /// The number of the instance around a call, 0 without a restriction; `None` outside.
     pub(super) fn of(&self, call: &Call) -> Option<u32> {
         let Some(instances) = &self.instances else { return Some(0) };
-        match self.profile.range_tree().late_chain(&self.profile.tables(), call) {
+        match self.profile.range_tree().late_chain(self.profile.tables(), call) {
             None => instances[call.range.get()?.at()],
             Some(chain) => chain.filter_map(|range| self.own.get(&range).copied()).last(),
         }
@@ -242,7 +242,7 @@ impl<'a> Rules<'a> {
     }
 
     pub(super) fn store(&self) -> &'a Tables {
-        &self.profile.tables()
+        self.profile.tables()
     }
 
     pub(super) fn limited<R>(&self, report: Report<R>) -> Report<R> {

@@ -140,7 +140,6 @@ impl GpuTest {
 
     /// The profiler, the number of warm-up runs, and the turn, which lasts until it is dropped: for other kinds of measurement. The
     /// profiler is dropped before the turn.
-    #[must_use]
     pub fn into_parts(self) -> (Profiler, u32, GpuLock) {
         (self.profiler, self.warm_up, self._turn)
     }

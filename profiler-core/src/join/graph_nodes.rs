@@ -130,8 +130,8 @@ impl GraphDependencies {
         }
         known
     }
-    /// True if there is none.
 
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.reported.is_empty()
     }

@@ -51,6 +51,11 @@ impl Names {
         self.strings.len()
     }
 
+    /// True without names.
+    pub fn is_empty(&self) -> bool {
+        self.strings.is_empty()
+    }
+
     /// All strings, by their ids.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         self.strings.iter().map(|text| &**text)

@@ -178,7 +178,7 @@ pub struct Range {
     pub label: LabelId,
     /// The thread that opened it.
     pub thread: ThreadId,
-    /// Earlier in [`Tables::order`]. On another thread if a context was handed over.
+    /// Earlier in [`Tables::order`](crate::join::tables::Tables::order). On another thread if a context was handed over.
     pub parent: Maybe<RangeId>,
     /// If true, its end is that of the session.
     pub is_open: bool,

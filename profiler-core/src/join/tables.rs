@@ -145,8 +145,8 @@ impl Tables {
     pub fn works(&self) -> &[Work] {
         self.works.rows()
     }
-    /// The row of this kind, which is added if there is none.
 
+    /// The row of this kind, which is added if there is none.
     pub fn intern_call_kind(&mut self, kind: CallKind) -> CallKindId {
         let hash = hash_of(&kind);
         let known = self.call_kinds.find(hash, || hash, |known| *known == kind);

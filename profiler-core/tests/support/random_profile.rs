@@ -1,5 +1,6 @@
 //! Random profiles of a few hundred nanoseconds: nested ranges, consecutive calls, and operations at any time.
 #![allow(dead_code, reason = "each test uses some of it")]
+#![allow(clippy::field_reassign_with_default)] // the struct may grow
 #![allow(clippy::unwrap_used)] // a test without a profile must fail
 
 use cupti::{CallClass, CopyKind};

@@ -60,7 +60,7 @@ impl fmt::Display for PhaseChange {
 pub(super) fn changes(sides: [&[Profile]; 2]) -> Vec<PhaseChange> {
     let mut changes: Vec<PhaseChange> = Vec::new();
     for (side, runs) in sides.into_iter().enumerate() {
-        for (kind, name, ns) in runs.iter().flat_map(|run| Phases::new(run).times(&run.tables())) {
+        for (kind, name, ns) in runs.iter().flat_map(|run| Phases::new(run).times(run.tables())) {
             let known = changes.iter_mut().find(|of| of.kind == kind && of.name == name);
             let ns = ns as f64 / runs.len() as f64;
             match known {

@@ -159,7 +159,7 @@ pub(crate) fn dependencies(profile: &Profile) -> Dependencies<'_> {
         nodes: vec![node.id()],
         ranges: profile.range_tree().instances(node.id()).collect(),
     });
-    Dependencies { profile: profile, graph, steps, replay: OnceLock::new() }.ordered()
+    Dependencies { profile, graph, steps, replay: OnceLock::new() }.ordered()
 }
 
 impl<'a> Dependencies<'a> {

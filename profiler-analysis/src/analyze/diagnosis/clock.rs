@@ -186,7 +186,7 @@ struct Idle<'p> {
 impl<'p> Idle<'p> {
     fn is_small_copy(&self, id: OperationId) -> bool {
         let is_copy = self.profile.operation(id).kind() == OperationKind::Copy;
-        is_copy && copied(&self.profile.tables(), id) <= self.thresholds.get_small_copy_bytes()
+        is_copy && copied(self.profile.tables(), id) <= self.thresholds.get_small_copy_bytes()
     }
 
     /// Divides idle time. `next` is the operation that ends it; without any, `last` precedes it.

@@ -24,7 +24,7 @@ struct Moved {
     ranges: Vec<RangeId>,
 }
 
-/// Computes [`Places`] of ranges whose rows are already in depth-first order and [`Tables::order`],
+/// Computes [`Places`] of ranges whose rows are already in depth-first order and [`Tables::order`](crate::join::tables::Tables::order),
 /// as for most single threads.
 #[derive(Default)]
 pub(super) struct RowPlaces {

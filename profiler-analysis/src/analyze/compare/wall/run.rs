@@ -121,7 +121,7 @@ impl WallRun {
             }
         }
         let windows = &profile.tables().session.windows_ns;
-        let active = extent(&profile.tables());
+        let active = extent(profile.tables());
         let mut on_gpu = active;
         if clock.pieces.is_empty() {
             // Nothing ran on a GPU: all of the session is outside.
