@@ -55,7 +55,8 @@ pub(super) fn write(
         }
     }
     let scope = InstrumentationScope {
-        name: env!("CARGO_PKG_NAME").to_owned(),
+        // The library that recorded, for those who select by it.
+        name: "profiler-core".to_owned(),
         version: profile.recording_info().recorder_version.clone(),
         ..InstrumentationScope::default()
     };
