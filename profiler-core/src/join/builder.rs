@@ -183,3 +183,62 @@ fn check_indices(tables: &Tables) -> Result<(), &'static str> {
         "operations",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use cupti::CallClass;
+
+    use super::*;
+    use crate::join::tables::{Api, Call, CallKind, Interval, LabelId, Maybe, Range, Thread};
+
+    /// One call in one range of one thread.
+    fn rows(change: impl FnOnce(&mut Tables)) -> Result<Joined, Error> {
+        let mut builder = Builder::new(RecordingInfo::default());
+        let tables = builder.tables();
+        tables.session.windows_ns = vec![(0, 100)];
+        tables.threads.push(Thread { id: 1, process: 0, name: None, priority: None });
+        let name = tables.names.intern("step");
+        tables.labels.push(crate::join::tables::Label {
+            name,
+            domain: None,
+            category: None,
+            color: None,
+        });
+        let (thread, time) = (ThreadId(0), Interval { start_ns: 1, end_ns: 9 });
+        let (label, parent, is_open) = (LabelId(0), Maybe::NONE, false);
+        tables.ranges.push(Range { time, label, thread, parent, is_open });
+        let kind = CallKind::new(name, Api::Driver, CallClass::KernelLaunch);
+        let kind = tables.intern_call_kind(kind);
+        let range = Some(RangeId(0)).into();
+        tables.calls.push(Call { time, correlation_id: 1, kind, thread, range });
+        change(tables);
+        builder.finish()
+    }
+
+    #[test]
+    fn rows_that_refer_to_no_row_are_refused() {
+        assert!(rows(|_| ()).is_ok());
+        let changes: [(fn(&mut Tables), &str); 5] = [
+            (|tables| tables.calls[0].thread = ThreadId(1), "calls"),
+            (|tables| tables.calls[0].range = Some(RangeId(1)).into(), "calls"),
+            (|tables| tables.ranges[0].label = LabelId(7), "ranges"),
+            // A range is not within itself.
+            (|tables| tables.ranges[0].parent = Some(RangeId(0)).into(), "ranges"),
+            (
+                |tables| {
+                    let subject = Subject::ProcessRange(ProcessRangeId(0));
+                    tables.details.insert(subject, crate::join::tables::Details::default());
+                },
+                "details",
+            ),
+        ];
+        for (change, table) in changes {
+            let error = rows(change).unwrap_err();
+            let text = error.to_string();
+            assert!(
+                error.is_format() && text.contains(&format!("a row of {table} refers")),
+                "{text}"
+            );
+        }
+    }
+}
