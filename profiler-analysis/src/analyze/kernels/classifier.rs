@@ -6,7 +6,7 @@ use profiler_base::kernel_names::{Characters, Pattern, lower_case};
 use profiler_base::{getters, setters};
 
 use super::class::KernelClass;
-use super::table;
+use super::class_patterns;
 use profiler_core::tables::communication;
 
 /// A pattern of kernel names and their class.
@@ -119,10 +119,10 @@ fn built_in() -> &'static [Rule] {
     RULES.get_or_init(|| {
         let collective =
             |row: &communication::Row| rule(row.pattern, KernelClass::Collective, row.family);
-        let row = |&(class, family, patterns): &table::Row| {
+        let row = |&(class, family, patterns): &class_patterns::Row| {
             patterns.iter().map(move |pattern| rule(pattern, class, family))
         };
         let collectives = communication::TABLE.iter().map(collective);
-        collectives.chain(table::ROWS.iter().flat_map(row)).collect()
+        collectives.chain(class_patterns::ROWS.iter().flat_map(row)).collect()
     })
 }

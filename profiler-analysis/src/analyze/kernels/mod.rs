@@ -41,6 +41,7 @@
 //! idle part of a shape, not the gain of a kernel: a kernel bound by memory gains less.
 
 mod class;
+mod class_patterns;
 mod classifier;
 mod confidence;
 mod data_type;
@@ -52,7 +53,6 @@ mod ncu;
 mod occupancy;
 pub(crate) mod shape;
 pub(crate) mod shares;
-mod table;
 pub(crate) mod tensor_core;
 pub(crate) mod tensor_cores;
 mod tensor_table;
