@@ -218,7 +218,8 @@ mod tests {
     #[test]
     fn rows_that_refer_to_no_row_are_refused() {
         assert!(rows(|_| ()).is_ok());
-        let changes: [(fn(&mut Tables), &str); 5] = [
+        type Change = fn(&mut Tables);
+        let changes: [(Change, &str); 5] = [
             (|tables| tables.calls[0].thread = ThreadId(1), "calls"),
             (|tables| tables.calls[0].range = Some(RangeId(1)).into(), "calls"),
             (|tables| tables.ranges[0].label = LabelId(7), "ranges"),
