@@ -10,6 +10,7 @@ use profiler_analysis::prelude::*;
 use profiler_analysis::reports::CudaApiSum;
 use profiler_base::table::{Layout, Table};
 use profiler_base::text::{csv_cell, printable};
+use profiler_base::units::percent;
 use profiler_core::Profile;
 use profiler_core::profile::ProcessRangeGroup;
 use profiler_core::query::Group;
@@ -220,7 +221,6 @@ impl Rows {
         if has_inferred {
             head.insert(head.len() - 1, "inferred GPU");
         }
-        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let mut text = Table::new(head, 1);
         for row in &self.rows {
             let time = |ns: Option<u64>| ns.map(time).unwrap_or_default();

@@ -6,6 +6,7 @@
 pub use serde_core;
 
 mod accessors;
+pub mod aggregate;
 pub mod background;
 pub mod distribution;
 pub mod hodges_lehmann;

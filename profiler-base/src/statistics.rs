@@ -65,6 +65,17 @@ fn sum(times: &[u64]) -> u128 {
     times.iter().map(|&ns| u128::from(ns)).sum()
 }
 
+/// The middle value, the upper of two: one that occurs.
+pub fn upper_median<T: Ord + Copy>(mut values: Vec<T>) -> Option<T> {
+    let middle = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
+}
+
+/// A part in percent of a whole; 0 if the whole is 0.
+pub fn percent_of(part: u64, whole: u128) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
 /// The median of sorted values.
 pub fn median(sorted: &[f64]) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
@@ -134,8 +145,13 @@ impl Statistics {
 
     /// The sum.
     pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum_ns())
+    }
+
+    /// The sum in nanoseconds; `u64::MAX` at most.
+    pub fn sum_ns(&self) -> u64 {
         // A damaged file may contain any times.
-        Duration::from_nanos(u64::try_from(sum(&self.times)).unwrap_or(u64::MAX))
+        u64::try_from(sum(&self.times)).unwrap_or(u64::MAX)
     }
 
     getters! {
@@ -159,15 +175,33 @@ impl Statistics {
         Duration::from_nanos(statistic.of_sorted(&self.times))
     }
 
-    /// The sample standard deviation (`count - 1`), as in nsys; 0 for fewer than two.
-    pub fn standard_deviation(&self) -> Duration {
-        if self.times.len() < 2 {
-            return Duration::ZERO;
+    /// The arithmetic mean in nanoseconds, not rounded; 0 if there are none.
+    pub fn mean_ns(&self) -> f64 {
+        sum(&self.times) as f64 / self.times.len().max(1) as f64
+    }
+
+    /// The median in nanoseconds, not rounded; 0 if there are none.
+    pub fn median_ns(&self) -> f64 {
+        let last = self.times.len().saturating_sub(1);
+        match (self.times.get(last / 2), self.times.get(self.times.len() / 2)) {
+            (Some(&lower), Some(&upper)) => (lower as f64 + upper as f64) / 2.0,
+            _ => 0.0,
         }
-        let mean = sum(&self.times) as f64 / self.times.len() as f64;
+    }
+
+    /// The sample standard deviation (`count - 1`) in nanoseconds, as in nsys; 0 for fewer than two.
+    pub fn standard_deviation_ns(&self) -> f64 {
+        if self.times.len() < 2 {
+            return 0.0;
+        }
+        let mean = self.mean_ns();
         let squares: f64 = self.times.iter().map(|&ns| (ns as f64 - mean).powi(2)).sum();
-        let deviation = (squares / (self.times.len() - 1) as f64).sqrt();
-        Duration::from_nanos(deviation.round() as u64)
+        (squares / (self.times.len() - 1) as f64).sqrt()
+    }
+
+    /// The [sample standard deviation](Self::standard_deviation_ns), in whole nanoseconds.
+    pub fn standard_deviation(&self) -> Duration {
+        Duration::from_nanos(self.standard_deviation_ns().round() as u64)
     }
 
     /// The median of absolute differences from the median, which is robust against outliers.
@@ -248,6 +282,11 @@ mod tests {
         assert_eq!(times.standard_deviation(), ns(436), "the square root of 761,000 / 4 is 436.18");
         assert_eq!(Statistics::of_ns(vec![7]).standard_deviation(), Duration::ZERO);
         assert_eq!(Statistics::of_ns(vec![u64::MAX; 2]).sum(), ns(u64::MAX));
+        let four = Statistics::of_ns(vec![9, 2, 4, 5]);
+        assert_eq!((four.median_ns(), four.mean_ns()), (4.5, 5.0));
+        assert!((four.standard_deviation_ns() - 2.943_920_288_775_949).abs() < 1e-12);
+        assert_eq!((upper_median(vec![9, 2, 4, 5]), upper_median::<u8>(vec![])), (Some(5), None));
+        assert_eq!((percent_of(0, 0), percent_of(1, 4)), (0.0, 25.0));
     }
 
     #[test]

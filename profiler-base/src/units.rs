@@ -58,6 +58,22 @@ pub fn number(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
+/// A share of 0 to 1 as a percentage: 28.9 %.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// A time as a percentage of another; 0.0 % of none.
+pub fn percent_of_time(part: Duration, whole: Duration) -> String {
+    let whole = whole.as_secs_f64();
+    percent(if whole == 0.0 { 0.0 } else { part.as_secs_f64() / whole })
+}
+
+/// The change that a factor is, as a percentage with so many decimals: +2.50 %.
+pub fn change(factor: f64, decimals: usize) -> String {
+    format!("{:+.decimals$} %", 100.0 * (factor - 1.0))
+}
+
 /// A shape of blocks or threads without trailing dimensions of 1.
 pub fn shape(size: [u32; 3]) -> String {
     match size {

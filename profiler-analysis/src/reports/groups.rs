@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::hash::Hash;
 
-use rustc_hash::FxHashMap;
+use profiler_base::aggregate::{self as base, Aggregate};
+use profiler_base::statistics::percent_of;
 
 use super::Report;
 use super::sums::Summary;
@@ -12,8 +13,7 @@ use profiler_core::tables::Interval;
 
 /// Values grouped by a key.
 pub(super) struct Groups<K> {
-    ids: FxHashMap<K, u32>,
-    groups: Vec<(K, Vec<u64>)>,
+    sums: Aggregate<K>,
     /// Operations and calls without a time, which are in no group.
     left_out: u64,
 }
@@ -29,16 +29,12 @@ pub(super) struct Group<K> {
 
 impl<K: Copy + Eq + Hash> Groups<K> {
     pub(super) fn new() -> Self {
-        Self { ids: FxHashMap::default(), groups: Vec::new(), left_out: 0 }
+        Self { sums: Aggregate::default(), left_out: 0 }
     }
 
     #[inline]
     pub(super) fn add(&mut self, key: K, value: u64) {
-        let id = *self.ids.entry(key).or_insert_with(|| {
-            self.groups.push((key, Vec::new()));
-            self.groups.len() as u32 - 1
-        });
-        self.groups[id as usize].1.push(value);
+        self.sums.add(key, Some(value), 0);
     }
 
     /// Adds a duration, or counts a missing one.
@@ -52,14 +48,14 @@ impl<K: Copy + Eq + Hash> Groups<K> {
 
     /// The groups in the order of their first values.
     pub(super) fn finish(self) -> Vec<Group<K>> {
-        let group = |(key, mut values): (K, Vec<u64>)| {
-            let summary = Summary::of(&mut values)?;
-            Some(Group { key, count: values.len() as u64, summary, percent: 0.0 })
+        let groups = self.sums.into_groups();
+        let whole = groups.iter().map(|group| u128::from(group.statistics().sum_ns())).sum();
+        let group = |group: base::Group<K>| {
+            let summary = Summary::of_statistics(group.statistics())?;
+            let percent = percent_of(summary.total_ns, whole);
+            Some(Group { key: *group.key(), count: group.count(), summary, percent })
         };
-        let mut groups: Vec<_> = self.groups.into_iter().filter_map(group).collect();
-        let whole = groups.iter().map(|group| u128::from(group.summary.total_ns)).sum();
-        groups.iter_mut().for_each(|group| group.percent = percent(group.summary.total_ns, whole));
-        groups
+        groups.into_iter().filter_map(group).collect()
     }
 
     /// A row for each group, largest sum first, then in the order that `row` returns with it.
@@ -77,11 +73,6 @@ impl<K: Copy + Eq + Hash> Groups<K> {
         rows.sort_by(|(a, _), (b, _)| a.cmp(b));
         Report::new(rows.into_iter().map(|(_, row)| row).collect(), reason).leaving_out(left_out)
     }
-}
-
-/// A part in percent of a whole; 0 if the whole is 0.
-pub(super) fn percent(part: u64, whole: u128) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
 /// Declares the row of a report of sums: share, number and durations, then the columns of the key.
@@ -113,13 +104,3 @@ macro_rules! sum_row {
     };
 }
 pub(super) use sum_row;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_share_of_nothing_is_0() {
-        assert_eq!((percent(0, 0), percent(1, 4)), (0.0, 25.0));
-    }
-}

@@ -152,7 +152,7 @@ impl<'a> Reports<'a> {
             times.queue.extend(launch.queue_ns());
             times.kernel.push(launch.time.ns());
         }
-        let row = |((thread, device, function, kernel), mut times): ((_, _, _, _), Times)| {
+        let row = |((thread, device, function, kernel), times): ((_, _, _, _), Times)| {
             let thread = self.thread(thread);
             Some(CudaKernExecSum {
                 pid: self.pid(thread.process),
@@ -160,10 +160,10 @@ impl<'a> Reports<'a> {
                 device,
                 count: times.total.len() as u64,
                 queue_count: times.queue.len() as u64,
-                total: Summary::of(&mut times.total)?,
-                api: Summary::of(&mut times.api)?,
-                queue: Summary::of(&mut times.queue),
-                kernel: Summary::of(&mut times.kernel)?,
+                total: Summary::of(times.total)?,
+                api: Summary::of(times.api)?,
+                queue: Summary::of(times.queue),
+                kernel: Summary::of(times.kernel)?,
                 api_name: function_texts.get(function).clone(),
                 kernel_name: texts.get(kernel),
             })

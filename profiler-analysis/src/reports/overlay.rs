@@ -83,9 +83,9 @@ fn parts(spans: &[Times]) -> Vec<Part> {
 
 fn one_by_one(values: &[u64], parts: &[Part]) -> Option<Summary> {
     if parts.iter().all(|part| part.times == 1) {
-        let mut held: Vec<u64> =
+        let held: Vec<u64> =
             parts.iter().flat_map(|part| &values[part.start..part.end]).copied().collect();
-        return Summary::of(&mut held);
+        return Summary::of(held);
     }
     let of = |part: &Part| {
         let times = part.times;
@@ -212,7 +212,7 @@ mod tests {
         Overlay {
             spans: each().count() as u64,
             values: (0..values.len()).filter(is_held).count() as u64,
-            summary: Summary::of(&mut held).unwrap(),
+            summary: Summary::of(held).unwrap(),
         }
     }
 

@@ -283,14 +283,15 @@ impl Reports<'_> {
             sum.levels += u64::from(span.level);
             sum.children += children;
         }
-        let row = |((name, style), mut sum): ((u32, Style), Sum)| {
-            let count = sum.projected.len() as f64;
+        let row = |((name, style), sum): ((u32, Style), Sum)| {
+            let instances = sum.projected.len() as u64;
+            let count = instances as f64;
             Some(NvtxGpuProjSum {
                 range: texts.get(name).clone(),
                 style,
-                projected: Summary::of(&mut sum.projected)?,
+                projected: Summary::of(sum.projected)?,
                 total_range_ns: sum.range_ns,
-                range_instances: sum.projected.len() as u64,
+                range_instances: instances,
                 total_gpu_ops: sum.calls,
                 avg_gpu_ops: sum.calls as f64 / count,
                 avg_range_level: sum.levels as f64 / count,
@@ -421,7 +422,7 @@ impl Reports<'_> {
             sum.spans.sort_unstable();
             sum.spans.dedup();
             let (spans, values) = (sum.spans.len() as u64, sum.kernels);
-            let Some(summary) = Summary::of(&mut sum.times) else { continue };
+            let Some(summary) = Summary::of(sum.times) else { continue };
             rows.push(row(name, thread, kernel, Overlay { spans, values, summary }));
         }
         let mut placed: Vec<_> = placed.into_iter().collect();

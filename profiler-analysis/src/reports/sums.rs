@@ -1,5 +1,7 @@
 //! Statistics of durations or sizes, as nsys prints them of each group.
 
+use profiler_base::statistics::Statistics;
+use profiler_base::units::nanoseconds;
 use serde::Serialize;
 
 /// Statistics of durations in nanoseconds, not rounded; files have one decimal, as nsys's.
@@ -40,25 +42,20 @@ pub struct SizeSummary {
 }
 
 impl Summary {
-    /// Statistics of the values, which it reorders; `None` for no values.
-    pub(crate) fn of(values: &mut [u64]) -> Option<Self> {
-        let (&first, count) = (values.first()?, values.len());
-        let (mut total, mut min, mut max) = (0_u128, first, first);
-        for &value in &*values {
-            total += u128::from(value);
-            min = min.min(value);
-            max = max.max(value);
-        }
-        let avg = total as f64 / count as f64;
-        let squares: f64 = values.iter().map(|&value| (value as f64 - avg).powi(2)).sum();
-        let stddev = if count == 1 { 0.0 } else { (squares / (count - 1) as f64).sqrt() };
-        Some(Self {
-            total_ns: u64::try_from(total).unwrap_or(u64::MAX),
-            avg_ns: avg,
-            med_ns: median(values),
-            min_ns: min,
-            max_ns: max,
-            stddev_ns: stddev,
+    /// Statistics of the values; `None` for no values.
+    pub(crate) fn of(values: Vec<u64>) -> Option<Self> {
+        Self::of_statistics(&Statistics::of_ns(values))
+    }
+
+    /// The statistics as nsys's columns; `None` for no values.
+    pub(crate) fn of_statistics(times: &Statistics) -> Option<Self> {
+        (times.count() != 0).then(|| Self {
+            total_ns: times.sum_ns(),
+            avg_ns: times.mean_ns(),
+            med_ns: times.median_ns(),
+            min_ns: nanoseconds(times.min()),
+            max_ns: nanoseconds(times.max()),
+            stddev_ns: times.standard_deviation_ns(),
         })
     }
 
@@ -96,33 +93,5 @@ impl From<Summary> for SizeSummary {
             max_bytes: of.max_ns,
             stddev_bytes: of.stddev_ns,
         }
-    }
-}
-
-/// The median of at least one value.
-fn median(values: &mut [u64]) -> f64 {
-    let middle = values.len() / 2;
-    let is_even = values.len().is_multiple_of(2);
-    let (below, &mut upper, _) = values.select_nth_unstable(middle);
-    match below.iter().max() {
-        Some(&lower) if is_even => (lower as f64 + upper as f64) / 2.0,
-        _ => upper as f64,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_summary_is_that_of_a_sample() {
-        let of = |values: &mut [u64]| Summary::of(values).unwrap();
-        let one = of(&mut [7]);
-        assert_eq!((one.total_ns, one.avg_ns, one.med_ns, one.stddev_ns), (7, 7.0, 7.0, 0.0));
-        let four = of(&mut [9, 2, 4, 5]);
-        assert_eq!((four.med_ns, four.min_ns, four.max_ns, four.avg_ns), (4.5, 2, 9, 5.0));
-        assert!((four.stddev_ns - 2.943_920_288_775_949).abs() < 1e-12);
-        assert_eq!(Summary::of(&mut []), None);
-        assert_eq!(of(&mut [u64::MAX, u64::MAX]).total_ns, u64::MAX);
     }
 }

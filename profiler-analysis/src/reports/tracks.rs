@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use profiler_base::statistics::percent_of;
 use profiler_base::units::nanoseconds as ns;
 use rustc_hash::FxHashMap;
 
 use super::Report;
-use super::groups::percent;
 use super::table::{Cells, Unit, Value, row};
 use profiler_core::profile::{Profile, RangeNode, Sampled, Track};
 use profiler_core::series::{Kind, Source, Unit as TrackUnit};
@@ -95,7 +95,7 @@ impl TrackSum {
             p95: percentile(&values, covered_ns, 0.95),
             min,
             max,
-            nonzero_percent: percent(nonzero_ns, covered_ns.into()),
+            nonzero_percent: percent_of(nonzero_ns, covered_ns.into()),
             total: track.sum(all.0, all.1).map(|sum| sum.value),
             total_unit: track.unit(),
             samples: values.len() as u64,
@@ -156,7 +156,7 @@ row! {
         /// From the first start to the last end of each instance's work, without overlaps.
         asked_ns: u64 => |row, cells| {
             cells.add("Time", Unit::Duration, row.asked_ns);
-            cells.add("Known", Unit::Percent, percent(row.covered_ns, row.asked_ns.into()));
+            cells.add("Known", Unit::Percent, percent_of(row.covered_ns, row.asked_ns.into()));
             cells.add("Name", Unit::InFiles, &row.name)
         },
     }

@@ -4,12 +4,13 @@ use std::fmt;
 use std::time::Duration;
 
 use cupti::CallClass;
+use profiler_base::aggregate::{Aggregate, Groups};
 use profiler_base::text::printable;
 use profiler_base::units::time;
 use profiler_base::{getters, order};
 use rustc_hash::FxHashMap;
 
-use super::group::{CallThread, Grouping, Groups, RangePath};
+use super::group::{CallThread, RangePath};
 use super::timeline::HostTimeline;
 use super::{Query, Span, ns};
 use crate::join::busy::Sweep;
@@ -255,13 +256,13 @@ impl<'a> Gaps<'a> {
     /// Divides the gaps among their causes: the activity of the thread that submitted the next
     /// operation. Times add up to those of the gaps; counts are of gaps with the cause.
     pub fn by_cause(&self) -> Groups<IdleCause<'a>> {
-        let mut groups = Grouping::new();
+        let mut groups = Aggregate::default();
         for gap in &self.gaps {
             for (cause, ns) in self.causes_ns(gap) {
                 groups.add(cause, Some(ns), 0);
             }
         }
-        groups.finish()
+        groups.ranked()
     }
 
     /// The causes of one gap in the order they began. Times add up to the gap.
@@ -284,7 +285,7 @@ impl<'a> Gaps<'a> {
     /// Divides the time that threads waited in gaps among the system calls and the ranges in which they did: the blocking system
     /// calls by range. Of sessions with [`Sampling::host`](crate::Sampling); counts are of parts of gaps.
     pub fn waits(&self) -> Groups<GapWait<'a>> {
-        let mut groups = Grouping::new();
+        let mut groups = Aggregate::default();
         for gap in &self.gaps {
             self.visit_parts(gap, |part| {
                 if let Some(state) = part.state.filter(|state| state.is_waiting()) {
@@ -292,7 +293,7 @@ impl<'a> Gaps<'a> {
                 }
             });
         }
-        groups.finish()
+        groups.ranked()
     }
 
     /// The parts of the gaps.

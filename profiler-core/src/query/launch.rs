@@ -5,12 +5,13 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
+use profiler_base::aggregate::Keys;
 use profiler_base::statistics::Statistics;
 use profiler_base::units::time;
 use profiler_base::{getters, order};
 
 use super::Query;
-use super::group::{KernelName, Keys, RangePath};
+use super::group::{KernelName, RangePath};
 use crate::join::tables::CallId;
 use crate::profile::{ApiCall, GpuOperation};
 
@@ -175,11 +176,11 @@ impl<'a> Launches<'a> {
         &self,
         key: impl Fn(&Launch<'a>) -> Option<K>,
     ) -> Vec<LaunchGroup<K>> {
-        let mut keys = Keys::new();
+        let mut keys = Keys::default();
         let mut members: Vec<Vec<&Launch<'a>>> = Vec::new();
         for launch in &self.launches {
             let Some(key) = key(launch) else { continue };
-            let place = keys.place(key);
+            let place = keys.index(key);
             if place == members.len() {
                 members.push(Vec::new());
             }

@@ -25,18 +25,19 @@ use cupti::CopyKind;
 use profiler_base::kernel_names::Pattern;
 use profiler_base::setters;
 use profiler_base::statistics::Statistics;
-use profiler_base::units::{nanoseconds as ns, time};
+use profiler_base::units::{nanoseconds as ns, percent, time};
 
 use crate::join::busy::DeviceSweep;
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{OperationId, RangeId};
 use crate::profile::{GpuOperation, OperationKind, Profile, Range, RangeNode};
 pub use gap::{Gap, GapPart, GapSample, GapWait, Gaps, HostActivity, IdleCause, IdleReason};
-pub use group::{CallThread, Group, Groups, KernelName, RangePath, StreamKey, TransferKey};
+pub use group::{CallThread, KernelName, RangePath, StreamKey, TransferKey};
 pub use launch::{Launch, LaunchGroup, Launches};
 pub use memory::{DeviceMemory, MemoryEvent, MemoryPoint, MemoryUse};
 pub use overlap::Overlap;
 pub use plan::Operations;
+pub use profiler_base::aggregate::{Group, Groups};
 pub use request::{Endpoint, Request, RequestQuery, RequestRange, Requests};
 pub use step::{Step, Steps};
 pub use tree::{Amounts, Branch, Branches};
@@ -109,11 +110,11 @@ impl fmt::Display for DeviceTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "device {}: busy {} of {} ({:.1} %)",
+            "device {}: busy {} of {} ({})",
             self.device,
             time(self.busy),
             time(self.span.duration()),
-            100.0 * self.utilization()
+            percent(self.utilization())
         )?;
         match self.communication {
             Duration::ZERO => Ok(()),

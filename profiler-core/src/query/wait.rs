@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::aggregate::Groups;
 use profiler_base::getters;
 use profiler_base::kernel_names::Pattern;
 use rustc_hash::FxHashMap;
 
-use super::group::{self, Groups, RangePath};
+use super::group::{self, RangePath};
 use crate::join::tables::{Call, CallId, Synchronization};
 use crate::profile::{ApiCall, Profile, Range};
 

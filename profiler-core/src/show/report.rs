@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use profiler_base::aggregate::Aggregate;
 use profiler_base::order;
 use profiler_base::table::{Layout, Table, Tone};
-use profiler_base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, shortened, time};
+use profiler_base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, percent, shortened, time};
 use rustc_hash::FxHashMap;
 
 use crate::join::totals::Totals;
@@ -269,64 +270,46 @@ pub(crate) fn part<'a>(
     format!("{}\n\n{}", table.text(layout), kernels(of, layout))
 }
 
-#[derive(Default)]
-struct KernelSum {
-    label: String,
-    count: u64,
-    /// Those with timestamps.
-    timed: u32,
-    total: Duration,
-    least: Option<Duration>,
-    most: Duration,
-}
-
 fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>, layout: Layout) -> String {
-    let mut sums: FxHashMap<&str, KernelSum> = FxHashMap::default();
+    let (mut sums, mut labels) = (Aggregate::default(), Vec::new());
     for kernel in kernels {
-        let new = || KernelSum { label: kernel.demangled_name(), ..KernelSum::default() };
-        let sum = sums.entry(kernel.name()).or_insert_with(new);
-        sum.count += 1;
-        let Some(took) = kernel.gpu_time() else {
-            continue;
-        };
-        sum.timed = sum.timed.saturating_add(1);
-        sum.total = sum.total.saturating_add(took);
-        sum.least = Some(sum.least.map_or(took, |least| least.min(took)));
-        sum.most = sum.most.max(took);
+        let index = sums.add(kernel.name(), kernel.interval().map(|time| time.ns()), 0);
+        if index == labels.len() {
+            labels.push(kernel.demangled_name());
+        }
     }
-    if sums.is_empty() {
+    if labels.is_empty() {
         return "no kernels".into();
     }
-    let mut sums: Vec<_> = sums.into_iter().collect();
-    order::sort_by_key(&mut sums, |(name, sum)| (Reverse(sum.total), *name));
-    let all: Duration = sums.iter().map(|(_, sum)| sum.total).sum();
-    let share = |total: Duration| {
-        let percent = 100.0 * total.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);
-        format!("{percent:.1} %")
-    };
+    let mut sums: Vec<_> = sums.into_groups().into_iter().zip(labels).collect();
+    order::sort_by_key(&mut sums, |(group, _)| (Reverse(group.time()), *group.key()));
 
     let mut table = Table::new(["kernel", "count", "GPU time", "share", "mean", "min", "max"], 1);
     let shown = if sums.len() == KERNELS + 1 { KERNELS + 1 } else { KERNELS };
-    for (_, sum) in sums.iter().take(shown) {
-        // To the nearest nanosecond.
-        let half = Duration::from_nanos(u64::from(sum.timed) / 2);
-        let mean = sum.total.saturating_add(half).checked_div(sum.timed).unwrap_or_default();
+    for (group, label) in sums.iter().take(shown) {
+        let times = group.statistics();
         table.add_row([
-            sum.label.clone(),
-            sum.count.to_string(),
-            time(sum.total),
-            share(sum.total),
-            time(mean),
-            time(sum.least.unwrap_or_default()),
-            time(sum.most),
+            label.clone(),
+            group.count().to_string(),
+            time(group.time()),
+            percent(group.share()),
+            // To the nearest nanosecond.
+            time(Duration::from_nanos(times.mean_ns().round() as u64)),
+            time(times.min()),
+            time(times.max()),
         ]);
     }
     let rest = sums.get(shown..).unwrap_or_default();
     if !rest.is_empty() {
-        let total: Duration = rest.iter().map(|(_, sum)| sum.total).sum();
-        let count: u64 = rest.iter().map(|(_, sum)| sum.count).sum();
-        let name = format!("({} other kernels)", rest.len());
-        table.add_row([name, count.to_string(), time(total), share(total)]);
+        let total = rest.iter().map(|(group, _)| group.time());
+        let count: u64 = rest.iter().map(|(group, _)| group.count()).sum();
+        let share = rest.iter().map(|(group, _)| group.share()).sum();
+        table.add_row([
+            format!("({} other kernels)", rest.len()),
+            count.to_string(),
+            time(total.fold(Duration::ZERO, Duration::saturating_add)),
+            percent(share),
+        ]);
     }
     table.render(layout)
 }

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 use profiler_base::text::{html, markdown};
+use profiler_base::units::{change, percent};
 
 use super::text::{CAUSE_HEAD, Only, cause_cells, side};
 use super::wall::{place, signed, time};
@@ -97,7 +98,7 @@ impl Comparison {
         };
         let (before, after) = (mean(&self.before)?, mean(&self.after)?);
         let change = match before > 0.0 {
-            true => format!(" ({:+.1} %)", 100.0 * (after / before - 1.0)),
+            true => format!(" ({})", change(after / before, 1)),
             false => String::new(),
         };
         let [before, after] = [before, after].map(|value| Unit::Joules.measured(value));
@@ -209,11 +210,6 @@ fn only((row, values): &Only<'_>) -> (Tone, Vec<String>) {
     };
     let cells = vec![row.label(), text(Quantity::Kernels), text(Quantity::GpuNs)];
     (Tone::Plain, cells)
-}
-
-/// A share as `28.9 %`.
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }
 
 /// The tone of a part of the change of wall time. Less than a hundredth of it is neither.

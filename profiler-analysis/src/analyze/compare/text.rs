@@ -46,7 +46,7 @@ impl fmt::Display for Shape {
 impl fmt::Display for Leader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = units::shortened(&self.name, units::NAME_WIDTH);
-        write!(f, "{name} ({:.1} %)", 100.0 * self.share)
+        write!(f, "{name} ({})", units::percent(self.share))
     }
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for LeaderChange {
 /// `+4.9 % (+4.7 % to +5.1 %)`.
 impl fmt::Display for TimeShift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |ratio: f64| format!("{:+.2} %", 100.0 * (ratio - 1.0));
+        let percent = |ratio: f64| units::change(ratio, 2);
         match self.high {
             Some(high) => {
                 let (ratio, low) = (percent(self.ratio), percent(self.low));

@@ -1,6 +1,7 @@
 //! The lags of edges: that of what decided is measured, the others get what is usual for their kind.
 
 use cupti::CallClass;
+use profiler_base::statistics::upper_median;
 use rustc_hash::FxHashMap;
 
 use super::graph::{Builder, Edge, Link};
@@ -23,11 +24,6 @@ pub(super) const LONG_CALL_NS: u64 = 10_000;
 pub(super) struct Return {
     pub(super) call: CallId,
     pub(super) edges: std::ops::Range<usize>,
-}
-
-fn median(mut values: Vec<u64>) -> Option<u64> {
-    let at = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable(at).1)
 }
 
 /// The usual lag of each class of edges, by class.
@@ -60,7 +56,7 @@ impl Usual {
     /// Learns from the lags of each class that has any.
     fn learn(&mut self, samples: Vec<Vec<u64>>) {
         for (known, lags) in self.median.iter_mut().zip(samples) {
-            *known = median(lags).or(*known);
+            *known = upper_median(lags).or(*known);
         }
     }
 }
@@ -94,7 +90,7 @@ pub(super) fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<u3
             }
         }
         if launches {
-            usual.launch = median(samples.iter().flatten().copied().collect());
+            usual.launch = upper_median(samples.iter().flatten().copied().collect());
         }
         usual.learn(samples);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cupti::{CallClass, CopyKind, MemoryKind};
 use profiler_base::kernel_names::Pattern;
-use profiler_base::statistics::as_ns;
+use profiler_base::statistics::{as_ns, upper_median};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use super::excerpt::{Excerpt, MOST_POINTS};
 use super::graph::Link;
 use super::lengths;
 use super::path::{merged, operation_of, stretches};
-use super::replay::{REMOVED, ReplayError, median};
+use super::replay::{REMOVED, ReplayError};
 use super::{CriticalPath, Dependencies, PathKind, Window};
 use profiler_core::profile::GpuOperation;
 use profiler_core::tables::{Call, CallId, OperationId, RangeId};
@@ -293,8 +293,8 @@ impl Dependencies<'_> {
             .iter()
             .zip(&after)
             .map(|(before, after)| i128::from(*after) - i128::from(*before));
-        let longer = median(longer.collect()).unwrap_or_default();
-        let before = median(before).unwrap_or_default();
+        let longer = upper_median(longer.collect()).unwrap_or_default();
+        let before = upper_median(before).unwrap_or_default();
         let after = (i128::from(before) + longer).clamp(0, i128::from(u64::MAX)) as u64;
         let at_least = changed.at_least / windows.len().max(1) as u64;
         Prediction {
@@ -307,7 +307,7 @@ impl Dependencies<'_> {
 
     /// The median length of the steps, or that of the session.
     pub(super) fn clock_ns(&self) -> u64 {
-        median(lengths(&self.windows(), |point| self.graph.time(point))).unwrap_or_default()
+        upper_median(lengths(&self.windows(), |point| self.graph.time(point))).unwrap_or_default()
     }
 
     /// The changes that save most, of those that the critical path suggests: at most this many, each with at least

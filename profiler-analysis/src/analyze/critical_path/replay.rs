@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use cupti::tables;
-use profiler_base::statistics::{Statistics, as_ns};
+use profiler_base::statistics::{Statistics, as_ns, upper_median};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -258,17 +258,17 @@ impl Dependencies<'_> {
         let lengths =
             |of: &[Window]| of.iter().map(|window| self.interval(window).ns().max(1)).collect();
         let (others, measured): (Vec<u64>, Vec<u64>) = (lengths(&odd), lengths(&even));
-        let usual = median(others)?;
+        let usual = upper_median(others)?;
         let deviations = |of: &[u64]| {
             of.iter().zip(&measured).map(|(of, measured)| deviation(*of, *measured)).collect()
         };
         let single: Vec<f64> = deviations(&single);
         let largest = single.iter().copied().fold(0.0, f64::max);
-        let measured_median = median(measured.clone())?;
+        let measured_median = upper_median(measured.clone())?;
         Some(ReplayError {
             steps: even.len() as u64,
             unusual: unusual as u64,
-            median_step: deviation(median(replayed)?, measured_median),
+            median_step: deviation(upper_median(replayed)?, measured_median),
             halves: deviation(usual, measured_median),
             median: median_share(single)?,
             spread: median_share(deviations(&vec![usual; even.len()]))?,
@@ -282,12 +282,6 @@ impl Dependencies<'_> {
 /// By how much a time is off, as a share of the measured one.
 fn deviation(of: u64, measured: u64) -> f64 {
     of.abs_diff(measured) as f64 / measured as f64
-}
-
-/// The middle value, the upper of two.
-pub(super) fn median<T: Ord + Copy>(mut values: Vec<T>) -> Option<T> {
-    values.sort_unstable();
-    values.get(values.len() / 2).copied()
 }
 
 fn median_share(mut values: Vec<f64>) -> Option<f64> {

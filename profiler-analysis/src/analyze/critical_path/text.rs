@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use profiler_base::table::{Layout, Table, distinct};
-use profiler_base::units::{NAME_WIDTH, PATH_WIDTH, number, shortened, time};
+use profiler_base::units::{NAME_WIDTH, PATH_WIDTH, number, percent_of_time, shortened, time};
 
 use super::{
     Agreement, Assumptions, Change, CriticalPath, NoPrediction, Outlook, PathRow, Prediction,
@@ -13,12 +13,6 @@ use super::{
 
 /// Rows of a table.
 const SHOWN: usize = 12;
-
-fn percent(part: Duration, whole: Duration) -> String {
-    let whole = whole.as_secs_f64();
-    let share = if whole == 0.0 { 0.0 } else { part.as_secs_f64() / whole };
-    format!("{:.1} %", 100.0 * share)
-}
 
 /// The longest name in a line without a limit, in columns.
 const LONGEST_NAME: usize = 500;
@@ -33,7 +27,7 @@ impl CriticalPath {
                 name.to_owned(),
                 row.kind.text().to_owned(),
                 time(row.on_path),
-                percent(row.on_path, self.length),
+                percent_of_time(row.on_path, self.length),
                 format!("{} of {}", row.parts, row.all_parts),
                 time(row.total),
                 row.slack.map_or("-".to_owned(), time),
@@ -60,7 +54,7 @@ impl fmt::Display for CriticalPath {
             write!(f, ", {} each", time(Duration::from_secs_f64(mean)))?;
         }
         let parts = self.kinds.iter().map(|(kind, ns)| {
-            format!("{} {}", kind.text(), percent(Duration::from_nanos(*ns), self.length))
+            format!("{} {}", kind.text(), percent_of_time(Duration::from_nanos(*ns), self.length))
         });
         write!(f, "\n{}", parts.collect::<Vec<_>>().join(", "))?;
         if self.unexplained != Duration::ZERO {
@@ -132,10 +126,11 @@ impl Prediction {
         let Self { before, after, copy_rate, .. } = self;
         let (more, saved) = (after.saturating_sub(*before), self.saved());
         let text = match (more.is_zero(), saved.is_zero()) {
-            (false, _) => format!("about {} more ({})", time(more), percent(more, *before)),
+            (false, _) => format!("about {} more ({})", time(more), percent_of_time(more, *before)),
             (true, true) => "the same time".to_owned(),
             (true, false) => {
-                let less = format!("about {} less ({})", time(saved), percent(saved, *before));
+                let less =
+                    format!("about {} less ({})", time(saved), percent_of_time(saved, *before));
                 match after.is_zero() {
                     true => less,
                     false => format!("{less}, {:.2}x faster", self.speed_up()),
@@ -258,7 +253,11 @@ impl Outlook {
     pub(crate) fn brief(&self, layout: Layout) -> String {
         let path = self.path.range.as_deref().unwrap_or("the session");
         let kinds = self.path.kinds.iter().take(5).map(|(kind, ns)| {
-            format!("{} {}", kind.text(), percent(Duration::from_nanos(*ns), self.path.length))
+            format!(
+                "{} {}",
+                kind.text(),
+                percent_of_time(Duration::from_nanos(*ns), self.path.length)
+            )
         });
         let kinds = kinds.collect::<Vec<_>>().join(", ");
         let path = shortened(path, PATH_WIDTH);

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use nvtx::Dtype;
 use profiler_base::kernel_names::lower_case;
+use profiler_base::units::percent;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Run;
@@ -167,7 +168,7 @@ impl Run<'_> {
             count => format!("{count} kernels"),
         };
         let title =
-            format!("{kind}: {launches} launches of {kernels}, {:.1} % of GPU time", 100.0 * share);
+            format!("{kind}: {launches} launches of {kernels}, {} of GPU time", percent(share));
         gemms.truncate(self.thresholds.get_evidence());
         let sign = Sign::share_at_least("share of GPU time", share, LEAST_GPU_SHARE);
         let finding = self.finish(kind, title, found.pieces, vec![sign])?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use profiler_base::statistics::{as_ns, ratio};
-use profiler_base::units::{PATH_WIDTH, shortened, time};
+use profiler_base::units::{PATH_WIDTH, percent, shortened, time};
 use serde::Serialize;
 
 use super::clock::{Clock, Piece};
@@ -50,7 +50,7 @@ pub struct Phase {
 impl Phase {
     /// The time and share of a phase that is not judged, for people.
     fn line(&self) -> String {
-        format!("{}: {} ({:.1} % of the run)", self.kind, time(self.clock), 100.0 * self.share)
+        format!("{}: {} ({} of the run)", self.kind, time(self.clock), percent(self.share))
     }
 }
 

@@ -84,7 +84,7 @@ impl fmt::Display for WithUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(value, unit) = *self;
         match unit {
-            SignUnit::Share => write!(f, "{:.1} %", 100.0 * value),
+            SignUnit::Share => f.write_str(&units::percent(value)),
             SignUnit::Seconds => {
                 let time = Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::MAX);
                 f.write_str(&units::time(time))

@@ -1,5 +1,6 @@
 //! Kernels that do not fill the GPU: small grids, or partial last waves.
 
+use profiler_base::units::percent;
 use rustc_hash::FxHashMap;
 
 use super::Run;
@@ -108,8 +109,7 @@ impl Run<'_> {
             }
         };
         let (fill, most) = (fills / count.max(1) as f64, self.thresholds.get_least_fill());
-        let title =
-            format!("{kind}: {count} kernels that fill {:.1} % of the GPU each", 100.0 * fill);
+        let title = format!("{kind}: {count} kernels that fill {} of the GPU each", percent(fill));
         let sign = Sign::at_most("part of the GPU that each fills", fill, SignUnit::Share, most);
         self.finish(kind, title, self.pieces(part), vec![sign])
     }

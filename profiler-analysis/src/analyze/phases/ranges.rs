@@ -7,11 +7,11 @@
 use std::borrow::Cow;
 
 use profiler_base::name_pattern::with_stars;
+use profiler_base::statistics::{upper_median, warm_up};
 use profiler_base::units::{NAME_WIDTH, shortened};
 use rustc_hash::FxHashMap;
 
 use super::{Candidate, LEAST_INSTANCES};
-use profiler_base::statistics::warm_up;
 use profiler_core::profile::Profile;
 use profiler_core::tables::range_tree::NodeId;
 use profiler_core::tables::{Interval, RangeId, ThreadId};
@@ -120,11 +120,6 @@ fn repeats(profile: &Profile, ranges: impl Iterator<Item = RangeId>) -> bool {
     })
 }
 
-fn median(mut values: Vec<u64>) -> u64 {
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
-}
-
 /// The instances of one name, by index.
 struct Name {
     name: usize,
@@ -161,8 +156,9 @@ impl Name {
         // A slow instance is no pause.
         let pause =
             |(a, b): (usize, usize)| all[b].time.start_ns.saturating_sub(all[a].time.end_ns);
-        let usual = median(steps().map(|(a, b)| (b - a) as u64).collect()) as usize;
-        let usual_ns = median(steps().map(period).collect());
+        let usual =
+            upper_median(steps().map(|(a, b)| (b - a) as u64).collect()).unwrap_or(0u64) as usize;
+        let usual_ns = upper_median(steps().map(period).collect()).unwrap_or(0);
         let goes_on = |a: &usize, b: &usize| {
             b - a <= MOST_RANGES * usual + MOST_RANGES
                 && pause((*a, *b)) <= MOST_PERIODS.saturating_mul(usual_ns)
@@ -264,7 +260,8 @@ fn candidate(names: &[Label], used: &[Name], all: &[Instance], part: Part) -> Op
         let within = name.within(part.first, part.end - 1);
         let Some(&first) = within.first() else { continue };
         // Without slow first instances.
-        let ns = within.len() as u64 * median(within.iter().map(|at| all[*at].time.ns()).collect());
+        let times = within.iter().map(|at| all[*at].time.ns()).collect();
+        let ns = within.len() as u64 * upper_median(times).unwrap_or(0);
         of_part.push(Used { name: name.name, count: within.len(), first, ns });
     }
     of_part.sort_unstable_by_key(|name| name.first);

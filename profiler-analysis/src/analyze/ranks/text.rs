@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use profiler_base::table::{Layout, Table};
 use profiler_base::text::{printable, shortened};
-use profiler_base::units::{NAME_WIDTH, bytes, time};
+use profiler_base::units::{NAME_WIDTH, bytes, percent, percent_of_time, time};
 
 use super::{CollectiveGroup, RankWindow, Ranks, Straggler};
 use profiler_core::profile::HostClock;
@@ -13,19 +13,15 @@ use profiler_core::profile::HostClock;
 /// Rows of each table; JSON has all.
 const SHOWN: usize = 20;
 
-fn percent(part: Duration, whole: Duration) -> String {
-    format!("{:.1} %", 100.0 * part.as_secs_f64() / whole.as_secs_f64().max(f64::MIN_POSITIVE))
-}
-
 impl Ranks {
     /// The sentence on a straggler.
     pub fn describe(&self, straggler: &Straggler) -> String {
         let name = self.ranks.get(straggler.rank).map_or("a rank", |rank| &rank.name);
         format!(
-            "{} is late by {} ({:.1} % of the time): {}",
+            "{} is late by {} ({} of the time): {}",
             printable(name),
             time(straggler.late),
-            100.0 * straggler.share,
+            percent(straggler.share),
             straggler.cause
         )
     }
@@ -68,9 +64,9 @@ impl Ranks {
             rows.add_row([
                 shortened(&rank.name, NAME_WIDTH),
                 rank.device.to_string(),
-                percent(rank.busy, rank.clock),
-                percent(rank.communication, rank.clock),
-                percent(rank.idle(), rank.clock),
+                percent_of_time(rank.busy, rank.clock),
+                percent_of_time(rank.communication, rank.clock),
+                percent_of_time(rank.idle(), rank.clock),
                 time(rank.waited),
                 time(rank.late),
                 rank.collectives.to_string(),
@@ -98,7 +94,6 @@ impl Ranks {
         for group in self.collectives.iter().take(SHOWN) {
             let CollectiveGroup { function, communicator, .. } = group;
             let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
-            let share = |share: f64| format!("{:.1} %", 100.0 * share);
             rows.add_row([
                 format!("{function} of {communicator:x}"),
                 group.ranks.to_string(),
@@ -107,10 +102,10 @@ impl Ranks {
                 time(group.skew),
                 time(group.max_skew),
                 time(group.transfer),
-                share(group.wait_share),
+                percent(group.wait_share),
                 rate(group.algorithm_bandwidth),
                 rate(group.bus_bandwidth),
-                group.link_share.map_or("-".to_owned(), share),
+                group.link_share.map_or("-".to_owned(), percent),
             ]);
         }
         rows.render(layout)

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use nvtx::{Dtype, Pipe};
 use profiler_base::table::Layout;
-use profiler_base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
+use profiler_base::units::{NAME_WIDTH, number, per_second, percent, shortened, si, time};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
@@ -384,10 +384,6 @@ impl Roofline {
         };
         self.peaks.compute().filter(is_used).copied().collect()
     }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }
 
 #[cfg(test)]

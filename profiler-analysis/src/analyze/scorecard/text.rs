@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use profiler_base::table::{Layout, Table, Tone};
 use profiler_base::text::markdown;
-use profiler_base::units::shortened;
+use profiler_base::units::{self, shortened};
 
 use super::kind::Unit;
 use super::{Flag, Score, Scorecard, Target, factor};
@@ -38,7 +38,7 @@ impl Score {
     fn text_of(&self, value: f64) -> String {
         match self.kind.unit() {
             Unit::Complete => (if value == 1.0 { "complete" } else { "INCOMPLETE" }).to_owned(),
-            Unit::Share => format!("{:.1} %", 100.0 * value),
+            Unit::Share => units::percent(value),
             Unit::Factor => match factor(value) {
                 text if text.starts_with("over") => text,
                 text => format!("{text}x"),

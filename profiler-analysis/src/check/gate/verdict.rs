@@ -142,7 +142,7 @@ pub struct TimeChange {
 
 impl fmt::Display for TimeChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |ratio: f64| format!("{:+.2} %", 100.0 * (ratio - 1.0));
+        let percent = |ratio: f64| units::change(ratio, 2);
         let time = |ns: f64| units::time(Duration::from_nanos(ns.round() as u64));
         match (self.of, &self.kernel) {
             (TimeKind::Wall, _) => write!(f, "{}", self.of)?,

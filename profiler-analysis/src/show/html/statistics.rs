@@ -2,27 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use profiler_base::aggregate::{Aggregate, Group};
 use profiler_base::units::nanoseconds as ns;
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::names::NameRow;
-use crate::reports::Summary;
 use profiler_core::profile::Profile;
 use profiler_core::tables::Interval;
 use profiler_core::tables::busy::DeviceSweep;
-
-/// The times of one name.
-#[derive(Default)]
-struct Sum {
-    /// The row of the kind in another table.
-    of: u32,
-    count: u64,
-    failed: u64,
-    bytes: u64,
-    /// Operations without a time are left out.
-    times: Vec<u64>,
-}
 
 /// A row of a table by name. Times are nanoseconds over the `timed` of `count`; `std` is the sample
 /// standard deviation (n - 1).
@@ -45,8 +32,9 @@ pub(super) struct Row {
 /// Sums by name, in the order of the names' first values.
 #[derive(Default)]
 pub(super) struct ByName {
-    names: Vec<NameRow>,
-    sums: FxHashMap<NameRow, Sum>,
+    sums: Aggregate<NameRow>,
+    /// By name: the row of the kind in another table, and the number of failed calls.
+    of: Vec<(u32, u64)>,
 }
 
 impl ByName {
@@ -58,43 +46,38 @@ impl ByName {
         bytes: u64,
         failed: bool,
     ) {
-        let sum = self.sums.entry(name).or_insert_with(|| {
-            self.names.push(name);
-            Sum { of, ..Sum::default() }
-        });
-        sum.count += 1;
-        sum.failed += u64::from(failed);
-        sum.bytes = sum.bytes.saturating_add(bytes);
-        sum.times.extend(took_ns);
+        let index = self.sums.add(name, took_ns, bytes);
+        if index == self.of.len() {
+            self.of.push((of, 0));
+        }
+        self.of[index].1 += u64::from(failed);
     }
 
     /// The rows, longest total first.
     pub(super) fn finish(&mut self) -> Vec<Row> {
-        let mut rows: Vec<Row> = std::mem::take(&mut self.names)
-            .into_iter()
-            .filter_map(|name| Some(row(name, self.sums.remove(&name)?)))
-            .collect();
+        let groups = std::mem::take(&mut self.sums).into_groups();
+        let rows = groups.iter().zip(std::mem::take(&mut self.of));
+        let mut rows: Vec<Row> = rows.map(|(group, of)| row(group, of)).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.total));
         rows
     }
 }
 
-fn row(name: NameRow, sum: Sum) -> Row {
-    let Sum { of, count, failed, bytes, mut times } = sum;
-    let sums = Summary::of(&mut times).unwrap_or_default();
+fn row(group: &Group<NameRow>, (of, failed): (u32, u64)) -> Row {
+    let times = group.statistics();
     Row {
-        name,
+        name: *group.key(),
         of,
-        count,
-        timed: times.len() as u64,
+        count: group.count(),
+        timed: times.count(),
         failed,
-        bytes,
-        total: sums.total_ns,
-        mean: tenths(sums.avg_ns),
-        median: tenths(sums.med_ns),
-        min: sums.min_ns,
-        max: sums.max_ns,
-        std: tenths(sums.stddev_ns),
+        bytes: group.bytes(),
+        total: times.sum_ns(),
+        mean: tenths(times.mean_ns()),
+        median: tenths(times.median_ns()),
+        min: ns(times.min()),
+        max: ns(times.max()),
+        std: tenths(times.standard_deviation_ns()),
     }
 }
 

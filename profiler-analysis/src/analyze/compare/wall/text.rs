@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use profiler_base::hodges_lehmann::MOST;
-use profiler_base::units::{self, NAME_WIDTH, shortened};
+use profiler_base::units::{self, NAME_WIDTH, change, shortened};
 
 use super::{Explanation, Speed, WallChange};
 
@@ -17,10 +17,6 @@ pub(crate) fn time(ns: f64) -> String {
 
 pub(crate) fn signed(ns: f64) -> String {
     format!("{}{}", if ns < 0.0 { '-' } else { '+' }, time(ns.abs()))
-}
-
-fn percent(ratio: f64) -> String {
-    format!("{:+.1} %", 100.0 * (ratio - 1.0))
 }
 
 pub(crate) fn place(domain: Option<&str>, path: Option<&str>) -> String {
@@ -57,7 +53,7 @@ impl WallChange {
             return format!("wall time {}: {why}; {before} before, {after} after", self.speed);
         }
         let bounds = match self.high {
-            Some(high) => format!("{} to {}", percent(self.low), percent(high)),
+            Some(high) => format!("{} to {}", change(self.low, 1), change(high, 1)),
             None => "no bounds".to_owned(),
         };
         let runs = match (self.runs, self.processes) {
@@ -83,7 +79,7 @@ impl WallChange {
         let mut text = format!(
             "wall time {}: {before} -> {after}, {} ({bounds}{sure}{clocks}; {runs})",
             self.speed,
-            percent(self.ratio)
+            change(self.ratio, 1)
         );
         if self.speed == Speed::Undecided {
             match self.runs_needed {
