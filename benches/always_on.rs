@@ -43,7 +43,7 @@ use gpu_profiler_benches::process_bench::{self, Arguments, Result};
 use gpu_profiler_benches::stats::{self, Rounds, median};
 use gpu_profiler_tests::cuda::{Gpu, unavailable};
 use profiler_core::Profiler;
-use profiler_core::session::always_on::{AlwaysOn, AlwaysOnSession, Unit};
+use profiler_core::session::always_on::{AlwaysOn, AlwaysOnSession, UnitGuard};
 use serde::{Deserialize, Serialize};
 
 #[path = "raw.rs"]
@@ -244,7 +244,7 @@ impl Session {
 enum Guard<'a> {
     None,
     Range(nvtx::Range),
-    Unit(Unit<'a>),
+    Unit(UnitGuard<'a>),
 }
 
 fn measure(mode: &str, options: &Options) -> Result<Sample> {

@@ -15,7 +15,7 @@ use gpu_profiler_tests::harness;
 use nvtx::range;
 use profiler_analysis::compare;
 use profiler_analysis::compare::Speed;
-use profiler_analysis::gate::{Gate, Outcome, Verdict};
+use profiler_analysis::gate::{Gate, GateVerdict, Outcome};
 use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Profiler, gpu_test};
 
@@ -65,7 +65,7 @@ impl Drop for Baseline {
     }
 }
 
-fn judged(gate: Gate, work: impl FnMut()) -> Verdict {
+fn judged(gate: Gate, work: impl FnMut()) -> GateVerdict {
     let verdict = gpu_test().unwrap().warm_up(5).baseline(gate).try_run(work).unwrap();
     eprintln!("{verdict}\n");
     let said = |what: &str| verdict.notes().iter().any(|note| note.contains(what));

@@ -9,7 +9,7 @@ use cupti::Library;
 use cupti::counters::RangeProfiler;
 use gpu_profiler_tests::cuda::{Gpu, Handle, Stream};
 use gpu_profiler_tests::{harness, ncu};
-use profiler_analysis::measure::{L2, Measure, Measurement, Stop, Verdict};
+use profiler_analysis::measure::{L2, Measure, Measurement, Speed, Stop};
 use profiler_analysis::prelude::*;
 use profiler_core::Profiler;
 
@@ -315,7 +315,7 @@ fn pairs() {
     let slower = profiler.measure_pair(launch(planned), launch(planned * 105 / 100)).unwrap();
     eprintln!("5 % more: {slower}");
     let ratio = slower.gpu_time();
-    assert_eq!(ratio.verdict, Verdict::Slower, "{slower}");
+    assert_eq!(ratio.speed, Speed::Slower, "{slower}");
     assert!((ratio.ratio - 1.05).abs() < 0.01 && ratio.high - ratio.low < 0.02, "{slower}");
     bench.gpu.destroy(bench.stream);
 }

@@ -12,7 +12,7 @@ use gpu_profiler_tests::counted::{BLOCK, Counted, Gemm};
 use gpu_profiler_tests::cuda::{DEFAULT, Gpu};
 use gpu_profiler_tests::harness;
 use profiler_core::profile::{Sampled, Track};
-use profiler_core::series::{Cause, Source};
+use profiler_core::series::{FailureCause, Source};
 use profiler_core::{Profile, Profiler, Sampling};
 
 const READ: &str = "dram__bytes_read.sum";
@@ -112,7 +112,9 @@ fn save(name: &str, text: &str) {
 fn can_sample(profile: &Profile) -> bool {
     let series = profile.series().find(|series| series.source() == Source::Counters).unwrap();
     match series.failure() {
-        Some(failure) if matches!(failure.cause, Cause::Permission | Cause::Unsupported) => {
+        Some(failure)
+            if matches!(failure.cause, FailureCause::Permission | FailureCause::Unsupported) =>
+        {
             eprintln!("not sampled: {failure}");
             false
         }
@@ -270,7 +272,7 @@ fn nvml() {
     let series = profile.series().next().unwrap();
     if let Some(failure) = series.failure() {
         // Built without the feature, or a machine without NVML.
-        assert_eq!(failure.cause, Cause::Unsupported, "{failure}");
+        assert_eq!(failure.cause, FailureCause::Unsupported, "{failure}");
         if cfg!(feature = "nvml") {
             panic!("{failure}");
         }
@@ -334,7 +336,7 @@ fn two_sessions() {
         return;
     }
     // They share the device's counters; one that samples something else has none.
-    assert_eq!(of_other.series().next().unwrap().failure().unwrap().cause, Cause::Busy);
+    assert_eq!(of_other.series().next().unwrap().failure().unwrap().cause, FailureCause::Busy);
     of_other.health().assert_complete();
     assert!(can_sample(&of_part));
     let sum = range(&of_part, "copies").sum(&of_part.track(0, READ).unwrap()).unwrap();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use profiler_analysis::critical_path::{
-    Assumptions, Change, CriticalPath, NoPrediction, Outlook, Prediction,
+    Assumptions, CriticalPath, NoPrediction, Outlook, Prediction, WhatIf,
 };
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
@@ -69,10 +69,10 @@ pub(crate) fn critical_path(args: CriticalPathArgs) -> Result<(), Failure> {
     })
 }
 
-fn no_prediction(profile: &Profile, file: &Path, change: &Change, why: NoPrediction) -> Failure {
+fn no_prediction(profile: &Profile, file: &Path, change: &WhatIf, why: NoPrediction) -> Failure {
     let file = file.display();
     match (why, change) {
-        (NoPrediction::NothingMatches, Change::Kernel { name, .. }) => Failure::Usage(format!(
+        (NoPrediction::NothingMatches, WhatIf::Kernel { name, .. }) => Failure::Usage(format!(
             "--what-if: {file} has no kernel {name}; `gpuprof top` shows them{}",
             suggest::kernel(profile, name)
         )),
@@ -88,17 +88,17 @@ fn no_prediction(profile: &Profile, file: &Path, change: &Change, why: NoPredict
     }
 }
 
-fn range_of(change: &Change) -> Option<&str> {
+fn range_of(change: &WhatIf) -> Option<&str> {
     match change {
-        Change::RangeGpu { path, .. }
-        | Change::Host { path, .. }
-        | Change::Ahead { path, .. }
-        | Change::NoWait { path }
-        | Change::OneWait { path }
-        | Change::NoAllocations { path }
-        | Change::NoEvents { path }
-        | Change::OneGraph { path }
-        | Change::OneCopy { path } => Some(path),
+        WhatIf::RangeGpu { path, .. }
+        | WhatIf::Host { path, .. }
+        | WhatIf::Ahead { path, .. }
+        | WhatIf::NoWait { path }
+        | WhatIf::OneWait { path }
+        | WhatIf::NoAllocations { path }
+        | WhatIf::NoEvents { path }
+        | WhatIf::OneGraph { path }
+        | WhatIf::OneCopy { path } => Some(path),
         _ => None,
     }
 }

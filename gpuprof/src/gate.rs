@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use profiler_analysis::gate::{Gate, Outcome, TimeChange, TimeKind, Verdict};
+use profiler_analysis::gate::{Gate, GateVerdict, Outcome, TimeChange, TimeKind};
 use profiler_core::testing::ci::CiReport;
 
 use crate::args::{GateArgs, GateFormat, OutputFormat as _};
@@ -47,7 +47,7 @@ pub(crate) fn gate(args: GateArgs) -> Result<(), Failure> {
     }
 }
 
-fn undecided(verdict: &Verdict, baseline: &str) -> String {
+fn undecided(verdict: &GateVerdict, baseline: &str) -> String {
     if let Some(why) = verdict.undecidable() {
         return format!(
             "{baseline} cannot be compared with these runs, which counts as a failure: {why}"
@@ -66,7 +66,7 @@ fn undecided(verdict: &Verdict, baseline: &str) -> String {
     )
 }
 
-fn worse(verdict: &Verdict, baseline: &str) -> String {
+fn worse(verdict: &GateVerdict, baseline: &str) -> String {
     let is_slower = |time: &&TimeChange| time.outcome == Outcome::Slower;
     let is_wall = verdict.times().iter().filter(is_slower).any(|time| time.of == TimeKind::Wall);
     match verdict.wall().filter(|_| is_wall) {

@@ -25,7 +25,7 @@ use profiler_analysis::gate::Gate;
 use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{Rule, StatsReport};
 use profiler_analysis::roofline::{Declared, Peaks};
-use profiler_core::series::{Cause, Failure, Kind, Metric, Series, Source, Unit};
+use profiler_core::series::{Failure, FailureCause, Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, exactly, expect};
 use rusqlite::Connection;
 use serde_json::Value;
@@ -204,7 +204,7 @@ fn hostile_program() -> Profile {
     let metric = Metric::new(leaked("metric"), leaked("label"), Unit::Watts, Kind::Mean);
     let mut series = Series::new(0, Source::Nvml, 1_000, vec![metric]);
     series.push(start, start + 1_000, &[1.0]).unwrap();
-    let failure = Failure::new(Cause::Permission, long_attack());
+    let failure = Failure::new(FailureCause::Permission, long_attack());
     let failed = Series::new(1, Source::Counters, 1_000, vec![]).with_failure(failure);
     let missing = Series::new(2, Source::Counters, 1_000, vec![]).with_missing(vec![attack("no")]);
     let recording = recording.with_series(series).with_series(failed).with_series(missing);

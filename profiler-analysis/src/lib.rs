@@ -73,6 +73,7 @@ pub mod prelude;
 pub mod reports;
 mod running_numbers;
 mod show;
+mod speed;
 
 use profiler_core::Profiler;
 use profiler_core::session::{FromEnv, Guard};

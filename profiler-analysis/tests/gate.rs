@@ -14,7 +14,7 @@ use nvtx::range;
 use own_process::of_its_own;
 use profiler_analysis::compare::{Speed, WallCause};
 use profiler_analysis::gate::TimeKind::{Busy, Host, Kernel, Kernels, Wall};
-use profiler_analysis::gate::{CountOutcome, Gate, Outcome, TimeChange, Verdict};
+use profiler_analysis::gate::{CountOutcome, Gate, GateVerdict, Outcome, TimeChange};
 use profiler_analysis::prelude::*;
 use profiler_core::testing::gpu_test_with;
 use profiler_core::{Error, Profile, Profiler};
@@ -82,7 +82,7 @@ impl Machine {
         })
     }
 
-    fn gate(&mut self, gate: &Gate, step: Step) -> Result<Verdict, profiler_analysis::Error> {
+    fn gate(&mut self, gate: &Gate, step: Step) -> Result<GateVerdict, profiler_analysis::Error> {
         gate.run(|| self.run(step))
     }
 }
@@ -129,7 +129,7 @@ fn what_is_the_same_passes_at_the_first_look() {
     }
 }
 
-fn kernel<'v>(verdict: &'v Verdict, name: &str) -> &'v TimeChange {
+fn kernel<'v>(verdict: &'v GateVerdict, name: &str) -> &'v TimeChange {
     verdict.times().iter().find(|time| time.kernel.as_deref() == Some(name)).unwrap()
 }
 
@@ -174,7 +174,7 @@ fn a_slower_kernel_is_named_with_its_bounds() {
     assert!(verdict.is_pass() && verdict.times().len() == 1, "{verdict}");
 }
 
-fn texts(verdict: &Verdict, outcome: CountOutcome) -> Vec<String> {
+fn texts(verdict: &GateVerdict, outcome: CountOutcome) -> Vec<String> {
     let counts = verdict.counts().iter().filter(|count| count.outcome == outcome);
     counts.map(ToString::to_string).collect()
 }

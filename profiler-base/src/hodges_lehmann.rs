@@ -75,12 +75,51 @@ impl Factor {
             return Some(Self { ratio: ratios.estimate()?, low, high });
         }
         let pairs = before.iter().zip(after);
-        let mut ratios: Vec<f64> =
-            pairs.map(|(before, after)| after.max(1.0) / before.max(1.0)).collect();
+        let ratios = pairs.map(|(before, after)| after.max(1.0) / before.max(1.0)).collect();
+        Self::of_ratios(ratios, 1.0 - 2.0 * tail)
+    }
+
+    /// The median of ratios, with bounds by order statistics; `None` without ratios.
+    pub fn of_ratios(mut ratios: Vec<f64>, confidence: f64) -> Option<Self> {
         ratios.sort_unstable_by(f64::total_cmp);
-        let bounds = median_bounds(&ratios, 1.0 - 2.0 * tail);
+        let bounds = median_bounds(&ratios, confidence);
         let (low, high) = bounds.unwrap_or((0.0, f64::INFINITY));
         Some(Self { ratio: median(&ratios)?, low, high })
+    }
+
+    /// The factor with the extreme ratios as bounds, widened by an assumed variation: for too few times
+    /// to show theirs.
+    pub fn assuming(self, sides: [&[f64]; 2], variation: f64) -> Self {
+        match Ratios::of(sides[0], sides[1]).extremes() {
+            Some((low, high)) => Self { low, high, ..self }.widened_by(1.0 + variation),
+            None => self,
+        }
+    }
+
+    /// The factor with bounds that are further away by a factor.
+    pub fn widened_by(self, factor: f64) -> Self {
+        Self { low: self.low / factor, high: self.high * factor, ..self }
+    }
+
+    /// True if the second side certainly takes longer by more than this part.
+    pub fn is_slower(&self, margin: f64) -> bool {
+        self.low > 1.0 + margin
+    }
+
+    /// True if the second side certainly takes less time by more than this part.
+    pub fn is_faster(&self, margin: f64) -> bool {
+        self.high < 1.0 - margin
+    }
+
+    /// True if the second side certainly takes at most this part longer.
+    pub fn is_within(&self, margin: f64) -> bool {
+        self.high < 1.0 + margin
+    }
+
+    /// True if both sides certainly differ by at most this part.
+    pub fn is_same(&self, margin: f64) -> bool {
+        let within = 1.0 - margin..=1.0 + margin;
+        within.contains(&self.low) && within.contains(&self.high)
     }
 
     /// The same with bounds that are so many times as far from it, as ratios are.

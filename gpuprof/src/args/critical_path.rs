@@ -1,6 +1,6 @@
 //! The command line of `gpuprof critical-path`.
 
-use profiler_analysis::critical_path::Change;
+use profiler_analysis::critical_path::WhatIf;
 
 use super::{FileArgs, FormatArgs, NumbersArgs, TextFormat};
 
@@ -19,7 +19,7 @@ pub(crate) struct CriticalPathArgs {
     /// ahead:RANGE=4 (on four threads), no-wait:RANGE, one-wait:RANGE, no-allocations:RANGE, no-events:RANGE,
     /// one-graph:RANGE, one-copy:RANGE, pinned, copies-ahead
     #[arg(long, value_name = "CHANGE", value_parser = change)]
-    pub(crate) what_if: Vec<Change>,
+    pub(crate) what_if: Vec<WhatIf>,
     #[command(flatten)]
     pub(crate) numbers: NumbersArgs,
     #[command(flatten)]
@@ -31,7 +31,7 @@ const CHANGES: &str = "kernel:NAME=2, gpu:RANGE=2, host:RANGE=2, ahead:RANGE=4, 
                        no-allocations:RANGE, no-events:RANGE, one-graph:RANGE, one-copy:RANGE, pinned, copies-ahead";
 
 /// A change from an argument.
-fn change(text: &str) -> Result<Change, String> {
+fn change(text: &str) -> Result<WhatIf, String> {
     let unknown = || format!("there is no change {text}; there are {CHANGES}");
     let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
     // A name or path may contain `=`.
@@ -52,22 +52,22 @@ fn change(text: &str) -> Result<Change, String> {
         path => Ok(path.to_owned()),
     };
     Ok(match kind {
-        "kernel" => with_number().map(|(name, times)| Change::Kernel { name, times })?,
-        "gpu" => with_number().map(|(path, times)| Change::RangeGpu { path, times })?,
-        "host" => with_number().map(|(path, times)| Change::Host { path, times })?,
+        "kernel" => with_number().map(|(name, times)| WhatIf::Kernel { name, times })?,
+        "gpu" => with_number().map(|(path, times)| WhatIf::RangeGpu { path, times })?,
+        "host" => with_number().map(|(path, times)| WhatIf::Host { path, times })?,
         "ahead" => {
             let (path, threads) = with_number()?;
             // CAST: a number of threads; more than 2^32 are as many.
-            Change::Ahead { path, threads: threads.max(1.0) as u32 }
+            WhatIf::Ahead { path, threads: threads.max(1.0) as u32 }
         }
-        "no-wait" => Change::NoWait { path: path()? },
-        "one-wait" => Change::OneWait { path: path()? },
-        "no-allocations" => Change::NoAllocations { path: path()? },
-        "no-events" => Change::NoEvents { path: path()? },
-        "one-graph" => Change::OneGraph { path: path()? },
-        "one-copy" => Change::OneCopy { path: path()? },
-        "pinned" if rest.is_empty() => Change::Pinned,
-        "copies-ahead" if rest.is_empty() => Change::CopiesAhead,
+        "no-wait" => WhatIf::NoWait { path: path()? },
+        "one-wait" => WhatIf::OneWait { path: path()? },
+        "no-allocations" => WhatIf::NoAllocations { path: path()? },
+        "no-events" => WhatIf::NoEvents { path: path()? },
+        "one-graph" => WhatIf::OneGraph { path: path()? },
+        "one-copy" => WhatIf::OneCopy { path: path()? },
+        "pinned" if rest.is_empty() => WhatIf::Pinned,
+        "copies-ahead" if rest.is_empty() => WhatIf::CopiesAhead,
         _ => return Err(unknown()),
     })
 }
@@ -79,17 +79,17 @@ mod tests {
     #[test]
     fn changes_are_read_from_arguments() {
         let name = |name: &str| name.to_owned();
-        assert_eq!(change("kernel:a=b=2"), Ok(Change::Kernel { name: name("a=b"), times: 2.0 }));
+        assert_eq!(change("kernel:a=b=2"), Ok(WhatIf::Kernel { name: name("a=b"), times: 2.0 }));
         let times = f64::INFINITY;
         assert_eq!(
             change("host:step/load=inf"),
-            Ok(Change::Host { path: name("step/load"), times })
+            Ok(WhatIf::Host { path: name("step/load"), times })
         );
-        assert_eq!(change("ahead:load=4"), Ok(Change::Ahead { path: name("load"), threads: 4 }));
-        assert_eq!(change("no-wait:step"), Ok(Change::NoWait { path: name("step") }));
-        assert_eq!(change("one-wait:step"), Ok(Change::OneWait { path: name("step") }));
-        assert_eq!(change("no-allocations:step"), Ok(Change::NoAllocations { path: name("step") }));
-        assert_eq!(change("copies-ahead"), Ok(Change::CopiesAhead));
+        assert_eq!(change("ahead:load=4"), Ok(WhatIf::Ahead { path: name("load"), threads: 4 }));
+        assert_eq!(change("no-wait:step"), Ok(WhatIf::NoWait { path: name("step") }));
+        assert_eq!(change("one-wait:step"), Ok(WhatIf::OneWait { path: name("step") }));
+        assert_eq!(change("no-allocations:step"), Ok(WhatIf::NoAllocations { path: name("step") }));
+        assert_eq!(change("copies-ahead"), Ok(WhatIf::CopiesAhead));
         for wrong in [
             "",
             "x",

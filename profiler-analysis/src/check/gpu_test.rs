@@ -7,7 +7,7 @@ use std::time::Instant;
 use profiler_core::testing::GpuTest;
 use profiler_core::testing::ci::{self, Check, CheckOutcome, CiReport};
 
-use crate::check::gate::{Gate, Verdict};
+use crate::check::gate::{Gate, GateVerdict};
 use crate::check::measure::{Measure, Measurement, PairMeasurement};
 use crate::error::Error;
 
@@ -69,7 +69,7 @@ impl GatedTest {
     /// If the gate fails or cannot decide; if a session cannot start or stop, as under nsys; if
     /// [`Gate::run`] returns an error; and as `work` does.
     #[track_caller]
-    pub fn run<R>(self, work: impl FnMut() -> R) -> Verdict {
+    pub fn run<R>(self, work: impl FnMut() -> R) -> GateVerdict {
         let begin = Instant::now();
         let judged = self.try_run(work);
         let lasted = begin.elapsed();
@@ -92,7 +92,7 @@ impl GatedTest {
     ///
     /// # Errors
     /// As [`Profiler::record`] and [`Gate::run`].
-    pub fn try_run<R>(self, mut work: impl FnMut() -> R) -> Result<Verdict, Error> {
+    pub fn try_run<R>(self, mut work: impl FnMut() -> R) -> Result<GateVerdict, Error> {
         let (profiler, warm_up, _turn) = self.test.into_parts();
         if warm_up != 0 {
             profiler.record(|| (0..warm_up).for_each(|_| drop(work())))?;
@@ -101,7 +101,7 @@ impl GatedTest {
     }
 }
 
-fn report_of(judged: &Result<Verdict, Error>) -> CiReport {
+fn report_of(judged: &Result<GateVerdict, Error>) -> CiReport {
     match judged {
         Ok(verdict) => CiReport::from(verdict),
         Err(error) => {

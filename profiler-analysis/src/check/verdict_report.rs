@@ -1,14 +1,14 @@
 //! The verdict of a gate as checks and metrics.
 
-use crate::check::gate::{CountOutcome, Outcome, TimeChange, TimeKind, Verdict};
-use profiler_core::testing::ci::{Check, CheckOutcome, CiReport, Metric};
+use crate::check::gate::{CountOutcome, GateVerdict, Outcome, TimeChange, TimeKind};
+use profiler_core::testing::ci::{Check, CheckOutcome, CiMetric, CiReport};
 
 /// A check for each changed count and each time, and a metric in nanoseconds for each time.
 ///
 /// The bounds of a metric are those of the factor of its change, around the value. A verdict that
 /// wrote its baseline has one check, which passed.
-impl From<&Verdict> for CiReport {
-    fn from(verdict: &Verdict) -> Self {
+impl From<&GateVerdict> for CiReport {
+    fn from(verdict: &GateVerdict) -> Self {
         let mut report = Self::new("GPU gate");
         if verdict.is_written() {
             let check = Check::new("baseline", CheckOutcome::Passed);
@@ -56,8 +56,8 @@ fn name_of(time: &TimeChange) -> String {
     }
 }
 
-fn metric(time: &TimeChange) -> Metric {
-    let metric = Metric::new(name_of(time), "ns", time.after_ns).details(time.to_string());
+fn metric(time: &TimeChange) -> CiMetric {
+    let metric = CiMetric::new(name_of(time), "ns", time.after_ns).details(time.to_string());
     // The value is a median of this side alone, of which the factor is not exactly the ratio.
     let at = |factor: f64| time.after_ns * factor / time.ratio;
     match time.high {

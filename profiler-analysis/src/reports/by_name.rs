@@ -19,7 +19,7 @@ const NO_COPIES: &str = "no copy or memset was recorded";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[non_exhaustive]
-pub enum Category {
+pub enum OperationCategory {
     /// A function of CUDA.
     CudaApi,
     /// A kernel.
@@ -28,7 +28,7 @@ pub enum Category {
     MemoryOper,
 }
 
-impl Category {
+impl OperationCategory {
     /// `None` for graphs that were traced as one interval.
     fn of(what: &What) -> Option<Self> {
         match what {
@@ -39,7 +39,7 @@ impl Category {
     }
 }
 
-impl Cell for Category {
+impl Cell for OperationCategory {
     fn value(&self) -> Value<'_> {
         Value::Text(match self {
             Self::CudaApi => "CUDA_API",
@@ -102,7 +102,7 @@ sum_row! {
     /// Kernels of one name, or copies of one kind: a row of `cuda_gpu_sum`.
     CudaGpuSum = "cuda_gpu_sum", instances "Instances" of "GPU operations" {
         /// The kind of the operations.
-        category: Category => "Category" Plain,
+        category: OperationCategory => "Category" Plain,
         /// The kernel, or the kind of copy.
         operation: Arc<str> => "Operation" Plain,
     }
@@ -112,7 +112,7 @@ sum_row! {
     /// Calls, kernels or copies of one name: a row of `cuda_api_gpu_sum`.
     CudaApiGpuSum = "cuda_api_gpu_sum", instances "Instances" of "calls and GPU operations" {
         /// The kind of the row.
-        category: Category => "Category" Plain,
+        category: OperationCategory => "Category" Plain,
         /// The kernel, the kind of copy, or the function.
         operation: Arc<str> => "Operation" Plain,
     }
@@ -210,7 +210,7 @@ impl<'a> Reports<'a> {
 
     /// Kernels, copies and memsets by name. The longest total comes first, then by name.
     pub fn cuda_gpu_sum(self) -> Report<CudaGpuSum> {
-        let (groups, texts) = self.grouped(Category::of);
+        let (groups, texts) = self.grouped(OperationCategory::of);
         let report = groups.report("no kernel, copy or memset was recorded", |group| {
             let (category, operation) = (group.key.0, texts.get(group.key.1));
             ((operation.clone(), category), CudaGpuSum::new(group, category, operation))
@@ -220,12 +220,12 @@ impl<'a> Reports<'a> {
 
     /// Calls, kernels, copies and memsets by name. The longest total comes first, then by name.
     pub fn cuda_api_gpu_sum(self) -> Report<CudaApiGpuSum> {
-        let (mut groups, mut texts) = self.grouped(Category::of);
+        let (mut groups, mut texts) = self.grouped(OperationCategory::of);
         let functions: Vec<u32> =
             functions(self).iter().map(|name| texts.texts.intern(name)).collect();
         for call in self.calls() {
             let has_returned = self.store().call_kind(call).has_returned;
-            let key = || (Category::CudaApi, functions[call.kind.at()]);
+            let key = || (OperationCategory::CudaApi, functions[call.kind.at()]);
             groups.add_time(has_returned.then_some(call.time), key);
         }
         let report = groups.report("no call, kernel, copy or memset was recorded", |group| {

@@ -7,7 +7,7 @@ use profiler_base::aggregate::{self as base, Aggregate};
 use profiler_base::statistics::percent_of;
 
 use super::Report;
-use super::sums::Summary;
+use super::sums::TimeSummary;
 use super::table::Row;
 use profiler_core::tables::Interval;
 
@@ -22,7 +22,7 @@ pub(super) struct Groups<K> {
 pub(super) struct Group<K> {
     pub(super) key: K,
     pub(super) count: u64,
-    pub(super) summary: Summary,
+    pub(super) summary: TimeSummary,
     /// The sum in percent of the sum of all groups.
     pub(super) percent: f64,
 }
@@ -51,7 +51,7 @@ impl<K: Copy + Eq + Hash> Groups<K> {
         let groups = self.sums.into_groups();
         let whole = groups.iter().map(|group| u128::from(group.statistics().sum_ns())).sum();
         let group = |group: base::Group<K>| {
-            let summary = Summary::of_statistics(group.statistics())?;
+            let summary = TimeSummary::of_statistics(group.statistics())?;
             let percent = percent_of(summary.total_ns, whole);
             Some(Group { key: *group.key(), count: group.count(), summary, percent })
         };
@@ -89,7 +89,7 @@ macro_rules! sum_row {
                 $count: u64,
                 /// Statistics of the durations.
                 #[serde(flatten)]
-                time: $crate::reports::Summary =>
+                time: $crate::reports::TimeSummary =>
                     |row, cells| cells.add_sum($header, row.$count, &row.time),
                 $($(#[$attribute])* $field: $of => $column $unit,)+
             }

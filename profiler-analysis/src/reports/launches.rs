@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::sums::Summary;
+use super::sums::TimeSummary;
 use super::table::row;
 use super::texts::{OperationTexts, Texts, functions, kernel_details};
 use super::{Report, Reports};
@@ -28,16 +28,16 @@ row! {
         /// The number of kernels that waited in the queue.
         queue_count: u64 => "QCount" Plain,
         /// From the call until both the call and the kernel had ended.
-        total: Summary => |row, cells| cells.add_spread(
+        total: TimeSummary => |row, cells| cells.add_spread(
             ["TAvg", "TMed", "TMin", "TMax", "TStdDev"], Some(&row.total)),
         /// The call, on the host.
-        api: Summary => |row, cells| cells.add_spread(
+        api: TimeSummary => |row, cells| cells.add_spread(
             ["AAvg", "AMed", "AMin", "AMax", "AStdDev"], Some(&row.api)),
         /// The time in the queue of the kernels that waited; `None` if none did.
-        queue: Option<Summary> => |row, cells| cells.add_spread(
+        queue: Option<TimeSummary> => |row, cells| cells.add_spread(
             ["QAvg", "QMed", "QMin", "QMax", "QStdDev"], row.queue.as_ref()),
         /// The kernel, on the GPU.
-        kernel: Summary => |row, cells| cells.add_spread(
+        kernel: TimeSummary => |row, cells| cells.add_spread(
             ["KAvg", "KMed", "KMin", "KMax", "KStdDev"], Some(&row.kernel)),
         /// The launching function.
         api_name: Arc<str> => "API Name" Plain,
@@ -160,10 +160,10 @@ impl<'a> Reports<'a> {
                 device,
                 count: times.total.len() as u64,
                 queue_count: times.queue.len() as u64,
-                total: Summary::of(times.total)?,
-                api: Summary::of(times.api)?,
-                queue: Summary::of(times.queue),
-                kernel: Summary::of(times.kernel)?,
+                total: TimeSummary::of(times.total)?,
+                api: TimeSummary::of(times.api)?,
+                queue: TimeSummary::of(times.queue),
+                kernel: TimeSummary::of(times.kernel)?,
                 api_name: function_texts.get(function).clone(),
                 kernel_name: texts.get(kernel),
             })

@@ -46,8 +46,8 @@ use profiler_base::{getters, setters};
 use serde::{Serialize, Serializer};
 
 pub use by_name::{
-    Category, CudaApiGpuSum, CudaApiSum, CudaGpuKernGbSum, CudaGpuKernSum, CudaGpuMemSizeSum,
-    CudaGpuMemTimeSum, CudaGpuSum,
+    CudaApiGpuSum, CudaApiSum, CudaGpuKernGbSum, CudaGpuKernSum, CudaGpuMemSizeSum,
+    CudaGpuMemTimeSum, CudaGpuSum, OperationCategory,
 };
 pub use idle::{GapThreshold, GpuGap, GpuTimeUtil};
 pub use launches::{CudaKernExecSum, CudaKernExecTrace};
@@ -59,7 +59,7 @@ pub use projection::{NvtxGpuProjSum, NvtxGpuProjTrace, NvtxKernSum};
 pub use ranges::{NvtxPushpopSum, NvtxPushpopTrace, NvtxStartendSum, NvtxSum, Style};
 pub use rules::{CudaApiSync, CudaMemcpyAsync, CudaMemcpySync, CudaMemsetSync, Rule, Rules};
 pub use spans::{NameTree, RangeStack};
-pub use sums::{SizeSummary, Summary};
+pub use sums::{SizeSummary, TimeSummary};
 pub(crate) use table::{Cells, Row, Unit, row};
 pub use texts::KernelNaming;
 pub(crate) use texts::memory_text;

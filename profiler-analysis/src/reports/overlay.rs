@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::sums::Summary;
+use super::sums::TimeSummary;
 
 /// The sum of one group of spans.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,7 +12,7 @@ pub(super) struct Overlay {
     /// The number of values in at least one span.
     pub(super) values: u64,
     /// The statistics of the values, counted for each span.
-    pub(super) summary: Summary,
+    pub(super) summary: TimeSummary,
 }
 
 /// A part of the list, and the number of spans over it.
@@ -81,11 +81,11 @@ fn parts(spans: &[Times]) -> Vec<Part> {
     parts
 }
 
-fn one_by_one(values: &[u64], parts: &[Part]) -> Option<Summary> {
+fn one_by_one(values: &[u64], parts: &[Part]) -> Option<TimeSummary> {
     if parts.iter().all(|part| part.times == 1) {
         let held: Vec<u64> =
             parts.iter().flat_map(|part| &values[part.start..part.end]).copied().collect();
-        return Summary::of(held);
+        return TimeSummary::of(held);
     }
     let of = |part: &Part| {
         let times = part.times;
@@ -107,7 +107,7 @@ fn one_by_one(values: &[u64], parts: &[Part]) -> Option<Summary> {
         });
         found.map(|(value, _)| *value)
     };
-    Summary::of_parts(count, total, squares, at)
+    TimeSummary::of_parts(count, total, squares, at)
 }
 
 /// Values ordered for searches by rank within any parts: a wavelet matrix of their ranks.
@@ -162,7 +162,7 @@ impl Ordered {
         Some(Self { sizes, zeros, middle, sums })
     }
 
-    fn summary(&self, parts: &[Part]) -> Option<Summary> {
+    fn summary(&self, parts: &[Part]) -> Option<TimeSummary> {
         let count: u64 = parts.iter().map(|part| part.len() as u64 * part.times).sum();
         let (mut sum, mut squares) = (0, 0);
         for part in parts {
@@ -173,7 +173,7 @@ impl Ordered {
         }
         let total = u128::try_from(sum + self.middle * i128::from(count)).ok()?;
         let around_mean = squares as f64 - sum as f64 * (sum as f64 / count as f64);
-        Summary::of_parts(count, total, around_mean.max(0.0), |place| self.at(parts, place))
+        TimeSummary::of_parts(count, total, around_mean.max(0.0), |place| self.at(parts, place))
     }
 
     /// The value of a rank among all parts.
@@ -212,14 +212,14 @@ mod tests {
         Overlay {
             spans: each().count() as u64,
             values: (0..values.len()).filter(is_held).count() as u64,
-            summary: Summary::of(held).unwrap(),
+            summary: TimeSummary::of(held).unwrap(),
         }
     }
 
     fn assert_alike(ours: &Overlay, expected: &Overlay, seed: u64) {
         assert_eq!((ours.spans, ours.values), (expected.spans, expected.values), "{seed}");
         let (ours, expected) = (ours.summary, expected.summary);
-        let exact = |of: Summary| (of.total_ns, of.med_ns, of.min_ns, of.max_ns);
+        let exact = |of: TimeSummary| (of.total_ns, of.med_ns, of.min_ns, of.max_ns);
         assert_eq!(exact(ours), exact(expected), "{seed}");
         assert!((ours.avg_ns - expected.avg_ns).abs() <= 1e-9 * expected.avg_ns, "{seed}");
         assert!((ours.stddev_ns - expected.stddev_ns).abs() <= 1e-6 * expected.avg_ns, "{seed}");

@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::overlay::{self, Overlay, Times};
 use super::spans::{Prefixes, RangeStack, Span, Spans};
-use super::sums::Summary;
+use super::sums::TimeSummary;
 use super::table::{Unit, row};
 use super::texts::{OperationTexts, Texts, kernel_details};
 use super::{Report, Reports, Style};
@@ -23,7 +23,7 @@ row! {
         /// The NVTX style.
         style: Style => "Style" Plain,
         /// Statistics from the first operation to the end of the last, including idle time.
-        projected: Summary =>
+        projected: TimeSummary =>
             |row, cells| cells.add("Total Proj Time", Unit::Duration, row.projected.total_ns),
         /// The time on the host of ranges with work.
         total_range_ns: u64 => "Total Range Time" Duration,
@@ -97,7 +97,7 @@ row! {
         kernel_instances: u64 => "Kern Inst" Plain,
         /// Statistics of the kernels' durations.
         #[serde(flatten)]
-        time: Summary => |row, cells| {
+        time: TimeSummary => |row, cells| {
             cells.add("Total Time", Unit::Duration, row.time.total_ns);
             cells.add_spread(["Avg", "Med", "Min", "Max", "StdDev"], Some(&row.time));
         },
@@ -289,7 +289,7 @@ impl Reports<'_> {
             Some(NvtxGpuProjSum {
                 range: texts.get(name).clone(),
                 style,
-                projected: Summary::of(sum.projected)?,
+                projected: TimeSummary::of(sum.projected)?,
                 total_range_ns: sum.range_ns,
                 range_instances: instances,
                 total_gpu_ops: sum.calls,
@@ -422,7 +422,7 @@ impl Reports<'_> {
             sum.spans.sort_unstable();
             sum.spans.dedup();
             let (spans, values) = (sum.spans.len() as u64, sum.kernels);
-            let Some(summary) = Summary::of(sum.times) else { continue };
+            let Some(summary) = TimeSummary::of(sum.times) else { continue };
             rows.push(row(name, thread, kernel, Overlay { spans, values, summary }));
         }
         let mut placed: Vec<_> = placed.into_iter().collect();

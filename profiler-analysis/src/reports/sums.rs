@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Statistics of durations in nanoseconds, not rounded; files have one decimal, as nsys's.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[non_exhaustive]
-pub struct Summary {
+pub struct TimeSummary {
     /// The sum.
     pub total_ns: u64,
     /// The arithmetic mean.
@@ -41,7 +41,7 @@ pub struct SizeSummary {
     pub stddev_bytes: f64,
 }
 
-impl Summary {
+impl TimeSummary {
     /// Statistics of the values; `None` for no values.
     pub(crate) fn of(values: Vec<u64>) -> Option<Self> {
         Self::of_statistics(&Statistics::of_ns(values))
@@ -83,8 +83,8 @@ impl Summary {
     }
 }
 
-impl From<Summary> for SizeSummary {
-    fn from(of: Summary) -> Self {
+impl From<TimeSummary> for SizeSummary {
+    fn from(of: TimeSummary) -> Self {
         Self {
             total_bytes: of.total_ns,
             avg_bytes: of.avg_ns,

@@ -10,7 +10,7 @@ use profiler_base::units;
 use serde::Serialize;
 
 use super::spans::{NameTree, RangeStack};
-use super::sums::Summary;
+use super::sums::TimeSummary;
 use profiler_core::series;
 
 /// The unit of a column.
@@ -200,13 +200,13 @@ impl Cells<'_> {
     }
 
     /// Adds total, count, mean, median, minimum, maximum, standard deviation.
-    pub(super) fn add_sum(&mut self, count_name: &'static str, count: u64, of: &Summary) {
+    pub(super) fn add_sum(&mut self, count_name: &'static str, count: u64, of: &TimeSummary) {
         self.add("Total Time", Unit::Duration, of.total_ns).add(count_name, Unit::Plain, count);
         self.add_spread(["Avg", "Med", "Min", "Max", "StdDev"], Some(of));
     }
 
     /// Adds mean, median, minimum, maximum, standard deviation.
-    pub(super) fn add_spread(&mut self, names: [&'static str; 5], of: Option<&Summary>) {
+    pub(super) fn add_spread(&mut self, names: [&'static str; 5], of: Option<&TimeSummary>) {
         let [avg, med, min, max, stddev] = names;
         self.add(avg, Unit::Duration, of.map(|of| of.avg_ns));
         self.add(med, Unit::Duration, of.map(|of| of.med_ns));

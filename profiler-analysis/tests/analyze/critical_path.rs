@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cupti::fake::{Fake, FakeCall, Work};
 use cupti::{ActivityKind, Config};
-use profiler_analysis::critical_path::{Change, Intervention, PathKind, ReplayError};
+use profiler_analysis::critical_path::{Intervention, PathKind, ReplayError, WhatIf};
 use profiler_analysis::prelude::*;
 use profiler_core::query::Step;
 use profiler_core::{Context, Profile, Profiler, Recording};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use profiler_analysis::Error;
-use profiler_analysis::measure::{L2, Measure, Stop, Verdict};
+use profiler_analysis::measure::{L2, Measure, Speed, Stop};
 use profiler_analysis::prelude::*;
 use profiler_core::Profiler;
 use profiler_core::testing::gpu_test_with;
@@ -279,10 +279,7 @@ fn the_ratio_of_a_pair_is_free_of_drift() {
     // Of bounds at 95 %, one in twenty misses, by little; how many samples warm up depends on the machine.
     let (low, high) = (ratio.low - 0.001, ratio.high + 0.001);
     assert!(low <= 1.03 && 1.03 <= high && ratio.high - ratio.low < 0.01, "{slower}");
-    assert_eq!(
-        (ratio.verdict, pair_of(0.95).gpu_time().verdict),
-        (Verdict::Slower, Verdict::Faster)
-    );
+    assert_eq!((ratio.speed, pair_of(0.95).gpu_time().speed), (Speed::Slower, Speed::Faster));
     assert_eq!(slower.a().samples(), slower.b().samples());
     assert!(slower.to_string().contains("b is slower"), "{slower}");
     let json = serde_json::to_value(&slower).unwrap();
@@ -294,7 +291,7 @@ fn equal_variants_are_the_same_and_few_samples_undecided() {
     let fake = Fake::new();
     let launch = || kernel(&fake, 100_000);
     let pair = patient().run_pair(&profiler(&fake), launch, launch).unwrap();
-    assert_eq!(pair.gpu_time().verdict, Verdict::Same, "{pair}");
+    assert_eq!(pair.gpu_time().speed, Speed::Same, "{pair}");
     assert_eq!((pair.gpu_time().low, pair.gpu_time().high), (1.0, 1.0));
     let slow = || {
         std::thread::sleep(Duration::from_millis(3));
@@ -307,7 +304,7 @@ fn equal_variants_are_the_same_and_few_samples_undecided() {
         (2, Stop::MaxTime),
         "one alternation: {pair}"
     );
-    assert_eq!((pair.gpu_time().verdict, pair.gpu_time().low), (Verdict::Undecided, 0.0), "{pair}");
+    assert_eq!((pair.gpu_time().speed, pair.gpu_time().low), (Speed::Undecided, 0.0), "{pair}");
     assert!(pair.a().notes().iter().any(|note| note.contains("too few samples")), "{pair}");
 }
 
@@ -325,7 +322,7 @@ fn a_gpu_test_measures() {
     assert!(measurement.warm_up().samples >= 7, "{measurement}");
     assert_eq!(calls.get(), measurement.warm_up().samples + measurement.samples());
     let pair = test().measure_pair(|| kernel(&fake, 30_000), || kernel(&fake, 15_000));
-    assert_eq!((pair.gpu_time().ratio, pair.gpu_time().verdict), (0.5, Verdict::Faster));
+    assert_eq!((pair.gpu_time().ratio, pair.gpu_time().speed), (0.5, Speed::Faster));
     assert!(test().try_measure(patient(), || ()).is_err());
     assert!(test().try_measure_pair(patient(), || (), || ()).is_err());
     let outcome = catch_unwind(AssertUnwindSafe(|| test().measure(|| ())));
@@ -340,5 +337,5 @@ fn the_short_form_is_the_default() {
     let measurement = profiler.measure(|| kernel(&fake, 30_000)).unwrap();
     assert_eq!((measurement.gpu_time().median_ns, measurement.confidence()), (30_000.0, 0.95));
     let pair = profiler.measure_pair(|| kernel(&fake, 30_000), || kernel(&fake, 15_000)).unwrap();
-    assert_eq!((pair.gpu_time().ratio, pair.gpu_time().verdict), (0.5, Verdict::Faster));
+    assert_eq!((pair.gpu_time().ratio, pair.gpu_time().speed), (0.5, Speed::Faster));
 }

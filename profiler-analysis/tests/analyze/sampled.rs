@@ -9,7 +9,7 @@ use profiler_analysis::Format;
 use profiler_analysis::formats::Export;
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
-use profiler_core::series::{Cause, Failure, Kind, Metric, Series, Source, Unit};
+use profiler_core::series::{Failure, FailureCause, Kind, Metric, Series, Source, Unit};
 use samples::{COUNTED, LONG, counted, sampled};
 use serde_json::Value;
 
@@ -319,7 +319,7 @@ fn second(device: u32, metric: Metric, value: f64) -> Series {
 fn the_report_has_a_line_of_each_series_whatever_its_names_are() {
     let hostile =
         Metric::new("name", format!("\x1b[31m\nred{}", "x".repeat(100)), Unit::Count, Kind::Mean);
-    let failure = Failure::new(Cause::Ended, "ended\r\x07early");
+    let failure = Failure::new(FailureCause::Ended, "ended\r\x07early");
     let mut series = second(3, hostile, 1500.0).with_failure(failure);
     series = series.with_missing(vec!["m\nissing".to_owned()]).with_losses(5, 6, 7, 8_000);
     let used = Metric::new("used", "used", Unit::Bytes, Kind::State);

@@ -10,7 +10,7 @@ use cupti::sys::abi::CuptiResult;
 use profiler_analysis::compare;
 use profiler_analysis::compare::{ClockWarning, Side};
 use profiler_core::profile::Track;
-use profiler_core::series::{Cause, Failure, Kind, Metric, Series, Source, Unit};
+use profiler_core::series::{Failure, FailureCause, Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, ProfilerBuilder, Range, Recording, Sampling};
 
 /// The stand-in's collection is the process's, too.
@@ -58,7 +58,7 @@ fn us(us: u64) -> Duration {
 
 #[test]
 fn a_series_reads_back_the_same() {
-    let failure = Failure::new(Cause::Permission, "counters are for administrators");
+    let failure = Failure::new(FailureCause::Permission, "counters are for administrators");
     let none = Series::new(1, Source::Nvml, 7, vec![]).with_failure(failure.clone());
     let none = none.with_missing(vec!["power".to_owned()]).with_losses(1, 2, 3, 4);
     let recording = recorded().with_series(none);
@@ -105,7 +105,7 @@ fn a_damaged_series_is_an_error() {
 
 #[test]
 fn what_a_newer_version_sampled_is_read_as_far_as_it_is_known() {
-    let failure = Failure::new(Cause::Permission, "counters are for administrators");
+    let failure = Failure::new(FailureCause::Permission, "counters are for administrators");
     let bytes =
         recorded().with_series(Series::new(1, Source::Nvml, 7, vec![]).with_failure(failure));
     let all = frames::frames(&bytes.to_bytes());
@@ -132,7 +132,7 @@ fn what_a_newer_version_sampled_is_read_as_far_as_it_is_known() {
     let failure = profile.series().nth(1).unwrap().failure().unwrap();
     assert_eq!(
         (failure.cause, &*failure.message),
-        (Cause::Other, "counters are for administrators")
+        (FailureCause::Other, "counters are for administrators")
     );
     profile.health().assert_complete();
     for (word, other, left) in
@@ -382,9 +382,9 @@ fn a_session_goes_on_without_samples_and_says_why() {
         fake.launch(Work::kernel(c"kernel"));
     };
     let refusals = [
-        (CuptiResult::INSUFFICIENT_PRIVILEGES, Cause::Permission),
-        (CuptiResult::HARDWARE_BUSY, Cause::Busy),
-        (CuptiResult::NOT_SUPPORTED, Cause::Unsupported),
+        (CuptiResult::INSUFFICIENT_PRIVILEGES, FailureCause::Permission),
+        (CuptiResult::HARDWARE_BUSY, FailureCause::Busy),
+        (CuptiResult::NOT_SUPPORTED, FailureCause::Unsupported),
     ];
     for (code, cause) in refusals {
         fake.fail("cuptiPmSamplingEnable", code, When::Once);
@@ -407,7 +407,7 @@ fn a_session_goes_on_without_samples_and_says_why() {
     let (first, second) = (sampled(&fake).build().unwrap(), other.build().unwrap());
     first.start().unwrap();
     let ((), profile) = second.record(launch).unwrap();
-    assert_eq!(profile.series().next().unwrap().failure().unwrap().cause, Cause::Busy);
+    assert_eq!(profile.series().next().unwrap().failure().unwrap().cause, FailureCause::Busy);
     assert!(first.stop().unwrap().series().next().unwrap().failure().is_none());
     // It ended early; what was there is kept.
     let profiler = sampled(&fake).build().unwrap();
@@ -421,7 +421,7 @@ fn a_session_goes_on_without_samples_and_says_why() {
     fake.fail("cuptiPmSamplingDecodeData", CuptiResult::OUT_OF_MEMORY, When::Always);
     let profile = profiler.stop().unwrap();
     let series = profile.series().next().unwrap();
-    assert_eq!((series.len(), series.failure().unwrap().cause), (3, Cause::Ended));
+    assert_eq!((series.len(), series.failure().unwrap().cause), (3, FailureCause::Ended));
     // Sums have no time that samples could be of.
     let summary = sampled(&fake).build().unwrap().summarize().unwrap().stop().unwrap();
     assert_eq!(summary.health().failed_samplers, 1);
@@ -535,7 +535,7 @@ fn a_sampler_that_gave_up_is_told_by_each_of_its_sessions_and_joined_by_none() {
     let [first, second, third] = [(); 3].map(|()| sampled(&fake).build().unwrap());
     let ended = |profile: &Profile| {
         let series = profile.series().next().unwrap();
-        series.failure().map(|failure| failure.cause) == Some(Cause::Ended)
+        series.failure().map(|failure| failure.cause) == Some(FailureCause::Ended)
     };
     first.start().unwrap();
     second.start().unwrap();
@@ -572,7 +572,7 @@ fn without_the_feature_nvml_says_so() {
     let ((), profile) = builder.build().unwrap().record(|| ()).unwrap();
     let failure = profile.series().next().unwrap().failure().unwrap();
     assert!(failure.to_string().contains("without the feature nvml"), "{failure}");
-    assert_eq!(failure.cause, Cause::Unsupported);
+    assert_eq!(failure.cause, FailureCause::Unsupported);
 }
 
 #[cfg(feature = "nvml")]

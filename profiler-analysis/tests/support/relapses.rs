@@ -5,7 +5,7 @@ use std::path::Path;
 
 use profiler_analysis::compare;
 use profiler_analysis::compare::{Speed, WallCause, WallChange};
-use profiler_analysis::gate::{Gate, Outcome, TimeKind, Verdict};
+use profiler_analysis::gate::{Gate, GateVerdict, Outcome, TimeKind};
 use profiler_core::Profile;
 
 /// Each program and the causes of which one has to explain the change. The first nine are anti-patterns, the others case
@@ -75,7 +75,7 @@ pub(crate) fn judge(
 }
 
 /// A relapse fails by the wall time, a fix passes.
-fn check(verdict: &Verdict, speed: Speed) -> Result<(), &'static str> {
+fn check(verdict: &GateVerdict, speed: Speed) -> Result<(), &'static str> {
     let wall = verdict.times().iter().find(|time| time.of == TimeKind::Wall);
     let wall = wall.ok_or("the wall time is not judged")?;
     match speed {

@@ -36,7 +36,7 @@ mod known {
     use parking_lot::Mutex;
 
     use crate::record::recording::{DeviceInfo, RecordingInfo};
-    use crate::record::series::{Cause, Failure, Kept, Kind, Lost, Metric, Series, Unit};
+    use crate::record::series::{Failure, FailureCause, Kept, Kind, Lost, Metric, Series, Unit};
     use profiler_base::background::Background;
 
     /// One GPU in NVML.
@@ -180,8 +180,8 @@ mod known {
             let refused = |cause, why: String| {
                 Failure::new(cause, format!("clocks and power are not sampled: {why}"))
             };
-            let gpu =
-                Gpu::find(info, series.device()).map_err(|why| refused(Cause::Unsupported, why))?;
+            let gpu = Gpu::find(info, series.device())
+                .map_err(|why| refused(FailureCause::Unsupported, why))?;
             let device =
                 gpu.device().map_err(|error| refused(cause_of(&error), error.to_string()))?;
             let (mut columns, mut first) = (Vec::new(), Vec::new());
@@ -203,7 +203,7 @@ mod known {
             }
             if columns.is_empty() {
                 let why = why_not.map_or_else(String::new, |error| error.to_string());
-                return Err(refused(Cause::Unsupported, why));
+                return Err(refused(FailureCause::Unsupported, why));
             }
             let interval = Duration::from_nanos(series.interval_ns());
             let kept = Mutex::new(Kept::new(series, most));
@@ -216,12 +216,12 @@ mod known {
             let work = move || {
                 if caught.catch(|| watch.run(&for_thread, interval)).is_none() {
                     let why = "the thread that samples NVML panicked";
-                    for_thread.kept.lock().fail(Failure::new(Cause::Ended, why));
+                    for_thread.kept.lock().fail(Failure::new(FailureCause::Ended, why));
                 }
             };
             let thread = background
                 .spawn("gpu-profiler-nvml", work)
-                .map_err(|error| refused(Cause::Other, error.to_string()))?;
+                .map_err(|error| refused(FailureCause::Other, error.to_string()))?;
             Ok(Self { shared, thread: Some(thread), process_id: std::process::id() })
         }
 
@@ -255,11 +255,11 @@ mod known {
         }
     }
 
-    fn cause_of(error: &NvmlError) -> Cause {
+    fn cause_of(error: &NvmlError) -> FailureCause {
         match error {
-            NvmlError::NoPermission => Cause::Permission,
-            NvmlError::NotSupported => Cause::Unsupported,
-            _ => Cause::Other,
+            NvmlError::NoPermission => FailureCause::Permission,
+            NvmlError::NotSupported => FailureCause::Unsupported,
+            _ => FailureCause::Other,
         }
     }
 
@@ -303,7 +303,10 @@ mod known {
         /// Adds a row from the last reading to now.
         fn sample(&mut self, shared: &Shared) -> Result<(), Failure> {
             let ended = |error: NvmlError| {
-                Failure::new(Cause::Ended, format!("NVML no longer tells of the device: {error}"))
+                Failure::new(
+                    FailureCause::Ended,
+                    format!("NVML no longer tells of the device: {error}"),
+                )
             };
             let device = self.gpu.device().map_err(ended)?;
             let mut row = Vec::with_capacity(self.columns.len());
@@ -358,7 +361,7 @@ mod known {
 #[cfg(not(feature = "nvml"))]
 mod unknown {
     use crate::record::recording::RecordingInfo;
-    use crate::record::series::{Cause, Failure, Kept, Series};
+    use crate::record::series::{Failure, FailureCause, Kept, Series};
 
     /// As on a machine without NVML.
     #[derive(Debug)]
@@ -368,7 +371,7 @@ mod unknown {
         #[allow(clippy::needless_pass_by_value)] // as with the feature
         pub(crate) fn start(_: &RecordingInfo, _: Series, _: usize) -> Result<Self, Failure> {
             let message = "clocks and power are not sampled: built without the feature nvml";
-            Err(Failure::new(Cause::Unsupported, message))
+            Err(Failure::new(FailureCause::Unsupported, message))
         }
 
         pub(crate) fn with<R>(&self, _: impl FnOnce(&mut Kept) -> R) -> R {

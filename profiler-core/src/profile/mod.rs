@@ -64,7 +64,7 @@ pub use host_stack::{
     StackLosses,
 };
 pub use mark::Mark;
-pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
+pub use operation::{Attribution, GpuOperation, Graph, Kernel, MemoryCopy, Memset, OperationKind};
 pub use process::{HostClock, Merger, Process, ProcessesById};
 pub use process_range::{ProcessRange, ProcessRangeGroup};
 use profiler_base::getters;
@@ -448,7 +448,7 @@ impl Profile {
     }
 
     /// All copies by start.
-    pub fn copies(&self) -> impl Iterator<Item = Copy<'_>> {
+    pub fn copies(&self) -> impl Iterator<Item = MemoryCopy<'_>> {
         self.operations().filter_map(|operation| operation.as_copy())
     }
 

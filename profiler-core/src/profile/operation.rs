@@ -138,13 +138,13 @@ impl<'a> GpuOperation<'a> {
     }
 
     /// The copy, if it is one.
-    pub fn as_copy(&self) -> Option<Copy<'a>> {
+    pub fn as_copy(&self) -> Option<MemoryCopy<'a>> {
         let What::Copy(mut details) = self.work().what else { return None };
         (details.span, details.correlation_id) = self.instance();
         if details.runtime_correlation_id == Some(SAME_ID) {
             details.runtime_correlation_id = Some(self.correlation_id());
         }
-        Some(Copy { operation: *self, details })
+        Some(MemoryCopy { operation: *self, details })
     }
 
     /// The memset, if it is one.
@@ -285,12 +285,12 @@ impl<'a> Kernel<'a> {
 
 /// A copy operation.
 #[derive(Debug, Clone, Copy)]
-pub struct Copy<'a> {
+pub struct MemoryCopy<'a> {
     operation: GpuOperation<'a>,
     details: cupti::Memcpy,
 }
 
-impl Copy<'_> {
+impl MemoryCopy<'_> {
     getters! {
         /// The direction.
         kind: cupti::CopyKind = details.kind;
@@ -358,4 +358,4 @@ macro_rules! deref_to_operation {
         }
     )+};
 }
-deref_to_operation!(Kernel Copy Memset Graph);
+deref_to_operation!(Kernel MemoryCopy Memset Graph);

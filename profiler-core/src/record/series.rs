@@ -136,7 +136,7 @@ impl Metric {
 #[non_exhaustive]
 pub struct Failure {
     /// The cause, for programs.
-    pub cause: Cause,
+    pub cause: FailureCause,
     /// What failed, why, and what to do.
     pub message: String,
 }
@@ -146,7 +146,7 @@ json_object! { Failure { cause: required, message: required, } }
 impl Failure {
     /// A failure with this cause.
     #[must_use]
-    pub fn new(cause: Cause, message: impl Into<String>) -> Self {
+    pub fn new(cause: FailureCause, message: impl Into<String>) -> Self {
         Self { cause, message: message.into() }
     }
 }
@@ -160,7 +160,7 @@ impl fmt::Display for Failure {
 /// The cause of a sampler failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum FailureCause {
     /// Reading counters requires administrator rights.
     Permission,
     /// Another tool or session uses the counters.
@@ -174,7 +174,7 @@ pub enum Cause {
 }
 
 json_names! {
-    Cause {
+    FailureCause {
         Permission = "permission", Busy = "busy", Unsupported = "unsupported", Ended = "ended",
         Other = "other",
     } else Other

@@ -1,7 +1,7 @@
 //! A program whose devices were sampled, with values that are known.
 
 use cupti::fake::{Fake, Work};
-use profiler_core::series::{Cause, Failure, Kind, Metric, Series, Source, Unit};
+use profiler_core::series::{Failure, FailureCause, Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, Recording};
 
 /// Nanoseconds of a sample.
@@ -79,7 +79,8 @@ pub(crate) fn bare() -> Recording {
 pub(crate) fn with_samples(recording: Recording) -> Recording {
     let first = Profile::from_recording(recording.clone()).kernels().next().unwrap().start();
     let start_ns = recording.windows_ns()[0].0 + first.unwrap().as_nanos() as u64 - 10 * LONG;
-    let failure = Failure::new(Cause::Permission, "counters are for administrators: ask yours");
+    let failure =
+        Failure::new(FailureCause::Permission, "counters are for administrators: ask yours");
     recording
         .with_series(counters(0, start_ns))
         .with_series(nvml(start_ns))

@@ -18,6 +18,7 @@ use profiler_base::{getters, named_variants, setters};
 use serde::Serialize;
 
 use crate::running_numbers::{NodeNames, Purpose};
+pub use crate::speed::Speed;
 pub use clocks::{ClockFactors, ClockWarning, Side};
 pub use comparable::Undecidable;
 pub(crate) use comparable::{DeviceCounts, RangeWork, Work, active_entries};
@@ -28,7 +29,7 @@ use profiler_core::profile::Profiles;
 use profiler_core::profile::RecordingInfo;
 use profiler_core::profile::{Profile, Track};
 use profiler_core::series::{Kind, Unit};
-pub use wall::{CauseChange, Contribution, Explanation, Speed, WallCause, WallChange};
+pub use wall::{CauseChange, Contribution, Explanation, WallCause, WallChange};
 use wall::{HOST_VARIATION, ProcessKey, RangeKey, WallRun, WallSide};
 
 /// Minimum runs of a side for one value per run.
@@ -215,8 +216,7 @@ impl Compare {
             factor = clocks.widen(factor);
         }
         if is_host && !by_run {
-            let wider = 1.0 + self.run_variation.unwrap_or(HOST_VARIATION);
-            (factor.low, factor.high) = (factor.low / wider, factor.high * wider);
+            factor = factor.widened_by(1.0 + self.run_variation.unwrap_or(HOST_VARIATION));
         }
         let single = sides.map(|runs| {
             let mut times: Vec<f64> = runs.iter().flatten().map(|&ns| ns as f64).collect();
@@ -226,7 +226,7 @@ impl Compare {
             SingleTimes { count: times.len() as u64, median_ns: middle, deviation_ns: deviation }
         });
         let Factor { ratio, low, high } = factor;
-        let is_clear = low > 1.0 + self.margin || high < 1.0 - self.margin;
+        let is_clear = Speed::of(&factor, self.margin, None) != Speed::Undecided;
         let high = high.is_finite().then_some(high);
         let [before, after] = single;
         Some(TimeShift { before, after, ratio, low, high, is_clear, by_run })

@@ -3,7 +3,7 @@
 //! ```
 //! use profiler_analysis::prelude::*;
 //! use profiler_core::Profile;
-//! use profiler_analysis::critical_path::Change;
+//! use profiler_analysis::critical_path::WhatIf;
 //!
 //! # fn main() -> Result<(), profiler_analysis::Error> {
 //! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
@@ -16,7 +16,7 @@
 //!     }
 //! }
 //! // What would it bring?
-//! let change = Change::Kernel { name: "*gemm*".to_owned(), times: 2.0 };
+//! let change = WhatIf::Kernel { name: "*gemm*".to_owned(), times: 2.0 };
 //! match dependencies.predict(change) {
 //!     Ok(prediction) => println!("{prediction}"),
 //!     Err(why) => println!("no prediction: {why}"),
@@ -76,12 +76,12 @@ use excerpt::MOST_POINTS;
 use graph::Graph;
 pub use intervention::Intervention;
 pub use path::{CriticalPath, PathKind, PathRow, Segment};
-pub use predict::{Change, NoPrediction, Prediction};
+pub use predict::{NoPrediction, Prediction, WhatIf};
 use profiler_core::profile::{Profile, Range, RangeNode};
 use profiler_core::tables::range_tree::NodeId;
 use profiler_core::tables::{CallId, Interval, OperationId, RangeId, ThreadId};
 pub use replay::ReplayError;
-pub use response::{Agreement, Confidence, Response};
+pub use response::{Agreement, ModelConfidence, Response};
 
 /// What was inferred to make the graph, and what did not fit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -386,7 +386,7 @@ pub struct Outlook {
     /// What inserted delays did: see [`Intervention`].
     pub responses: Vec<Response>,
     /// How far the predictions can be trusted, by the model's error and these.
-    pub confidence: Confidence,
+    pub confidence: ModelConfidence,
     /// The changes that bring most, the best first.
     pub changes: Vec<Prediction>,
     /// Why there are no predictions.
@@ -417,7 +417,7 @@ impl Dependencies<'_> {
 
     fn outlook_with(&self, segments: bool) -> Outlook {
         let (replay, responses) = (self.replay_error(), self.responses());
-        let confidence = Confidence::of(replay.as_ref(), &responses);
+        let confidence = ModelConfidence::of(replay.as_ref(), &responses);
         let windows = self.windows();
         let path = self.path_of(self.steps_path(), &windows, segments);
         let no_prediction = self.check_model().err();

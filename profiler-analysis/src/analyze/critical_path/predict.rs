@@ -23,7 +23,7 @@ use profiler_core::tables::{Call, CallId, OperationId, RangeId};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Change {
+pub enum WhatIf {
     /// Kernels of this name are so many times as fast.
     Kernel {
         /// The displayed or mangled name.
@@ -96,7 +96,7 @@ pub enum Change {
 #[non_exhaustive]
 pub struct Prediction {
     /// The change.
-    pub change: Change,
+    pub change: WhatIf,
     /// The measured time of the median step, or of the session.
     #[serde(rename = "before_ns", serialize_with = "as_ns")]
     pub before: Duration,
@@ -193,10 +193,10 @@ impl Dependencies<'_> {
     /// # Errors
     ///
     /// If the change matches nothing, alters nothing or has a number of times out of bounds, or if the model fails its own check.
-    pub fn predict(&self, change: Change) -> Result<Prediction, NoPrediction> {
-        if let Change::Kernel { times, .. }
-        | Change::RangeGpu { times, .. }
-        | Change::Host { times, .. } = &change
+    pub fn predict(&self, change: WhatIf) -> Result<Prediction, NoPrediction> {
+        if let WhatIf::Kernel { times, .. }
+        | WhatIf::RangeGpu { times, .. }
+        | WhatIf::Host { times, .. } = &change
             && !(TIMES.contains(times) || *times == f64::INFINITY)
         {
             return Err(NoPrediction::Times);
@@ -224,22 +224,22 @@ impl Dependencies<'_> {
         }
     }
 
-    fn has_match(&self, change: &Change) -> bool {
+    fn has_match(&self, change: &WhatIf) -> bool {
         let profile = self.profile;
         match change {
-            Change::Kernel { name, .. } => {
+            WhatIf::Kernel { name, .. } => {
                 profile.query().kernels().named(name).iter().any(|_| true)
             }
-            Change::Pinned | Change::CopiesAhead => profile.copies().any(|_| true),
-            Change::RangeGpu { path, .. }
-            | Change::Host { path, .. }
-            | Change::Ahead { path, .. }
-            | Change::NoWait { path }
-            | Change::OneWait { path }
-            | Change::NoAllocations { path }
-            | Change::NoEvents { path }
-            | Change::OneGraph { path }
-            | Change::OneCopy { path } => {
+            WhatIf::Pinned | WhatIf::CopiesAhead => profile.copies().any(|_| true),
+            WhatIf::RangeGpu { path, .. }
+            | WhatIf::Host { path, .. }
+            | WhatIf::Ahead { path, .. }
+            | WhatIf::NoWait { path }
+            | WhatIf::OneWait { path }
+            | WhatIf::NoAllocations { path }
+            | WhatIf::NoEvents { path }
+            | WhatIf::OneGraph { path }
+            | WhatIf::OneCopy { path } => {
                 profile.matching(&Pattern::new(path)).into_iter().any(|is_match| is_match)
             }
         }
@@ -247,7 +247,7 @@ impl Dependencies<'_> {
 
     fn changed<'g>(
         &'g self,
-        change: &Change,
+        change: &WhatIf,
         excerpt: Excerpt<'g>,
         scratch: &mut Scratch,
     ) -> Changed<'g> {
@@ -265,7 +265,7 @@ impl Dependencies<'_> {
     #[cfg(test)]
     pub(super) fn replayed_on(
         &self,
-        change: Change,
+        change: WhatIf,
         windows: &[Window],
         excerpt: Excerpt<'_>,
     ) -> Prediction {
@@ -276,7 +276,7 @@ impl Dependencies<'_> {
 
     fn replay(
         &self,
-        change: Change,
+        change: WhatIf,
         mut changed: Changed<'_>,
         windows: &[Window],
         scratch: &mut Scratch,
@@ -345,42 +345,42 @@ impl Dependencies<'_> {
         predictions
     }
 
-    fn candidates(&self, path: &CriticalPath, windows: &[Window]) -> Vec<Change> {
+    fn candidates(&self, path: &CriticalPath, windows: &[Window]) -> Vec<WhatIf> {
         let mut changes = Vec::new();
         let kernels = path.rows().iter().filter(|row| row.kind == PathKind::Kernel);
         for row in kernels.take(TRIED) {
-            changes.push(Change::Kernel { name: row.name.clone(), times: 2.0 });
+            changes.push(WhatIf::Kernel { name: row.name.clone(), times: 2.0 });
         }
         let times = self.range_times(windows);
         for path in self.largest(&times, |times| times.host) {
-            changes.push(Change::Host { path: path.clone(), times: 2.0 });
+            changes.push(WhatIf::Host { path: path.clone(), times: 2.0 });
             // A part of a step may be done ahead, a step is not.
             if !self.is_steps_path(&path) {
-                changes.push(Change::Ahead { path, threads: THREADS });
+                changes.push(WhatIf::Ahead { path, threads: THREADS });
             }
         }
         for path in self.largest(&times, |times| times.waits) {
-            changes.push(Change::OneWait { path: path.clone() });
+            changes.push(WhatIf::OneWait { path: path.clone() });
             // A step without any wait has no end.
             if !self.is_steps_path(&path) {
-                changes.push(Change::NoWait { path });
+                changes.push(WhatIf::NoWait { path });
             }
         }
         for path in self.largest(&times, |times| times.allocations) {
-            changes.push(Change::NoAllocations { path });
+            changes.push(WhatIf::NoAllocations { path });
         }
         for path in self.largest(&times, |times| times.launches) {
-            changes.push(Change::OneGraph { path });
+            changes.push(WhatIf::OneGraph { path });
         }
         for path in self.largest(&times, |times| times.copies) {
-            changes.push(Change::OneCopy { path });
+            changes.push(WhatIf::OneCopy { path });
         }
         for path in self.largest(&times, |times| times.events) {
-            changes.push(Change::NoEvents { path });
+            changes.push(WhatIf::NoEvents { path });
         }
         if path.time_of(PathKind::Copy) != Duration::ZERO {
-            changes.push(Change::Pinned);
-            changes.push(Change::CopiesAhead);
+            changes.push(WhatIf::Pinned);
+            changes.push(WhatIf::CopiesAhead);
         }
         changes
     }
@@ -442,22 +442,22 @@ impl Dependencies<'_> {
         matching.into_iter().zip(within).map(|(is_it, within)| is_it || within).collect()
     }
 
-    fn apply(&self, change: &Change, changed: &mut Changed<'_>) {
+    fn apply(&self, change: &WhatIf, changed: &mut Changed<'_>) {
         let excerpt = changed.excerpt;
         let query = self.profile.query();
         let faster =
             |ns: u64, times: f64| (ns as f64 / times.max(f64::MIN_POSITIVE)).round() as u64;
         match change {
-            Change::Kernel { name, times } => {
+            WhatIf::Kernel { name, times } => {
                 self.scale(query.kernels().named(name).iter(), *times, changed);
             }
-            Change::RangeGpu { path, times } => {
+            WhatIf::RangeGpu { path, times } => {
                 self.scale(query.in_range(path).iter(), *times, changed);
             }
-            Change::Host { path, times } => {
+            WhatIf::Host { path, times } => {
                 self.host_edges(path, excerpt, |at, ns| changed.lags[at] = faster(ns, *times));
             }
-            Change::Ahead { path, threads } => {
+            WhatIf::Ahead { path, threads } => {
                 let mut total = 0;
                 self.host_edges(path, excerpt, |at, ns| {
                     changed.lags[at] = 0;
@@ -465,15 +465,15 @@ impl Dependencies<'_> {
                 });
                 changed.at_least = total / u64::from((*threads).max(1));
             }
-            Change::NoWait { path } => self.remove_waits(path, 0, changed),
-            Change::OneWait { path } => self.remove_waits(path, 1, changed),
-            Change::NoAllocations { path } => {
+            WhatIf::NoWait { path } => self.remove_waits(path, 0, changed),
+            WhatIf::OneWait { path } => self.remove_waits(path, 1, changed),
+            WhatIf::NoAllocations { path } => {
                 let store = &self.profile.tables();
                 let class = |id: &CallId| store.call_kind(&store.calls[id.at()]).class;
                 let calls = self.calls_of(path, excerpt).into_values().flatten();
                 self.remove_calls(&calls.filter(|id| is_allocation(class(id))).collect(), changed);
             }
-            Change::NoEvents { path } => {
+            WhatIf::NoEvents { path } => {
                 let is_in = self.is_in(path);
                 for (at, edge) in self.edges_of(excerpt) {
                     let is_event = matches!(edge.link, Link::Event(_));
@@ -482,10 +482,10 @@ impl Dependencies<'_> {
                     }
                 }
             }
-            Change::OneGraph { path } => self.launch_once(path, changed),
-            Change::OneCopy { path } => self.copy_once(path, changed),
-            Change::Pinned => self.pin(false, changed),
-            Change::CopiesAhead => self.pin(true, changed),
+            WhatIf::OneGraph { path } => self.launch_once(path, changed),
+            WhatIf::OneCopy { path } => self.copy_once(path, changed),
+            WhatIf::Pinned => self.pin(false, changed),
+            WhatIf::CopiesAhead => self.pin(true, changed),
         }
     }
 

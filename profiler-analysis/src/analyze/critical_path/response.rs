@@ -33,7 +33,7 @@ named_variants! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
-    pub enum Confidence with text {
+    pub enum ModelConfidence with text {
         /// There are fewer than four steps, so that the model's error is not known.
         Unknown = "unknown",
         /// The error of a replay's median step is above 10 %, or inserted delays did something else than predicted.
@@ -48,7 +48,7 @@ named_variants! {
 /// The error of a replay's median step up to which confidence is high.
 const HIGH: f64 = 0.02;
 
-impl Confidence {
+impl ModelConfidence {
     /// By the model's error, which a few steps show no better than their single errors by the root of their number; each disagreement
     /// lowers it by one level.
     pub(super) fn of(replay: Option<&ReplayError>, responses: &[Response]) -> Self {

@@ -295,7 +295,7 @@ fn recorded_events_lead_to_what_they_were_recorded_after() {
         // From 305 and 506 to 519 us. The last wait never waited, so that its return takes no time.
         assert_eq!((slack("later"), slack("unneeded")), (Some(us(214)), Some(us(13))), "{path}");
         // What `first` becomes `second` gains.
-        let change = Change::Kernel { name: "first".to_owned(), times: 2.0 };
+        let change = WhatIf::Kernel { name: "first".to_owned(), times: 2.0 };
         assert_eq!(dependencies.predict(change).unwrap().saved(), us(50));
     }
 }
@@ -401,12 +401,12 @@ fn path_leads_through_collectives_to_the_last_rank() {
         .map(|operation| operation.process_id())
         .collect();
     assert_eq!(processes.iter().filter(|id| **id == 101).count(), 60, "{processes:?}");
-    let faster = |times| Change::Kernel { name: "gemm".to_owned(), times };
+    let faster = |times| WhatIf::Kernel { name: "gemm".to_owned(), times };
     let prediction = dependencies.predict(faster(2.0)).unwrap();
     // A step of 760 us begins every millisecond.
     assert_eq!((prediction.before, prediction.saved()), (us(1_000), us(350)), "{prediction}");
     assert_eq!(dependencies.predict(faster(0.5)).unwrap().after, us(1_000 + 700));
-    let nothing = dependencies.predict(Change::RangeGpu { path: "none".to_owned(), times: 2.0 });
+    let nothing = dependencies.predict(WhatIf::RangeGpu { path: "none".to_owned(), times: 2.0 });
     assert_eq!(nothing, Err(NoPrediction::NothingMatches));
     // Ten of each rank, with the delays of its other ten.
     let error = dependencies.replay_error().unwrap();
@@ -432,7 +432,7 @@ fn dependencies_of_graphs_lead_to_what_a_node_waits_for() {
         );
         p.wait();
     };
-    let faster = || Change::Kernel { name: "c".to_owned(), times: 10.0 };
+    let faster = || WhatIf::Kernel { name: "c".to_owned(), times: 10.0 };
     let inferred = steps(step).profile();
     let inferred = inferred.dependencies();
     assert_eq!(
@@ -501,7 +501,7 @@ fn assumptions_are_counted() {
 
 /// What a change brings, beside the program with that change.
 #[track_caller]
-fn compare(before: impl FnMut(&mut Program), change: Change, after: impl FnMut(&mut Program)) {
+fn compare(before: impl FnMut(&mut Program), change: WhatIf, after: impl FnMut(&mut Program)) {
     let [before, after] = [steps(before).profile(), steps(after).profile()];
     let dependencies = before.dependencies();
     let measured = dependencies.critical_path_of("step").unwrap().length.as_secs_f64() / 20.0;
@@ -543,14 +543,14 @@ fn predictions_are_what_changed_programs_take() {
             p.wait();
         }
     };
-    let faster = Change::Kernel { name: "work".to_owned(), times: 2.0 };
+    let faster = WhatIf::Kernel { name: "work".to_owned(), times: 2.0 };
     compare(kernels(10, 40 * US, false), faster, kernels(10, 20 * US, false));
-    let faster = Change::RangeGpu { path: path(), times: 4.0 };
+    let faster = WhatIf::RangeGpu { path: path(), times: 4.0 };
     compare(kernels(10, 40 * US, true), faster, kernels(10, 10 * US, true));
-    compare(kernels(10, 60 * US, true), Change::NoWait { path: path() }, |p| {
+    compare(kernels(10, 60 * US, true), WhatIf::NoWait { path: path() }, |p| {
         (0..10).for_each(|_| p.kernel(60 * US));
     });
-    let once = Change::OneWait { path: path() };
+    let once = WhatIf::OneWait { path: path() };
     compare(kernels(10, 50 * US, true), once, kernels(10, 50 * US, false));
     let host = |each: u64| {
         move |p: &mut Program| {
@@ -560,9 +560,9 @@ fn predictions_are_what_changed_programs_take() {
         }
     };
     let load = "load".to_owned();
-    compare(host(90 * US), Change::Host { path: load.clone(), times: 3.0 }, host(30 * US));
+    compare(host(90 * US), WhatIf::Host { path: load.clone(), times: 3.0 }, host(30 * US));
     // Four threads keep up, one does not.
-    let ahead = |threads| Change::Ahead { path: "load".to_owned(), threads };
+    let ahead = |threads| WhatIf::Ahead { path: "load".to_owned(), threads };
     compare(host(300 * US), ahead(4), host(0));
     compare(host(300 * US), ahead(1), host(193 * US));
     let launches = kernels(40, US, false);
@@ -571,7 +571,7 @@ fn predictions_are_what_changed_programs_take() {
         p.graph(7, &nodes);
         p.wait();
     };
-    compare(launches, Change::OneGraph { path: path() }, graph);
+    compare(launches, WhatIf::OneGraph { path: path() }, graph);
     // Ten copies of 100 kB at 50 GB/s, beside one of all their bytes.
     let copies = |times: u64| {
         move |p: &mut Program| {
@@ -583,7 +583,7 @@ fn predictions_are_what_changed_programs_take() {
             p.wait();
         }
     };
-    compare(copies(10), Change::OneCopy { path: path() }, copies(1));
+    compare(copies(10), WhatIf::OneCopy { path: path() }, copies(1));
     // A blocking copy of 4 MB at 10 GB/s, beside one at 50 GB/s that returns at once, and with the kernels hiding that.
     let loads = |is_pageable: bool, ns: u64| {
         move |p: &mut Program| {
@@ -594,14 +594,14 @@ fn predictions_are_what_changed_programs_take() {
         }
     };
     let pinned_ns = (4 << 20) / 50;
-    compare(loads(true, (4 << 20) / 10), Change::Pinned, loads(false, pinned_ns));
+    compare(loads(true, (4 << 20) / 10), WhatIf::Pinned, loads(false, pinned_ns));
     let ahead = |p: &mut Program| {
         p.host(5 * US);
         p.launch(8, Job::In(4 << 20, false), pinned_ns);
         p.kernel(300 * US);
         p.wait_for(Some(7));
     };
-    compare(loads(true, (4 << 20) / 10), Change::CopiesAhead, ahead);
+    compare(loads(true, (4 << 20) / 10), WhatIf::CopiesAhead, ahead);
     let events = |waits: bool| {
         move |p: &mut Program| {
             for stream in 10..14 {
@@ -613,7 +613,7 @@ fn predictions_are_what_changed_programs_take() {
             p.wait();
         }
     };
-    compare(events(true), Change::NoEvents { path: path() }, events(false));
+    compare(events(true), WhatIf::NoEvents { path: path() }, events(false));
     // The driver waits for the kernel before it frees.
     let memory = |is_own: bool| {
         move |p: &mut Program| {
@@ -629,7 +629,7 @@ fn predictions_are_what_changed_programs_take() {
             p.wait();
         }
     };
-    compare(memory(true), Change::NoAllocations { path: path() }, memory(false));
+    compare(memory(true), WhatIf::NoAllocations { path: path() }, memory(false));
 }
 
 #[test]
@@ -642,7 +642,7 @@ fn best_change_is_first_and_error_is_known() {
     .profile();
     let outlook = profile.dependencies().outlook();
     let first = &outlook.changes[0];
-    assert_eq!(first.change, Change::Ahead { path: "step/load".to_owned(), threads: 4 });
+    assert_eq!(first.change, WhatIf::Ahead { path: "step/load".to_owned(), threads: 4 });
     assert!(outlook.changes.is_sorted_by(|a, b| a.saved() >= b.saved()));
     let replay = outlook.replay.unwrap();
     assert_eq!((replay.steps, replay.unusual, replay.measured), (10, 0, us(407)));
@@ -676,14 +676,14 @@ fn median_step_is_known_where_single_steps_vary() {
 fn replay_without_a_change_is_the_recording() {
     for (seed, _, profile) in programs(300) {
         let dependencies = profile.dependencies();
-        let nothing = Change::RangeGpu { path: "no such range".to_owned(), times: 2.0 };
+        let nothing = WhatIf::RangeGpu { path: "no such range".to_owned(), times: 2.0 };
         let replayed = |change| {
             let (windows, all) = (dependencies.windows(), dependencies.whole_excerpt());
             dependencies.replayed_on(change, &windows, all)
         };
         let prediction = replayed(nothing);
         assert_eq!(prediction.before, prediction.after, "seed {seed}");
-        let slower = Change::RangeGpu { path: "*".to_owned(), times: 0.5 };
+        let slower = WhatIf::RangeGpu { path: "*".to_owned(), times: 0.5 };
         assert!(replayed(slower).after >= prediction.before, "seed {seed}");
         let ranges = dependencies.critical_path_of("*");
         for path in [Some(dependencies.critical_path()), ranges].into_iter().flatten() {
@@ -736,7 +736,7 @@ fn responses_to_delays_are_the_constructed_ones() {
         ("step/prepare", false, us(60))
     );
     assert_eq!((shown.delayed, shown.undelayed), (10, 10));
-    assert_eq!((shown.agreement(), outlook.confidence), (Agreement::Agrees, Confidence::High));
+    assert_eq!((shown.agreement(), outlook.confidence), (Agreement::Agrees, ModelConfidence::High));
     assert_eq!(
         shown.to_string(),
         "host delayed by 60.00 us in step/prepare: 10 of 20 steps are longer by 100 % of it (100 % to \
@@ -822,12 +822,16 @@ fn response_that_differs_lowers_the_confidence() {
     assert_eq!((response.measured, response.predicted), (0.0, 1.0), "{response}");
     assert_eq!(response.agreement(), Agreement::Disagrees);
     assert!(response.to_string().ends_with("predicted 100 %: the model is wrong there"));
-    assert_eq!(Confidence::of(outlook.replay.as_ref(), &[]), Confidence::High, "{outlook}");
-    assert_eq!(outlook.confidence, Confidence::Medium);
+    assert_eq!(
+        ModelConfidence::of(outlook.replay.as_ref(), &[]),
+        ModelConfidence::High,
+        "{outlook}"
+    );
+    assert_eq!(outlook.confidence, ModelConfidence::Medium);
     assert!(outlook.to_string().contains("\nconfidence in predictions: medium\n"), "{outlook}");
     let twice = [response.clone(), response];
-    assert_eq!(Confidence::of(outlook.replay.as_ref(), &twice), Confidence::Low);
-    assert_eq!(Confidence::of(None, &twice), Confidence::Unknown);
+    assert_eq!(ModelConfidence::of(outlook.replay.as_ref(), &twice), ModelConfidence::Low);
+    assert_eq!(ModelConfidence::of(None, &twice), ModelConfidence::Unknown);
 }
 
 #[test]
@@ -913,7 +917,7 @@ fn kernels_save_at_most_the_time_that_they_take_less() {
     let profile = host_ahead();
     let dependencies = profile.dependencies();
     for (name, each) in [("gemm", 4_000), ("backward", 20_000)] {
-        let faster = Change::Kernel { name: name.to_owned(), times: 2.0 };
+        let faster = WhatIf::Kernel { name: name.to_owned(), times: 2.0 };
         let prediction = dependencies.predict(faster).unwrap();
         assert_eq!((prediction.before, prediction.saved()), (us(38_000), us(each / 2)));
     }
@@ -938,7 +942,7 @@ fn a_model_that_fails_its_check_predicts_nothing() {
     assert!(outlook.changes.is_empty() && dependencies.best_changes(10).is_empty());
     let why = NoPrediction::ModelError { median_step: error.median_step, most: 0.1 };
     assert_eq!(outlook.no_prediction, Some(why));
-    let faster = Change::Kernel { name: "work".to_owned(), times: 2.0 };
+    let faster = WhatIf::Kernel { name: "work".to_owned(), times: 2.0 };
     assert_eq!(dependencies.predict(faster), Err(why));
     for text in [outlook.to_string(), profile.diagnose().to_string()] {
         assert!(
@@ -955,21 +959,21 @@ fn a_model_that_fails_its_check_predicts_nothing() {
 fn changes_without_a_match_have_no_prediction() {
     let profile = steps(streams_and_a_graph).profile();
     let dependencies = profile.dependencies();
-    let kernel = |name: &str| Change::Kernel { name: name.to_owned(), times: 2.0 };
+    let kernel = |name: &str| WhatIf::Kernel { name: name.to_owned(), times: 2.0 };
     assert!(dependencies.predict(kernel("fir*")).is_ok());
     for change in [
         kernel("foo"),
-        Change::OneWait { path: "nowhere".to_owned() },
-        Change::Host { path: "nowhere".to_owned(), times: 2.0 },
-        Change::Pinned,
+        WhatIf::OneWait { path: "nowhere".to_owned() },
+        WhatIf::Host { path: "nowhere".to_owned(), times: 2.0 },
+        WhatIf::Pinned,
     ] {
         assert_eq!(dependencies.predict(change), Err(NoPrediction::NothingMatches));
     }
     // Matched, and without anything to alter.
     let unaltered = [
-        Change::NoAllocations { path: "step".to_owned() },
-        Change::OneCopy { path: "step".to_owned() },
-        Change::Kernel { name: "fir*".to_owned(), times: 1.0 },
+        WhatIf::NoAllocations { path: "step".to_owned() },
+        WhatIf::OneCopy { path: "step".to_owned() },
+        WhatIf::Kernel { name: "fir*".to_owned(), times: 1.0 },
     ];
     for change in unaltered {
         assert_eq!(dependencies.predict(change), Err(NoPrediction::NothingToChange));
@@ -981,7 +985,7 @@ fn numbers_of_times_have_bounds_and_slower_is_more() {
     let profile = steps(streams_and_a_graph).profile();
     let dependencies = profile.dependencies();
     let kernel =
-        |times: f64| dependencies.predict(Change::Kernel { name: "fir*".to_owned(), times });
+        |times: f64| dependencies.predict(WhatIf::Kernel { name: "fir*".to_owned(), times });
     for wrong in [0.0, -1.0, 1e-300, 0.009, 1.1e6, 1e308, f64::NAN, f64::NEG_INFINITY] {
         assert_eq!(kernel(wrong), Err(NoPrediction::Times), "{wrong}");
     }

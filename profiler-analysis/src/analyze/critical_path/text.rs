@@ -7,8 +7,8 @@ use profiler_base::table::{Layout, Table, distinct};
 use profiler_base::units::{NAME_WIDTH, PATH_WIDTH, number, percent_of_time, shortened, time};
 
 use super::{
-    Agreement, Assumptions, Change, CriticalPath, NoPrediction, Outlook, PathRow, Prediction,
-    ReplayError, Response,
+    Agreement, Assumptions, CriticalPath, NoPrediction, Outlook, PathRow, Prediction, ReplayError,
+    Response, WhatIf,
 };
 
 /// Rows of a table.
@@ -65,7 +65,7 @@ impl fmt::Display for CriticalPath {
     }
 }
 
-impl Change {
+impl WhatIf {
     /// The name or path that it is about; empty for changes of the whole run.
     fn subject(&self) -> &str {
         match self {
@@ -113,7 +113,7 @@ impl Change {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for WhatIf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.subject_width(Layout::of(f));
         f.write_str(&self.text(&shortened(self.subject(), width)))

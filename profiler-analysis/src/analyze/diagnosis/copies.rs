@@ -7,7 +7,7 @@ use super::Run;
 use super::clock::{Part, Piece, stream_key};
 use super::finding::{Finding, FindingKind};
 use super::sign::{Sign, SignUnit};
-use profiler_core::profile::{Copy, OperationKind};
+use profiler_core::profile::{MemoryCopy, OperationKind};
 use profiler_core::tables::{CallId, OperationId, RangeId};
 
 /// Minimum copies in a row; fewer hardly cost.
@@ -22,7 +22,7 @@ struct CopyRow {
 
 impl Run<'_> {
     pub(super) fn pageable_copies(&self) -> Option<Finding> {
-        let is_meant = |copy: &Copy<'_>, name: &str| {
+        let is_meant = |copy: &MemoryCopy<'_>, name: &str| {
             let sides = [copy.source(), copy.destination()];
             name.contains("Async") && sides.contains(&cupti::MemoryKind::PAGEABLE)
         };
@@ -30,7 +30,7 @@ impl Run<'_> {
     }
 
     pub(super) fn blocking_copies(&self) -> Option<Finding> {
-        let is_meant = |copy: &Copy<'_>, name: &str| {
+        let is_meant = |copy: &MemoryCopy<'_>, name: &str| {
             name.contains("Memcpy")
                 && !name.contains("Async")
                 && copy.kind() != cupti::CopyKind::DeviceToDevice
@@ -42,7 +42,7 @@ impl Run<'_> {
     fn large_copies(
         &self,
         kind: FindingKind,
-        is_meant: impl Fn(&Copy<'_>, &str) -> bool,
+        is_meant: impl Fn(&MemoryCopy<'_>, &str) -> bool,
     ) -> Option<Finding> {
         let mut operations: FxHashSet<OperationId> = FxHashSet::default();
         let mut calls: FxHashSet<CallId> = FxHashSet::default();

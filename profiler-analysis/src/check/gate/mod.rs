@@ -25,7 +25,7 @@ use profiler_core::profile::Profile;
 use profiler_core::profile::Profiles;
 use profiler_core::testing::Clocks;
 use run::Run;
-pub use verdict::{CountChange, CountOutcome, Outcome, TimeChange, TimeKind, Verdict};
+pub use verdict::{CountChange, CountOutcome, GateVerdict, Outcome, TimeChange, TimeKind};
 
 /// The variable that switches to writing baselines: `GPU_BASELINES=update`.
 const VARIABLE: &str = "GPU_BASELINES";
@@ -64,7 +64,7 @@ const VARIABLE: &str = "GPU_BASELINES";
 ///
 /// Runs have to do the same work. A gate is undecided, and fails, if an outermost range with GPU work was
 /// entered more or less often or is missing, has GPU work in fewer entries, or if a GPU has none
-/// ([`Verdict::undecidable`]). It returns an error if nothing ran on the GPU on one side, or if runs and
+/// ([`GateVerdict::undecidable`]). It returns an error if nothing ran on the GPU on one side, or if runs and
 /// baseline have neither a range nor a kernel in common.
 ///
 /// Other times are the host time and busy time of every range, the sum of its kernels, and each kernel
@@ -176,7 +176,7 @@ impl Gate {
     /// # Errors
     /// Errors of `next`; a run that lost records or is of another machine; a GPU that is throttled
     /// in too many runs; a baseline that is missing or cannot be read or written.
-    pub fn run<E>(&self, mut next: impl FnMut() -> Result<Profile, E>) -> Result<Verdict, Error>
+    pub fn run<E>(&self, mut next: impl FnMut() -> Result<Profile, E>) -> Result<GateVerdict, Error>
     where
         Error: From<E>,
     {
@@ -197,7 +197,7 @@ impl Gate {
     ///
     /// # Errors
     /// As [`run`](Self::run); also without any profile.
-    pub fn judge<P: Profiles + ?Sized>(&self, runs: &P) -> Result<Verdict, Error> {
+    pub fn judge<P: Profiles + ?Sized>(&self, runs: &P) -> Result<GateVerdict, Error> {
         let profiles = runs.profiles();
         if profiles.is_empty() {
             return Err(error("there is no run to judge: give at least one profile".to_owned()));
@@ -248,7 +248,7 @@ impl Gate {
         &self,
         plan: &Plan,
         mut next: impl FnMut() -> Result<Sample, Error>,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<GateVerdict, Error> {
         let is_update = self.is_update()?;
         let stored = File::read(&self.path)?;
         let mut notes: Vec<String> = Vec::new();
@@ -334,7 +334,7 @@ impl Gate {
         let is_judged = is_open && !found.is_worse() && found.undecidable.is_none();
         let runs_needed =
             is_judged.then(|| plan.runs_needed(&found.times, of_baseline, &mut ranks)).flatten();
-        let verdict = Verdict {
+        let verdict = GateVerdict {
             baseline: self.path.display().to_string(),
             machine: key.to_string(),
             is_written: is_update,

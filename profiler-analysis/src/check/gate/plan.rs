@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use profiler_base::hodges_lehmann::{Factor, MOST, Ranks, Ratios, median};
+use profiler_base::hodges_lehmann::{Factor, MOST, Ranks, median};
 use profiler_base::kernel_names::Pattern;
 
 use super::baseline::{Count, Entry, KernelEntry, RangeEntry, Times};
@@ -357,15 +357,15 @@ impl Plan {
         let is_measured = passing.high.is_finite() && variation.is_none();
         if let Some(variation) = variation {
             // One process a side shows a large change.
-            passing = assumed(&before, &after, passing, variation);
+            passing = passing.assuming([&before, &after], variation);
             passing = clocks.map_or(passing, |clocks| clocks.widen(passing));
             failing = passing;
         }
-        let outcome = if failing.low > 1.0 + effect {
+        let outcome = if failing.is_slower(effect) {
             Outcome::Slower
-        } else if passing.high < 1.0 - effect {
+        } else if passing.is_faster(effect) {
             Outcome::Faster
-        } else if passing.high < 1.0 + effect {
+        } else if passing.is_within(effect) {
             Outcome::Same
         } else {
             Outcome::Undecided
@@ -385,14 +385,6 @@ impl Plan {
             outcome,
         }
     }
-}
-
-/// The extreme factors, widened by the variation between processes that is assumed.
-fn assumed(before: &[f64], after: &[f64], factor: Factor, variation: f64) -> Factor {
-    let extremes = Ratios::of(before, after).extremes();
-    let Some((least, most)) = extremes else { return factor };
-    let wider = 1.0 + variation;
-    Factor { low: least / wider, high: most * wider, ..factor }
 }
 
 /// A count that differs, and what its growth means.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::baseline::Key;
 use super::run::{EVERYTHING, OUTSIDE, Part, Run};
-use super::{Gate, Outcome, Sample, TimeChange, TimeKind, Verdict};
+use super::{Gate, GateVerdict, Outcome, Sample, TimeChange, TimeKind};
 use crate::analyze::compare::wall::{RangeKey, WallRun, WallSide, change};
 use crate::analyze::compare::{Compare, Speed, WallCause, WallChange};
 use profiler_core::tables::busy::SessionTime;
@@ -158,7 +158,7 @@ fn compared([before, after]: &[Vec<Run>; 2]) -> WallChange {
     change([&side(before), &side(after)], &Compare::new(), None, None)
 }
 
-fn judged(name: &str, [before, after]: &[Vec<Run>; 2], set: impl Fn(Gate) -> Gate) -> Verdict {
+fn judged(name: &str, [before, after]: &[Vec<Run>; 2], set: impl Fn(Gate) -> Gate) -> GateVerdict {
     let file = format!("gate-rates-{}-{name}.json", std::process::id());
     let file = std::env::temp_dir().join(file);
     let runs = before.len() as u32;
@@ -214,7 +214,7 @@ fn one_run_a_side_is_wrong_where_a_run_was_interrupted() {
 }
 
 /// The outcomes of gates on so many runs a side, with this effect for all times.
-fn verdicts(workload: &str, variant: &str, runs: usize, effect: f64) -> Vec<Verdict> {
+fn verdicts(workload: &str, variant: &str, runs: usize, effect: f64) -> Vec<GateVerdict> {
     let drawn = comparisons(workload, ["plain", variant], runs, OF);
     let set = |gate: Gate| gate.wall_effect(effect).minimum_effect(effect);
     let name = format!("{workload}-{variant}-{runs}");

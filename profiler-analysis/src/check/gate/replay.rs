@@ -7,7 +7,7 @@ use profiler_base::hodges_lehmann::midmean;
 
 use super::baseline::Key;
 use super::run::{EVERYTHING, Kernels, Part, Run};
-use super::{CountOutcome, Gate, Outcome, Sample, Verdict};
+use super::{CountOutcome, Gate, GateVerdict, Outcome, Sample};
 
 /// The README beside the file describes its origin.
 const SAMPLES: &str = include_str!("../../../tests/gate-samples/h200.csv");
@@ -90,7 +90,7 @@ fn key() -> Key {
     Key { device, driver, clocks: None, build }
 }
 
-fn judged<'r>(gate: &Gate, runs: impl IntoIterator<Item = &'r Run>) -> Verdict {
+fn judged<'r>(gate: &Gate, runs: impl IntoIterator<Item = &'r Run>) -> GateVerdict {
     let (mut runs, key) = (runs.into_iter(), key());
     let sample = || {
         // `decide` never takes more runs than its budget.

@@ -186,7 +186,7 @@ impl TimeChange {
 
 /// The result of a [`Gate`](crate::gate::Gate). `{}` is text for a log; JSON contains all fields.
 #[derive(Debug, Clone, Serialize)]
-pub struct Verdict {
+pub struct GateVerdict {
     pub(super) baseline: String,
     pub(super) machine: String,
     pub(super) is_written: bool,
@@ -207,7 +207,7 @@ pub struct Verdict {
     pub(super) too_few: Option<String>,
 }
 
-impl Verdict {
+impl GateVerdict {
     /// True if nothing is worse than the baseline and everything required is decided, or the
     /// baseline was written.
     pub fn is_pass(&self) -> bool {
@@ -331,7 +331,7 @@ fn line(text: &str) -> String {
     shortened(text, MESSAGE_WIDTH)
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for GateVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

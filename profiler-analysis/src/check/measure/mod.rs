@@ -4,7 +4,7 @@
 //! ```no_run
 //! use profiler_analysis::prelude::*;
 //! use profiler_core::Profiler;
-//! use profiler_analysis::measure::{L2, Measure, Verdict};
+//! use profiler_analysis::measure::{L2, Measure, Speed};
 //!
 //! # fn forward() {}
 //! # fn fused_forward() {}
@@ -19,7 +19,7 @@
 //!
 //! let pair = Measure::new().run_pair(&profiler, || forward(), || fused_forward())?;
 //! println!("{pair}");
-//! assert_eq!(pair.gpu_time().verdict, Verdict::Faster);
+//! assert_eq!(pair.gpu_time().speed, Speed::Faster);
 //! # Ok(())
 //! # }
 //! ```
@@ -41,9 +41,10 @@ use std::time::{Duration, Instant};
 use profiler_base::setters;
 
 use crate::error::Error;
+pub use crate::speed::Speed;
 use measurement::Circumstances;
 pub use measurement::{Discarded, MeasuredClocks, Measurement, Stop, WarmUp};
-pub use pair::{PairMeasurement, Ratio, Verdict};
+pub use pair::{PairMeasurement, Ratio};
 use profiler_core::Profiler;
 use round::{Round, RoundSource, Rounds, Sample, error, run_sample};
 use steady::{AGREEING, State, is_steady};

@@ -3,29 +3,15 @@
 use std::fmt;
 
 use profiler_base::getters;
-use profiler_base::hodges_lehmann::{median, median_bounds, midmean};
+use profiler_base::hodges_lehmann::{Factor, midmean};
 
 use super::Measure;
 use super::measurement::Measurement;
 use super::round::{ABBA, Sample};
+use crate::speed::Speed;
 
 /// The groups of samples that have a ratio each, at most.
 const BLOCKS: usize = 64;
-
-/// Which of two variants is faster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Verdict {
-    /// The second variant takes less time: both bounds are below 1.
-    Faster,
-    /// The second variant takes more time: both bounds are above 1.
-    Slower,
-    /// The bounds contain 1, and any difference is below the [precision](Measure::precision).
-    Same,
-    /// The bounds contain 1 and larger differences: there are too few samples, or too much noise.
-    Undecided,
-}
 
 /// By what factor the second variant's time differs from the first one's.
 ///
@@ -41,9 +27,10 @@ pub struct Ratio {
     pub low: f64,
     /// The upper bound; infinity with too few samples, which is `null` in JSON.
     pub high: f64,
-    /// Which variant is faster, as far as the bounds tell. At a confidence of 95 % a difference is
-    /// found in up to 5 % of comparisons without one.
-    pub verdict: Verdict,
+    /// Faster if both bounds are below 1, slower if both are above 1, the same if any difference is below the
+    /// [precision](Measure::precision). At a confidence of 95 % up to 5 % of comparisons without a difference find one.
+    #[serde(rename = "verdict")]
+    pub speed: Speed,
 }
 
 impl Ratio {
@@ -59,37 +46,21 @@ impl Ratio {
             };
             time(1) / time(0)
         };
-        let mut ratios: Vec<f64> = (0..blocks).map(block).collect();
-        ratios.sort_unstable_by(f64::total_cmp);
-        let bounds = median_bounds(&ratios, measure.confidence);
-        let (low, high) = bounds.unwrap_or((0.0, f64::INFINITY));
-        let ratio = median(&ratios).unwrap_or(1.0);
-        Self { ratio, low, high, verdict: Verdict::of(low, high, measure.precision) }
-    }
-}
-
-impl Verdict {
-    /// The verdict of these bounds, where this part of a time is no difference.
-    fn of(low: f64, high: f64, precision: f64) -> Self {
-        if high < 1.0 {
-            Self::Faster
-        } else if low > 1.0 {
-            Self::Slower
-        } else if low >= 1.0 - precision && high <= 1.0 + precision {
-            Self::Same
-        } else {
-            Self::Undecided
-        }
+        let unbounded = Factor { ratio: 1.0, low: 0.0, high: f64::INFINITY };
+        let ratios = (0..blocks).map(block).collect();
+        let factor = Factor::of_ratios(ratios, measure.confidence).unwrap_or(unbounded);
+        let Factor { ratio, low, high } = factor;
+        Self { ratio, low, high, speed: Speed::of(&factor, 0.0, Some(measure.precision)) }
     }
 }
 
 impl fmt::Display for Ratio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self.verdict {
-            Verdict::Faster => "b is faster",
-            Verdict::Slower => "b is slower",
-            Verdict::Same => "no difference",
-            Verdict::Undecided => "undecided",
+        let text = match self.speed {
+            Speed::Faster => "b is faster",
+            Speed::Slower => "b is slower",
+            Speed::Same => "no difference",
+            Speed::Undecided => "undecided",
         };
         write!(f, "b / a {:.4} ({:.4} to {:.4}): {text}", self.ratio, self.low, self.high)
     }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::amount::{SHARE, Unit};
 use super::scope::{Group, Instance};
 use crate::join::busy::DeviceSweep;
-use crate::profile::{ApiCall, Copy, GpuOperation};
+use crate::profile::{ApiCall, GpuOperation, MemoryCopy};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Quantity {
@@ -105,7 +105,7 @@ impl Quantity {
 
     /// The operations counted for this quantity.
     pub(super) fn operations<'a>(&self, instance: &Instance<'a>) -> Vec<GpuOperation<'a>> {
-        let copy = |operation: &GpuOperation<'a>, counts: &dyn Fn(&Copy<'a>) -> bool| {
+        let copy = |operation: &GpuOperation<'a>, counts: &dyn Fn(&MemoryCopy<'a>) -> bool| {
             operation.as_copy().is_some_and(|copy| counts(&copy))
         };
         let mut named = FxHashMap::default();
@@ -209,7 +209,7 @@ pub(super) fn ns(operation: &GpuOperation<'_>) -> u64 {
 }
 
 /// Whether the host waits for the copy; `None` if the record lacks it.
-pub(super) fn blocks(copy: &Copy<'_>) -> Option<bool> {
+pub(super) fn blocks(copy: &MemoryCopy<'_>) -> Option<bool> {
     let details = copy.details();
     if details.graph_node.is_some() {
         return Some(false);
@@ -226,7 +226,7 @@ pub(super) fn blocks(copy: &Copy<'_>) -> Option<bool> {
 }
 
 /// Whether the copy reads or writes pageable memory; `None` if the record lacks it.
-pub(super) fn is_pageable(copy: &Copy<'_>) -> Option<bool> {
+pub(super) fn is_pageable(copy: &MemoryCopy<'_>) -> Option<bool> {
     let ends = [copy.details().source, copy.details().destination];
     if ends.contains(&MemoryKind::PAGEABLE) {
         return Some(true);

@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 use super::quantity::{Quantity, Source, blocks, is_pageable, spans};
 use super::scope::{Group, Instance, Scope};
 use crate::join::health::{Account, Health};
-use crate::profile::{ApiCall, Copy, Profile};
+use crate::profile::{ApiCall, MemoryCopy, Profile};
 
 /// Reasons why this amount of this group is unknown; empty if it is known.
 pub(super) fn unknowns(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>) -> Vec<String> {
@@ -127,7 +127,7 @@ impl Unknowns {
     }
 
     fn add_copies(&mut self, quantity: &Quantity, group: &Group<'_>) {
-        let (is_unknown, what): (fn(&Copy<'_>) -> bool, _) = match quantity {
+        let (is_unknown, what): (fn(&MemoryCopy<'_>) -> bool, _) = match quantity {
             Quantity::BlockingCopies => {
                 (|copy| blocks(copy).is_none(), "copies do not say whether the host waits for them")
             }

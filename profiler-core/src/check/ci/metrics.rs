@@ -3,7 +3,7 @@
 use profiler_base::text::{json_pretty, shortened};
 use serde_json::{Map, Value, json};
 
-use super::{CiReport, Metric, unique_names};
+use super::{CiMetric, CiReport, unique_names};
 
 /// The most characters of the name of a measure of Bencher.
 const MEASURE_WIDTH: usize = 64;
@@ -50,8 +50,8 @@ impl CiReport {
     }
 
     /// JSON has no other numbers.
-    fn finite_metrics(&self) -> impl Iterator<Item = (String, &Metric)> {
-        let metrics: Vec<&Metric> =
+    fn finite_metrics(&self) -> impl Iterator<Item = (String, &CiMetric)> {
+        let metrics: Vec<&CiMetric> =
             self.metrics.iter().filter(|metric| metric.value.is_finite()).collect();
         let names = unique_names(metrics.iter().map(|metric| &*metric.name));
         names.into_iter().zip(metrics)

@@ -17,12 +17,12 @@ pub use test_reports::publish;
 /// The checks and metrics of one test or gate.
 ///
 /// ```
-/// use profiler_core::testing::ci::{Check, CheckOutcome, CiReport, Metric};
+/// use profiler_core::testing::ci::{Check, CheckOutcome, CiReport, CiMetric};
 ///
 /// let check = Check::new("step: kernels", CheckOutcome::Failed).message("18, the budget is 16");
 /// let report = CiReport::new("forward_is_lean")
 ///     .check(check.at("tests/lean.rs", 12))
-///     .metric(Metric::new("step: GPU time", "ns", 1250.0).bounds(1240.0, 1262.0));
+///     .metric(CiMetric::new("step: GPU time", "ns", 1250.0).bounds(1240.0, 1262.0));
 /// assert_eq!(
 ///     report.to_github(),
 ///     "::error file=tests/lean.rs,line=12,title=step%3A kernels::18, the budget is 16\n"
@@ -41,7 +41,7 @@ pub use test_reports::publish;
 pub struct CiReport {
     suite: String,
     checks: Vec<Check>,
-    metrics: Vec<Metric>,
+    metrics: Vec<CiMetric>,
     notes: Vec<String>,
     duration: Option<Duration>,
 }
@@ -107,7 +107,7 @@ impl Check {
 /// A measured value of a [`CiReport`]. Smaller is better.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
-pub struct Metric {
+pub struct CiMetric {
     name: String,
     unit: String,
     value: f64,
@@ -115,7 +115,7 @@ pub struct Metric {
     details: String,
 }
 
-impl Metric {
+impl CiMetric {
     /// A value without bounds. Values that are not finite are left out of all formats.
     pub fn new(name: impl Into<String>, unit: impl Into<String>, value: f64) -> Self {
         let (name, unit) = (name.into(), unit.into());
@@ -145,7 +145,7 @@ impl CiReport {
         /// Adds a check.
         check(check: Check) checks += check;
         /// Adds a metric.
-        metric(metric: Metric) metrics += metric;
+        metric(metric: CiMetric) metrics += metric;
         /// The wall-clock time of all checks together.
         lasting(duration: Duration) duration = Some(duration);
     }

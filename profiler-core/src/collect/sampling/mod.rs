@@ -13,7 +13,9 @@ use crate::collect::nvml;
 #[cfg(feature = "stacks")]
 use crate::record::host_stacks::sampler::SamplerSettings;
 use crate::record::recording::RecordingInfo;
-use crate::record::series::{Cause, Failure, Kept, Kind, Lost, Metric, Series, Source, Unit};
+use crate::record::series::{
+    Failure, FailureCause, Kept, Kind, Lost, Metric, Series, Source, Unit,
+};
 use shared::{Counters, Wanted};
 
 /// The settings of a sampler beside a session:
@@ -244,10 +246,10 @@ impl Sampling {
 
 fn failure(error: &cupti::Error) -> Failure {
     let cause = match error {
-        _ if error.is_permission() => Cause::Permission,
-        _ if error.is_busy() => Cause::Busy,
-        _ if error.is_unsupported() || error.is_unavailable() => Cause::Unsupported,
-        _ => Cause::Other,
+        _ if error.is_permission() => FailureCause::Permission,
+        _ if error.is_busy() => FailureCause::Busy,
+        _ if error.is_unsupported() || error.is_unavailable() => FailureCause::Unsupported,
+        _ => FailureCause::Other,
     };
     Failure::new(cause, error.to_string())
 }

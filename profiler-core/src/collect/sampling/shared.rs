@@ -8,7 +8,7 @@ use cupti::Library;
 use cupti::counters::{PmSampler, Samples};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::record::series::{Cause, Failure, Kept, Lost, Series};
+use crate::record::series::{Failure, FailureCause, Kept, Lost, Series};
 
 /// How long a session that is not the last waits for its last samples (one or two decodings).
 const LAST_SAMPLES: Duration = Duration::from_secs(1);
@@ -88,14 +88,14 @@ impl State {
             self.kept.push(sample.start_ns(), sample.end_ns(), &row);
         }
         if let Some(message) = samples.failure() {
-            self.kept.fail(Failure::new(Cause::Ended, message));
+            self.kept.fail(Failure::new(FailureCause::Ended, message));
         }
         self.kept.keep_last();
     }
 }
 
 fn ended(error: &cupti::Error) -> Failure {
-    Failure::new(Cause::Ended, error.to_string())
+    Failure::new(FailureCause::Ended, error.to_string())
 }
 
 /// One session's share of a sampler. Dropping the last one ends it.

@@ -306,9 +306,9 @@ impl AlwaysOnSession {
     ///
     /// Costs a lock and two clock reads more than a range. A unit that opens a window waits while CUPTI enables its kinds,
     /// some 10 us; the profiler's own thread disables them afterwards.
-    pub fn unit(&self, name: &str) -> Unit<'_> {
+    pub fn unit(&self, name: &str) -> UnitGuard<'_> {
         let begun = self.begin_unit(name);
-        Unit { range: Some(nvtx::range(name)), session: self, begun }
+        UnitGuard { range: Some(nvtx::range(name)), session: self, begun }
     }
 
     /// Begins a unit without a range, for a range that something else opens. `None` if it is not one: another unit is open, or
@@ -380,20 +380,20 @@ impl UnitToken {
 /// An open unit with its range, from [`AlwaysOnSession::unit`].
 #[derive(Debug)]
 #[must_use = "the unit ends when this is dropped: keep it in a variable, `let _unit = ...`"]
-pub struct Unit<'a> {
+pub struct UnitGuard<'a> {
     range: Option<nvtx::Range>,
     session: &'a AlwaysOnSession,
     begun: Option<UnitToken>,
 }
 
-impl Unit<'_> {
+impl UnitGuard<'_> {
     /// Whether the unit is recorded.
     pub fn is_recorded(&self) -> bool {
         self.begun.as_ref().is_some_and(UnitToken::is_recorded)
     }
 }
 
-impl Drop for Unit<'_> {
+impl Drop for UnitGuard<'_> {
     fn drop(&mut self) {
         self.range = None;
         if let Some(begun) = self.begun.take() {

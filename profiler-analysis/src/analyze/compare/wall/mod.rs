@@ -6,7 +6,7 @@ mod text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use profiler_base::hodges_lehmann::{Factor, MOST, Ranks, Ratios};
+use profiler_base::hodges_lehmann::{Factor, MOST, Ranks};
 use profiler_base::named_variants;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,7 @@ use super::clocks::ClockFactors;
 use super::comparable::Undecidable;
 use super::{Compare, RUNS};
 use crate::analyze::diagnosis::Part;
+use crate::speed::Speed;
 use run::Causes;
 use run::parents;
 pub(crate) use run::{HOST_VARIATION, Parts, ProcessKey, RangeKey, WallRun, WallSide, by_process};
@@ -65,23 +66,6 @@ impl From<Part> for WallCause {
             Part::Loading => Self::Loading,
             Part::Unknown => Self::Unknown,
         }
-    }
-}
-
-named_variants! {
-    /// The result for the wall time.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-    #[serde(rename_all = "snake_case")]
-    #[non_exhaustive]
-    pub enum Speed {
-        /// Less wall time by more than the margin.
-        Faster = "faster",
-        /// More wall time by more than the margin.
-        Slower = "slower",
-        /// A change of at most the margin in either direction.
-        Same = "as fast as before",
-        /// The bounds contain the margin: see [`WallChange::runs_needed`].
-        Undecided = "undecided",
     }
 }
 
@@ -209,24 +193,11 @@ impl Bounds {
         if sides.iter().all(|runs| fewest.is_some_and(|fewest| runs.len() >= fewest)) {
             return Some(Self { factor, is_measured: true, fewest });
         }
-        let (least, most) = Ratios::of(sides[0], sides[1]).extremes()?;
-        let wider = 1.0 + variation;
-        let factor = Factor { low: least / wider, high: most * wider, ..factor };
-        Some(Self { factor, is_measured: false, fewest })
+        Some(Self { factor: factor.assuming(sides, variation), is_measured: false, fewest })
     }
 
     fn speed(&self, margin: f64) -> Speed {
-        let Factor { low, high, .. } = self.factor;
-        let within = |ratio: f64| (1.0 - margin..=1.0 + margin).contains(&ratio);
-        if low > 1.0 + margin {
-            Speed::Slower
-        } else if high < 1.0 - margin {
-            Speed::Faster
-        } else if self.is_measured && within(low) && within(high) {
-            Speed::Same
-        } else {
-            Speed::Undecided
-        }
+        Speed::of(&self.factor, margin, self.is_measured.then_some(margin))
     }
 
     /// The runs of each side whose bounds would leave out the margin, if runs vary as these do.

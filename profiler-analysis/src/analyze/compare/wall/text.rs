@@ -6,7 +6,8 @@ use std::time::Duration;
 use profiler_base::hodges_lehmann::MOST;
 use profiler_base::units::{self, NAME_WIDTH, change, shortened};
 
-use super::{Explanation, Speed, WallChange};
+use super::{Explanation, WallChange};
+use crate::speed::Speed;
 
 /// Contributions in a text.
 const SHOWN: usize = 5;

@@ -1,0 +1,38 @@
+//! The judgement of two sides by the bounds of the factor between their times, for [`compare`](crate::compare),
+//! [`gate`](crate::gate) and [`measure`](crate::measure) alike.
+
+use profiler_base::hodges_lehmann::Factor;
+use profiler_base::named_variants;
+use serde::Serialize;
+
+named_variants! {
+    /// Which of two sides takes longer.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum Speed {
+        /// The second side takes less time: both bounds are below the margin.
+        Faster = "faster",
+        /// The second side takes more time: both bounds are above the margin.
+        Slower = "slower",
+        /// A difference in either direction is at most the precision.
+        Same = "as fast as before",
+        /// The bounds allow for more than one of these: there are too few samples, or too much noise.
+        Undecided = "undecided",
+    }
+}
+
+impl Speed {
+    /// Differences beyond `margin` are slower or faster, those up to `same` are none; without `same` nothing is as fast.
+    pub(crate) fn of(factor: &Factor, margin: f64, same: Option<f64>) -> Self {
+        if factor.is_slower(margin) {
+            Self::Slower
+        } else if factor.is_faster(margin) {
+            Self::Faster
+        } else if same.is_some_and(|same| factor.is_same(same)) {
+            Self::Same
+        } else {
+            Self::Undecided
+        }
+    }
+}
