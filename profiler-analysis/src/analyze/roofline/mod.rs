@@ -7,7 +7,6 @@
 mod counted;
 mod counted_views;
 mod declared;
-mod labels;
 mod measure;
 pub(crate) mod peaks;
 mod plot;

@@ -6,7 +6,6 @@ use nvtx::Dtype;
 use profiler_base::text::html;
 use profiler_base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 
-use super::labels::{Bounds, LETTER, Labels, Position, beside};
 use super::{ComputeRoof, Peaks, Roof, Roofline, RooflinePoint, percent};
 use crate::page::{Table, page, paragraph, plot_style};
 
@@ -22,8 +21,15 @@ const KEY: f64 = 20.0;
 const DECADES: i32 = 14;
 /// Maximum powers of ten for lines within them.
 const MINOR: i32 = 8;
-/// Maximum points with a visible name; all have it in the title.
+/// Maximum points in the legend; all have their name in the title.
 const NAMED: usize = 60;
+/// The columns of the legend, and the longest name in one.
+const COLUMNS: usize = 3;
+const LEGEND_NAME: usize = 34;
+/// The width of a character of 12 pixels: names are rarely wider.
+const LETTER: f64 = 7.2;
+
+type Position = (f64, f64);
 /// What a point above its roof means.
 const ABOVE: &str =
     "bytes came from a cache, fewer operations were done than declared, or the roof is too low";
@@ -91,7 +97,22 @@ pub(super) fn svg(
     let (key, rows) = key(spots);
     let axes = Axes::of(slopes, roofs, spots, TOP + rows as f64 * KEY);
     let is_above = spots.iter().any(|spot| spot.is_above);
-    let height = axes.bottom() + if is_above { 74.0 } else { 54.0 };
+    let mut legend = Legend { entries: Vec::new(), top: axes.bottom() + 66.0 };
+    let mut drawn = String::new();
+    axes.draw(&mut drawn);
+    if is_above {
+        let meaning = format!("Ringed points are above their roof: {ABOVE}.");
+        drawn += &text(LEFT, axes.bottom() + 64.0, "rl-tick", "start", &meaning);
+        legend.top += KEY;
+    }
+    draw_roofs(&mut drawn, &axes, slopes, roofs, &mut legend);
+    draw_spots(&mut drawn, &axes, spots, &mut legend);
+    let names = spots.iter().filter(|spot| spot.name.is_some()).count();
+    if names > NAMED {
+        let more = format!("{} more names are in the titles of their points", names - NAMED);
+        drawn += &text(RIGHT, 20.0, "rl-tick", "end", &more);
+    }
+    let height = legend.top + legend.rows() as f64 * KEY;
     let device = html(peaks.device());
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"rl-plot\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"Roofline: {device}\">\n"
@@ -102,29 +123,41 @@ pub(super) fn svg(
     }
     svg += &text(LEFT, 20.0, "rl-name", "start", &page_title(peaks));
     svg += &key;
-    axes.draw(&mut svg);
-    let mut labels = Labels::within(axes.bounds());
-    for spot in spots {
-        labels.block(Bounds::around(axes.position(spot), 8.0));
-    }
-    draw_roofs(&mut svg, &axes, slopes, roofs, &mut labels);
-    let unnamed = draw_spots(&mut svg, &axes, spots, &mut labels);
-    if is_above {
-        let base = axes.bottom() + 64.0;
-        svg += &text(
-            LEFT,
-            base,
-            "rl-tick",
-            "start",
-            &format!("Ringed points are above their roof: {ABOVE}."),
-        );
-    }
-    if unnamed != 0 {
-        let more = format!("{unnamed} names have no room: they are in the titles of their points");
-        svg += &text(RIGHT, 20.0, "rl-tick", "end", &more);
-    }
+    svg += &drawn;
+    legend.draw(&mut svg);
     svg += "</svg>\n";
     svg
+}
+
+/// The names of roofs and points below the plot, by the letter or number beside each.
+struct Legend {
+    entries: Vec<(String, String)>,
+    top: f64,
+}
+
+impl Legend {
+    /// Adds a roof, and returns its letter.
+    fn roof(&mut self, name: String) -> String {
+        // More than 26 roofs share the last letter: a device has a dozen.
+        let letter = char::from(b'A' + self.entries.len().min(25) as u8).to_string();
+        self.entries.push((letter.clone(), name));
+        letter
+    }
+
+    fn rows(&self) -> usize {
+        self.entries.len().div_ceil(COLUMNS)
+    }
+
+    /// Draws the entries column by column.
+    fn draw(&self, svg: &mut String) {
+        let rows = self.rows().max(1);
+        for (at, (mark, name)) in self.entries.iter().enumerate() {
+            let x = LEFT + (at / rows) as f64 * (RIGHT - LEFT) / COLUMNS as f64;
+            let y = self.top + (at % rows) as f64 * KEY;
+            svg.push_str(&text(x + 16.0, y, "rl-tick", "end", mark));
+            svg.push_str(&text(x + 24.0, y, "rl-name", "start", &shortened(name, LEGEND_NAME)));
+        }
+    }
 }
 
 /// A rising roof: bytes a second.
@@ -217,10 +250,6 @@ impl Axes {
         self.top + PLOT
     }
 
-    fn bounds(&self) -> Bounds {
-        Bounds { left: LEFT, top: self.top, right: RIGHT, bottom: self.bottom() }
-    }
-
     fn x(&self, value: f64) -> f64 {
         scale(value, self.x, LEFT, RIGHT)
     }
@@ -295,20 +324,21 @@ fn scale(value: f64, (least, most): (i32, i32), from: f64, to: f64) -> f64 {
     from + share.clamp(0.0, 1.0) * (to - from)
 }
 
-/// Draws the roofs with their labels.
+/// Draws the roofs with their letters: of a rising one at its start, of a level one at its end.
 fn draw_roofs(
     svg: &mut String,
     axes: &Axes,
     slopes: &[Slope],
     roofs: &[ComputeRoof],
-    labels: &mut Labels,
+    legend: &mut Legend,
 ) {
     let (least, most) = (10f64.powi(axes.x.0), 10f64.powi(axes.x.1));
     let top = 10f64.powi(axes.y.1);
-    let mut lines: Vec<(Position, Position, String, bool)> = Vec::new();
     for (class, is_measured) in [("rl-roof", false), ("rl-measured", true)] {
         let rate = |roof: &Roof| if is_measured { roof.measured } else { roof.peak };
         let suffix = if is_measured { ", measured" } else { "" };
+        // Measured roofs lie just below their peaks.
+        let off = if is_measured { 14.0 } else { -5.0 };
         let greatest = |values: &mut dyn Iterator<Item = f64>| values.reduce(f64::max);
         for slope in slopes {
             let Some(bytes) = rate(&slope.roof) else { continue };
@@ -321,8 +351,9 @@ fn draw_roofs(
                 let ends = [(from, from * bytes), (until, until * bytes)];
                 let [start, end] = ends.map(|(x, y)| (axes.x(x), axes.y(y)));
                 svg.push_str(&line(class, start, end));
-                let label = format!("{} {}{suffix}", slope.label, per_second(bytes, "B"));
-                lines.push((start, end, label, is_measured));
+                let letter =
+                    legend.roof(format!("{} {}{suffix}", slope.label, per_second(bytes, "B")));
+                svg.push_str(&text(start.0 + 8.0, start.1 + off, "rl-mark", "start", &letter));
             }
         }
         let steepest = greatest(&mut slopes.iter().filter_map(|slope| rate(&slope.roof)));
@@ -330,69 +361,17 @@ fn draw_roofs(
             let Some(flops) = rate(&roof.roof) else { continue };
             let from = steepest.map_or(least, |slope| (flops / slope).clamp(least, most));
             let y = axes.y(flops);
-            let (start, end) = ((axes.x(from), y), (RIGHT, y));
-            svg.push_str(&line(class, start, end));
-            let label =
-                format!("{} {} {}{suffix}", roof.dtype, roof.pipe, per_second(flops, "FLOP"));
-            lines.push((start, end, label, is_measured));
+            svg.push_str(&line(class, (axes.x(from), y), (RIGHT, y)));
+            let rate = per_second(flops, "FLOP");
+            let letter = legend.roof(format!("{} {} {rate}{suffix}", roof.dtype, roof.pipe));
+            svg.push_str(&text(RIGHT - 4.0, y + off, "rl-mark", "end", &letter));
         }
     }
-    lines.iter().for_each(|(start, end, ..)| labels.avoid(*start, *end));
-    for (start, end, label, is_measured) in &lines {
-        let places = along(*start, *end, label.chars().count(), *is_measured);
-        let Some((x, y, degrees)) = labels.place(places) else { continue };
-        let class = if *is_measured { "rl-said" } else { "rl-name" };
-        let _ = writeln!(
-            svg,
-            "<text class=\"{class}\" transform=\"translate({x:.1} {y:.1}) rotate({degrees:.1})\">{}</text>",
-            html(label)
-        );
-    }
 }
 
-/// The places of a label along a line, for a rising one from its start and for a level one from its
-/// end: where its text starts, and its angle. Above the line, or for measured ones below it first.
-fn along(
-    start: Position,
-    end: Position,
-    letters: usize,
-    is_measured: bool,
-) -> impl Iterator<Item = ((f64, f64, f64), Vec<Bounds>)> {
-    let (dx, dy) = (end.0 - start.0, end.1 - start.1);
-    let length = dx.hypot(dy).max(1.0);
-    let (ux, uy) = (dx / length, dy / length);
-    let wide = letters as f64 * LETTER;
-    let degrees = dy.atan2(dx).to_degrees();
-    let offs = if is_measured { [15.0, -6.0, 29.0, -20.0] } else { [-6.0, -20.0, 15.0, -34.0] };
-    // A label that is longer than its roof may begin before it.
-    let room = (length - wide - 8.0).max(0.0);
-    let steps = (0..24).map(move |step| room * f64::from(step) / 23.0);
-    steps.flat_map(move |step| {
-        let at = if dy == 0.0 { length - wide - 4.0 - step } else { 8.0 + step };
-        offs.map(|off| {
-            // The base line is `off` pixels below the line, at a right angle.
-            let (x, y) = (start.0 + ux * at - uy * off, start.1 + uy * at + ux * off);
-            // A slanted text is covered by squares along it.
-            let boxes = match dy == 0.0 {
-                true => vec![Bounds::of_text(x, y, letters)],
-                false => (0..=letters)
-                    .map(|letter| {
-                        let along = letter as f64 * LETTER;
-                        // The middle of a letter is above the base line.
-                        let (x, y) = (x + ux * along + uy * 4.0, y + uy * along - ux * 4.0);
-                        Bounds::around((x, y), 7.0)
-                    })
-                    .collect(),
-            };
-            ((x, y, degrees), boxes)
-        })
-    })
-}
-
-/// Draws the points, and returns how many have no room for their name.
-fn draw_spots(svg: &mut String, axes: &Axes, spots: &[Spot], labels: &mut Labels) -> usize {
-    let mut unnamed = 0;
-    let mut named = 0;
+/// Draws the points, those with a name with their number.
+fn draw_spots(svg: &mut String, axes: &Axes, spots: &[Spot], legend: &mut Legend) {
+    let mut number = 0;
     for spot in spots {
         let (x, y) = axes.position(spot);
         svg.push_str("<g>\n");
@@ -409,25 +388,13 @@ fn draw_spots(svg: &mut String, axes: &Axes, spots: &[Spot], labels: &mut Labels
             svg.push_str(&above_mark(x, y));
         }
         svg.push_str(&spot.shape.drawn(x, y, spot.dtype));
-        if let Some(label) = &spot.name {
-            let name = shortened(label, 28);
-            let letters = name.chars().count();
-            named += 1;
-            match (named <= NAMED).then(|| labels.place(beside((x, y), letters))).flatten() {
-                Some((left, base)) => {
-                    let (near, height) =
-                        (left.max(x).min(left + letters as f64 * LETTER), base - 4.0);
-                    if (height - y).abs() > 24.0 {
-                        svg.push_str(&line("rl-lead", (x, y), (near, height)));
-                    }
-                    svg.push_str(&text(left, base, "rl-name", "start", &name));
-                }
-                None => unnamed += 1,
-            }
+        if let Some(name) = spot.name.as_ref().filter(|_| number < NAMED) {
+            number += 1;
+            legend.entries.push((number.to_string(), name.clone()));
+            svg.push_str(&text(x + 9.0, y + 4.0, "rl-mark", "start", &number.to_string()));
         }
         svg.push_str("</g>\n");
     }
-    unnamed
 }
 
 /// The ring of a point above its roof.
