@@ -9,8 +9,7 @@
 //! a `Collector` has, `delivered` the same without a flush, `last` is a session that keeps the last 100,000 operations,
 //! `sums` one that sums up, `both` the two together, `keep` one that keeps everything, `file` one that is appended to a file
 //! in `OUT` or the temporary folder, of at most `--file-bytes`. A line every 5 s gives the launches, the process's memory, what the
-//! allocator has handed out, and how long taking took on average and at most. `--fake` runs on the fake. `long_run.cpp`
-//! is the same without us.
+//! allocator has handed out, and how long taking took on average and at most. `--fake` runs on the fake.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)] // a program that says what it measured
 
 use std::path::PathBuf;

@@ -243,7 +243,7 @@ fn a_long_run_is_summed_up_in_flat_memory() {
     let whole =
         from.filter(|range| !range.start().is_zero()).map(|range| range.inclusive().kernels);
     assert!(whole.clone().all(|kernels| kernels == 100) && whole.count() as u64 >= KEPT / 400);
-    // CUPTI 13.0 itself keeps some 31 bytes a launch once a graph was captured, launched or not: benches/long_run.cpp.
+    // CUPTI 13.0 itself keeps some 31 bytes a launch once a graph was captured, launched or not (docs/measurements).
     let of_cupti = if graphs { steps * 200 * CUPTI_BYTES_A_LAUNCH } else { 0 };
     let grown = most.saturating_sub(early);
     assert!(grown < (64 << 20) + of_cupti, "{} MiB more", mib(grown));

@@ -46,7 +46,7 @@ const REMEMBERED: usize = 50_000;
 /// Longest recording of everything.
 const EVERYTHING: Duration = Duration::from_secs(10);
 
-/// The most that CUPTI itself keeps of a launch in a process that has captured a graph (benches/long_run.cpp).
+/// The most that CUPTI itself keeps of a launch in a process that has captured a graph (docs/measurements).
 const CUPTI_BYTES_PER_LAUNCH: u64 = 40;
 /// What the allocator may keep of the profiles that are made under load.
 const ALLOCATOR_BYTES: u64 = 256 << 20;
